@@ -1,8 +1,8 @@
 """Frames between the interface and the engine's process: length-prefixed JSON over pipes.
 
 A frame is four bytes of length, little-endian, and that many bytes of JSON: ``{"kind": name, ...fields}``. The engine
-speaks first, with ``Hello``; a version that differs ends the conversation. Every message is a frozen dataclass: those
-to the engine in ``requests``, those from it below; ``slipstream.app.engine.process.frames`` reads and writes them.
+first sends ``Hello``; the client closes an engine of another version. Every message is a frozen dataclass: ``Load`` to
+``Quit`` go to the engine, the rest come from it. ``slipstream.app.engine.process.frames`` reads and writes them.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ PLAIN: Final = "none"  # the name of decoding without a drafter
 
 MOST_SCALE: Final = 100  # of a LoRA adapter
 
-STATES_LIMIT: Final = 4 << 30  # bytes that all kept KV caches take together, by default
+STATES_LIMIT: Final = 4 << 30  # default limit of all kept KV caches, in bytes
 
 NO_MMPROJ: Final = (
     "If it is a model that sees, put its mmproj file beside it (slipstream models pull fetches both), or name it with "
     "--mmproj FILE."
 )
 
-PAUSE: Final = 0.25  # seconds without a key after which what is typed is worth reading, see ``Prepare``
+PAUSE: Final = 0.25  # seconds without a key before the typed text is prefilled, see ``Prepare``
 
 _SPACES: Final = (b" ", b"\t", b"\n", b"\r", b"\v", b"\f")
 _WRITTEN_SPACE: Final = "\u2581".encode()
@@ -53,16 +53,16 @@ class Sampling:
     presence_penalty: float = 0.0
     top_n_sigma: float = 0.0
     dry: float = 0.0
-    logit_bias: str = ""  # tokens and what is added to their logits, see ``slipstream.models.sampling.bias``
+    logit_bias: str = ""  # tokens and the bias of their logits, see ``slipstream.models.sampling.bias``
     seed: int = 0
     # threshold of Medusa's typical acceptance, which changes the text; None for the exact rule. See
     # ``slipstream.drafters.accept.Typical``
     typical: float | None = None
     reasoning: str = AUTO_LEVEL  # how much the model thinks before it answers: one of ``marks.LEVELS``
-    reasoning_budget: int = -1  # most tokens of thoughts, which the model's own mark then ends; -1 for no limit
+    reasoning_budget: int = -1  # most tokens of thoughts; the model's own mark then ends them; -1 for no limit
 
     def drawing(self) -> dict[str, Any]:
-        """The part that ``Sampler`` takes."""
+        """The arguments of ``Sampler``."""
         return {name: getattr(self, name) for name in self.__slots__ if name not in _NOT_DRAWING}
 
 
@@ -73,10 +73,10 @@ def new_seed() -> int:
 
 @dataclass(frozen=True, slots=True)
 class Devices:
-    """Which devices a model uses, and how they share it."""
+    """The devices of a model, and its distribution among them."""
 
     rpc: str = ""  # machines that lend their devices, ``HOST:PORT,…``
-    split_mode: str = "layer"  # how GPUs share a model: "layer", "row" (of its matrices) or "none" (the main one alone)
+    split_mode: str = "layer"  # the unit that is spread over GPUs: "layer", "row" (of matrices) or "none" (one GPU)
     # share of each GPU, with commas between them, in the order of ``slipstream doctor``; empty to fill them evenly
     tensor_split: str = ""
     main_gpu: int = 0  # from 0
@@ -89,7 +89,7 @@ class Lora:
 
     path: str  # its GGUF
     scale: float = 1.0  # how strongly it changes the model
-    settled: bool = False  # whether the settings name it, and not the command line
+    settled: bool = False  # whether it comes from the settings, not the command line
 
     @classmethod
     def read(cls, text: str) -> Lora:
@@ -121,42 +121,42 @@ class Lora:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Loads a target and what drafts for it."""
+    """Loads a target and its drafters."""
 
     model: str  # path of the target's GGUF
     draft_model: str | None = None  # path of the draft model's GGUF, or None
-    # paths of files of trained heads; those for another model are passed over
+    # paths of files of trained heads; those for another model are skipped
     heads: list[str] = field(default_factory=list)
-    derived: str | None = None  # folder for files that are derived from the model, or None to keep none
+    derived: str | None = None  # folder of files derived from the model, or None to keep none
     drafter: str = "none"  # the drafter that must be usable, by its name; a mismatch is an error
     n_ctx: int = 0  # context in tokens, or 0 for the model's own (at most 8,192)
     # decode so that every drafter gives the same text, bit for bit: Q8_0 KV cache, cells kept in order
     same_text: bool = False
     gpu_layers: int = -1  # layers on the GPU; -1 for all that fit
-    # first layers whose experts stay in the machine's memory while the rest is on GPUs; -1 for as few as fit
+    # number of first layers whose experts stay in main memory while the rest is on GPUs; -1 for as few as fit
     cpu_experts: int = -1
     draft_gpu_layers: int = -1  # layers of the draft model on the GPU; -1 for all
     devices: Devices = field(default_factory=Devices)
-    spare_cores: int = 0  # cores that a small model leaves free, for the screen that shows what it writes
+    spare_cores: int = 0  # cores that a small model leaves free for the interface
     threads: int = 0  # threads of every pass; 0 for as many as help
-    halved: int = 0  # times that the context is halved: with more of it, memory ran out
-    index: str | None = None  # folder of the indexes of text, or None to draft from none
+    halved: int = 0  # how often the context is halved, once for each time that memory ran out
+    index: str | None = None  # folder of the text indexes, or None to draft from none
     chats: str | None = None  # database of the chats that are indexed, or None for none
-    left_out: str | None = None  # file that names the drafters that the autopilot leaves out, by model; None for none
-    states: str | None = None  # folder of kept KV caches, or None to keep none of system prompts
-    # bytes that all kept KV caches may take together; those that were used last stay. 0 keeps none
+    left_out: str | None = None  # file of the drafters that the user disabled, by model; None for none
+    states: str | None = None  # folder of the KV caches of system prompts, or None to keep none
+    # limit of all kept KV caches in bytes; the least recently used are deleted first. 0 keeps none
     states_limit: int = STATES_LIMIT
-    # file that remembers which model files were tried in a process of their own, as each is before its first use; None
-    # to try none
+    # file that lists the model files that loaded in a process of their own, where each is tried before its first use;
+    # None to try none
     probed: str | None = None
-    # a small model with which is measured how attention is computed best on the processor; None for llama.cpp's choice
+    # small model on which the implementations of attention are timed on the CPU; None for llama.cpp's choice
     measured_with: str | None = None
-    # drafters that ended the process before, by name, and the reason; they are left out
+    # drafters that crashed an earlier process, by name, and the reason; they are not used
     failed: dict[str, str] = field(default_factory=dict)
     kv_type: str = "auto"  # type of the KV cache: f16, q8_0, q4_0, or auto for F16 where it fits, else Q8_0
-    lora: list[Lora] = field(default_factory=list)  # adapters that change the target
-    mmproj_unsure: list[str] = field(default_factory=list)  # mmproj files that may belong to it, where none is known to
-    mmproj: str | None = None  # path of the file that encodes images for the model; None where it sees none
+    lora: list[Lora] = field(default_factory=list)  # adapters of the target
+    mmproj_unsure: list[str] = field(default_factory=list)  # image encoders that may fit, where none surely does
+    mmproj: str | None = None  # path of the image encoder; None for a model without images
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +165,7 @@ class Message:
 
     role: str  # "system", "user" or "assistant"
     content: str
-    # for a reply of this very model: its token ids, so that the KV cache is met again; else empty
+    # for a reply of the same model: its token ids, so that the KV cache is reused; else empty
     tokens: list[int] = field(default_factory=list)
     # of a user's message, the files of the images that it names (``app.chats.images.MARK``), by their SHA-256
     images: dict[str, str] = field(default_factory=dict)
@@ -175,58 +175,58 @@ class Message:
 class Generate:
     """Requests one reply to a chat."""
 
-    request: int  # number that comes back with every event of this reply
+    request: int  # number that every event of this reply carries
     messages: list[Message]  # the chat, oldest first; ends with the user's message, or with a reply to continue
     sampling: Sampling = field(default_factory=Sampling)  # how tokens are drawn
     drafter: str = "none"
     max_tokens: int = 0  # most tokens of the reply; 0 means until it ends by itself or the context is full
     stop: list[str] = field(default_factory=list)  # strings that end the reply; they are not part of it
-    # file that keeps the KV cache of this chat between processes, or None. Written once the chat is left, or nothing
-    # was asked for a while, or the engine ends
+    # file that keeps the KV cache of this chat between processes, or None. Written when another chat is opened, when
+    # the engine is idle for a while, and when it ends
     state: str | None = None
-    frame_ms: float = 0.0  # steps that come faster than this are joined into one event; 0 for an event a step
-    # tokens of the reply that an earlier process wrote; the reply continues after them as if it had not stopped
+    frame_ms: float = 0.0  # steps that follow faster are merged into one event; 0 for an event a step
+    # tokens of the reply that an earlier process wrote; the reply continues after them with the same text
     begun: list[int] = field(default_factory=list)
     grammar: str = ""  # a JSON schema or a grammar that the answer must follow; empty for none
     grammar_kind: GrammarKind = "json"
-    # what is done where the chat does not fit the context: "drop" leaves the oldest messages out, "stop" refuses
+    # for a chat that does not fit the context: "drop" leaves the oldest messages out, "stop" refuses
     overflow: Literal["drop", "stop"] = "drop"
-    # when the user sent it, by ``perf_counter``, whose clock all processes share
+    # time of sending by ``perf_counter``, a clock that all processes share
     asked: float = field(default_factory=perf_counter)
 
 
 @dataclass(frozen=True, slots=True)
 class Prepare:
-    """Reads the beginning of a prompt that is still being typed; whatever is asked next ends it.
+    """Prefills a prompt that is still being typed; the next request ends it.
 
-    ``Counted`` answers at once, if nothing else is under way.
+    ``Counted`` answers at once, if the engine is idle.
     """
 
     messages: list[Message]  # the chat, oldest first; ends with what the user has typed so far, which may be nothing
     drafter: str = "none"
     state: str | None = None  # see ``Generate.state``
-    request: int = 0  # number that comes back with ``Counted``
-    read: bool = True  # whether to read it; else it is only counted
+    request: int = 0  # number that ``Counted`` carries
+    read: bool = True  # whether to prefill it; otherwise its tokens are only counted
     reasoning: str = AUTO_LEVEL  # see ``Sampling``
 
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """Ends the reply that is being written, prefill included; what was written stays."""
+    """Ends the current reply, prefill included; the text so far is kept."""
 
     request: int
 
 
 @dataclass(frozen=True, slots=True)
 class EndThoughts:
-    """Ends the thoughts of the reply that is being written by the model's own mark; the answer follows."""
+    """Ends the reasoning of the current reply with the model's own mark; the answer follows."""
 
     request: int
 
 
 @dataclass(frozen=True, slots=True)
 class Watch:
-    """Has steps carry their drafts from now on, or no longer; it has no answer."""
+    """Switches the drafts in ``Stepped`` on or off; it has no answer."""
 
     on: bool
 
@@ -239,7 +239,7 @@ class Quit:
 VERSION: Final = 6
 
 Origin = Literal["plain", "accepted", "recovered", "bonus"]
-"""Where a piece of a reply comes from: accepted from a drafter, or drawn by the target in one of three ways."""
+"""The origin of a piece of a reply: accepted from a drafter, or drawn by the target in one of three ways."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,26 +251,25 @@ class Hello:
 
 @dataclass(frozen=True, slots=True)
 class Beat:
-    """A sign of life, every second while something is asked; the seconds are those that the machine was awake."""
+    """A heartbeat, every second while a request is served; time in which the machine is suspended is not counted."""
 
-    quiet: float  # seconds since the work last came further: a step, a chunk, a node of a graph, a tensor
-    # seconds since the process last did anything that can be measured, such as to compute or to read a file
-    still: float
+    quiet: float  # seconds since the last progress: a step, a chunk, a node of a graph, a tensor
+    still: float  # seconds since the process last used the CPU or the disk
 
 
 @dataclass(frozen=True, slots=True)
 class Loading:
-    """How far a load is, 0 to 1, from 0.9 on measuring the machine; None while a file is checked, before first use."""
+    """Progress of a load, 0 to 1; measurements begin at 0.9. None while a file is checked before its first use."""
 
     share: float | None
 
 
 @dataclass(frozen=True, slots=True)
 class DrafterOffer:
-    """A drafter and whether it serves this target."""
+    """A drafter and whether it works with this target."""
 
     name: str
-    usable: bool  # whether it can be asked for
+    usable: bool
     why_not: str = ""  # the reason if not, else empty
     about: str = ""  # what it does, in a line
 
@@ -282,25 +281,25 @@ class Loaded:
     name: str
     architecture: str  # its kind, such as "llama"
     n_ctx: int  # context in tokens
-    fingerprint: str  # identifies the file; token ids kept for it are good for it alone
-    device: str  # where it runs
+    fingerprint: str  # identifies the file; kept token ids are valid for it alone
+    device: str  # the devices that it runs on, in words
     promise: str  # "same text" or "same distribution"
     drafters: list[DrafterOffer]
     plain_tok_per_s: float  # measured speed of plain decoding
-    # what was changed because the process had ended before, or a machine is missing, for people; empty if nothing was
+    # what was changed after a crash, or because another machine is missing, in words; empty if nothing was
     remark: str = ""
     # drafters that failed while the model was loaded, by name, and the reason as the end of a sentence
     failed: dict[str, str] = field(default_factory=dict)
     token_bytes: int = 0  # see ``LlamaModel.token_bytes``
     reasoning: list[str] = field(default_factory=list)  # levels of reasoning that its chat template has
-    reasoning_default: str = ""  # the level that the template takes by itself; empty where that is none of them
+    reasoning_default: str = ""  # the template's default level; empty if it is none of them
     # fields of ``Sampling`` as the model's makers recommend them, by name
     sampling: dict[str, float] = field(default_factory=dict)
-    sampling_source: str = ""  # where they are from: "its file" or "the catalogue"; empty where there are none
+    sampling_source: str = ""  # their source: "its file" or "the catalogue"; empty without any
     machines: list[str] = field(default_factory=list)  # the other machines that hold some of its layers
-    lora: list[Lora] = field(default_factory=list)  # the adapters that change it
-    n_ctx_trained: int = 0  # the longest context without added scaling of positions; 0 where the file does not say
-    n_ctx_longest: int = 0  # the longest context that the model can have; 0 where that is unknown
+    lora: list[Lora] = field(default_factory=list)  # its adapters
+    n_ctx_trained: int = 0  # the longest context without RoPE scaling; 0 if unknown
+    n_ctx_longest: int = 0  # the longest possible context; 0 if unknown
     rope: str = ""  # the scaling that this context uses beyond the trained one, in words; empty for none
 
     @property
@@ -313,17 +312,17 @@ class Loaded:
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """How much of the context a prompt takes, before it is sent; the answer to the ``Prepare`` of this number."""
+    """The size of a prompt before it is sent; the answer to the ``Prepare`` of this number."""
 
     request: int
-    tokens: int  # tokens of the prompt as it would be read now; n_ctx or more is too long to be sent
-    dropped_messages: int = 0  # oldest messages that would be left out
-    dropped_tokens: int = 0  # tokens that would leave with them
+    tokens: int  # tokens of the prompt if it were sent now; n_ctx or more is too long
+    dropped_messages: int = 0  # number of oldest messages that would be left out
+    dropped_tokens: int = 0  # their tokens
 
 
 @dataclass(frozen=True, slots=True)
 class Prefilling:
-    """How far the prompt is read: ``done`` of ``total`` tokens."""
+    """Progress of prefill: ``done`` of ``total`` tokens."""
 
     request: int
     done: int
@@ -335,61 +334,64 @@ class Piece:
     """A stretch of new text and its origin."""
 
     text: str
-    origin: Origin  # where it comes from
+    origin: Origin
     source: str = ""  # the drafter's name where the origin is "accepted", else empty
 
 
 @dataclass(frozen=True, slots=True)
 class DraftTree:
-    """One step as it is drawn: what was drafted, and what became of it."""
+    """One step for the draft panel: the draft and its outcome."""
 
     step: int  # its number in the reply, from 1
-    # per node that might have been accepted, the text of its token; empty for a token that ends a reply
+    # per candidate node, the text of its token; empty for a token that ends a reply
     texts: list[str]
     parents: list[int]  # per node, the index of its parent, smaller than its own; -1 below the text so far
     probs: list[float]  # per node, the drafter's probability of it given its parent, 0 to 1
     sources: list[str]  # per node, its drafter
     path: list[int]  # the accepted nodes, root to leaf
-    last: Piece  # the token after them, which the target wrote itself
-    probes: int  # number of nodes that were evaluated for the drafter's sake alone; they are not among the others
+    last: Piece  # the token after them, drawn by the target
+    probes: int  # number of nodes evaluated only for the drafter; they are not among the others
     ms: float  # milliseconds of the step
 
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """What a step carries beside its text after ``Watch``."""
+    """The drafts that a step carries after ``Watch``."""
 
-    trees: list[DraftTree]  # drafts, oldest first; of many quick steps only some
+    trees: list[DraftTree]  # oldest first; only some of many quick steps
     by_drafter: dict[str, dict[str, int]] = field(default_factory=dict)  # as in ``Done``, of the reply so far
     drafter_depths: dict[str, list[list[int]]] = field(default_factory=dict)  # as in ``Done``, of the reply so far
 
 
 @dataclass(frozen=True, slots=True)
 class Divided:
-    """The new text of a step that reasons, or that ends the reasoning."""
+    """The new text of a step in the reasoning, or at its end.
 
-    reasoning: str  # what is new of the reasoning, without the marks around it
-    answer: list[Piece]  # what is new of the answer; what may still become a mark is in neither until the reply is over
+    Text that may still become a mark is in neither part until that is decided.
+    """
+
+    reasoning: str  # new reasoning, without the marks around it
+    answer: list[Piece]  # new text of the answer
     under_way: bool  # whether more reasoning follows
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What the autopilot chose for a step, and the terms of the choice."""
+    """The autopilot's choice for a step, and the figures behind it."""
 
-    drafter: str  # the one that drafts; "none" for a plain step
-    nodes: int  # tokens that the pass checks beside the next one
+    drafter: str  # "none" for a plain step
+    nodes: int  # drafted tokens that the pass verifies
     cost: float  # cost of the pass in plain passes, 1 or more
     expected: float  # tokens expected of the step
     plain_ms: float  # milliseconds of a plain step
-    trial: bool = False  # whether the drafter is tried out
+    trial: bool = False  # whether the drafter is being explored
 
 
 @dataclass(frozen=True, slots=True)
 class Stepped:
-    """One step of the loop, or several joined."""
+    """One step of the loop, or several merged."""
 
-    request: int  # which reply
+    request: int
     pieces: list[Piece]  # the new text, in order; empty while a character is incomplete
     tokens: list[int]  # the new token ids
     drafter: str  # the drafter ("none" for a plain step)
@@ -397,16 +399,15 @@ class Stepped:
     accepted: int  # tokens accepted
     ms: float  # milliseconds of the step
     speed: Speed
-    expected: float = 0.0  # tokens that the autopilot expected of it; 0 where it did not choose
-    # what the autopilot chose; None where it did not choose, or where it has just been said
-    choice: Choice | None = None
+    expected: float = 0.0  # tokens that the autopilot expected of it; 0 without the autopilot
+    choice: Choice | None = None  # None without the autopilot, or if a choice was sent a moment ago
     watched: Watched | None = None  # the drafts, after ``Watch``
-    divided: Divided | None = None  # what of the new text is reasoning; None where all of it is the answer's
+    divided: Divided | None = None  # the new text by reasoning and answer; None if all of it is the answer
     ttft_ms: float = 0.0  # as in ``Done``
 
     @property
     def parts(self) -> Divided:
-        """``divided``, also where all of the text is the answer's."""
+        """``divided``, also if all of the text is the answer."""
         return self.divided or Divided("", self.pieces, False)
 
 
@@ -414,47 +415,46 @@ class Stepped:
 class Done:
     """A reply is over."""
 
-    request: int  # which reply
-    # "stop" (it ended by itself or at a stop string), "length" (max_tokens), "context" (the context is full) or
-    # "cancelled"
+    request: int
+    # "stop" (end token or stop string), "length" (max_tokens), "context" (the context is full) or "cancelled"
     reason: Literal["stop", "length", "context", "cancelled"]
     text: str  # the whole reply
-    # its token ids without the end token, to be kept for the next turn; empty where they do not stand for just this
+    # its token ids without the end token, to be kept for the next turn; empty if they do not decode to exactly this
     # text (a stop string was cut off, a character is incomplete)
     tokens: list[int]
     prompt_tokens: int  # tokens of the prompt
-    prefilled_tokens: int  # those that had to be read, the rest was in the KV cache
-    dropped_messages: int  # oldest messages that did not fit the context and were left out
+    prefilled_tokens: int  # those of them that were not in the KV cache
+    dropped_messages: int  # number of oldest messages that were left out, since they did not fit the context
     ttft_ms: float  # milliseconds from ``Generate.asked`` to the first token
     speed: Speed  # the final figures
     by_depth: list[list[int]] = field(default_factory=list)  # per depth from 1: [steps that reached it, accepted there]
-    # per drafter: its figures in this reply: steps, drafted, accepted
+    # per drafter: steps, drafted and accepted in this reply
     by_drafter: dict[str, dict[str, int]] = field(default_factory=dict)
     # per drafter: ``by_depth`` of its drafts alone
     drafter_depths: dict[str, list[list[int]]] = field(default_factory=dict)
-    # milliseconds a step: draft, evaluate, accept, commit, and the rest that is done between steps
+    # milliseconds a step: draft, evaluate, accept, commit, and the rest between steps
     phases: dict[str, float] = field(default_factory=dict)
     exact: bool = True  # whether the text is the target's own; typical acceptance changes it
-    # per drafter that the autopilot chose: steps, tokens expected and real, and milliseconds
+    # per drafter that the autopilot chose: steps, expected and actual tokens, and milliseconds
     auto: dict[str, dict[str, float]] = field(default_factory=dict)
-    dropped_tokens: int = 0  # tokens that left with the oldest messages
+    dropped_tokens: int = 0  # tokens of the ``dropped_messages``
     # drafters that failed since the last reply, by name, and the reason as the end of a sentence
     failed: dict[str, str] = field(default_factory=dict)
-    # what happened to the model's files while it is loaded, and what to do about it; each is reported once
+    # what happened to the model's files since the load, and the remedy; each is reported once
     remarks: dict[str, str] = field(default_factory=dict)
-    complete: bool = True  # whether the answer follows its grammar to its end; True without one
-    # tokens of the thoughts when ``EndThoughts`` ended them, else -1; a ``reasoning_budget`` of as many repeats that
+    complete: bool = True  # whether the answer completes its grammar; True without one
+    # tokens of the reasoning when ``EndThoughts`` ended it, else -1; a ``reasoning_budget`` of as many repeats that
     thoughts_closed: int = -1
 
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """A request failed; the engine lives on."""
+    """A request failed; the engine continues."""
 
     title: str  # what failed and why
     hint: str = ""  # what to try next
     code: int = 1  # exit code for a command: 1 or 2
-    request: int = 0  # which reply, or 0 for a load
+    request: int = 0  # number of the reply, or 0 for a load
     full: bool = False  # whether the chat does not fit the context
 
 
@@ -466,7 +466,7 @@ def least_tokens(text: str, token_bytes: int) -> int:
 
 
 def check_size(text: str, token_bytes: int, n_ctx: int) -> None:
-    """Refuses a message by its size, before it is kept, sent or turned into tokens.
+    """Refuses a message by its size, before it is kept, sent or tokenized.
 
     Raises:
         ContextFullError: If it cannot fit the context.
@@ -480,11 +480,7 @@ def check_size(text: str, token_bytes: int, n_ctx: int) -> None:
 
 
 def check_reasoning(level: str, loaded: Loaded) -> None:
-    """Refuses a level of reasoning that a model does not have.
-
-    Raises:
-        UsageError: Names those that it has.
-    """
+    """Raises ``UsageError`` for a level of reasoning that a model does not have; it names the others."""
     if level != AUTO_LEVEL and level not in loaded.reasoning:
         raise UsageError(f"{loaded.name} has no reasoning level {level}.", reasoning_levels(loaded.reasoning))
 
@@ -494,8 +490,8 @@ def reasoning_levels(levels: Collection[str]) -> str:
     return f"It has {', '.join(levels)}." if levels else "Its chat template has no switch for reasoning."
 
 
-Told = Hello | Beat | Loading | Loaded | Counted | Prefilling | Stepped | Done | Failed
-Frame = Load | Generate | Prepare | Stop | EndThoughts | Watch | Quit | Told
+EngineEvent = Hello | Beat | Loading | Loaded | Counted | Prefilling | Stepped | Done | Failed
+Frame = Load | Generate | Prepare | Stop | EndThoughts | Watch | Quit | EngineEvent
 
 
 def failure_words(failed: Mapping[str, str]) -> list[str]:

@@ -1,25 +1,23 @@
-"""How fast a reply is: one formula and one set of figures for the screen, the commands and the benchmark."""
+"""The speed of a reply: one formula and one set of figures for the screen, the commands and the benchmark."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Final
 
-LEAST_TOKENS: Final = 30  # tokens below which no speed-up is given: single steps would decide it
+LEAST_TOKENS: Final = 30  # no speed-up of fewer tokens: single steps would dominate it
 
-
-GAIN: Final = 1.05
-LOSS: Final = 0.95
-"""Ratios from which on, and below which, a reply is called faster or slower."""
+GAIN: Final = 1.05  # from this ratio on, a reply counts as faster
+LOSS: Final = 0.95  # below this ratio, it counts as slower
 
 
 def speedup(tokens: float, seconds: float, plain_seconds: float | None) -> float | None:
-    """The time that plain decoding takes for these tokens over the time that they took.
+    """The time of these tokens by plain decoding, divided by the time that they took.
 
     Args:
         seconds: Wall time of all of their steps.
         plain_seconds: Seconds a token of plain decoding, measured on this machine at about the same time and length of
-            text; None where it was not.
+            text; None if unknown.
 
     Returns:
         The ratio; None below ``LEAST_TOKENS`` or without a baseline.
@@ -45,16 +43,16 @@ def compared(ratio: float) -> str:
 class Speed:
     """The figures of a reply so far."""
 
-    tok_per_s: float = 0.0  # emitted tokens a second of wall time over all steps, prefill left out
+    tok_per_s: float = 0.0  # emitted tokens a second of wall time over all steps, without prefill
     acceptance: float | None = None  # accepted tokens over the depths of the drafts; None before the first draft
-    tokens_per_step: float = 0.0  # tokens a step
+    tokens_per_step: float = 0.0
     # the baseline: tokens a second of plain decoding now, at this length of text; None while it is being measured
     plain_tok_per_s: float | None = None
     drafted: int = 0  # tokens drafted (depths of the drafts)
     accepted: int = 0  # drafted tokens that the target accepted
-    steps: int = 0  # steps so far
-    tokens: int = 0  # tokens so far
-    thought: int = 0  # tokens of the thinking part, see ``slipstream.app.chats.reasoning``
+    steps: int = 0
+    tokens: int = 0
+    thought: int = 0  # tokens of the reasoning, see ``slipstream.app.chats.reasoning``
     thought_ms: float = 0.0  # milliseconds that they took
     busy: bool = False  # whether other programs seem to disturb the steps
 
@@ -64,7 +62,7 @@ class Speed:
 
     @property
     def saved_seconds(self) -> float | None:
-        """Seconds that plain decoding would have taken beyond those that it took; None where no ratio is known."""
+        """Seconds saved over plain decoding, negative for a loss; None without a ratio."""
         ratio = self.speedup
         return None if ratio is None else (ratio - 1) * self._seconds
 

@@ -1,4 +1,4 @@
-"""What is summed of replies, and the rows and the best choices that follow."""
+"""Sums over replies, and the rows and best choices computed from them."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from slipstream.models.types import repeated_share
 
 @dataclass(slots=True)
 class Cell:
-    """What is summed for one row."""
+    """The sums of one row."""
 
-    # per prompt: the sums of its replies and of the plain ones beside them
+    # per prompt: the sums of its replies and of the adjacent plain ones
     pairs: dict[int, Paired] = field(default_factory=dict)
     replies: list[Written] = field(default_factory=list)
-    equal: int = 0  # how many were plain decoding's, token for token
+    equal: int = 0  # number of replies that equal plain decoding's, token for token
 
     def add(self, prompt: int, written: Written, plain: Work, equal: bool) -> None:
-        """Takes a reply, and what plain decoding took at that time."""
+        """Adds a reply, and the work of plain decoding at that time."""
         pair = Paired(written.work, plain)
         self.pairs[prompt] = self.pairs[prompt] + pair if prompt in self.pairs else pair
         self.replies.append(written)
@@ -32,7 +32,7 @@ class Cell:
 
     @staticmethod
     def of_all(cells: Iterable[Cell]) -> Cell:
-        """Several kinds of text together."""
+        """Merges the cells of several kinds of text."""
         every = Cell()
         for cell in cells:
             first = len(every.pairs)
@@ -83,10 +83,9 @@ Cells = Mapping[tuple[str, str, float], Cell]
 
 
 def best_fixed(cells: Cells) -> list[BestFixed]:
-    """Finds, for each kind of text and temperature, the fixed choice that was best, and how the autopilot compares.
+    """Compares the autopilot with the best fixed choice, for each kind of text and temperature.
 
-    Where there are several kinds, a last row for each temperature takes the prompts of all of them: no fixed choice is
-    the best for every kind.
+    With several kinds, a last row for each temperature takes the prompts of all: no fixed choice is best for all kinds.
     """
     kinds = list(dict.fromkeys(kind for _, kind, _ in cells))
     temperatures = list(dict.fromkeys(temperature for _, _, temperature in cells))
@@ -124,7 +123,7 @@ def _best(
 def rows_of(
     cells: Cells, kinds: Sequence[str], temperatures: Sequence[float], drafters: Sequence[str]
 ) -> list[DrafterFigures]:
-    """A row for each kind of text, temperature and drafter; where there are several kinds, further ones of all."""
+    """A row for each kind of text, temperature and drafter; with several kinds, also rows over all of them."""
     rows = []
     for kind in (*kinds, *([ALL_KINDS] if len(kinds) > 1 else [])):
         parts = kinds if kind == ALL_KINDS else [kind]

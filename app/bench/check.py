@@ -29,15 +29,13 @@ from slipstream.models.types import Floats, History, Token, shared_prefix
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """The first token where a reply differs from plain decoding's."""
+    """The first token at which a reply differs from plain decoding's."""
 
     index: int  # of the token in the reply, from 0
-    plain: Token | None  # what plain decoding writes there; None where its reply has ended
-    drafted: Token | None  # what the other reply has there; None where it has ended
-    # what a second run of plain decoding writes there; differs from ``plain`` if plain decoding does not repeat itself
-    again: Token | None
-    # by how much the best noisy score leads the second, in logits; None where only one token could be drawn
-    gap: float | None
+    plain: Token | None  # plain decoding's token; None if its reply has ended
+    drafted: Token | None  # the other reply's token; None if it has ended
+    again: Token | None  # the token of a second run of plain decoding; differs from ``plain`` if runs do not repeat
+    gap: float | None  # lead of the best noisy score over the second, in logits; None if only one token can be drawn
     near_tie: bool  # whether logits within the tolerance can give either token
 
 
@@ -47,7 +45,7 @@ def explain(
     """Decodes plainly up to the first difference, and examines the target's scores there.
 
     Args:
-        tolerance: How far rounding may move a logit.
+        tolerance: Most that rounding may change a logit by.
     """
     index = shared_prefix(plain, drafted)
     ours, theirs = _token_at(plain, index), _token_at(drafted, index)
@@ -61,7 +59,7 @@ def explain(
 
 
 def noisy_gap(sampler: Sampler, row: Floats, history: History) -> float | None:
-    """By how much the best noisy score leads the second best, in logits; None where only one token can be drawn.
+    """The lead of the best noisy score over the second, in logits; None if only one token can be drawn.
 
     Args:
         row: [n_vocab] logits.
@@ -121,7 +119,7 @@ def _token_at(tokens: Sequence[Token], index: int) -> Token | None:
 
 
 TOLERANCE: Final = 0.05
-"""How far rounding may move a logit: passes of other widths and layouts moved it by up to 0.03."""
+"""Most that rounding may change a logit by; passes of other widths and layouts changed it by up to 0.03."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +127,7 @@ class Finding:
     """A reply that differs from plain decoding's."""
 
     drafter: str
-    place: str  # which prompt, turn, temperature and seed
+    place: str  # the prompt, turn, temperature and seed, in words
     difference: Difference  # the first difference, and the target's scores there
 
 
@@ -139,10 +137,9 @@ class CheckReport:
 
     model: str
     promise: str  # the promise about equal texts that was made at load
-    tolerance: float  # how far a logit may have moved for a difference to be a near-tie
-    compared: dict[str, int]  # replies of each drafter that were compared with plain decoding's
-    # tokens that each drafter and plain decoding wrote alike, up to the first difference of each reply
-    tokens: dict[str, int]
+    tolerance: float  # most that a logit may change for a difference to be a near-tie
+    compared: dict[str, int]  # number of compared replies of each drafter
+    tokens: dict[str, int]  # number of equal tokens of each drafter, up to the first difference of each reply
     findings: list[Finding]  # replies that differ
     unusable: dict[str, str]  # drafters that cannot serve the model, and why
     too_long: dict[str, int]  # prompts of each kind of text with a turn that does not fit the context
@@ -168,10 +165,10 @@ def check_drafters(
     """Loads a model and compares every reply of every drafter with plain decoding's.
 
     Args:
-        stop: Called at every step; once it is true, the report covers what was compared until then.
+        stop: Called at every step; once it is true, the report covers the replies until then.
 
     Raises:
-        Stopped: If nothing was compared until then.
+        Stopped: If there are none.
         UsageError: If no drafter can serve the model.
         SlipstreamError: If the model cannot be loaded, or takes none of the prompts.
     """
@@ -232,7 +229,7 @@ _SHOWN: Final = 12  # findings in full; all of them are in the JSON
 
 
 def check_text(report: CheckReport) -> str:
-    """Formats what was compared, drafter by drafter, then the verdict and the differences."""
+    """Formats the counts of each drafter, the verdict and the differences."""
     rows = []
     for name, replies in report.compared.items():
         differ = [finding for finding in report.findings if finding.drafter == name]

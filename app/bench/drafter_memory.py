@@ -1,6 +1,6 @@
-"""How much memory a process takes that loads a model with one drafter and writes with it.
+"""Measures the memory of a process that loads a model with one drafter and writes with it.
 
-Run as a module it is that process: it prints one line of JSON and ends.
+Run as a module, it is that process: it prints one line of JSON.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def peak_bytes() -> int:
 
 
 def _child() -> None:
-    """Reads what to load from standard input and writes what it took to standard output."""
+    """Reads the request from standard input, and writes the peak of memory to standard output."""
     from slipstream.app.bench.turns import Turn, session_of, write
     from slipstream.app.protocol import Message, Sampling
 
@@ -62,7 +62,7 @@ def _child() -> None:
     load = Load(**asked["load"] | {"devices": Devices(**asked["load"]["devices"])})
     turn = Turn("", 0, 0, (Message("user", "Hello!"),), Sampling(), asked["steps"])
     with ExitStack() as opened:
-        try:  # a draft model is loaded where the drafter needs it, and left out where it does not
+        try:  # without the draft model if the drafter does not need it
             session, _ = opened.enter_context(session_of(replace(load, draft_model=None)))
         except UsageError:
             session, _ = opened.enter_context(session_of(load))

@@ -19,7 +19,7 @@ from slipstream.app.protocol import PLAIN, Load
 
 
 def ignore(_: Update) -> None:
-    """Does nothing with an update."""
+    """Ignores an update."""
 
 
 def turn_of(drafters: Sequence[str]) -> list[str]:
@@ -28,7 +28,7 @@ def turn_of(drafters: Sequence[str]) -> list[str]:
 
 
 class Meter:
-    """Follows a measurement: what is left of it, how far its figures can be trusted, and the rows so far."""
+    """Follows a measurement: the time left, the noise, and the rows so far."""
 
     def __init__(
         self, model: str, plan: Plan, drafters: Sequence[str], estimate: Estimate, on_update: Callable[[Update], None]
@@ -37,8 +37,8 @@ class Meter:
         self._model, self._kinds, self._on_update = model, [kind.name for kind in plan.sets], on_update
         self._cells: dict[tuple[str, str, float], Cell] = {}
         self._now = ("", "")  # drafter and kind of text
-        self._told = 0.0
-        self._differ: list[float] = []  # two of plain decoding's replies to the same prompt, one after the other
+        self._updated = 0.0
+        self._differ: list[float] = []  # ratios of the speeds of two successive plain replies to the same prompt
         self._busy: list[bool] = []  # whether each of plain decoding's replies was disturbed
 
     def begin(self, name: str, turn: Turn) -> None:
@@ -47,7 +47,7 @@ class Meter:
 
     def on_tokens(self, tokens: int) -> None:
         self.estimate.wrote(tokens)
-        if perf_counter() > self._told + EVERY:
+        if perf_counter() > self._updated + EVERY:
             self._tell([])
 
     def end(self, name: str, written: Written) -> None:
@@ -56,7 +56,7 @@ class Meter:
             self._busy.append(written.done.speed.busy)
 
     def compare(self, turn: Turn, name: str, before: Written, written: Written, after: Written) -> None:
-        """Takes a reply and the plain ones before and after it; tells the rows that changed."""
+        """Adds a reply and the plain ones before and after it; reports the changed rows."""
         rates = sorted(each.work.tokens / each.work.seconds for each in (before, after))
         self._differ.append(rates[1] / rates[0])
         temperature = turn.sampling.temperature
@@ -73,7 +73,7 @@ class Meter:
         return Noise(spread, sum(self._busy) / len(self._busy) if self._busy else 0.0)
 
     def _tell(self, names: Sequence[str], kind: str = "", temperature: float = 0.0) -> None:
-        self._told = perf_counter()
+        self._updated = perf_counter()
         rows = rows_of(self._cells, [kind], [temperature], names)
         if len(self._kinds) > 1:
             rows += [row for row in rows_of(self._cells, self._kinds, [temperature], names) if row.kind == ALL_KINDS]
@@ -92,22 +92,22 @@ def compare_drafters(
 ) -> DrafterReport:
     """Writes every reply with every drafter: plain, a drafter, plain, the next drafter, plain and so on.
 
-    A drafter's reply is compared with the mean of the plain ones before and after it, so that a machine that gets
-    slower or faster on the way hits both alike. The order changes from turn to turn.
+    A drafter's reply is compared with the mean of the plain ones before and after it, so that a machine that becomes
+    slower or faster meanwhile affects both alike. The order of the drafters changes from turn to turn.
 
     Args:
-        memory_steps: Tokens that are written to measure each drafter's memory, in a process of its own that loads the
-            model again; 0 leaves that out.
-        stop: Asked step by step; the report is then of the turns that were written by all.
-        on_update: Called with the rows so far and the time that is left, after each reply and a few times a second.
+        memory_steps: Tokens to write when measuring each drafter's memory, in a separate process that loads the model
+            again; 0 skips that.
+        stop: Called at every step; once it is true, the report covers the turns that all drafters have written.
+        on_update: Called with the rows so far and the time left, after each reply and a few times a second.
 
     Raises:
-        Stopped: If there are none.
-        UsageError: If none of the drafters can serve.
+        Stopped: If there are no such turns.
+        UsageError: If none of the drafters works with the model.
         SlipstreamError: If the model cannot be loaded, or takes none of the prompts.
     """
 
-    def said(line: str) -> None:
+    def report(line: str) -> None:
         tell(f"drafters: {line}")
 
     with session_of(request) as (session, loaded):
@@ -115,14 +115,14 @@ def compare_drafters(
 
         def warmed(name: str, written: Written) -> None:
             pace[name] = written.work.seconds / written.work.tokens
-            said(f"warmed up {name}")
+            report(f"warmed up {name}")
 
         usable, unusable = usable_drafters(session, loaded, plan.names, warmed)
         estimate = Estimate(turn_of(usable), plan.tokens)
         estimate.warm |= pace
         meter = Meter(loaded.title, plan, usable, estimate, on_update)
         cells, counts = measure(
-            plan, loaded.n_ctx, meter, lambda name, turn: write(session, name, turn, stop, meter.on_tokens), said
+            plan, loaded.n_ctx, meter, lambda name, turn: write(session, name, turn, stop, meter.on_tokens), report
         )
     rows = rows_of(cells, [kind.name for kind in plan.sets], plan.temperatures, (PLAIN, *usable))
     drafted = [row for row in rows if row.drafter != PLAIN and row.kind != ALL_KINDS]
@@ -155,11 +155,11 @@ def measure(
 
     Args:
         context: Tokens that fit the model's context.
-        meter: Names the drafters that can serve, and is told of every reply.
+        meter: Has the names of the drafters, and follows every reply.
         write_with: Writes a turn with the drafter of a name.
 
     Returns:
-        What is summed by drafter, kind of text and temperature; and what ``turns.play`` counted.
+        The cells, and the counts of ``turns.play``.
     """
     cells: dict[tuple[str, str, float], Cell] = {}
     turns = 0
@@ -176,16 +176,16 @@ def measure(
             meter.end(name, written)
             return written
 
-        def add(name: str, written: Written, beside: Work) -> None:
+        def add(name: str, written: Written, baseline: Work) -> None:
             cell = cells.setdefault((name, turn.kind, turn.sampling.temperature), Cell())
-            cell.add(turn.prompt, written, beside, written.tokens == plain[0].tokens)
+            cell.add(turn.prompt, written, baseline, written.tokens == plain[0].tokens)
 
         plain, drafted = [written_by(PLAIN)], list[Written]()
         for name in order:
             drafted.append(written_by(name))
             plain.append(written_by(PLAIN))
             meter.compare(turn, name, plain[-2], drafted[-1], plain[-1])
-        for at, (name, written) in enumerate(zip(order, drafted, strict=True)):  # a turn counts once all wrote it
+        for at, (name, written) in enumerate(zip(order, drafted, strict=True)):  # counted once all have written it
             add(name, written, between(plain[at].work, plain[at + 1].work))
         for written in plain:
             add(PLAIN, written, written.work)

@@ -1,4 +1,4 @@
-"""How long a benchmark still takes: what is left to be written, at the speed at which each drafter writes here."""
+"""Estimates the remaining time of a benchmark, from the remaining replies and the speed of each drafter."""
 
 from __future__ import annotations
 
@@ -9,18 +9,16 @@ from time import perf_counter
 from typing import Final
 
 _DECAY: Final = 0.7
-"""What a reply's pace counts for after the next one: a machine that becomes busy shows within three replies."""
-_SURE: Final = 8
-"""Tokens of a reply from which on its own speed says when it ends."""
+"""Weight of a reply's pace after the next reply: a machine that becomes busy shows within three replies."""
+_SURE: Final = 8  # tokens of a reply after which its own speed predicts its end
 
 
 class Estimate:
-    """Adds up the replies that are left.
+    """Adds up the remaining replies.
 
-    A reply takes its tokens times its drafter's seconds a token, the prompt's reading included. It has as many tokens
-    as the replies to the same prompt; one to a later prompt, the mean of those so far to this kind of text. Seconds a
-    token are the drafter's own, on this kind of text where it wrote some. All of it is scaled by what the newest
-    replies took over what was expected of them.
+    A reply takes its tokens times its drafter's seconds a token, prefill included. It has as many tokens as the replies
+    to the same prompt; one to a later prompt, the mean so far of this kind of text. Seconds a token are the drafter's
+    own, on this kind of text if known. The sum is scaled by the newest replies' actual time over their expected time.
     """
 
     def __init__(
@@ -32,19 +30,19 @@ class Estimate:
         """Starts without a conversation.
 
         Args:
-            names: The drafters that write each turn; plain decoding as often as it does.
+            names: The drafters in the order of a turn; plain decoding appears repeatedly.
             tokens: Most tokens of a reply.
         """
         self._names, self._most, self._clock = names, tokens, clock
         self.warm: dict[str, float] = {}
-        """Seconds a token of each drafter, as its warm-up has shown."""
+        """Seconds a token of each drafter in its warm-up."""
         self._took = defaultdict[tuple[str, str], float](float)  # by drafter and kind of text
         self._tokens = Counter[tuple[str, str]]()
         self._replies = Counter[tuple[str, str]]()
         self._expected = self._actual = 0.0
         self._kind, self._turns = "", 0
         self._later: Sequence[tuple[str, int]] = ()
-        self._open: list[str] = []  # of this turn
+        self._open: list[str] = []  # drafters that have yet to write this turn
         self._here: int | None = None  # tokens of a reply of this turn
         self._current: tuple[str, float, int] | None = None  # drafter, begin, tokens so far
         self._began = clock()
@@ -54,8 +52,8 @@ class Estimate:
 
         Args:
             kind: Its kind of text.
-            turns: Its turns.
-            later: The kind and the turns of each that follows.
+            turns: Its number of turns.
+            later: Kind of text and number of turns of each conversation that follows.
         """
         self._kind, self._turns, self._later = kind, turns, later
         self._open, self._here, self._current = list(self._names), None, None
@@ -64,7 +62,7 @@ class Estimate:
         self._current = (name, self._clock(), 0)
 
     def wrote(self, tokens: int) -> None:
-        """Takes the tokens so far of the reply under way."""
+        """Sets the number of tokens so far of the current reply."""
         if self._current:
             self._current = (*self._current[:2], tokens)
 
@@ -86,7 +84,7 @@ class Estimate:
             self._open, self._here = list(self._names), None
 
     def left(self) -> float | None:
-        """Seconds that are left; None while nothing is known."""
+        """Remaining seconds; None while nothing is known."""
         if not self.warm and not self._tokens:
             return None
         scale = self._actual / self._expected if self._expected > 0 else 1.0
@@ -103,7 +101,7 @@ class Estimate:
 
     @property
     def share(self) -> float:
-        """How far it is by time, 0 to 1."""
+        """The elapsed share of the total time, 0 to 1."""
         left, gone = self.left(), self._clock() - self._began
         return 0.0 if left is None or gone + left <= 0 else gone / (gone + left)
 

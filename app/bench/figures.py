@@ -10,7 +10,7 @@ from slipstream.app.protocol import PLAIN
 from slipstream.app.speed import LEAST_TOKENS
 
 ALL_KINDS: Final = "all texts"
-"""Stands for all kinds of text together."""
+"""The name of a row over all kinds of text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,10 +21,10 @@ class DrafterFigures:
     kind: str  # the kind of text; ``ALL_KINDS`` for all of them together
     temperature: float  # of the sampling
     tok_per_s: float  # tokens per second, without prefill
-    # the speed over that of the plain replies beside it in time, with an interval, see ``intervals.speedup``; None if
-    # too few tokens were written
+    # the speed over that of the adjacent plain replies, with an interval, see ``intervals.speedup``; None if too few
+    # tokens were written
     speedup: Ratio | None
-    by_prompt: list[float | None]  # the same for each prompt alone, in the order of the set
+    by_prompt: list[float | None]  # the speed-up of each prompt, in the order of the set
     tokens_per_step: float  # tokens emitted per step
     acceptance: float | None  # accepted over drafted tokens; None if nothing was drafted
     by_depth: list[float | None]  # acceptance at each depth from 1; None at a depth that no step reached
@@ -45,7 +45,7 @@ class DrafterFigures:
 
     @property
     def gain(self) -> Ratio | None:
-        """The speed-up where there is one to speak of: it drafted something, and enough was written."""
+        """The speed-up if it is meaningful: something was drafted, and enough tokens were written."""
         return None if self.idle else self.speedup
 
     @property
@@ -58,26 +58,23 @@ class DrafterFigures:
 
 @dataclass(frozen=True, slots=True)
 class Noise:
-    """How far figures can be trusted."""
+    """The noise of a measurement."""
 
-    # speed of one plain reply over that of the next one to the same prompt, the faster first; the median
-    spread: float = 1.0
+    spread: float = 1.0  # median ratio of the speeds of two successive plain replies to one prompt, 1 or more
     busy: float = 0.0  # share of plain decoding's replies that other programs disturbed
 
     def remarks(self) -> list[str]:
-        """What has to be said of it, in sentences; nothing where all is quiet."""
-        said = []
+        """Sentences for the user; none without much noise."""
+        remarks = []
         if self.busy >= _BUSY_SHARE:
-            said.append("The machine was busy: other programs slowed these figures down.")
+            remarks.append("The machine was busy: other programs slowed these figures down.")
         if self.spread >= DISAGREE:
-            said.append(f"Two runs without a drafter differ by {self.spread:.2f}x: smaller gains mean nothing.")
-        return said
+            remarks.append(f"Two runs without a drafter differ by {self.spread:.2f}x: smaller gains mean nothing.")
+        return remarks
 
 
-QUIET: Final = Noise()
-"""Nothing disturbed."""
-DISAGREE: Final = 1.15
-"""Spread of plain decoding's replies from which on it is spoken of."""
+QUIET: Final = Noise()  # no noise
+DISAGREE: Final = 1.15  # least ``Noise.spread`` that is reported
 _BUSY_SHARE: Final = 0.25
 
 
@@ -90,8 +87,8 @@ class BestFixed:
     drafter: str  # the fixed choice with the best speed-up, also a combination or "none"
     speedup: Ratio  # its speed over plain decoding's
     auto: Ratio | None  # the autopilot's speed over plain decoding's; None if it was not measured
-    # the autopilot's speed over the best fixed choice's, prompt by prompt; see ``intervals.advantage``. It
-    # favours the best fixed choice a little, which was chosen by the same figures
+    # the autopilot's speed over the best fixed choice's, see ``intervals.advantage``; it slightly favours the best
+    # fixed choice, which was chosen by the same figures
     auto_over_best: Ratio | None
 
 
@@ -113,7 +110,7 @@ class DrafterReport:
     texts: int  # replies written with a drafter
     # peak memory of a process that loads and uses this drafter alone; None if it could not be measured
     memory_mb: dict[str, float | None]
-    noise: Noise = QUIET  # how far the figures can be trusted
+    noise: Noise = QUIET
     stopped: bool = False  # whether it was stopped before its end
 
     @property

@@ -1,4 +1,4 @@
-"""Inflated models for the benchmark: plans their files, checks disk and memory, makes them, and measures each."""
+"""Inflated models for the benchmark: plans their files, checks disk and memory, writes them, and measures each."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ from slipstream.models.memory.fit import fit
 from slipstream.models.outside import shown_path
 
 USUAL_MIX: Final = "Q4_0"
-_SPARE: Final = 1 << 28  # bytes of a disk that are left alone
+_SPARE: Final = 1 << 28  # bytes of a disk that stay free
 
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What is to be inflated."""
+    """The wanted inflated models."""
 
-    shapes: tuple[Shape, ...]  # to which measures; each in every quantization
+    shapes: tuple[Shape, ...]  # of the target, each in every quantization
     mixes: tuple[str, ...]  # the quantizations
-    drafter: Shape | None  # the measures of the draft model; None to go without one
-    keep: bool  # whether what was made stays on the disk
+    drafter: Shape | None  # of the draft model; None for no draft model
+    keep: bool  # whether the files stay on the disk
 
     @staticmethod
     def of(inflate: str | None, quant: str | None, drafter: str | None, keep: bool) -> Wish | None:
-        """Reads the options; None where nothing is to be inflated.
+        """Reads the options; None if nothing is to be inflated.
 
         Raises:
             UsageError: If there is no such shape or quantization, or an option makes no sense without ``--inflate``.
@@ -57,19 +57,18 @@ class Wish:
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """An inflated target and what drafts for it, none of it made yet."""
+    """The plan of an inflated target and its drafters."""
 
     small: str  # name of the small target
-    shape: Shape  # the measures, with heads of the small target's size
+    shape: Shape  # of the target, with attention heads of the small target's size
     mix: str  # the quantization
     target: Inflated
     draft: Inflated | None
     heads: dict[str, Inflated]  # method to heads
-    left_out: dict[str, str]  # what is not inflated, and why
+    left_out: dict[str, str]  # drafters that are not inflated, and why
 
     @property
     def name(self) -> str:
-        """What tables call it."""
         return self.target.name
 
     @property
@@ -77,7 +76,7 @@ class Family:
         return self.target.header(Path()).n_vocab
 
     def files(self, folder: Path) -> Iterator[tuple[Inflated, Path]]:
-        """Everything that has to be made, and where in a folder it belongs; heads of one shape are shared."""
+        """All files and their paths in a folder; heads of one shape are shared."""
         yield self.target, _place(folder, f"{self.shape.name}-{self.mix}", self.target)
         if self.draft:
             yield self.draft, _place(folder, f"{self.shape.name}-draft-{self.mix}", self.draft)
@@ -85,7 +84,7 @@ class Family:
             yield heads, _place(folder, f"{self.shape.name}-{method}", heads)
 
     def load(self, folder: Path) -> Load:
-        """The request that loads it, as any large model is loaded."""
+        """The request that loads it."""
         target, *others = (path for _, path in self.files(folder))
         draft = others.pop(0) if self.draft else None
         return Load(
@@ -131,14 +130,7 @@ def _family(
 
 
 def check_room(planned: Sequence[Family], folder: Path, devices: Sequence[Device], keep: bool) -> None:
-    """Makes sure that disk and memory hold what is to be made, before any of it is.
-
-    Args:
-        planned: What is to be made, one after the other.
-
-    Raises:
-        SlipstreamError: If they do not.
-    """
+    """Raises ``SlipstreamError`` if disk or memory cannot hold the planned families, made one after the other."""
     for family in planned:
         target, draft = family.target.header(folder), family.draft.header(folder) if family.draft else None
         fits = fit(target, devices, None, draft)
@@ -147,10 +139,10 @@ def check_room(planned: Sequence[Family], folder: Path, devices: Sequence[Device
     missing = [
         {path: plan.nbytes for plan, path in family.files(folder) if not plan.stands_at(path)} for family in planned
     ]
-    together: dict[Path, int] = {}
+    every: dict[Path, int] = {}
     for files in missing:
-        together |= files
-    needed = sum(together.values()) if keep else max((sum(files.values()) for files in missing), default=0)
+        every |= files
+    needed = sum(every.values()) if keep else max((sum(files.values()) for files in missing), default=0)
     free = shutil.disk_usage(folder).free
     if needed + _SPARE > free:
         raise SlipstreamError(
@@ -160,26 +152,26 @@ def check_room(planned: Sequence[Family], folder: Path, devices: Sequence[Device
 
 
 def _place(folder: Path, name: str, plan: Inflated) -> Path:
-    """A file's name, which changes with everything the file is made of."""
+    """The path of a file; its name contains a hash of everything that the file is made from."""
     return folder / f"inflated-{name.lower()}-{str(plan.metadata[MADE_AS][1])[:12]}.gguf"
 
 
 _FOLDER: Final = "inflated"
 _PREFIX: Final = "bench-"
-_LEFT_BEHIND: Final = 86_400  # seconds after which no run still uses them
+_LEFT_BEHIND: Final = 86_400  # seconds after which a temporary folder belongs to a killed run
 
 
 @dataclass(frozen=True, slots=True)
 class Made:
     """An inflated family on the disk."""
 
-    family: Family  # what it is
-    load: Load  # loads it
+    family: Family
+    load: Load
     sizes: Mapping[str, int]  # bytes of each file, the target's first
-    seconds: float  # what making it took; 0 where every file was there
+    seconds: float  # time that making it took; 0 if every file existed
 
     def text(self) -> str:
-        """What is measured from here on, in a few lines."""
+        """A heading for the figures that follow."""
         family, others = self.family, sum(self.sizes.values()) - next(iter(self.sizes.values()))
         size, made = next(iter(self.sizes.values())), f"made in {self.seconds:.0f} s" if self.seconds else "kept"
         lines = [
@@ -210,20 +202,20 @@ class Made:
 
 
 def inflated_folder(derived: Path) -> Path:
-    """Where inflated models are made and kept; what a killed benchmark left there goes."""
+    """The folder of inflated models; deletes files of killed benchmarks in it."""
     folder = private_folder(derived / _FOLDER)
-    for left in (*folder.glob(f"{_PREFIX}*"), *folder.glob("*.part")):
+    for old in (*folder.glob(f"{_PREFIX}*"), *folder.glob("*.part")):
         with suppress(OSError):
-            if left.stat().st_mtime < time() - _LEFT_BEHIND:
-                shutil.rmtree(left) if left.is_dir() else left.unlink()
+            if old.stat().st_mtime < time() - _LEFT_BEHIND:
+                shutil.rmtree(old) if old.is_dir() else old.unlink()
     return folder
 
 
 @contextmanager
 def inflated(family: Family, folder: Path, keep: bool, tell: Callable[[str], None]) -> Iterator[Made]:
-    """Makes what is missing, for as long as the body lasts or for good.
+    """Makes missing files, for the duration of the body or, with ``keep``, permanently.
 
-    Files are not made where temporary ones belong: that may be memory, which the model is to have.
+    They are not made in the system's temporary folder, which may be in memory that the model needs.
 
     Raises:
         SlipstreamError: If the disk is full or cannot be written to.
@@ -262,12 +254,12 @@ def run_inflated(
     """Measures the wanted inflated models, one after the other.
 
     Args:
-        derived: Folder of files that are made of models.
-        run: Measures a model; gives figures, and whether what was checked holds.
-        stop: Whether the next model is to be left out.
+        derived: Folder of files derived from models.
+        run: Measures a model; returns its figures, and whether its check passed.
+        stop: Whether to leave out the remaining models.
 
     Returns:
-        The figures of each, and whether what was checked holds for all.
+        The figures of each, and whether all checks passed.
 
     Raises:
         SlipstreamError: If a model cannot be inflated, does not fit this machine, or cannot be measured.

@@ -1,4 +1,4 @@
-"""Ratios of speeds over many prompts, and how far they can be trusted."""
+"""Ratios of speeds over many prompts, with confidence intervals."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _SEED: Final = 20230
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """Tokens written, and what they took."""
+    """Tokens and the time that they took."""
 
-    tokens: float  # how many; of several replies their mean or sum
-    seconds: float  # time of their steps; the prompt's reading is left out
+    tokens: float  # of several replies, their mean or sum
+    seconds: float  # time of their steps, without prefill
 
     def __add__(self, other: Work) -> Work:
         return Work(self.tokens + other.tokens, self.seconds + other.seconds)
@@ -33,10 +33,10 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Paired:
-    """A reply, or all those to one prompt, and plain decoding's next to them in time."""
+    """The work of a drafter on a reply, or on all replies to a prompt, and that of plain decoding at the same time."""
 
-    ours: Work  # what a drafter wrote
-    plain: Work  # what plain decoding wrote meanwhile; see ``between``
+    ours: Work
+    plain: Work  # see ``between``
 
     def __add__(self, other: Paired) -> Paired:
         return Paired(self.ours + other.ours, self.plain + other.plain)
@@ -51,7 +51,7 @@ class Ratio:
     """A ratio of two speeds and its 95 % confidence interval."""
 
     value: float
-    low: float | None = None  # lower end; None where there were fewer than two prompts
+    low: float | None = None  # lower end; None for fewer than two prompts
     high: float | None = None
 
     def text(self) -> str:
@@ -61,9 +61,9 @@ class Ratio:
 
 
 def between(before: Work, after: Work) -> Work:
-    """The work of plain decoding at the time of a reply that stands between two plain ones: their mean.
+    """The work of plain decoding at the time of a reply between two plain ones: their mean.
 
-    A machine that slows down or speeds up evenly from one reply to the next cancels out exactly.
+    A steady change of the machine's speed cancels out exactly.
     """
     return Work((before.tokens + after.tokens) / 2, (before.seconds + after.seconds) / 2)
 
@@ -71,15 +71,13 @@ def between(before: Work, after: Work) -> Work:
 def speedup(prompts: Sequence[Paired]) -> Ratio:
     """Estimates a drafter's speed over plain decoding's.
 
-    The ratio is of totals: all tokens over all seconds of the drafter, divided by the same of plain decoding; where the
-    texts are equal, that is how much sooner a person has all of these replies. A mean of the prompts' own ratios would
-    count a short reply, whose time is mostly noise, like a long one.
+    The ratio is of totals: all tokens over all seconds of the drafter, divided by the same of plain decoding. A mean of
+    the prompts' ratios would weigh a short reply, whose time is mostly noise, like a long one.
 
-    The interval is a bootstrap over prompts: 4,000 times, as many prompts as there are are drawn with replacement, each
-    with all its turns and seeds and with the plain replies beside them, and the ratio is taken again. Its ends are
-    percentiles, moved outwards to make up for what the percentile method lacks with few prompts ("expanded
-    percentile", Hesterberg, "What Teachers Should Know About the Bootstrap", arXiv 1411.5279). The draws
-    have a fixed seed: the same figures give the same interval.
+    The interval is a bootstrap over prompts: 4,000 times, n of the n prompts are drawn with replacement, each with all
+    its turns and seeds and the adjacent plain replies. Its ends are percentiles, moved outwards because the percentile
+    method is too narrow with few prompts ("expanded percentile", Hesterberg, "What Teachers Should Know About the
+    Bootstrap", arXiv 1411.5279). The draws have a fixed seed: the same figures give the same interval.
 
     Args:
         prompts: The sums of each prompt; there must be one at least.
@@ -88,18 +86,15 @@ def speedup(prompts: Sequence[Paired]) -> Ratio:
 
 
 def measured(prompts: Sequence[Paired]) -> Ratio | None:
-    """The same, or None where so few tokens were written that no ratio is given."""
+    """``speedup``, or None if too few tokens were written for a ratio."""
     return speedup(prompts) if sum(prompts[1:], prompts[0]).speedup is not None else None
 
 
 def advantage(ours: Sequence[Paired], theirs: Sequence[Paired]) -> Ratio:
     """Estimates one drafter's speed over another's on the same prompts.
 
-    Each is taken relative to the plain replies beside it, so that a machine that changed between the two cancels out.
+    Each is taken relative to its adjacent plain replies, so that a change of the machine between the two cancels out.
     The interval is as in ``speedup``; a draw takes a prompt with both drafters' replies.
-
-    Args:
-        ours: The sums of each prompt of the one.
     """
     return _estimate(_rows(ours), _rows(theirs))
 

@@ -1,4 +1,4 @@
-"""Results of benchmarks that were run from the chat: kept, listed, read again and deleted."""
+"""Keeps, lists, reads and deletes the results of benchmarks that were run from the chat."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ class Kept:
     """A result."""
 
     path: Path
-    when: datetime  # when it was kept, in the machine's own time
-    report: DrafterReport | None = None  # what it found; None where the file cannot be read
-    processor: str = ""  # what it was measured on
+    when: datetime  # when it was kept, in local time
+    report: DrafterReport | None = None  # None if the file cannot be read
+    processor: str = ""
     problem: str = ""  # why it cannot be read; empty if it can
 
 
@@ -38,7 +38,7 @@ def kept_results(folder: Path) -> list[Kept]:
 
 
 def place_for(folder: Path, when: datetime) -> Path:
-    """The file of a new result, in a folder that is made."""
+    """The path of a new result; creates the folder."""
     stem = when.strftime(_NAME)
     place, count = private_folder(folder) / f"{stem}.json", 1
     while place.exists():
@@ -48,14 +48,14 @@ def place_for(folder: Path, when: datetime) -> Path:
 
 
 def keep(written: Path, place: Path) -> Kept | None:
-    """Takes what a benchmark wrote.
+    """Moves the figures that a benchmark wrote to their final place.
 
     Args:
-        written: The file of its figures; it is gone afterwards.
+        written: The file of its figures.
         place: See ``place_for``.
 
     Returns:
-        The result; None where the benchmark ended before it had one.
+        The result; None if the benchmark ended without one.
     """
     with worded(place):
         if not written.exists() or not written.stat().st_size:
@@ -79,7 +79,7 @@ def _read(path: Path) -> Kept:
             raise ValueError
         figures = json.loads(path.read_text("utf-8"))
         report = _report(figures["drafters"])
-        chart(report.rows, Style())  # what can be drawn has numbers in all places
+        chart(report.rows, Style())  # fails if a value has the wrong type, as does the next line
         drafters_text(report)
         return Kept(path, when, report, str(figures["machine"]["processor"]))
     except OSError as error:

@@ -1,4 +1,4 @@
-"""What the figures were measured on."""
+"""The machine that the figures were measured on."""
 
 from __future__ import annotations
 
@@ -13,17 +13,16 @@ from slipstream.models.llama.library import physical_cores
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """A machine and the programs on it."""
+    """A machine, and versions of its programs."""
 
     processor: str  # the CPU's model
-    device: str  # where models run, and with how many threads at most
-    cores: int  # physical cores it may use
+    device: str  # the devices that run models, and the most threads
+    cores: int  # usable physical cores
     system: str  # operating system and architecture
-    python: str  # Python's version
-    llama_cpp_python: str  # version of the binding, which fixes llama.cpp's
+    python: str
+    llama_cpp_python: str  # the binding, whose version determines llama.cpp's
     slipstream: str
-    # processes that wanted to run in the last minute when the benchmark began; None where it is not known
-    load: float | None
+    load: float | None  # load average of the last minute when the benchmark began; None if unknown
 
     @staticmethod
     def here() -> Machine:

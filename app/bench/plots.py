@@ -1,4 +1,4 @@
-"""The speed-ups as bars: in a terminal, and as an SVG that is readable on light and on dark ground."""
+"""Draws speed-ups as bars: in a terminal, and as an SVG for light and dark backgrounds."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from slipstream.app.platform.safe_text import one_line
 from slipstream.app.protocol import PLAIN
 
 _LEAST_BAR: Final = 12
-_NAME: Final = 20  # a joined drafter's name may be longer: it is cut
-_ELSEWHERE: Final = 100  # columns where the output is no terminal
+_NAME: Final = 20  # most columns of a name; the longer name of a combination is cut
+_ELSEWHERE: Final = 100  # columns if the output is no terminal
 
 
 @dataclass(frozen=True, slots=True)
 class Style:
-    """How bars are drawn."""
+    """The characters and colours of a chart."""
 
     width: int = _ELSEWHERE  # columns
     bar: str = "█"  # a bar up to its interval
@@ -31,14 +31,14 @@ class Style:
     line: str = "─"  # inside the interval
     dot: str = "●"  # the value
     high: str = "┤"
-    plain: str = "│"  # plain decoding's speed, on blank ground
-    crossed: str = "┼"  # the same inside the interval
+    plain: str = "│"  # plain decoding's speed, outside the bar
+    crossed: str = "┼"  # plain decoding's speed, inside the interval
     color: bool = False  # whether gains are green and losses red
-    fenced: bool = False  # whether a Markdown fence stands around it, as where the tables go to a file
+    fenced: bool = False  # whether it is in a Markdown fence, for output to a file
 
     @staticmethod
     def of(stream: TextIO) -> Style:
-        """The style that a stream can show: its width, its characters, and color unless NO_COLOR is set."""
+        """The style for a stream: its width, its characters, and colours unless NO_COLOR is set."""
         terminal = stream.isatty()
         width = shutil.get_terminal_size((_ELSEWHERE, 24)).columns if terminal else _ELSEWHERE
         color = terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
@@ -74,7 +74,7 @@ def chart(rows: Sequence[DrafterFigures], style: Style, noise: Noise = QUIET) ->
 
 
 def _ends(rows: Iterable[DrafterFigures]) -> list[float]:
-    """Where the bars end, with their intervals."""
+    """The ends of the bars, intervals included."""
     return [row.gain.high or row.gain.value for row in rows if row.gain]
 
 
@@ -110,7 +110,7 @@ Verdict = Literal["idle", "even", "gain", "loss"]
 
 
 def verdict(row: DrafterFigures, noise: Noise = QUIET) -> Verdict:
-    """Whether the whole interval is a gain or a loss beyond the noise; what drafted nothing is neither."""
+    """Whether the whole interval is a gain or a loss beyond the noise; a drafter that drafted nothing is "idle"."""
     ratio = row.gain
     if ratio is None:
         return "idle"
@@ -155,15 +155,15 @@ text { fill: #e6edf3 } .small { fill: #9da7b3 } .plain { stroke: #9da7b3 } .whis
 class Section:
     """The bars of one model."""
 
-    note: str  # what was measured: the model and the machine
-    rows: Sequence[DrafterFigures]  # the figures; plain decoding's own are left out, it is the dashed line at 1x
-    noise: Noise = QUIET  # how far they can be trusted
+    note: str  # the model and the machine
+    rows: Sequence[DrafterFigures]  # plain decoding's rows are not drawn; it is the dashed line at 1x
+    noise: Noise = QUIET
 
 
 def chart_svg(sections: Sequence[Section]) -> str:
-    """Draws what ``chart.chart`` draws, with whiskers for the intervals, one model below the other on one scale.
+    """Draws the bars of ``chart`` as an SVG, with whiskers for the intervals, one model below the other on one scale.
 
-    The ground is left transparent; text and lines follow the reader's light or dark scheme.
+    The background is transparent; text and lines follow the reader's light or dark scheme.
     """
     kept = [replace(each, rows=[row for row in each.rows if row.drafter != PLAIN]) for each in sections]
     most = max([1.2, *(1.05 * end for each in kept for end in _ends(each.rows))])

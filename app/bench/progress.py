@@ -1,4 +1,4 @@
-"""What a benchmark tells while it measures: the rows so far and the time that is left, as values and as JSON."""
+"""Updates of a running benchmark, with the rows so far and the time left, as values and as JSON."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from slipstream.app.bench.figures import DrafterFigures, Noise
 from slipstream.app.bench.intervals import Ratio
 
 EVERY: Final = 0.25
-"""Seconds between two updates of a reply under way."""
+"""Seconds between two updates during a reply."""
 
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """How far a benchmark is."""
+    """The progress of a benchmark."""
 
     model: str
-    drafters: tuple[str, ...]  # those that are compared, plain decoding not among them
-    drafter: str  # the one that writes now; empty while none does
-    kind: str  # the kind of text that is written now
-    share: float  # how far it is by time, 0 to 1
-    left: float | None  # seconds that are left; None while that is not known
-    rows: tuple[DrafterFigures, ...]  # those that changed, with all that was measured for them
-    noise: Noise  # how far the figures so far can be trusted
+    drafters: tuple[str, ...]  # the compared drafters, without plain decoding
+    drafter: str  # the drafter of the current reply; empty without one
+    kind: str  # its kind of text
+    share: float  # elapsed share of the time, 0 to 1
+    left: float | None  # seconds left; None if unknown
+    rows: tuple[DrafterFigures, ...]  # the changed rows, with their figures so far
+    noise: Noise  # so far
 
 
 def encoded(update: Update) -> dict[str, Any]:
@@ -63,12 +63,12 @@ def ratio_of(found: Mapping[str, Any]) -> Ratio:
 
 
 def maybe_ratio(found: Mapping[str, Any] | None) -> Ratio | None:
-    """The same for a ratio that may not be known."""
+    """``ratio_of`` for a ratio that may be None."""
     return None if found is None else ratio_of(found)
 
 
 class Measuring:
-    """A benchmark under way, put together from its updates.
+    """The state of a running benchmark, from its updates.
 
     Attributes:
         update: The newest; None before the first.
@@ -85,13 +85,13 @@ class Measuring:
 
     @property
     def rows(self) -> Sequence[DrafterFigures]:
-        """The rows so far, those of one kind and temperature together, in the order in which they were first told."""
+        """The rows so far, grouped by kind and temperature, in order of their first appearance."""
         groups = list(dict.fromkeys((kind, temperature) for kind, temperature, _ in self._rows))
         return [row for group in groups for key, row in self._rows.items() if key[:2] == group]
 
     @property
     def left(self) -> float | None:
-        """Seconds that are left now: the time since the newest update has passed."""
+        """Seconds left now, that is, less the time since the newest update."""
         if self.update is None or self.update.left is None:
             return None
         return max(0.0, self.update.left - (monotonic() - self._heard))

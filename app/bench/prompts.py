@@ -1,4 +1,4 @@
-"""Prompts of parts ``drafters`` and ``check``: built-in sets, and files as people and benchmarks write them."""
+"""Prompts for the parts ``drafters`` and ``check``: built-in sets, and files in common formats."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ from slipstream.models.outside import parsed, read_limited
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """A chat that waits for its next reply."""
+    """A chat that ends with a message of the user, and the user's later turns."""
 
-    messages: tuple[Message, ...]  # what was said so far; the last message is the user's
+    messages: tuple[Message, ...]  # the chat so far
     later: tuple[str, ...] = ()  # the user's turns after that reply, as in MT-bench
     category: str = ""  # its category, as in Spec-Bench; else empty
 
     @property
     def turns(self) -> int:
-        """Replies that are still to be written."""
+        """The number of replies to write."""
         return 1 + len(self.later)
 
     def after(self, reply: Message) -> Prompt:
-        """The prompt of the next turn, once the model has replied; there must be one."""
+        """The prompt of the next turn, after a reply; there must be one."""
         asked_next = Message("user", self.later[0])
         return replace(self, messages=(*self.messages, reply, asked_next), later=self.later[1:])
 
@@ -107,27 +107,27 @@ def _of_json(line: str, place: str) -> Prompt:
 def _asked(row: Any, place: str) -> Prompt:
     """The prompt of a line.
 
-    Of ``messages`` it is all up to the user's last; ``turns`` are the user's, each after a reply.
+    ``messages`` count up to the user's last one; ``turns`` are messages of the user, each after a reply.
     """
     name = next((name for name in _FIELDS if isinstance(row, dict) and row.get(name)), None)
     if name is None:
         raise UsageError(f"{place}: no prompt.", f"A line is an object with one of: {', '.join(_FIELDS)}.")
     value = row[name]
     if name == "messages":
-        return _said(value, place)
+        return _chat(value, place)
     texts = value if name == "turns" and isinstance(value, list) else [value]
     if not all(isinstance(text, str) and text.strip() for text in texts):
         raise UsageError(f"{place}: {name} holds no text.", f"Lines have one of: {', '.join(_FIELDS)}.")
     return asked(*texts)
 
 
-def _said(value: Any, place: str) -> Prompt:
+def _chat(value: Any, place: str) -> Prompt:
     try:
         messages = [Message(str(said["role"]), said["content"]) for said in value]
     except (TypeError, KeyError) as error:
         raise UsageError(f"{place}: messages without role and content.", "Each is an object with both.") from error
     while messages and messages[-1].role != "user":
-        messages.pop()  # the reply is ours to write
+        messages.pop()  # the benchmark writes the reply
     fits = all(message.role in _ROLES and isinstance(message.content, str) for message in messages)
     if not messages or not fits:
         raise UsageError(f"{place}: messages that are no chat.", f"Roles: {', '.join(_ROLES)}; one must be the user's.")
@@ -135,7 +135,7 @@ def _said(value: Any, place: str) -> Prompt:
 
 
 BUILT_IN: Final = ("chat", "story", "copy")
-"""Sets that ship with slipstream: small talk, free stories, and texts and code that are to be written out changed."""
+"""Sets that ship with slipstream: small talk, free stories, and texts and code to be copied with changes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +181,7 @@ _Item = TypeVar("_Item")
 
 
 def evenly(prompts: Sequence[_Item], limit: int) -> tuple[_Item, ...]:
-    """Takes ``limit`` of the prompts at equal distances; all where it is 0 or there are no more."""
+    """Takes ``limit`` of the prompts at equal distances; all if it is 0 or there are no more."""
     count = min(limit or len(prompts), len(prompts))
     return tuple(prompts[at * len(prompts) // count] for at in range(count))
 

@@ -1,7 +1,7 @@
 """Races a drafter against plain decoding: the same prompt and seed, in two contexts on the same weights.
 
-The steps of the two replies alternate in one process, and each clock counts only its own steps. The reply whose clock
-is behind takes the next step, so that both have had equal time at every moment.
+The steps of the two replies alternate in one process, and each clock counts only its own steps. The reply with the
+earlier clock takes the next step, so that both have had about the same time at every moment.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class _Lane:
 
 
 def _ignore(_: Prefilling) -> None:
-    """Prefilling a short prompt needs no progress."""
+    """Ignores the progress of prefill."""
 
 
 def race(
@@ -81,9 +81,9 @@ def race(
     """
     if drafter == PLAIN:
         raise SlipstreamError("without a drafter there is nothing to race.", "Name one: --drafter auto.")
-    if session.beside is None:
+    if session.open_second is None:
         raise SlipstreamError("this model cannot be opened twice.", "Try another one.")
-    other = session.beside()
+    other = session.open_second()
     try:
         request = Generate(1, [Message("user", prompt)], sampling, drafter, tokens)
         plain = replace(request, drafter=PLAIN)
@@ -103,7 +103,7 @@ def race(
 
 
 def _run(ours: _Lane, plain: _Lane, every: float, stop: Callable[[], bool]) -> Iterator[Frame | Finish]:
-    """Steps the lane whose clock is behind; yields a frame whenever a clock has run ``every`` seconds further."""
+    """Steps the lane with the earlier clock; yields a frame every ``every`` seconds of a clock."""
     shown = 0.0
     while not stop() and not (ours.over and plain.over):
         behind = ours if plain.over or (not ours.over and ours.seconds <= plain.seconds) else plain

@@ -8,15 +8,15 @@ from typing import Any, Final
 from slipstream.app.speed import speedup
 
 PROMPT: Final = "Tell me a story about a lighthouse keeper and her cat."
-FRAMES: Final = 20  # pictures a second, at most
-LEAST_SECONDS: Final = 6.0  # a race that is over sooner is shown slower: it could not be followed
+FRAMES: Final = 20  # most frames a second
+LEAST_SECONDS: Final = 6.0  # a shorter race is shown in slow motion
 
 
 @dataclass(frozen=True, slots=True)
 class Racer:
-    """How far one of the two is."""
+    """The progress of one of the two replies."""
 
-    text: str = ""  # what it has written
+    text: str = ""
     tokens: int = 0
     seconds: float = 0.0  # time of its own steps
     over: bool = False  # whether its reply has ended
@@ -24,51 +24,50 @@ class Racer:
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """Both at one moment."""
+    """The progress of both replies at one moment."""
 
     ours: Racer
     plain: Racer
 
     @property
     def speedup(self) -> float | None:
-        """The speed with the drafter over that without; None before both have written enough."""
+        """The speed with the drafter over that without; None until both have enough tokens."""
         return _ratio(self.ours, self.plain)
 
     @property
     def seconds(self) -> float:
-        """The time that each has had, but for one that has ended."""
+        """The later of the two clocks."""
         return max(self.ours.seconds, self.plain.seconds)
 
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """What is about to be raced."""
+    """The beginning of a race."""
 
     model: str
     drafter: str
     prompt: str
     seed: int
     limit: int  # most tokens of each
-    plain_ms: float  # milliseconds of a plain step, about
+    plain_ms: float  # milliseconds of a plain step, approximately
     promise: str  # see ``Loaded.promise``
-    widened: str = ""  # what the model is widened to and at what cost, in words; empty for a model as it is
+    widened: str = ""  # an inflated model's description; empty for other models
 
     @property
     def slower(self) -> float:
-        """How many times slower than it is a race is shown."""
+        """The factor of slow motion, 1 or more."""
         seconds = self.limit * self.plain_ms / 1e3
         return max(1.0, LEAST_SECONDS / seconds) if seconds else 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class Finish:
-    """What came of a race."""
+    """The result of a race."""
 
-    frame: Frame  # where both stood at the end
-    stopped: bool  # whether it was stopped before both had ended
-    # the first token in which the texts differ, from 0; None where none of those that both wrote does
-    differs_at: int | None
-    acceptance: float | None  # share of the guesses that were right; None where nothing was guessed
+    frame: Frame  # the last one
+    stopped: bool  # whether it was stopped before both replies had ended
+    differs_at: int | None  # index of the first token at which the texts differ; None without one
+    acceptance: float | None  # None if nothing was drafted
     tokens_per_step: float  # tokens a step, with the drafter
 
     def figures(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""A race as lines of text: two bars, two texts, and what came of it."""
+"""Draws a race as lines of text: two bars, two texts, and the result."""
 
 from __future__ import annotations
 
@@ -12,16 +12,15 @@ from slipstream.app.speed import compared
 Kind = Literal["title", "faint", "head", "ours", "plain", "text", "good", "bad"]
 Line = tuple[str, Kind]
 _NOTE: Final = 15
-_TALL: Final = 18  # lines from which blank ones fit between the parts
-SHORT_MS: Final = 10.0  # milliseconds of a plain step below which guessing gains next to nothing
+_TALL: Final = 18  # least height with blank lines between the parts
+SHORT_MS: Final = 10.0  # milliseconds of a plain step below which drafting gains next to nothing
 
 
 def picture(start: Start, frame: Frame, finish: Finish | None, width: int, height: int) -> list[Line]:
-    """Draws a race; always as many lines, so that nothing jumps.
+    """Draws a race; the number of lines is constant, so that nothing jumps.
 
     Args:
-        finish: What came of it; None while it runs.
-        width: Columns.
+        finish: The result; None while it runs.
     """
     gap: list[Line] = [("", "faint")] if height >= _TALL else []
     slower = f" · shown {start.slower:.0f}x slower" if start.slower >= 2 else ""
@@ -64,7 +63,7 @@ def _lane(label: str, racer: Racer, most: int, note: str, kind: Kind, width: int
 
 
 def _end(start: Start, finish: Finish | None) -> list[Line]:
-    """What came of it; as many blank lines before it is known."""
+    """The result; blank lines until it is known."""
     if finish is None:
         return [("", "faint")] * 3
     frame, ratio = finish.frame, finish.frame.speedup

@@ -23,20 +23,20 @@ class Outcome:
     """The result of a part."""
 
     text: str  # to be printed
-    figures: Any  # to be written down as JSON
-    passed: bool = True  # false where what was checked does not hold: the command ends with exit code 1
+    figures: Any  # to be written as JSON
+    passed: bool = True  # False if a check failed; the exit code is then 1
     bars: Sequence[Section] = ()  # its rows for a chart
 
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """What a part measures."""
+    """The input of a part."""
 
-    measured: Load  # loads the model
-    plan: Plan  # the prompts and replies
-    drafter_steps: int  # tokens that are written to measure the memory of each drafter; 0 for not at all
+    measured: Load
+    plan: Plan
+    drafter_steps: int  # tokens to write when measuring each drafter's memory; 0 skips that
     folder: Path  # for temporary files; deleted after the run
-    stop: Stop  # whether to stop; a part returns what it has measured, or raises ``Stopped``
+    stop: Stop  # once it is true, a part returns its figures so far, or raises ``Stopped`` without any
     on_update: Callable[[Update], None] = ignore  # see ``compare_drafters``
 
 

@@ -1,4 +1,4 @@
-"""Ctrl-C during a long measurement: what was measured until then is kept."""
+"""Handles Ctrl-C during a long measurement, and keeps the figures so far."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def never() -> bool:
 
 
 class Stop:
-    """Handles Ctrl-C: the first ends the measuring and keeps what was measured; the second ends the program.
+    """Handles Ctrl-C: the first ends the measurement and keeps its figures; the second ends the program.
 
     Attributes:
         asked: Whether Ctrl-C was pressed.
@@ -34,9 +34,9 @@ class Stop:
         return self.asked
 
     def __enter__(self) -> Self:
-        """Begins to listen; only a program's main thread can."""
+        """Installs the handler, if this is the main thread."""
         if threading.current_thread() is threading.main_thread():
-            self._before = signal.signal(signal.SIGINT, self._hear)
+            self._before = signal.signal(signal.SIGINT, self._interrupted)
         return self
 
     def __exit__(
@@ -45,7 +45,7 @@ class Stop:
         if self._before is not None:
             signal.signal(signal.SIGINT, self._before)
 
-    def _hear(self, _number: int, _frame: FrameType | None) -> None:
+    def _interrupted(self, _number: int, _frame: FrameType | None) -> None:
         if self.asked:
             raise KeyboardInterrupt
         self.asked = True

@@ -27,10 +27,10 @@ class Turn:
     """One reply to be written, by every drafter."""
 
     kind: str
-    prompt: int  # which of its prompts, from 0
-    number: int  # which turn of the conversation, from 0
-    messages: tuple[Message, ...]  # what was said so far
-    sampling: Sampling  # how tokens are drawn
+    prompt: int  # index of the prompt
+    number: int  # index of the turn in the conversation
+    messages: tuple[Message, ...]  # the conversation so far
+    sampling: Sampling
     tokens: int  # most tokens of the reply
 
     @property
@@ -44,10 +44,10 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """A reply."""
+    """A finished reply."""
 
     done: Done  # its text and figures
-    tokens: tuple[Token, ...]  # all of its tokens, the end token too
+    tokens: tuple[Token, ...]  # all of its tokens, with the end token
 
     @property
     def work(self) -> Work:
@@ -63,14 +63,13 @@ _WARM_UP: Final = Turn("", 0, 0, (Message("user", "Hello!"),), Sampling(), 16)
 def session_of(request: Load) -> Iterator[tuple[Session, Loaded]]:
     """Loads a model as the engine does, and frees it at the end.
 
-    What drafters learnt in earlier runs is left aside, and what they learn here is forgotten: they may have met the
-    prompts, or meet them again. The autopilot may choose among all drafters, switched off or not. The number of threads
-    stays as it was chosen at load.
+    Drafters neither read nor keep learned data, since they may have seen the prompts, or may see them again. The
+    autopilot may also use disabled drafters. The number of threads stays as chosen at load.
     """
     with tempfile.TemporaryDirectory(prefix="slipstream-bench-") as derived:
         fresh = replace(request, derived=derived if request.derived else None, left_out=None)
         session, loaded = load(fresh, lambda _share: None)
-        session.settle()
+        session.fix_threads()
         try:
             yield session, loaded
         finally:
@@ -78,7 +77,7 @@ def session_of(request: Load) -> Iterator[tuple[Session, Loaded]]:
 
 
 def unheard(_: int) -> None:
-    """Does nothing with a count."""
+    """Ignores a count."""
 
 
 def write(
@@ -91,37 +90,34 @@ def write(
     """Writes one reply.
 
     Args:
-        session: The model.
-        drafter: The drafter's name.
-        turn: What to reply to.
-        stop: Asked step by step.
-        on_tokens: Called after each step with the tokens written so far.
+        stop: Called at every step; True ends the reply.
+        on_tokens: Called after each step with the number of tokens so far.
 
     Raises:
         SlipstreamError: If it cannot be written, for example because the prompt does not fit.
-        Stopped: If ``stop`` said so.
+        Stopped: If ``stop`` ended it.
     """
     tokens: list[Token] = []
 
-    def hear(event: Prefilling | Stepped) -> None:
+    def emit(event: Prefilling | Stepped) -> None:
         if isinstance(event, Stepped):
             tokens.extend(event.tokens)
             on_tokens(len(tokens))
 
     request = Generate(1, list(turn.messages), turn.sampling, drafter, max_tokens=turn.tokens)
-    done = session.reply(request, hear, stop)
+    done = session.reply(request, emit, stop)
     if done.reason == "cancelled":
         raise Stopped
     return Written(done, tuple(tokens))
 
 
 def conversations(plan: Plan) -> list[tuple[str, int, Prompt, Sampling]]:
-    """What a plan plays, in order: kind of text, number of the prompt, the prompt, and how tokens are drawn."""
+    """The conversations of a plan, in order: kind of text, index of the prompt, the prompt, and the sampling."""
     return [
         (kind.name, at, prompt, Sampling(temperature=temperature, seed=seed, typical=plan.typical))
         for seed, temperature, kind in product(plan.seeds, plan.temperatures, plan.sets)
         for at, prompt in enumerate(kind.prompts)
-        if temperature or seed == plan.seeds[0]  # else the same reply again, which some drafters would remember
+        if temperature or seed == plan.seeds[0]  # otherwise the same reply again, which some drafters would remember
     ]
 
 
@@ -130,21 +126,20 @@ def play(
 ) -> dict[str, tuple[int, int]]:
     """Plays every conversation once for each seed and temperature, all its turns.
 
-    The next turn follows plain decoding's reply to the one before, which is the model's own: all drafters get
-    the same prompt.
+    The next turn follows plain decoding's reply to the one before, so that all drafters get the same prompt.
 
     Args:
         context: Tokens that fit the model's context, for the error.
-        estimate: Told of each conversation; says how long it all still takes.
+        estimate: Predicts the time left; follows each conversation.
         reply: Writes a turn with every drafter and returns plain decoding's reply.
 
     Returns:
-        For each kind of text: how many prompts were replied to, and how many have a turn that does not fit the context,
-        which was left out with those after it.
+        For each kind of text: the number of prompts with replies, and the number of prompts with a turn that does not
+        fit the context; that turn and those after it are left out.
 
     Raises:
         ContextFullError: If no prompt fits.
-        Stopped: If ``reply`` was stopped before the first turn was written; later, what there is counts.
+        Stopped: If ``reply`` was stopped before the first turn was written.
     """
     replied: dict[str, set[int]] = {kind.name: set() for kind in plan.sets}
     too_long: dict[str, set[int]] = {kind.name: set() for kind in plan.sets}
@@ -181,18 +176,17 @@ def usable_drafters(
     names: Sequence[str],
     warmed: Callable[[str, Written], None] = lambda _name, _written: None,
 ) -> tuple[list[str], dict[str, str]]:
-    """Sorts out the drafters that serve the model.
+    """Finds the drafters that work with the model, and warms them up with a short reply.
 
     Args:
-        session: The model; each drafter writes a little, which warms it up.
-        names: Wanted drafters; ``ALL`` stands for the engine's list.
-        warmed: Called with what each wrote, plain decoding first.
+        names: Wanted drafters; ``ALL`` means the engine's list.
+        warmed: Called with each short reply, plain decoding's first.
 
     Returns:
-        The usable ones but plain decoding, and the reasons why the others are not.
+        The usable drafters without plain decoding, and the reasons why the others are not usable.
 
     Raises:
-        UsageError: If none of the wanted drafters serves.
+        UsageError: If none of the wanted drafters works.
     """
     known = {offer.name: offer.why_not for offer in loaded.drafters}
     warmed(Plain.name, write(session, Plain.name, _WARM_UP))
@@ -201,8 +195,8 @@ def usable_drafters(
         reason = known.get(name, "")
         if not reason:
             try:
-                warmed(name, write(session, name, _WARM_UP))  # makes it, and lets it get its pages and pools
-            except SlipstreamError as error:  # a damaged file of heads; one of several joined that cannot serve
+                warmed(name, write(session, name, _WARM_UP))  # creates it, and maps its memory
+            except SlipstreamError as error:  # a damaged file of heads; a part of a combination that does not work
                 reason = error.title.rstrip(".")
         if reason:
             unusable[name] = reason

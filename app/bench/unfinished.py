@@ -15,14 +15,14 @@ from slipstream.models.hub.lock import HeldError, close_removed, open_locked
 if TYPE_CHECKING:  # seldom needed
     from slipstream.app.bench.kept import Kept
 
-PREFIX: Final = ".running-"  # prefix of the temporary files, which lists of results leave out
+PREFIX: Final = ".running-"  # of the temporary files, which lists of results leave out
 
 
 @contextmanager
 def unfinished(folder: Path) -> Iterator[Path]:
     """Creates the file of one benchmark, and removes it at the end unless ``keep`` has moved it.
 
-    It is locked while the benchmark runs: an unlocked one was left by a chat that was killed, see ``recover``.
+    It is locked while the benchmark runs: an unlocked one belongs to a killed chat, see ``recover``.
     """
     path = private_folder(folder) / f"{PREFIX}{os.urandom(4).hex()}"
     with worded(path):

@@ -1,1 +1,1 @@
-"""Chats kept on this machine."""
+"""The store of chats."""

@@ -1,4 +1,4 @@
-"""Copies of the chats: one a day, and one from before their tables were changed."""
+"""Backups of the chats: one a day, and one before each migration."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def backups(path: Path) -> list[Path]:
 
 
 def of_versions(path: Path) -> list[Path]:
-    """The backups from before tables were changed, of the oldest version first."""
+    """The backups before migrations, oldest version first."""
     return sorted(
         path.parent.glob(f"{path.stem}-version-*{path.suffix}"), key=lambda backup: (len(backup.name), backup)
     )
@@ -39,7 +39,7 @@ def age(path: Path) -> float:
 
 
 def keep_version(path: Path, version: int) -> None:
-    """Backs a database up before its tables are changed; see ``_copy``.
+    """Backs a database up before a migration; see ``_copy``.
 
     Args:
         path: The database, locked against writers.
@@ -55,10 +55,10 @@ def keep_version(path: Path, version: int) -> None:
 
 
 def keep_day(path: Path) -> None:
-    """Backs a database up if the newest daily backup is a day old; a damaged one replaces no backup.
+    """Backs a database up if the newest daily backup is a day old; a damaged database replaces no backup.
 
-    Of older backups, those stay that have a chat which no newer one has: it was lost, since a chat that its owner
-    deletes is deleted from all backups.
+    An older backup stays if it has a chat that no newer one has: that chat was lost, since a chat that the user deletes
+    is deleted from all backups.
 
     Raises:
         SlipstreamError: If the copy cannot be written.
@@ -77,7 +77,7 @@ def keep_day(path: Path) -> None:
 
 
 def drop_parts(path: Path) -> None:
-    """Deletes copies that a kill cut short: a deleted chat would stay in them."""
+    """Deletes unfinished copies of a killed process: a deleted chat would stay in them."""
     for part in path.parent.glob(f".{path.stem}-*{path.suffix}.*"):
         part.unlink(missing_ok=True)
 
@@ -97,7 +97,7 @@ def forget_in_backups(path: Path, chat: str) -> None:
 
 
 def verify(db: sqlite3.Connection) -> None:
-    """Checks all of a database, its full-text indexes too.
+    """Checks a database and its full-text indexes.
 
     Raises:
         sqlite3.DatabaseError: If it is damaged.
@@ -110,7 +110,7 @@ def verify(db: sqlite3.Connection) -> None:
 
 
 def optimize(db: sqlite3.Connection) -> None:
-    """Merges the full-text indexes, if there are any: deleted words stay in them until then."""
+    """Merges the full-text indexes, if there are any; only that removes deleted words from them."""
     for table in _indexes(db):
         db.execute(f"INSERT INTO {table} ({table}) VALUES ('optimize')")
 
@@ -121,7 +121,7 @@ def _indexes(db: sqlite3.Connection) -> list[str]:
 
 
 def _chats(backup: Path) -> set[str]:
-    """The ids of all chats of a backup; none where it cannot be read."""
+    """The ids of all chats of a backup; none if it cannot be read."""
     try:
         with closing(sqlite3.connect(f"{backup.absolute().as_uri()}?mode=ro", uri=True)) as db:
             return {str(chat) for (chat,) in db.execute("SELECT id FROM chats")}
@@ -130,16 +130,15 @@ def _chats(backup: Path) -> set[str]:
 
 
 def _copy(path: Path, backup: Path) -> None:
-    """Copies a database, complete and checked or not at all; only its owner can read the copy."""
+    """Copies a database completely and checks the copy, or leaves none; only its owner can read it."""
     part = backup.with_name(f".{backup.name}.{os.getpid()}")
     try:
         os.close(os.open(part, os.O_CREAT | os.O_RDWR | os.O_TRUNC, 0o600))
-        # page by page: VACUUM INTO may renumber the rows
-        # never one that is not there: SQLite would make it
+        # a backup page by page, since VACUUM INTO may renumber the rows; mode=rw, or SQLite would create a missing file
         existing = f"{path.absolute().as_uri()}?mode=rw"
         with closing(sqlite3.connect(existing, uri=True)) as source, closing(sqlite3.connect(part)) as copy:
             source.backup(copy)
-            copy.execute("PRAGMA journal_mode=DELETE").fetchall()  # a copy of a log's database would make a log itself
+            copy.execute("PRAGMA journal_mode=DELETE").fetchall()  # in WAL mode the copy would have a log, too
             verify(copy)
         os.replace(part, backup)
     except OSError as error:

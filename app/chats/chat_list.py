@@ -18,7 +18,7 @@ from slipstream.models.errors import UsageError
 
 CHAT_COLUMNS = "id, title, created, updated, model, pinned"
 _ALL = -1  # no limit, to SQLite
-UNDO_WITHIN = 60.0  # seconds during which a deleted chat can be restored; the next start erases it in any case
+UNDO_WITHIN = 60.0  # seconds in which a deleted chat can be restored; the next start erases it in any case
 
 
 def chat_of_row(row: tuple[str, str, float, float, str, int]) -> StoredChat:
@@ -27,7 +27,7 @@ def chat_of_row(row: tuple[str, str, float, float, str, int]) -> StoredChat:
 
 
 class ChatList:
-    """All chats, without their messages; what names a chat that is not there raises ``UsageError``."""
+    """All chats, without their messages; methods raise ``UsageError`` for an unknown chat."""
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ class ChatList:
         index: Path | None,
         images: ImageFolder | None = None,
     ) -> None:
-        """Keeps the database, and the paths of files that are derived from chats; see ``ChatStore``."""
+        """The paths are of files derived from chats; see ``ChatStore``."""
         self._db, self._images = database, images
         self._states, self._heads, self._index = states, heads, index
 
@@ -54,11 +54,7 @@ class ChatList:
         return chat
 
     def get(self, chat: str) -> StoredChat:
-        """Finds a chat.
-
-        Raises:
-            UsageError: If there is none with this id; the hint lists the newest.
-        """
+        """The chat of an id; raises ``UsageError`` if there is none, with a hint that lists the newest."""
         with self._db.read():
             row = self._db.execute(
                 f"SELECT {CHAT_COLUMNS} FROM chats WHERE id = ? AND deleted IS NULL", (storable(chat),)
@@ -174,7 +170,7 @@ class ChatList:
         return changed.rowcount > 0
 
     def erase_deleted(self, after: float = UNDO_WITHIN) -> None:
-        """Erases deleted chats with everything that was kept of them, and overwrites them in the file.
+        """Erases deleted chats and all files derived from them, and overwrites them in the database.
 
         Args:
             after: Seconds after which a deleted chat is erased.
@@ -202,7 +198,7 @@ class ChatList:
         chat_deleted(chat, self._heads, self._index)
 
     def sweep(self) -> None:
-        """Erases deleted chats, and kept KV caches without a chat; chats that another process may restore stay.
+        """Erases deleted chats, unless another process may restore them, and kept KV caches without a chat.
 
         Raises:
             SlipstreamError: See ``erase_deleted``.

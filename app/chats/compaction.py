@@ -1,7 +1,7 @@
 """Replaces the older messages of a chat by a summary that the model writes; the messages themselves stay stored.
 
-A summary is a message of the chat, after the messages that it stands for and the few newest ones that the model still
-reads as they are. It remembers how many those are. Taking it out again brings everything back.
+A summary is a message of the chat. It follows the messages that it replaces and the few newest ones, which the model
+still reads; it records their number. Removing it restores everything.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ ASKED: Final = (
     "what we will need: what I want, facts, names, numbers, decisions, code that is still in use, and what is open. "
     "Write only the summary, in at most 300 words."
 )
-_KEPT_TURNS: Final = 2  # questions with their replies that stay as they are
-_KEPT_SHARE: Final = 4  # they may have this part of the chat's characters at most
-_MOST_TOKENS: Final = 1024  # of a summary, thoughts included
+_KEPT_TURNS: Final = 2  # newest turns that are not summarized
+_KEPT_SHARE: Final = 4  # they have at most one of so many parts of the chat's characters
+_MOST_TOKENS: Final = 1024  # of a summary, reasoning included
 
 Ask = Callable[[list[Message]], Done]
 
 
 @dataclass(frozen=True, slots=True)
 class Compaction:
-    """What is summarized, and what stays."""
+    """The messages that a summary replaces, and those that it keeps."""
 
     system: list[StoredMessage]
-    older: list[StoredMessage]  # what the summary stands for
-    kept: list[StoredMessage]  # what the model reads after it, as it is
+    older: list[StoredMessage]  # replaced by the summary
+    kept: list[StoredMessage]  # read by the model after the summary
     parent: int  # the message that the summary follows
 
     @property
@@ -43,14 +43,14 @@ class Compaction:
 
     @property
     def count(self) -> int:
-        """How many messages the summary stands for, earlier summaries left out."""
+        """The number of replaced messages, without earlier summaries."""
         return sum(not message.summary for message in self.older)
 
     def summary(self, ask: Ask, fingerprint: str, images: Callable[[str], dict[str, str]] = lambda _: {}) -> str:
-        """Has the summary written, in parts where the messages do not fit the context together.
+        """Writes the summary, in several passes if the messages do not fit the context.
 
         Args:
-            ask: Has a reply to some messages written; it refuses what does not fit by ``ContextFullError``.
+            ask: Writes a reply to messages; raises ``ContextFullError`` if they do not fit.
             fingerprint: Of the model.
             images: See ``history``.
 
@@ -83,7 +83,7 @@ class Compaction:
 
 
 def compaction(messages: Sequence[StoredMessage]) -> Compaction:
-    """Chooses what of a chat is summarized: all but the newest turns, where those are not most of it.
+    """Chooses the messages to summarize: all but the newest turns, if these are a small part of the chat.
 
     Args:
         messages: The shown branch, oldest first.
@@ -94,7 +94,7 @@ def compaction(messages: Sequence[StoredMessage]) -> Compaction:
     system = [message for message in messages if message.role == "system"]
     said = [message for message in messages if message.role != "system"]
     before = last_summary(said)
-    fresh = said if before is None else said[before + 1 :]  # a summary keeps nothing that an earlier one stands for
+    fresh = said if before is None else said[before + 1 :]  # a message that an earlier summary replaces is not kept
     turns = [at for at, message in enumerate(fresh) if message.role == "user"]
     size = sum(len(message.content) for message in since_summary(said))
     start = len(fresh)
@@ -113,8 +113,8 @@ def asking(request: int, messages: list[Message], like: Generate, levels: Sequen
     """The request for a summary.
 
     Args:
-        like: A request of the chat, for its sampling and drafter.
-        levels: The levels of reasoning that the model has.
+        like: A request of the chat; its sampling and drafter are used.
+        levels: The model's levels of reasoning.
     """
     sampling = replace(like.sampling, reasoning="off" if "off" in levels else like.sampling.reasoning)
     return Generate(request, messages, sampling, like.drafter, _MOST_TOKENS, frame_ms=like.frame_ms, overflow="stop")

@@ -24,12 +24,11 @@ from slipstream.models.errors import SlipstreamError
 class Database:
     """An open file; only one thread of one process writes at a time.
 
-    Where another program deletes, replaces or empties the file, its chats are written to a new one at the next use.
+    If another program deletes, replaces or empties the file, the next use writes its chats to a new one.
 
     Attributes:
-        path: The file.
         alone: Whether no other process had it open.
-        notice: A line for the user if a damaged file had to be replaced on opening, else "".
+        notice: A line for the user if a damaged file was replaced on opening, else "".
         connection: SQLite's connection; a new one after the file was rewritten.
     """
 
@@ -37,7 +36,7 @@ class Database:
         self.path = path
         self._lock = threading.RLock()
         self._tell: Callable[[str], object] = self._note
-        self._told = ""
+        self._reported = ""
         self._listened = False
         self._held = HeldChats()
         with ExitStack() as opened:
@@ -85,8 +84,8 @@ class Database:
                     self._reopen()
             change = self._files.change()
             if change is not Change.NONE:
-                words = self._mended(change)
-                self._told = ""
+                words = self._repair(change)
+                self._reported = ""
                 if words:
                     self._tell(words)
 
@@ -98,9 +97,9 @@ class Database:
             ended, reachable = self._hold.closed, False
             if not ended:
                 reachable = self._last_check()
-                with suppress(SlipstreamError):  # another process writes on and on
+                with suppress(SlipstreamError):  # another process keeps writing
                     last.enter_context(self._writers.alone())
-            last.callback(lambda: self.connection.close())  # it may empty the log
+            last.callback(lambda: self.connection.close())  # may empty the log, so it holds the writers' lock
             if self.alone and not ended and reachable:
                 with suppress(SlipstreamError), self.read():  # tried again at the next end
                     if self.execute("SELECT 1 FROM chats LIMIT 1").fetchone():
@@ -108,7 +107,7 @@ class Database:
 
     @contextmanager
     def read(self) -> Iterator[None]:
-        """No other thread uses the connection meanwhile; errors of SQLite become ``SlipstreamError``."""
+        """Locks the connection against other threads; errors of SQLite become ``SlipstreamError``."""
         with self._lock:
             try:
                 self.check()
@@ -116,8 +115,8 @@ class Database:
                 if not self._connected:
                     raise
                 words = f"{error.title} {error.hint}"  # the open file can still be read
-                if words != self._told:
-                    self._told = words
+                if words != self._reported:
+                    self._reported = words
                     self._tell(words)
             with self._worded():
                 yield
@@ -126,14 +125,14 @@ class Database:
     def _worded(self) -> Iterator[None]:
         try:
             yield
-        except (sqlite3.Error, UnicodeDecodeError) as error:  # an error's own words may come from the file
+        except (sqlite3.Error, UnicodeDecodeError) as error:  # the message may quote the damaged file
             if is_damage(error):
                 mark(self.path)
             raise storage_error(self.path, error) from error
 
     @contextmanager
     def exclusive(self) -> Iterator[None]:
-        """No other thread uses the connection, and no other process writes meanwhile."""
+        """Locks the connection against other threads, and the file against writers of other processes."""
         with self._lock:
             self.check()
             with self._worded(), self._writers.alone():
@@ -151,7 +150,7 @@ class Database:
                 yield
             self._held.update(self.connection)
 
-    # --- files that went away -------------------------------------------------------------------------------------
+    # --- files changed by other programs --------------------------------------------------------------------------
 
     def _begin(self) -> None:
         """Starts to watch the files and the changed rows of a new connection."""
@@ -163,11 +162,11 @@ class Database:
     def _note(self, words: str) -> None:
         self.notice = words
 
-    def _mended(self, change: Change) -> str:
-        """Gives the chats a sound file with its usual name.
+    def _repair(self, change: Change) -> str:
+        """Writes the chats to a sound file of the usual name.
 
         Returns:
-            What happened, for the user; empty if nothing was lost or replaced.
+            A report for the user; empty if nothing was lost or replaced.
         """
         private_folder(self.path.parent)
         if self._files.lost_locks():
@@ -177,7 +176,7 @@ class Database:
             self._hold, self._writers = locks
         with self._writers.alone():
             self._files.restore_index()
-            change = self._files.change(locks=False)  # another process may have been faster
+            change = self._files.change(locks=False)  # another process may have repaired it
             try:
                 if change is Change.LOG:
                     words = self._without_log()
@@ -193,7 +192,7 @@ class Database:
         return words
 
     def _without_log(self) -> str:
-        """The log was deleted but is still open: its content is moved to the database."""
+        """Moves the content of a log that was deleted but is still open to the database."""
         whole = self._whole()
         busy = self.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
         if busy:
@@ -203,7 +202,7 @@ class Database:
         return f"{self.path.name}-wal was deleted: what was in it is in {self.path.name} now."
 
     def _overwritten(self) -> str:
-        """Another program, which may be another slipstream, wrote to the file."""
+        """Handles a write by another program, which may be another slipstream."""
         if not _is_sound(self.path):
             return self._rewritten(Change.CONTENT.value, None)
         self._reopen()
@@ -213,7 +212,7 @@ class Database:
         return self._rewritten(Change.CONTENT.value, self._held.rows, read_rows(self.connection))
 
     def _replaced(self) -> str:
-        """Another file has the name: it is used if it holds chats, and what it lacks is kept beside it."""
+        """Handles another file of the same name: uses it if it holds chats, and sets aside the rows that it lacks."""
         whole = self._whole()
         known = whole or self._held.rows
         aside = aside_name(self.path)
@@ -237,7 +236,7 @@ class Database:
         return words
 
     def _rewritten(self, why: str, whole: Rows | None, others: Rows | None = None) -> str:
-        """Writes a new file and sets aside the one that is there, see ``rescue``."""
+        """Writes a new file and sets aside the present one, see ``rescue``."""
         words = rescue(self.path, why, whole or self._held.rows, whole is not None, others)
         self._reopen()
         self._held.reload(self.connection)
@@ -250,7 +249,7 @@ class Database:
         self._begin()
 
     def _whole(self) -> Rows | None:
-        """All rows that the open connection still reads, with those in memory; None if it cannot read them."""
+        """All rows that the open connection can still read, with those in memory; None if it can read none."""
         try:
             rows = read_rows(self.connection)
         except (sqlite3.Error, UnicodeDecodeError):
@@ -259,13 +258,13 @@ class Database:
         return rows
 
     def _is_older(self) -> bool:
-        """Whether the file is an older copy: numbers of messages only grow, even where a chat was deleted."""
+        """Whether the file is an older copy: numbers of messages only grow, even after a chat was deleted."""
         newest = max(self._held.rows.messages, default=0)
         last = self.execute("SELECT seq FROM sqlite_sequence WHERE name = 'messages'").fetchone()
         return (last[0] if last else 0) < newest
 
     def _last_check(self) -> bool:
-        """Checks the files before closing them; chats that cannot be written there go to the temporary folder."""
+        """Checks the files before closing them; writes the chats to the temporary folder if it fails."""
         try:
             self.check()
         except SlipstreamError as error:
@@ -284,7 +283,7 @@ class Database:
 
 
 def _is_sound(path: Path) -> bool:
-    if path.stat().st_size < 512:  # an empty database costs its log its name
+    if path.stat().st_size < 512:  # opening an empty database would delete its log
         return False
     try:
         with closing(sqlite3.connect(path)) as db:

@@ -16,7 +16,7 @@ _OFF: Final = "off"
 
 
 def is_on(root: Path) -> bool:
-    """Whether text may be indexed and drafted from; the default."""
+    """Whether text may be indexed and drafted from, as by default."""
     return not (root / _OFF).exists()
 
 
@@ -38,7 +38,7 @@ def forget_chat(root: Path | None, chat: str) -> None:
     """
     if root is None or not root.is_dir():
         return
-    from slipstream.drafters.text_index.index import forget  # numpy would slow every start
+    from slipstream.drafters.text_index.index import forget  # loads numpy, which would slow every start
 
     try:
         forget(root, (CHAT + chat).__eq__)
@@ -91,7 +91,7 @@ def forget_state(folder: Path | None, chat: str) -> None:
     """Deletes a chat's state and those of all system prompts, since none is linked to its chat.
 
     Args:
-        folder: Folder of kept states; None where none are kept.
+        folder: Folder of kept states; None without one.
 
     Raises:
         OSError: If one cannot be deleted.
@@ -105,7 +105,7 @@ def forget_orphans(folder: Path | None, chats: Callable[[], set[str]], alone: bo
     """Deletes states without a chat: a closing engine may write one after its chat was erased.
 
     Args:
-        folder: Folder of kept states; None where none are kept.
+        folder: Folder of kept states; None without one.
         chats: Lists all chats; called after the files are listed, since a chat is older than its state.
         alone: Whether no other process keeps states; half-written files then belong to a killed one.
     """
@@ -113,7 +113,7 @@ def forget_orphans(folder: Path | None, chats: Callable[[], set[str]], alone: bo
         return
     states = [path for path in folder.glob("*.state") if path.name[0].isalnum()]
     known = chats() if states else set()
-    litter = folder.glob(_UNFINISHED) if alone else ()
-    for path in (*(path for path in states if path.stem not in known), *litter):
+    unfinished = folder.glob(_UNFINISHED) if alone else ()
+    for path in (*(path for path in states if path.stem not in known), *unfinished):
         with suppress(OSError):  # the next start tries again
             path.unlink()

@@ -25,7 +25,7 @@ VERSION: Final = 1
 
 
 def exported(store: ChatStore, chats: Sequence[str], form: Format) -> str:
-    """Chats with all branches and the figures of every reply.
+    """The text of an export: all branches, and the figures of every reply.
 
     Raises:
         UsageError: If there is no such chat.
@@ -37,10 +37,10 @@ def exported(store: ChatStore, chats: Sequence[str], form: Format) -> str:
 
 
 def markdown(store: ChatStore, chat: str, branches: bool = True, thoughts: bool = True) -> str:
-    """A chat as Markdown: the shown branch, then the others from where they fork.
+    """A chat as Markdown: the shown branch, then the others from their forks on.
 
     Args:
-        branches: Whether the branches that are not shown are written too.
+        branches: Whether to include the branches that are not shown.
         thoughts: Whether the reasoning is written, folded; otherwise a line mentions it.
 
     Raises:
@@ -53,7 +53,7 @@ def markdown(store: ChatStore, chat: str, branches: bool = True, thoughts: bool 
     if branches:
         written = {message.id for message in shown}
         everything = {message.id: message for message, _ in store.all_messages(chat)}
-        for message in everything.values():  # a branch's first message comes before what follows it
+        for message in everything.values():  # parents come before their children
             if message.id in written:
                 continue
             siblings = [other.id for other in everything.values() if other.parent == message.parent]
@@ -69,7 +69,7 @@ def markdown(store: ChatStore, chat: str, branches: bool = True, thoughts: bool 
 
 
 def write_export(path: Path, text: str) -> None:
-    """Writes an export that only its owner can read; an existing file is not overwritten."""
+    """Writes an export that only its owner can read; does not overwrite a file."""
     mode = os.O_CREAT | os.O_EXCL | os.O_WRONLY
     with worded(path), open(os.open(path, mode, 0o600), "w", encoding="utf-8") as file:
         file.write(text)
@@ -105,7 +105,7 @@ def _section(message: StoredMessage, thoughts: bool) -> str:
 
 
 def _folded(message: StoredMessage, thoughts: bool) -> str:
-    """The text, with the model's reasoning folded, or with a line in its place."""
+    """The text, with the model's reasoning folded, or replaced by a line."""
     if message.role != "assistant":
         return image_label(message.content)
     thought = message.figures.speed.thought if message.figures else 0

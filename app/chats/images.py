@@ -1,4 +1,4 @@
-"""Images in messages: how a text names one, and the folder that keeps their files."""
+"""Images in messages: the marks that name them, and the folder of their files."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from slipstream.models.vision.image_file import ImageFacts
 
 MARK: Final = re.compile(r"!\[([^\[\]\n]*)\]\(image:([0-9a-f]{64})\)")
-"""An image in a message, as Markdown has it: what is shown of it, and the SHA-256 of its file."""
+"""An image in a message, in Markdown's form: its label, and the SHA-256 of its file."""
 _UNFINISHED: Final = ".*.image.*"
 
 
 @dataclass(frozen=True, slots=True)
 class AttachedImage:
-    """An image that is to be sent."""
+    """An image to be sent."""
 
     path: Path
     raw: bytes
@@ -43,39 +43,35 @@ class AttachedImage:
 
 
 def read_attached(path: Path) -> AttachedImage:
-    """Reads an image that is to be sent; of its content only the header.
+    """Reads an image to be sent; decodes only its header.
 
     Raises:
         UsageError: If it is no image, damaged or too large.
     """
-    from slipstream.models.vision.image_file import facts_of, read_image  # Pillow, only where there are images
+    from slipstream.models.vision.image_file import facts_of, read_image  # loads Pillow
 
     raw = read_image(path.expanduser())
     return AttachedImage(path.expanduser(), raw, facts_of(raw, path.name))
 
 
 def image_label(text: str) -> str:
-    """A text to show: in place of each mark stands what it says."""
+    """A text for the screen: each mark is replaced by its label."""
     return MARK.sub(lambda mark: f"[{mark[1]}]", text)
 
 
 def images_of(text: str) -> list[str]:
-    """The hashes of the images that a text names, each once."""
+    """The hashes of the images in a text, without repetitions."""
     return list(dict.fromkeys(mark[2] for mark in MARK.finditer(text)))
 
 
 class ImageFolder:
-    """The files of the images in chats, named by their hash: an image is kept once, however often it is sent."""
+    """The files of the images in chats, named by their hash, so that each image is kept once."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def keep(self, raw: bytes, sha256: str) -> Path:
-        """Keeps an image, readable by its owner alone.
-
-        Raises:
-            SlipstreamError: If it cannot be written.
-        """
+        """Keeps an image, readable only by its owner; raises ``SlipstreamError`` if it cannot be written."""
         path = self._path(sha256)
         if not path.exists():
             private_folder(self._folder)
@@ -84,15 +80,15 @@ class ImageFolder:
         return path
 
     def found(self, text: str) -> dict[str, str]:
-        """The files of the images that a text names, by hash; those that are gone are left out."""
+        """The existing files of the images in a text, by hash."""
         places = ((sha256, self._path(sha256)) for sha256 in images_of(text))
         return {sha256: str(path) for sha256, path in places if path.is_file()}
 
     def forget(self, images: Iterable[str], texts: Callable[[], Iterable[str]]) -> None:
-        """Deletes those of some images that no message names any more.
+        """Deletes those of ``images`` that no message names any more.
 
         Args:
-            texts: Lists the messages with images; called only where there is a file.
+            texts: Lists the messages with images; called only if a file exists.
         """
         places = {sha256: path for sha256 in images if (path := self._path(sha256)).exists()}
         known = {sha256 for text in texts() for sha256 in images_of(text)} if places else set[str]()
@@ -101,7 +97,7 @@ class ImageFolder:
                 places[sha256].unlink()
 
     def forget_orphans(self, texts: Callable[[], Iterable[str]]) -> None:
-        """Deletes all images that no message names, and half-written files; no other process may keep images."""
+        """Deletes all images that no message names, and unfinished files; no other process may be writing images."""
         self.forget([path.stem for path in self._folder.glob("*.image")], texts)
         for path in self._folder.glob(_UNFINISHED):
             with suppress(OSError):

@@ -1,6 +1,6 @@
 """Imports chats that slipstream exported, and ChatGPT's ``conversations.json``.
 
-A conversation of ChatGPT is a mapping of nodes, of which one branch is the current one.
+A conversation of ChatGPT is a tree of nodes with one current branch.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ ROLES = ("user", "assistant")
 
 
 def conversation(values: dict[str, Any]) -> tuple[StoredChat, list[tuple[StoredMessage, int]]]:
-    """Converts a conversation of ChatGPT; nodes without a message's text are skipped, and their children move up.
+    """Converts a conversation of ChatGPT; skips nodes without text, and moves their children up.
 
     Returns:
         The chat, and its messages with their picks, parents first.
@@ -62,7 +62,7 @@ def conversation(values: dict[str, Any]) -> tuple[StoredChat, list[tuple[StoredM
             raise ValueError("a conversation's mapping is no tree")
         seen.add(name)
         node = nodes[name]
-        role, text, when = _said(node.get("message"))
+        role, text, when = _content(node.get("message"))
         if role in ROLES and text.strip():
             number = len(messages) + 1
             message = StoredMessage(
@@ -102,20 +102,14 @@ def _above(nodes: dict[str, Any], name: Any) -> list[str]:
     return branch
 
 
-def _said(message: Any) -> tuple[str, str, float]:
+def _content(message: Any) -> tuple[str, str, float]:
     """Role, text and time of a node's message; empty if it has no text."""
     if not isinstance(message, dict):
         return "", "", 0.0
     author, content = message.get("author"), message.get("content")
-    if (
-        not isinstance(author, dict)
-        or not isinstance(content, dict)
-        or content.get("content_type")
-        not in (
-            "text",
-            "multimodal_text",
-        )
-    ):
+    if not isinstance(author, dict) or not isinstance(content, dict):
+        return "", "", 0.0
+    if content.get("content_type") not in ("text", "multimodal_text"):
         return "", "", 0.0
     parts = content.get("parts")
     text = "\n\n".join(part for part in parts if isinstance(part, str)) if isinstance(parts, list) else ""
@@ -134,14 +128,14 @@ def _chatgpt_time(value: Any) -> float:
 
 
 _HINT: Final = "Give a file of slipstream chats export --format json, or ChatGPT's conversations.json."
-MOST_BYTES: Final = 256 << 20  # limit of a file's bytes; its parsed values take several times as much memory
+MOST_BYTES: Final = 256 << 20  # of a file; its parsed values take several times as much memory
 _TOKEN_LIMIT: Final = 1 << 31
 _COUNTS: Final = ("prompt_tokens", "prefilled_tokens", "dropped_messages", "dropped_tokens", "ttft_ms")
 _SPEED: Final = tuple(name for name in Speed.__slots__ if name != "busy")
 
 
 def read_export(path: Path) -> bytes:
-    """Reads a file to be imported, unless it is too large."""
+    """Reads a file to be imported; refuses one that is too large."""
     try:
         with path.open("rb") as file:
             size = os.fstat(file.fileno()).st_size
@@ -199,7 +193,7 @@ def import_chats(
 
 
 def _images(values: dict[str, Any]) -> list[tuple[str, bytes]]:
-    """The images of a chat, by hash; what they show is checked when they are read."""
+    """The images of a chat, by hash; their content is checked when they are used."""
     found = []
     for sha256, text in _get(values, "images", dict, {}).items():
         if not isinstance(text, str) or len(text) > 2 * IMAGE_LIMIT:
@@ -257,7 +251,7 @@ def _message(values: Any, chat: str) -> StoredMessage:
 
 
 def _figures(values: Any) -> Figures | None:
-    """The figures of a reply; None if they do not have the types that this version shows."""
+    """The figures of a reply; None if they have other types than in this version."""
     if not isinstance(values, dict) or not isinstance(values.get("speed"), dict):
         return None
     speed = values["speed"]

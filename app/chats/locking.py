@@ -1,4 +1,4 @@
-"""Locks between processes, and whether a folder is on a network file system, where no write-ahead log works."""
+"""Locks between processes, and a check for network file systems, where no write-ahead log works."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from typing import IO, Final
 from slipstream.app.platform.paths import private_folder, worded
 from slipstream.models.errors import SlipstreamError
 
-# file systems shared between machines, which do not share the memory of a write-ahead log
+# file systems shared between machines; a write-ahead log needs memory that all its users share
 _REMOTE: Final = re.compile(
     r"nfs4?|cifs|smb[23]?|smbfs|9p|virtiofs|afs|afpfs|ceph|glusterfs|lustre|gpfs|beegfs|ncpfs|davfs|webdav"
     r"|fuse\.(sshfs|rclone|s3fs|glusterfs|ceph.*|davfs.*|gvfsd.*|smbnetfs)"
 )
-_MACOS_FLAGS, _MACOS_LOCAL = 64, 0x1000  # where ``struct statfs`` has its flags, and the one of a local disk
+_MACOS_FLAGS, _MACOS_LOCAL = 64, 0x1000  # offset of the flags in ``struct statfs``, and the flag of a local disk
 _WINDOWS_REMOTE = 4
-_AGAIN: Final = 0.005
+_AGAIN: Final = 0.005  # seconds between two tries
 
 
 def is_remote(path: Path, mounts: Path = Path("/proc/self/mountinfo")) -> bool:
@@ -47,14 +47,14 @@ def is_remote(path: Path, mounts: Path = Path("/proc/self/mountinfo")) -> bool:
         for line in mounts.read_text("utf-8", "surrogateescape").splitlines():
             fields, _, system = line.partition(" - ")
             point = Path(re.sub(r"\\(\d{3})", lambda octal: chr(int(octal[1], 8)), fields.split(" ")[4]))
-            if (path == point or point in path.parents) and len(point.parts) >= best:  # the last of equals hides others
+            if (path == point or point in path.parents) and len(point.parts) >= best:  # the last one counts
                 best, kind = len(point.parts), system.split(" ")[0]
         return _REMOTE.fullmatch(kind) is not None
     return False
 
 
 def hold(path: Path) -> tuple[IO[bytes], bool]:
-    """Registers this process as a user of the database, by a shared lock on a file beside it.
+    """Registers this process as a user of the database, by a shared lock on a file next to it.
 
     Returns:
         The lock file, to be kept open, and whether no other process had the database open.
@@ -63,7 +63,7 @@ def hold(path: Path) -> tuple[IO[bytes], bool]:
     name = path.with_name(path.name + ".lock")
     with worded(name):
         lock = os.fdopen(os.open(name, os.O_CREAT | os.O_RDWR, 0o600), "r+b")
-    if sys.platform == "win32":  # every process counts as the only one
+    if sys.platform == "win32":  # no shared locks: every process counts as the only one
         return lock, True
     import fcntl
 
@@ -80,10 +80,10 @@ def hold(path: Path) -> tuple[IO[bytes], bool]:
 
 
 class Writers:
-    """A lock for the one process that writes to a database.
+    """A lock for writing to a database.
 
-    SQLite has its own lock for writing, but before 3.51.3 it may damage a file when one connection resets the log while
-    another writes ("WAL-reset bug"); this lock excludes both.
+    SQLite has its own, but before 3.51.3 it may damage a file when one connection resets the log while another writes
+    ("WAL-reset bug"); this lock covers both.
     """
 
     def __init__(self, path: Path, patience: float = 5.0) -> None:
@@ -102,7 +102,7 @@ class Writers:
         Raises:
             SlipstreamError: If another process holds it for too long.
         """
-        if sys.platform == "win32":  # SQLite's own lock has to do
+        if sys.platform == "win32":  # SQLite's own lock must do
             yield
             return
         import fcntl

@@ -1,4 +1,4 @@
-"""Finds chats by name: id, title, or the beginning of a title; and derives titles from first messages."""
+"""Finds chats by id, title, or the beginning of a title; and derives titles from first messages."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def has_name(chat: StoredChat, name: str) -> bool:
 
 
 def find_by_name(chats: Sequence[StoredChat], name: str) -> list[StoredChat]:
-    """Finds chats by id, else by the whole title, else by the beginning of the title."""
+    """Finds chats by id, else by the whole title, else by its beginning."""
     begin = _normalized(name)
     if not begin:
         return []
@@ -31,11 +31,7 @@ def find_by_name(chats: Sequence[StoredChat], name: str) -> list[StoredChat]:
 
 
 def require_one(found: Sequence[StoredChat], name: str) -> StoredChat:
-    """Returns the chat that was found, if it is the only one.
-
-    Raises:
-        UsageError: If there are several; the hint lists them.
-    """
+    """Returns the only chat found; raises ``UsageError`` for several, with a hint that lists them."""
     if len(found) == 1:
         return found[0]
     named = "; ".join(id_and_title(chat) for chat in found[:_MOST_LISTED])
@@ -54,10 +50,10 @@ def _normalized(text: str) -> str:
     return one_line(text).casefold()
 
 
-LENGTH = 48  # limit of characters in a title
-LEAST_LENGTH = 12  # characters below which a clause is too short for a title
+LENGTH = 48  # most characters of a title
+LEAST_LENGTH = 12  # least characters of a clause that makes a title
 
-_READ = 20_000  # characters of a message that are read for its title; few, since the screen waits
+_READ = 20_000  # characters of a message that are searched for its title; few, since the screen waits
 
 _FENCE = re.compile(r"(?:```|~~~).*?(?:```|~~~|\Z)", re.DOTALL)
 _LINK = re.compile(r"!?\[([^\]]*)\]\([^)]*\)")
@@ -82,11 +78,11 @@ _CLAUSE = re.compile(r"[.!?…](?=\s|$)|[:;](?=\s)|\s[–—-]\s|\n(?!\s*[a-z])|
 
 
 def title_of(text: str) -> str:
-    """Makes a title of a message: no greeting, no markup, no more than its first clause."""
+    """Makes a title from the first clause of a message, without greeting and markup."""
     text = (MARK.sub("", text[:_READ]).strip() or image_label(text))[:_READ]
     plain = _ADDRESS.sub(r"\1", _LINK.sub(r"\1", _FENCE.sub("\n", text)))
     plain = _EMPHASIS.sub(r"\2", _LINE_MARKS.sub("", plain)).strip()
-    if not plain:  # nothing but code
+    if not plain:  # only code
         return _cut(next((line for line in text.splitlines()[1:] if line.strip(" `~")), text).strip())
     greeted = _without(_GREETING, plain)
     plain = _without(_ASKING, greeted)

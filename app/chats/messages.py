@@ -1,6 +1,6 @@
 """The messages of all chats: read, searched, added and changed.
 
-A chat is a tree of messages: what is edited or asked again stands beside what was there, and nothing is overwritten.
+A chat is a tree of messages: an edited message or a second reply is a sibling of the first, and nothing is overwritten.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _INSERT = f"INSERT INTO messages ({_COLUMNS}) VALUES ({', '.join('?' * (_COLUMNS
 
 
 class Messages:
-    """The messages of all chats; what names a chat that is not there raises ``UsageError``."""
+    """The messages of all chats; methods raise ``UsageError`` for an unknown chat."""
 
     def __init__(self, database: Database, chats: ChatList) -> None:
         self._db, self._chats = database, chats
@@ -48,18 +48,18 @@ class Messages:
             return self._rows(self._tree(chat).shown())
 
     def all_messages(self, chat: str) -> list[tuple[StoredMessage, int]]:
-        """The messages of all branches, oldest first, each with its pick: of siblings, the greatest pick is shown."""
+        """The messages of all branches, oldest first, each with its pick: the sibling with the greatest is shown."""
         self._chats.get(chat)
         with self._db.read():
             rows = self._db.execute(
                 f"SELECT {MESSAGE_COLUMNS}, picked FROM messages WHERE chat = ? AND status != 'failed' "
-                "ORDER BY role != 'system', id",  # a system message may be younger than what follows it
+                "ORDER BY role != 'system', id",  # a system message may be younger than its children
                 (chat,),
             )
             found: dict[int | None, tuple[StoredMessage, int]] = {}
             for row in rows:
                 message = message_of_row(row[:-1])
-                if message.parent is None or message.parent in found:  # else it follows a refused one
+                if message.parent is None or message.parent in found:  # otherwise its parent was refused
                     found[message.id] = (message, int(row[-1]))
             return list(found.values())
 
@@ -106,26 +106,26 @@ class Messages:
         with self._db.write():
             self._db.execute("UPDATE messages SET status = 'interrupted' WHERE status = 'streaming'")
 
-    def add_user(self, chat: str, text: str, beside: int | None = None) -> StoredMessage:
+    def add_user(self, chat: str, text: str, replaces: int | None = None) -> StoredMessage:
         """Adds a message of the user; it is on disk when this returns.
 
         Args:
-            beside: A message that this one replaces on the screen, as a new branch; None appends it.
+            replaces: The message that this one was edited from, to make a sibling of it; None appends it.
         """
         kept = self._chats.get(chat)
         with self._db.write(durable=True):
-            parent = self._end(chat) if beside is None else self._parent(beside)
+            parent = self._end(chat) if replaces is None else self._parent(replaces)
             message = self._add(chat, parent, "user", text, "done")
             title = kept.title or title_of(text)
             self._db.execute("UPDATE chats SET updated = ?, title = ? WHERE id = ?", (message.created, title, chat))
         return message
 
     def add_summary(self, chat: str, parent: int, text: str, kept: int, fingerprint: str) -> StoredMessage:
-        """Adds a summary of what was said; it is on disk when this returns.
+        """Adds a summary of the chat; it is on disk when this returns.
 
         Args:
             parent: The message that it follows.
-            kept: Messages directly before it that it does not stand for.
+            kept: Number of messages directly before it that it does not replace.
             fingerprint: Of the model that wrote it.
         """
         with self._db.write(durable=True):
@@ -134,7 +134,7 @@ class Messages:
         return message
 
     def remove_summary(self, message: int) -> None:
-        """Takes a summary out; what followed it follows what was before it."""
+        """Removes a summary; its parent becomes the parent of its children."""
         with self._db.write(durable=True):
             parent = self._parent(message)
             self._db.execute("UPDATE messages SET parent = ? WHERE parent = ?", (parent, message))
@@ -169,7 +169,7 @@ class Messages:
     def begin_reply(
         self, chat: str, *, model: str, fingerprint: str, drafter: str, seed: int, parent: int | None = None
     ) -> StoredMessage:
-        """Adds an empty reply that streams.
+        """Adds an empty reply of status "streaming".
 
         Args:
             model: Name of the model that writes it.
@@ -185,7 +185,7 @@ class Messages:
         return message
 
     def go_on(self, message: StoredMessage, *, model: str, fingerprint: str, drafter: str) -> StoredMessage:
-        """Continues a reply that ended early: it streams again, after its present text.
+        """Continues a reply that ended early; returns it with status "streaming".
 
         Args:
             model: Name of the model that writes it.
@@ -251,7 +251,7 @@ class Messages:
 
         Args:
             chat: The chat; it gets a new id if its own is taken.
-            messages: As ``all_messages`` gives them, parents first.
+            messages: As from ``all_messages``, parents first.
         """
         numbers: dict[int, int | None] = {}
         with self._db.write(durable=True):
@@ -264,7 +264,7 @@ class Messages:
                 numbers[message.id] = self._db.execute(_INSERT, row).lastrowid
         return chat
 
-    # --- inside ---------------------------------------------------------------------------------------------------
+    # --- helpers --------------------------------------------------------------------------------------------------
 
     def _rows(self, numbers: Iterable[int]) -> list[StoredMessage]:
         rows = self._db.execute(

@@ -20,7 +20,7 @@ from slipstream.models.errors import SlipstreamError
 SETTINGS: Final = (
     "busy_timeout=5000",  # another program may be reading
     "synchronous=FULL",
-    "temp_store=MEMORY",  # notes on changed rows, also where the disk is full
+    "temp_store=MEMORY",  # for the table of changed rows, which must work on a full disk
     "fullfsync=ON",  # macOS: an fsync alone may stay in the drive
     "foreign_keys=ON",
     "mmap_size=0",
@@ -50,7 +50,7 @@ def open_database(path: Path, alone: bool) -> tuple[sqlite3.Connection, str]:
         The connection, and a line for the user if a damaged file was replaced, else "".
     """
     private_folder(path.parent)
-    if path.exists() and not (path.is_file() or path.is_dir()):  # to open a pipe would wait for its writer
+    if path.exists() and not (path.is_file() or path.is_dir()):  # opening a pipe would block
         raise SlipstreamError(f"{path} is no file.", "Move it elsewhere and start again.")
     why = ""
     if alone:
@@ -59,19 +59,19 @@ def open_database(path: Path, alone: bool) -> tuple[sqlite3.Connection, str]:
             drop_parts(path)
         drop_old(path)
         why = _damage(path)
-    elif not path.exists():  # deleted under another process, which has it open and would share its log with a new one
+    elif not path.exists():  # deleted while another process has it open; a new one must not share its log
         for side in SIDE_FILES:
             path.with_name(path.name + side).unlink(missing_ok=True)
     try:
         if not why:
-            unclean = path.with_name(path.name + "-wal").exists()  # a clean end removes it
+            unclean = path.with_name(path.name + "-wal").exists()  # a clean end deletes it
             _create(path)
             small = path.stat().st_size < QUICK_TO_CHECK
             return _connect(path, check=alone and (unclean or small or age(path) > UNCHECKED)), ""
     except sqlite3.DatabaseError as error:
-        # what makes no sense to SQLite itself, such as a list of tables that is not what was written
-        senseless = getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_ERROR
-        if not is_damage(error) and not senseless:
+        # a damaged schema makes statements fail with the generic error
+        generic = getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_ERROR
+        if not is_damage(error) and not generic:
             raise storage_error(path, error) from error
         if not alone:
             raise SlipstreamError(
@@ -88,7 +88,7 @@ def open_database(path: Path, alone: bool) -> tuple[sqlite3.Connection, str]:
 
 
 def _damage(path: Path) -> str:
-    """Damage that SQLite would not notice or that would end it; else empty."""
+    """Damage that SQLite does not detect, or that crashes it; empty without any."""
     if path.is_dir():
         return "was a folder"
     log = path.with_name(path.name + "-wal")
@@ -98,7 +98,7 @@ def _damage(path: Path) -> str:
     header = _header(path)
     if not header and (logged or backups(path)):
         return "was empty" if header == b"" else "was missing"
-    if header and (len(header) < 100 or not {*header[18:20]} <= {1, 2}):  # SQLite would write over it, or not at all
+    if header and (len(header) < 100 or not {*header[18:20]} <= {1, 2}):  # SQLite would overwrite it, or refuse
         return "was damaged"
     return "had a damaged log" if logged and is_log_damaged(log) else ""
 
@@ -114,12 +114,12 @@ def _header(path: Path) -> bytes | None:
 
 
 def is_damage(error: sqlite3.Error | UnicodeDecodeError) -> bool:
-    """Tells a damaged file from a busy, full or missing one."""
+    """Whether an error means a damaged file, not a busy, full or missing one."""
     return isinstance(error, UnicodeDecodeError) or any(word in str(error) for word in _DAMAGED)
 
 
 def storage_error(path: Path, error: sqlite3.Error | UnicodeDecodeError) -> SlipstreamError:
-    """The error that the user reads for one of SQLite."""
+    """The error for the user for one of SQLite."""
     if is_damage(error):
         return SlipstreamError(
             f"the chats in {path} are damaged.", "Start slipstream again: it rescues what can be read."
@@ -136,7 +136,7 @@ def storage_error(path: Path, error: sqlite3.Error | UnicodeDecodeError) -> Slip
 
 
 def _create(path: Path) -> None:
-    """Creates the file before SQLite does, with a mode that lets only its owner read it and its side files."""
+    """Creates the file before SQLite does, so that only its owner can read it and its side files."""
     with worded(path):
         handle = os.open(path, os.O_CREAT | os.O_RDWR, 0o600)
         try:
@@ -150,13 +150,13 @@ def _connect(path: Path, check: bool) -> sqlite3.Connection:
     db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
     db.text_factory = readable
     try:
-        # a write-ahead log needs memory that is shared by all readers
+        # a write-ahead log needs memory that all readers share
         for setting in (*SETTINGS, f"journal_mode={'TRUNCATE' if is_remote(path.parent) else 'WAL'}"):
             db.execute(f"PRAGMA {setting}").fetchall()
         if check:
             verify(db)
         migrate(db, path)
-    except UnicodeDecodeError as error:  # the error's own words came from the file
+    except UnicodeDecodeError as error:  # the message quotes the damaged file
         db.close()
         raise sqlite3.DatabaseError("database corruption: garbled words") from error
     except BaseException:

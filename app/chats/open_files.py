@@ -1,8 +1,8 @@
-"""Notices when the files of an open database are deleted, replaced or emptied by another program.
+"""Detects when another program deletes, replaces or empties the files of an open database.
 
-SQLite goes on writing to a file that has no name any more, and what it writes is lost with the process. Looking at the
-names before each use costs a few microseconds. The files themselves are never opened here: closing one would drop
-SQLite's locks on it (https://sqlite.org/howtocorrupt.html, 2.2).
+SQLite keeps writing to a deleted file, and the data is lost with the process. Checking the names before each use costs
+a few microseconds. The files themselves are never opened here: closing one would drop SQLite's locks on it
+(https://sqlite.org/howtocorrupt.html, 2.2).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _MOST_HELD: Final = 8
 
 
 class Change(Enum):
-    """What happened to the files since the last look."""
+    """A change of the files since the last look; the values are for people."""
 
     NONE = "is as it was"
     LOCKS = "lost its lock files"
@@ -38,28 +38,28 @@ class OpenFiles:
         """Looks at the files for the first time.
 
         Args:
-            logged: Whether it has a write-ahead log; without one every writer changes the file itself.
+            logged: Whether there is a write-ahead log; without one every writer changes the database file itself.
         """
         self._path, self._logged = path, logged
         self._seen: dict[str, os.stat_result | None] = {}
         self.look()
 
     def look(self) -> None:
-        """Takes the files as they are now for what they should be."""
+        """Records the files as they are now."""
         self._seen = {name: self._stat(name) for name in ("", "-wal", "-shm", *LOCKS)}
 
     def written(self) -> None:
-        """Takes the sizes and times as they are now, after a write of this process; a new log becomes known."""
+        """Records sizes and times after a write of this process, and a new log."""
         for name in ("", "-wal", "-shm"):
             before, now = self._seen[name], self._stat(name)
-            if now and (before is None or _same(before, now)):  # else it is gone, which the next look finds
+            if now and (before is None or _same(before, now)):  # otherwise ``change`` reports it
                 self._seen[name] = now
 
     def change(self, locks: bool = True) -> Change:
-        """What happened to the files since the last look.
+        """The change of the files since the last look.
 
         Args:
-            locks: Whether to look at the lock files, too.
+            locks: Whether to check the lock files, too.
         """
         database, seen = self._stat(""), self._seen[""]
         if database is None or seen is None:
@@ -77,18 +77,18 @@ class OpenFiles:
         return Change.LOCKS if locks and self.lost_locks() else Change.NONE
 
     def lost_locks(self) -> bool:
-        """Whether a lock file is not the one that was opened: other processes would lock another."""
+        """Whether a lock file was deleted or replaced: other processes would then lock another one."""
         return any(_lost(self._seen[name], self._stat(name)) for name in LOCKS)
 
     def drop_log(self) -> None:
-        """Deletes the names of the log and its index: SQLite would apply them to the file that has the name now."""
+        """Deletes the log and its index: SQLite would apply them to the new database of that name."""
         for end in ("-wal", "-shm"):
             before, now = self._seen[end], self._stat(end)
             if before and now and _same(before, now):
                 self._name(end).unlink(missing_ok=True)
 
     def restore_index(self) -> None:
-        """Gives an emptied index of the log its size back: SQLite maps it, and a page past its end ends the process."""
+        """Restores the size of a truncated index of the log: SQLite maps it, and reading past its end is a SIGBUS."""
         before, now = self._seen["-shm"], self._stat("-shm")
         if before and now and _same(before, now) and now.st_size < before.st_size:
             with suppress(OSError):
@@ -102,7 +102,7 @@ class OpenFiles:
             return self._name(end).stat()
         except (FileNotFoundError, NotADirectoryError):
             return None
-        except OSError:  # a file system that does not answer: SQLite will say why
+        except OSError:  # a failing file system, which SQLite will report
             return self._seen.get(end)
 
 
@@ -119,9 +119,9 @@ def _cut(before: os.stat_result | None, now: os.stat_result | None) -> bool:
 
 
 class HeldChats:
-    """The rows of the chats in use, in memory: they survive a file that loses its content.
+    """The rows of the chats in use, kept in memory in case the file loses its content.
 
-    Triggers note which messages a transaction changes, so that no writer can forget it.
+    Triggers record the messages that a transaction changes, so no writer has to.
     """
 
     def __init__(self) -> None:
@@ -129,7 +129,7 @@ class HeldChats:
         self._names: list[str] = []
 
     def watch(self, db: sqlite3.Connection) -> None:
-        """Notes from now on which messages this connection changes."""
+        """Starts to record the messages that this connection changes."""
         db.execute("CREATE TEMP TABLE changed (id INTEGER PRIMARY KEY)")
         for event, row in (("INSERT", "new"), ("UPDATE", "new"), ("DELETE", "old")):
             db.execute(
@@ -138,7 +138,7 @@ class HeldChats:
             )
 
     def hold(self, db: sqlite3.Connection, chat: str) -> None:
-        """Keeps a chat in memory from now on, and drops the one that was in use longest ago where they are many."""
+        """Keeps a chat in memory from now on; beyond ``_MOST_HELD``, drops the least recently used one."""
         new = chat not in self._names
         self._names = [*(name for name in self._names if name != chat), chat][-_MOST_HELD:]
         messages = self.rows.messages
@@ -146,7 +146,7 @@ class HeldChats:
         self.rows = Rows(self._chats(db), kept if not new else kept | self._messages(db, chat))
 
     def update(self, db: sqlite3.Connection) -> None:
-        """Takes over what a transaction has changed, once it has ended."""
+        """Copies the changes of a finished transaction."""
         changed = [number for (number,) in db.execute("SELECT id FROM temp.changed")]
         if changed:
             for number in changed:
@@ -157,7 +157,7 @@ class HeldChats:
         self.rows.chats = self._chats(db)
 
     def reload(self, db: sqlite3.Connection) -> None:
-        """Takes over all anew."""
+        """Reads all held chats again."""
         self.rows = Rows(self._chats(db))
         for chat in self._names:
             self.rows.messages |= self._messages(db, chat)

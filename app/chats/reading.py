@@ -22,21 +22,23 @@ class StoredReply:
     """A finished reply."""
 
     id: int  # its number; later ones are greater
-    question: str  # what it answers; empty if it answers nothing
+    question: str  # the message that it answers; empty without one
     content: str
-    tokens: list[int]  # its token ids, good for the model of this fingerprint alone
+    tokens: list[int]  # its token ids, valid only for the model of this fingerprint
     model: str  # fingerprint of the model that wrote it
 
 
 class ChatReader:
-    """Reads the chats; never creates or changes the file, and opens it only during a call."""
+    """Reads the chats; never creates or changes the file, and opens it only during a call.
+
+    A missing file has no chats.
+    """
 
     def __init__(self, path: Path) -> None:
-        """Takes the path of the database; a missing file has no chats."""
         self._path = path
 
     def newest(self) -> dict[str, int]:
-        """Number of the newest finished reply of every chat, the newest first; 0 where there is none."""
+        """Number of the newest finished reply of every chat, the newest first; 0 without one."""
         query = f"""
             SELECT chats.id, coalesce(max(messages.id), 0) FROM chats
             LEFT JOIN messages ON messages.chat = chats.id AND {_FINISHED}
@@ -76,12 +78,12 @@ class ChatReader:
         try:
             with closing(sqlite3.connect(f"{self._path.absolute().as_uri()}?mode=rw", timeout=5, uri=True)) as db:
                 db.text_factory = readable
-                db.execute("PRAGMA query_only=ON")  # a connection that may not write would leave the log behind
+                db.execute("PRAGMA query_only=ON")  # with mode=ro, the log would stay behind
                 if db.execute("PRAGMA user_version").fetchone() != (len(MIGRATIONS),):
                     raise SlipstreamError(
                         f"the chats in {self._path} are of another version of slipstream.",
                         "Start the chat once: it brings older ones up to date.",
                     )
                 yield db
-        except (sqlite3.Error, UnicodeDecodeError) as error:  # an error's own words may come from the file
+        except (sqlite3.Error, UnicodeDecodeError) as error:  # the message may quote the damaged file
             raise storage_error(self._path, error) from error

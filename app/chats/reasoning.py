@@ -1,8 +1,8 @@
 """Separates reasoning from answer.
 
-Models that reason write their thoughts first, between marks, see ``slipstream.models.chat_template.marks``, or in a
-channel of their own (gpt-oss). Some prompts end with the opening mark, so that the reply begins inside. Marks behind
-the first words of the answer are words: one may talk about them.
+Models write their reasoning first, between marks, see ``slipstream.models.chat_template.marks``, or in a channel of its
+own (gpt-oss). Some prompts end with the opening mark, so that the reply begins inside. Marks after the first words of
+the answer are plain text: the answer may be about them.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from typing import Final
 from slipstream.app.protocol import Divided, Message, Piece
 from slipstream.models.chat_template.marks import ANSWER_CHANNEL, CLOSING
 
-_CHANNEL: Final = "<|channel>"  # its name follows
-_NEXT: Final = "<|start|>"  # of a channel; it belongs to the mark that opens the next one
-_HARMONY: Final = ("<|end|>", _NEXT)  # llama.cpp writes the second alone. Source: OpenAI's harmony format
+_CHANNEL: Final = "<|channel>"  # the channel's name follows
+_NEXT: Final = "<|start|>"  # ends a channel; part of the mark that opens the next one
+_HARMONY: Final = ("<|end|>", _NEXT)  # llama.cpp omits the first. Source: OpenAI's harmony format
 _OPENING: Final = re.compile(
     rf"\s*(?:(?P<mark>{'|'.join(re.escape(mark) for mark in CLOSING if mark != _CHANNEL)})"
     r"|(?P<named><\|channel>)[a-z]{0,16}\n"
@@ -28,63 +28,63 @@ _LONGEST: Final = 120  # characters of an opening mark, the name of its channel 
 
 
 class Thinking:
-    """Splits one reply that comes in pieces.
+    """Splits a reply that arrives in pieces.
 
     Attributes:
-        under_way: Whether it thinks.
+        under_way: Whether the text so far ends inside the reasoning.
     """
 
     def __init__(self, opened: bool | str = False) -> None:
         """Begins a reply.
 
         Args:
-            opened: Whether the prompt ended with an opening mark; the closing one where it is known.
+            opened: Whether the prompt ended with an opening mark; the closing mark if it is known.
         """
         self.under_way = bool(opened)
         self._closing = (opened,) if isinstance(opened, str) else tuple(CLOSING.values())
         self._answering = False
-        self._thought = bool(opened)  # whether a mark was met
-        self._held = ""  # may be the beginning of a mark
+        self._thought = bool(opened)  # whether there was an opening mark
+        self._held = ""  # text that may be the beginning of a mark
 
     @classmethod
     def after(cls, messages: Sequence[Message], opened: bool | str) -> Thinking:
-        """Begins where the reply to a chat begins: inside its reasoning or not, also if the last message continues.
+        """Begins the reply to a chat; a last message that the reply continues counts as its beginning.
 
         Args:
             opened: See ``__init__``.
         """
-        mind = cls(opened)
+        thinking = cls(opened)
         if messages[-1].role == "assistant":
-            mind.feed(messages[-1].content)
-        return mind
+            thinking.feed(messages[-1].content)
+        return thinking
 
     @property
     def over(self) -> bool:
-        """Whether all that follows is the answer."""
+        """Whether the reasoning is over: all further text is the answer."""
         return self._answering
 
     @property
     def thought(self) -> bool:
-        """Whether it thinks, or has thought."""
+        """Whether the reply has reasoning."""
         return self._thought
 
     @property
     def answers_next(self) -> bool:
-        """Whether the answer begins with the next words, unless they open more thoughts."""
+        """Whether the answer begins with the next words, unless they open more reasoning."""
         return not (self.under_way or self._answering or self._held.strip()) and self._closing != _HARMONY
 
     @property
     def amid_mark(self) -> bool:
-        """Whether the last characters may begin the mark that ends these thoughts."""
+        """Whether the last characters may begin the closing mark."""
         return any(_overlap(self._held, mark) for mark in self._closing)
 
     @property
     def closing(self) -> str:
-        """What ends these thoughts and begins the answer."""
+        """The text that ends the reasoning and begins the answer."""
         return ANSWER_CHANNEL if self._closing == _HARMONY else self._closing[0]
 
     def divide(self, pieces: Sequence[Piece]) -> Divided | None:
-        """Divides the new text of a step; None where all of it is the answer's."""
+        """Divides the new text of a step; None if all of it is the answer."""
         if self._answering:
             return None
         fed = [(*self.feed(piece.text), piece) for piece in pieces]
@@ -93,7 +93,7 @@ class Thinking:
         return None if answer == list(pieces) else Divided(reasoning, answer, self.under_way)
 
     def divide_rest(self, pieces: Sequence[Piece]) -> Divided | None:
-        """Divides the last text of a reply, and what was held back; None where all of it is the answer's."""
+        """Divides the last text of a reply and the text held back; None if all of it is the answer."""
         divided, (thoughts, text) = self.divide(pieces), self.finish()
         if not thoughts and not text:
             return divided
@@ -102,10 +102,10 @@ class Thinking:
         return Divided(last.reasoning + thoughts, last.answer + held, False)
 
     def feed(self, text: str) -> tuple[str, str]:
-        """Takes more of the reply.
+        """Adds text of the reply.
 
         Returns:
-            What is new of the thoughts, and of the answer; what may become a mark is held back.
+            The new reasoning, and the new answer; text that may become a mark is held back.
         """
         if self._answering:
             return "", text
@@ -126,7 +126,7 @@ class Thinking:
         return thoughts, self._take() if self._answering else ""
 
     def finish(self) -> tuple[str, str]:
-        """Gives out what was held back; the reply is over."""
+        """Ends the reply; returns the reasoning and the answer that were held back."""
         return (self._take(), "") if self.under_way else ("", self._take())
 
     def _open(self, opening: re.Match[str]) -> None:
@@ -160,48 +160,48 @@ class Thinking:
 class Parts:
     """A whole reply."""
 
-    thoughts: str  # what it thought, without marks; empty if it did not
-    answer: str  # what it answers
+    thoughts: str  # its reasoning, without marks; may be empty
+    answer: str
 
 
 def split(text: str, opened: bool = False) -> Parts:
-    """Splits a whole reply.
+    """Splits a whole reply; strips the reasoning.
 
     Args:
-        opened: Whether the prompt had opened a thinking part.
+        opened: Whether the prompt ended with an opening mark.
     """
     thoughts, answer = divided(text, opened)
     return Parts(thoughts.strip(), answer)
 
 
 def divided(text: str, opened: bool = False) -> tuple[str, str]:
-    """Divides a whole reply as its steps are divided: its thoughts with the space around them, and its answer.
+    """Divides a whole reply into reasoning and answer exactly as its steps are divided, with the space around them.
 
     Args:
-        opened: Whether the prompt had opened a thinking part.
+        opened: Whether the prompt ended with an opening mark.
     """
-    mind = Thinking(opened)
-    thoughts, answer = mind.feed(text)
-    rest = mind.finish()
+    thinking = Thinking(opened)
+    thoughts, answer = thinking.feed(text)
+    rest = thinking.finish()
     return thoughts + rest[0], answer + rest[1]
 
 
 def begins_inside(text: str, thought: int) -> bool:
-    """Whether the prompt of a reply had opened a thinking part.
+    """Whether the prompt of a reply ended with an opening mark: the reply has reasoning, but no opening mark.
 
     Args:
-        thought: Tokens of its thinking part, see ``protocol.Speed``; there were some, but no mark opens it.
+        thought: Tokens of its reasoning, see ``Speed.thought``.
     """
     return thought > 0 and not _OPENING.match(text)
 
 
 def in_channels(text: str) -> bool:
-    """Whether a reply is written as gpt-oss does; its template takes answers alone."""
+    """Whether a reply has gpt-oss's channels; its template takes only the answer."""
     return text.startswith("<|channel|>")
 
 
 def _may_open(text: str) -> bool:
-    """Whether what comes may still make a mark of it."""
+    """Whether the text may be the beginning of an opening mark."""
     begun = text.lstrip()
     if any(mark.startswith(begun) for mark in _BEGINNINGS):
         return True
@@ -210,5 +210,5 @@ def _may_open(text: str) -> bool:
 
 
 def _overlap(text: str, mark: str) -> int:
-    """Characters at the end of a text that the mark may begin with."""
+    """Length of the longest end of a text that is a beginning of the mark."""
     return next((size for size in range(min(len(mark) - 1, len(text)), 0, -1) if mark.startswith(text[-size:])), 0)

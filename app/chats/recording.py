@@ -19,7 +19,7 @@ WRITTEN_WITHIN: Final = 0.2
 """Seconds until text is in the store; including the write, a kill loses less than 250 ms of text."""
 
 LEAD: Final = "Summary of our conversation so far:\n\n"
-"""Stands before a summary where the model reads it."""
+"""Precedes a summary in the prompt."""
 
 Event = Prefilling | Stepped | Done
 
@@ -32,14 +32,14 @@ def recorded(
 ) -> Iterator[Event]:
     """Passes a reply's events on and keeps the reply.
 
-    A failed write does not end the reply: its text is written with the next one, and only a failure of the last one is
-    an error. The reply's final status is "done"; "interrupted" if the engine died or the generator was closed; "failed"
-    if the engine refused it before its first word.
+    A failed write does not end the reply: its text is part of the next write, and only a failure of the last one is an
+    error. The reply's final status is "done"; "interrupted" if the engine died or the generator was closed; "failed" if
+    the engine refused it before its first word.
 
     Args:
-        events: What ``Engine.reply`` yields.
+        events: From ``Engine.reply``.
         message: Number of the reply, from ``ChatStore.begin_reply``.
-        before: The reply of that number as ``ChatStore.go_on`` gave it, if it goes on.
+        before: For a continued reply, the result of ``ChatStore.go_on``.
 
     Raises:
         SlipstreamError: If the engine fails, or the whole reply cannot be kept.
@@ -47,7 +47,7 @@ def recorded(
     speed = Speed()
     begun = over = False
     in_tokens = not before or bool(before.tokens) or not before.content  # incomplete tokens are useless
-    growing, runs = _Growing(store, message), list[Run]()
+    writer, runs = _Writer(store, message), list[Run]()
     if before and before.content and not (before.figures and before.figures.origins):
         runs.append((len(before.content), "plain", ""))
     try:
@@ -55,7 +55,7 @@ def recorded(
             if isinstance(event, Stepped):
                 begun = True
                 speed = event.speed
-                growing.add("".join(piece.text for piece in event.pieces), event.tokens if in_tokens else [])
+                writer.add("".join(piece.text for piece in event.pieces), event.tokens if in_tokens else [])
                 runs += ((len(piece.text), piece.origin, piece.source) for piece in event.pieces)
             elif isinstance(event, Done):
                 whole, all_tokens = event.text, event.tokens
@@ -64,7 +64,7 @@ def recorded(
                     joined = in_tokens and (bool(event.tokens) or not event.text)
                     all_tokens = before.tokens + event.tokens if joined else []
                 figures = _figures(before, replace(Figures.of(event), origins=joined_runs(runs)))
-                growing.end()
+                writer.end()
                 try:
                     store.finish_reply(message, text=whole, tokens=all_tokens, reason=event.reason, figures=figures)
                 except SlipstreamError as error:
@@ -78,22 +78,18 @@ def recorded(
             over = True
         raise
     finally:
-        growing.end()
+        writer.end()
         if not over:
-            known = (
-                _figures(before, Figures(speed, origins=joined_runs(runs)))
-                if begun
-                else before.figures
-                if before
-                else None
-            )
+            known = before.figures if before else None
+            if begun:
+                known = _figures(before, Figures(speed, origins=joined_runs(runs)))
             with suppress(SlipstreamError):  # the error in flight matters more; the next start marks the reply
-                growing.write()
+                writer.write()
                 store.finish_reply(message, "interrupted", figures=known)
 
 
-class _Growing:
-    """Text that is not in the store yet; a thread takes it there in time, though the engine may be silent."""
+class _Writer:
+    """Writes the text of a reply to the store within ``WRITTEN_WITHIN``, in a thread of its own."""
 
     def __init__(self, store: ChatStore, message: int) -> None:
         self._store, self._message = store, message
@@ -111,17 +107,13 @@ class _Growing:
             self._changed.notify()
 
     def write(self) -> None:
-        """Writes what there is.
-
-        Raises:
-            SlipstreamError: If it cannot be written; it is tried again with what follows.
-        """
+        """Writes the text so far; raises ``SlipstreamError`` if it cannot, and keeps it for the next write."""
         with self._changed:
             self._store.append_reply(self._message, "".join(self._text), self._tokens)
             self._text, self._tokens = [], []
 
     def end(self) -> None:
-        """Writes no more by itself."""
+        """Ends the thread."""
         with self._changed:
             self._over = True
             self._changed.notify()
@@ -133,7 +125,7 @@ class _Growing:
                 self._changed.wait_for(lambda: self._text or self._over)
                 if self._changed.wait_for(lambda: self._over, WRITTEN_WITHIN):
                     return
-                with suppress(SlipstreamError):  # a disk may have room again
+                with suppress(SlipstreamError):  # the disk may have room later
                     self.write()
 
 
@@ -149,32 +141,30 @@ def history(
 ) -> list[Message]:
     """Makes the messages of a request.
 
-    A reply brings its tokens if the model that will read them wrote them. Replies without a word are left out, and so
-    two messages of the user may meet; in an imported chat two replies may. They become one, for most templates want
-    turns.
+    A reply has its tokens if the same model wrote it. Empty replies are left out. Neighbours of one role are merged,
+    since most templates require alternating turns.
 
     Args:
         messages: The chat, oldest first.
         fingerprint: Of the model that will reply.
         system: A system message to begin with, or empty.
-        images: Finds the files of the images that a text names, see ``ImageFolder.found``.
+        images: Finds the files of the images in a text, see ``ImageFolder.found``.
     """
-    said = [Message("system", system)] if system else []
-    for together in turns(messages):
-        first, content = together[0], "\n\n".join(map(_read, together))
-        tokens = first.tokens if len(together) == 1 and first.model == fingerprint else []
-        said.append(Message(first.role, content, tokens, images(content) if first.role == "user" else {}))
-    return said
+    found = [Message("system", system)] if system else []
+    for turn in turns(messages):
+        first, content = turn[0], "\n\n".join(map(_prompt_text, turn))
+        tokens = first.tokens if len(turn) == 1 and first.model == fingerprint else []
+        found.append(Message(first.role, content, tokens, images(content) if first.role == "user" else {}))
+    return found
 
 
-def _read(message: StoredMessage) -> str:
-    """The text as the model reads it."""
+def _prompt_text(message: StoredMessage) -> str:
     return f"{LEAD}{message.content}" if message.summary else message.content
 
 
 def merged(messages: Iterable[Message]) -> list[Message]:
-    """The same messages, those of one role that meet as one."""
-    runs = [list(together) for _, together in groupby(messages, key=lambda message: message.role)]
+    """The same messages with neighbours of one role merged."""
+    runs = [list(run) for _, run in groupby(messages, key=lambda message: message.role)]
     return [
         run[0]
         if len(run) == 1
@@ -188,22 +178,22 @@ def merged(messages: Iterable[Message]) -> list[Message]:
 
 
 def last_summary(messages: Sequence[StoredMessage]) -> int | None:
-    """The place of the last summary; None if there is none."""
+    """The index of the last summary; None if there is none."""
     return next((at for at in reversed(range(len(messages))) if messages[at].summary), None)
 
 
 def since_summary(messages: Iterable[StoredMessage]) -> list[StoredMessage]:
-    """What a model reads of a chat: the last summary in place of what it stands for."""
-    said = list(messages)
-    at = last_summary(said)
+    """The messages that a model reads: the last summary replaces older ones."""
+    every = list(messages)
+    at = last_summary(every)
     if at is None:
-        return said
-    system = [message for message in said[:at] if message.role == "system"]
-    kept = [message for message in said[max(0, at - said[at].keeps) : at] if message.role != "system"]
-    return [*system, said[at], *kept, *said[at + 1 :]]
+        return every
+    system = [message for message in every[:at] if message.role == "system"]
+    kept = [message for message in every[max(0, at - every[at].keeps) : at] if message.role != "system"]
+    return [*system, every[at], *kept, *every[at + 1 :]]
 
 
 def turns(messages: Iterable[StoredMessage]) -> list[list[StoredMessage]]:
-    """The messages that ``history`` makes one of, in order; those without a word are in none."""
+    """The messages grouped as ``history`` merges them, without empty ones."""
     spoken = (message for message in since_summary(messages) if message.content)
-    return [list(together) for _, together in groupby(spoken, key=lambda message: message.role)]
+    return [list(run) for _, run in groupby(spoken, key=lambda message: message.role)]

@@ -1,4 +1,4 @@
-"""What the chat store keeps, as values; and the branches of a chat: what follows what, and what is shown."""
+"""The values of the chat store, and the tree of a chat's branches."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ MESSAGE_COLUMNS = "id, chat, parent, role, content, tokens, model, status, draft
 ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"  # no i, l, o, u: nothing to misread
 ID_LENGTH = 6
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")  # a valid id of a chat; its kept state is a file of that name
-SUMMARY = "summary"  # the reason of a message that is one; behind it, how many messages before it stay as they are
+SUMMARY = "summary"  # begins the ``reason`` of a summary; the number of messages that it keeps follows
 UNFINISHED = ("cancelled", "length", "context")  # reasons that cut a reply short
-MESSAGE_LIMIT = 10_000_000  # characters of a message that is imported; no model reads as many
-TITLE_LIMIT = 200  # characters of a title at most; what is longer is cut where it is imported or read
+MESSAGE_LIMIT = 10_000_000  # most characters of an imported message; no model reads as many
+TITLE_LIMIT = 200  # most characters of a title; a longer one is cut when it is imported or read
 Status = Literal["streaming", "done", "interrupted", "failed"]
-"""A reply being written; complete; ended by a crash; refused by the engine. A user's message is done or failed."""
+"""Of a reply: being written; complete; ended by a crash; refused by the engine. A user's message is done or failed."""
 
 _MOST_DIGITS = 9
 
@@ -41,11 +41,11 @@ class StoredChat:
     pinned: bool = False  # whether it stays on top of the list
 
 
-Run = tuple[int, Origin, str]  # characters that came from one origin, and the drafter where it was one
+Run = tuple[int, Origin, str]  # number of characters, their origin, and their drafter, or empty
 
 
 def joined_runs(runs: Iterable[Run]) -> list[Run]:
-    """Makes one run of neighbours alike."""
+    """Merges neighbouring runs of the same origin and drafter."""
     found: list[Run] = []
     for size, origin, source in runs:
         if found and found[-1][1:] == (origin, source):
@@ -69,8 +69,7 @@ class Figures:
     exact: bool = True
     dropped_tokens: int = 0
     drafter_depths: dict[str, list[list[int]]] = field(default_factory=dict)
-    # sources of the characters: runs of [how many, ``protocol.Origin``, drafter], from the first one on
-    origins: list[Run] = field(default_factory=list)
+    origins: list[Run] = field(default_factory=list)  # the sources of the text, from its first character on
     thoughts_closed: int = -1  # as in ``protocol.Done``
 
     @staticmethod
@@ -93,7 +92,7 @@ class Figures:
         return json.dumps(asdict(self), separators=(",", ":"))
 
     def followed_by(self, rest: Figures) -> Figures:
-        """The figures of a continued reply, as if it had never stopped."""
+        """The figures of a continued reply: of its first part and the rest together."""
         return Figures(
             _joined(self.speed, rest.speed),
             _deeper(self.by_depth, rest.by_depth),
@@ -114,7 +113,7 @@ class Figures:
 
     @staticmethod
     def unpacked(text: str) -> Figures | None:
-        """Reads ``packed`` back, ignoring fields of other versions; None if there are none."""
+        """Reads ``packed`` back, ignoring fields of other versions; None for an empty text."""
         fields: dict[str, Any] = json.loads(text) if text else {}
         if not fields:
             return None
@@ -130,13 +129,13 @@ class StoredMessage:
 
     id: int  # its number
     chat: str
-    # the message that it answers or follows, or None for the first; two children of one are two branches
+    # the message that it answers or follows, or None for the first; two children of one message are two branches
     parent: int | None
     role: str  # "system", "user" or "assistant"
-    content: str  # its text, as written: not cleaned for a screen
-    tokens: list[int]  # token ids of a reply, good for the model of this fingerprint alone
+    content: str  # its raw text, not cleaned for a screen
+    tokens: list[int]  # token ids of a reply, valid only for the model of this fingerprint
     model: str  # fingerprint of the model that wrote it
-    status: Status  # see ``Status``
+    status: Status
     drafter: str  # the drafter, "none" for plain decoding; empty for a user's message
     seed: int | None  # seed of the reply, or None
     figures: Figures | None  # speed and acceptance, or None until the reply is over
@@ -145,12 +144,12 @@ class StoredMessage:
 
     @property
     def summary(self) -> bool:
-        """Whether it stands for the messages before it, see ``compaction``."""
+        """Whether it replaces messages before it, see ``compaction``."""
         return self.role == "user" and self.reason.startswith(SUMMARY)
 
     @property
     def keeps(self) -> int:
-        """How many messages directly before a summary the model still reads as they are."""
+        """The number of messages directly before a summary that it does not replace."""
         count = self.reason.removeprefix(SUMMARY).strip()
         return int(count) if count.isascii() and count.isdigit() and len(count) < _MOST_DIGITS else 0
 
@@ -201,7 +200,7 @@ def pack_tokens(tokens: list[int]) -> bytes:
 
 
 def unpack_tokens(blob: bytes) -> list[int]:
-    """Reads ``pack_tokens`` back; a last token cut short is left out."""
+    """Reads ``pack_tokens`` back, without an incomplete last token."""
     whole = len(blob) // 4
     return list(struct.unpack(f"<{whole}i", blob[: whole * 4]))
 
@@ -244,7 +243,7 @@ def row_of_message(message: StoredMessage) -> tuple[Any, ...]:
 
 
 def storable(text: str) -> str:
-    """UTF-8 has no lone surrogates; one would fail the whole write."""
+    """Replaces lone surrogates: UTF-8 has none, and one would fail the whole write."""
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
@@ -254,7 +253,7 @@ def bounded(title: str) -> str:
 
 
 def readable(raw: bytes) -> str:
-    """Text of a database; garbled bytes become replacement characters."""
+    """Decodes a text of the database; invalid bytes become replacement characters."""
     return raw.decode("utf-8", "replace")
 
 
@@ -263,10 +262,10 @@ def new_id() -> str:
 
 
 class Tree:
-    """The branches of a chat as numbers of messages; of siblings, the last picked one is shown."""
+    """The branches of a chat, as numbers of messages; the last picked of several siblings is shown."""
 
     def __init__(self, nodes: Iterable[tuple[int, int | None, int]]) -> None:
-        """Takes ``(number, parent, picked)`` of every message, refused ones left out, by number."""
+        """``nodes`` are ``(number, parent, picked)`` of every message, without refused ones, in order of the number."""
         self._children: dict[int | None, list[int]] = defaultdict(list)
         self._parent: dict[int, int | None] = {}
         self._picked: dict[int, int] = {}

@@ -1,7 +1,7 @@
-"""Rescues damaged chats: the rows that can still be read, then those that only the newest backup has.
+"""Rescues damaged chats: the readable rows, and those that only the newest backup has.
 
-The new file is complete before it gets the old one's name, and the old one stays as it is under another name: after a
-kill at any moment the next start either repeats the rescue or finds it done.
+The new file is complete before it gets the old one's name, and the old one is renamed, not changed: after a kill at any
+moment, the next start either repeats the rescue or finds it done.
 """
 
 from __future__ import annotations
@@ -24,23 +24,24 @@ from slipstream.app.platform.paths import unwritable, worded
 SIDE_FILES: Final = ("-wal", "-shm", "-journal")
 _MARK: Final = ".damaged"
 KEPT_ASIDE: Final = 30 * 86400.0
-"""Seconds after which a file that was set aside is deleted: it may hold chats that were deleted since."""
+"""Seconds after which a file that was set aside is deleted: the user may have deleted some of its chats since."""
 _KINDS: Final[dict[str, type | tuple[type, ...]]] = {"TEXT": str, "BLOB": bytes, "REAL": (int, float), "INTEGER": int}
 _FEWEST: Final = {"chats": 5, "messages": 13}
-"""Columns of the first version; rows that were never rewritten have no more."""
+"""Number of columns in the first version; rows that were never rewritten still have so many."""
 
 
 def rescue(path: Path, why: str, known: Rows | None = None, whole: bool = False, others: Rows | None = None) -> str:
-    """Puts a sound database in a damaged one's place.
+    """Replaces a damaged database by a sound one.
 
     Args:
         path: The database; no other process has it open.
-        why: What is wrong, as "was empty".
-        whole: Whether these are all rows; otherwise the file and the newest backup are read too.
+        why: What is wrong, for example "was empty".
+        known: Rows that are known from memory.
+        whole: Whether ``known`` are all rows; otherwise the file and the newest backup are read too.
         others: The sound content of a file that replaced the database; it is added.
 
     Returns:
-        What was saved, for the user.
+        A report for the user.
 
     Raises:
         SlipstreamError: If the new file cannot be written.
@@ -73,15 +74,15 @@ def rescue(path: Path, why: str, known: Rows | None = None, whole: bool = False,
     if others:
         return f"{path.name} {why}: the chats of the new file are used, and this one with them."
     old = f", {len(added & rows.messages.keys()):,} of them from a backup of {_day(backup)}" if backup else ""
-    said, chats = len(rows.messages), len(rows.chats)
-    counts = f"{said:,} message{'s' * (said != 1)} in {chats:,} chat{'s' * (chats != 1)}"
+    messages, chats = len(rows.messages), len(rows.chats)
+    counts = f"{messages:,} message{'s' * (messages != 1)} in {chats:,} chat{'s' * (chats != 1)}"
     saved = f"{counts} were {'written to a new file' if whole else f'rescued{old}'}"
     left = f" The file as it was is kept for a month: {aside.name}." if aside else ""
     return f"{path.name} {why}: {saved if rows.chats else 'a new one was begun'}.{left}"
 
 
 def write_new(path: Path, rows: Rows) -> None:
-    """Makes a database of rows that only its owner can read; what the tables refuse leaves the rows.
+    """Writes rows to a new database that only its owner can read; removes from ``rows`` those that the tables refuse.
 
     Raises:
         SlipstreamError: If it cannot be written.
@@ -95,7 +96,7 @@ def write_new(path: Path, rows: Rows) -> None:
 
 
 def mark(path: Path) -> None:
-    """Notes that a database in use was found damaged; the next start rescues it."""
+    """Marks a database in use as damaged; the next start rescues it."""
     with contextlib.suppress(OSError):
         os.close(os.open(_mark(path), os.O_CREAT | os.O_WRONLY, 0o600))
 
@@ -144,7 +145,7 @@ def aside_name(path: Path) -> Path:
 def _set_aside(path: Path, sides: bool = True) -> Path | None:
     """Renames the files of a database; None if there were none."""
     aside, found = aside_name(path), False
-    for side in (*SIDE_FILES, ""):  # the file itself last: until then the rescue can begin again
+    for side in (*SIDE_FILES, ""):  # the file itself last: until then the rescue can be repeated
         place = path.with_name(path.name + side)
         with contextlib.suppress(FileNotFoundError):
             if side and not sides:
@@ -167,7 +168,7 @@ def _salvaged(path: Path) -> Rows:
             [(str(row[1]), str(row[2])) for row in db.execute(f"PRAGMA table_info({table})")] for table in _FEWEST
         )
     found = Rows()
-    for trusted in (True, False):  # behind a damaged frame of the log there may be more, but without a checksum
+    for trusted in (True, False):  # after a damaged frame of the log, there may be more rows without a valid checksum
         for number, values in rows_of_pages(path, trusted):
             if _fits(values, messages, "messages") and values[0] is None:
                 row = dict(zip((name for name, _ in messages), (number, *values[1:]), strict=False))
@@ -182,7 +183,7 @@ def _salvaged(path: Path) -> Rows:
 
 
 def _fits(values: list[Value], columns: list[tuple[str, str]], table: str) -> bool:
-    """Whether a row could be one of a table's; only a number or a time may be null."""
+    """Whether a row may belong to a table; only a number or a time may be null."""
     return _FEWEST[table] <= len(values) <= len(columns) and all(
         isinstance(value, _KINDS[kind]) or (value is None and kind in ("INTEGER", "REAL"))
         for value, (_, kind) in zip(values, columns, strict=False)
@@ -190,10 +191,10 @@ def _fits(values: list[Value], columns: list[tuple[str, str]], table: str) -> bo
 
 
 def _add_backup(path: Path, rows: Rows) -> tuple[Path | None, set[int]]:
-    """Adds the rows of the newest readable backup that are lost or garbled.
+    """Adds lost and garbled rows from the newest readable backup.
 
     Returns:
-        The backup, if it had any, and the numbers of the messages that it had.
+        The backup, or None if it added nothing, and the numbers of the added messages.
     """
     for backup in sorted(backups(path), key=lambda backup: backup.stat().st_mtime, reverse=True):
         try:
@@ -208,7 +209,7 @@ def _add_backup(path: Path, rows: Rows) -> tuple[Path | None, set[int]]:
 
 
 def _is_lost(old: Row, now: Row | None) -> bool:
-    """Whether a message is gone or garbled: only system messages and streaming replies change later."""
+    """Whether a message is missing or garbled: only system messages and streaming replies change later."""
     if now is None or is_other(old, now):
         return True
     moved = old["parent"] is not None and now["parent"] is not None and now["parent"] != old["parent"]

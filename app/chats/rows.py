@@ -28,14 +28,14 @@ class Rows:
         self.messages |= {number: dict(row) for number, row in other.messages.items()}
 
     def lacks(self, other: Rows) -> bool:
-        """Whether some messages of other rows are not among these."""
+        """Whether some messages of ``other`` are not among these."""
         return any(
             number not in self.messages or is_other(row, self.messages[number])
             for number, row in other.messages.items()
         )
 
     def copy(self) -> Rows:
-        """The same rows, to be changed."""
+        """A deep copy."""
         rows = Rows()
         rows.update(self)
         return rows
@@ -51,18 +51,14 @@ def read_rows(db: sqlite3.Connection) -> Rows:
     """All rows of a database.
 
     Raises:
-        sqlite3.Error: If it cannot be read; ``UnicodeDecodeError`` if an error's own words are garbled.
+        sqlite3.Error: If it cannot be read; ``UnicodeDecodeError`` if the error's message is garbled.
     """
     chats, messages = select(db, "SELECT * FROM chats"), select(db, "SELECT * FROM messages")
     return Rows({str(row["id"]): row for row in chats}, {int(str(row["id"])): row for row in messages})
 
 
 def rows_in(path: Path) -> Rows:
-    """All rows of a file that is not to be changed.
-
-    Raises:
-        sqlite3.Error: If it cannot be read; ``UnicodeDecodeError`` if an error's own words are garbled.
-    """
+    """All rows of a file, opened for reading only; raises as ``read_rows`` does."""
     with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as db:
         db.text_factory = readable
         return read_rows(db)
@@ -76,10 +72,8 @@ def is_other(one: Row, other: Row) -> bool:
 def write_rows(db: sqlite3.Connection, rows: Rows) -> None:
     """Adds rows to a database, in one transaction.
 
-    Args:
-        db: The database. A message that it has stays; where another one has its number, it gets a new number.
-        rows: What to add. Rows that the tables refuse are removed from it; a message whose parent is lost follows the
-            one before it.
+    Messages that the database already has are not added; if others have the same numbers, the new ones get new numbers.
+    A message without its parent follows the one before it. Rows that the tables refuse are removed from ``rows``.
 
     Raises:
         sqlite3.Error: If nothing can be written.
@@ -99,7 +93,7 @@ def _write(db: sqlite3.Connection, rows: Rows) -> None:
         if number in known.messages and not is_other(row, known.messages[number])
     }
     taken = any(number in known.messages for number in messages.keys() - here)
-    shift = max(known.messages) if taken else 0  # all of them move, so that their order stays
+    shift = max(known.messages) if taken else 0  # all are renumbered, to keep their order
     last: dict[str, int] = {}
     for number in sorted(messages, key=lambda number: (messages[number]["role"] != "system", number)):
         row = messages[number]
@@ -119,7 +113,7 @@ def _write(db: sqlite3.Connection, rows: Rows) -> None:
 
 
 def _make_readable(row: Row) -> None:
-    """Empties figures and a seed that the program could not read."""
+    """Clears figures and a seed that cannot be parsed."""
     try:
         Figures.unpacked(str(row["speed"]))
         int(str(row["seed"] or 0))
@@ -128,7 +122,7 @@ def _make_readable(row: Row) -> None:
 
 
 def _create_chat(db: sqlite3.Connection, chats: dict[str, Row], first: Row) -> bool:
-    """Creates a chat of which only messages are left."""
+    """Creates a chat whose own row is lost, from its first message."""
     name = str(first["chat"])
     title = title_of(str(first["content"])) if NAME.fullmatch(name) else ""
     row: Row = {"id": name, "title": title, "created": first["created"], "updated": first["created"], "model": ""}

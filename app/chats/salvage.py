@@ -1,8 +1,8 @@
-"""Reads rows out of a damaged SQLite file and its write-ahead log, page by page, as the shell's ``.recover`` does.
+"""Reads rows from a damaged SQLite file and its write-ahead log, page by page, like the shell's ``.recover``.
 
-Every page that looks like a leaf of a table is read on its own, so that a lost header, a lost root or a hole in the
-middle costs no other page. A row counts only if its lengths agree to the byte. File formats:
-https://sqlite.org/fileformat2.html and https://sqlite.org/walformat.html.
+Every page that looks like a leaf of a table is read by itself, so that a lost header, root or page costs no other page.
+A row counts only if its lengths agree to the byte. File formats: https://sqlite.org/fileformat2.html and
+https://sqlite.org/walformat.html.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ def rows(path: Path, trusted: bool) -> Iterator[tuple[int, list[Value]]]:
     """The rows of all tables with their numbers, in no order; the caller separates the tables by their columns.
 
     Args:
-        path: The database; its log stands beside it. What cannot be read gives no rows.
-        trusted: Whether to leave out the frames of the log behind a damaged one.
+        path: The database; its log is in the same folder. Unreadable pages give no rows.
+        trusted: Whether to leave out the frames of the log after a damaged one.
 
     Raises:
-        OSError: If a file that exists cannot be opened: that may pass, and a rescue without its rows would lose them.
+        OSError: If an existing file cannot be opened: that may be temporary, and a rescue without it would lose rows.
     """
     with ExitStack() as files:
         main, log = (_opened(files, name) for name in (path, path.with_name(path.name + "-wal")))
@@ -49,13 +49,13 @@ def rows(path: Path, trusted: bool) -> Iterator[tuple[int, list[Value]]]:
                 try:
                     yield _row(pages, page, int.from_bytes(cells[at : at + 2], "big"))
                 except (ValueError, IndexError, struct.error):
-                    continue  # the rows beside it may be sound
+                    continue  # other rows of the page may be sound
 
 
 def is_log_damaged(path: Path) -> bool:
-    """Whether a log has whole transactions behind a damaged frame.
+    """Whether a log has complete transactions after a damaged frame.
 
-    SQLite stops reading at the first wrong checksum without an error, since after a power cut that is the log's end.
+    SQLite stops reading at the first wrong checksum without an error, since that is the log's end after a power cut.
 
     Args:
         path: The log; a missing one is sound.
@@ -63,7 +63,7 @@ def is_log_damaged(path: Path) -> bool:
     try:
         with path.open("rb") as log:
             size = _log_page_size(log)
-            if not size:  # more than a header that a power cut left half written
+            if not size:  # damaged if there is more than a half-written header
                 return len(log.read(_FRAME_HEADER + 512)) == _FRAME_HEADER + 512
             return any(frame.commits and not frame.sound for frame in _frames(log, size))
     except OSError:
@@ -74,7 +74,7 @@ def is_log_damaged(path: Path) -> bool:
 
 
 class _Frame(NamedTuple):
-    """A page in the log: its number in the database, and whether it and all frames before it have right checksums."""
+    """A page in the log; ``sound`` if it and all frames before it have correct checksums."""
 
     page: int
     commits: bool
@@ -83,7 +83,7 @@ class _Frame(NamedTuple):
 
 
 class _Pages:
-    """The pages of a database; where the log has a newer one, that one."""
+    """The pages of a database, in the log's version if it has one."""
 
     def __init__(self, main: BinaryIO | None, log: BinaryIO | None, trusted: bool) -> None:
         self._main, self._log = main, log
@@ -101,7 +101,7 @@ class _Pages:
         yield from sorted(number for number in self._logged if number > self._count)
 
     def read(self, number: int) -> bytes:
-        """A page; empty if there is none, cut short where the file ends."""
+        """A page; empty if there is none, incomplete at the end of the file."""
         if number in self._logged:
             file, offset = self._log, self._logged[number]
         else:
@@ -111,7 +111,7 @@ class _Pages:
         try:
             file.seek(offset)
             return file.read(self.size)
-        except OSError:  # an unreadable block of the disk costs its page alone
+        except OSError:  # an unreadable block of the disk costs only its page
             return b""
 
 
@@ -135,7 +135,7 @@ def _log_page_size(log: BinaryIO) -> int:
 
 
 def _frames(log: BinaryIO, size: int) -> Iterator[_Frame]:
-    """The frames since the log was last reset, those behind a damaged one included."""
+    """The frames since the last reset of the log, also those after a damaged one."""
     log.seek(0)
     header = log.read(_LOG_HEADER)
     order = ">" if header[3:4] == b"\x83" else "<"
@@ -146,7 +146,7 @@ def _frames(log: BinaryIO, size: int) -> Iterator[_Frame]:
     offset = _LOG_HEADER + _FRAME_HEADER
     while len(raw := log.read(_FRAME_HEADER + size)) == _FRAME_HEADER + size:
         page, pages_at_commit = struct.unpack(">II", raw[:8])
-        salts = salts or raw[8:16]  # the first frame is never left over from before the reset
+        salts = salts or raw[8:16]  # the first frame is never older than the reset
         if sound:
             sums = _checksum(raw[:8] + raw[_FRAME_HEADER:], sums, order)
             sound = raw[8:16] == salts and page > 0 and sums == struct.unpack(">II", raw[16:24])

@@ -1,8 +1,8 @@
 """The tables of the chat store, and their migrations.
 
-``user_version`` counts the migrations that a file has had. A migration is never edited once released: a change is one
-more. Triggers update the full-text index, so that no writer can forget it. ``trusted_schema`` therefore stays
-on: before SQLite 3.41, triggers cannot write to a full-text index without it.
+``user_version`` counts the migrations of a file. A released migration is never edited: a change is a new one. Triggers
+update the full-text index, so no writer has to. ``trusted_schema`` stays on: before SQLite 3.41, triggers cannot write
+to a full-text index without it.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from slipstream.app.chats.backups import keep_version
 from slipstream.models.errors import SlipstreamError
 
 FINISHED = "status IN ('done', 'interrupted')"
-"""A message that is in the search index: neither streaming nor refused by the engine."""
-_FUTURE = 100  # migrations that newer releases may have added; a higher version is damage
+"""Condition for messages in the search index: neither streaming nor refused by the engine."""
+_FUTURE = 100  # most migrations that newer releases may add; a higher version means damage
 MIGRATIONS: tuple[tuple[str, ...], ...] = (
     (
         """
@@ -108,7 +108,7 @@ def migrate(db: sqlite3.Connection, path: Path) -> None:
     """
     kept = False
     while _version(db) != len(MIGRATIONS):
-        with transaction(db):  # a second process may be migrating: look again inside the lock
+        with transaction(db):  # another process may be migrating: read the version again inside the lock
             version = _version(db)
             if version < 0 or version > len(MIGRATIONS) + _FUTURE:
                 raise sqlite3.DatabaseError(f"database corruption: version {version}")
@@ -128,13 +128,13 @@ def migrate(db: sqlite3.Connection, path: Path) -> None:
 
 @contextmanager
 def transaction(db: sqlite3.Connection) -> Iterator[None]:
-    """One transaction for writing; an error in the body undoes it."""
+    """One transaction for writing; an error in the body rolls it back."""
     db.execute("BEGIN IMMEDIATE")
     try:
         yield
         db.execute("COMMIT")
     except BaseException:
-        if db.in_transaction:  # a full disk has rolled back already
+        if db.in_transaction:  # SQLite rolls back by itself on a full disk
             db.execute("ROLLBACK")
         raise
 

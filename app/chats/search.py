@@ -1,4 +1,4 @@
-"""Finds words in messages and titles, and cuts out a snippet around them."""
+"""Finds words in messages and titles, and makes snippets."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from slipstream.app.chats.records import TITLE_LIMIT, bounded
 from slipstream.app.platform.safe_text import one_line
 
 AROUND: Final = 12  # words of a snippet
-_OPEN, _CLOSE = "\ue000", "\ue001"  # private use: no text that one can see has them
-# scripts without spaces between words: a word may be anywhere in a run of letters
+_OPEN, _CLOSE = "\ue000", "\ue001"  # private-use characters, which visible text does not contain
+# scripts without spaces between words, where the index finds only whole runs of letters
 _UNSPACED: Final = re.compile(
     "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]"
 )
@@ -22,15 +22,15 @@ _SIDE: Final = 30  # characters of a snippet before a word of such a script
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """A message or title that has the words."""
+    """A message or title that contains the words."""
 
     chat: str
     title: str
-    message: int | None  # the message, or None where the title has the words
+    message: int | None  # None for a title
     role: str  # the role of the message; empty for a title
-    snippet: str  # the place, in one line that is safe to show
-    spans: tuple[tuple[int, int], ...]  # where the words stand in it, as ``(start, end)``
-    created: float  # time of the message, or of the chat's newest
+    snippet: str  # the text around the words, in one line that is safe to show
+    spans: tuple[tuple[int, int], ...]  # the words in it, as ``(start, end)``
+    created: float  # time of the message, or of the chat's newest message
 
 
 def find(db: sqlite3.Connection, words: str, limit: int) -> list[Hit]:

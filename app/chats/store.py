@@ -1,7 +1,7 @@
 """The chats, in one SQLite file that survives a kill at any moment.
 
-What a person typed is on disk before the engine reads it. A reply is a row that grows while it streams; the next start
-marks those of a killed process "interrupted". Writes that must survive a power cut are synchronous.
+A user's message is on disk before the engine reads it. A reply is a row that grows while it streams; the next start
+marks replies of a killed process "interrupted". Writes that must survive a power cut are synchronous.
 """
 
 from __future__ import annotations
@@ -17,12 +17,7 @@ from slipstream.models.errors import SlipstreamError
 
 
 class ChatStore:
-    """All chats and their messages; safe to call from any thread. Its methods are those of its parts.
-
-    Attributes:
-        database: The file.
-        images: The images that messages name.
-    """
+    """All chats and their messages; safe to call from any thread. Its methods are those of its parts."""
 
     def __init__(
         self,
@@ -32,13 +27,13 @@ class ChatStore:
         index: Path | None = None,
         images: Path | None = None,
     ) -> None:
-        """Opens or makes the database, and erases the chats that were deleted before.
+        """Opens or creates the database, and erases the chats that were deleted before.
 
         Args:
-            states: Folder of the kept KV caches, which go with their chats.
-            heads: Folder of trained heads; those that were trained on a chat are marked when it is deleted.
-            index: Folder of the indexes of text, which forget a chat when it is deleted.
-            images: Folder of the images in chats; None for one beside the database.
+            states: Folder of kept KV caches, which are deleted with their chats.
+            heads: Folder of trained heads, which are marked when a chat that they were trained on is deleted.
+            index: Folder of the text indexes, from which deleted chats are removed.
+            images: Folder of the images in chats; None for one next to the database.
         """
         self.database = database = Database(path)
         self.path = path
@@ -62,7 +57,7 @@ class ChatStore:
             chats.sweep()
         except SlipstreamError as error:  # tried again at the next start; the other chats can be read
             database.notice = database.notice or f"{error.title} {error.hint}"
-        if self.alone:  # otherwise they may be the other process's, still growing
+        if self.alone:  # otherwise another process may still be writing them
             talk.interrupt()
 
     @property
@@ -72,11 +67,11 @@ class ChatStore:
 
     @property
     def notice(self) -> str:
-        """What happened on opening, for the user, or since then where ``listen`` was not called; else empty."""
+        """A report for the user on repairs on opening, or since then if ``listen`` was not called; else empty."""
         return self.database.notice
 
     def close(self) -> None:
-        """Erases the chats that were deleted, which can no longer be restored, and closes the file."""
+        """Erases deleted chats, which can then no longer be restored, and closes the file."""
         with suppress(SlipstreamError):  # the next start tries again; or it is closed already
             self._chats.sweep()
         self.database.close()

@@ -1,1 +1,1 @@
-"""The commands: parse, call, print. Each returns its exit code; ``main`` words every ``SlipstreamError``."""
+"""The commands: parse, call, print. Each returns its exit code; ``main`` prints every ``SlipstreamError``."""

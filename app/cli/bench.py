@@ -1,4 +1,4 @@
-"""``slipstream bench``: measures, prints, and writes the figures down."""
+"""``slipstream bench``: measures, prints, and writes the figures to files."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def bench(options: argparse.Namespace, settings: Settings | None = None) -> int:
     """Runs the chosen parts.
 
     Args:
-        settings: How much is measured where the options do not say.
+        settings: Defaults for options that are not given.
     """
     unknown = [part for part in options.only if part not in PARTS]
     if unknown:
@@ -63,7 +63,7 @@ def measure(
     check_files(measured)
     for option in ("json", "svg"):
         if file := getattr(options, option):
-            _write(Path(file), "", "a", option)  # better to be refused now than in ten minutes
+            _write(Path(file), "", "a", option)  # fails now rather than in ten minutes
     machine = Machine.here()
     print("\n".join(machine.lines()), flush=True)
     figures: dict[str, Any] = {"machine": asdict(machine)}
@@ -90,7 +90,7 @@ def measure(
 
 
 def _run(parts: Parts, bars: list[Section]) -> tuple[dict[str, Any], bool]:
-    """Runs parts and prints what they found; gives the figures and whether what was checked holds, and adds bars."""
+    """Runs parts and prints their results; returns the figures and whether all checks passed, and adds to ``bars``."""
     figures, passed = dict[str, Any](), True
     for name, run in parts.items():
         try:
@@ -109,14 +109,14 @@ def _print(update: Update) -> None:
 
 
 def _plan(options: argparse.Namespace, settings: Settings) -> Plan:
-    """What the parts write; what is wrong with it is said before anything is loaded."""
+    """The plan of the options; raises ``UsageError`` for wrong ones before anything is loaded."""
     names = _names(options.drafters)
-    accept_rule(options.typical, 1.0)  # a wrong threshold is refused
+    accept_rule(options.typical, 1.0)  # raises for a wrong threshold
     temperatures = settings.temperatures if options.temp is None else _temperatures(options.temp)
     if options.typical is not None:
-        temperatures = tuple(t for t in temperatures if t > 0)  # it does nothing at 0
+        temperatures = tuple(t for t in temperatures if t > 0)  # it has no effect at 0
         if not temperatures:
-            accept_rule(options.typical, 0.0)  # which says so
+            accept_rule(options.typical, 0.0)  # raises the error for that
     seeds = settings.seeds if options.seeds is None else options.seeds
     tokens = settings.reply if options.tokens is None else options.tokens
     for name, value in (("seeds", seeds), ("tokens", tokens)):
@@ -133,12 +133,12 @@ def _temperatures(given: str) -> tuple[float, ...]:
     except ValueError:
         raise UsageError(f"temp is {given!r}; it must be numbers with commas between them, such as 0,0.8.") from None
     for temperature in found:
-        Sampler(temperature=temperature)  # which refuses one out of range
+        Sampler(temperature=temperature)  # raises for one out of range
     return found
 
 
 def _names(given: str | None) -> list[str]:
-    """Reads names of drafters; an unknown one is refused before anything is loaded."""
+    """Reads names of drafters; raises ``UsageError`` for an unknown one before anything is loaded."""
     names = [ALL] if given is None else [name.strip() for name in given.split(",")]
     for name in names:
         if name != ALL:

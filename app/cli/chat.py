@@ -35,12 +35,12 @@ def chat(
     notes: Sequence[str] = (),
     inline: bool = False,
 ) -> int:
-    """Runs the chat until it is left.
+    """Runs the chat until it ends.
 
     Args:
-        load: The model, and the drafter to begin with.
-        name: A kept chat to go on with, or a new name; None begins an unnamed one.
-        inline: Whether to chat below the shell's prompt, where the conversation stays in the terminal.
+        load: The model, and the first drafter.
+        name: A kept chat to continue, or a new name; None begins an unnamed one.
+        inline: Whether to chat below the shell's prompt, so that the conversation stays in the terminal.
 
     Raises:
         SlipstreamError: If chats cannot be kept, or the name is not valid.
@@ -91,7 +91,7 @@ def _run(app: App[int], *, mouse: bool, inline: bool = False) -> None:
 
 
 def turn_collection_on() -> None:
-    """Turns garbage collection on; loaded modules are exempt, since they stay and would take long to scan."""
+    """Turns garbage collection on, without loaded modules: they stay, and would take long to scan."""
     gc.freeze()
     gc.enable()
 

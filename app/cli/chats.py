@@ -62,7 +62,7 @@ def _list(store: ChatStore, as_json: bool) -> None:
 def _when(moment: float) -> str:
     try:
         return time.strftime("%Y-%m-%d %H:%M", time.localtime(moment))
-    except (OverflowError, ValueError, OSError):  # a clock, or a file, that was far off
+    except (OverflowError, ValueError, OSError):  # of a wrong clock or file
         return "unknown".ljust(16)
 
 
@@ -74,7 +74,7 @@ def _search(store: ChatStore, words: str, limit: int, as_json: bool) -> None:
         if as_json:
             print(json.dumps(asdict(hit), ensure_ascii=sys.stdout.isatty()))
         else:
-            if hit.chat != above:  # the title stands once above the messages that follow
+            if hit.chat != above:  # the title once, above its messages
                 print(f"{hit.chat}  {one_line(hit.title)}")
                 above = hit.chat
             if hit.message is not None:
@@ -106,7 +106,7 @@ def _import(store: ChatStore, file: str) -> None:
 
 
 def _delete(store: ChatStore, names: list[str], yes: bool) -> int:
-    found = [store.find(name) for name in names]  # all are known, or none is deleted
+    found = [store.find(name) for name in names]  # an unknown name deletes none
     guessed = [id_and_title(chat) for chat, name in zip(found, names, strict=True) if not has_name(chat, name)]
     if guessed and not yes:
         which = ", ".join(guessed)

@@ -1,4 +1,4 @@
-"""Shell completion: small scripts call slipstream itself for the next words, so they never go out of date.
+"""Shell completion: small scripts call slipstream itself for the next words, so they are never outdated.
 
 ``slipstream completion SHELL`` prints the script; it calls ``slipstream --complete WORD...`` with the words up to the
 cursor, the last one unfinished. The answer is a line per word: the word, a tab, its meaning; ``:files`` means files.
@@ -72,13 +72,13 @@ SCRIPTS: Final[Mapping[str, str]] = MappingProxyType({"bash": _BASH, "zsh": _ZSH
 
 
 def candidates(parser: Parser, words: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Lists what may replace the last word.
+    """Lists the completions of the last word.
 
     Args:
-        words: What was typed behind ``slipstream``; the last word is unfinished and may be empty.
+        words: The words after ``slipstream``; the last one is unfinished and may be empty.
 
     Yields:
-        A word and what it means; ``FILES`` and nothing where files may stand.
+        A word and its meaning; ``FILES`` and an empty text if files are possible.
     """
     *before, word = words or [""]
     waiting: argparse.Action | None = None

@@ -1,4 +1,4 @@
-"""``slipstream doctor``: prints what was found."""
+"""``slipstream doctor``: prints the report."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _KINDS: Final[Mapping[str, str]] = MappingProxyType(
 
 
 def doctor(as_json: bool, rpc: str) -> int:
-    """Says what this machine has, what is broken and what would be faster.
+    """Reports on this machine: devices, problems, and hints for more speed.
 
     Args:
-        as_json: Print one JSON object in place of text.
+        as_json: Whether to print one JSON object instead of text.
         rpc: Machines that lend their devices; empty for those of the settings.
 
     Returns:
@@ -42,7 +42,7 @@ def doctor(as_json: bool, rpc: str) -> int:
 def lines(report: Report) -> Iterator[str]:
     yield from _machine(report)
     states = [_state(place) for place in report.places]
-    same = states[0] if len(set(states)) == 1 else ""  # usually all places are on one disk
+    same = states[0] if len(set(states)) == 1 else ""  # usually all are on one disk
     yield f"\nKept here ({same})" if same else "\nKept here"
     rows = [
         (place.name, shown_path(place.path), "" if same else state)

@@ -1,4 +1,4 @@
-"""``slipstream drafters``: its commands, but for the long ones, ``train`` and ``index``."""
+"""``slipstream drafters``: all its commands except ``train`` and ``index``."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def drafters(options: argparse.Namespace) -> int:
 
 
 def switch_drafter(options: argparse.Namespace, paths: Paths, off: bool) -> int:
-    """Has the autopilot leave a drafter of a model out, or no longer.
+    """Disables or enables a drafter of a model for the autopilot.
 
     Args:
         options: ``name``, ``model``.
@@ -76,10 +76,10 @@ _OFF: Final = "; off for auto"
 
 
 def drafters_table(model: str | None, paths: Paths) -> str:
-    """Everything that may draft, as lines.
+    """A table of all drafters and heads.
 
     Args:
-        model: The model to be served, as :func:`slipstream.app.library.resolve_model.choose` takes it.
+        model: As for :func:`slipstream.app.library.resolve_model.choose`.
 
     Raises:
         UsageError: If there is no such model.
@@ -115,20 +115,20 @@ def _row(file: HeadsFile, off: frozenset[str]) -> tuple[str, ...]:
 
 
 def _serves_untrained(name: str, load: Load, header: Header) -> str:
-    """The verdict by the model's header alone; loading the model decides."""
+    """The verdict by the model's header; the load may still refuse it."""
     facts = Abilities(header.n_vocab, load.n_ctx, header.n_embd or 0, header.n_layer or 0, max_rows=1, max_leaves=1)
     if name == DraftModel.name and load.draft_model:
         return "yes"
     try:
         index = TextIndex.existing(folder_of(Path(load.index), header)) if load.index else None
     except SlipstreamError:
-        index = None  # damaged: the command that the table names reports it
+        index = None  # damaged, which ``drafters index`` reports
     lacking = METHODS[name].lacks(Resources(facts, text_index=index, header=header))
     return f"no: {lacking}" if lacking else "yes"
 
 
 def import_published(options: argparse.Namespace, paths: Paths) -> int:
-    """Writes published heads into the folder of heads, beside those that were trained here.
+    """Converts published heads into a file in the folder of heads.
 
     Args:
         options: ``path``, ``model``, ``licence``, ``exit_layer``.
@@ -149,7 +149,7 @@ def import_published(options: argparse.Namespace, paths: Paths) -> int:
 
 
 def _load_pickle() -> LoadPickle | None:
-    """What reads PyTorch files, where torch is installed."""
+    """The reader of PyTorch files; None without torch."""
     if find_spec("torch") is None:
         return None
     from slipstream.drafters.training.pickles import load_pickle

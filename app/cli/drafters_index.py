@@ -1,4 +1,4 @@
-"""``slipstream drafters index``: text and code to draft from; what is indexed, and its switch."""
+"""``slipstream drafters index``: indexes text and code to draft from, lists and removes it, and switches the index."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def _remove(paths: Iterable[str], root: Path) -> int:
 
 
 def _list(header: Header, root: Path) -> int:
-    """Prints chats, and the topmost folders that hold indexed files themselves, each with all that is below it."""
+    """Prints a row for all chats, and one for each topmost folder that directly contains indexed files."""
     found = TextIndex.existing(folder_of(root, header))
     if found is None or not (documents := found.documents()):
         print(f"nothing is indexed for {one_line(header.name)}")

@@ -1,4 +1,4 @@
-"""``slipstream drafters train``: from the wish to a finished file, over any number of stops."""
+"""``slipstream drafters train``: trains heads; a stopped run can be resumed."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ Messages = Sequence[Mapping[str, str]]
 class ChosenText:
     """Text to train on."""
 
-    kind: Text  # what it is
-    folder: Path | None = None  # of a folder, its absolute path
-    chats: Mapping[str, Messages] = field(default_factory=dict)  # of chats, id to messages
+    kind: Text
+    folder: Path | None = None  # absolute path of a folder
+    chats: Mapping[str, Messages] = field(default_factory=dict)  # messages of chats by id
 
     def facts(self) -> list[object]:
-        """Plain values that differ where the text does."""
+        """Plain values that differ if the text differs."""
         lengths = {chat: sum(len(message["content"]) for message in said) for chat, said in self.chats.items()}
         return [self.kind, str(self.folder), lengths]
 
@@ -129,7 +129,7 @@ def _train(method: Method, header: Header, out: Path, work: Path, text: ChosenTe
     job = Job(method, header.path, out, work, text.kind, tokens, text.folder, text.chats, seed)
     progress = sys.stderr
     try:
-        with open(os.devnull, "w") as nowhere, redirect_stderr(nowhere):  # llama.cpp and torch warn between the lines
+        with open(os.devnull, "w") as nowhere, redirect_stderr(nowhere):  # hides warnings of llama.cpp and torch
             found = train_heads(job, lambda line: print(one_line(line), file=progress, flush=True))
         size = out.stat().st_size
     except OSError as error:
@@ -144,14 +144,14 @@ def _train(method: Method, header: Header, out: Path, work: Path, text: ChosenTe
 
 
 def _job_name(method: Method, header: Header, text: ChosenText, tokens: int, seed: int) -> str:
-    """One name for one job: the same command finds its folder again, and another does not."""
+    """The name of a job's folder: a hash of the command, so that repeating it resumes the job."""
     facts = json.dumps([*text.facts(), tokens, seed], sort_keys=True)
     return f"{identity(header)[:16]}-{method}-{hashlib.sha256(facts.encode()).hexdigest()[:16]}"
 
 
 @contextmanager
 def _alone_in(work: Path) -> Iterator[None]:
-    """Holds the folder of a run, which two processes would ruin; an empty one is not left behind."""
+    """Locks the folder of a run, which two processes would corrupt; removes it at the end if it is empty."""
     held = work / "run"
     lock, alone = hold(held)
     try:

@@ -1,8 +1,4 @@
-"""The parent of the chat: it restores the terminal however the chat ends.
-
-The chat restores the terminal itself when it ends; a chat that was killed cannot. So it runs as a child, and its
-parent, which loads and draws nothing, restores the terminal.
-"""
+"""The parent process of the chat: restores the terminal if the chat was killed and could not."""
 
 from __future__ import annotations
 
@@ -25,11 +21,11 @@ RESET = b"".join(
         b"\x1b[?7h\x1b[?25h\x1b[0m",  # wrapping, cursor, colours
     )
 )
-"""Undoes the chat's changes to a terminal; without such changes it would move the cursor and reset key modes."""
+"""Undoes the chat's changes to a terminal; on an unchanged one it would move the cursor and reset key modes."""
 
 
 def terminal_size_problem(columns: int, lines: int) -> str | None:
-    """Says why a terminal is too small for the chat, in one line; None if it is large enough."""
+    """Why a terminal is too small for the chat, in one line; None if it is large enough."""
     if columns >= SMALLEST[0] and lines >= SMALLEST[1]:
         return None
     return f"the terminal has {columns}x{lines} characters; the chat needs {SMALLEST[0]}x{SMALLEST[1]}."
@@ -38,8 +34,8 @@ def terminal_size_problem(columns: int, lines: int) -> str | None:
 def run(argv: Sequence[str]) -> int:
     """Runs a command as the child that owns the terminal, and restores the terminal if the child did not.
 
-    If the attributes are as before, the child has cleaned up or ended before it drew, and nothing is restored. If
-    standard input is no terminal, and on Windows, the command only runs.
+    Restores nothing if the terminal's attributes are as before: the child has restored it or has not drawn yet. On
+    Windows, or if standard input is no terminal, only runs the command.
 
     Returns:
         Its exit code; 128 and the signal's number if a signal ended it.
@@ -50,7 +46,7 @@ def run(argv: Sequence[str]) -> int:
 
     terminal = sys.stdin.fileno()
     before = termios.tcgetattr(terminal)
-    child = subprocess.Popen(argv)  # first: a child inherits signals that are ignored
+    child = subprocess.Popen(argv)  # before the signals are set: a child inherits ignored ones
 
     def pass_on(number: int, _frame: FrameType | None) -> None:
         child.send_signal(number)

@@ -14,14 +14,7 @@ from slipstream.models.memory.fit import gigabytes
 
 
 def run_lend(options: argparse.Namespace) -> int:
-    """Serves until Ctrl-C.
-
-    Args:
-        options: Address, port, threads and cache.
-
-    Returns:
-        Never in order: Ctrl-C ends it.
-    """
+    """Serves until Ctrl-C raises ``KeyboardInterrupt``."""
     if not 0 < options.port < 1 << 16:
         raise UsageError(f"port is {options.port}; it must be from 1 to 65535.")
     if options.cache_gb < 0 or options.threads < 0:
@@ -42,7 +35,7 @@ def run_lend(options: argparse.Namespace) -> int:
 
 
 def _reach(lending: Lending) -> str:
-    """How another machine reaches it, and what that means."""
+    """How another machine connects, and the risk of that."""
     name, port = one_line(platform.node() or "THIS-MACHINE"), lending.port
     tunnel = f"ssh -N -L {port}:localhost:{port} {name}"
     if lending.local:

@@ -15,20 +15,20 @@ from slipstream.app.cli.streams import Streams, notice
 from slipstream.app.platform.safe_text import one_line
 from slipstream.models.errors import SlipstreamError, UsageError
 
-if TYPE_CHECKING:  # a command loads what it needs, and the others start faster for it
+if TYPE_CHECKING:  # each command imports only what it needs, to start fast
     from slipstream.app.platform.paths import Paths
     from slipstream.app.protocol import Load, Sampling
     from slipstream.app.settings.file import SettingsFile
 
 ASK: Final = "--complete"
-"""Stands before the words of a command line that a shell completes, see ``slipstream.app.cli.completion``."""
+"""Precedes the words of a command line that a shell completes, see ``slipstream.app.cli.completion``."""
 
 IN_THIS_PROCESS: Final = ("bench", "drafters", "race")
-"""Commands that load llama.cpp here, and not in the engine's process."""
+"""Commands that load llama.cpp in this process, not in the engine's."""
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
-    """Runs slipstream and exits: 0 done, 1 error, 2 wrong use, 130 interrupted, 141 the reader of the output left."""
+    """Runs slipstream and exits: 0 done, 1 error, 2 wrong use, 130 interrupted, 141 broken pipe on standard output."""
     streams = Streams()
     try:
         code = run_command(list(sys.argv[1:] if arguments is None else arguments))
@@ -51,7 +51,7 @@ def _explained(error: Exception) -> str:
         from slipstream.app.platform.error_log import explained
 
         return explained(error)
-    except Exception:  # no file can be opened any more, or there is no memory for another module
+    except Exception:  # no free file descriptor or memory for another module
         return f"{error or type(error).__name__}. Where it happened could not be logged."
 
 
@@ -108,7 +108,7 @@ def run_command(arguments: list[str]) -> int:
         return run_lend(options)
     if command == "run":
         return _one_reply(options)
-    gc.disable()  # what is loaded now stays; the chat looks for garbage once its screen is up
+    gc.disable()  # no garbage while modules load; the chat enables it once its screen is up
     try:
         return _chat(options, arguments)
     finally:
@@ -220,7 +220,7 @@ def _say_unkept(options: argparse.Namespace, note: str) -> None:
 
 
 def _load(options: argparse.Namespace, paths: Paths, kept: SettingsFile) -> Load:
-    """Which model and drafter; a wrong name is refused before anything is loaded."""
+    """The request that loads the chosen model and drafter; a wrong name is an error before anything is loaded."""
     from slipstream.app.library.load_request import BUNDLED, check_placement, check_projector, usual
     from slipstream.app.library.resolve_model import choose
     from slipstream.app.protocol import Lora
@@ -248,12 +248,12 @@ def _load(options: argparse.Namespace, paths: Paths, kept: SettingsFile) -> Load
 
 
 def _drafter(options: argparse.Namespace, settled: str) -> str | None:
-    """The drafter, None for the autopilot; an unknown name in the settings is replaced, on the command line refused."""
+    """The drafter, None for the autopilot; an unknown name is an error in the options, and replaced in the settings."""
     from slipstream.app.protocol import AUTO
 
     if settled == AUTO and not options.drafter:
         return None
-    if options.as_child:  # what follows loads llama.cpp; a child's parent has done it
+    if options.as_child:  # the parent has checked it; the check loads llama.cpp
         return settled
     from slipstream.app.engine.drafter_list import check_drafter
 
@@ -268,7 +268,7 @@ def _drafter(options: argparse.Namespace, settled: str) -> str | None:
 
 
 def _sampling(options: argparse.Namespace, kept: SettingsFile) -> Sampling:
-    """How tokens are drawn; a value out of range is refused before anything is loaded."""
+    """The sampling; a value out of range is an error before anything is loaded."""
     from slipstream.app.protocol import Sampling, new_seed
     from slipstream.app.settings.file import known
 
@@ -278,7 +278,7 @@ def _sampling(options: argparse.Namespace, kept: SettingsFile) -> Sampling:
         )
     seed = new_seed() if options.seed is None else options.seed
     sampling = kept.settings.sampling.sampling(seed)
-    for name in ("temperature", "logit_bias", "reasoning_budget"):  # bounds that the sampler does not have
+    for name in ("temperature", "logit_bias", "reasoning_budget"):  # the sampler does not check their bounds
         known(f"sampling.{name}").checked(getattr(sampling, name))
     if replace(sampling, seed=0) != Sampling() and not options.as_child:  # this loads numpy; defaults need no check
         from slipstream.drafters.accept import accept_rule

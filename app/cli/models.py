@@ -67,8 +67,8 @@ def models(options: argparse.Namespace) -> int:
 
 
 @contextmanager
-def _said_late(doing: str) -> Iterator[None]:
-    """Says what is being done where it takes more than a second."""
+def _notice_if_slow(doing: str) -> Iterator[None]:
+    """Prints what is being done if it takes more than a second."""
     timer = Timer(_LATE_S, notice, [doing])
     timer.daemon = True
     timer.start()
@@ -79,7 +79,7 @@ def _said_late(doing: str) -> Iterator[None]:
 
 
 def _list(manager: ModelManager, options: argparse.Namespace) -> int:
-    with _said_late("reading the models"):
+    with _notice_if_slow("reading the models"):
         found = manager.installed()
     unfinished = partials(manager.paths.models)
     trash = manager.store.trash_size()
@@ -102,7 +102,7 @@ def _list(manager: ModelManager, options: argparse.Namespace) -> int:
 
 def _search(manager: ModelManager, options: argparse.Namespace) -> int:
     text = " ".join(options.text)
-    with _said_late("waiting for the hub"):
+    with _notice_if_slow("waiting for the hub"):
         found = manager.search(text, options.sort, options.limit)
         exact = next((repo.id for repo in found[:1] if repo.id.lower() == text.strip().lower()), None)
         quants = manager.quants(exact) if exact else []
@@ -118,7 +118,7 @@ def _search(manager: ModelManager, options: argparse.Namespace) -> int:
 
 
 def _import(manager: ModelManager, options: argparse.Namespace) -> int:
-    with Bar("copying") as bar, _said_late("reading the file"):
+    with Bar("copying") as bar, _notice_if_slow("reading the file"):
         model = manager.import_file(Path(options.path), "copy" if options.copy else "link", bar.bytes, bar.cancelled)
     if options.json:
         print_json(model)
@@ -131,7 +131,7 @@ def _pairs(manager: ModelManager, options: argparse.Namespace) -> int:
     if problem := manager.catalog().problem:
         notice(problem)
     if options.name is None:
-        with _said_late("measuring this machine"):
+        with _notice_if_slow("measuring this machine"):
             offers = manager.offers()
         print_json(offers) if options.json else print(catalog_table(offers))
         return 0
@@ -146,10 +146,10 @@ def _pairs(manager: ModelManager, options: argparse.Namespace) -> int:
 
 
 def verify(manager: ModelManager, options: argparse.Namespace) -> int:
-    """Reads every byte of a model, or of all that are ours.
+    """Reads every byte of a model, or of all of slipstream's own.
 
     Returns:
-        The exit code: 0, 1 if one is wrong, 130 if it was interrupted.
+        The exit code: 0, 1 if one is damaged, 130 if it was interrupted.
     """
     names = [options.name] if options.name else [m.name for m in manager.installed() if m.origin == "ours"]
     checked: list[Checked] = []
@@ -182,10 +182,10 @@ def _verdict(checked: Checked) -> str:
 
 
 def remove(manager: ModelManager, options: argparse.Namespace) -> int:
-    """Removes a model of ours, or frees what was removed before.
+    """Removes one of slipstream's own models, or frees the disk space of removed ones.
 
     Returns:
-        The exit code: 0, or 1 if the owner did not want it after all.
+        The exit code: 0, or 1 if the user declined.
     """
     if options.name is None:
         if not options.now:
@@ -219,12 +219,12 @@ def _warning(removal: Removal) -> str:
 
 
 def pull(manager: ModelManager, options: argparse.Namespace) -> int:
-    """Fetches a model.
+    """Downloads a model.
 
     Returns:
         The exit code: 0, or 130 if it was paused.
     """
-    with _said_late("waiting for the hub"):
+    with _notice_if_slow("waiting for the hub"):
         offer = manager.wanted(options.reference)
     if offer.fit.verdict == "too big" and not offer.quant.drafts and not options.force:
         raise SlipstreamError(
@@ -257,7 +257,7 @@ def pull(manager: ModelManager, options: argparse.Namespace) -> int:
 
 
 def _fetched(manager: ModelManager, offer: QuantOffer, reference: str) -> Installed | None:
-    """The model once it is here; None if it was paused."""
+    """Downloads a model unless it is installed; None if it was paused."""
     quant = offer.quant
     if offer.installed:
         model = manager.store.find(offer.installed)
@@ -275,7 +275,7 @@ def _fetched(manager: ModelManager, offer: QuantOffer, reference: str) -> Instal
     notes: set[str] = set()
     with Bar(quant.label) as bar:
 
-        def heard(progress: Progress) -> None:
+        def on_progress(progress: Progress) -> None:
             nonlocal last
             last = progress
             if progress.note and progress.note not in notes:
@@ -283,7 +283,7 @@ def _fetched(manager: ModelManager, offer: QuantOffer, reference: str) -> Instal
                 print(f"\rslipstream: {one_line(progress.note)}", file=sys.stderr)
             bar.line(_shown(quant.label, progress), progress.done, progress.total)
 
-        fetched = manager.pull(quant, heard, bar.cancelled)
+        fetched = manager.pull(quant, on_progress, bar.cancelled)
     if fetched is None:
         so_far = f"{last.done / max(1, last.total):.0%}, {models_words.size(last.done)}"
         total = models_words.size(last.total)
@@ -302,7 +302,7 @@ def _shown(label: str, progress: Progress) -> str:
 
 
 def _drafter(manager: ModelManager, model: Installed) -> PairOffer | None:
-    """The catalogue's drafter that would be the best, unless one as good is here."""
+    """The best drafter, if it is in the catalogue and not installed."""
     for offer in manager.pairs(model.name):
         if offer.sound:
             return None
@@ -317,7 +317,7 @@ def _agreed(drafter: PairOffer) -> bool:
 
 
 def _fetched_drafter(manager: ModelManager, model: Installed, drafter: PairOffer) -> Installed | None:
-    """Fetches a drafter; compares vocabularies first, since that needs only its header."""
+    """Downloads a drafter; first compares the vocabularies, which needs only its header."""
     offer = manager.drafter_of(drafter)
     if drafter.method == DRAFT and not offer.installed:
         theirs = manager.hub.header(*offer.quant.files)

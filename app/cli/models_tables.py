@@ -1,4 +1,4 @@
-"""How the commands answer: tables, JSON on standard output, and progress on standard error."""
+"""Output of the commands: tables and JSON on standard output, progress on standard error."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def models_table(models: Sequence[Installed], usual: str) -> str:
-    """The models of this machine; what is wrong with one stands below its line."""
+    """The models of this machine; a problem is printed below the line of its model."""
     rows = [
         (
             one_line(model.name),
@@ -126,7 +126,7 @@ def _remark(offer: CatalogOffer) -> str:
 
 
 def pairs_table(offers: Sequence[PairOffer]) -> str:
-    """The drafters of a model; those that cannot serve it say why below their line."""
+    """The drafters of a model; below the line of one that does not work is the reason."""
     lines = table(
         ("DRAFTER", "METHOD", "SIZE", "WHY", "GAIN", ""),
         [
@@ -158,11 +158,11 @@ def shown_fit(fit: Fit) -> str:
     return _FITS[fit.verdict]
 
 
-_STEP: Final = 10  # per cent between two lines of progress where no terminal shows it
+_STEP: Final = 10  # per cent between two lines of progress if the output is no terminal
 
 
 def print_json(value: object) -> None:
-    """Prints dataclasses, and lists and dicts of them, as one line of JSON: in ASCII where a terminal would obey it."""
+    """Prints dataclasses, and lists and dicts of them, as one line of JSON; in ASCII on a terminal, to be safe."""
     print(json.dumps(_plain(value), ensure_ascii=sys.stdout.isatty()))
 
 
@@ -179,9 +179,9 @@ def _plain(value: object) -> Any:
 
 
 class Bar:
-    """Shows how far something is, and makes Ctrl-C a wish to stop in order; a second one ends the program at once.
+    """Shows progress, and turns the first Ctrl-C into ``cancelled``; a second one ends the program at once.
 
-    On a terminal one line is rewritten; elsewhere there is a line every ten per cent.
+    Rewrites one line on a terminal; elsewhere prints a line every ten per cent.
     """
 
     def __init__(self, doing: str) -> None:

@@ -1,4 +1,4 @@
-"""What each command takes on the command line; it loads nothing else, so that every command starts fast."""
+"""The options of each command; imports nothing else, so that every command starts fast."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _EPILOG: Final = (
 
 
 def sentence(about: str) -> str:
-    """Makes a sentence of a line of help: ``str.capitalize`` would change the names in it."""
+    """Makes a sentence of a line of help; ``str.capitalize`` would change the names in it."""
     return f"{about[0].upper()}{about[1:]}."
 
 
@@ -32,11 +32,11 @@ def add_command(
 def _add_group(
     commands: argparse._SubParsersAction[Any], name: str, about: str, alone: str = "lists them", **more: Any
 ) -> tuple[argparse.ArgumentParser, argparse._SubParsersAction[Any]]:
-    """Adds a command that has commands of its own; without one it is ``list``."""
+    """Adds a command with subcommands; the default is ``list``."""
     description = f"{sentence(about)} Without a command, it {alone}."
     parser: argparse.ArgumentParser = commands.add_parser(name, help=about, description=description, **more)
     kinds = parser.add_subparsers(dest=f"{name}_command", metavar="COMMAND")
-    parser.set_defaults(**{kinds.dest: "list", "json": False})  # afterwards: or the commands' own default would win
+    parser.set_defaults(**{kinds.dest: "list", "json": False})  # after the subparsers, or their defaults would win
     return parser, kinds
 
 
@@ -52,7 +52,7 @@ def add_bench(commands: argparse._SubParsersAction[Any]) -> None:
 
 
 def bench_options(bench: argparse.ArgumentParser) -> None:
-    """Adds what is measured and how much, for any part."""
+    """Adds the options that all parts share."""
     bench.add_argument(
         "--drafters",
         metavar="NAMES",
@@ -120,7 +120,7 @@ def bench_options(bench: argparse.ArgumentParser) -> None:
 
 
 def _placement_options(parser: argparse.ArgumentParser) -> None:
-    """Adds where the model lies, and its adapters; what stands before the command holds too."""
+    """Adds placement and adapters of the model; these options also count before the command."""
     add_lora(parser)
     parser.add_argument(
         "--gpu-layers",
@@ -141,7 +141,7 @@ def _placement_options(parser: argparse.ArgumentParser) -> None:
 
 
 def add_lora(parser: argparse.ArgumentParser, default: object = argparse.SUPPRESS) -> None:
-    """Adds the adapters that change the model; what stands before the command holds too."""
+    """Adds ``--lora``; it also counts before the command."""
     parser.add_argument(
         "--lora",
         action="append",
@@ -174,7 +174,6 @@ def add_race(commands: argparse._SubParsersAction[Any]) -> None:
 
 
 def add_lend(commands: argparse._SubParsersAction[Any]) -> None:
-    """Adds the command."""
     about = "lend this machine's devices to slipstream on another machine"
     parser = add_command(commands, "lend", about, epilog="Ctrl-C ends it.")
     parser.add_argument(
@@ -294,7 +293,7 @@ def _model_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-m",
         "--model",
-        default=argparse.SUPPRESS,  # what stands before the command counts too
+        default=argparse.SUPPRESS,  # it also counts before the command
         type=path,
         help="a name of models list, a path to a .gguf, or bundled (the default)",
     )

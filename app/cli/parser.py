@@ -1,4 +1,4 @@
-"""What slipstream takes on the command line, and its help; loads nothing else, so that every command starts fast."""
+"""The command line and its help; imports nothing else, so that every command starts fast."""
 
 from __future__ import annotations
 
@@ -28,12 +28,11 @@ _MOST_WORDS: Final = 300  # characters of a refusal; it may quote the command li
 
 
 class Parser(argparse.ArgumentParser):
-    """Refuses a wrong use in one line with exit code 2, and reads every value by ``slipstream.app.cli.values``."""
+    """Reports wrong use in one line with exit code 2, and parses every value by ``slipstream.app.cli.values``."""
 
-    more: Callable[[], str] | None = None  # makes a further part of the help, which costs too much to be made each time
+    more: Callable[[], str] | None = None  # makes a part of the help that is too slow to make each time
 
     def __init__(self, *args: Any, **more: Any) -> None:
-        """Makes a parser without options; the arguments are those of ``ArgumentParser``."""
         super().__init__(*args, **more)
         for kind, read in ((None, text), (int, whole), (float, decimal)):
             self.register("type", kind, read)
@@ -41,11 +40,11 @@ class Parser(argparse.ArgumentParser):
 
     @property
     def actions(self) -> list[argparse.Action]:
-        """Its options and places, those of commands included."""
+        """Its options and positional arguments, subcommands included."""
         return self._actions
 
     def add_subparsers(self, **more: Any) -> argparse._SubParsersAction[Any]:
-        """Adds commands; the words behind one are for its own parser to check."""
+        """Adds subcommands; the words after one are checked by its own parser."""
         commands = super().add_subparsers(**more)
         commands.type = str
         return commands
@@ -63,7 +62,7 @@ class Parser(argparse.ArgumentParser):
 
 
 class _Version(argparse.Action):
-    """Prints the version, and looks it up only then: that costs as much as all other imports of this module."""
+    """Prints the version; looks it up only then, since that takes as long as all imports of this module."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
         from importlib.metadata import version
@@ -73,7 +72,7 @@ class _Version(argparse.Action):
 
 
 def make_parser() -> Parser:
-    """Makes the parser of all commands; the options of each group stand in a module of their own."""
+    """Makes the parser of all commands."""
     parser = Parser(prog="slipstream", description="Chat with a large language model on your own computer.")
     parser.add_argument("--version", action=_Version, nargs=0, help="show the version and exit")
     parser.add_argument("--as-child", action="store_true", help=argparse.SUPPRESS)
@@ -143,7 +142,11 @@ def _methods() -> str:
 
 
 def _model_options(parser: argparse.ArgumentParser, inherit: bool = False) -> None:
-    """The options that the chat and ``run`` share; after a command they may be left to what stood before it."""
+    """Adds the options that the chat and ``run`` share.
+
+    Args:
+        inherit: Whether an option that is missing after the command keeps its value from before it.
+    """
 
     def option(*names: str, default: object = None, **more: Any) -> None:
         parser.add_argument(*names, default=argparse.SUPPRESS if inherit else default, **more)
@@ -329,7 +332,7 @@ EXIT_CODES: Final = (
 
 
 def ending(command: str) -> str:
-    """What stands at the end of a command's help.
+    """The end of a command's help.
 
     Args:
         command: Its whole name, such as ``slipstream models pull``.

@@ -24,17 +24,13 @@ from slipstream.models.errors import UsageError
 from slipstream.models.llama.devices import devices
 from slipstream.models.llama.library import process_log
 
-LARGER: Final = "1b"  # what a model that is too small to gain is offered to be widened to
+LARGER: Final = "1b"  # suggested shape for ``--inflate`` if the model is too small to gain
 _HEIGHT: Final = 24
 _COLOURS: Final = {"title": "1", "faint": "2", "head": "1", "ours": "32", "plain": "2", "good": "32", "bad": "33"}
 
 
 def run_race(options: argparse.Namespace) -> int:
-    """Races, and shows it.
-
-    Returns:
-        The exit code; 130 where it was stopped.
-    """
+    """Runs and shows a race; the exit code is 130 if it was stopped."""
     if options.max_tokens < 1:
         raise UsageError(f"max-tokens is {options.max_tokens}; it must be 1 or more.")
     paths, wish = Paths.default(), Wish.of(options.inflate, None, None, options.keep_inflated)
@@ -52,7 +48,7 @@ def run_race(options: argparse.Namespace) -> int:
             with (
                 process_log().listening(),
                 session_of(load) as (session, loaded),
-            ):  # else it prints
+            ):  # else llama.cpp prints
                 for event in race(session, loaded, options.drafter, prompt, sampling, most, stop, widened):
                     show.take(event)
 
@@ -81,7 +77,7 @@ def _larger() -> Wish:
 
 
 def load_name(model: str | None) -> str:
-    """What a widened model is made of, for people."""
+    """The name of the model that is inflated, for people."""
     return "the bundled model" if model in (None, BUNDLED) else str(model)
 
 
@@ -94,7 +90,7 @@ def _tell(line: str) -> None:
 
 
 class _Json:
-    """An object a line: the start, pictures, and what came of it."""
+    """Prints each event as a line of JSON."""
 
     even = False
 
@@ -103,7 +99,7 @@ class _Json:
 
 
 class _Lines:
-    """What came of it alone, where the output is no terminal."""
+    """Prints only the result, for output that is no terminal."""
 
     _start: Start
     even = False  # whether the drafter gained nothing
@@ -121,7 +117,7 @@ class _Lines:
 
 
 class _Terminal:
-    """Draws over the same lines again and again; a quick race is shown slower, by its own clocks."""
+    """Redraws the same lines, by the race's own clocks; shows a short race in slow motion."""
 
     def __init__(self) -> None:
         self._start: Start | None = None

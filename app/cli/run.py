@@ -48,15 +48,15 @@ _DIM, _PLAIN = "\x1b[2m", "\x1b[0m"
 
 
 class AnswerPrinter:
-    """Prints one reply as it comes. A pipe gets the answer alone, byte for byte; a terminal gets it cleaned."""
+    """Prints one reply as it streams. A pipe gets only the answer, byte for byte; a terminal gets it cleaned."""
 
     def __init__(self) -> None:
-        self._before = ""  # as much of the answer's end as the filter looks at
-        self._thoughts = ""  # the same of the thoughts
+        self._before = ""  # the end of the answer so far, for the filter
+        self._thoughts = ""  # the same of the reasoning
         self._styled = not os.environ.get("NO_COLOR")
 
     def take(self, thoughts: str, answer: str) -> None:
-        """Prints what is new of the reasoning and of the answer."""
+        """Prints new reasoning and new text of the answer."""
         if thoughts and sys.stderr.isatty():
             thoughts = thoughts if self._thoughts else thoughts.lstrip()
             words = clean(thoughts, self._thoughts)
@@ -83,12 +83,10 @@ def _write(stream: TextIO, text: str) -> None:
 
 
 INTERRUPTED: Final = 130
-MOST_GRAMMAR: Final = 1 << 20
-"""Bytes of a schema or a grammar."""
-MOST_INPUT: Final = 8 << 20
-"""Bytes of standard input: eight for each token of the largest context that the settings take."""
-_PATIENCE: Final = 2.0
-_SAVING: Final = 60.0
+MOST_GRAMMAR: Final = 1 << 20  # bytes of a schema or a grammar
+MOST_INPUT: Final = 8 << 20  # bytes of standard input: eight for each token of the largest possible context
+_PATIENCE: Final = 2.0  # seconds before the hint on a silent pipe
+_SAVING: Final = 60.0  # seconds to save the KV cache of a kept chat
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,27 +97,27 @@ class RunRequest:
     prompt: str  # the prompt, standard input included
     images: list[AttachedImage] = field(default_factory=list)  # above the prompt
     system: str = ""  # system message, or empty
-    sampling: Sampling = field(default_factory=Sampling)  # how tokens are drawn
+    sampling: Sampling = field(default_factory=Sampling)
     max_tokens: int = 0  # most tokens; 0 for no limit
     stop: list[str] = field(default_factory=list)  # strings that end the reply
-    chat: str | None = None  # name of the kept chat to go on with, or None
-    as_json: bool = False  # one JSON object a step, then a summary
-    grammar: tuple[str, GrammarKind] = ("", "json")  # what the answer must follow, and what that is, see ``Generate``
+    chat: str | None = None  # name of the kept chat to continue, or None
+    as_json: bool = False  # whether to print one JSON object a step, then a summary
+    grammar: tuple[str, GrammarKind] = ("", "json")  # see ``Generate``
     given: frozenset[str] = frozenset()  # fields of ``sampling`` that options set; a kept chat may override the others
     # fields of ``sampling`` that options or settings set; the model's own values replace the others
     chosen: frozenset[str] = frozenset()
-    overflow: str = "drop"  # what is done when a kept chat outgrows the context, see ``ReplySettings``
+    overflow: str = "drop"  # see ``ReplySettings``
 
 
 def run(request: RunRequest, paths: Paths) -> int:
     """Writes one reply to standard output.
 
     Returns:
-        The exit code: 0, or 130 if it was interrupted; what was written until then is printed and kept.
+        The exit code: 0, or 130 if it was interrupted; the text so far is printed and kept.
 
     Raises:
         UsageError: If the model has no such level of reasoning.
-        SlipstreamError: If it cannot be done; nothing is lost.
+        SlipstreamError: If it fails.
     """
     store = ChatStore(paths.chats, paths.states, paths.heads, paths.index, paths.images) if request.chat else None
     if store:
@@ -151,7 +149,7 @@ def _loading(share: float | None) -> None:
 
 
 def _in_chat(request: RunRequest, paths: Paths, store: ChatStore, name: str, engine: Engine, loaded: Loaded) -> int:
-    """Continues a kept chat, or begins it."""
+    """Continues a kept chat, or begins a new one."""
     chat = store.open_or_create(name)
     if not store.messages(chat.id):  # the name may be mistyped
         notice(f'a new chat, "{chat.id}".')
@@ -175,7 +173,7 @@ def _in_chat(request: RunRequest, paths: Paths, store: ChatStore, name: str, eng
 def _compacted(
     request: RunRequest, store: ChatStore, chat: str, engine: Engine, loaded: Loaded, numbers: Iterator[int]
 ) -> bool:
-    """Has the older messages of a chat summarized; returns False where there are too few."""
+    """Summarizes the older messages of a chat; returns False if there are too few."""
     try:
         plan = compaction(store.messages(chat))
     except UsageError:
@@ -185,7 +183,7 @@ def _compacted(
     def ask(messages: list[Message]) -> Done:
         like = Generate(0, messages, request.sampling, request.load.drafter)
         *_, last = engine.reply(asking(next(numbers), messages, like, loaded.reasoning))
-        assert isinstance(last, Done)  # or an error
+        assert isinstance(last, Done)  # a failed reply raises
         return last
 
     text = plan.summary(ask, loaded.fingerprint, store.images.found)
@@ -194,7 +192,7 @@ def _compacted(
 
 
 def _asked_in(request: RunRequest, store: ChatStore, chat: str, engine: Engine, loaded: Loaded, number: int) -> int:
-    """Asks in a kept chat; the user's message is on disk before the engine gets it."""
+    """Sends the prompt in a kept chat; the user's message is on disk before the engine gets it."""
     asked = store.add_user(chat, _asked(request))
     messages = history(store.messages(chat), loaded.fingerprint, images=store.images.found)
     reply = store.begin_reply(
@@ -216,7 +214,7 @@ def _asked_in(request: RunRequest, store: ChatStore, chat: str, engine: Engine, 
         )
     except SlipstreamError as error:
         if not isinstance(error, EngineDiedError):
-            store.withdraw(asked.id)  # it was refused, so the chat continues without it
+            store.withdraw(asked.id)  # the engine refused it
         raise
     return _code(done)
 
@@ -239,7 +237,7 @@ def _print_reply(
     keep: Callable[[Iterator[Event]], Iterator[Event]] = iter,
     number: int = 1,
 ) -> Done:
-    """Prints a reply as it comes; the first Ctrl-C ends it early but in order, a second one at once."""
+    """Prints a reply as it streams; the first Ctrl-C stops it in order, a second one ends the program at once."""
     generate = Generate(
         request=number,
         messages=messages,
@@ -286,7 +284,7 @@ def print_step(step: Stepped, as_json: bool, printer: AnswerPrinter) -> None:
             accepted=step.accepted,
             ms=round(step.ms, 3),
             **({"expected": round(step.expected, 3)} if step.expected else {}),
-            **({"choice": _terms(step.choice)} if step.choice else {}),
+            **({"choice": _choice(step.choice)} if step.choice else {}),
         )
     else:
         printer.take(step.parts.reasoning, _text(step.parts.answer))
@@ -352,7 +350,7 @@ def _thinking(speed: Speed, answer: str) -> dict[str, object]:
     return {"thought_tokens": speed.thought, "thought_ms": _rounded(speed.thought_ms), "answer": answer}
 
 
-def _terms(choice: Choice) -> dict[str, object]:
+def _choice(choice: Choice) -> dict[str, object]:
     return {
         "drafter": choice.drafter,
         "nodes": choice.nodes,
@@ -363,7 +361,7 @@ def _terms(choice: Choice) -> dict[str, object]:
 
 
 def _chosen(done: Done) -> dict[str, dict[str, float | None]]:
-    """The autopilot's choices: per drafter the tokens expected and real, and the gain over plain decoding."""
+    """The autopilot's choices: per drafter the expected and actual tokens, and the gain over plain decoding."""
     plain = 1 / done.speed.plain_tok_per_s if done.speed.plain_tok_per_s else None
     return {
         name: {
@@ -387,15 +385,7 @@ def _print_json(**values: object) -> None:
 
 
 def read_grammar(schema: str | None, grammar: str | None) -> tuple[str, GrammarKind]:
-    """Reads what an answer must follow.
-
-    Args:
-        schema: File of a JSON schema, or None.
-        grammar: File of a grammar, or None.
-
-    Raises:
-        UsageError: If it cannot be read, or is no UTF-8.
-    """
+    """Reads the file of a JSON schema or a grammar; raises ``UsageError`` if it cannot be read, or is not UTF-8."""
     name = schema or grammar
     if not name:
         return "", "json"
@@ -420,10 +410,10 @@ def read_grammar(schema: str | None, grammar: str | None) -> tuple[str, GrammarK
 
 
 def read_stdin(prompted: bool, stdin: BinaryIO) -> str:
-    """Reads what was piped in; nothing from a terminal or /dev/null.
+    """Reads piped text; nothing from a terminal or /dev/null.
 
     Args:
-        prompted: Whether there is a prompt without it; a pipe that stays silent then gets a hint on standard error.
+        prompted: Whether there is a prompt without it; a silent pipe then causes a hint on standard error.
 
     Raises:
         UsageError: If it is not UTF-8, or larger than any context.

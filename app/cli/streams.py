@@ -1,4 +1,4 @@
-"""The standard streams of a command: always open, and a write that the system refuses is at most one line."""
+"""The standard streams of a command: always open; a failed write causes at most one line."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from typing import Final
 from slipstream.app.platform.safe_text import one_line
 from slipstream.models.errors import reason_of
 
-READER_LEFT: Final = 141  # as if SIGPIPE had ended it, which shells expect of the beginning of a pipe
+READER_LEFT: Final = 141  # the exit code of SIGPIPE, which shells expect in a pipe
 
-_LONGEST: Final = 1000  # characters of a notice; names of files have no bound
+_LONGEST: Final = 1000  # most characters of a notice, which may contain file names of any length
 
 
 class Output(io.FileIO):
-    """A file descriptor that remembers why the system refused a write.
+    """A file descriptor that records a failed write.
 
     Attributes:
-        refused: What the system said; None if it took all.
+        refused: The error; None without one.
     """
 
     def __init__(self, number: int, ignore: bool) -> None:
         """Wraps a descriptor, which stays open.
 
         Args:
-            ignore: Whether to go on after a refused write.
+            ignore: Whether to continue after a failed write.
         """
         super().__init__(number, "wb", closefd=False)
         self.refused: OSError | None = None
@@ -46,25 +46,25 @@ class Streams:
     """Standard output and standard error of this process."""
 
     def __init__(self) -> None:
-        """Opens what is closed (``>&-``), where Python has None, and has failed notices ignored."""
+        """Opens closed streams (``>&-``), for which Python has None; failed writes to standard error are ignored."""
         for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
             if getattr(sys, name) is None:
                 setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 (open as long as the process)
         self._output = _wrapped("stdout", 1, ignore=False)
         _wrapped("stderr", 2, ignore=True)
         if isinstance(sys.stdout, io.TextIOWrapper):
-            sys.stdout.reconfigure(errors="backslashreplace")  # a locale, or a file's name, that cannot be written so
+            sys.stdout.reconfigure(errors="backslashreplace")  # for text that the locale cannot encode
 
     @property
     def refused(self) -> OSError | None:
-        """Why standard output took not all; None if it did."""
+        """The error of a failed write to standard output; None without one."""
         return self._output.refused if self._output else None
 
     def finish(self, code: int) -> int:
-        """Writes what is left of standard output.
+        """Flushes standard output.
 
         Returns:
-            The exit code: 141 where the reader has left, 1 where something else could not be written.
+            The exit code: 141 if the reader has closed its pipe, 1 after another failed write, else ``code``.
         """
         try:
             sys.stdout.flush()
@@ -73,15 +73,15 @@ class Streams:
         error = self.refused
         if error is None:
             return code
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # or the end of Python would complain
-        if isinstance(error, BrokenPipeError):  # the reader has left, as `head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # otherwise Python reports an error at its end
+        if isinstance(error, BrokenPipeError):  # the reader has closed the pipe, as `head` does
             return READER_LEFT
         notice(f"cannot write to standard output: {reason_of(error)}. Make room, or write to another place.")
         return 1
 
 
 def notice(words: str) -> None:
-    """Writes a line to standard error; the middle of a very long one is left out."""
+    """Writes a line to standard error; cuts the middle of a very long one."""
     line = one_line(words)
     if len(line) > _LONGEST:
         line = f"{line[: _LONGEST // 2]} … {line[-_LONGEST // 2 :]}"
@@ -89,18 +89,18 @@ def notice(words: str) -> None:
 
 
 def can_ask() -> bool:
-    """Whether a person sees a question and can answer it."""
+    """Whether the user can see and answer a question."""
     return sys.stdin.isatty() and sys.stderr.isatty()
 
 
 def confirmed(question: str, enter: bool = False) -> bool:
-    """Asks on the terminal; ``enter`` is what Enter alone means."""
+    """Asks on the terminal; ``enter`` is the answer for Enter alone."""
     print(f"{question} [{'Y/n' if enter else 'y/N'}] ", end="", file=sys.stderr, flush=True)
     return sys.stdin.readline().strip().lower() in ("y", "yes", *([""] if enter else []))
 
 
 def _wrapped(name: str, number: int, ignore: bool) -> Output | None:
-    """Puts an ``Output`` behind a standard stream, unless it is a terminal or was replaced."""
+    """Makes a standard stream write to an ``Output``, unless it is a terminal or was replaced."""
     stream = getattr(sys, name)
     if stream is not getattr(sys, f"__{name}__") or not isinstance(stream, io.TextIOWrapper) or stream.isatty():
         return None

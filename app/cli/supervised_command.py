@@ -1,9 +1,7 @@
-"""A command that ends with the program that began it.
+"""A command that ends with the program that started it.
 
-Run it as ``python -m slipstream.app.cli.supervised_command NICE COMMAND…``.
-
-Its standard input is a pipe that only that program holds open. When it closes, that program has ended, even by a
-kill, and the command ends too.
+Run it as ``python -m slipstream.app.cli.supervised_command NICE COMMAND…``. Its standard input is a pipe that only its
+starter holds open: when it closes, the starter has ended, even by a kill, and the command ends too.
 """
 
 from __future__ import annotations
@@ -18,30 +16,30 @@ from typing import Final
 
 from slipstream.app.platform.processes import kill_group, leave_no_core_file
 
-_GRACE: Final = 10.0  # seconds in which a command may put away what it has
+_GRACE: Final = 10.0  # seconds that an interrupted command has to save its work
 
 
 def main() -> None:
-    """Runs a command, less urgently than others where a number above 0 is given, until it or its starter ends."""
+    """Runs a command, with a lower priority for NICE above 0, until it or its starter ends."""
     nice, *arguments = sys.argv[1:]
     signal.signal(signal.SIGINT, signal.default_int_handler)  # the parent may ignore it, which is inherited
     leave_no_core_file()
     if hasattr(os, "nice"):
         os.nice(int(nice))
-    threading.Thread(target=_attend, name="attend", daemon=True).start()
+    threading.Thread(target=_end_with_starter, name="starter", daemon=True).start()
     from slipstream.app.cli import main as cli
 
     cli.main(arguments)
 
 
-def _attend() -> None:
-    """Waits for the pipe to close; then interrupts the command as Ctrl-C does, and ends it if that does not."""
+def _end_with_starter() -> None:
+    """Waits for the pipe to close; then interrupts the command as Ctrl-C does, and kills it after ``_GRACE``."""
     with suppress(OSError):
         while os.read(0, 1024):
             pass
     os.kill(os.getpid(), signal.SIGINT)
     time.sleep(_GRACE)
-    kill_group(0)  # with what it began: it leads a group of its own
+    kill_group(0)  # with its children: it leads its own group
 
 
 if __name__ == "__main__":

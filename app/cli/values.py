@@ -1,4 +1,4 @@
-"""What the value of an option may be; the parser reads every value by one of these."""
+"""Types of option values; the parser reads every value by one of these functions."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ _LARGEST_SEED: Final = (1 << 64) - 1
 
 
 def text(value: str) -> str:
-    """Takes a text that is not empty; options without a type are read by this."""
+    """Reads a text that is not empty; the default type."""
     return possibly_empty(_filled(value))
 
 
 def possibly_empty(value: str) -> str:
-    """Takes any text that is UTF-8."""
+    """Reads any text that is valid UTF-8."""
     try:
         value.encode()
     except UnicodeEncodeError as error:
@@ -27,22 +27,22 @@ def possibly_empty(value: str) -> str:
 
 
 def path(value: str) -> str:
-    """Takes the name of a file, a folder or a model, in whatever encoding the file system has."""
+    """Reads the name of a file, a folder or a model, in the file system's encoding."""
     return _filled(value)
 
 
 def whole(value: str) -> int:
-    """Takes a whole number; options of type ``int`` are read by this."""
+    """Reads a whole number, for options of type ``int``."""
     return _number(whole_number, value)
 
 
 def decimal(value: str) -> float:
-    """Takes a decimal number; options of type ``float`` are read by this."""
+    """Reads a decimal number, for options of type ``float``."""
     return _number(decimal_number, value)
 
 
 def seed(value: str) -> int:
-    """Takes a whole number of up to 64 bits."""
+    """Reads a whole number of up to 64 bits."""
     return _number(lambda text: whole_number(text, -_LARGEST_SEED, _LARGEST_SEED), value)
 
 

@@ -1,1 +1,1 @@
-"""What this machine has, what is broken, and what would be faster."""
+"""Reports on this machine: devices, problems, and hints for more speed."""

@@ -1,8 +1,6 @@
-"""What would be faster, with the command that makes it so.
+"""Finds unused GPUs and processor features, and the command that makes llama.cpp use them.
 
 The wheels are those of llama-cpp-python's own index pages, which its README lists.
-
-GPUs that are there but not used, because no backend for them is built into llama.cpp.
 """
 
 from __future__ import annotations
@@ -41,9 +39,7 @@ class Gpu:
     """A GPU that the system lists.
 
     Attributes:
-        name: Its name.
-        maker: Its vendor, which decides the backend.
-        driver: Newest CUDA that its driver runs, such as ``12.4``; empty where that is not known or means nothing.
+        driver: Newest CUDA that its driver runs, such as ``12.4``; empty if unknown or no NVIDIA GPU.
     """
 
     name: str
@@ -53,13 +49,13 @@ class Gpu:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """Where to look for GPUs.
+    """The system to search for GPUs.
 
     Attributes:
         system: ``platform.system()``.
         machine: ``platform.machine()``.
         root: Where ``proc`` and ``sys`` are mounted, on Linux.
-        ask: Runs a program of the system; gives what it prints, or nothing where it is missing or fails.
+        ask: Runs a program of the system and returns its output, empty if it is missing or fails.
     """
 
     system: str
@@ -69,7 +65,7 @@ class Look:
 
     @staticmethod
     def here() -> Look:
-        """Looks at this machine."""
+        """This machine."""
         return Look(platform.system(), platform.machine(), Path("/"), _ask)
 
 
@@ -94,7 +90,7 @@ def gpus(look: Look) -> list[Gpu]:
 
 
 def idle(found: Sequence[Gpu], survey: Survey) -> list[Gpu]:
-    """Those of which no backend takes care."""
+    """The GPUs that no backend of this llama.cpp supports."""
     return [gpu for gpu in found if not any(name in survey.backends for name in _BACKENDS[gpu.maker])]
 
 
@@ -140,11 +136,11 @@ _VULKAN: Final = frozenset(_CUDA)
 
 @dataclass(frozen=True, slots=True)
 class Hint:
-    """Something that would be faster.
+    """A way to more speed.
 
     Attributes:
-        what: What lies idle, and what using it needs.
-        command: The command to run; empty where there is none.
+        what: The unused device or feature, and what its use requires.
+        command: The command to run; empty if there is none.
     """
 
     what: str
@@ -152,18 +148,17 @@ class Hint:
 
 
 def faster(gpus: Sequence[Gpu], survey: Survey, look: Look, version: str, flags: str) -> list[Hint]:
-    """Collects what lies idle.
+    """Lists unused GPUs and processor features.
 
     Args:
         gpus: The system's GPUs.
         survey: llama.cpp's report.
-        look: The kind of machine.
-        version: Of llama-cpp-python, as Slipstream needs it.
+        version: The version of llama-cpp-python that Slipstream requires.
         flags: The processor's features as the system spells them, such as ``avx2``.
     """
     hints = []
     makers = list(dict.fromkeys(gpu.maker for gpu in idle(gpus, survey)))
-    if {gpu.maker for gpu in gpus} != {"Intel"}:  # beside another GPU the processor's own gains nothing
+    if {gpu.maker for gpu in gpus} != {"Intel"}:  # an integrated GPU next to another GPU gains nothing
         makers = [maker for maker in makers if maker != "Intel"]
     for maker in makers:
         of_maker = [gpu for gpu in gpus if gpu.maker == maker]
@@ -196,7 +191,7 @@ def faster(gpus: Sequence[Gpu], survey: Survey, look: Look, version: str, flags:
 
 
 def reinstall(look: Look, version: str) -> str:
-    """The command that installs llama.cpp anew."""
+    """The command that reinstalls llama.cpp."""
     return prebuilt(version, "metal" if (look.system, look.machine) == ("Darwin", "arm64") else "cpu")
 
 
@@ -217,7 +212,7 @@ def _gpu(names: str, gpu: Gpu, look: Look, version: str) -> Hint:
 
 
 def _cuda(place: tuple[str, str], driver: str) -> str:
-    """The page of the newest wheel that a driver runs; empty where there is none for such a machine."""
+    """The page of the newest wheel that a driver runs; empty if this kind of machine has none."""
     pages = _CUDA.get(place, ())
     number = re.sub(r"\D", "", driver)
     if not number:

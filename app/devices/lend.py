@@ -29,27 +29,26 @@ from slipstream.models.llama.remote import ask
 LOOPBACK: Final = "127.0.0.1"
 _START: Final = 60.0  # seconds until the server answers
 _LOOK_EVERY: Final = 0.1  # seconds
-_BORROWED: Final = 2.0  # seconds from which on a connection is a borrower's, and no question of one
+_BORROWED: Final = 2.0  # seconds; a shorter connection only queries the devices
 _MOST_ENDS: Final = 5
 _IN_A_WHILE: Final = 60.0
-"""Seconds in which the server may end so often; then it is not started again."""
+"""After ``_MOST_ENDS`` ends within so many seconds, the server is not restarted."""
 _ACCEPTED, _CLOSED = "Accepted client connection", "Client connection closed"
-_LAST: Final = 8  # lines of the server that may say why it ended
+_LAST: Final = 8  # last lines of the server's output that may give the reason of its end
 
 
 @dataclass(frozen=True, slots=True)
 class Lending:
-    """What is lent, and how."""
+    """Options of the RPC server."""
 
     address: str  # IPv4 address to listen on
     port: int
-    threads: int  # threads of a processor that is lent
-    cache: Path | None  # folder that keeps weights, so that they travel once; None to keep none
-    cache_bytes: int = 0  # bytes that they may take
+    threads: int  # threads of a lent CPU
+    cache: Path | None  # folder that keeps weights, so that they are sent once; None to keep none
+    cache_bytes: int = 0  # limit of their size
 
     @property
     def endpoint(self) -> str:
-        """Where it listens."""
         return f"{self.address}:{self.port}"
 
     @property
@@ -59,7 +58,7 @@ class Lending:
 
 
 def check(lending: Lending) -> list[Device]:
-    """Checks what can be checked before the server is started.
+    """Checks address, port and llama.cpp before the server starts.
 
     Returns:
         The devices that will be lent.
@@ -89,11 +88,10 @@ def check(lending: Lending) -> list[Device]:
 
 
 def lend(lending: Lending, tell: Callable[[str], None]) -> None:
-    """Serves until it is interrupted; a server that ends is started again.
+    """Serves until interrupted; restarts the server when it ends.
 
     Args:
-        lending: What is lent.
-        tell: Called with what happens, a line each.
+        tell: Called with a line for each event.
 
     Raises:
         SlipstreamError: If the server does not start, or ends again and again.
@@ -117,7 +115,7 @@ def lend(lending: Lending, tell: Callable[[str], None]) -> None:
 
 
 def prune(folder: Path, most: int) -> None:
-    """Deletes kept weights, those unused for longest first, until so many bytes are left."""
+    """Deletes kept weights, least recently used first, until at most ``most`` bytes are left."""
     kept = []
     for path in folder.iterdir():
         with suppress(OSError):
@@ -133,7 +131,7 @@ def prune(folder: Path, most: int) -> None:
 
 
 class _Server:
-    """The child process, and a thread that reads its lines."""
+    """The child process, and a thread that reads its output."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self._process = process
@@ -143,11 +141,7 @@ class _Server:
         threading.Thread(target=self._read, args=(process.stdout,), name="server's lines", daemon=True).start()
 
     def wait_until_ready(self, lending: Lending) -> None:
-        """Waits until it answers.
-
-        Raises:
-            SlipstreamError: If it ends, or takes too long.
-        """
+        """Waits until it answers; raises ``SlipstreamError`` if it ends, or takes too long."""
         address = LOOPBACK if lending.address == "0.0.0.0" else lending.address
         until = time.monotonic() + _START
         while time.monotonic() < until:
@@ -159,27 +153,26 @@ class _Server:
         raise SlipstreamError(f"the server did not start: {self._why()}.")
 
     def watch(self, tell: Callable[[str], None]) -> str:
-        """Tells when it is borrowed and given back; returns why it ended."""
-        since, told = 0.0, False
+        """Reports when a client connects and disconnects; returns why the server ended."""
+        since, reported = 0.0, False
         while True:
             try:
                 line = self._lines.get(timeout=_BORROWED)
             except queue.Empty:
-                if since and not told and time.monotonic() - since >= _BORROWED:
+                if since and not reported and time.monotonic() - since >= _BORROWED:
                     tell("In use by another slipstream.")
-                    told = True
+                    reported = True
                 continue
             if line is None:
                 return self._why()
             if line == _ACCEPTED:
-                since, told = time.monotonic(), False
+                since, reported = time.monotonic(), False
             elif line == _CLOSED:
-                if told:
+                if reported:
                     tell(f"Free again, after {time.monotonic() - since:.0f} s.")
                 since = 0.0
 
     def end(self) -> None:
-        """Ends the process."""
         with suppress(OSError):
             if self._process.stdin:
                 self._process.stdin.close()
@@ -201,17 +194,17 @@ class _Server:
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(2)
         code = self._process.poll()
-        said = [line for line in self._last if line not in (_ACCEPTED, _CLOSED)]
+        lines = [line for line in self._last if line not in (_ACCEPTED, _CLOSED)]
         how = "it does not answer" if code is None else f"exit code {code}"
         if code is not None and code < 0:
             with suppress(ValueError):
                 how = signal.Signals(-code).name
-        return f"{how}; {said[-1][:200]}" if said else how
+        return f"{how}; {lines[-1][:200]}" if lines else how
 
 
 @contextmanager
 def _server(lending: Lending) -> Iterator[_Server]:
-    """Starts the server; it ends with the block, and with this process, even by a kill."""
+    """Runs the server during the block; it also ends with this process, even if that is killed."""
     cache = str(lending.cache) if lending.cache else ""
     command = [sys.executable, "-m", "slipstream.models.llama.lender", lending.endpoint, str(lending.threads), cache]
     try:

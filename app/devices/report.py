@@ -1,7 +1,4 @@
-"""What ``slipstream doctor`` finds out.
-
-Whether what Slipstream keeps, and what it brings along, is in order.
-"""
+"""The report of ``slipstream doctor``: devices, libraries, folders, bundled and installed models."""
 
 from __future__ import annotations
 
@@ -34,14 +31,13 @@ from slipstream.models.outside import shown_path
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where something is kept.
+    """A folder or file that Slipstream writes.
 
     Attributes:
         name: What is kept there.
-        path: The folder or file.
-        exists: Whether it is there already; it is made when it is needed.
-        free_bytes: Bytes that are free on its disk.
-        problem: Why nothing can be written there; empty if something can.
+        exists: Whether it exists already; it is made when it is needed.
+        free_bytes: Free bytes on its disk.
+        problem: Why it cannot be written; empty if it can.
     """
 
     name: str
@@ -52,7 +48,7 @@ class Place:
 
 
 def places(paths: Paths) -> list[Place]:
-    """Tries to write where each thing is kept, or will be; nothing is left behind."""
+    """Tries to write to every folder that Slipstream uses; leaves nothing behind."""
     return [_place(name, path) for name, path in paths.rows() if name != "bundled"]
 
 
@@ -72,7 +68,7 @@ def _place(name: str, path: Path) -> Place:
 
 
 def bundled_problems(folder: Path) -> list[str]:
-    """Looks at the models that ship with Slipstream: there, well formed, and the same bytes as in the package."""
+    """Checks that the bundled models are present, well formed, and the same bytes as in the package."""
     problems = []
     for name in (BUNDLED_TARGET, BUNDLED_DRAFT):
         if not (folder / name).is_file():
@@ -93,7 +89,7 @@ def bundled_problems(folder: Path) -> list[str]:
 
 
 def _recorded() -> dict[Path, str]:
-    """Digests of the package's files as the installer wrote them down; none where it runs from its sources."""
+    """Digests of the package's files by the installer's record; none if it runs from its sources."""
     try:
         files = importlib.metadata.files("slipstream") or []
     except importlib.metadata.PackageNotFoundError:
@@ -106,7 +102,7 @@ def _recorded() -> dict[Path, str]:
 
 
 def _digest(path: Path) -> str:
-    """SHA-256 as installers write it: base64 for addresses, no padding."""
+    """SHA-256 as installers record it: URL-safe base64 without padding."""
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").digest()
     return base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
@@ -120,8 +116,7 @@ class Fitting:
     """A model and how it would run here.
 
     Attributes:
-        model: The model.
-        fit: How it is best opened, for other programs' models about; None for one that is broken.
+        fit: Its best placement, an estimate for other programs' models; None for a broken model.
     """
 
     model: Installed
@@ -130,7 +125,7 @@ class Fitting:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Everything about this machine that matters.
+    """What ``slipstream doctor`` shows.
 
     Attributes:
         system: Name of the system and kind of machine.
@@ -138,11 +133,9 @@ class Report:
         versions: Versions of the libraries.
         survey: llama.cpp's devices, backends and version.
         gpus: The system's GPUs.
-        lenders: Other machines, and what they lend.
-        places: Where things are kept.
+        lenders: Other machines, and the devices that they lend.
         models: Models to chat with.
-        faster: What would be faster.
-        problems: What is broken, and what to do; empty if nothing is.
+        problems: What is broken, and the remedy.
     """
 
     system: str
@@ -158,12 +151,10 @@ class Report:
 
 
 def examine(paths: Paths, look: Look, asked: Survey | None = None, rpc: str = "") -> Report:
-    """Examines everything without loading a model or using the network, except for machines that lend devices.
+    """Makes the report. Loads no model, and uses the network only for machines that lend devices.
 
     Args:
-        paths: Where things are kept.
-        look: Where to look for GPUs.
-        asked: llama.cpp's answer; None to ask it.
+        asked: llama.cpp's report; None to request it.
         rpc: Machines that lend their devices, ``HOST:PORT,…``; empty for those of the settings.
 
     Raises:
@@ -213,7 +204,7 @@ def _models(paths: Paths, devices: Sequence[Device]) -> tuple[Fitting, ...]:
 
 
 def _fit(model: Installed, devices: Sequence[Device]) -> Fit:
-    """Other programs may keep hundreds of models, so that their headers are not read for it."""
+    """Estimates for other programs' models by their size: there may be hundreds, so their headers are not read."""
     if model.foreign:
         return estimate(model.size, model.params, devices, model.context or None)
     return fit(read_header(model.path), devices)

@@ -107,7 +107,7 @@ def draft_placement(request: Load, fit: Fit, found: Found, name: str) -> Placeme
     return Placement(request.draft_gpu_layers, (name,))
 
 
-def words(fit: Fit, found: Found, threads: int, layers: int, draft: Placement | None = None) -> str:
+def describe(fit: Fit, found: Found, threads: int, layers: int, draft: Placement | None = None) -> str:
     """Describes where a model runs, for people.
 
     Args:

@@ -85,7 +85,7 @@ class DraftTrace:
         return self._vocabulary.piece(token).decode("utf-8", "backslashreplace")
 
 
-def together(first: Watched | None, second: Watched | None) -> Watched | None:
+def joined_traces(first: Watched | None, second: Watched | None) -> Watched | None:
     """The trace of two joined steps: all trees, and the later figures."""
     if first is None or second is None:
         return second or first

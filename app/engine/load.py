@@ -17,12 +17,12 @@ from slipstream.app.chats.reading import ChatReader
 from slipstream.app.engine.calibrate import SAME_DISTRIBUTION, SAMPLE_TEXT, kept_promise, measure_plain
 from slipstream.app.engine.devices import (
     Found,
+    describe,
     draft_device,
     draft_placement,
     find,
     placement,
     proportions,
-    words,
 )
 from slipstream.app.engine.drafter_list import Drafters, check_drafter
 from slipstream.app.engine.kv_cache_store import KvCacheStore
@@ -30,7 +30,7 @@ from slipstream.app.engine.past_chats import PastChats
 from slipstream.app.engine.prompt import PromptBuilder
 from slipstream.app.engine.session import ChatModel, Session
 from slipstream.app.engine.stats import PlainClock
-from slipstream.app.engine.tune import Threads, writes_scores
+from slipstream.app.engine.tune import Threads, flash_attention_is_slower
 from slipstream.app.protocol import NO_MMPROJ, PLAIN, Load, Loaded
 from slipstream.app.settings.disabled_drafters import known_left_out
 from slipstream.drafters import registry
@@ -310,7 +310,7 @@ def load(
         drafters = Drafters(parts, target, milliseconds, profile, disabled)
         chat_model = ChatModel(target, model, prompts, PlainClock(), threads, model.new_remarks)
 
-        def beside() -> Session:
+        def open_second() -> Session:
             with ExitStack() as own:
                 other = own.enter_context(closing(LlamaTarget(model, options, drafts=False)))
                 if threads:
@@ -321,7 +321,7 @@ def load(
                 plain = ChatModel(other, model, prompts, PlainClock())
                 return Session(plain, alone, KvCacheStore(other, key, 0), opened=own.pop_all())
 
-        session = Session(chat_model, drafters, store, past, opened.pop_all(), beside)
+        session = Session(chat_model, drafters, store, past, opened.pop_all(), open_second)
         opened.callback(session.close)
         # a drafter that does not fit is an error before the first token
         drafters.get(request.drafter, lambda share: on_progress(_MEASURING + (1 - _MEASURING) * share))
@@ -333,7 +333,7 @@ def load(
         architecture=header.architecture,
         n_ctx=target.abilities.n_ctx,
         fingerprint=header.fingerprint,
-        device=words(
+        device=describe(
             fit,
             found,
             threads.count if threads else request.threads or physical_cores(),
@@ -377,7 +377,7 @@ def _writes_scores(request: Load, found: Found) -> bool:
     on_gpu = request.gpu_layers and found.gpus
     if request.same_text or on_gpu or not request.measured_with:
         return False
-    return writes_scores(Path(request.measured_with), Path(request.derived) if request.derived else None)
+    return flash_attention_is_slower(Path(request.measured_with), Path(request.derived) if request.derived else None)
 
 
 def _open_model(

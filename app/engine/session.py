@@ -123,7 +123,7 @@ class Session:
     Attributes:
         model: The model.
         drafters: Its drafters.
-        beside: Opens a session without drafters on the same weights, to be closed before this one; None if it cannot.
+        open_second: Opens a session without drafters on the same weights, to be closed before this one; may be None.
     """
 
     def __init__(
@@ -133,7 +133,7 @@ class Session:
         kept: KvCacheStore,
         past_chats: PastChats | None = None,
         opened: ExitStack | None = None,
-        beside: Callable[[], Session] | None = None,
+        open_second: Callable[[], Session] | None = None,
     ) -> None:
         """Takes over a model.
 
@@ -141,9 +141,9 @@ class Session:
             kept: Keeps the target's cache in files.
             past_chats: Keeps the text index in step with the chats; None if they are not indexed.
             opened: Closes the model, after everything else.
-            beside: Opens a session without drafters on the same weights, with a cache of its own.
+            open_second: Opens a session without drafters on the same weights, with a cache of its own.
         """
-        self.model, self.drafters, self.beside = model, drafters, beside
+        self.model, self.drafters, self.open_second = model, drafters, open_second
         self._kept, self._past_chats, self._opened = kept, past_chats, opened or ExitStack()
         self._reader = PromptReader(model.target, kept)
         self._reported_levels = set[str]()
@@ -265,7 +265,7 @@ class Session:
         """Empties the cache, so that the next prompt is read from its start."""
         self.target.rewind(0)
 
-    def settle(self) -> None:
+    def fix_threads(self) -> None:
         """Fixes the number of threads, so that measurements side by side do not differ in it."""
         self.model.threads = None
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from time import perf_counter
 
-from slipstream.app.engine.draft_trace import together
+from slipstream.app.engine.draft_trace import joined_traces
 from slipstream.app.protocol import Divided, Prefilling, Stepped
 
 Event = Prefilling | Stepped
@@ -51,7 +51,7 @@ def joined(first: Stepped, second: Stepped) -> Stepped:
         speed=second.speed,
         expected=first.expected + second.expected,
         choice=second.choice or first.choice,
-        watched=together(first.watched, second.watched),
+        watched=joined_traces(first.watched, second.watched),
         divided=_divided(first, second),
         ttft_ms=second.ttft_ms,
     )

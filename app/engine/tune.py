@@ -29,7 +29,7 @@ PASSES: Final = 5
 _GAIN: Final = 0.9  # of flash attention's time: storing scores must be clearly faster
 
 
-def writes_scores(small: Path, folder: Path | None) -> bool:
+def flash_attention_is_slower(small: Path, folder: Path | None) -> bool:
     """Compares flash attention, llama.cpp's default, with attention that stores its scores, on one small model.
 
     The flash attention of llama.cpp's processor backend takes the rows of a small pass one by one. On x86-64 with

@@ -1,4 +1,4 @@
-"""Finds out what is known of the drafters of a model: trained files, gains, costs, and which its owner disabled."""
+"""Collects the status of a model's drafters: trained files, gains, costs, and which the user disabled."""
 
 from __future__ import annotations
 
@@ -29,28 +29,24 @@ if TYPE_CHECKING:
 class Standing:
     """The drafters of one model on this machine."""
 
-    heads: tuple[HeadsFile, ...] = ()  # files of trained heads, those for other models too
+    heads: tuple[HeadsFile, ...] = ()  # files of trained heads, also those for other models
     gains: Gains = NO_GAINS  # speed over plain decoding by drafter
     # cost of a pass over so many rows in passes over one row
     costs: Mapping[int, float] = field(default_factory=lambda: MappingProxyType({}))
-    left_out: frozenset[str] = frozenset()  # drafters that the autopilot leaves out
-    documents: int = 0  # chats and files that are indexed for models of this vocabulary
+    left_out: frozenset[str] = frozenset()  # disabled drafters
+    documents: int = 0  # number of chats and files indexed for models of this vocabulary
     tokens: int = 0  # their tokens
     index_on: bool = True  # whether text may be indexed and drafted from
     trains: bool = True  # whether heads can be trained here: torch is installed
-    trouble: str = ""  # what could not be found out, in words; empty if nothing
+    trouble: str = ""  # files that could not be read, in words
 
     def of(self, drafter: str) -> list[HeadsFile]:
-        """The files of a method; those that serve the model first."""
+        """The files of a method; those that fit the model first."""
         return sorted((file for file in self.heads if file.method == drafter), key=lambda file: bool(file.why_not))
 
 
 def standing(model: Path, paths: Paths) -> Standing:
-    """Finds out; reads several files.
-
-    Raises:
-        SlipstreamError: If the model cannot be read any more.
-    """
+    """Reads the status of a model's drafters; raises ``SlipstreamError`` if the model is unreadable."""
     header = read_header(model)
     own, trouble = identity(header), list[str]()
     off = frozenset[str]()
@@ -80,7 +76,7 @@ def standing(model: Path, paths: Paths) -> Standing:
 
 
 def _rising(costs: Mapping[int, float]) -> dict[int, float]:
-    """Costs as they can be: no pass is cheaper than one over fewer rows, whatever a busy machine measured."""
+    """Makes measured costs monotonic: no pass is cheaper than one over fewer rows, but a busy machine may say so."""
     most, found = 1.0, {}
     for rows in sorted(costs):
         found[rows] = most = max(most, costs[rows])
@@ -88,7 +84,7 @@ def _rising(costs: Mapping[int, float]) -> dict[int, float]:
 
 
 def _indexed(root: Path, header: Header) -> tuple[int, int]:
-    """Documents and tokens that are indexed for the model's vocabulary."""
+    """Numbers of documents and tokens indexed for the model's vocabulary."""
     if header.tokenizer_model in (None, "none", "no_vocab"):
         return 0, 0
     found = TextIndex.existing(folder_of(root, header))

@@ -42,7 +42,7 @@ def rate(tok_per_s: float) -> str:
 
 
 def rates(low: float, high: float) -> str:
-    """Tokens a second, from and to: "9–13", "0.8–1.4", "120–190"; what is no figure of a prediction is rounded off."""
+    """A range of tokens a second: "9–13", "0.8–1.4", "120–190"; a prediction has two digits at most."""
     if high < 2:
         return f"{low:.1f}–{high:.1f}"
     if high < 20:
@@ -56,7 +56,7 @@ def _two_digits(value: float) -> int:
 
 
 def left(seconds: float) -> str:
-    """A time that is left: "8 s", "6 min", "1 h 20 min"."""
+    """Remaining time: "8 s", "6 min", "1 h 20 min"."""
     if seconds < 99.5:
         return f"{seconds:.0f} s"
     minutes = round(seconds / 60)

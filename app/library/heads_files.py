@@ -1,4 +1,4 @@
-"""The files of trained heads: their names, whether they serve a model, and what may be replaced."""
+"""Files of trained heads: their names, whether they fit a model, and which may be overwritten."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ class HeadsFile:
     """A file of heads."""
 
     path: Path
-    method: str = ""  # which method they are for; empty where the file cannot be read
-    trained_for: str = ""  # the model's name, on one line; empty if the file does not say it
-    trained_on: str = ""  # the text; empty if the file does not say it
-    first_depth: float | None = None  # acceptance at the first depth that training measured, or None
-    size: int | None = None  # bytes; None where the file cannot be read
-    why_not: str = ""  # why it does not serve the model; empty if it does
-    stale: str = ""  # what has happened to its text since, in words; empty if nothing
+    method: str = ""  # empty if the file cannot be read
+    trained_for: str = ""  # the model's name, on one line; empty if unknown
+    trained_on: str = ""  # the text; empty if unknown
+    first_depth: float | None = None  # acceptance at depth 1 as measured in training, or None
+    size: int | None = None  # bytes; None if the file cannot be read
+    why_not: str = ""  # why it does not fit the model; empty if it does
+    stale: str = ""  # deletions of its text since the training, in words; empty if none
 
 
 def heads_file(path: Path, own: str, header: Header) -> HeadsFile | None:
@@ -41,7 +41,7 @@ def heads_file(path: Path, own: str, header: Header) -> HeadsFile | None:
         theirs = read_header(path)
         size = path.stat().st_size
         if method := method_of(theirs):
-            target = theirs.metadata.get(TARGET_KEY)  # by its content; a published head names none
+            target = theirs.metadata.get(TARGET_KEY)  # a hash of its content; published heads have none
             why_not = why_unfit(theirs, header) if not target else "" if target == own else "trained for another model"
             return HeadsFile(path, method, "" if why_not else one_line(header.name), "", None, size, why_not)
         if theirs.architecture != HEADS_ARCHITECTURE:
@@ -73,18 +73,18 @@ def _first_depth(info: HeadsInfo) -> float | None:
 
 
 def heads_files(folder: Path) -> list[Path]:
-    """GGUF files of a folder by name; none where there is no folder."""
+    """GGUF files of a folder by name; none if the folder does not exist."""
     return sorted(folder.glob("*.gguf"))
 
 
 def file_in(folder: Path, target: Header, kind: str) -> Path:
-    """The file of a kind of heads for a model, in a folder that is made.
+    """The file of a kind of heads for a model; creates its folder.
 
     Args:
-        kind: The method, or the method and where the heads are from.
+        kind: The method, or the method and the origin of the heads.
 
     Raises:
-        UsageError: If heads for another model of this name are there.
+        UsageError: If the file exists and holds heads for another model of this name.
         SlipstreamError: If the folder cannot be written to.
     """
     out = private_folder(folder) / f"{target.path.stem}-{kind}.gguf"
@@ -97,13 +97,10 @@ def file_in(folder: Path, target: Header, kind: str) -> Path:
 
 
 def checked(out: Path, target: Header, method: Method) -> Path:
-    """Makes sure that a file that a person named can be written, and that nothing but older heads is lost.
-
-    Returns:
-        Its absolute path.
+    """The absolute path of a file that the user named for heads.
 
     Raises:
-        UsageError: If it cannot.
+        UsageError: If it cannot be written, or holds anything but older heads of this method for this model.
     """
     out = out.expanduser().absolute()
     if not out.parent.is_dir() or not os.access(out.parent, os.W_OK | os.X_OK):
@@ -119,12 +116,12 @@ def checked(out: Path, target: Header, method: Method) -> Path:
 
 
 def shown_size(size: int) -> str:
-    """Bytes in words: ``640 kB``, ``1.2 MB``."""
+    """A size in bytes, for people: ``640 kB``, ``1.2 MB``."""
     return f"{size / 1e6:.1f} MB" if size >= 1_000_000 else f"{max(1, round(size / 1e3))} kB"
 
 
 def _kept(path: Path) -> HeadsInfo | None:
-    """What a file of heads is; None if it is missing, damaged or something else."""
+    """The metadata of a file of heads; None if it is missing, damaged or something else."""
     try:
         return read_info(path)
     except SlipstreamError:

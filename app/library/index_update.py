@@ -1,4 +1,4 @@
-"""Brings an index in step with folders: finds what is text, reads what is new or changed, removes what is gone."""
+"""Updates an index from folders: finds text files, reads new and changed ones, removes deleted ones."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from slipstream.models.types import Token
 
 LARGEST: Final = 2_000_000  # most bytes of a file: larger ones are seldom written by a person
 
-_LOOK: Final = 8_192  # bytes that tell most binary files
-_PASSED_OVER: Final = frozenset({"node_modules", "__pycache__", "bower_components"})
-_MARKS: Final = ("CACHEDIR.TAG", "pyvenv.cfg")  # lie in caches, builds of Rust, and virtual environments
+_LOOK: Final = 8_192  # first bytes of a file; most binary files have a zero among them
+_SKIPPED_FOLDERS: Final = frozenset({"node_modules", "__pycache__", "bower_components"})
+_MARKS: Final = ("CACHEDIR.TAG", "pyvenv.cfg")  # files in caches, builds of Rust, and virtual environments
 
 
 @dataclass(slots=True)
 class Skipped:
-    """Files that were passed over, counted by why."""
+    """Numbers of skipped files by reason."""
 
     too_large: int = 0
     no_text: int = 0
     unreadable: int = 0
 
     def __str__(self) -> str:
-        """Words, such as ``2 too large, 1 unreadable``; empty if nothing was skipped."""
+        """For example ``2 too large, 1 unreadable``; empty if nothing was skipped."""
         counts = ((self.too_large, "too large"), (self.no_text, "not text"), (self.unreadable, "unreadable"))
         return ", ".join(f"{count:,} {why}" for count, why in counts if count)
 
@@ -38,8 +38,7 @@ class Skipped:
 def text_files(path: Path, skipped: Skipped) -> Iterator[tuple[Path, int]]:
     """Finds the files below a folder that may be text.
 
-    Hidden files and folders, links, caches and folders of installed packages are passed over; what is named by ``path``
-    itself is taken.
+    Skips hidden files and folders, links, caches and folders of installed packages, but not ``path`` itself.
 
     Args:
         path: A folder or a file; absolute.
@@ -91,22 +90,22 @@ def _walk(folder: Path, on_error: Callable[[OSError], None]) -> Iterator[Path]:
         if at != folder and any(mark in files for mark in _MARKS):
             folders.clear()
             continue
-        folders[:] = sorted(name for name in folders if not name.startswith(".") and name not in _PASSED_OVER)
+        folders[:] = sorted(name for name in folders if not name.startswith(".") and name not in _SKIPPED_FOLDERS)
         for name in sorted(files):
             if not name.startswith(".") and not (at / name).is_symlink():
                 yield at / name
 
 
 _BATCH: Final = 400_000  # tokens that are written at once
-_CHUNK: Final = 1 << 15  # characters that are tokenized at once: some tokenizers recurse over what they are given
+_CHUNK: Final = 1 << 15  # characters that are tokenized at once: some tokenizers recurse over their input
 _SHOW_EVERY: Final = 0.2  # seconds
 
 
 class Update:
     """One run over some folders.
 
-    Files are told apart by the time of their last change. Each batch is in the index whole or not at all, so that a run
-    that was stopped goes on where it was.
+    A file counts as changed if its modification time did. Each batch is written whole or not at all, so that a stopped
+    run can be resumed.
     """
 
     def __init__(
@@ -115,8 +114,8 @@ class Update:
         """Reads nothing yet.
 
         Args:
-            progress: Where to show how far it is, if that is a terminal.
-            lines: Whether to show it as lines, wherever that is.
+            progress: Stream for the progress, if it is a terminal.
+            lines: Whether to print the progress as lines to any stream.
         """
         self._index, self._tokenize, self._progress, self._lines = index, tokenize, progress, lines
         self._known = {name: document.stamp for name, document in index.documents().items()}
@@ -132,10 +131,10 @@ class Update:
         return f"files: {counts}{skipped}"
 
     def take(self, root: Path) -> None:
-        """Takes a folder, or a file.
+        """Indexes a folder, or a file.
 
         Raises:
-            SlipstreamError: If the index cannot be written; what was taken before stays.
+            SlipstreamError: If the index cannot be written; earlier batches stay.
         """
         found = set[str]()
         for file, stamp in text_files(root, self._skipped):
@@ -154,7 +153,7 @@ class Update:
             self._gone += len(gone)
 
     def finish(self) -> None:
-        """Writes what is left and merges what was written."""
+        """Writes the last batch and merges the index."""
         self._write()
         self._index.tidy()
         self._show(last=True)
@@ -176,7 +175,7 @@ class Update:
         if self._index.add(self._pieces, lambda: names.isdisjoint(self._index.documents())):
             self._changed += len(self._outdated)
             self._new += len(names) - len(self._outdated)
-        else:  # the same command runs elsewhere, and was faster
+        else:  # another process has indexed them meanwhile
             self._same += len(names)
         self._tokens += self._size
         self._pieces, self._size, self._outdated = [], 0, set()
@@ -196,12 +195,12 @@ class Update:
 
 
 def is_below(name: str, place: str) -> bool:
-    """Whether a path is a folder's, or is it itself; both absolute."""
+    """Whether a path is ``place`` or below it; both absolute."""
     return name == place or name.startswith(place.rstrip(os.sep) + os.sep)
 
 
 def chunks(text: str) -> Iterator[str]:
-    """Cuts text, where it can between lines."""
+    """Cuts text into chunks, between lines if possible."""
     at = 0
     while at < len(text):
         end = at + _CHUNK

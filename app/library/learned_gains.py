@@ -1,4 +1,4 @@
-"""How much faster each drafter makes a model on this machine: by its chats, the last benchmark, and the autopilot."""
+"""Measured speed-ups of a model's drafters on this machine, from chats, the last benchmark, and the autopilot."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from slipstream.drafters.memory import Memory
 from slipstream.models.errors import SlipstreamError
 from slipstream.models.gguf.reader import Header
 
-_NEWEST: Final = 2000  # messages that are looked at: older ones say little of today, and a start must not wait for them
+_NEWEST: Final = 2000  # number of messages that are read: older ones are outdated, and a start must not wait for them
 _LEAST_TOKENS: Final = 64
 
 
 class ModelHistory(ChatReader):
-    """Reads from the chats what concerns models; chats that cannot be read tell nothing."""
+    """Reads facts on models from the chats; an unreadable database gives none."""
 
     def chats_of(self, fingerprint: str) -> tuple[str, ...]:
         """Titles of the chats in which a model replied, the newest first."""
@@ -35,14 +35,14 @@ class ModelHistory(ChatReader):
         return ()
 
     def gains(self, fingerprint: str) -> dict[str, float]:
-        """Speed over plain decoding by drafter, over a model's newest replies that measured it."""
+        """Speed over plain decoding by drafter, from a model's newest replies that measured it."""
         query = """
             SELECT drafter, speed FROM messages
             WHERE id > (SELECT coalesce(max(id), 0) FROM messages) - ?
                 AND model = ? AND role = 'assistant' AND status IN ('done', 'interrupted')
         """
         tokens: defaultdict[str, int] = defaultdict(int)
-        seconds: defaultdict[str, float] = defaultdict(float)  # as plain decoding would have taken 1 a token
+        seconds: defaultdict[str, float] = defaultdict(float)  # in units of plain decoding's seconds a token
         with suppress(SlipstreamError), self._open() as db:
             for drafter, speed in db.execute(query, (_NEWEST, fingerprint)) if db else ():
                 figures = Figures.unpacked(speed)
@@ -56,13 +56,13 @@ class ModelHistory(ChatReader):
 class Gains:
     """Speed over plain decoding by drafter."""
 
-    chats: Mapping[str, float]  # over the newest replies that measured it
-    benchmark: Mapping[str, float]  # by the newest kept benchmark of the model, over all its kinds of text
-    autopilot: Mapping[str, float]  # by the autopilot's records
+    chats: Mapping[str, float]  # from the newest replies that measured it
+    benchmark: Mapping[str, float]  # from the model's newest kept benchmark, over all kinds of text
+    autopilot: Mapping[str, float]  # from the autopilot's records
 
     @property
     def known(self) -> dict[str, float]:
-        """The one figure a drafter that lists show: by the chats, else the benchmark, else the autopilot."""
+        """One figure a drafter, for lists: from the chats, else the benchmark, else the autopilot."""
         return {**self.autopilot, **self.benchmark, **self.chats}
 
 
@@ -70,8 +70,8 @@ NO_GAINS: Final = Gains({}, {}, {})
 
 
 def gains_of(paths: Paths, header: Header) -> Gains:
-    """Reads what was measured of the drafters of a model."""
-    from slipstream.drafters.autopilot.profile import learned_gains  # llama.cpp: lists work where it is broken
+    """Reads the measured speed-ups of a model's drafters."""
+    from slipstream.drafters.autopilot.profile import learned_gains  # loads llama.cpp; lists work without it
 
     in_chats = ModelHistory(paths.chats).gains(header.fingerprint)
     learned = learned_gains(Memory(paths.derived, header.fingerprint))
@@ -79,7 +79,7 @@ def gains_of(paths: Paths, header: Header) -> Gains:
 
 
 def _benchmarked(folder: Path, model: str) -> dict[str, float]:
-    from slipstream.app.bench.kept import kept_results  # with its plots: most starts need none of it
+    from slipstream.app.bench.kept import kept_results  # also loads the plots; most starts need neither
 
     reports = (kept.report for kept in kept_results(folder) if kept.report and kept.report.model == model)
     rows = next((report.overall for report in reports), [])

@@ -1,4 +1,4 @@
-"""The request that loads a file of a model, and the checks before its first use."""
+"""The request that loads a model file, and the checks before its first use."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ TUNED_TARGET: Final = "slipstream-mini-tuned-q8_0.gguf"
 BUNDLED_DRAFT: Final = "slipstream-mini-draft-q8_0.gguf"
 _TITLES: Final = MappingProxyType({BUNDLED_TARGET: "Slipstream mini", TUNED_TARGET: "Slipstream mini, tuned for SPACE"})
 PROBED: Final = "probed.json"
-"""File beside the derived ones that remembers which model files were tried, see ``Load.probed``."""
-_USUAL: Final = "usual-model"  # file in the folder of models that names the one its owner chose last
+"""File in the folder of derived files, see ``Load.probed``."""
+_USUAL: Final = "usual-model"  # file in the folder of models that names the one the user chose last
 _LONGEST_NAME: Final = 4_096  # bytes
 
 
@@ -40,7 +40,7 @@ def load_of(
     same_text: bool = False,
     heads: Sequence[Path] = (),
 ) -> Load:
-    """Makes the request that loads a file.
+    """The request that loads a file.
 
     Args:
         drafter: The drafter's name; None for the autopilot.
@@ -90,7 +90,7 @@ def make_usual(paths: Paths, model: str) -> None:
 
 
 def is_path(name: str) -> bool:
-    """Whether a name is a path: it exists, or it looks like a path and not like a repository."""
+    """Whether a name is a path: it exists, or looks like a path rather than a repository."""
     shaped = name.endswith(".gguf") or name.startswith((".", "~", os.sep))
     return shaped or Path(name).is_file() or (os.sep in name and Path(name).exists())
 
@@ -99,10 +99,10 @@ def check_files(load: Load, shipped: Path | None = None) -> None:
     """Checks the headers of the files, without loading them.
 
     Args:
-        shipped: Folder of the bundled models, which need no check; None to check them, too.
+        shipped: Folder of the bundled models, which are not checked; None to check them, too.
 
     Raises:
-        SlipstreamError: If one is no model, is a drafter's file, or cannot tokenize, or an adapter does not fit.
+        SlipstreamError: If one is no model, holds only a drafter, or cannot tokenize, or an adapter does not fit.
     """
     files = [Path(name) for name in (load.model, load.draft_model) if name]
     for file in files:
@@ -137,7 +137,7 @@ def check_projector(path: Path | str) -> None:
 
 
 def title_of(model: Path) -> str:
-    """What to call a model until it is loaded: a bundled one's title, as its file has it, else the file's name."""
+    """The name to show until a model is loaded: the title of a bundled one, else the file's name."""
     return _TITLES.get(model.name, model.stem)
 
 
@@ -157,13 +157,13 @@ def drafting_arguments(load: Load, paths: Paths) -> list[str]:
 
 
 def try_first(path: Path, paths: Paths) -> None:
-    """Probes a model file that a command loads in its own process, as the engine does (``Load.probed``).
+    """Probes a model file before a command loads it in its own process, as the engine does (``Load.probed``).
 
     Raises:
         SlipstreamError: If llama.cpp crashes, hangs or refuses it.
     """
     from slipstream.models.gguf.probe import ProbeRecord, probe_once
-    from slipstream.models.llama.library import built  # it loads llama.cpp
+    from slipstream.models.llama.library import built  # loads llama.cpp
 
     probe_once([path], ProbeRecord(paths.derived / PROBED, built()), tell_check)
 
@@ -174,16 +174,15 @@ def tell_check() -> None:
 
 
 def placed(load: Load, gpu_layers: int | None, rpc: str | None, draft_device: str | None) -> Load:
-    """A model at another place; None leaves what it says.
+    """Changes the placement of a load; None keeps its value.
 
     Args:
-        load: Loads the model.
-        gpu_layers: Its layers on GPUs and other machines, -1 for all that fit.
+        gpu_layers: Layers on GPUs and other machines, -1 for all that fit.
         rpc: Machines that lend their devices, ``HOST:PORT,…``.
-        draft_device: Device of its draft model.
+        draft_device: Device of the draft model.
 
     Raises:
-        UsageError: If one of them makes no sense.
+        UsageError: If one of them is invalid.
     """
     check_placement(gpu_layers, rpc)
     devices = load.devices if rpc is None else replace(load.devices, rpc=rpc)
@@ -193,11 +192,7 @@ def placed(load: Load, gpu_layers: int | None, rpc: str | None, draft_device: st
 
 
 def check_placement(gpu_layers: int | None, rpc: str | None, name: str = "gpu-layers") -> None:
-    """Refuses numbers of layers and names of machines that make no sense.
-
-    Raises:
-        UsageError: If one makes none.
-    """
+    """Raises ``UsageError`` for an invalid number of layers or name of a machine."""
     if (gpu_layers or 0) < -1:
         raise UsageError(f"{name} is {gpu_layers}; it must be -1 or more.")
     if rpc:

@@ -1,4 +1,4 @@
-"""How fast this machine reads weights: measured when it is first needed, and kept."""
+"""The speed at which this machine reads weights: measured at the first use, and kept."""
 
 from __future__ import annotations
 
@@ -17,20 +17,19 @@ from slipstream.models.outside import read_limited
 
 _FILE: Final = "machine_speed.json"
 _MOST_BYTES: Final = 1 << 20
-_TIMES: Final = 3
-"""Programs that measure before the figures count as settled: the machine may have been busy the first time."""
+_TIMES: Final = 3  # number of measurements, by separate runs: the machine may have been busy the first time
 
 
 def kept_speed(folder: Path) -> list[Throughput]:
-    """What was measured before; empty if nothing was, on this machine and with this llama.cpp."""
+    """Earlier measurements; empty without any of this machine and llama.cpp."""
     return _read(folder)[1]
 
 
 def machine_speed(folder: Path) -> list[Throughput]:
-    """What was measured before, or is measured now, which takes a second or two.
+    """Earlier measurements, improved by a new one of a second or two as long as they are few.
 
     Args:
-        folder: Of derived files.
+        folder: Folder of derived files.
     """
     times, kept = _read(folder)
     if times >= _TIMES:
@@ -42,7 +41,7 @@ def machine_speed(folder: Path) -> list[Throughput]:
 
 
 def merged(before: Sequence[Throughput], now: Sequence[Throughput]) -> list[Throughput]:
-    """The better of two measurements: another program can only have made them slower."""
+    """The better of two measurements: other programs can only make one slower."""
     known = {each.kind: each for each in before}
     out = []
     for each in now:
@@ -56,7 +55,7 @@ def merged(before: Sequence[Throughput], now: Sequence[Throughput]) -> list[Thro
 
 
 def _read(folder: Path) -> tuple[int, list[Throughput]]:
-    """How often it was measured, and what was found."""
+    """The number of measurements, and their result."""
     with suppress(OSError, ValueError):
         key, times, text = read_limited(folder / _FILE, _MOST_BYTES).decode().split("\n", 2)
         if key == _key() and (found := unpacked(text)):

@@ -48,7 +48,6 @@ class ModelManager:
     """All actions on models; calls block, so a screen makes them in a thread."""
 
     def __init__(self, paths: Paths) -> None:
-        """Loads the hub's library at the first request."""
         self.paths = paths
         self.store = store_of(paths)
         self._hub: Hub | None = None
@@ -75,7 +74,7 @@ class ModelManager:
             if self._downloads is None:
                 from slipstream.models.hub.downloads import Downloads
 
-                self._downloads = Downloads(self.hub, on_change=self._heard)
+                self._downloads = Downloads(self.hub, on_change=self._on_change)
                 self._downloads.restore(self.paths.models)
             return self._downloads
 
@@ -84,28 +83,25 @@ class ModelManager:
         return self.hub.offline
 
     def stay_offline(self, wanted: bool) -> None:
-        """Turns offline mode on, or off unless the environment demands it."""
+        """Turns offline mode on or off; it stays on if the environment demands it."""
         self._stays_offline = wanted
         if self._hub:
             self._hub.offline = wanted or offline_by_environment(os.environ)
 
     def borrow(self, rpc: str) -> None:
-        """Counts the devices that other machines lend, ``HOST:PORT,…``, from the next question on."""
+        """Sets the machines whose lent devices count from the next call on, ``HOST:PORT,…``."""
         with self._lock:
             if rpc != self._rpc:
                 self._rpc, self._devices = rpc, None
 
     def lenders(self) -> list[Lender]:
-        """The machines that lend their devices; one that serves the chat's model answers nobody else."""
+        """The machines that lend their devices; one in use by the chat's model does not answer here."""
         with self._lock:
             self.devices()
             return self._lenders
 
     def devices(self) -> list[Device]:
-        """The devices of this machine and of those that lend theirs, read once.
-
-        Memory of a loaded model counts as free, since another one replaces it.
-        """
+        """The devices of this machine and of those that lend theirs, read once."""
         with self._lock:
             if self._devices is None:
                 self._lenders = ask_all(self._rpc)
@@ -113,7 +109,7 @@ class ModelManager:
             return self._devices
 
     def machine(self) -> list[Throughput]:
-        """How fast this machine reads weights; measured when it is first asked for."""
+        """The speed at which this machine reads weights; the first call may measure it."""
         with self._lock:
             self._machine = self._machine or machine_speed(self.paths.derived)
             return self._machine
@@ -122,18 +118,18 @@ class ModelManager:
         """The catalogue, with the user's own entries."""
         return catalog(self.paths.catalog)
 
-    # --- what is here ---------------------------------------------------------------------------------------------
+    # --- installed models -----------------------------------------------------------------------------------------
 
     def installed(self) -> list[Installed]:
         return self.store.installed()
 
     def fit_of(self, model: Installed) -> Fit:
-        """How an installed model runs here; raises ``ModelFileError`` if it cannot be read."""
-        seeing = projector_bytes(projector_here(self.paths, model.path).path)
-        return fit(checked_header(model), self.devices(), heads=seeing)
+        """The placement of an installed model; raises ``ModelFileError`` if it cannot be read."""
+        projector = projector_bytes(projector_here(self.paths, model.path).path)
+        return fit(checked_header(model), self.devices(), heads=projector)
 
     def speed_of(self, model: Installed, pair: PairOffer | None) -> Prediction | None:
-        """How fast an installed model writes here, alone and with a drafter; None where that cannot be told."""
+        """Predicts the speed of an installed model, alone and with a drafter; None if it cannot."""
         header = checked_header(model)
         method = pair.method if pair else ""
         drafter = reads_of(read_header(pair.path)) if pair and pair.path and method == DRAFT else None
@@ -144,7 +140,7 @@ class ModelManager:
 
         Raises:
             UsageError: If there is no such model.
-            ModelFileError: If it is broken, or a drafter itself.
+            ModelFileError: If it is broken, or no chat model.
         """
         installed = self.installed()
         return self._pairs(self.store.find(name, installed), installed)
@@ -156,7 +152,7 @@ class ModelManager:
             pair: Its drafter; None for the autopilot with the best installed drafter that fits beside the model.
 
         Raises:
-            ModelFileError: If it is broken, or no model to chat with.
+            ModelFileError: If it is broken, or no chat model.
         """
         header = checked_header(model)
         shipped = model.origin == "bundled"
@@ -178,7 +174,7 @@ class ModelManager:
     ) -> Installed:
         """Imports a file; refuses one that is larger than all memory of this machine."""
         weights = read_header(path.expanduser()).weight_bytes
-        if weights > memory()[0]:  # GPUs may hold it
+        if weights > memory()[0]:  # then it may still fit with GPUs
             room = [device.total_bytes for device in self.devices()]
             if all(room) and weights > sum(room):
                 raise ModelFileError(
@@ -198,7 +194,7 @@ class ModelManager:
         return self.store.verify(name, on_progress, cancelled)
 
     def removal(self, name: str) -> Removal:
-        """What removing a model would free; removes nothing.
+        """The effect of removing a model; removes nothing.
 
         Raises:
             UsageError: If there is no such model, or it may not be removed.
@@ -208,13 +204,13 @@ class ModelManager:
         return Removal(model, self.store.frees(model), chats)
 
     def remove(self, name: str, now: bool = False) -> Removed:
-        """Moves one of our models to the trash, or deletes it permanently."""
+        """Moves one of slipstream's own models to the trash, or deletes it permanently."""
         return self.store.remove(name, now)
 
     def undo(self) -> Removed:
         return self.store.undo()
 
-    # --- what there is elsewhere ----------------------------------------------------------------------------------
+    # --- catalogue and hub ----------------------------------------------------------------------------------------
 
     def offers(self) -> list[CatalogOffer]:
         """The catalogue, best for this machine first; needs no network."""
@@ -223,7 +219,7 @@ class ModelManager:
     def offer_for_this_machine(self) -> CatalogOffer | None:
         """The recommended first pair; None if none is quick enough or a model is installed.
 
-        Needs no network, and measures nothing: what has not been measured is taken to be usual.
+        Needs no network, and measures nothing: without measurements it assumes a usual machine.
         """
         installed, devices = self.installed(), self.devices()
         if any(model.usable and model.origin != "bundled" for model in installed):
@@ -358,7 +354,7 @@ class ModelManager:
             )
         return next(offer for offer in offers if offer.quant is quant)
 
-    def _heard(self, job: Job) -> None:
+    def _on_change(self, job: Job) -> None:
         """Installs a finished download; a file that is no model is listed with its problem."""
         if job.state == "done":
             with suppress(SlipstreamError):

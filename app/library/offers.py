@@ -15,12 +15,11 @@ from slipstream.models.llama.throughput import Throughput
 from slipstream.models.memory.fit import Fit, estimate
 from slipstream.models.memory.speed import Prediction, predict, rough_reads
 
-CONTEXTS: Final = (4096, 8192, 32768)  # contexts, in tokens, that the memory of a catalogue's pair is shown for
+CONTEXTS: Final = (4096, 8192, 32768)  # contexts, in tokens, for which the memory of a catalogue's pair is shown
 _USUAL: Final = ("Q4_K_M", "UD-Q4_K_XL", "Q4_K_S", "UD-Q4_K_M", "IQ4_XS", "Q4_0", "MXFP4", "MXFP4_MOE")
-"""The first of them is what a model is usually run with where memory is slow; llama.cpp's default too."""
+"""Quantizations for slow memory, in order of preference; the first is also llama.cpp's default."""
 _FULL: Final = frozenset({"F32", "F16", "BF16"})
-READING: Final = 6.0
-"""Tokens a second that people read."""
+READING: Final = 6.0  # tokens a second that people read
 _EVIDENCE: Final = ("documentation", "catalogue", "reported", "suggested")
 
 
@@ -29,10 +28,10 @@ class QuantOffer:
     """A quantization in a repository."""
 
     quant: Quant  # the quantization on the hub
-    fit: Fit  # how it would run here
+    fit: Fit  # its placement here
     best: bool  # whether it is recommended for this machine
-    installed: str  # its name here if it is installed, else empty
-    speed: Prediction | None = None  # how fast it would write here; None where that cannot be told
+    installed: str  # its local name if it is installed, else empty
+    speed: Prediction | None = None  # None if it cannot be predicted
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +39,10 @@ class CatalogOffer:
     """A pair of the catalogue, rated for this machine."""
 
     pair: CatalogPair
-    fit: Fit | None  # how the target and its drafter would run here; None if the size is unknown
-    memory: dict[int, int]  # bytes that both need at 4k, 8k and 32k tokens of context; empty if the size is unknown
-    installed: str  # the target's name here if it is installed, else empty
-    # how fast the target would write here, alone and with its drafter; None where that cannot be told
-    speed: Prediction | None = None
+    fit: Fit | None  # placement of the target and its drafter here; None if the size is unknown
+    memory: dict[int, int]  # bytes of both by ``CONTEXTS``; empty if the size is unknown
+    installed: str  # the target's local name if it is installed, else empty
+    speed: Prediction | None = None  # of the target, alone and with its drafter; None if it cannot be predicted
 
     @property
     def runs(self) -> bool:
@@ -78,7 +76,7 @@ def quant_offers(
     offers = []
     for quant in quants:
         fit = estimate(quant.size, params, devices, context or None)
-        known = CatalogFile(quant.repo.rpartition("/")[2])  # its name tells of experts
+        known = CatalogFile(quant.repo.rpartition("/")[2])  # parses experts from the name
         reads = rough_reads(quant.size, params, known.used, quant.label, known.experts)
         speed = None if quant.drafts else predict(reads, fit, machine)
         offers.append(QuantOffer(quant, fit, False, _here(quant, installed), speed))
@@ -107,7 +105,7 @@ def catalog_offers(
 
 
 def recommended(offers: Sequence[CatalogOffer]) -> list[CatalogOffer]:
-    """What is worth having here: of those that run, the best pair for each model, in their order."""
+    """The best pair for each model that runs here, in the order of ``offers``."""
     found: dict[str, CatalogOffer] = {}
     for offer in offers:
         if offer.runs:
@@ -116,7 +114,7 @@ def recommended(offers: Sequence[CatalogOffer]) -> list[CatalogOffer]:
 
 
 def _speed(pair: CatalogPair, fit: Fit | None, machine: Sequence[Throughput]) -> Prediction | None:
-    """How fast a pair would write; without its drafter where that is not supported."""
+    """Predicts the speed of a pair, without its drafter if that is not supported."""
     if fit is None:
         return None
     target, drafter = pair.target, pair.drafter
@@ -135,10 +133,7 @@ def _drafter_size(pair: CatalogPair) -> int:
 
 
 def _rank(offer: CatalogOffer) -> tuple[bool, bool, bool, bool, int, float]:
-    """Sort key: what runs, the user's own entries, quick enough, a supported drafter, better evidence, the larger.
-
-    Of those that are not quick enough the quicker one is better.
-    """
+    """Sort key: runs here, the user's own entry, quick enough, supported drafter, evidence, size (or speed if slow)."""
     pair = offer.pair
     slow = not is_quick(offer.speed)
     speed = offer.speed.plain.middle if offer.speed else 0.0
@@ -153,12 +148,12 @@ def _rank(offer: CatalogOffer) -> tuple[bool, bool, bool, bool, int, float]:
 
 
 def is_quick(speed: Prediction | None) -> bool:
-    """Whether it would write at least as fast as people read."""
+    """Whether it is at least as fast as people read."""
     return speed is not None and speed.plain.middle >= READING
 
 
 def _best(offers: Sequence[QuantOffer]) -> QuantOffer | None:
-    """Of those that write as fast as people read, the largest; where none does, the usual one or a smaller one."""
+    """The largest of those as fast as people read; without any, the preferred one of ``_USUAL``."""
     fitting = [offer for offer in offers if offer.fit.verdict != "too big"]
     small = [offer for offer in fitting if offer.quant.label.upper() not in _FULL]
     if quick := [offer for offer in small if is_quick(offer.speed)]:

@@ -31,7 +31,7 @@ from slipstream.models.library.store import ModelStore
 from slipstream.models.llama.devices import Device, devices, memory
 from slipstream.models.memory.fit import fit
 
-_AMPLE: Final = 3  # where so many times the weights are free, the context fits as well
+_AMPLE: Final = 3  # with so many times the weights in free memory, any usual context fits
 
 
 def offers_for(
@@ -110,7 +110,6 @@ def load_with(
         draft_model: A draft model's file to use instead of the pair's.
         drafter: The drafter's name; None for the autopilot.
         n_ctx: Context in tokens; 0 for the model's own.
-        same_text: See ``Load.same_text``.
     """
     heads = [pair.path] if pair and pair.path and pair.method != DRAFT else []
     if draft_model is None and pair and pair.method == DRAFT and pair.path:
@@ -156,5 +155,5 @@ def named(paths: Paths, model: str, draft_model: str | None, drafter: str | None
 
 
 def _may_need_a_file(drafter: str | None) -> bool:
-    """Whether a named drafter, or one of several joined, may need a file of its own."""
+    """Whether a drafter, or a part of a combination, may need a file of its own."""
     return drafter is None or any(name in drafter for name in (DRAFT, "auto", *HEAD_METHODS))

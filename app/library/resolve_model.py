@@ -25,11 +25,11 @@ def choose(
     drafter: str | None = None,
     n_ctx: int = 0,
 ) -> Load:
-    """Makes the request that loads a model.
+    """The request that loads a model.
 
     Args:
-        model: ``bundled``, ``bundled-tuned`` (its copy that was tuned for SPACE), a path to a GGUF, or the name of an
-            installed model, with its best installed drafter; None for the default.
+        model: ``bundled``, ``bundled-tuned`` (its copy tuned for SPACE), a path to a GGUF, or the name of an installed
+            model, which gets its best installed drafter; None for the default.
         draft_model: A draft model's GGUF or name; the bundled model brings its own.
         drafter: The drafter's name; None for the autopilot.
         n_ctx: Context in tokens; 0 for the model's own.

@@ -1,1 +1,1 @@
-"""Paths, the terminal's text filter, and what else depends on the system."""
+"""Paths, the terminal's text filter, and other code that depends on the operating system."""

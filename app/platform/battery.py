@@ -11,13 +11,13 @@ SUPPLIES: Final = Path("/sys/class/power_supply")
 
 
 def on_battery(supplies: Path = SUPPLIES) -> bool:
-    """Returns whether the battery is being used up; False where the system does not tell.
+    """Returns whether the battery is discharging; False if the system does not report it.
 
     Args:
-        supplies: Where Linux lists the sources of power.
+        supplies: Folder in which Linux lists the power supplies.
     """
     with suppress(OSError):
-        if sys.platform == "linux":  # psutil takes a wireless mouse's battery for the machine's there
+        if sys.platform == "linux":  # psutil would report the battery of a wireless mouse
             return any(_drained(supply) for supply in supplies.iterdir())
         import psutil
 

@@ -1,4 +1,4 @@
-"""Words for an error that nothing else handles, and a log of its place in the code."""
+"""Explains errors that nothing else handles, and logs their place in the code."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from slipstream.models.errors import SlipstreamError, reason_of
 from slipstream.models.outside import quoted, shown_path
 
 NAME: Final = "errors.log"
-_MOST_BYTES: Final = 1 << 20  # a log of this size is emptied and begun again
+_MOST_BYTES: Final = 1 << 20  # a log of this size is emptied
 _FRAMES: Final = 40
 _HARMLESS: Final = (ImportError, MemoryError, OSError)
-"""Errors whose words name files and libraries; those of any other may quote a prompt."""
+"""Errors whose messages name files and libraries; those of others may quote a prompt."""
 
 
 def explained(error: BaseException) -> str:
@@ -36,7 +36,7 @@ def explained(error: BaseException) -> str:
 
 
 def trace(error: BaseException) -> Iterator[str]:
-    """Lists the frames of an error and of its causes, without values: they may be words of a chat."""
+    """Lists the frames of an error and of its causes, without values: these may be text of a chat."""
     cause = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
     if cause is not None:
         yield from trace(cause)

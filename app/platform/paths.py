@@ -1,4 +1,4 @@
-"""Where everything is kept on this machine."""
+"""The folders and files of slipstream on this machine."""
 
 from __future__ import annotations
 
@@ -19,33 +19,33 @@ HOME_VARIABLE = "SLIPSTREAM_HOME"
 FOLDERS = ("models", "states", "heads", "derived", "index", "training", "benches", "logs", "images")
 """Fields that are folders below ``SLIPSTREAM_HOME``, under their own names."""
 
-_NO_HOME = f"{os.devnull}/home"  # where nothing can be made, by whomever
+_NO_HOME = f"{os.devnull}/home"  # nothing can be created here, not even by root
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 @dataclass(frozen=True, slots=True)
 class Paths:
-    """The folders and files that slipstream uses; nothing is made until it is needed."""
+    """The folders and files that slipstream uses; they are created when needed."""
 
     chats: Path
     models: Path  # downloaded and imported models: ``<owner>/<repository>/<file>.gguf``
-    catalog: Path  # the owner's own pairs of models, in the form of ``models/catalog.toml``; need not exist
-    settings: Path  # the owner's settings; need not exist
-    presets: Path  # the owner's system prompts and sampling presets; need not exist
-    drafters: Path  # which drafters the autopilot leaves out, by model; need not exist
+    catalog: Path  # the user's own pairs of models, in the form of ``models/catalog.toml``; need not exist
+    settings: Path  # need not exist
+    presets: Path  # the user's system prompts and sampling presets; need not exist
+    drafters: Path  # the drafters that the user disabled, by model; need not exist
     states: Path  # kept KV caches of chats; may be deleted at any time
     heads: Path  # trained and imported heads
-    derived: Path  # files made of models, such as a model's first layers; may be deleted at any time
+    derived: Path  # files derived from models, such as a model's first layers; may be deleted at any time
     index: Path  # indexed text of chats and files, for drafting; a folder for each kind of tokens
     training: Path  # work folders of training runs; without them a stopped run starts over
     benches: Path  # kept results of benchmarks that were run from the chat
     logs: Path  # logs of the engine; they hold no prompts and no replies
     bundled: Path  # the models that ship with slipstream
-    images: Path  # images in chats, which name them; deleted with the last chat that does
+    images: Path  # images in chats; each is deleted with the last chat that names it
 
     @staticmethod
     def default(environment: Mapping[str, str] = os.environ) -> Paths:
-        """Finds them: below ``SLIPSTREAM_HOME`` if it is set, else where the platform keeps such things.
+        """The paths below ``SLIPSTREAM_HOME`` if it is set, else in the platform's usual folders.
 
         Raises:
             UsageError: If ``SLIPSTREAM_HOME`` names the home of an unknown user.
@@ -93,13 +93,13 @@ class Paths:
         )
 
     def rows(self) -> list[tuple[str, Path]]:
-        """Names and places, to print."""
+        """Names and paths, to print."""
         return [(field.name, getattr(self, field.name)) for field in fields(self)]
 
 
 @contextmanager
 def worded(path: Path) -> Iterator[None]:
-    """Words the refusal of a file or a folder, see ``unwritable``."""
+    """Turns an ``OSError`` into the error for the user, see ``unwritable``."""
     try:
         yield
     except OSError as error:
@@ -119,10 +119,10 @@ def write_private(path: Path, text: str) -> None:
     """Replaces a file by a text atomically, readable by its owner alone; creates its folder.
 
     Raises:
-        SlipstreamError: If it cannot be written; what was there stays as it was.
+        SlipstreamError: If it cannot be written; the old file stays as it was.
     """
     try:
-        place = path.resolve()  # a link stays one: some keep such files elsewhere
+        place = path.resolve()  # a link stays a link: some users keep such files elsewhere
     except RuntimeError as error:
         raise unwritable(path, OSError(errno.ELOOP, os.strerror(errno.ELOOP))) from error
     private_folder(place.parent)
@@ -133,7 +133,7 @@ def write_private(path: Path, text: str) -> None:
 
 
 def unwritable(path: Path, error: OSError) -> SlipstreamError:
-    """Words the refusal of a file or a folder."""
+    """The error for the user if a file or a folder cannot be written."""
     if path.is_relative_to(_NO_HOME):
         hint = f"Set HOME, or {HOME_VARIABLE} to a folder that you can write to."
         return SlipstreamError("this user has no home folder.", hint)

@@ -1,4 +1,4 @@
-"""What systems do differently with processes: kill a group, leave no core file, measure work."""
+"""Functions on processes that differ by operating system: kill a group, leave no core file, measure work."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ import time
 
 
 def kill_group(leader: int) -> None:
-    """Kills a process and all that it started; on Windows, which has no such groups, the process alone.
+    """Kills a process group; on Windows, which has none, the process alone.
 
     Args:
         leader: The process that leads the group; 0 is the group of this process.
 
     Raises:
-        ProcessLookupError: If it has ended.
+        ProcessLookupError: If the process has ended.
     """
     if sys.platform == "win32":
-        os.kill(leader or os.getpid(), signal.SIGTERM)  # there, any signal ends a process at once
+        os.kill(leader or os.getpid(), signal.SIGTERM)  # on Windows any signal ends a process at once
     else:
         os.killpg(leader, signal.SIGKILL)
 
 
 def leave_no_core_file() -> None:
-    """Keeps this process's memory, which may hold chats, from the disk when the process fails."""
+    """Disables core files: a crash must not write this process's memory, which may hold chats, to the disk."""
     if sys.platform != "win32":
         import resource
 
@@ -32,9 +32,9 @@ def leave_no_core_file() -> None:
 
 
 def work_done() -> float:
-    """Work of the process: processor seconds of all threads, and one for each page or block from or to a disk.
+    """Work of this process so far: CPU seconds of all threads, and one for each page or block read or written.
 
-    A large model whose pages come from a slow disk waits more than it computes.
+    The disk counts because a large model on a slow disk waits for its pages more than it computes.
     """
     seconds = time.process_time()
     if sys.platform != "win32":

@@ -1,7 +1,7 @@
-"""The one filter between text from elsewhere and a screen.
+"""The filter between untrusted text and the screen.
 
-A terminal obeys control characters, and invisible characters can reorder or hide text. The characters that introduce
-either are replaced, so that what follows them is only text; text cut anywhere stays as safe as the whole.
+A terminal obeys control characters, and invisible characters can reorder or hide text. Both are replaced one by one,
+so that the text after them is only text, and every part of a cleaned text is as safe as the whole.
 CVE-2021-42574 and CWE-150 describe the attacks.
 """
 
@@ -14,7 +14,7 @@ from unicodedata import category
 
 UNKNOWN = "\ufffd"
 MOST_MARKS = 8
-"""Most combining marks, joiners and variation selectors in a row; more of them paint over other lines or hide text."""
+"""Most combining marks, joiners and variation selectors in a row; more would paint over other lines or hide text."""
 
 _REPLACED_RANGES = (
     (0x80, 0x9F),  # C1 controls: CSI, OSC and DCS in one character
@@ -60,14 +60,14 @@ def clean(text: str, before: str = "") -> str:
     Tabs, newlines, joiners, variation selectors and right-to-left letters stay.
 
     Args:
-        before: What stands before it on the screen, where text comes in pieces: marks are counted over both.
+        before: The text before it on the screen, for text in pieces: marks are counted across the boundary.
     """
     tail = before[-MOST_MARKS:]
     return _RUN.sub(_few_marks, (tail + text).translate(_INERT))[len(tail) :]
 
 
 def _few_marks(run: re.Match[str]) -> str:
-    """Replaces every mark that has ``MOST_MARKS`` before it in a row."""
+    """Replaces every mark that follows ``MOST_MARKS`` others in a row."""
     shown, marks = [], 0
     for character in run[0]:
         marks = marks + 1 if category(character) in ("Mn", "Me", "Cf") else 0
@@ -78,7 +78,7 @@ def _few_marks(run: re.Match[str]) -> str:
 
 
 def typed(text: str) -> str:
-    """Prepares pasted text for the prompt: one kind of line end, nothing that a terminal obeys."""
+    """Prepares pasted text for the prompt: one kind of line end, no control characters."""
     return text.replace("\r\n", "\n").replace("\r", "\n").translate(_TYPED)
 
 
@@ -88,6 +88,6 @@ def one_line(text: str) -> str:
 
 
 def sentence(words: str) -> str:
-    """Cleans words that begin a line: the first letter is a capital."""
+    """Cleans text and capitalizes its first letter."""
     words = clean(words)
     return words[:1].upper() + words[1:]

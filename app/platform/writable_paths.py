@@ -14,7 +14,7 @@ from typing import Final
 from slipstream.app.platform.paths import HOME_VARIABLE, Paths, private_folder, worded
 from slipstream.models.errors import SlipstreamError
 
-_TRIAL: Final = 1 << 16  # bytes; a new database of chats has about as many
+_TRIAL: Final = 1 << 16  # bytes, about as many as a new database of chats has
 _NAME: Final = re.compile(r"slipstream-(\d+)-\w+")
 
 
@@ -22,10 +22,10 @@ _NAME: Final = re.compile(r"slipstream-(\d+)-\w+")
 def places(paths: Paths, keep: bool = True) -> Iterator[tuple[Paths, str]]:
     """Yields paths that can be written to for this run.
 
-    Files that are only read, such as models and settings, keep their paths.
+    Paths of files that are only read, such as models and settings, stay the same.
 
     Yields:
-        The paths, and a notice of what is not kept and why; empty if all is kept.
+        The paths, and a notice that says what is not kept and why; empty if everything is kept.
     """
     refused = None
     try:

@@ -15,10 +15,10 @@ _ABOUT: Final = "Drafters that the autopilot leaves out, by the fingerprint of t
 
 
 def left_out(file: Path, fingerprint: str) -> frozenset[str]:
-    """The names that are switched off for a model.
+    """The names of a model's disabled drafters.
 
     Args:
-        file: Where the choices are kept; need not exist.
+        file: ``drafters.toml``; need not exist.
 
     Raises:
         UsageError: If the file is broken, or cannot be read.

@@ -1,4 +1,4 @@
-"""The settings and their file; options of the command line override them."""
+"""The settings and their file; command-line options override them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _CONTEXT: Final = "model.context"
 
 
 class SettingsFile:
-    """The settings of the file, those of the command line that override them, and changes that could not be written."""
+    """The settings of the file, overridden by the command line and by changes that could not be written."""
 
     def __init__(self, path: Path, given: Mapping[str, Value] | None = None) -> None:
         """Reads the file.
@@ -38,7 +38,7 @@ class SettingsFile:
     @property
     def settings(self) -> Settings:
         now = self._read.settings.having(self._over)
-        # a context that was given at the start holds for every model
+        # a context given on the command line applies to every model
         return replace(now, contexts=MappingProxyType({})) if _CONTEXT in self._over else now
 
     @property
@@ -81,13 +81,13 @@ class SettingsFile:
         self._write({known(name).name: None for name in names})
 
     def keep_context(self, model: str, tokens: int | None) -> None:
-        """Keeps a model's own context, or None to take ``model.context`` again.
+        """Sets a model's own context; None returns to ``model.context``.
 
         Args:
             model: Name of the model's file.
 
         Raises:
-            UsageError: If the context is none, or the file is broken and left as it is.
+            UsageError: If the context is invalid, or the file is broken and left as it is.
             SlipstreamError: If the file cannot be written. The context holds until slipstream ends nevertheless.
         """
         value = None if tokens is None else checked_context(model, tokens)
@@ -174,7 +174,7 @@ def known(name: str) -> Setting:
     return every[name]
 
 
-# the setting that stands behind an option, by the option's name
+# the setting of an option, by the option's name
 OPTIONS: Final[Mapping[str, str]] = MappingProxyType(
     {
         "model": "model.name",
@@ -208,9 +208,5 @@ OPTIONS: Final[Mapping[str, str]] = MappingProxyType(
 
 
 def given(options: Mapping[str, Any]) -> dict[str, Value]:
-    """The settings that options set; they are not checked here.
-
-    Args:
-        options: What the command line was read to; None where an option was not given.
-    """
+    """The settings that command-line options set, not checked; an option of None was not given."""
     return {name: options[option] for option, name in OPTIONS.items() if options.get(option) is not None}

@@ -21,8 +21,8 @@ FIELDS: Final = (
     "temperature", "top_k", "top_p", "min_p", "repetition_penalty", "presence_penalty",
     "top_n_sigma", "dry", "logit_bias", "reasoning", "reasoning_budget",
 )  # fmt: skip
-"""What a preset may set, by the names of ``Sampling``; the rest is the usual."""
-# built-in presets; the user's own of the same name replace them
+"""The fields of ``Sampling`` that a preset may set."""
+# a preset of the user replaces the built-in one of the same name
 BUILT_IN: Final[Mapping[str, Mapping[str, Value]]] = MappingProxyType(
     {
         "default": {},
@@ -37,15 +37,10 @@ NONE: Final = "none"  # the word for no system prompt; it cannot be a name
 
 
 class Presets:
-    """The file; it is read at every use, since it is small and may have been edited."""
+    """The file ``presets.toml``; it is read at every use, since it is small and may have been edited."""
 
     def __init__(self, path: Path) -> None:
-        """Keeps the path.
-
-        Args:
-            path: ``presets.toml``; need not exist.
-        """
-        self._path = path
+        self._path = path  # need not exist
 
     def systems(self) -> dict[str, str]:
         """The system prompts by name.
@@ -60,7 +55,7 @@ class Presets:
         return {str(name): str(text) for name, text in table.items()}
 
     def presets(self) -> dict[str, dict[str, Value]]:
-        """The presets by name, those that are always there first: what each sets.
+        """The values of each preset by name, built-in ones first.
 
         Raises:
             UsageError: See ``systems``.
@@ -74,13 +69,13 @@ class Presets:
         """Keeps a system prompt under a name.
 
         Raises:
-            UsageError: If the name cannot be one, or the file is broken, which is left as it is.
+            UsageError: If the name is invalid, or the file is broken and left as it is.
             SlipstreamError: If it cannot be written.
         """
         self._keep("system", name, text)
 
     def keep_preset(self, name: str, sampling: Sampling, usual: Sampling | None = None) -> None:
-        """Keeps under a name how tokens are drawn, where that differs from the usual.
+        """Keeps the fields of ``sampling`` that differ from ``usual`` as a preset.
 
         Raises:
             UsageError: See ``keep_system``.
@@ -139,26 +134,25 @@ class Presets:
 
 
 def values_of(sampling: Sampling, usual: Sampling | None = None) -> dict[str, Value]:
-    """What a way to sample sets other than the usual."""
+    """The fields of ``sampling`` that differ from ``usual``, by default ``Sampling()``."""
     usual = usual or Sampling()
     both = {field: (getattr(sampling, field), getattr(usual, field)) for field in FIELDS}
     return {field: value for field, (value, normal) in both.items() if value != normal}
 
 
 def suggested(sampling: Sampling, values: Mapping[str, float], chosen: Collection[str]) -> Sampling:
-    """A way to sample with what a model's makers recommend.
+    """``sampling`` with the values that a model's makers recommend, except for the fields in ``chosen``.
 
     Args:
-        sampling: The way.
-        values: What they recommend, by the names of ``Sampling``.
-        chosen: What the owner has set, which stays.
+        values: The recommended values, by field of ``Sampling``.
+        chosen: The fields that the user has set.
     """
     own = {name: value for name, value in values.items() if name in FIELDS and name not in chosen}
     return replace(sampling, **{name: type(getattr(sampling, name))(value) for name, value in own.items()})
 
 
 def led_by(reply: ReplySettings) -> ReplySettings:
-    """Settings of replies with the text of the system prompt that they name, where it is kept by name."""
+    """Replaces the name of a kept system prompt in the settings by its text."""
     if reply.system:
         with suppress(SlipstreamError):  # a broken file is reported when presets are used
             return replace(reply, system=Presets(Paths.default().presets).systems().get(reply.system, reply.system))

@@ -1,4 +1,4 @@
-"""Reads the settings; a file with errors never keeps the program from starting."""
+"""Reads the settings; the program also starts if the file has errors."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ _PLACE: Final = re.compile(
 class Read:
     """The content of a file."""
 
-    # the settings; the default where the file has none, or an invalid one
+    # the settings; missing or invalid ones have their defaults
     settings: Settings = field(default_factory=Settings)
-    # the settings in the file, by name
+    # the valid settings in the file, by name
     values: MappingProxyType[str, Value] = field(default_factory=lambda: MappingProxyType({}))
-    problems: tuple[str, ...] = ()  # what is wrong with it, a line each
+    problems: tuple[str, ...] = ()  # the errors, a line each
     broken: str = ""  # why it cannot be read at all, or empty; nothing may be written to it then
-    text: str = ""  # the file as it was read; empty where it is broken
+    text: str = ""  # the file as it was read; empty if it is broken
 
 
 def load(path: Path) -> Read:
@@ -51,7 +51,7 @@ def load(path: Path) -> Read:
 
 
 def text_of(path: Path) -> str:
-    """The text of a file, empty where there is none.
+    """The text of a file, empty if it does not exist.
 
     Raises:
         UsageError: If it cannot be read, is no file, is too large, or is no UTF-8.
@@ -95,16 +95,12 @@ def parsed(path: Path, text: str) -> dict[str, Any]:
 
 
 def checked_context(model: str, tokens: object) -> int:
-    """A model's own context.
-
-    Raises:
-        UsageError: If it is none.
-    """
+    """A model's own context; raises ``UsageError`` if it is invalid."""
     return int(replace(all_settings()["model.context"], group=CONTEXTS, key=one_line(model)).checked(tokens))
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """A question after the known word that is nearest, or nothing."""
+    """A question that suggests the nearest known word, or nothing."""
     import difflib  # seldom needed
 
     found = difflib.get_close_matches(word.casefold(), list(known), 1, 0.6)
@@ -128,7 +124,7 @@ def line_of(text: str, group: str, key: str = "") -> int:
 
 
 def broken_file(path: Path, why: str, line: int = 0, column: int = 0) -> UsageError:
-    """The error for a file of the user that cannot be understood."""
+    """The error for a file of the user that cannot be parsed."""
     where = f" at line {line}, column {column}" if line else ""
     return UsageError(
         f"{shown_path(path)} is broken{where}: {one_line(why).rstrip('.')}.",

@@ -1,4 +1,4 @@
-"""One setting: its kind, its range, and what it does."""
+"""One setting: its type, its range, and its description."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from slipstream.models.outside import decimal_number, quoted, whole_number
 
 Value = bool | int | float | str  # what a setting may hold
 When = Literal["at once", "in the next chat", "when a model is loaded next", "at the next start"]
-"""From when on a change counts."""
+"""The time from which a change takes effect."""
 ABOUT: Final = "slipstream.setting"  # key of a field's metadata that holds its ``About``
 _MOST_TEXT: Final = 20_000
 
@@ -27,21 +27,21 @@ class About:
     low: float = 0.0
     high: float = 0.0
     above: bool = False  # whether a number must be above ``low``
-    choices: tuple[str, ...] = ()  # the words it may be; empty for any
-    when: When = "at once"  # from when on a change counts
+    choices: tuple[str, ...] = ()  # the allowed words; empty for any
+    when: When = "at once"
     named: tuple[int, str] | None = None  # a number with a special meaning, and a word that may be typed instead
-    check: Callable[[str], object] | None = None  # refuses a text that cannot be read, by a ``UsageError``
+    check: Callable[[str], object] | None = None  # raises ``UsageError`` for an invalid text
 
     @property
     def effect(self) -> str:
-        """From when on a change counts, for people."""
+        """``when`` as a sentence without its full stop."""
         return {"at once": "Takes effect now", "at the next start": "Takes effect after restart"}.get(
             self.when, f"Takes effect {self.when}"
         )
 
     @property
     def sentence(self) -> str:
-        """What it does, as a sentence."""
+        """``text`` as a sentence."""
         return f"{self.text[:1].upper()}{self.text[1:]}."
 
 
@@ -67,9 +67,9 @@ def setting(
 class Setting:
     """A setting by its name."""
 
-    group: str  # table of the file that it stands in
-    key: str  # its key there
-    default: Value  # what it is where nothing is settled; gives the kind
+    group: str  # its table in the file
+    key: str  # its key in that table
+    default: Value  # its type is the setting's type
     about: About
 
     @property
@@ -89,10 +89,10 @@ class Setting:
         return f"{kind} from {_plain(about.low)} to {_plain(about.high)}"
 
     def checked(self, value: object) -> Value:
-        """Gives a value as this setting holds it.
+        """Converts a value to this setting's type.
 
         Raises:
-            UsageError: If it is of another kind or out of range.
+            UsageError: If it is of another type or out of range.
         """
         about = self.about
         good = False
@@ -106,7 +106,7 @@ class Setting:
         elif isinstance(value, int | float) and not isinstance(value, bool):
             whole = isinstance(value, int) or not isinstance(self.default, int)
             low = value > about.low if about.above else value >= about.low
-            good = whole and low and value <= about.high  # a NaN is nowhere
+            good = whole and low and value <= about.high  # False for NaN
         if not good:
             raise UsageError(f"{self.name} is {_shown(value)}; it must be {self.wanted}.")
         return float(cast(float, value)) if isinstance(self.default, float) else cast(Value, value)
@@ -115,7 +115,7 @@ class Setting:
         """Reads a value as a person types it: without quotes, with a comma for the decimal point, yes for true.
 
         Raises:
-            UsageError: If it is none for this setting.
+            UsageError: If it is invalid for this setting.
         """
         typed = text.strip()
         value: object = typed
@@ -153,7 +153,7 @@ def _plain(number: float) -> str:
 
 
 def _shown(value: object) -> str:
-    """A value as the file would have it, short."""
+    """A value as in the file, shortened."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, float):

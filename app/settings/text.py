@@ -1,4 +1,4 @@
-"""Edits the text of the settings file: every setting is explained, and the user's own text stays as it is."""
+"""Edits the text of the settings file; every setting is explained there, and the user's own text stays as it is."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ def template() -> str:
 
 
 def with_value(text: str, group: str, key: str, value: Value | None) -> str:
-    """The text with a key set, or taken out.
+    """The text with a key set or removed.
 
     Args:
-        text: The file; empty for one that is not there yet. It must be good TOML.
-        value: What to set it to; None takes it out.
+        text: The file, valid TOML; empty for a new one.
+        value: The new value; None removes the key.
     """
     import tomlkit
 
@@ -79,7 +79,7 @@ def _commented(each: Setting) -> str:
 
 
 def _waiting(text: str, each: Setting) -> int:
-    """The line where the setting is commented out, from 1; 0 where it is not."""
+    """The line where the setting is commented out, from 1; 0 without one."""
     begin = line_of(text, each.group)
     for number, line in enumerate(text.splitlines()[begin:], begin + 1):
         if line.lstrip().startswith("["):
@@ -97,7 +97,7 @@ def _replaced(text: str, line: int, by: str) -> str:
 
 def _same(new: str, old: str, group: str, key: str, value: Value | None) -> bool:
     """Whether a changed text has the same settings as the old one, except for this key."""
-    import tomllib  # seldom needed: at most when something is settled
+    import tomllib  # needed only when a setting is written
 
     with suppress(ValueError):
         wanted: dict[str, Any] = tomllib.loads(old)

@@ -1,6 +1,6 @@
-"""Every setting: its name, its default, its range, and what it does.
+"""Declares every setting: its name, default, range and description.
 
-A group is a table of the file, a field a key of it; nothing else declares a setting.
+A group is a table of the file, a field is a key in it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from slipstream.models.errors import UsageError
 from slipstream.models.outside import quoted
 from slipstream.models.sampling.bias import entries_of
 
-LAST: Final = "last"  # ``model.name``: the model that was chosen last
+LAST: Final = "last"  # value of ``model.name``: the model that was chosen last
 KEYS: Final = "keys"  # the table of the file that maps actions to keys
 CONTEXTS: Final = "contexts"  # the table of the file that maps models to their own contexts
 OVERFLOWS: Final = ("drop", "compact", "stop")
@@ -205,22 +205,21 @@ class HubSettings:
 class Settings:
     """All settings."""
 
-    model: ModelSettings = field(default_factory=ModelSettings)  # which model, and how it is loaded
+    model: ModelSettings = field(default_factory=ModelSettings)
     devices: DeviceSettings = field(default_factory=DeviceSettings)
-    # how tokens are drawn in new chats and by ``run``
-    sampling: SamplingSettings = field(default_factory=SamplingSettings)
-    reply: ReplySettings = field(default_factory=ReplySettings)  # what leads and ends a reply
-    ahead: AheadSettings = field(default_factory=AheadSettings)  # what is read before it is sent
-    screen: ScreenSettings = field(default_factory=ScreenSettings)  # how the screen looks
-    keeping: KeepingSettings = field(default_factory=KeepingSettings)  # what stays on the disk
-    hub: HubSettings = field(default_factory=HubSettings)  # whether and when the network is used
+    sampling: SamplingSettings = field(default_factory=SamplingSettings)  # for new chats and ``run``
+    reply: ReplySettings = field(default_factory=ReplySettings)
+    ahead: AheadSettings = field(default_factory=AheadSettings)
+    screen: ScreenSettings = field(default_factory=ScreenSettings)
+    keeping: KeepingSettings = field(default_factory=KeepingSettings)
+    hub: HubSettings = field(default_factory=HubSettings)
     # keys by action, empty for none, see ``slipstream.app.tui.keys``
     keys: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
-    # contexts in tokens by the name of a model's file, in place of ``model.context``
+    # contexts in tokens by model file name; they override ``model.context``
     contexts: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
 
     def loading(self, load: Load) -> Load:
-        """A request that loads a model, as these settings load any."""
+        """Applies these settings to a load."""
         model, limit = self.model, int(self.keeping.states_gb * (1 << 30))
         given = [each for each in load.lora if not each.settled]
         file = os.path.basename(load.model).casefold()
@@ -243,7 +242,7 @@ class Settings:
         return value
 
     def having(self, values: Mapping[str, Value]) -> Settings:
-        """These settings with others in their places, by name."""
+        """These settings with some values replaced, by name."""
         changed = self
         for name, value in values.items():
             group, key = name.split(".")
@@ -255,7 +254,7 @@ def adapters_of(text: str) -> list[tuple[str, Lora]]:
     """Reads a list such as ``qwen3=style.gguf:0.5, llama=other.gguf``.
 
     Returns:
-        The beginning of a model file's name, and an adapter of these models.
+        Pairs of the beginning of a model file's name, and an adapter for these models.
 
     Raises:
         UsageError: If it cannot be read.

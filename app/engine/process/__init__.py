@@ -1,1 +1,1 @@
-"""The engine's child process: client, worker, protocol, watchdog, recovery."""
+"""The engine's child process: client, worker, frames, watchdog, recovery."""

@@ -1,4 +1,4 @@
-"""The engine's process as the rest of the application sees it."""
+"""The client of the engine's process."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ from slipstream.app.protocol import (
 from slipstream.models.errors import ContextFullError, EngineDiedError, SlipstreamError
 from slipstream.models.llama.broken_install import check_install
 
-_WAITS: Final = 5.0  # seconds without any work after which another machine is said to be waited for
+_WAITS: Final = 5.0  # seconds without any work after which the engine counts as waiting for another machine
 _STARTING: Final = "while it started"
-_ANSWER: Final = 1.0  # seconds that a machine has to answer, after one was lost
+_ANSWER: Final = 1.0  # seconds in which each machine must answer after one was lost
 
 
 class Engine:
-    """Starts the engine's process when it is first needed, and again after it ended, with the changes of ``Recovery``.
+    """Starts the engine's process on demand, and restarts it after it ended, with the changes of ``Recovery``.
 
     ``load`` and ``reply`` block and are called from one thread at a time; all others from any.
     """
@@ -54,34 +54,34 @@ class Engine:
         self._greeted = False
         self._watched = False
         self._stopped = 0  # the last reply that was stopped
-        self._answer_now = 0  # the last reply whose thoughts were ended
-        self._under_way = 0  # loads and replies that a caller waits for
+        self._answer_now = 0  # the last reply whose reasoning was ended
+        self._under_way = 0  # number of loads and replies that a caller waits for
         self._on_end: Callable[[EngineDiedError], None] | None = None
         self._on_count: Callable[[Counted], None] = lambda _: None
         self._on_wait: Callable[[str], None] = lambda _: None
-        self._waits = False  # for another machine
-        self._lock = threading.Lock()  # the thread that takes the process away reports its end
+        self._waits = False  # whether a request waits for another machine
+        self._lock = threading.Lock()  # only the thread that clears ``_process`` reports its end
 
     @property
     def process_id(self) -> int | None:
-        """The process, or None while there is none."""
+        """The id of the process, or None without one."""
         process = self._process
         return process.pid if process else None
 
     def tell_end(self, on_end: Callable[[EngineDiedError], None]) -> None:
-        """Sets what is called, in a thread, when the process ends while idle."""
+        """Sets the callback, run in a thread, for the end of an idle process."""
         self._on_end = on_end
 
     def tell_count(self, on_count: Callable[[Counted], None]) -> None:
-        """Sets what is called, in a thread, with the size of each prompt that ``prepare`` counts."""
+        """Sets the callback, run in a thread, for the size of each prompt that ``prepare`` counts."""
         self._on_count = on_count
 
     def tell_wait(self, on_wait: Callable[[str], None]) -> None:
-        """Sets what is called, in a thread, with the names of other machines that a request has begun to wait for."""
+        """Sets the callback, run in a thread, for the names of machines that a request begins to wait for."""
         self._on_wait = on_wait
 
     def start(self) -> None:
-        """Starts the process if there is none; it imports its libraries while the caller goes on."""
+        """Starts the process if there is none; returns while it imports its libraries."""
         if self._process and self._process.alive:
             return
         self.close()
@@ -91,7 +91,7 @@ class Engine:
         )
 
     def load(self, load: Load, on_progress: Callable[[float | None], None] | None = None) -> Loaded:
-        """Loads a model: with half the context after memory ran out, on the processor after its GPU failed.
+        """Loads a model, with the changes of ``Recovery`` after a crash.
 
         Raises:
             SlipstreamError: If it cannot be loaded, or has ended too often in a row.
@@ -111,7 +111,7 @@ class Engine:
             if not self._greeted:
                 self._greet()
                 if self._watched:
-                    self._send(Watch(True))  # the last process had it
+                    self._send(Watch(True))  # a new process does not know of the last ``watch``
             self._send(load)
             while True:
                 event = self._receive("while it loaded the model")
@@ -124,11 +124,11 @@ class Engine:
     def reply(self, generate: Generate) -> Iterator[Prefilling | Stepped | Done]:
         """Requests a reply; ends with ``Done``.
 
-        Where the process ends in a drafter's call, it is started again and the reply goes on without that drafter.
+        If the process ends in a drafter's call, it is restarted, and the reply continues without that drafter.
 
         Raises:
-            SlipstreamError: If it cannot be served; the engine lives on.
-            EngineDiedError: If the process ended; what was yielded so far is what there is.
+            SlipstreamError: If it cannot be served; the engine continues.
+            EngineDiedError: If the process ended; the events so far remain valid.
         """
         begun, failed, ttft_ms = list(generate.begun), dict[str, str](), 0.0
         while True:
@@ -153,7 +153,7 @@ class Engine:
         with self._request():
             self._send(generate)
             if self._stopped == generate.request:
-                self.stop(generate.request)  # the last process got it
+                self.stop(generate.request)  # it was sent to the last process
             if self._answer_now == generate.request:
                 self.end_thoughts(generate.request)
             try:
@@ -169,11 +169,11 @@ class Engine:
                     self._tell(Stop(generate.request))
 
     def prepare(self, prepare: Prepare) -> None:
-        """Lets an idle engine read what is being typed; harmless if it has ended."""
+        """Sends the typed text to prefill; without effect if the engine has ended."""
         self._tell(prepare)
 
     def watch(self, on: bool) -> None:
-        """Has every step of this reply and the next ones carry its draft, or no longer; harmless at any time."""
+        """Switches the drafts in ``Stepped`` on or off; may be called at any time."""
         self._watched = on
         self._tell(Watch(on))
 
@@ -183,22 +183,22 @@ class Engine:
         self._tell(Stop(request))
 
     def end_thoughts(self, request: int) -> None:
-        """Ends the thoughts of a reply, whose answer follows; harmless where it does not think."""
+        """Ends the reasoning of a reply; its answer follows. Without effect outside the reasoning."""
         self._answer_now = request
         self._tell(EndThoughts(request))
 
     def close(self, patience: float = 2.0) -> None:
-        """Ends the process; harmless if there is none.
+        """Ends the process, if there is one.
 
         Args:
-            patience: Seconds that it may take, to keep the state of a chat for example, before it is killed.
+            patience: Seconds after which it is killed; it may first have to save the state of a chat.
         """
         process = self._take()
         if process:
             process.close(patience)
 
     def _take(self) -> EngineProcess | None:
-        """Takes the process away, so that its end is reported once."""
+        """Clears ``_process``, so that its end is reported once."""
         with self._lock:
             process, self._process = self._process, None
         return process
@@ -211,7 +211,7 @@ class Engine:
         self._greeted = True
 
     def _tell(self, message: Prepare | Watch | Stop | EndThoughts) -> None:
-        """Sends a message that may be lost: if the process has ended, the waiting call reports it."""
+        """Sends a message that may be lost: the waiting call reports the end of the process."""
         process = self._process
         if process:
             with suppress(OSError, ValueError):
@@ -226,7 +226,7 @@ class Engine:
             raise self._died("before it was asked") from error
 
     def _receive(self, when: str, request: int = 0) -> Frame:
-        """Reads the next event; a refusal of this request is raised, that of an earlier reply is dropped."""
+        """Reads the next event; raises ``Failed`` of this request, and drops that of an earlier reply."""
         process = self._process
         while True:
             event = process.read() if process else None
@@ -241,7 +241,7 @@ class Engine:
                 raise refusal
 
     def _beaten(self, beat: Beat) -> None:
-        """Tells once that another machine keeps a request waiting: this one does nothing at all."""
+        """Reports once that a request waits for another machine: the engine does no work at all."""
         machines = _machines(self._wanted)
         waited, self._waits = self._waits, bool(machines) and beat.still >= _WAITS
         if self._waits and not waited:
@@ -255,7 +255,7 @@ class Engine:
 
     @contextmanager
     def _request(self) -> Iterator[None]:
-        """A request is under way; a crash at its very end is handled as idle."""
+        """Counts a request as under way; a crash at its very end is handled as idle."""
         self._under_way += 1
         try:
             yield
@@ -280,14 +280,14 @@ class Engine:
         if when == _STARTING:
             try:
                 check_install(engine_environment(os.environ))
-            except SlipstreamError as error:  # says more than the end of a process that had not begun
+            except SlipstreamError as error:  # more specific than the end of the process
                 return EngineDiedError(error.title, error.hint)
         lost = _lost(self._wanted) if end.cause == "machine" and self._wanted else ""
         return EngineDiedError(f"the engine ended {when}: {end.reason}.{lost}", end.hint)
 
 
 def _machines(load: Load | None) -> list[str]:
-    """The machines whose devices a model uses."""
+    """The other machines whose devices a model uses."""
     if not load or not load.devices.rpc:
         return []
     from slipstream.models.llama.remote import endpoints  # loads ctypes and sockets
@@ -296,7 +296,7 @@ def _machines(load: Load | None) -> list[str]:
 
 
 def _lost(load: Load) -> str:
-    """Words which machine does not answer, after one was lost."""
+    """Names the machines that do not answer, after one was lost."""
     from slipstream.models.llama.remote import ask
 
     lenders = [ask(endpoint, _ANSWER) for endpoint in _machines(load)]

@@ -1,4 +1,4 @@
-"""Reads and writes the frames of ``slipstream.app.protocol``, and trusts neither side."""
+"""Reads and writes the frames of ``slipstream.app.protocol``; checks every field of what it reads."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import IO, Any, Final, Literal, Union, get_args, get_origin, get_typ
 from slipstream.app import protocol
 from slipstream.models.errors import SlipstreamError
 
-FRAME_LIMIT: Final = 64 << 20  # most bytes of one frame; a paste of a book passes, a broken length does not
+FRAME_LIMIT: Final = 64 << 20  # most bytes of one frame; enough for a pasted book, too little for a corrupt length
 
 
 class ProtocolError(Exception):
@@ -22,7 +22,7 @@ def write_frame(pipe: IO[bytes], message: protocol.Frame) -> None:
     """Writes one message and flushes it.
 
     Raises:
-        SlipstreamError: If it is larger than the other side takes; nothing is written.
+        SlipstreamError: If it exceeds ``FRAME_LIMIT``; nothing is written.
     """
     body = json.dumps({"kind": type(message).__name__} | _fields(message), default=_fields).encode()
     if len(body) > FRAME_LIMIT:
@@ -35,10 +35,7 @@ def write_frame(pipe: IO[bytes], message: protocol.Frame) -> None:
 
 
 def read_frame(pipe: IO[bytes]) -> protocol.Frame | None:
-    """Reads one message.
-
-    Returns:
-        The message, or None where the pipe was closed between two frames.
+    """Reads one message; None if the pipe was closed between two frames.
 
     Raises:
         ProtocolError: If the bytes are not a frame, or the frame is not a message.
@@ -72,12 +69,12 @@ def _hints(kind: type) -> dict[str, Any]:
 
 
 def _fields(value: Any) -> dict[str, Any]:
-    """The fields of a message, not copied as ``asdict`` would: that cost more than all of the JSON."""
+    """The fields of a message without the deep copy of ``asdict``, which took longer than the JSON."""
     return {name: getattr(value, name) for name in type(value).__slots__}
 
 
 def _build(kind: Any, value: Any) -> Any:
-    """Makes a value of a type out of JSON, field by field."""
+    """Builds a value of a type from JSON, field by field."""
     origin, arguments = get_origin(kind), get_args(kind)
     if is_dataclass(kind):
         if not isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""One process of the engine from its start to its end, and the environment that it gets."""
+"""One run of the engine's process, and its environment variables."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ _SECRET: Final = ("TOKEN", "KEY", "SECRET", "PASS", "CREDENTIAL", "AUTH")
 
 
 def engine_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """Chooses the environment variables of the engine's process: what it needs, and nothing that looks secret.
+    """Chooses the environment variables of the engine's process: those it needs, without secrets.
 
-    The list names what is allowed, since secrets have no list; the address of a proxy may hold a password.
+    Allowed names are listed, since secrets cannot be; even a proxy's address may hold a password.
     """
     chosen = {name: value for name, value in environment.items() if _allowed(name.upper())}
-    chosen["GGML_NO_BACKTRACE"] = "1"  # or an abort starts a debugger, and hangs
+    chosen["GGML_NO_BACKTRACE"] = "1"  # otherwise an abort starts a debugger, and hangs
     return chosen
 
 
@@ -51,12 +51,12 @@ def _allowed(name: str) -> bool:
 
 
 _LOOK_EVERY: Final = 1.0  # seconds
-_TO_END: Final = 2.0  # seconds between the end of its output and its own
+_TO_END: Final = 2.0  # most seconds from the end of its output to its own end
 _LOG_END: Final = 1 << 16  # bytes
 
 
 class EngineProcess:
-    """The process, and two threads: one starts it, reads its frames and waits for its end; the other is its watchdog.
+    """The process and two threads: one starts it, reads its frames and waits for its end; one is its watchdog.
 
     Linux ends the process with the thread that started it, so that thread lives as long as the process.
     """
@@ -73,7 +73,7 @@ class EngineProcess:
 
         Args:
             on_end: Called in a thread when it has ended.
-            on_count: Called in a thread with the size of a prompt that is being typed.
+            on_count: Called in a thread with the size of a typed prompt.
             on_beat: Called in a thread with every heartbeat.
         """
         self._log, self._on_end, self._on_count, self._on_beat = log, on_end, on_count, on_beat
@@ -117,7 +117,7 @@ class EngineProcess:
         return event
 
     def end(self) -> End:
-        """Waits for the end of a process whose output has ended; returns why it ended."""
+        """Waits for the end of a process whose output has ended; returns how it ended."""
         self._ended.wait(2 * _TO_END)
         log = ""
         with suppress(OSError), self._log.open("rb") as file:
@@ -126,7 +126,7 @@ class EngineProcess:
         return end_of(self._process.returncode, log, self._given_up, Note.of(self._note))
 
     def close(self, patience: float) -> None:
-        """Ends it, by a kill if it takes longer than ``patience`` seconds."""
+        """Ends it; kills it after ``patience`` seconds."""
         killer = threading.Timer(patience, self._process.kill)  # also frees a thread that writes into a full pipe
         killer.daemon = True
         killer.start()
@@ -168,7 +168,7 @@ class EngineProcess:
             process.kill()
             process.wait()
         for pipe in (process.stdout, process.stdin):
-            with suppress(OSError):  # half a message may wait in it
+            with suppress(OSError):  # a buffered message may fail to flush
                 pipe.close()
         self._ended.set()
         self._events.put(None)

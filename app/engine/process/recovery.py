@@ -1,4 +1,4 @@
-"""Finds why the engine's process ended, and changes its next start accordingly."""
+"""Classifies the end of the engine's process, and changes its next start accordingly."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ _HINTS: Final = {
     "SIGBUS": "What was written is kept. Check the disk, then run `slipstream models verify`.",
 }
 _NAME_BYTES: Final = 64
-_NOTE_BYTES: Final = 1 + 16 * _NAME_BYTES  # as ``slipstream.drafters.guard`` writes it, without loading numpy here
-_HARMLESS: Final = "ggml_vulkan: No devices found"  # what every process of such a build logs, without a GPU
+_NOTE_BYTES: Final = 1 + 16 * _NAME_BYTES  # as in ``slipstream.drafters.guard``, whose import would load numpy
+_HARMLESS: Final = "ggml_vulkan: No devices found"  # logged by every process of such a build without a GPU
 _TRACES: Final = ("  File ", "Thread 0x", "Current thread", "Extension modules", "Fatal Python error")
-_LAST: Final = 12  # how many of the log's last lines may give the reason; earlier ones may report harmless errors
+_LAST: Final = 12  # number of last log lines that are searched; earlier ones may report harmless errors
 _KEPT: Final = "What was written is kept; the next message starts it again"
 
 
@@ -56,15 +56,15 @@ _KEPT: Final = "What was written is kept; the next message starts it again"
 class End:
     """How a process ended."""
 
-    reason: str  # why, for the screen
+    reason: str  # for the screen
     hint: str = f"{_KEPT}."  # what the user can do
-    cause: Cause = "other"  # decides what changes at the next start
+    cause: Cause = "other"  # decides the changes of the next start
     drafter: str = ""  # the drafter whose call was running, if that is the cause
 
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """What a process was doing, kept in a file that it maps and its parent reads after its end."""
+    """What a process was doing: kept in a file that it maps, and that its parent reads after its end."""
 
     drafter: str = ""  # the drafter whose call was running; empty if none was
     gpu: bool = False  # whether a GPU computed
@@ -72,7 +72,7 @@ class Note:
 
     @staticmethod
     def of(path: Path) -> Note:
-        """Reads the note of a process that has ended; empty if its file cannot be read."""
+        """Reads the note of an ended process; empty if its file cannot be read."""
         with suppress(OSError):
             raw = path.read_bytes()
             name = raw[1 + (raw[0] - 1) * _NAME_BYTES :][:_NAME_BYTES] if raw[:1].strip(b"\0") else b""
@@ -82,23 +82,23 @@ class Note:
 
 
 def begin_note(path: Path) -> None:
-    """Writes an empty note, for a process that is about to start."""
+    """Writes an empty note before a process starts."""
     with suppress(OSError), open(os.open(path, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600), "wb") as file:
         file.write(bytes(_NOTE_BYTES + 1))
 
 
 def map_note(path: Path) -> memoryview:
-    """Maps the note of this process: that of ``Guard``, and a byte for the GPU. Private memory if that fails."""
+    """Maps the note of this process: that of ``Guard``, and a byte for GPU or machines. Plain memory if that fails."""
     with suppress(OSError, ValueError), path.open("r+b") as file:
         return memoryview(mmap(file.fileno(), _NOTE_BYTES + 1))
     return memoryview(bytearray(_NOTE_BYTES + 1))
 
 
 def end_of(code: int | None, log: str, given_up: str = "", note: Note = Note()) -> End:
-    """Finds why a process ended.
+    """Classifies the end of a process.
 
     Args:
-        code: Exit code, below 0 for a signal; None for a process that cannot even be killed.
+        code: Exit code, below 0 for a signal; None for a process that could not be killed.
         given_up: Why the watchdog killed it, or empty.
     """
     lines = [line for line in log.splitlines() if line.strip() and not line.startswith((_HARMLESS, *_TRACES))][-_LAST:]
@@ -134,14 +134,14 @@ def end_of(code: int | None, log: str, given_up: str = "", note: Note = Note()) 
 
 
 def _cause(name: str, lines: Sequence[str], note: Note) -> Cause:
-    """Classifies the end; "memory" comes before "gpu", since errors of a GPU may report that memory ran out."""
+    """The cause of the end; "memory" comes before "gpu", since a GPU's error may report that memory ran out."""
     if name == "SIGTERM":
         return "other"
-    said = "\n".join(lines).lower() if name in _FAULTS else ""
-    if any(word in said for word in _MACHINE):
+    log = "\n".join(lines).lower() if name in _FAULTS else ""
+    if any(word in log for word in _MACHINE):
         return "machine"
-    memory = name == "SIGKILL" or any(word in said for word in _MEMORY)
-    if not memory and any(word in said for word in _GPU):
+    memory = name == "SIGKILL" or any(word in log for word in _MEMORY)
+    if not memory and any(word in log for word in _GPU):
         return "gpu"
     return "drafter" if note.drafter else "memory" if memory else "other"
 
@@ -158,18 +158,17 @@ def _signal(code: int) -> str:
         return str(-code)
 
 
-MOST: Final = 3  # number of ends in a row, without a complete reply between them, after which one start is refused
+MOST: Final = 3  # ends in a row, without a complete reply between them, after which one start is refused
 
 
 class Recovery:
-    """Records how a model's process ended, and changes its next start; another model starts without changes.
+    """Records the ends of a model's process, and changes its next start; another model starts without changes.
 
-    It halves the context each time memory ran out. It disables a GPU that failed, and a drafter in whose call the
-    process ended.
+    Halves the context each time memory ran out. Disables a GPU that failed, and a drafter that crashed the process.
     """
 
     can_retry: bool
-    """Whether the request can be repeated at once: a drafter caused the last end and is disabled from now on."""
+    """Whether the request can be repeated at once: a drafter caused the last end, and is now disabled."""
 
     def __init__(self) -> None:
         self._model: tuple[str, str | None] | None = None
@@ -182,10 +181,10 @@ class Recovery:
         self.can_retry = False
 
     def apply(self, load: Load, log: Path) -> Load:
-        """Changes a load so that the process does not end for the same reason again.
+        """Changes a load to avoid the causes of earlier ends.
 
         Raises:
-            SlipstreamError: If it ended too often in a row; the next call allows one more try.
+            SlipstreamError: If the process ended too often in a row; the next call allows one more try.
         """
         model = (load.model, load.draft_model)
         if model != self._model:
@@ -214,16 +213,16 @@ class Recovery:
         self._in_a_row = 0
 
     def with_remark(self, loaded: Loaded) -> Loaded:
-        """Adds a remark for the screen: what was changed since the last load."""
-        said = []
+        """Adds a remark for the screen: the changes since the last load."""
+        changes = []
         if "memory" in self._unreported:
-            said.append(f"with a context of {loaded.n_ctx:,} tokens, since memory probably ran out")
+            changes.append(f"with a context of {loaded.n_ctx:,} tokens, since memory probably ran out")
         if "gpu" in self._unreported:
-            said.append("on the processor, since the GPU failed")
+            changes.append("on the processor, since the GPU failed")
         if "machine" in self._unreported:
-            said.append(f"with {', '.join(loaded.machines)}" if loaded.machines else "on this machine alone")
+            changes.append(f"with {', '.join(loaded.machines)}" if loaded.machines else "on this machine alone")
         self._unreported = set()
-        if not said:
+        if not changes:
             return loaded
-        again = f"the engine was started again {' and '.join(said)}."
+        again = f"the engine was started again {' and '.join(changes)}."
         return replace(loaded, remark=f"{again} {loaded.remark}".strip())

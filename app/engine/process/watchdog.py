@@ -1,4 +1,4 @@
-"""Finds a hung engine: the engine's process sends heartbeats, and its parent's watchdog judges them."""
+"""Detects a hung engine: its process sends heartbeats, and the watchdog in the parent process checks them."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from slipstream.app.protocol import Beat, Done, Failed, Frame, Loaded, Loading
 
 
 class SuspendClock:
-    """Counts seconds between calls, without those in which the machine was suspended or the process stopped.
+    """Measures the time between calls, without time in which the machine was suspended or the process stopped.
 
-    A gap longer than the poll interval means that the machine was suspended; it is not counted.
+    A gap far longer than the poll interval means a suspension; only ``longest`` of it is counted.
     """
 
     def __init__(self, longest: float, clock: Callable[[], float] = time.monotonic) -> None:
@@ -29,18 +29,18 @@ class SuspendClock:
         self._last = clock()
 
     def passed(self) -> float:
-        """Seconds since the last call, suspension left out."""
+        """Seconds since the last call, without suspension."""
         now = self._clock()
         seconds, self._last = min(now - self._last, self._longest), now
         return seconds
 
 
 EVERY: Final = 1.0  # seconds between two heartbeats
-_WORKS: Final = 0.02  # share of one core; the heartbeat itself takes far less
+_WORKS: Final = 0.02  # least share of one core that counts as work; the heartbeat itself takes far less
 
 
 class Heartbeat:
-    """Reports, from a thread of its own, how long ago the work progressed and the process used any resource."""
+    """Reports, from its own thread, how long ago the work progressed and the process used any resource."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class Heartbeat:
         clock: Callable[[], float] = time.monotonic,
         work: Callable[[], float] | None = None,
     ) -> None:
-        """Starts with a process that has just worked.
+        """Starts as if the process had just worked.
 
         Args:
             busy: Whether a request is being served.
@@ -62,7 +62,7 @@ class Heartbeat:
         self._quiet = self._still = 0.0
 
     def progress(self) -> None:
-        """Records that the work progressed; called by the working thread at any rate."""
+        """Records progress; the working thread may call it at any rate."""
         self._steps += 1
 
     def start(self) -> None:
@@ -70,7 +70,7 @@ class Heartbeat:
         threading.Thread(target=self._run, name="heartbeat", daemon=True).start()
 
     def beat(self) -> None:
-        """Measures what happened since the last call, and reports it while a request is being served."""
+        """Measures the time since the last call, and reports it while a request is served."""
         passed, worked, steps = self._clock.passed(), self._work(), self._steps
         progressed = steps != self._steps_before or not self._busy()
         works = progressed or worked - self._worked_before > _WORKS * passed
@@ -90,8 +90,8 @@ class Heartbeat:
 class Limits:
     """Seconds after which an engine that serves a request counts as hung; suspension is not counted."""
 
-    start: float = 120.0  # without a first frame: Python may come from a slow disk
-    silent: float = 30.0  # without a heartbeat: the process is stopped, or one thread keeps all others from running
+    start: float = 120.0  # without a first frame: Python may load from a slow disk
+    silent: float = 30.0  # without a heartbeat: the process is stopped, or one thread blocks all others
     still: float = 30.0  # without any work: a deadlock, a lost GPU or a lost disk; ``stop`` once it was asked to stop
     waiting: float = 300.0  # the same while other machines compute for it: a large model on a slow one takes long
     stuck: float = 600.0  # without progress, however much it works
@@ -101,7 +101,7 @@ class Limits:
 
 
 HANGS: Final = ("it did nothing at all", "it came no further")
-"""Beginnings of the verdicts on a process that runs and waits for something, such as a lost GPU."""
+"""Beginnings of the verdicts on a process that waits, for example for a lost GPU."""
 
 
 class Watchdog:
@@ -149,10 +149,10 @@ class Watchdog:
             self._since_stop = 0.0
 
     def verdict(self, seconds: float) -> str:
-        """Words what is wrong with it; empty while it may only be slow.
+        """Why it counts as hung, in words; empty while it may only be slow.
 
         Args:
-            seconds: Seconds since the last verdict, suspension left out.
+            seconds: Seconds since the last verdict, without suspension.
         """
         limits, beat = self._limits, self._beat
         with self._lock:

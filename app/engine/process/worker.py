@@ -49,10 +49,10 @@ _HARMLESS: Final = (ImportError, MemoryError, OSError)
 
 
 def harden() -> None:
-    """Guards this process: against outliving its parent, and against writing a chat to the disk when it fails.
+    """Makes this process end with its parent, and keeps its memory from the disk and from other programs.
 
-    Linux kills it when the thread that started it ends. A core that is piped to a collector is not held back by a
-    limit of 0, but a process that is not dumpable leaves none; and other programs of its user cannot read its memory.
+    Linux kills it when the thread that started it ends. A core limit of 0 does not stop cores that are piped to a
+    collector; a process that is not dumpable leaves none, and other programs of the user cannot read its memory.
     """
     if sys.platform == "linux":
         prctl = ctypes.CDLL(None).prctl
@@ -66,7 +66,7 @@ def harden() -> None:
 
 
 def _log(kind: type[BaseException], error: BaseException | None, trace: TracebackType | None) -> None:
-    """Logs where an error came from and its kind; the last line is what a person gets to see."""
+    """Logs the place and type of an error; the last line is shown to the user."""
     where = ""
     for frame in traceback.extract_tb(trace):
         print(f'  File "{frame.filename}", line {frame.lineno}, in {frame.name}', file=sys.stderr)
@@ -76,32 +76,32 @@ def _log(kind: type[BaseException], error: BaseException | None, trace: Tracebac
 
 
 _QUIET: Final = 1.0  # seconds
-_LAST_WORDS: Final = 1.0  # seconds for an orderly end once the interface is gone; Linux kills the process at once
+_LAST_WORDS: Final = 1.0  # seconds for an orderly end after the interface ended; Linux kills the process at once
 
 
 class Worker:
-    """Serves one interface: one thread reads requests while another works, so that a stop takes effect at once."""
+    """Serves one client: one thread reads requests while another works, so that a stop takes effect at once."""
 
     def __init__(self, requests: IO[bytes], events: IO[bytes], note: memoryview) -> None:
-        """Starts to read requests; ``note`` outlives the process and names what it was doing, see ``Note``."""
+        """Starts to read requests; ``note`` outlives the process, see ``Note``."""
         self._requests, self._events, self._note = requests, events, note
         self._work: queue.SimpleQueue[Load | Generate | Prepare | None] = queue.SimpleQueue()
-        self._stopped = 0  # replies up to this number are to end
-        self._answer_now = 0  # the thoughts of replies up to this number are to end
-        self._asked = self._answered = 0  # loads and replies
+        self._stopped = 0  # replies up to this number must end
+        self._answer_now = 0  # the reasoning of replies up to this number must end
+        self._asked = self._answered = 0  # numbers of loads and replies
         self._watched = False  # whether steps carry their drafts
         self._session: Session | None = None
-        self._telling = threading.Lock()
+        self._writing = threading.Lock()
         self._heartbeat = Heartbeat(self._beat, lambda: self._asked > self._answered)
         threading.Thread(target=self._listen, name="requests", daemon=True).start()
 
     def serve(self) -> None:
-        """Serves requests until the interface closes the pipe."""
+        """Serves requests until the client closes the pipe."""
         self._tell(Hello())
         self._heartbeat.start()
         try:
-            import_module("slipstream.app.engine.load")  # llama.cpp: while the interface gets ready, too
-        except (ImportError, OSError, RuntimeError) as error:  # its message names files alone
+            import_module("slipstream.app.engine.load")  # loads llama.cpp while the interface starts
+        except (ImportError, OSError, RuntimeError) as error:  # its message names only files
             print(f"{type(error).__name__}: {error}", file=sys.stderr)
             raise
         while (task := self._next()) is not None:
@@ -112,7 +112,7 @@ class Worker:
                 answer: Frame = self._load(task) if isinstance(task, Load) else self._reply(task)
             except SlipstreamError as error:
                 lost = isinstance(error, EvaluationError) and self._note[-1]
-                if lost or isinstance(error, ModelChangedError):  # what comes next takes another process
+                if lost or isinstance(error, ModelChangedError):  # only a new process can go on
                     print(f"Error: {'the GPU failed: ' if lost else ''}{error.title}", file=sys.stderr, flush=True)
                     os._exit(1)
                 number = task.request if isinstance(task, Generate) else 0
@@ -144,27 +144,27 @@ class Worker:
     def _reply(self, task: Generate) -> Done:
         if self._session is None:
             raise SlipstreamError("no model is loaded.", "Load one first.")
-        pace = Throttle(self._tell, task.frame_ms)
+        throttle = Throttle(self._tell, task.frame_ms)
         try:
             return self._session.reply(
                 task,
-                pace,
+                throttle,
                 partial(self._cancelled, task.request),
                 lambda: self._watched,
                 lambda: self._answer_now >= task.request,
             )
         finally:
-            pace.flush()
+            throttle.flush()
 
     def _prepare(self, task: Prepare) -> None:
-        """Reads ahead until another request comes; an error comes again with the reply, and is reported then."""
+        """Prefills until another request comes; an error recurs with the reply, and is reported then."""
         stopped = self._stopped
         if self._session and self._work.empty():
             with suppress(SlipstreamError):
                 self._session.prepare(task, lambda: not self._work.empty(), lambda: self._stopped > stopped, self._tell)
 
     def _cancelled(self, request: int) -> bool:
-        """Called between steps, chunks and the nodes of a graph, which shows that the work progresses."""
+        """Called between steps, chunks and the nodes of a graph, so it also records progress."""
         self._heartbeat.progress()
         return self._stopped >= request
 
@@ -182,34 +182,34 @@ class Worker:
                     self._asked += 1
                     self._work.put(message)
                 elif isinstance(message, Prepare) and self._asked == self._answered:
-                    self._work.put(message)  # else it is of the chat as it was before the reply that is under way
+                    self._work.put(message)  # otherwise it predates the current reply
                 asked_to_leave = isinstance(message, Quit)
         except (ProtocolError, OSError):
-            pass  # as if the interface were gone
+            pass  # as if the client had ended
         finally:
-            self._stopped = sys.maxsize  # no reader is left
+            self._stopped = sys.maxsize  # nothing reads a reply any more
             self._work.put(None)
             if not asked_to_leave:
                 time.sleep(_LAST_WORDS)
                 os._exit(1)
 
     def _tell(self, event: Frame) -> None:
-        with suppress(BrokenPipeError), self._telling:  # the reading thread sees the closed pipe too
+        with suppress(BrokenPipeError), self._writing:  # the reading thread handles a closed pipe
             write_frame(self._events, event)
         self._heartbeat.progress()
 
     def _beat(self, beat: Beat) -> None:
-        with suppress(BrokenPipeError), self._telling:
+        with suppress(BrokenPipeError), self._writing:
             write_frame(self._events, beat)
 
 
 def main() -> None:
     harden()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the interface's to handle
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the interface handles Ctrl-C
     events = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # no printf of a C library may break a frame
+    os.dup2(2, 1)  # a printf of a C library must not break a frame
     Worker(sys.stdin.buffer, events, map_note(Path(sys.argv[1]))).serve()
-    os._exit(0)  # the reading thread may still wait for a pipe
+    os._exit(0)  # the reading thread may still block on its pipe
 
 
 if __name__ == "__main__":

@@ -83,6 +83,7 @@ class Races:
         def found(size: int) -> None:
             def answered(yes: bool | None) -> None:
                 if self._screen and yes:
+                    self._screen.widening()
                     run_beside(self._page, self._run(["--inflate", SHAPE]))
                 elif self._screen:
                     self._screen.ended("Esc goes back to the chat · r races again")

@@ -25,7 +25,7 @@ TITLES = 3
 """Chats that are named when a model is removed."""
 
 
-class Keeping:
+class InstalledActions:
     """What can be done with a model that is here; each goes on in a thread and says when it is done."""
 
     def __init__(self, screen: Screen[Choice | None], listing: Listing) -> None:

@@ -14,7 +14,7 @@ from slipstream.app.platform.safe_text import one_line
 from slipstream.app.tui.models.context import ModelsAccess
 from slipstream.app.tui.models.fetching import Fetching
 from slipstream.app.tui.models.installed import InstalledView
-from slipstream.app.tui.models.keeping import Keeping
+from slipstream.app.tui.models.keeping import InstalledActions
 from slipstream.app.tui.models.listing import INSTALLED, NAMES, RECOMMENDED, SEARCH, Choice, Listing
 from slipstream.app.tui.models.pairs import PairsScreen
 from slipstream.app.tui.models.tabs import TabNames
@@ -57,7 +57,7 @@ class ModelsScreen(BrowsingScreen[Choice | None]):
         installed = InstalledView()
         super().__init__(installed)
         self.listing = Listing(self, self.browser, installed, models)
-        self._keeping = Keeping(self, self.listing)
+        self._keeping = InstalledActions(self, self.listing)
         self._fetching = Fetching(self, self.listing, models, self._use)
 
     def compose(self) -> ComposeResult:

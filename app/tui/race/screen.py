@@ -21,6 +21,7 @@ from slipstream.app.tui.parts.key_bar import KeyBar
 WIDEST: Final = 120
 SHORT: Final = 2.0
 """Seconds for which a message stands without a clock."""
+_LOADING: Final = "Loading the model …"
 _STYLES: Final = {
     "title": "bold",
     "faint": "$foreground 60%",
@@ -53,7 +54,7 @@ class RacePicture(Widget):
 
     def __init__(self) -> None:
         super().__init__()
-        self._words = "Loading the model …"
+        self._words = _LOADING
         self._since: float | None = monotonic()
         self._start: Start | None = None
         self._frame = Frame(Racer(), Racer())
@@ -153,9 +154,13 @@ class RaceScreen(Screen[None]):
 
     def _begin(self, widened: bool) -> None:
         self.racing = True
-        self.picture.say("Making the larger model …" if widened else "Loading the model …", counts=True)
+        self.picture.say("" if widened else _LOADING, counts=not widened)  # it first asks
         self.refresh_bindings()
         self._chat.again(widened)
+
+    def widening(self) -> None:
+        """Shows that the larger model is being made."""
+        self.picture.say("Making the larger model …", counts=True)
 
     def action_leave(self) -> None:
         """Ends the race and goes back to the chat."""

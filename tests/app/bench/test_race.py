@@ -55,8 +55,8 @@ def test_each_clock_counts_its_own_steps_alone_and_the_one_behind_goes_next(
     bundled: tuple[Session, Loaded], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     session, _ = bundled
-    assert session.beside
-    beside, now = session.beside, 0.0
+    assert session.open_second
+    beside, now = session.open_second, 0.0
 
     def slowed(opened: Session, seconds: float) -> Session:
         evaluate = opened.target.evaluate
@@ -70,7 +70,7 @@ def test_each_clock_counts_its_own_steps_alone_and_the_one_behind_goes_next(
         return opened
 
     monkeypatch.setattr(engine_session, "perf_counter", lambda: now)
-    monkeypatch.setattr(session, "beside", lambda: slowed(beside(), 0.25))
+    monkeypatch.setattr(session, "open_second", lambda: slowed(beside(), 0.25))
     slowed(session, 0.125)
     _, *frames, finish = raced(bundled, "lookup")
     assert isinstance(finish, Finish)

@@ -123,7 +123,7 @@ class Chats(RuleBasedStateMachine):
         if branch := talk.branch():
             message = branch[at % len(branch)]
             assert message.parent
-            number = self.store.add_user(chat, text, beside=message.number).id
+            number = self.store.add_user(chat, text, replaces=message.number).id
             self.add(message.parent, number, "user", text)
 
     @rule(which=NUMBERS, at=NUMBERS)

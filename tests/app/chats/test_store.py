@@ -285,7 +285,7 @@ def test_a_system_message_comes_first(store: ChatStore) -> None:
     other = store.create().id
     store.add_user(other, "x")
     store.set_system(other, "")
-    store.add_user(other, "y", beside=store.messages(other)[0].id)
+    store.add_user(other, "y", replaces=store.messages(other)[0].id)
     store.set_system(other, "Be brief.")
     assert [(m.role, m.content) for m in store.messages(other)] == [("system", "Be brief."), ("user", "y")]
     assert [len(branches) for branches in store.forks(other).values()] == [2]

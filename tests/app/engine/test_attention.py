@@ -10,7 +10,7 @@ import pytest
 
 from slipstream.app.engine import tune as attention
 from slipstream.app.engine.load import load
-from slipstream.app.engine.tune import writes_scores
+from slipstream.app.engine.tune import flash_attention_is_slower
 from slipstream.app.library.load_request import BUNDLED_DRAFT, BUNDLED_TARGET
 from slipstream.app.library.resolve_model import choose
 from slipstream.app.platform.paths import Paths
@@ -37,18 +37,18 @@ def faster(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def test_the_faster_kind_is_found_and_kept(faster: list[str], tmp_path: Path) -> None:
     small = BUNDLED / BUNDLED_TARGET
-    assert writes_scores(small, tmp_path)
+    assert flash_attention_is_slower(small, tmp_path)
     faster[0] = "flash"
-    assert writes_scores(small, tmp_path)  # as it was kept
-    assert not writes_scores(small, None)
-    assert not writes_scores(small, tmp_path / "other")
+    assert flash_attention_is_slower(small, tmp_path)  # as it was kept
+    assert not flash_attention_is_slower(small, None)
+    assert not flash_attention_is_slower(small, tmp_path / "other")
     faster[0] = "scores"
-    assert not writes_scores(small, tmp_path / "other")
+    assert not flash_attention_is_slower(small, tmp_path / "other")
 
 
 def test_a_small_difference_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attention, "pass_time", lambda target: 1.0)
-    assert not writes_scores(BUNDLED / BUNDLED_TARGET, None)
+    assert not flash_attention_is_slower(BUNDLED / BUNDLED_TARGET, None)
 
 
 def test_both_kinds_are_really_timed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -61,7 +61,7 @@ def test_both_kinds_are_really_timed(monkeypatch: pytest.MonkeyPatch) -> None:
         return took[id(target)][-1]
 
     monkeypatch.setattr(attention, "pass_time", timed)
-    found = writes_scores(BUNDLED / BUNDLED_TARGET, None)
+    found = flash_attention_is_slower(BUNDLED / BUNDLED_TARGET, None)
     flash, scores = took.values()
     assert len(flash) == len(scores) == attention.PASSES and min(*flash, *scores) > 0
     assert found == (median(scores) < 0.9 * median(flash))
@@ -83,20 +83,20 @@ def test_contexts_are_opened_so(options: ContextOptions, kind: int, tokens: int)
 
 
 def test_a_kept_finding_opens_no_model(faster: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert writes_scores(BUNDLED / BUNDLED_TARGET, tmp_path)
+    assert flash_attention_is_slower(BUNDLED / BUNDLED_TARGET, tmp_path)
     monkeypatch.setattr(attention, "LlamaModel", None)
-    assert writes_scores(BUNDLED / BUNDLED_TARGET, tmp_path)
+    assert flash_attention_is_slower(BUNDLED / BUNDLED_TARGET, tmp_path)
 
 
 def test_without_the_small_model_it_is_llama_cpps_choice(tmp_path: Path) -> None:
-    assert not writes_scores(tmp_path / "missing.gguf", tmp_path)
+    assert not flash_attention_is_slower(tmp_path / "missing.gguf", tmp_path)
 
 
 @pytest.mark.parametrize("found", [True, False])
 def test_a_model_and_its_draft_model_are_opened_as_was_found(
     found: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("slipstream.app.engine.load.writes_scores", lambda small, folder: found)
+    monkeypatch.setattr("slipstream.app.engine.load.flash_attention_is_slower", lambda small, folder: found)
     opened: list[bool] = []
     opens = LlamaTarget.__init__
 
@@ -116,6 +116,6 @@ def test_a_model_and_its_draft_model_are_opened_as_was_found(
 
 
 def test_where_the_same_text_is_promised_nothing_is_measured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("slipstream.app.engine.load.writes_scores", None)
+    monkeypatch.setattr("slipstream.app.engine.load.flash_attention_is_slower", None)
     with closing(load(choose(Paths.default({"SLIPSTREAM_HOME": str(tmp_path)})), lambda share: None)[0]):
         pass

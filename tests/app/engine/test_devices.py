@@ -9,12 +9,12 @@ from tests.models.other_servers import LOOPBACK, free_port
 
 from slipstream.app.engine.devices import (
     Found,
+    describe,
     draft_device,
     draft_placement,
     find,
     placement,
     proportions,
-    words,
 )
 from slipstream.app.protocol import Devices, Load
 from slipstream.models.errors import SlipstreamError, UsageError
@@ -87,15 +87,15 @@ def test_a_placement_says_what_llama_cpp_is_told() -> None:
     ],
 )
 def test_the_top_bar_says_who_holds_how_many_layers(shares: dict[str, int], said: str) -> None:
-    assert words(fitting(**shares), FOUND, 2, 15) == said
+    assert describe(fitting(**shares), FOUND, 2, 15) == said
 
 
 def test_the_top_bar_says_where_the_draft_model_is_if_it_is_elsewhere() -> None:
     fit = fitting(mac=15)
     local = draft_placement(Load(model=""), fit, Found((LENT, CPU)), "")
-    assert words(fit, FOUND, 2, 15, local) == "mac:50052, draft on CPU"
+    assert describe(fit, FOUND, 2, 15, local) == "mac:50052, draft on CPU"
     there = draft_placement(Load(model=""), fit, FOUND, "mac:50052/0")
-    assert words(fit, FOUND, 2, 15, there) == "mac:50052"
+    assert describe(fit, FOUND, 2, 15, there) == "mac:50052"
 
 
 def test_machines_are_asked_only_where_layers_may_leave_the_processor() -> None:
@@ -120,5 +120,5 @@ def test_without_splitting_the_main_gpu_is_the_only_one(monkeypatch: pytest.Monk
 
 def test_experts_in_memory_are_named() -> None:
     fit = replace(fitting(CUDA0=9), cpu_experts=4)
-    assert words(fit, FOUND, 2, 9) == "CUDA, experts of 4 layers on CPU"
+    assert describe(fit, FOUND, 2, 9) == "CUDA, experts of 4 layers on CPU"
     assert placement(Load("m"), fit).cpu_experts == 4

@@ -195,8 +195,8 @@ def bundled(folder: Path) -> Iterator[tuple[Session, Session]]:
     never, _ = load(replace(BUNDLED, states_limit=0), lambda share: None)
     keeps, _ = load(replace(BUNDLED, states=str(folder)), lambda share: None)
     with closing(never), closing(keeps):
-        never.settle()
-        keeps.settle()
+        never.fix_threads()
+        keeps.fix_threads()
         yield never, keeps
 
 

@@ -76,7 +76,7 @@ def fake() -> Session:
 @pytest.fixture(scope="module")
 def bundled() -> Iterator[Session]:
     session, _ = load(BUNDLED, lambda share: None)
-    session.settle()
+    session.fix_threads()
     with closing(session):
         yield session
 
