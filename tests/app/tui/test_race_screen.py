@@ -12,6 +12,8 @@ import pytest
 from tests.app.tui.conftest import Open
 
 from slipstream.app.bench.race_events import Event, Finish, Frame, Racer, Start, encoded
+from slipstream.app.library.resolve_model import choose
+from slipstream.app.platform.paths import Paths
 from slipstream.app.tui.race.screen import RaceScreen
 
 START = Start("mini", "lookup", "Tell me a story.", 1, 100, 200.0, "same text")
@@ -103,3 +105,23 @@ async def test_a_long_wait_for_the_model_has_a_clock(
         await chat.until(lambda: "Loading the model … " in chat.shown() != first)
         await chat.press("escape")
         await chat.until(lambda: chat.screen.jobs.job is None)
+
+
+async def test_a_larger_model_is_made_only_after_its_size_is_confirmed(open_chat: Open, asked: list[list[str]]) -> None:
+    async with open_chat() as chat:
+        chat.screen.model.load = choose(Paths.default())
+        chat.screen.prompt.put("/race")
+        await chat.press("enter")
+        await chat.until(lambda: isinstance(chat.app.screen, RaceScreen) and not chat.app.screen.racing)
+        race = chat.app.screen
+        assert isinstance(race, RaceScreen)
+        await chat.press("w")
+        await chat.until(lambda: "Enter races" in chat.shown())
+        assert "MB of disk" in chat.shown() and not str(race.picture.render()) and len(asked) == 1
+        await chat.press("escape")
+        await chat.until(lambda: chat.app.screen is race and "r races again" in chat.shown())
+        await chat.press("w")
+        await chat.until(lambda: "Enter races" in chat.shown())
+        await chat.press("enter")
+        await chat.until(lambda: len(asked) == 2)
+        assert "--inflate" in asked[1]
