@@ -18,9 +18,9 @@ product of the node's own and those of all nodes above it; the depth counts from
 False, the drafter must not draft in this step.
 
 The autopilot decides by the cost of a row and by the calibration of the drafter's probabilities. A drafter that is
-chosen by name gets a fixed budget, which takes paths of a probability of at least 0.5: a method whose first token
-always has less never drafts then. So a probability should be the share of such tokens that is accepted; measure it
-while drafting, with ``calibration.Ratio`` or ``calibration.ProbabilityCalibration``.
+chosen by name gets a fixed budget, which takes paths of a probability of at least 0.5. A probability should be the
+share of such tokens that is accepted: measure it while drafting, with ``calibration.Ratio`` or
+``calibration.ProbabilityCalibration``, and begin with a prior above 0.5, or nothing is ever drafted and measured.
 """
 
 

@@ -75,5 +75,5 @@ class Method:
     # what is missing for it, as it follows "cannot serve this model:"; empty if nothing is
     lacks: Callable[[Resources], str] = needs_nothing
     about: str = ""  # what it does, in one plain line of at most 60 characters, without a full stop
-    auto: bool = False  # whether the autopilot may use it
+    auto: bool = False  # whether the autopilot may use it: all methods but plain decoding
     calls: tuple[str, ...] = ()

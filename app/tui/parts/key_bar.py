@@ -1,4 +1,4 @@
-"""The keys at the bottom, as many as fit, each whole; and those of a sheet, on its lower edge."""
+"""The keys at the bottom, as many as fit, each whole; and those of a dialog, on its lower edge."""
 
 from __future__ import annotations
 
