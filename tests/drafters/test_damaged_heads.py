@@ -56,7 +56,7 @@ COMMON: Final = [
     Damage("reads the input of layer -1", {"target_layers": [-1, 0]}),
     Damage("cannot load", {"target_layers": [0, 1, 2]}),
     Damage("has 47 tokens, and this model 48", tokens=V - 1),
-    Damage("for another vocabulary: token 4 is '▁w4' in one and 'other4' in the other", renamed=True),
+    Damage("for another vocabulary: token 4 is '▁' in one and 'other4' in the other", renamed=True),
     Damage("does not say which token is the mask", {"tokenizer.ggml.mask_token_id": 2**32 - 1}),
     Damage("blocks of 1 rows", {"block_size": 1}),
     Damage("blocks of 65 rows", {"block_size": 65}),
