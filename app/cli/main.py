@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from slipstream.app.cli.parser import make_parser
@@ -221,7 +222,7 @@ def _say_unkept(options: argparse.Namespace, note: str) -> None:
 
 def _load(options: argparse.Namespace, paths: Paths, kept: SettingsFile) -> Load:
     """The request that loads the chosen model and drafter; a wrong name is an error before anything is loaded."""
-    from slipstream.app.library.load_request import BUNDLED, check_placement, check_projector, usual
+    from slipstream.app.library.load_request import BUNDLED, check_experts, check_placement, check_projector, usual
     from slipstream.app.library.resolve_model import choose
     from slipstream.app.protocol import Lora
     from slipstream.app.settings.values import LAST
@@ -239,6 +240,8 @@ def _load(options: argparse.Namespace, paths: Paths, kept: SettingsFile) -> Load
         load = choose(paths, BUNDLED, options.draft_model, drafter, settings.context)
     check_placement(options.gpu_layers, options.rpc)
     check_placement(options.cpu_experts, None, "cpu-experts")
+    if (options.cpu_experts or 0) > 0:
+        check_experts(Path(load.model))
     check_placement(options.draft_gpu_layers, None, "draft-gpu-layers")
     load = replace(load, lora=[Lora.read(each) for each in options.lora or ()])
     if options.mmproj:

@@ -136,6 +136,19 @@ def check_projector(path: Path | str) -> None:
         )
 
 
+def check_experts(model: Path) -> None:
+    """Refuses to keep the experts of a model in memory that has none.
+
+    Raises:
+        UsageError: If it has none.
+        ModelFileError: If it cannot be read.
+    """
+    from slipstream.models.gguf.reader import read_header
+
+    if not read_header(model).number("expert_count"):
+        raise UsageError(f"{title_of(model)} has no experts for --cpu-experts.", "Leave it out, or name another model.")
+
+
 def title_of(model: Path) -> str:
     """The name to show until a model is loaded: the title of a bundled one, else the file's name."""
     return _TITLES.get(model.name, model.stem)
