@@ -48,6 +48,7 @@ RUNS: Final = (
     Run("kills", "the interface killed while a reply streams", ("5", "100", "1000")),
     Run("strangers", "what a stranger does to the program", (None, "1", "10")),
     Run("first_minutes", "no two figures on the screens contradict", (None, "both", "both")),
+    Run("countdown", "the benchmark's estimate of its time", (None, "--limit 2 --tokens 48", "")),
     Run("install", "installed as a user does", (None, "", "")),
     Run("signals", "endings of the chat, the terminal afterwards", (None, "2", "15")),
     Run("gguf", "damaged model files", ("300", "4000", "20000")),
