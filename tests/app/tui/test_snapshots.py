@@ -128,6 +128,7 @@ async def test_the_screen_looks_as_it_was_kept(
     engine = ScriptedEngine([Script(REPLY), Script("It is wide and blue.")], loaded=replace(LOADED))
     async with open_chat(engine=engine, size=size, models=models) as chat:
         await chat.say("Tell me about the sea.")
+        await at_rest(lambda: grid(chat.app.screen, tmp_path))  # the end of the reply is drawn
         await SCREENS[name](chat)
         stem = f"{name}-{size[0]}x{size[1]}"
         form, ending = (picture, "svg") if stem in PICTURES else (grid, "txt")
