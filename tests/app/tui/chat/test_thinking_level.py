@@ -46,7 +46,7 @@ async def test_a_level_is_kept_with_the_chat_and_read_ahead(open_chat: Open, sto
         assert hints(chat)[-1] == "Thinking, from the next reply on: low"
         assert "thinking low · slipstream-mini" in chat.shown()
         assert (await asked(chat)).reasoning == "low"
-        await chat.until(lambda: chat.engine.prepared[-1].reasoning == "low")
+        await chat.until(lambda: [each.reasoning for each in chat.engine.prepared[-1:]] == ["low"])
         await command(chat, "/think 512")
         assert "thinking low, 512 tokens at most" in chat.shown()
         assert (await asked(chat)).reasoning_budget == 512
