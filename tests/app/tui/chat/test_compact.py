@@ -75,7 +75,7 @@ async def test_esc_changes_nothing(open_chat: Open) -> None:
         await chat.until(lambda: "They" in chat.shown())
         await chat.press("escape")
         await chat.until(chat.idle)
-        await chat.until(lambda: hints(chat)[-1] == "Stopped; nothing was changed.")
+        await chat.until(lambda: hints(chat)[-1:] == ["Stopped; nothing was changed."])
         assert chat.texts() == before and not summaries(chat)
         await chat.say("go on")
         assert sent(chat)[0] == "question 0" and sent(chat)[-1] == "go on"

@@ -42,7 +42,7 @@ async def test_all_of_it_is_on_the_screen(
         shown = chat.shown()
         assert LABEL in shown and "a/b wide." in shown and "image:" not in shown
         await command(chat, "/think off")
-        await chat.until(lambda: "think" in hints(chat)[-1].lower())
+        await chat.until(lambda: "think" in "".join(hints(chat)[-1:]).lower())
         assert engine.asked[-1].messages[-1].images
         await command(chat, "/context")
         assert hints(chat)[-1] == "Context: 1,024 tokens. Trained on 40,960; 131,072 at most."

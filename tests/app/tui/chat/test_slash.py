@@ -118,7 +118,7 @@ async def test_drafters_and_models_by_name(open_chat: Open) -> None:
         await chat.until(lambda: isinstance(chat.app.screen, DraftersScreen))
         await chat.press("escape")
         await command(chat, "/model no-such-model")
-        await chat.until(lambda: "No model is called no-such-model" in hints(chat)[-1])
+        await chat.until(lambda: "No model is called no-such-model" in "".join(hints(chat)[-1:]))
 
 
 @pytest.mark.slow
