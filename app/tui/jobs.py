@@ -161,7 +161,7 @@ class Job:
 
     title: str  # what is being done, as a sentence's beginning: "Training medusa heads"
     line: str = ""  # the last line of its output
-    stopping: bool = False  # whether it was asked to stop
+    stopping: bool = False  # whether a stop was requested
     progress: str = ""  # its progress, if it does not report it by its lines
 
     @property
@@ -206,7 +206,7 @@ class Jobs:
             on_line: Called with each line of stdout; None collects them.
 
         Returns:
-            How it ended, and whether it was asked to stop.
+            How it ended, and whether a stop was requested.
 
         Raises:
             UsageError: If a job is running already.

@@ -103,7 +103,7 @@ class BenchScreen(BrowsingScreen[None]):
         }
         return offered.get(action, True)
 
-    # --- what is known --------------------------------------------------------------------------------------------
+    # --- data -----------------------------------------------------------------------------------------------------
 
     def look(self) -> None:
         """Reads the stored results in a thread."""
@@ -129,7 +129,7 @@ class BenchScreen(BrowsingScreen[None]):
 
         self.app.push_screen(page, closed)
 
-    # --- what can be done -----------------------------------------------------------------------------------------
+    # --- actions --------------------------------------------------------------------------------------------------
 
     def action_new(self) -> None:
         """Opens the form, and starts the benchmark that was planned there."""

@@ -43,7 +43,7 @@ class ChatList:
         self._page, self._store, self._replying, self._show_chat = page, store, replying, show_chat
         self._deleted: StoredChat | None = None  # can still be restored
 
-    # --- which chat is open ---------------------------------------------------------------------------------------
+    # --- switching chats ------------------------------------------------------------------------------------------
 
     def toggle(self) -> None:
         """Opens and focuses the list; closes it if it has the focus."""
@@ -87,7 +87,7 @@ class ChatList:
         now = self._page.conversation.chat
         return now is not None and now.id == chat
 
-    # --- what is done to a chat -----------------------------------------------------------------------------------
+    # --- actions on a chat ----------------------------------------------------------------------------------------
 
     async def asked(self, event: Sidebar.Asked) -> None:
         """Runs an action of the list on a chat."""
@@ -158,7 +158,7 @@ class ChatList:
         """Erases deleted chats that can no longer be restored."""
         run_in_thread(self._page.screen, self._store.erase_deleted, lambda _: None, self._page.tell_error)
 
-    # --- what was said in all of them -----------------------------------------------------------------------------
+    # --- search ---------------------------------------------------------------------------------------------------
 
     def recall(self) -> None:
         """Searches the prompts of all chats, and puts the chosen one into the prompt."""

@@ -55,7 +55,7 @@ class Replying:
         """Whether a reply or a summary is being generated."""
         return self.turn is not None or self._compacting.active
 
-    # --- asking ---------------------------------------------------------------------------------------------------
+    # --- requests -------------------------------------------------------------------------------------------------
 
     async def send(self, text: str) -> None:
         """Sends a question, once the model is loaded."""
@@ -174,7 +174,7 @@ class Replying:
         else:
             await then()
 
-    # --- what comes -----------------------------------------------------------------------------------------------
+    # --- events of the engine -------------------------------------------------------------------------------------
 
     async def _begin(self, turn: Turn) -> None:
         """Shows the empty reply, or the one to continue, and requests it from the engine."""

@@ -63,7 +63,7 @@ from slipstream.app.tui.parts.notice import ChatsChanged
 from slipstream.app.tui.parts.run_in_thread import run_in_thread
 from slipstream.models.errors import SlipstreamError
 
-LOOK_AT_FILES = 2.0  # seconds until the screen says that another program deleted or replaced the file of the chats
+LOOK_AT_FILES = 2.0  # interval in seconds at which the chat file is checked for changes by other programs
 LOW = 18  # height below which the status bar is one line
 QUIT_WITHIN = 2.0  # seconds in which a second Ctrl-C quits
 IN_THE_LIST = frozenset({"search", "thoughts", "retry", "page", "go", "top", "bottom", "select"})
@@ -161,7 +161,7 @@ class ChatScreen(Screen[None]):
         self.notes: list[str] = []  # remarks at the start
         self._interrupted = 0.0  # when Ctrl-C was pressed last
 
-    # --- what is seen ---------------------------------------------------------------------------------------------
+    # --- display --------------------------------------------------------------------------------------------------
 
     def compose(self) -> ComposeResult:
         yield self.top_bar

@@ -160,7 +160,7 @@ class Sidebar(Vertical, OwnKeys):
         self.query_one(OptionList).can_focus = False
         self._lay_out()
 
-    # --- is it seen? ----------------------------------------------------------------------------------------------
+    # --- visibility -----------------------------------------------------------------------------------------------
 
     def fit(self, width: int) -> None:
         """Chooses the layout for a screen width."""
@@ -205,7 +205,7 @@ class Sidebar(Vertical, OwnKeys):
         self.set_class(not self._wide, "over")
         self.display = self._shown_wide if self._wide else self._shown_over
 
-    # --- what is in it --------------------------------------------------------------------------------------------
+    # --- content --------------------------------------------------------------------------------------------------
 
     def update(self, current: str | None) -> None:
         """Lists the chats again.

@@ -81,7 +81,7 @@ class Transcript(VerticalScroll, can_focus=False):
     def compose(self) -> ComposeResult:
         yield self.column
 
-    # --- what is shown --------------------------------------------------------------------------------------------
+    # --- content --------------------------------------------------------------------------------------------------
 
     @property
     def said(self) -> list[Said]:
@@ -245,7 +245,7 @@ class Transcript(VerticalScroll, can_focus=False):
         reply.show_formulas(self.formulas)
         return reply
 
-    # --- where the reader is --------------------------------------------------------------------------------------
+    # --- scrolling ------------------------------------------------------------------------------------------------
 
     def to_top(self) -> None:
         self.release_anchor()
@@ -295,7 +295,7 @@ class Transcript(VerticalScroll, can_focus=False):
             self.call_after_refresh(self._look)
 
     async def _look(self) -> None:
-        """Mounts the parts of long replies near the screen, unmounts distant ones, and keeps the visible text in place."""
+        """Mounts parts of long replies near the screen, unmounts distant ones; the visible text stays in place."""
         self._looking = False
         self._looked_at = (self.size.height, self.scroll_y, self.virtual_size.height)
         with self.app.batch_update():

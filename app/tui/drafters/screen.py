@@ -130,7 +130,7 @@ class DraftersScreen(BrowsingScreen[Picked | None]):
         }
         return offered.get(action, True)
 
-    # --- what is known --------------------------------------------------------------------------------------------
+    # --- data -----------------------------------------------------------------------------------------------------
 
     def look(self) -> None:
         """Reads the status of all drafters in a thread."""

@@ -52,7 +52,7 @@ class Models(Protocol):
     def devices(self) -> list[Device]:
         """The local and remote compute devices."""
 
-    # --- what is here ---------------------------------------------------------------------------------------------
+    # --- installed models -----------------------------------------------------------------------------------------
 
     def installed(self) -> list[Installed]:
         """Every model on this machine."""
@@ -89,7 +89,7 @@ class Models(Protocol):
     def undo(self) -> Removed:
         """Restores the model that was removed last."""
 
-    # --- what there is elsewhere ----------------------------------------------------------------------------------
+    # --- catalogue and hub ----------------------------------------------------------------------------------------
 
     def offers(self) -> list[CatalogOffer]:
         """The catalogue, best for this machine first; uses no network."""

@@ -101,7 +101,7 @@ class Listing:
         """Calls ``what`` with the manager in a thread."""
         self._models.ask(self._screen, what, then, failed or partial(trouble, self._screen))
 
-    # --- what is seen ---------------------------------------------------------------------------------------------
+    # --- display --------------------------------------------------------------------------------------------------
 
     @property
     def tab(self) -> int:
@@ -166,7 +166,7 @@ class Listing:
         at = self.browser.at
         return self.downloads.jobs[at] if at is not None and self.tab == DOWNLOADS else None
 
-    # --- what is found out ----------------------------------------------------------------------------------------
+    # --- queries --------------------------------------------------------------------------------------------------
 
     def mark_in_use(self, fingerprint: str) -> None:
         """Marks the model that the chat uses."""
