@@ -40,7 +40,7 @@ from slipstream.app.tui.theme import DARK, LIGHT
 from slipstream.models.errors import UsageError
 
 SMALLEST = Size(20, 5)  # the smallest window that the chat is drawn in
-LAST_WORDS = 0.5  # seconds that a reply has to end by itself when the chat is closed
+LAST_WORDS = 0.5  # seconds to wait for a reply to end when the chat is closed
 
 
 class ChatApp(App[int]):
@@ -48,7 +48,7 @@ class ChatApp(App[int]):
 
     CSS_PATH: ClassVar = ["app.tcss", "chats.tcss", "settings.tcss"]
     TITLE = "slipstream"
-    COMMAND_PALETTE_BINDING = "alt+p"  # in the prompt, Ctrl-P recalls what was said, as in a shell
+    COMMAND_PALETTE_BINDING = "alt+p"  # in the prompt, Ctrl-P recalls earlier prompts, as in a shell
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class ChatApp(App[int]):
         notes: Sequence[str] = (),
         shown: Callable[[], None] | None = None,
     ) -> None:
-        """Prepares the chat; the engine is asked only once the screen is up.
+        """Prepares the chat; the engine starts once the screen is shown.
 
         Args:
             engine: The engine; it is closed when the chat ends.
@@ -70,8 +70,8 @@ class ChatApp(App[int]):
             store: All chats; the caller closes it after ``run``.
             chat: A chat to continue, or None for a new one.
             models: Makes the context of the models screens when it is first needed.
-            settings: What its owner has settled; None for what the usual file says.
-            shown: Called once the first picture is on the screen.
+            settings: The user's settings; None reads the default file.
+            shown: Called after the first frame.
 
         Raises:
             UsageError: If there is no such chat.
@@ -84,7 +84,7 @@ class ChatApp(App[int]):
         self._engine_room = EngineService(engine, store, now.ahead)
         self.models_access = ModelsAccess(models)
         drawn = sampling or now.sampling.sampling(seed=0)
-        asked = bool(values_of(drawn, file.kept.sampling.sampling(seed=0)))  # just now, for this chat
+        asked = bool(values_of(drawn, file.kept.sampling.sampling(seed=0)))  # given for this session
         conversation = Conversation(store, drawn, chat, led_by(now.reply), asked, lambda: file.chosen)
         name = title_of(Path(load.model))
         self.chat = ChatScreen(self._engine_room, load, store, conversation, name, self.models_access)
@@ -92,15 +92,15 @@ class ChatApp(App[int]):
         self.chat.notes = [*notes, *self.settled.problems]
         self._shown = shown
         self._too_small, self._window = False, Size(0, 0)
-        self.stylesheet.set_variables(self.get_css_variables())  # those of the theme, before anything is read
+        self.stylesheet.set_variables(self.get_css_variables())  # the theme's variables, before any style is parsed
         self._styled = self.theme
 
     def get_default_screen(self) -> Screen[None]:
-        """The chat is the first screen, so that the first picture is already it."""
+        """Starts with the chat, so that the first frame shows it."""
         return self.chat
 
     def on_mount(self) -> None:
-        """Applies the settings, and ends cleanly on signals and when the launcher or terminal is gone."""
+        """Applies the settings; prepares a clean exit on signals or if the launcher or terminal is gone."""
         self.settled.begin()
         if self._shown:
             self.call_after_refresh(self._shown)
@@ -110,7 +110,7 @@ class ChatApp(App[int]):
             leave_cleanly(self)
 
     def refresh_css(self, animate: bool = True) -> None:
-        """Reads the styles again when the theme changed; Textual would also do so for the first theme."""
+        """Parses the styles again only if the theme changed; Textual would also do so for the first theme."""
         if self.theme != self._styled:
             self._styled = self.theme
             super().refresh_css(animate)
@@ -125,7 +125,7 @@ class ChatApp(App[int]):
         return usual
 
     async def on_event(self, event: events.Event) -> None:
-        """Hides a window that is too small from the screens: Textual cannot wrap text at a width of zero."""
+        """Withholds a too small size from the screens: Textual cannot wrap text at a width of zero."""
         if isinstance(event, events.Resize):
             self._too_small = event.size.width < SMALLEST.width or event.size.height < SMALLEST.height
             if self._too_small:
@@ -137,14 +137,14 @@ class ChatApp(App[int]):
         await super().on_event(event)
 
     def _display(self, screen: Screen[Any], renderable: RenderableType | None) -> None:
-        """Draws the screen; in a window that is too small, says so instead."""
+        """Draws the screen, or a notice if the window is too small."""
         if self._too_small:
             lines = wrap("too small", self._window.width)[: self._window.height]
             renderable = Group(Control.clear(), Control.home(), Text("\n".join(lines), end=""))
         super()._display(screen, renderable)
 
     def exit(self, result: int | None = None, return_code: int = 0, message: RenderableType | None = None) -> None:
-        """Ends the chat, within a few seconds whatever the engine, a thread or the terminal does."""
+        """Ends the chat within ``PATIENCE``, even if the engine, a thread or the terminal hangs."""
         super().exit(result, return_code, message)
         if sys.platform != "win32" and not self.is_headless:
             from slipstream.app.tui.terminal import end_in_time

@@ -1,4 +1,4 @@
-"""The thread that waits for the engine, so that the screen never does; what it needs of one, and what it tells."""
+"""Runs blocking engine calls in threads and posts the results; the engine's interface and the messages."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from slipstream.models.errors import EngineDiedError, SlipstreamError
 
 
 class ChatEngine(Protocol):
-    """Loads a model and replies; ``slipstream.app.engine.process.client.Engine`` is one.
+    """Loads a model and replies; ``slipstream.app.engine.process.client.Engine`` implements it.
 
     ``load`` and ``reply`` block and are called from one thread at a time; ``prepare``, ``stop`` and ``close`` from any.
     """
@@ -41,25 +41,25 @@ class ChatEngine(Protocol):
         """
 
     def prepare(self, prepare: Prepare) -> None:
-        """Counts and reads what is being typed, as long as nothing else is asked; nothing fails."""
+        """Counts and prefills typed text while the engine is idle; raises nothing."""
 
     def tell_count(self, told: Callable[[Counted], None]) -> None:
-        """Has this called, from any thread, with what every ``prepare`` takes of the context."""
+        """Registers a callback for the token count of every ``prepare``, called from any thread."""
 
     def watch(self, on: bool) -> None:
-        """Has every step of this reply and the next ones carry its draft, or no longer; nothing fails."""
+        """Switches whether steps carry their draft trees; raises nothing."""
 
     def tell_end(self, told: Callable[[EngineDiedError], None]) -> None:
-        """Has this called, in some thread, when the engine's process ends while nothing is asked of it."""
+        """Registers a callback for a crash while idle, called from any thread."""
 
     def tell_wait(self, told: Callable[[str], None]) -> None:
-        """Has this called, in some thread, with the names of other machines that a request has begun to wait for."""
+        """Registers a callback for the names of remote machines that a request waits for, called from any thread."""
 
     def stop(self, request: int) -> None:
-        """Ends a reply at once; its ``Done`` still comes. May wait for an engine that hangs."""
+        """Ends a reply early; its ``Done`` still follows. Blocks if the engine hangs."""
 
     def end_thoughts(self, request: int) -> None:
-        """Ends the thoughts of a reply, whose answer follows; nothing fails."""
+        """Ends the reasoning of a reply, whose answer follows; raises nothing."""
 
     def close(self) -> None:
         """Ends the engine; a ``reply`` that is waiting raises ``EngineDiedError``."""
@@ -67,13 +67,12 @@ class ChatEngine(Protocol):
 
 @dataclass
 class LoadProgress(Message):
-    """A model is being loaded: ``share`` of it, 0 to 1; None while its file is checked before its first use."""
+    """Share of a model that is loaded, 0 to 1; None while its file is checked before its first use."""
 
     share: float | None
 
     @property
     def words(self) -> str:
-        """What is being done, and how far it is."""
         if self.share is None:
             return "checking the file"
         return f"{'measuring this machine' if self.share >= 0.9 else 'loading the model'} {100 * self.share:.0f} %"
@@ -95,14 +94,14 @@ class LoadFailed(Message):
 
 @dataclass
 class PromptCounted(Message):
-    """What the chat takes of the context with what is typed so far."""
+    """Tokens that the chat and the typed text take of the context."""
 
     counted: Counted
 
 
 @dataclass
 class ReplyPrefilling(Message):
-    """The prompt is being read."""
+    """Progress of the prefill."""
 
     event: Prefilling
 
@@ -111,7 +110,7 @@ class ReplyPrefilling(Message):
 class ReplyStreamed(Message):
     """New text."""
 
-    step: Stepped  # a step, or several that the engine has joined because they came faster than a screen is drawn
+    step: Stepped  # one or more steps: the engine joins those faster than the frame rate
 
 
 @dataclass
@@ -126,13 +125,13 @@ class ReplyFailed(Message):
     """A reply ended with an error."""
 
     error: SlipstreamError
-    begun: bool  # whether some of the reply had come
+    begun: bool  # whether part of the reply was received
     died: bool  # whether the engine has to be started again
 
 
 @dataclass
 class SummaryStreamed(Message):
-    """New text of a summary, or how far what it is about was read."""
+    """New text of a summary, or progress of its prefill."""
 
     event: Stepped | Prefilling
 
@@ -154,14 +153,14 @@ class SummaryFailed(Message):
 
 @dataclass
 class MachineAwaited(Message):
-    """A load or a reply waits for other machines, which are silent."""
+    """A load or a reply waits for remote machines that do not respond."""
 
     names: str
 
 
 @dataclass
 class EngineEnded(Message):
-    """The engine's process ended while nothing was asked of it."""
+    """The engine's process ended while idle."""
 
     error: SlipstreamError
 
@@ -170,14 +169,13 @@ _LOOK_EVERY: Final = 0.02  # seconds
 
 
 class EngineService(Widget):
-    """Runs ``load`` and ``reply`` in a thread, one at a time, and posts what they tell; it is not seen."""
+    """An invisible widget that runs ``load`` and ``reply`` in a thread, one at a time, and posts their events."""
 
     DEFAULT_CSS = "EngineService { display: none; }"
 
     def __init__(self, engine: ChatEngine, store: ChatStore, ahead: AheadSettings) -> None:
-        """Keeps the engine, the store that replies are kept in, and what is read before it is sent."""
         super().__init__()
-        self.ahead = ahead  # what is read before it is sent; may be changed at any time
+        self.ahead = ahead  # when typed text is prefilled; may change at any time
         self._engine = engine
         self._store = store
         self._request = 0
@@ -191,25 +189,25 @@ class EngineService(Widget):
         return self._request
 
     def on_mount(self) -> None:
-        """Listens for what comes unasked: the end of the engine, and what a prompt takes while it is typed."""
+        """Registers the callbacks for events outside of requests."""
         self._engine.tell_count(self._counted)
         self._engine.tell_end(lambda error: self._tell(EngineEnded(error)))
         self._engine.tell_wait(lambda names: self._tell(MachineAwaited(names)))
 
     def release(self) -> None:
-        """Ends the engine, which frees its memory; ``load`` starts it again. It blocks."""
+        """Ends the engine and frees its memory; blocks. ``load`` starts it again."""
         self._engine.close()
 
     def stop(self) -> None:
-        """Ends the reply under way; in a thread, for an engine that hangs takes a while to notice."""
+        """Ends the current reply, in a thread because the call blocks if the engine hangs."""
         threading.Thread(target=self._engine.stop, args=(self._request,), name="stop", daemon=True).start()
 
     def end_thoughts(self) -> None:
-        """Ends the thoughts of the reply under way; not here, see ``stop``."""
+        """Ends the reasoning of the current reply, in a thread as in ``stop``."""
         threading.Thread(target=self._engine.end_thoughts, args=(self._request,), daemon=True).start()
 
     async def end_reply(self, patience: float) -> None:
-        """Ends the reply under way and waits until all of it is kept, or for so many seconds."""
+        """Ends the current reply and waits up to ``patience`` seconds until it is stored."""
         self.stop()
         for _ in range(int(patience / _LOOK_EVERY)):
             if not self.busy:
@@ -217,11 +215,11 @@ class EngineService(Widget):
             await asyncio.sleep(_LOOK_EVERY)
 
     def watch_drafts(self, on: bool) -> None:
-        """Has steps carry their drafts, or no longer; not here, see ``stop``."""
+        """Switches whether steps carry their draft trees, in a thread as in ``stop``."""
         threading.Thread(target=self._engine.watch, args=(on,), daemon=True).start()
 
     def load(self, load: Load) -> None:
-        """Loads a model, in place of one that is on its way; ``ModelReady`` or ``LoadFailed`` follows."""
+        """Loads a model, and supersedes a load in progress; ``ModelReady`` or ``LoadFailed`` follows."""
         with self._lock:
             self._wanted, busy = load, self.busy
             self.busy = True
@@ -229,42 +227,42 @@ class EngineService(Widget):
             self._load()
 
     def reply(self, generate: Generate, message: int, before: StoredMessage | None = None) -> None:
-        """Asks for a reply and keeps it in the store; ``ReplyDone`` or ``ReplyFailed`` follows.
+        """Requests a reply and stores it; ``ReplyDone`` or ``ReplyFailed`` follows.
 
         Args:
-            before: The reply as it was, if it goes on.
+            before: The reply so far, if it is continued.
         """
         self.busy = True
         self._reply(generate, message, before)
 
     def summarize(self, write: Callable[[Callable[[Generate], Done]], str]) -> None:
-        """Has a summary written and keeps nothing; ``SummaryDone`` or ``SummaryFailed`` follows.
+        """Generates a summary without storing it; ``SummaryDone`` or ``SummaryFailed`` follows.
 
         Args:
-            write: Asks for replies, and returns the summary.
+            write: Returns the summary, given a function that generates a reply.
         """
         self.busy = True
         self._summarize(write)
 
     def prepare(self, make: Callable[[], Prepare]) -> None:
-        """Has the engine count what is typed, and read it unless that is off or the machine runs on its battery.
+        """Counts the typed text, and prefills it if the settings and the power supply allow.
 
         Args:
-            make: Makes the request, in a thread: a long chat takes a while to be read from the disk.
+            make: Makes the request in a thread, since reading a long chat from disk is slow.
         """
         self._counting += 1
         self._prepare(make, self._counting)
 
     @work(thread=True, exclusive=True, exit_on_error=False, group="ahead")
     def _prepare(self, make: Callable[[], Prepare], number: int) -> None:
-        with suppress(SlipstreamError):  # it comes again, and is shown, when the message is sent
+        with suppress(SlipstreamError):  # the error recurs, and is shown, when the message is sent
             read = self.ahead.read and (self.ahead.on_battery or not on_battery())
             request = replace(make(), request=number, read=read)
             if not self.busy:
                 self._engine.prepare(request)
 
     def _counted(self, counted: Counted) -> None:
-        """Tells what the newest prompt takes; older ones have changed since."""
+        """Posts the count of the newest prompt; older counts are stale."""
         if counted.request == self._counting:
             self.post_message(PromptCounted(counted))
 
@@ -306,9 +304,9 @@ class EngineService(Widget):
             self._tell(SummaryFailed(error, isinstance(error, EngineDiedError)))
 
     def _asked(self, generate: Generate) -> Done:
-        """Has a part of a summary written."""
+        """Generates one part of a summary."""
         done = None
-        for event in self._engine.reply(generate):  # to its end: an event that is not read would stop the reply
+        for event in self._engine.reply(generate):  # exhausts the iterator: abandoning it would stop the reply
             if isinstance(event, Done):
                 done = event
             else:
@@ -322,7 +320,7 @@ class EngineService(Widget):
         self.post_message(message)
 
     def on_worker_state_changed(self, event: Worker.StateChanged) -> None:
-        """Shows a fault of the program itself as an error of the reply or the load, instead of ending the chat."""
+        """Reports an internal error as a failed reply or load instead of ending the chat."""
         if event.state is WorkerState.ERROR and event.worker.group == "engine":
             error = SlipstreamError(f"Internal error: {event.worker.error!r}.", "Please report this.")
             failed = {"load": LoadFailed(error), "summary": SummaryFailed(error, True)}

@@ -1,4 +1,4 @@
-"""A short session below the prompt of the shell: ``slipstream --inline``."""
+"""A chat of a few lines below the shell's prompt: ``slipstream --inline``."""
 
 from __future__ import annotations
 
@@ -47,14 +47,14 @@ from slipstream.app.tui.parts.format import plural
 from slipstream.app.tui.parts.notice import ChatsChanged
 from slipstream.models.errors import SlipstreamError, UsageError
 
-MARK: Final = "\u203a "  # stands before what was asked
+MARK: Final = "\u203a "  # marks a question
 COMPACT: Final = f"{SLASH}compact"
 UNDO: Final = f"{COMPACT} undo"
-LAST_WORDS: Final = 2.0  # seconds that a reply has to end in order when its reader leaves
+LAST_WORDS: Final = 2.0  # seconds to wait for a reply to end when the user leaves
 
 
 class Ask(TextArea):
-    """Where the question is typed: Enter sends, Ctrl-J begins a new line, Ctrl-D leaves where nothing is typed."""
+    """Input of the question: Enter sends, Ctrl-J begins a new line, Ctrl-D leaves if it is empty."""
 
     class Sent(Message):
         """A question."""
@@ -78,7 +78,7 @@ class Ask(TextArea):
 
 
 class InlineChat(App[int]):
-    """What is asked and answered, in a few lines; what was said stays in the terminal when it ends."""
+    """A chat in a few lines, which stay in the terminal after it ends."""
 
     ENABLE_COMMAND_PALETTE = False
     INLINE_PADDING = 0
@@ -123,12 +123,11 @@ class InlineChat(App[int]):
         self.text = self.shown = ""  # the reply so far, as the model wrote it and as it is shown
         self._answer = Static(classes="answer")
         self._left = False
-        self._summary: tuple[Compaction, Loaded] | None = None  # that is being written, and the model that writes it
+        self._summary: tuple[Compaction, Loaded] | None = None  # the summary being written, and its model
         self._waiting = self._written = ""  # a question that waits for the model; the answer so far
         self.said: list[str] = []  # all that was shown, in order, for the terminal to keep
 
     def compose(self) -> ComposeResult:
-        """What was said, what is being done, and the question."""
         self._column.can_focus = False
         yield self._column
         yield self._doing
@@ -136,7 +135,6 @@ class InlineChat(App[int]):
         yield self._room
 
     def on_mount(self) -> None:
-        """Loads the model; what is typed meanwhile waits."""
         self._store.listen(lambda words: self.post_message(ChatsChanged(words)))
         self.ask.focus()
         self._start()
@@ -149,14 +147,14 @@ class InlineChat(App[int]):
             self.exit(0)
 
     def action_leave(self) -> None:
-        """Leaves; a reply that is being written stays as far as it is, and a summary is dropped."""
+        """Leaves; an unfinished reply is kept as it is, an unfinished summary is dropped."""
         if self.turn:
             self._keep(self.shown)
         self._left = True
         self.exit(0)
 
     def exit(self, result: int | None = None, return_code: int = 0, message: RenderableType | None = None) -> None:
-        """Ends the session, within a few seconds whatever the engine or a thread does."""
+        """Ends the session within ``PATIENCE``, even if the engine or a thread hangs."""
         super().exit(result, return_code, message)
         if sys.platform != "win32" and not self.is_headless:
             from slipstream.app.tui.terminal import end_in_time
@@ -212,7 +210,7 @@ class InlineChat(App[int]):
         self._room.reply(self.turn.generate, self.turn.reply.id, self.turn.before)
 
     async def _command(self, words: str) -> None:
-        """Summarizes the older messages, or brings them back.
+        """Summarizes the older messages, or restores them.
 
         Raises:
             SlipstreamError: If it is another command, there is too little to summarize, or the chat cannot be changed.
@@ -252,7 +250,7 @@ class InlineChat(App[int]):
                 self._answer.update(Content(self._written.strip("\n") or "thinking\u2026"))
                 self._say(f"summarizing {plural(self._summary[0].count, 'message')} · Esc stops")
             case Prefilling(done=done, total=total):
-                self._written = ""  # of a part of the chat; the last part's summary covers all
+                self._written = ""  # an intermediate part: the last part's summary covers all
                 self._say(f"summarizing: reading {done:,} of {total:,} tokens · Esc stops")
 
     @on(SummaryDone)

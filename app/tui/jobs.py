@@ -1,4 +1,4 @@
-"""Work beside the chat: training, importing, indexing or a benchmark, one at a time, in a process of its own."""
+"""Background jobs: training, importing, indexing, a race or a benchmark, one at a time, in a separate process."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:  # the lists are loaded when they are first opened
     from slipstream.app.tui.parts.browser import Browser
 
 INTERRUPTED: Final = 130
-NICE: Final = 10  # how much less urgent than the chat a long piece of work is, as ``nice`` counts
+NICE: Final = 10  # niceness of a long job
 
 _PREFIX: Final = "slipstream: "
 _LINE: Final = 1 << 20  # bytes of the longest line
@@ -40,30 +40,30 @@ class Ended:
     """How a command ended."""
 
     code: int  # its exit code; negative for a signal's number
-    said: tuple[str, ...]  # the lines that it printed, as a person reads them
-    error: str = ""  # its last words on what went wrong; empty if it said nothing
+    said: tuple[str, ...]  # the last lines of its output
+    error: str = ""  # its last error message; empty if it printed none
 
 
 class Background:
-    """One command, from its start to its end."""
+    """Runs one command."""
 
     def __init__(self, arguments: Sequence[str], nice: int = NICE) -> None:
         """Starts nothing yet.
 
         Args:
             arguments: What follows ``slipstream`` on the command line.
-            nice: How much less urgent than others it runs; 0 for what measures time.
+            nice: Its niceness; 0 for measurements.
         """
         self._argv = command(arguments, nice)
         self._process: Process | None = None
         self._stops = 0
 
     async def run(self, say: Callable[[str], None], on_output: Callable[[str], None] | None = None) -> Ended:
-        """Runs it; if the caller is cancelled, the command is ended with all that it began.
+        """Runs the command; cancelling the caller ends its process group.
 
         Args:
-            say: Called with each line of its progress, on one line and safe to show.
-            on_output: Called with each line that it prints, likewise; None keeps them for the end.
+            say: Called with each line of stderr, sanitized.
+            on_output: Called with each line of stdout, sanitized; None collects them.
         """
         try:
             self._process = process = await asyncio.create_subprocess_exec(
@@ -73,11 +73,11 @@ class Background:
                 stderr=PIPE,
                 limit=_LINE,
                 env=engine_environment(os.environ),
-                start_new_session=True,  # Ctrl-C in the terminal is not for it
+                start_new_session=True,  # Ctrl-C in the terminal must not reach it
             )
         except OSError as error:
             raise unstartable("the command's process", error) from error
-        if self._stops:  # it was stopped before it had begun
+        if self._stops:  # it was stopped before it started
             self._signal()
         assert process.stdout and process.stderr
         said: list[str] = []
@@ -98,12 +98,12 @@ class Background:
         return Ended(code, tuple(said[-_KEPT:]), "".join(last))
 
     async def end(self) -> None:
-        """Ends it when its result is no longer wanted; it has a moment to tidy up."""
+        """Ends the process after a grace period."""
         if self._process and self._process.returncode is None:
             await _end(self._process)
 
     def stop(self) -> None:
-        """Interrupts it as Ctrl-C does, so that it keeps what it has; the third time, ends it at once."""
+        """Sends SIGINT, so that it keeps its results; the third call kills it."""
         self._stops += 1
         self._signal()
 
@@ -118,12 +118,12 @@ class Background:
 
 
 def command(arguments: Sequence[str], nice: int) -> list[str]:
-    """The process that runs a command of slipstream and ends with this one."""
+    """The command line that runs a command of slipstream and ends with this process."""
     return [sys.executable, "-m", "slipstream.app.cli.supervised_command", str(nice), *arguments]
 
 
 async def _end(process: Process) -> None:
-    """Interrupts a process, and ends it with all that it began where that is not enough."""
+    """Sends SIGINT, waits ``_PATIENCE``, then kills the process group."""
     with suppress(ProcessLookupError):
         process.send_signal(signal.SIGINT)
         with suppress(TimeoutError):
@@ -133,7 +133,7 @@ async def _end(process: Process) -> None:
 
 
 async def _read(stream: StreamReader, on_line: Callable[[str], None]) -> None:
-    """Passes on every line; one that is too long is skipped."""
+    """Passes on every line; skips those that are too long."""
     while True:
         try:
             raw = await stream.readuntil(b"\n")
@@ -150,23 +150,23 @@ async def _read(stream: StreamReader, on_line: Callable[[str], None]) -> None:
 
 _PERCENT: Final = re.compile(r"\b(\d+(?:\.\d+)?) ?%")
 _COUNT: Final = re.compile(r"\b(\d[\d,]*) of (\d[\d,]*)\b")
-_WHO: Final = re.compile(r"^bench: (drafters: )?")  # what the benchmark's lines begin with
-_NOISE: Final = re.compile(r"(llama|ggml|gguf)_\w+: ")  # what llama.cpp says by itself
+_WHO: Final = re.compile(r"^bench: (drafters: )?")  # prefix of the benchmark's lines
+_NOISE: Final = re.compile(r"(llama|ggml|gguf)_\w+: ")  # llama.cpp's own log lines
 _BAR: Final = 12
 
 
 @dataclass(slots=True)
 class Job:
-    """A piece of work."""
+    """A running job."""
 
     title: str  # what is being done, as a sentence's beginning: "Training medusa heads"
-    line: str = ""  # what it said last
-    stopping: bool = False  # whether it was asked to stop
-    progress: str = ""  # how far it is, where it tells that in another way than by its lines
+    line: str = ""  # the last line of its output
+    stopping: bool = False  # whether a stop was requested
+    progress: str = ""  # its progress, if it does not report it by its lines
 
     @property
     def share(self) -> float | None:
-        """How far it is, 0 to 1, by its last line; None where that says nothing of it."""
+        """Its progress, 0 to 1, parsed from the last line; None if the line has none."""
         line = self.progress or self.line
         if found := _PERCENT.search(line):
             return min(float(found[1]) / 100, 1.0)
@@ -176,20 +176,20 @@ class Job:
         return None
 
     def __str__(self) -> str:
-        """What is being done and how far it is, in a line."""
+        """Its title and progress in one line."""
         line = self.progress or _WHO.sub("", self.line)
         words = f"{self.title}: {'stopping' if self.stopping else line or 'starting'}"
         return words if self.share is None else f"{''.join(bar(self.share, _BAR))}  {words}"
 
 
 class Jobs:
-    """Runs commands in processes of their own; two at a time would slow each other, and spoil what is measured."""
+    """Runs one command at a time: two would slow each other and distort measurements."""
 
     def __init__(self, changed: Callable[[], None]) -> None:
         """Starts without a job.
 
         Args:
-            changed: Called whenever there is something new to show.
+            changed: Called after every change of the job.
         """
         self.changed = changed
         self.job: Job | None = None  # the running job
@@ -203,10 +203,10 @@ class Jobs:
         Args:
             title: See ``Job.title``.
             arguments: What follows ``slipstream`` on the command line.
-            on_line: Called with each line that it prints; None keeps them for the end.
+            on_line: Called with each line of stdout; None collects them.
 
         Returns:
-            How it ended, and whether it was asked to stop.
+            How it ended, and whether a stop was requested.
 
         Raises:
             UsageError: If a job is running already.
@@ -229,7 +229,7 @@ class Jobs:
             self.changed()
 
     def check_free(self) -> None:
-        """Refuses a second piece of work.
+        """Checks that no job is running.
 
         Raises:
             UsageError: If a job is running; the message names it.
@@ -238,12 +238,12 @@ class Jobs:
             raise UsageError(f"{self.job.title.lower()} is under way.", "Wait for its end, or cancel it first.")
 
     async def end(self) -> None:
-        """Ends the running job, since the chat is closed."""
+        """Ends the running job when the chat closes."""
         if self._background:
             await self._background.end()
 
     def stop(self) -> None:
-        """Asks the running job to stop; what it has done is kept."""
+        """Interrupts the running job; its results so far are kept."""
         if self.job and self._background:
             self.job.stopping = True
             self._background.stop()
@@ -258,19 +258,18 @@ def failure(ended: Ended) -> SlipstreamError:
 
 
 class WorkNote:
-    """Shows the job above the list of drafters or of benchmarks; it continues while they are closed."""
+    """Shows the running job, or the outcome of the last, above a list."""
 
     def __init__(self, browser: Browser, heading: str, jobs: Jobs, news: Callable[[], str]) -> None:
-        """Keeps what to show.
+        """Makes the title.
 
         Args:
-            news: What came of the last work; empty if there was none.
+            news: Outcome of the last job; empty if there was none.
         """
         self.title = Static(Content(one_line(heading)), classes="machine")
         self._browser, self._jobs, self._news = browser, jobs, news
 
     def draw(self) -> None:
-        """Shows how far the work is, and what came of it."""
         job = self._jobs.job
         self._browser.view.note = str(job) if job else self._news()
         self._browser.draw()

@@ -1,4 +1,4 @@
-"""The keys of the chat: what each action is called, and which key its owner gave it."""
+"""The keys of the chat: action names, and the user's key map."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from slipstream.app.platform.safe_text import one_line
 from slipstream.app.settings.reading import nearest
 from slipstream.models.errors import UsageError
 
-NO_KEY: Final = "<none "  # how the key of an action begins that has none
+NO_KEY: Final = "<none "  # prefix of the placeholder key of an action without keys
 _SAME: Final = {"ctrl+i": "Tab", "ctrl+m": "Enter", "ctrl+h": "Backspace", "ctrl+j": "a new line"}
-"""What terminals send for these."""
+"""Keys that terminals cannot distinguish from others."""
 _OTHER_NAMES: Final = {
     "pgup": "pageup", "pgdn": "pagedown", "pgdown": "pagedown", "esc": "escape", "del": "delete", "ins": "insert",
     "return": "enter", "control": "ctrl", "option": "alt", "meta": "alt",
@@ -31,7 +31,7 @@ _OF_THE_PROMPT: Final = frozenset(
 
 
 class ExtraKeys(Enum):
-    """Keys beside ``textual.keys.Keys``."""
+    """Keys that ``textual.keys.Keys`` lacks."""
 
     AltEnter = "alt+enter"
 
@@ -46,9 +46,9 @@ def teach_alt_enter() -> None:
 
 
 def named(bindings: Iterable[Binding]) -> list[BindingType]:
-    """Gives every binding a name that the settings may map to a key: its own, or its action's in words.
+    """Gives every binding an id for the settings: its own, or its action's name.
 
-    Whatever has the focus, these keys come first; but Esc first leaves what is nearest.
+    The bindings take priority over the focused widget's, except Esc.
     """
     return [
         replace(each, id=each.id or _name(each.action), priority=each.priority or each.key != "escape")
@@ -57,7 +57,7 @@ def named(bindings: Iterable[Binding]) -> list[BindingType]:
 
 
 def shown(keys: str) -> str:
-    """Keys as people write them: ``Ctrl-G, PgUp``."""
+    """Formats keys for the screen: ``Ctrl-G, PgUp``."""
     return ", ".join(
         "-".join(_SHOWN.get(part, part.capitalize()) for part in key.split("+")) for key in keys.split(",")
     )
@@ -67,9 +67,9 @@ def shown(keys: str) -> str:
 class KeyMap:
     """The keys of every action."""
 
-    usual: Mapping[str, str]  # keys by action, joined by commas, as they are by default
-    own: Mapping[str, str]  # keys of the actions that have others; empty for an action that has none
-    problems: tuple[str, ...] = ()  # what is wrong with the owner's keys, a line each; what is wrong is left out
+    usual: Mapping[str, str]  # default keys by action, joined by commas
+    own: Mapping[str, str]  # keys of the actions that the user changed; empty for no key
+    problems: tuple[str, ...] = ()  # errors in the user's keys, one a line; wrong keys are ignored
 
     @staticmethod
     def made(wanted: Mapping[str, str], bindings: Iterable[BindingType]) -> KeyMap:
@@ -102,19 +102,19 @@ class KeyMap:
 
     @property
     def textual(self) -> dict[str, str]:
-        """What Textual's keymap takes; it takes no key away, so an action without one has what no terminal sends."""
+        """Textual's keymap. It cannot remove a key, so an action without one gets a key that no terminal sends."""
         return {action: keys or f"{NO_KEY}{action}>" for action, keys in self.own.items()}
 
     def of(self, action: str) -> str:
-        """The keys of an action, as people write them; empty if it has none."""
+        """The keys of an action, formatted; empty if it has none."""
         return shown(self.own.get(action, self.usual[action]))
 
     def usual_of(self, action: str) -> str:
-        """Its keys by default, as people write them."""
+        """Its default keys, formatted."""
         return shown(self.usual[action])
 
     def now(self, words: str) -> str:
-        """Words that name usual keys, such as "Ctrl-Up, Ctrl-Down", with the keys that do the same now, if any do."""
+        """Replaces default keys, such as "Ctrl-Up, Ctrl-Down", by the current ones; drops removed keys."""
         actions = {shown(key): action for action, keys in self.usual.items() for key in keys.split(",")}
         parts = [self.of(actions[word]) if actions.get(word) in self.own else word for word in words.split(", ")]
         return ", ".join(filter(None, parts))
@@ -125,7 +125,7 @@ def _name(action: str) -> str:
 
 
 def _clash(usual: Mapping[str, str], own: Mapping[str, str]) -> tuple[str, str, str] | None:
-    """An action with a key of its own that another action has, too; None where there is none."""
+    """The first changed action, another action, and the key that both have; None if there is no conflict."""
     for mine, keys in own.items():
         for other in usual:
             taken = own.get(other, usual[other]).split(",")
@@ -135,13 +135,13 @@ def _clash(usual: Mapping[str, str], own: Mapping[str, str]) -> tuple[str, str, 
 
 
 def _checked(action: str, key: str, free: set[str]) -> str:
-    """A key as Textual spells it.
+    """Checks a key and spells it as Textual does.
 
     Args:
-        free: Keys that are actions' by default, so that no typing needs them.
+        free: Default keys of actions, which typing does not need.
 
     Raises:
-        UsageError: If there is none of that name, or it is needed for typing.
+        UsageError: If the key does not exist, or is needed for typing.
     """
     words = [_OTHER_NAMES.get(word, word) for word in re.split(r"[+-]", key.strip().casefold())]
     base, given = words[-1], set(words[:-1])

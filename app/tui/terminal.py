@@ -1,4 +1,4 @@
-"""The terminal of the chat: restored at the end, also after the launcher or the terminal itself is gone."""
+"""Restores the terminal when the chat ends, even if the launcher or the terminal is gone."""
 
 from __future__ import annotations
 

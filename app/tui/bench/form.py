@@ -1,4 +1,4 @@
-"""Asks what to measure: prompts, drafters, size, how long it may take, and the command that runs it."""
+"""The benchmark form, its plan, the estimated time, and the command that runs it."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ from slipstream.app.tui.parts.run_in_thread import run_in_thread
 from slipstream.models.errors import SlipstreamError
 
 SIZES: Final = MappingProxyType({"small": (2, 48), "medium": (4, 96), "large": (8, 160)})
-"""Prompts of each set, and most tokens of a reply."""
+"""Prompts of each set, and maximum tokens of a reply."""
 GREEDY, SAMPLED = 0.0, 0.8
 _START: Final = 5.0  # seconds to load and to warm up
-_BESIDE: Final = 1.3  # of the tokens' time, for reading prompts and for drafting
+_BESIDE: Final = 1.3  # factor on the decoding time, for prefill and drafting
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class BenchPlan:
     Attributes:
         prompts: Names of built-in sets, and a file.
         drafters: Names.
-        temperatures: Of the sampling; 0 takes the likeliest token.
+        temperatures: Sampling temperatures; 0 is greedy.
         size: One of ``SIZES``.
     """
 
@@ -53,7 +53,7 @@ class BenchPlan:
 
     @property
     def lacks(self) -> str:
-        """What is missing, in words; empty if nothing is."""
+        """What is missing; empty if the plan is complete."""
         if not self.prompts:
             return "Choose some prompts."
         if not self.drafters:
@@ -61,11 +61,10 @@ class BenchPlan:
         return "" if self.temperatures else "Choose how tokens are drawn."
 
     def seconds(self, tok_per_s: Mapping[str, float]) -> float:
-        """About how long it takes: every drafter's reply stands between two plain ones.
+        """Estimated time; each drafter's reply is measured between two plain ones.
 
         Args:
-            tok_per_s: The speed of plain decoding, and of the drafters that were measured before; others are taken to
-                be as fast as plain decoding.
+            tok_per_s: Speed of plain decoding and of measured drafters; others count as plain decoding.
         """
         prompts, tokens = SIZES[self.size]
         turns = prompts * len(self.prompts) * len(self.temperatures)
@@ -75,12 +74,12 @@ class BenchPlan:
         return _START + _BESIDE * turns * turn * tokens
 
     def arguments(self, model: str, more: Sequence[str], written: Path) -> list[str]:
-        """What follows ``slipstream`` on the command line.
+        """The arguments of ``slipstream``.
 
         Args:
-            model: The model, as ``-m`` takes it.
-            more: Its draft model and heads.
-            written: The file for the figures.
+            model: The argument of ``-m``.
+            more: Arguments for its draft model and heads.
+            written: File for the results.
         """
         prompts, tokens = SIZES[self.size]
         sets = [f"--prompts={name}" for name in self.prompts]
@@ -94,7 +93,7 @@ ON, OFF, ONE = "✓ ", "· ", "● "
 
 
 class Picks(OptionList, inherit_bindings=False):
-    """Rows with a mark before those that are chosen; space or a click switches one. Enter is the screen's."""
+    """A list of check boxes; space or a click toggles one. The screen handles Enter."""
 
     DEFAULT_CSS = """
     Picks { height: auto; max-height: 100%; padding: 0; border: none; background: transparent; }
@@ -113,15 +112,15 @@ class Picks(OptionList, inherit_bindings=False):
 
     @dataclass
     class Changed(Message):
-        """Something else is chosen now."""
+        """The selection changed."""
 
     def __init__(self, names: Sequence[str], chosen: Sequence[str], one: bool = False, id: str | None = None) -> None:
-        """Keeps the names.
+        """Makes a row for each name.
 
         Args:
-            names: What can be chosen.
-            chosen: What is chosen at first.
-            one: Whether just one can be chosen.
+            names: The options.
+            chosen: The initial selection.
+            one: Whether only one can be selected.
             id: Of the widget.
         """
         self._names, self._chosen, self._one = names, set(chosen), one
@@ -129,11 +128,10 @@ class Picks(OptionList, inherit_bindings=False):
 
     @property
     def chosen(self) -> tuple[str, ...]:
-        """What is chosen, in the order of the list."""
+        """The selected names, in the order of the list."""
         return tuple(name for name in self._names if name in self._chosen)
 
     def action_select(self) -> None:
-        """Switches the row under the bar."""
         if self.highlighted is not None:
             self._switch(self.highlighted)
 
@@ -158,13 +156,13 @@ class Picks(OptionList, inherit_bindings=False):
 
 
 KINDS = MappingProxyType({"greedy (T 0)": GREEDY, "default (T 0.8)": SAMPLED})
-"""How tokens may be drawn, and the temperature of it."""
+"""Temperature by the label of the sampling."""
 NARROW = 64
-"""Columns below which the drafters stand under the rest."""
+"""Width below which the columns are stacked."""
 
 
 class BenchForm(Dialog[BenchPlan | None]):
-    """Prompts, sampling, size and drafters. Closes with a plan, or None."""
+    """Edits a plan. Closes with it, or None."""
 
     DEFAULT_CSS = """
     #bench-form .columns { height: auto; }
@@ -182,18 +180,17 @@ class BenchForm(Dialog[BenchPlan | None]):
     ]
 
     def __init__(self, drafters: Sequence[str], plan: BenchPlan, tok_per_s: Mapping[str, float]) -> None:
-        """Keeps what can be chosen.
+        """Fills the form from a plan.
 
         Args:
-            drafters: Those that serve the model.
-            plan: What is chosen at first.
+            drafters: The model's usable drafters.
+            plan: The initial plan.
             tok_per_s: See ``BenchPlan.seconds``.
         """
         super().__init__()
         self._drafters, self._plan, self._speeds = drafters, plan, tok_per_s
 
     def compose(self) -> ComposeResult:
-        """The prompts and settings of the replies, without the drafter."""
         plan = self._plan
         own = next((name for name in plan.prompts if name not in BUILT_IN), "")
         kinds = [name for name, value in KINDS.items() if value in plan.temperatures]
@@ -215,16 +212,14 @@ class BenchForm(Dialog[BenchPlan | None]):
             yield Static(id="estimate")
 
     def on_mount(self) -> None:
-        """Begins at the drafters: what is measured most depends on them."""
+        """Focuses the drafters, the choice that matters most."""
         self.query_one("#drafting").focus()
         self._changed()
 
     def on_resize(self) -> None:
-        """Puts the columns below each other where there is no room beside."""
         self.set_class(self.size.width < NARROW, "narrow")
 
     def chosen(self) -> BenchPlan:
-        """What is chosen now."""
         file = self.query_one("#file", Input).value.strip()
         sets, kinds, sizes, drafters = (
             self.query_one(f"#{name}", Picks).chosen for name in ("sets", "sampling", "size", "drafting")
@@ -236,7 +231,7 @@ class BenchForm(Dialog[BenchPlan | None]):
     @on(Picks.Changed)
     @on(Input.Changed)
     def _changed(self) -> None:
-        """Says how long it will take, or what is missing."""
+        """Shows the estimated time, or what is missing."""
         plan = self.chosen()
         prompts, tokens = SIZES[plan.size]
         size = f"{prompts} prompts a set, {tokens} tokens a reply"
@@ -246,7 +241,7 @@ class BenchForm(Dialog[BenchPlan | None]):
         self._say(plan.lacks or " ".join(filter(None, (time, few, rest))))
 
     def action_run(self) -> None:
-        """Closes with the plan, if there is all it needs and its file holds prompts."""
+        """Closes with the plan if it is complete and its file has prompts."""
         plan = self.chosen()
         if plan.lacks:
             self._say(plan.lacks, wrong=True)

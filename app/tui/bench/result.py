@@ -1,4 +1,4 @@
-"""Results of benchmarks, and the one under way: as rows, as bars, and as a table."""
+"""Shows finished and running benchmarks as rows, bars and tables."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from slipstream.app.tui.parts.gain_bar import STYLES, gain_bar
 from slipstream.app.tui.parts.key_bar import KeyBar
 from slipstream.app.tui.parts.table import Column, table
 
-_NAME: Final = 14  # of a drafter's name
-_VALUE: Final = 8  # of its speed-up, with the space around it
-_TEXT: Final = 20  # of its speed-up with the interval
-_ROOMY: Final = 70  # columns from which there is room for that
+_NAME: Final = 14  # columns of a drafter's name
+_VALUE: Final = 8  # columns of its speed-up, with padding
+_TEXT: Final = 20  # columns of its speed-up with the interval
+_ROOMY: Final = 70  # width from which the interval is shown
 
 
 class BenchView(TableView):
-    """The benchmark under way, then kept results, the newest first."""
+    """Lists the running benchmark, then stored results, newest first."""
 
     nothing = "No benchmark was run from here yet. n begins one."
     waiting = "Looking for earlier results …"
@@ -43,9 +43,9 @@ class BenchView(TableView):
     def __init__(self) -> None:
         self.results: list[Kept] = []
         self.measuring: Measuring | None = None
-        """The one under way."""
+        """The running benchmark."""
         self.width = 40
-        """Columns that bars may take."""
+        """Width of the bars."""
 
     @property
     def columns(self) -> Sequence[Column]:
@@ -55,7 +55,7 @@ class BenchView(TableView):
         return len(self.results) + (self.measuring is not None)
 
     def kept(self, at: int) -> Kept | None:
-        """The result of a row; None for the one under way."""
+        """The result of a row; None for the running benchmark."""
         if self.measuring:
             return self.results[at - 1] if at else None
         return self.results[at]
@@ -85,7 +85,7 @@ class BenchView(TableView):
         return [when, text(kept.report.model), Content(texts), Content(auto), Content(best)]
 
     def details(self, at: int) -> list[Content]:
-        """The bars, or why there are none."""
+        """The bars, or the reason why there are none."""
         kept = self.kept(at)
         if kept is None:
             assert self.measuring
@@ -97,11 +97,11 @@ class BenchView(TableView):
 
 
 NOW: Final = "now"
-"""The key of the benchmark under way."""
+"""The key of the running benchmark's row."""
 
 
 def progress(measuring: Measuring, width: int) -> Content:
-    """How far it is, how long it still takes, and what is written now."""
+    """Progress, remaining time, and the current drafter and prompt kind."""
     update, left = measuring.update, measuring.left
     if update is None:
         return Content("Loading the model and trying each drafter …").stylize("$foreground 60%")
@@ -113,7 +113,7 @@ def progress(measuring: Measuring, width: int) -> Content:
 
 
 def live_bars(measuring: Measuring, width: int) -> Content:
-    """The speed-ups so far, over all texts; a drafter that has none yet waits."""
+    """The speed-ups so far over all kinds, then the drafters without one."""
     update = measuring.update
     if update is None:
         return Content("")
@@ -135,13 +135,13 @@ def _name_width(names: Iterable[str]) -> int:
 
 
 def bars(rows: Sequence[DrafterFigures], width: int, noise: Noise, room_for: Sequence[str] = ()) -> Content:
-    """The speed-ups over plain decoding, the greatest first, all texts together before each kind.
+    """The speed-ups over plain decoding, greatest first; all kinds together, then each kind.
 
     Args:
-        rows: The figures; plain decoding's own are left out, it is the tick at 1x.
+        rows: The figures; plain decoding is the tick at 1x and has no bar.
         width: Columns.
-        noise: How far they can be trusted; only what goes beyond it has a colour.
-        room_for: Further names that the column of names is as wide as.
+        noise: Measurement noise; only gains beyond it are coloured.
+        room_for: More names that the name column must fit.
     """
     rows = [row for row in rows if row.drafter != PLAIN]
     names, text_width = _name_width([*room_for, *(row.drafter for row in rows)]), _TEXT if width >= _ROOMY else _VALUE
@@ -169,7 +169,7 @@ def bars(rows: Sequence[DrafterFigures], width: int, noise: Noise, room_for: Seq
 
 
 def doubts(report: DrafterReport) -> Content:
-    """What stands against the figures, in warning colour; empty where nothing does."""
+    """Warnings about the figures; empty if there are none."""
     few = [one_line(name) for name, count in report.prompts.items() if count < FEW]
     said = [STOPPED] if report.stopped else []
     said += report.noise.remarks()
@@ -178,7 +178,6 @@ def doubts(report: DrafterReport) -> Content:
 
 
 def figures(rows: Sequence[DrafterFigures], width: int) -> Content:
-    """All rows as a table, as wide as there is room."""
     columns = (
         Column("drafter"),
         Column("text", 0),
@@ -194,7 +193,7 @@ def figures(rows: Sequence[DrafterFigures], width: int) -> Content:
 
 
 def remarks(report: DrafterReport) -> Content:
-    """The best choice of each kind of text, and what has to be said of the figures."""
+    """The best drafter of each kind, and how the figures were measured."""
     prompts = ", ".join(f"{one_line(name)} {count}" for name, count in report.prompts.items())
     promise = {"same text": "identical", "same distribution": "same odds; single words may differ"}
     output = promise.get(report.promise, one_line(report.promise))
@@ -221,19 +220,19 @@ def _row(row: DrafterFigures) -> list[Content]:
 
 
 def _best(row: BestFixed) -> Content:
-    """One kind of text: the fastest drafter, and the autopilot beside it."""
+    """The fastest drafter of one kind, and the autopilot's speed-up."""
     auto = f"; auto {row.auto.text()}" if row.auto else ""
     words = f"Best on {one_line(row.kind)}, T {row.temperature:g}: {one_line(row.drafter)} {row.speedup.text()}{auto}."
     return Content(words)
 
 
 MARGIN: Final = 6
-"""Columns beside the text: padding and the scroll bar."""
+"""Columns of padding and scroll bar."""
 WIDEST: Final = 120
 
 
 class BenchResult(Screen[None]):
-    """Bars, then the table, then what has to be said of them; one under way fills as it is measured."""
+    """Shows bars, table and remarks; updates while the benchmark runs."""
 
     DEFAULT_CSS = """
     BenchResult VerticalScroll { padding: 1 2 0 2; scrollbar-size-vertical: 1; }
@@ -246,12 +245,12 @@ class BenchResult(Screen[None]):
     ]
 
     def __init__(self, shown: Kept | Measuring, model: str = "", cancel: Callable[[], None] | None = None) -> None:
-        """Keeps what to show.
+        """Shows a result or a running benchmark.
 
         Args:
-            shown: A result, or a benchmark under way.
-            model: What is measured, while that has not been told.
-            cancel: Ends the one under way.
+            shown: The result, or the running benchmark.
+            model: The model's name until the first update has it.
+            cancel: Ends the running benchmark.
         """
         super().__init__()
         self._shown, self._model, self._cancel = shown, model, cancel
@@ -266,16 +265,16 @@ class BenchResult(Screen[None]):
         yield KeyBar()
 
     def on_mount(self) -> None:
-        """The arrow keys scroll; the time that is left runs down."""
+        """Focuses the scroll area; updates the remaining time every second."""
         self.query_one(VerticalScroll).focus()
         self.set_interval(1.0, self._tick)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Offers to cancel what is under way."""
+        """Enables cancelling only while a benchmark runs."""
         return isinstance(self._shown, Measuring) if action == "cancel" else True
 
     def action_cancel(self) -> None:
-        """Ends the benchmark; what was measured until then is kept."""
+        """Cancels the benchmark; its results so far are kept."""
         if self._cancel:
             self._cancel()
 
@@ -283,7 +282,6 @@ class BenchResult(Screen[None]):
         self.draw()
 
     def show(self, shown: Kept | Measuring) -> None:
-        """Shows another one: what was under way is done."""
         self._shown = shown
         self.refresh_bindings()
         self.draw()

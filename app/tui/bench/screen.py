@@ -1,4 +1,4 @@
-"""The benchmark: run it on the model of the chat, see it as bars and figures, keep what it found."""
+"""The benchmark screen: runs benchmarks of the chat's model and lists stored results."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ from slipstream.app.tui.parts.key_bar import KeyBar
 from slipstream.app.tui.parts.run_in_thread import run_in_thread
 
 BESIDE: Final = 40
-"""Columns of the details where they stand beside the list."""
+"""Columns of the details next to the list."""
 
 
 @dataclass(frozen=True, slots=True)
 class BenchContext:
-    """What the screen needs of the chat.
+    """What the screen needs from the chat.
 
     Attributes:
         model: The model's name.
-        drafters: Those that serve it; none while it is not loaded.
+        drafters: Its usable drafters; empty while it is not loaded.
         plain_tok_per_s: Its plain speed.
-        jobs: What goes on beside the chat.
-        begin: Begins a benchmark, which goes on while the screen is closed; returns whether it could.
-        measuring: The benchmark under way; None where there is none.
-        news: What came of the last one; empty if there was none.
-        last: What was measured last.
+        jobs: The background jobs.
+        begin: Starts a benchmark, which continues while the screen is closed; returns whether it started.
+        measuring: The running benchmark, or None.
+        news: Outcome of the last benchmark; empty if there was none.
+        last: The last plan.
     """
 
     model: str
@@ -52,7 +52,7 @@ class BenchContext:
 
 
 class BenchScreen(BrowsingScreen[None]):
-    """Lists earlier results, and begins a benchmark."""
+    """Lists stored results, and starts benchmarks."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("n", "new", "New"),
@@ -63,41 +63,36 @@ class BenchScreen(BrowsingScreen[None]):
     ]
 
     def __init__(self, context: BenchContext) -> None:
-        """Keeps what it needs of the chat."""
         self.view = BenchView()
         super().__init__(self.view)
         self._work = WorkNote(self.browser, f"Benchmark of {context.model} on this machine", context.jobs, context.news)
         self._chat = context
-        self._page: BenchResult | None = None  # of the benchmark under way
+        self._page: BenchResult | None = None  # of the running benchmark
 
     def compose(self) -> ComposeResult:
-        """From top to bottom."""
         yield self._work.title
         yield self.browser
         yield KeyBar()
 
     def on_mount(self) -> None:
-        """Looks for earlier results."""
         self.browser.rows.focus()
         self.show_work()
         self.watch(self.browser.rows, "highlighted", self.refresh_bindings, init=False)
         self.look()
 
     def show_work(self) -> None:
-        """Shows how far the work is, and what came of it."""
+        """Shows the progress of the running benchmark, or the outcome of the last."""
         self.view.measuring = self._chat.measuring()
         self._work.draw()
         if self._page and self.view.measuring:
             self._page.show(self.view.measuring)
 
     def on_resize(self) -> None:
-        """Fits the bars."""
         wide = self.size.width >= WIDE
         self.view.width = BESIDE if wide else max(self.size.width - 5, 20)
         self.browser.describe()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Offers what can be done now."""
         kept, working = self._kept(), self._chat.jobs.job is not None
         live = kept is None and self.browser.at is not None
         offered = {
@@ -108,17 +103,17 @@ class BenchScreen(BrowsingScreen[None]):
         }
         return offered.get(action, True)
 
-    # --- what is known --------------------------------------------------------------------------------------------
+    # --- data -----------------------------------------------------------------------------------------------------
 
     def look(self) -> None:
-        """Lists the results anew."""
+        """Reads the stored results in a thread."""
         run_in_thread(self, lambda: kept_results(Paths.default().benches), self._known, self.fail)
 
     def _known(self, results: list[Kept]) -> None:
         fresh = results and results[0].path not in [kept.path for kept in self.view.results]
         self.view.results, self.view.ready = results, True
         self.show_work()
-        if self._page and self.view.measuring is None:  # it is over
+        if self._page and self.view.measuring is None:  # it has ended
             if fresh and results[0].report:
                 self._page.show(results[0])
             else:
@@ -134,10 +129,10 @@ class BenchScreen(BrowsingScreen[None]):
 
         self.app.push_screen(page, closed)
 
-    # --- what can be done -----------------------------------------------------------------------------------------
+    # --- actions --------------------------------------------------------------------------------------------------
 
     def action_new(self) -> None:
-        """Asks what to measure, and begins."""
+        """Opens the form, and starts the benchmark that was planned there."""
         context = self._chat
         if not context.drafters:
             self.say("The model is not loaded yet.")
@@ -146,21 +141,21 @@ class BenchScreen(BrowsingScreen[None]):
         def answered(plan: BenchPlan | None) -> None:
             if plan and context.begin(plan):
                 self.show_work()
-                self.browser.rows.highlighted = 0  # the one under way
+                self.browser.rows.highlighted = 0  # the running benchmark
                 self._page = BenchResult(context.measuring() or Measuring(), context.model, self.action_cancel)
                 self._open(self._page)
 
         self.app.push_screen(BenchForm(context.drafters, context.last, self._speeds()), answered)
 
     def _speeds(self) -> dict[str, float]:
-        """Tokens a second of plain decoding and of the drafters, as the newest result of this model has them."""
+        """Tokens per second of plain decoding, and of the drafters in the newest result of this model."""
         reports = [kept.report for kept in self.view.results if kept.report]
         rows = next((report.overall for report in reports if report.model == self._chat.model), [])
         return {PLAIN: self._chat.plain_tok_per_s} | {row.drafter: row.tok_per_s for row in rows}
 
     @on(Browser.Chosen)
     def action_open(self) -> None:
-        """Shows the result under the bar, or the benchmark under way, with all its figures."""
+        """Shows all figures of the selected result, or of the running benchmark."""
         kept, measuring = self._kept(), self.view.measuring
         if kept and kept.report:
             self._open(BenchResult(kept))
@@ -169,7 +164,7 @@ class BenchScreen(BrowsingScreen[None]):
             self._open(self._page)
 
     def action_delete(self) -> None:
-        """Asks, then deletes the result under the bar."""
+        """Deletes the selected result after confirmation."""
         kept = self._kept()
         if kept is None:
             return
@@ -182,6 +177,6 @@ class BenchScreen(BrowsingScreen[None]):
         self.app.push_screen(ConfirmScreen(question, "Its figures are gone for good.", "deletes"), answered)
 
     def action_cancel(self) -> None:
-        """Stops the benchmark; what was measured until then is kept."""
+        """Cancels the benchmark; its results so far are kept."""
         self._chat.jobs.stop()
         self.show_work()

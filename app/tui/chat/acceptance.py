@@ -1,4 +1,4 @@
-"""How often each drafter of a chat is right: at each depth as bars, and over time as a sparkline."""
+"""The acceptance rate of each drafter in a chat: bars by depth, and a sparkline over time."""
 
 from __future__ import annotations
 
@@ -15,30 +15,29 @@ from slipstream.app.platform.safe_text import one_line
 from slipstream.app.tui.chat.authorship import DRAFTED, DRAFTERS
 from slipstream.app.tui.parts.format import BARS, percent
 
-SAMPLE = 24  # tokens drafted that make one point over time: fewer say little
+SAMPLE = 24  # drafted tokens per point of the sparkline; fewer are too noisy
 POINTS = 120
 Depths = list[list[int]]  # per depth from 1: [steps that reached it, accepted there]
 
 
 @dataclass(slots=True)
 class Fared:
-    """How the drafts of one drafter fared."""
+    """Acceptance counts of one drafter."""
 
-    drafted: int = 0  # tokens drafted (depths of the drafts)
-    accepted: int = 0  # those that the target accepted
+    drafted: int = 0  # drafted tokens
+    accepted: int = 0  # accepted tokens
     depths: Depths = field(default_factory=list)  # see ``Depths``
-    # acceptance over time, oldest first, each over the same number of drafted tokens or more
+    # acceptance rate over time, oldest first, each over at least ``SAMPLE`` drafted tokens but for a reply's last
     points: deque[float] = field(default_factory=lambda: deque(maxlen=POINTS))
 
     @property
     def acceptance(self) -> float:
-        """Share of the drafted tokens that was accepted."""
         return self.accepted / self.drafted if self.drafted else 0.0
 
 
 @dataclass(slots=True)
 class _Reply:
-    """What a drafter did in the reply under way, and how much of that is in the points already."""
+    """A drafter's counts in the current reply, and the part of them that ``points`` covers."""
 
     drafted: int = 0
     accepted: int = 0
@@ -48,17 +47,16 @@ class _Reply:
 
 
 class AcceptanceRecord:
-    """Sums over the replies of a chat; the current one is updated as it grows."""
+    """Sums the counts over the replies of a chat, including the current one."""
 
     def __init__(self) -> None:
         self._before: dict[str, Fared] = {}
         self._now: dict[str, _Reply] = {}
 
     def fill(self, figures: Iterable[Figures]) -> None:
-        """Takes the kept figures of a chat's replies, oldest first, in place of what was known.
+        """Replaces all counts by the stored figures of a chat's replies, oldest first.
 
-        Those of older versions say at which depth tokens were accepted only for all drafters together: the depths are
-        then known of replies that one drafter drafted alone.
+        Older versions stored the depths only for all drafters together: these are used for replies with one drafter.
         """
         self._before, self._now = {}, {}
         for kept in figures:
@@ -68,7 +66,7 @@ class AcceptanceRecord:
             self.end()
 
     def add(self, drafters: Mapping[str, Mapping[str, int]], depths: Mapping[str, Depths]) -> None:
-        """Takes the figures of the reply under way, counted from its beginning."""
+        """Sets the counts of the current reply since its beginning."""
         for name, count in drafters.items():
             if not count.get("drafted"):
                 continue
@@ -79,7 +77,7 @@ class AcceptanceRecord:
                 self._mark(name, now)
 
     def end(self) -> None:
-        """The reply is over: it is one of those before."""
+        """Adds the current reply to the sums."""
         for name, now in self._now.items():
             if now.drafted > now.drafted_told:
                 self._mark(name, now)
@@ -90,7 +88,7 @@ class AcceptanceRecord:
         self._now = {}
 
     def drafters(self) -> dict[str, Fared]:
-        """Acceptance of each drafter, this reply included; the one that drafted most comes first."""
+        """The counts of each drafter, including the current reply; most drafted tokens first."""
         names = dict.fromkeys((*self._before, *self._now))
         all_of = {name: self._sum(self._before.get(name, Fared()), self._now.get(name, _Reply())) for name in names}
         return dict(sorted(all_of.items(), key=lambda item: -item[1].drafted))
@@ -113,12 +111,12 @@ def _added(first: Depths, second: Depths) -> Depths:
 
 NAME = 11  # columns of a drafter's name
 COLUMN = 3  # columns of a depth
-LARGE = 3  # lines of a drafter where there is room for the figures
+LARGE = 3  # lines of a drafter in the large layout
 FAINT = "$foreground 55%"
 
 
 class AcceptanceChart(Widget):
-    """One drafter below the other, as many as fit."""
+    """Shows as many drafters as fit."""
 
     def __init__(self, record: AcceptanceRecord) -> None:
         super().__init__()
@@ -131,7 +129,7 @@ class AcceptanceChart(Widget):
         return max(1 + LARGE * len(self._record.drafters()), 2)
 
     def render(self) -> Content:
-        """Draws all drafters in three lines each, or in one each where that is too much."""
+        """Draws each drafter in three lines, or in one if there is not enough room."""
         width, height = self.size.width, self.size.height
         drafters = self._record.drafters()
         if not drafters:
@@ -144,12 +142,12 @@ class AcceptanceChart(Widget):
 
 
 def bars(shares: list[float]) -> str:
-    """Shares as bars, of which the highest is 1."""
+    """A bar for each share from 0 to 1."""
     return "".join(BARS[round(min(max(share, 0.0), 1.0) * (len(BARS) - 1))] for share in shares)
 
 
 def _large(name: str, fared: Fared, width: int) -> list[Content]:
-    """The name, the share and how it changed; below, a bar and a figure for each depth."""
+    """Name, acceptance rate and sparkline; then a bar and a figure for each depth."""
     shares = _shares(fared)[: max((width - NAME) // COLUMN, 1)]
     drawn = " ".join(2 * bars([share]) for share in shares)
     figures = " ".join(f"{100 * share:2.0f}"[:2] if share < 0.995 else "✓ " for share in shares)
@@ -163,7 +161,7 @@ def _large(name: str, fared: Fared, width: int) -> list[Content]:
 
 
 def _small(name: str, fared: Fared, width: int) -> Content:
-    """The name, the share, a bar for each depth, and how it changed."""
+    """Name, acceptance rate, a bar for each depth, and the sparkline."""
     head = _head(name, fared)
     depths = bars(_shares(fared)[:8])
     room = max(width - head.cell_length - len(depths) - 2, 0)
@@ -181,5 +179,5 @@ def _shares(fared: Fared) -> list[float]:
 
 
 def _colour(name: str) -> str:
-    """A drafter's colour, without the line that its text has."""
+    """A drafter's colour, without the text attributes of its style."""
     return DRAFTERS.get(name, DRAFTED).split()[-1]

@@ -1,4 +1,4 @@
-"""Text files and images that go into a message, and the names that complete ``@path``."""
+"""Reads text files and images for a message, and completes ``@path``."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from slipstream.app.tui.parts.format import plural
 from slipstream.models.errors import UsageError
 from slipstream.models.vision.image_file import named_like_image
 
-MOST_BYTES = 1 << 20  # the largest file that can be attached: it fills the longest contexts
+MOST_BYTES = 1 << 20  # largest file that can be attached, enough to fill the longest contexts
 MOST_LISTED = 5000  # limit of a folder's entries that are read for completions
 MOST_OFFERED = 50  # limit of names that are offered at once
 MOST_STARTS = 4  # how many ``@`` of a line are tried as the start of a name, since names may contain spaces and ``@``
@@ -27,13 +27,13 @@ _MENTION = re.compile(r"(?<!\S)@(\S+)")
 _START = re.compile(r"(?:^|\s)@(?!\s)")
 _ESCAPED = re.compile(r"\\(.)")
 _RUN = re.compile(r"`{3,}")
-_BEHIND = ".,;:!?)"  # what may follow a name
+_BEHIND = ".,;:!?)"  # punctuation after a name
 _LIKE_A_PATH = re.compile(r"~?[^\s\"'`()<>{}\[\]=~/]*(?:/[^\s\"'`()<>{}\[\]=]*|[^/.]\.[A-Za-z][A-Za-z0-9]{0,3})")
 
 
 @dataclass(frozen=True, slots=True)
 class Attachment:
-    """A file that was read."""
+    """The content of an attached file."""
 
     name: str
     bytes: int
@@ -54,7 +54,7 @@ class Attachment:
 
     @property
     def fenced(self) -> str:
-        """The text between fences that it does not contain, below its name; of an image, the mark that names it."""
+        """The name and the text in a code fence that the text does not contain; for an image, its mark."""
         if self.image:
             return self.image.mark
         fence = "`" * max([3, *(len(run) + 1 for run in _RUN.findall(self.text))])
@@ -65,9 +65,9 @@ class Attachment:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A name that completes what was typed."""
+    """A path completion."""
 
-    path: str  # what to write after the ``@``; a folder ends with a slash
+    path: str  # path after the ``@``; a folder's ends with a slash
     bytes: int | None  # size of a file; None for a folder
 
 
@@ -78,7 +78,7 @@ def read_attachment(name: str) -> Attachment:
         name: Its path; relative ones begin in the current folder, ``~`` is the home.
 
     Raises:
-        UsageError: If it is no file, cannot be read, is too large, or is neither text nor an image.
+        UsageError: If it is not a file, is unreadable, is too large, or is neither text nor an image.
     """
     shown = one_line(name)
     if named_like_image(name) and _is_file(name):
@@ -103,9 +103,9 @@ def read_attachment(name: str) -> Attachment:
 
 
 def mentioned(text: str, at_end: bool = False) -> list[tuple[int, int, str]]:
-    """Finds the files that a text names with ``@path``: where each begins and ends, and its path.
+    """Finds the files that a text names with ``@path``: start, end and path of each.
 
-    A word after an ``@`` that names no file stays a word. A path with spaces is found only by completion.
+    Words after an ``@`` that name no file are ignored. A path with spaces is found only by completion.
 
     Args:
         at_end: Whether to find only a name at the end of the text.
@@ -122,7 +122,7 @@ def mentioned(text: str, at_end: bool = False) -> list[tuple[int, int, str]]:
 
 
 def pasted_image(text: str) -> str | None:
-    """The image whose path was pasted, as terminals write a file that is dropped on them; None for any other text."""
+    """The path of a pasted or dropped image, in any form that terminals use; None for other text."""
     name = text.strip()
     if not name or "\n" in name:
         return None
@@ -136,7 +136,7 @@ def pasted_image(text: str) -> str | None:
 
 
 def unattached(text: str) -> list[tuple[str, str]]:
-    """Lists the names after an ``@`` that look like a path but are no files, and why."""
+    """Lists the names after an ``@`` that look like a path but are not files, each with the reason."""
     named = dict.fromkeys(mention[1].rstrip(_BEHIND) for mention in _MENTION.finditer(text))
     likely = [name for name in named if _LIKE_A_PATH.fullmatch(name) and not _is_file(name)]
     return [(name, _why_no_file(name)) for name in likely]
@@ -148,7 +148,7 @@ def path_completions(line: str) -> tuple[int, list[Found]]:
     Returns:
         The column of the ``@``, and the names, folders first; none if no path is being typed.
     """
-    for start in list(_START.finditer(line))[-MOST_STARTS:]:  # the first with a completion
+    for start in list(_START.finditer(line))[-MOST_STARTS:]:  # the first one with a completion wins
         typed = line[start.end() :]
         if found := list(islice(_completions(typed), MOST_OFFERED)):
             return start.end() - 1, found
@@ -169,12 +169,12 @@ def _completions(typed: str) -> Iterator[Found]:
         path = f"{folder}{slash}{entry.name}"
         try:
             yield Found(path, entry.stat().st_size) if is_file else Found(f"{path}/", None)
-        except OSError:  # a link that leads nowhere, or gone by now
+        except OSError:  # a dangling link, or deleted meanwhile
             continue
 
 
 def _fits(name: str, begin: str) -> bool:
-    """Whether a name continues what was typed; hidden names need a typed dot, unprintable ones never fit."""
+    """Whether a name completes ``begin``; hidden names need a typed dot, unprintable ones never match."""
     if not name.isprintable() or (name.startswith(".") and not begin.startswith(".")):
         return False
     return name.casefold().startswith(begin.casefold())
@@ -198,7 +198,7 @@ def _why_no_file(name: str) -> str:
     try:
         path = _path(name)
         return "it is a folder" if path.is_dir() else "it is not a file" if path.exists() else "no such file"
-    except (OSError, ValueError):  # too long, or not allowed to look
+    except (OSError, ValueError):  # too long, or no permission
         return "no such file"
 
 

@@ -1,4 +1,4 @@
-"""A reply in the styles of its drafters: by colour and, where there is none, by line and weight."""
+"""The text styles of the drafters; they differ without colours, too."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from textual.content import Content, Span
 from slipstream.app.platform.safe_text import one_line
 from slipstream.app.protocol import Piece
 
-RECOVERED = "$foreground 60%"  # quiet: what a drafter got right is what is to be seen
+RECOVERED = "$foreground 60%"  # faint, so that accepted tokens stand out
 BONUS = "italic $foreground 75%"
-DRAFTED = "underline $success"  # what a model or its heads drafted
-COPIED = "underline italic $secondary"  # what was copied from text that was there already
-PURPLE = "#a678de"  # beside the theme's own colours; to be read on light and on dark
+DRAFTED = "underline $success"  # drafted by a model or its heads
+COPIED = "underline italic $secondary"  # copied from earlier text
+PURPLE = "#a678de"  # not in the themes; legible on light and dark
 
-# the styles of the drafters: upright where a model drafted, slanted where something was copied
+# the styles of the drafters; italic for those without a model
 DRAFTERS: Final[Mapping[str, str]] = MappingProxyType(
     {
         "draft": DRAFTED,
@@ -48,8 +48,8 @@ def legend(width: int, drafters: Iterable[str] = ()) -> Content:
 
     Args:
         width: Cells, 42 at least.
-        drafters: Whose text is on the screen; the first are left out where there is no room for all. Without any, the
-            styles are explained in general.
+        drafters: The drafters of the shown text; the first are dropped without enough room. If empty, the legend is
+            generic.
     """
     drafted = [(one_line(name), DRAFTERS.get(name, DRAFTED)) for name in drafters]
     long = [*(drafted or [("guessed by a model", DRAFTED), ("copied", COPIED)])]

@@ -1,4 +1,4 @@
-"""The benchmark of the chat's model: it borrows the model's memory, and the model comes back afterwards."""
+"""Benchmarks the chat's model, which is unloaded meanwhile."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from slipstream.app.tui.jobs import Ended, Jobs, failure
 from slipstream.app.tui.parts.run_in_thread import run_in_thread
 from slipstream.models.errors import SlipstreamError
 
-if TYPE_CHECKING:  # loaded when it is first opened: the chat is on the screen before
+if TYPE_CHECKING:  # slow imports: the chat is drawn first
     from slipstream.app.bench.kept import Kept
     from slipstream.app.bench.progress import Measuring
     from slipstream.app.tui.bench.form import BenchPlan
@@ -31,17 +31,17 @@ WAITS: Final = "benchmark running · F8: progress"
 
 
 class Benchmark:
-    """Measures the model. Meanwhile it is not loaded here, and what is sent waits."""
+    """Benchmarks the model. It is unloaded meanwhile, and sent prompts wait."""
 
     def __init__(self, page: ChatPage, engine: EngineService, model: ChatModel, replying: Replying, jobs: Jobs) -> None:
         self._page, self._engine, self._model, self._replying, self._jobs = page, engine, model, replying, jobs
         self._screen: BenchScreen | None = None
-        self._plan: BenchPlan | None = None  # what was measured last
+        self._plan: BenchPlan | None = None  # the last plan
         self._measuring: Measuring | None = None
-        self.news = ""  # what came of the last benchmark
+        self.news = ""  # outcome of the last benchmark
 
     def keep_cut_short(self) -> None:
-        """Keeps what a benchmark had measured that was cut short with the program."""
+        """Stores the results of a benchmark that ended with the program."""
         run_in_thread(self._page.screen, lambda: recover(Paths.default().benches), self._kept, self._page.tell_error)
 
     def _kept(self, taken: list[Kept]) -> None:
@@ -73,12 +73,12 @@ class Benchmark:
         self._screen = None
 
     def show(self) -> None:
-        """Shows on the open screen how far the benchmark is."""
+        """Updates the benchmark screen, if it is open."""
         if self._screen and self._screen.is_running:
             self._screen.show_work()
 
     def begin(self, plan: BenchPlan) -> bool:
-        """Begins a benchmark, unless something else needs the machine; returns whether it does."""
+        """Starts a benchmark, unless a reply, a load or another job is running; returns whether it started."""
         self._plan = plan
         try:
             self._jobs.check_free()
@@ -103,7 +103,7 @@ class Benchmark:
         self._page.tell_error(error)
 
     async def _run(self, plan: BenchPlan) -> None:
-        """Measures, keeps what was found, and gives the chat its model back."""
+        """Runs the benchmark, stores its results, and reloads the model."""
         from slipstream.app.bench.kept import keep, place_for
 
         self.news = ""
@@ -126,7 +126,7 @@ class Benchmark:
         self._jobs.changed()
 
     def _take(self, line: str) -> None:
-        """Takes a line that the benchmark printed: an update, or words for a terminal."""
+        """Parses a line of the benchmark's output; ignores those that are no updates."""
         from slipstream.app.bench.estimate import about
         from slipstream.app.bench.progress import decoded
 

@@ -1,4 +1,4 @@
-"""The other chats: open, rename, pin, delete and export them in the list beside the open one."""
+"""Opens, renames, pins, deletes and exports the chats of the sidebar."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from slipstream.app.tui.parts.dialogs import LineScreen
 from slipstream.app.tui.parts.run_in_thread import run_in_thread
 from slipstream.models.errors import UsageError
 
-MOST_RECALLED = 100_000  # prompts that are searched
+MOST_RECALLED = 100_000  # prompts that can be searched
 
 
 class ChatList:
-    """Goes from chat to chat, and keeps them in order."""
+    """Switches between chats and manages them."""
 
     def __init__(
         self,
@@ -34,19 +34,19 @@ class ChatList:
         replying: Replying,
         show_chat: Callable[[int | None], Awaitable[None]],
     ) -> None:
-        """Keeps the parts.
+        """Opens no chat.
 
         Args:
-            replying: The reply that ends before its chat is left.
-            show_chat: Shows the chat anew, at a message or at its end.
+            replying: Ends a reply before its chat is left.
+            show_chat: Redraws the chat, at a message or at its end.
         """
         self._page, self._store, self._replying, self._show_chat = page, store, replying, show_chat
-        self._deleted: StoredChat | None = None  # can still be brought back
+        self._deleted: StoredChat | None = None  # can still be restored
 
-    # --- which chat is open ---------------------------------------------------------------------------------------
+    # --- switching chats ------------------------------------------------------------------------------------------
 
     def toggle(self) -> None:
-        """Opens the list and goes there; from there, closes it."""
+        """Opens and focuses the list; closes it if it has the focus."""
         if not self._page.sidebar.toggle():
             self._page.prompt.focus()
         self._page.list_chats()
@@ -58,7 +58,7 @@ class ChatList:
         self._page.refresh_keys()
 
     async def chosen(self, chat: str, message: int | None) -> None:
-        """Opens what was chosen in the list, once the reply has ended that is being written."""
+        """Opens the chosen chat after the current reply has ended."""
         self.leave()
         if message is not None or not self._is_open(chat):
             await self._replying.after(partial(self.open, chat, message))
@@ -87,10 +87,10 @@ class ChatList:
         now = self._page.conversation.chat
         return now is not None and now.id == chat
 
-    # --- what is done to a chat -----------------------------------------------------------------------------------
+    # --- actions on a chat ----------------------------------------------------------------------------------------
 
     async def asked(self, event: Sidebar.Asked) -> None:
-        """Does to a chat what was asked for in the list."""
+        """Runs an action of the list on a chat."""
         chat, push = event.chat, self._page.screen.app.push_screen
         if event.what == "rename":
             screen = LineScreen("Title", one_line(chat.title), "keeps")
@@ -145,7 +145,7 @@ class ChatList:
         self._page.list_chats()
 
     async def undo_delete(self) -> None:
-        """Brings back the chat that was deleted last, and opens it where nothing was said since."""
+        """Restores the chat that was deleted last, and opens it if the current chat is empty."""
         deleted, self._deleted = self._deleted, None
         back = bool(deleted and self._store.restore(deleted.id))
         said = f"“{one_line(deleted.title)}” is back." if deleted and back else "No chat can be brought back."
@@ -155,19 +155,19 @@ class ChatList:
         self._page.list_chats()
 
     def _erase(self) -> None:
-        """Erases the chats whose time to be brought back is over."""
+        """Erases deleted chats that can no longer be restored."""
         run_in_thread(self._page.screen, self._store.erase_deleted, lambda _: None, self._page.tell_error)
 
-    # --- what was said in all of them -----------------------------------------------------------------------------
+    # --- search ---------------------------------------------------------------------------------------------------
 
     def recall(self) -> None:
-        """Searches what was said in all chats, to be said again."""
+        """Searches the prompts of all chats, and puts the chosen one into the prompt."""
         prompts = self._store.prompts(MOST_RECALLED)
         put = self._page.prompt.put_message
         self._page.screen.app.push_screen(RecallScreen(prompts), lambda text: put(text) if text else None)
 
 
 def file_name(chat: StoredChat) -> str:
-    """A file name that every system takes."""
+    """A file name that is valid on every system."""
     words = "".join(char if char.isalnum() else " " for char in chat.title.casefold()).split()
     return f"{'-'.join(words)[:60] or chat.id}.md"

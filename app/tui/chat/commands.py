@@ -1,4 +1,4 @@
-"""What the commands of the chat do, whether typed behind a slash, chosen from the palette or pressed as a key."""
+"""Maps the chat's commands to actions, whether typed after a slash, chosen in the palette, or bound to a key."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class Commands:
             "theme": lambda _: app("app.change_theme"),
             "suspend": lambda _: app("app.suspend_job"),
             "quit": lambda _: app("app.quit"),
-            # keys alone
+            # only bound to keys
             "stop": lambda _: replying.stop(),
             "offer": lambda _: downloads.take_offer(),
             "next-thinking": lambda _: guidance.next_reasoning(),
@@ -96,10 +96,10 @@ class Commands:
         }
 
     async def do(self, name: str, argument: str = "") -> bool:
-        """Does a command; says what failed.
+        """Runs a command, and shows its error.
 
         Returns:
-            Whether nothing did.
+            Whether it succeeded.
         """
         try:
             done = self._actions[name](argument)
@@ -111,7 +111,7 @@ class Commands:
         return True
 
     async def typed(self, text: str) -> None:
-        """Does what was typed behind a slash; what cannot be done stays in the prompt."""
+        """Runs a typed command; a failed one stays in the prompt."""
         prompt = self._page.prompt
         before = prompt.text
         with self._page.errors_told():
@@ -122,7 +122,7 @@ class Commands:
                     prompt.put("")
 
     async def choose(self, command: Command) -> None:
-        """Does a command of the palette, or begins it in the prompt where something must follow."""
+        """Runs a command of the palette; puts one that needs an argument into the prompt."""
         if command.needs:
             self._page.prompt.begin(f"{MARK}{command.name} ")
         else:
@@ -138,7 +138,7 @@ class Commands:
             self._editing.begin(question)
 
     async def _show_branch(self, step: int) -> None:
-        """Goes to the branch before (-1) or after (1) the one that the selected message is in."""
+        """Switches to the previous (-1) or next (1) branch at the selected message."""
         if not self._replying.refuses():
             await self._selection.show_branch(step)
 
@@ -150,7 +150,7 @@ class Commands:
             self._page.hint("Replies of earlier sessions have no colours; the next one will.")
 
     def _switch_drafts(self) -> None:
-        """Opens or closes the panel of drafts; the engine sends them only while it is open."""
+        """Toggles the draft panel; the engine sends draft trees only while it is open."""
         drafts = self._page.drafts
         shown = not drafts.display
         if not shown and drafts.has_focus_within:

@@ -1,4 +1,4 @@
-"""Has the model summarize the older messages of the chat, and shows the summary while it is written."""
+"""Summarizes the older messages of the chat with the model, and shows the summary while it is generated."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Compacting:
         self._page, self._engine, self._context = page, engine, context
         self._summary: _Summary | None = None
         self._on_complete: AsyncCallback | None = None  # called after a complete summary
-        self._on_end: AsyncCallback | None = None  # called after any end, in place of ``_on_complete``
+        self._on_end: AsyncCallback | None = None  # called after any end, instead of ``_on_complete``
 
     @property
     def active(self) -> bool:
@@ -87,7 +87,7 @@ class Compacting:
                 widget.prefilling(event)
 
     async def done(self, text: str) -> None:
-        """Applies the summary; an empty one was stopped, and changes nothing."""
+        """Applies the summary; an empty one was stopped and changes nothing."""
         if not self._summary:
             return
         plan, loaded, _ = self._summary

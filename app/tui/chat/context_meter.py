@@ -1,4 +1,4 @@
-"""How full the context is, and which messages the model no longer reads."""
+"""Shows how full the context is, and which messages were dropped from it."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ _FULL: Final = {
 
 
 class ContextMeter:
-    """Shows the used context, and marks the messages that no longer fit."""
+    """Shows the used context, and marks the dropped messages."""
 
     def __init__(self, page: ChatPage) -> None:
         self._page = page
-        self._prompt_tokens = 0  # of the reply that is being written
-        self._left_out = 0  # messages that the model no longer reads
-        self._full = False  # whether it was said that the chat no longer fits
+        self._prompt_tokens = 0  # of the current reply
+        self._left_out = 0  # dropped messages
+        self._full = False  # whether the hint that the context is full was shown
 
     async def clear(self) -> None:
         self._left_out = 0
         await self._page.transcript.forget(None)
 
     async def show(self, messages: Sequence[StoredMessage]) -> None:
-        """Shows what the last reply to a chat took, and what the model did not read for it, without the hint."""
+        """Shows the used context and the dropped messages of a chat's last reply, without a hint."""
         kept = next((message.figures for message in reversed(messages) if message.figures), Figures())
         self._page.top_bar.used = kept.prompt_tokens + kept.speed.tokens
         if kept.dropped_messages:
@@ -40,7 +40,7 @@ class ContextMeter:
             await self._leave_out(0, 0)
 
     async def counted(self, counted: Counted) -> None:
-        """Updates it from a count of the chat and the typed text."""
+        """Updates the meter from a count of the chat and the typed text."""
         overflow = self._page.conversation.overflow
         if counted.dropped_messages and overflow != "drop":
             self._page.top_bar.used = counted.tokens + counted.dropped_tokens
@@ -67,7 +67,7 @@ class ContextMeter:
         await self._leave_out(done.dropped_messages, done.dropped_tokens)
 
     async def _leave_out(self, messages: int, tokens: int) -> None:
-        """Marks what the model no longer reads; says so when it becomes more."""
+        """Marks the dropped messages; shows a hint when their number grows."""
         first = self._page.conversation.first_read(messages) if messages else None
         summarized = self._page.conversation.summarized() if first is None else None
         if messages > self._left_out:

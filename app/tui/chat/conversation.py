@@ -1,4 +1,4 @@
-"""The chat on the screen: what is kept of it, and what the engine is asked next."""
+"""The chat on the screen: its stored messages, and the requests to the engine."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ from slipstream.app.settings.setting import Value
 from slipstream.app.settings.values import ReplySettings
 
 FRAME = 40.0
-"""Milliseconds between two events of a reply: 25 a second look smooth and leave the processor to the engine."""
+"""Milliseconds between two events of a reply: 25 a second look smooth and cost little CPU time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """A question on its way."""
+    """A question and the reply that is being generated."""
 
     asked: StoredMessage  # the user's message
     reply: StoredMessage
-    generate: Generate  # what the engine is asked
-    again: bool = False  # whether the question had a reply before
+    generate: Generate  # the request
+    again: bool = False  # whether the question already had a reply
     before: StoredMessage | None = None  # the reply so far, if it is continued
 
 
 class Conversation:
-    """One chat of the store, or one that its first message begins; ``SlipstreamError`` where it cannot be kept."""
+    """A chat of the store, or a new one that the first message creates. Raises ``SlipstreamError`` if storing fails."""
 
     def __init__(
         self,
@@ -55,18 +55,18 @@ class Conversation:
         """Opens a chat.
 
         Args:
-            sampling: How tokens are drawn in a chat that keeps no other way.
+            sampling: The default sampling, for chats without their own.
             chat: The chat; None for a new one.
-            asked: Whether this sampling was asked for just now, so that it wins over what the chat keeps.
-            chosen: The fields of it that the owner has set, so that they win over the model's own.
+            asked: Whether ``sampling`` was given on the command line, which overrides the chat's own.
+            chosen: Its fields that the user has set, which override the model's recommended values.
         """
         self._store = store
         self._settled, self._chosen, self._asked = sampling, chosen, asked
         self._suggested: Mapping[str, float] = {}
-        self.sampling = sampling  # how the tokens of the next replies are drawn
-        self.usual = sampling  # how they are drawn in a chat that keeps no other way
+        self.sampling = sampling  # sampling of the next replies
+        self.usual = sampling  # default sampling, with the model's recommended values
         self._reply = reply or ReplySettings()
-        self._new_system = self._reply.system  # of a chat that nothing was said in yet
+        self._new_system = self._reply.system  # system prompt of a new chat
         self.chat: StoredChat | None = store.get(chat) if chat else None
         if chat:
             store.hold(chat)
@@ -75,7 +75,7 @@ class Conversation:
 
     @property
     def exact(self) -> bool:
-        """Whether the text is the model's own, whatever drafts."""
+        """Whether drafting leaves the output unchanged."""
         return self.sampling.typical is None
 
     def open(self, chat: str) -> None:
@@ -85,14 +85,14 @@ class Conversation:
         self._draw_as_kept()
 
     def begin(self) -> None:
-        """Goes to a new chat, which is kept once something is said in it."""
+        """Switches to a new chat, which is stored with its first message."""
         self.chat = None
         self._new_system = self._reply.system
         self._asked = False
         self._draw_as_kept()
 
     def settle(self, sampling: Sampling, reply: ReplySettings) -> None:
-        """Goes on with other settings; what the chat keeps of its own stays."""
+        """Applies other settings; the chat's own values stay."""
         if self.chat is None and self._new_system == self._reply.system:
             self._new_system = reply.system
         self._reply = reply
@@ -100,21 +100,21 @@ class Conversation:
         self._draw_anew()
 
     def suggest(self, values: Mapping[str, float]) -> None:
-        """Draws as a model's makers recommend where neither the owner nor the chat says otherwise.
+        """Applies the sampling that a model recommends, except where the user or the chat has values.
 
         Args:
-            values: What they recommend, by the names of ``Sampling``.
+            values: Recommended values by field of ``Sampling``.
         """
         self._suggested = values
         self._draw_anew()
 
     @property
     def suggested(self) -> dict[str, Value]:
-        """What of the usual sampling is the model's own."""
+        """The default values that the model recommended."""
         return values_of(self.usual, self._settled)
 
     def _draw_anew(self) -> None:
-        """Takes the usual sampling as it is now; what the chat keeps of its own stays."""
+        """Computes the default sampling again; the chat's own values stay."""
         own = values_of(self.sampling, self.usual)
         self.usual = suggested(self._settled, self._suggested, self._chosen())
         self.sampling = dataclasses.replace(self.usual, seed=self.sampling.seed, **own)  # type: ignore[arg-type]
@@ -128,14 +128,14 @@ class Conversation:
         return next((kept.content for kept in self._store.messages(self.chat.id) if kept.role == "system"), "")
 
     def set_system(self, text: str) -> None:
-        """Gives the chat a system prompt; an empty one takes it away."""
+        """Sets the chat's system prompt; an empty one removes it."""
         if self.chat is None:
             self._new_system = text
         else:
             self._store.set_system(self.chat.id, text)
 
     def draw(self, sampling: Sampling) -> None:
-        """Draws the next replies in another way, which is kept with the chat."""
+        """Sets the sampling of the next replies, and stores it with the chat."""
         self.sampling = sampling
         if self.chat:
             self._store.keep_sampling(self.chat.id, values_of(sampling, self.usual))
@@ -146,39 +146,39 @@ class Conversation:
         self.sampling = dataclasses.replace(self.usual, seed=self.sampling.seed, **values)  # type: ignore[arg-type]
 
     def messages(self) -> list[StoredMessage]:
-        """What was said, oldest first, without the system message."""
+        """The messages, oldest first, without the system message."""
         kept = self._store.messages(self.chat.id) if self.chat else []
         return [message for message in kept if message.role != "system"]
 
     def forks(self) -> dict[int, list[int]]:
-        """The messages that have others in their place, see ``ChatStore.forks``."""
+        """The messages with alternatives, see ``ChatStore.forks``."""
         return self._store.forks(self.chat.id) if self.chat else {}
 
     def show(self, message: int) -> None:
-        """Goes to the branch that a message stands in."""
+        """Switches to the branch of a message."""
         self._store.show(message)
 
     def first_read(self, dropped: int) -> int | None:
-        """The first message that a model reads which leaves out so many of the oldest; None if there is none such.
+        """The first message that stays in the context after the oldest were dropped; None if none stays.
 
         Args:
-            dropped: How many messages it leaves out; those that are sent as one count as one.
+            dropped: Number of dropped messages; messages that are sent as one count as one.
         """
         spoken = turns(self.messages())
         return spoken[dropped][0].id if dropped < len(spoken) else None
 
     def refused(self) -> str:
-        """What the user said last, if the engine refused it; else empty."""
+        """The last question, if the engine refused it; else empty."""
         return self._store.refused(self.chat.id) if self.chat else ""
 
     def ask(self, text: str, loaded: Loaded, drafter: str, request: int, beside: int | None = None) -> Turn:
-        """Keeps what the user said, and begins a reply.
+        """Stores a question and begins a reply.
 
         Args:
-            beside: The message that this one was edited from; it stays kept as a branch.
+            beside: The message that was edited, which is kept as a branch.
 
         Raises:
-            ContextFullError: If it is too large to fit; nothing is kept then.
+            ContextFullError: If the text does not fit the context; nothing is stored then.
         """
         check_size(text, loaded.token_bytes, loaded.n_ctx)
         if self.chat is None:
@@ -192,17 +192,17 @@ class Conversation:
         return self._turn(self._store.messages(self.chat.id), loaded, drafter, request, self.sampling)
 
     def keep_image(self, image: AttachedImage) -> None:
-        """Keeps an image that a message names; it is deleted with the last one that does.
+        """Stores an image, which is deleted with the last message that refers to it.
 
         Raises:
-            SlipstreamError: If it cannot be written.
+            SlipstreamError: If writing fails.
         """
         self._store.images.keep(image.raw, image.facts.sha256)
 
     def ahead(
         self, chat: StoredChat | None, text: str, loaded: Loaded, drafter: str, beside: int | None = None
     ) -> Prepare:
-        """What the engine may read before a message is sent; nothing is kept. Safe to call from any thread.
+        """The request that prefills a message before it is sent; stores nothing. Thread-safe.
 
         Args:
             chat: The chat, or None for a new one.
@@ -219,13 +219,13 @@ class Conversation:
         return Prepare([*messages, Message("user", text, images=found(text))], drafter, state, reasoning=reasoning)
 
     def ask_again(self, loaded: Loaded, drafter: str, request: int, message: int | None = None) -> Turn | None:
-        """Begins another reply, with a seed of its own; the one before stays kept as a branch.
+        """Begins another reply with a new seed; the previous one is kept as a branch.
 
         Args:
             message: The question, or the reply to it; None for the last question.
 
         Returns:
-            The turn, or None where nothing was asked yet.
+            The turn, or None if there is no question.
         """
         said = self._store.messages(self.chat.id) if self.chat else []
         numbers = [kept.id for kept in said]
@@ -244,10 +244,10 @@ class Conversation:
         return bool(said) and said[-1].unfinished
 
     def go_on(self, loaded: Loaded, drafter: str, request: int) -> Turn | None:
-        """Lets the last reply go on in its place, with its own seed: as if it had never stopped.
+        """Continues the last reply with its own seed, as if it had never stopped.
 
         Returns:
-            The turn, or None where the last reply ended by itself.
+            The turn, or None if the last reply is finished.
         """
         said = self._store.messages(self.chat.id) if self.chat else []
         if len(said) < 2 or not said[-1].unfinished:
@@ -258,17 +258,17 @@ class Conversation:
             sampling = dataclasses.replace(sampling, reasoning_budget=before.figures.thoughts_closed)
         messages = history([*said[:-1], before], loaded.fingerprint, images=self._store.images.found)
         generate = self._generate(said[-1].chat, request, messages, sampling, drafter)
-        if self.overflow == "compact":  # a summary would end the reply that goes on
+        if self.overflow == "compact":  # a summary would replace the reply that is continued
             generate = dataclasses.replace(generate, overflow="drop")
         return Turn(said[-2], before, generate, again=True, before=before)
 
     @property
     def overflow(self) -> str:
-        """What is done when the chat outgrows the context, see ``ReplySettings``."""
+        """The policy for a chat that exceeds the context, see ``ReplySettings``."""
         return self._reply.overflow
 
     def compaction(self) -> Compaction:
-        """What of the chat a summary would stand for.
+        """The plan of a summary of the older messages.
 
         Raises:
             UsageError: If there is too little to summarize.
@@ -278,7 +278,7 @@ class Conversation:
     def summary_of(
         self, plan: Compaction, loaded: Loaded, drafter: str, next_request: Callable[[], int]
     ) -> Callable[[Callable[[Generate], Done]], str]:
-        """What has a summary written, given what has a reply written; see ``Compaction.summary``."""
+        """A function that generates the summary, given one that generates a reply; see ``Compaction.summary``."""
         sampling, found = self.sampling, self._store.images.found
 
         def write(ask: Callable[[Generate], Done]) -> str:
@@ -292,11 +292,11 @@ class Conversation:
         return write
 
     def compact(self, done: Compaction, summary: str, loaded: Loaded) -> None:
-        """Lets a summary stand for the older messages."""
+        """Replaces the older messages by a summary."""
         self._store.add_summary(done.chat, done.parent, summary, len(done.kept), loaded.fingerprint)
 
     def undo_compact(self) -> bool:
-        """Takes the last summary of the shown branch out; returns whether there was one."""
+        """Removes the last summary of the shown branch; returns whether there was one."""
         said = self.messages()
         at = last_summary(said)
         if at is not None:
@@ -304,7 +304,7 @@ class Conversation:
         return at is not None
 
     def summarized(self) -> tuple[int, int] | None:
-        """The first message that the model reads as it is, and how many before it the last summary stands for."""
+        """The first message that is not summarized, and the number of summarized messages before it."""
         said = self.messages()
         at = last_summary(said)
         if at is None:
@@ -313,7 +313,7 @@ class Conversation:
         return said[first].id, sum(1 for message in said[:first] if not message.summary)
 
     def withdraw(self, turn: Turn) -> None:
-        """Takes a question that the engine refused out of the chat."""
+        """Removes a question that the engine refused."""
         if not turn.again:
             self._store.withdraw(turn.asked.id)
 
@@ -345,6 +345,6 @@ class Conversation:
         )
 
     def _state(self, chat: str) -> str | None:
-        """Where the chat's KV cache is kept, so that it is not read again when it is opened."""
+        """The file of the chat's KV cache, which saves the prefill when the chat is opened."""
         state = self._store.state(chat)
         return str(state) if state else None

@@ -1,4 +1,4 @@
-"""Models beside the one that replies: the model manager, the first model to fetch, and what is on its way."""
+"""Opens the model manager, suggests a first model, and tracks downloads."""
 
 from __future__ import annotations
 
@@ -16,30 +16,30 @@ from slipstream.app.tui.models.context import ModelsAccess
 from slipstream.app.tui.parts.run_in_thread import run_in_thread
 from slipstream.models.errors import SlipstreamError, UsageError
 
-if TYPE_CHECKING:  # loaded when they are first needed: the chat is on the screen before
+if TYPE_CHECKING:  # slow imports: the chat is drawn first
     from slipstream.app.library.offers import CatalogOffer
     from slipstream.app.tui.models.listing import Choice
     from slipstream.app.tui.models.screen import ModelsScreen
     from slipstream.models.hub.progress import Job
     from slipstream.models.library.records import Installed
 
-LOOK_EVERY: Final = 0.5  # seconds between two looks at the downloads
+LOOK_EVERY: Final = 0.5  # interval in seconds at which downloads are polled
 OFFER_AFTER = 1.5
-"""Seconds after a load in which nothing else is loaded into this process: what is typed first is answered first."""
+"""Seconds after a load before slow imports, which would delay the first reply."""
 
 
 class Downloads:
-    """Chooses and fetches models while another one replies."""
+    """Chooses and fetches models while the chat continues."""
 
     def __init__(self, page: ChatPage, models: ModelsAccess, model: ChatModel, replying: Replying) -> None:
         self._page, self._models, self._model, self._replying = page, models, model, replying
         self.manager: ModelsScreen | None = None  # the model manager's screen, once it was opened
-        self.offer: CatalogOffer | None = None  # a model to begin with, and its drafter; None where none is offered
-        self.offer_looked_for = False  # whether there is no need to look again
-        self.fetched: Installed | None = None  # the offered model, once it is here
+        self.offer: CatalogOffer | None = None  # the suggested model and its drafter; None if there is none
+        self.offer_looked_for = False  # whether a suggestion was already searched
+        self.fetched: Installed | None = None  # the suggested model, once it is installed
         self._timer: Timer | None = None
         self._looking = False
-        self._under_way: set[str] = set()  # downloads whose end is to be reported
+        self._under_way: set[str] = set()  # running downloads, whose end will be reported
 
     # --- another model --------------------------------------------------------------------------------------------
 
@@ -47,7 +47,7 @@ class Downloads:
         from slipstream.app.tui.models.screen import ModelsScreen
 
         app, loaded = self._page.screen.app, self._model.loaded
-        if self.manager is None:  # kept from now on: its work continues while it is closed
+        if self.manager is None:  # reused: its work continues while it is closed
             self.manager = ModelsScreen(self._models)
             app.install_screen(self.manager, "models")
         self.manager.listing.mark_in_use(loaded.fingerprint if loaded else "")
@@ -59,7 +59,7 @@ class Downloads:
             await self._replying.after(partial(self._model.use, choice.load, choice.model))
 
     def use_named(self, name: str) -> None:
-        """Goes on with the installed model of a name."""
+        """Loads the installed model of this name."""
 
         def find() -> tuple[Load, Installed]:
             models = self._models.open()
@@ -78,11 +78,11 @@ class Downloads:
     # --- the first model ------------------------------------------------------------------------------------------
 
     def look_for_offer_soon(self) -> None:
-        """Looks for a model to begin with, once nothing else has to be done."""
+        """Searches for a suggested model after ``OFFER_AFTER``."""
         self._page.screen.set_timer(OFFER_AFTER, self.look_for_offer)
 
     def look_for_offer(self) -> None:
-        """Looks, once and in a thread, for a model to begin with; an empty chat shows it. Asks no network."""
+        """Searches once, in a thread and offline, for a model to suggest in an empty chat."""
         if not self.offer_looked_for and self._page.welcome and self._models.offers:
             self.offer_looked_for = True
             find = self._models.open
@@ -102,7 +102,7 @@ class Downloads:
             self._page.welcome.offer(offered(self.offer, here=self.fetched is not None))
 
     def take_offer(self) -> None:
-        """Fetches the offered model with its drafter; once it is here, loads it."""
+        """Fetches the suggested model with its drafter; loads it if it is installed."""
         offer, here, screen = self.offer, self.fetched, self._page.screen
         if here:
             self.offer = None
@@ -126,7 +126,7 @@ class Downloads:
     # --- downloads ------------------------------------------------------------------------------------------------
 
     def _watch(self) -> None:
-        """Shows from now on how far downloads are."""
+        """Starts to poll the downloads."""
         if self._timer is None:
             self._timer = self._page.screen.set_interval(LOOK_EVERY, self._look)
 
@@ -136,7 +136,7 @@ class Downloads:
             self._models.ask(self._page.screen, lambda models: models.jobs(), self._looked, self._cannot_look)
 
     def _cannot_look(self, error: SlipstreamError) -> None:
-        """Looks no more; the model manager says why."""
+        """Stops polling; the model manager shows the error."""
         if self._timer:
             self._timer.stop()
 

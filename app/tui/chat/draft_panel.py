@@ -1,4 +1,4 @@
-"""Shows the draft trees of the last steps below each other, and the acceptance of each drafter."""
+"""The panel of the last draft trees and of each drafter's acceptance rate."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from slipstream.app.tui.chat.draft_tree import drawn, drawn_plain
 
 MOST = 100  # steps kept for scrolling back
 EMPTY = Content("Guesses appear here during the next reply.").stylize("$foreground 55%")
-DRAW_EVERY = 0.1  # seconds between two redraws: the reply beside it comes first
+DRAW_EVERY = 0.1  # seconds between two redraws, so that the reply has priority
 
 
 class DraftTreeLog(ScrollView):
-    """Steps, the newest at the bottom, which stays in sight while it is scrolled there. Draws only visible lines."""
+    """A log of steps that follows the newest while scrolled to the end. Draws only visible lines."""
 
     class Drawn(Message):
         """Posted after each redraw, so that the chart is redrawn at the same rate."""
@@ -38,17 +38,19 @@ class DraftTreeLog(ScrollView):
     def __init__(self) -> None:
         super().__init__()
         self.kept: deque[DraftTree] = deque(maxlen=MOST)  # the steps that are drawn, oldest first
-        self._runs: deque[tuple[int, int]] = deque(maxlen=MOST)  # of each, first step and number: plain ones join
-        self._new: deque[tuple[DraftTree, int, int]] = deque(maxlen=MOST)  # since the last picture
+        self._runs: deque[tuple[int, int]] = deque(
+            maxlen=MOST
+        )  # first step and number of steps of each entry: plain steps are joined
+        self._new: deque[tuple[DraftTree, int, int]] = deque(maxlen=MOST)  # added since the last redraw
         self._lines: list[Strip] = []
         self._heights: deque[int] = deque(maxlen=MOST)  # lines of each tree
-        self._width = 0  # that the lines were drawn for
-        self._follows = True  # whether the reader is at the bottom
+        self._width = 0  # width of the drawn lines
+        self._follows = True  # whether the view is scrolled to the end
         self._drawn_at = 0.0
         self._timer: Timer | None = None
 
     def add(self, trees: Sequence[DraftTree]) -> None:
-        """Takes steps; they are drawn with the next redraw."""
+        """Queues steps for the next redraw."""
         self._new.extend((tree, tree.step, 1) for tree in trees)
         if self._new and self._timer is None:
             wait = self._drawn_at + DRAW_EVERY - time.monotonic()
@@ -60,14 +62,14 @@ class DraftTreeLog(ScrollView):
         self._measure()
 
     def on_resize(self) -> None:
-        """Draws all steps again for another width; the newest stays in sight."""
+        """Redraws all steps at a new width; keeps following the newest."""
         if self.scrollable_content_region.width != self._width:
             self._redraw()
         elif self._follows:
             self.scroll_end(animate=False, force=True)
 
     def watch_scroll_y(self, old_value: float, new_value: float) -> None:
-        """Follows from where the reader went to the bottom, until they go up: the bottom itself moves down too."""
+        """Follows once the end is reached, and stops when scrolled up; new lines alone do not stop it."""
         super().watch_scroll_y(old_value, new_value)
         if new_value >= self.max_scroll_y:
             self._follows = True
@@ -97,7 +99,7 @@ class DraftTreeLog(ScrollView):
             while self._new:
                 gone += self._append(*self._new.popleft())
             if not follows and gone:
-                self.scroll_to(y=self.scroll_y - gone, animate=False, immediate=True)  # the same lines stay in sight
+                self.scroll_to(y=self.scroll_y - gone, animate=False, immediate=True)  # the same lines stay visible
             self._measure()
             if follows:
                 self.scroll_end(animate=False, force=True)
@@ -136,12 +138,12 @@ class DraftTreeLog(ScrollView):
 
 
 BESIDE = 96
-"""Columns of the chat from which the panel stands beside the transcript; on a narrower screen it stands below."""
-CHART = 64  # columns from which there is room for the chart beside the trees
+"""Width from which the panel is next to the transcript instead of below."""
+CHART = 64  # width from which the chart is next to the trees
 
 
 class Split(Container):
-    """The transcript and the panel: side by side where there is room, else one below the other."""
+    """Lays out the transcript and the panel side by side, or stacked on a narrow screen."""
 
     def on_resize(self, event: events.Resize) -> None:
         self.set_class(event.size.width >= BESIDE, "beside")
@@ -177,7 +179,7 @@ class DraftPanel(Container):
         self.trees.empty()
 
     def stepped(self, step: Stepped) -> None:
-        """Takes a step of the reply; one that carries no draft changes nothing."""
+        """Adds a step of the reply, if it carries drafts."""
         if step.watched:
             self._record.add(step.watched.by_drafter, step.watched.drafter_depths)
             self.trees.add(step.watched.trees)
@@ -187,10 +189,10 @@ class DraftPanel(Container):
         self._draw()
 
     def end(self, done: Done | None) -> None:
-        """The reply is over.
+        """Ends the reply.
 
         Args:
-            done: Its figures, or None where it ended without.
+            done: Its figures; None if it failed.
         """
         if done:
             self._record.add(done.by_drafter, done.drafter_depths)

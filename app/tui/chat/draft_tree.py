@@ -1,4 +1,4 @@
-"""One step drawn as a tree: what was drafted, with its probabilities, and the path that became text."""
+"""Draws one step as a tree: the drafted tokens with their probabilities, and the accepted path."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from slipstream.app.tui.chat.authorship import style_of
 from slipstream.app.tui.parts.format import duration, plural
 
 ROOT = -1
-"""See ``DraftTree.parents``; the same name of ``slipstream.models.types`` would bring numpy into the interface."""
-MOST_DRAWN = 48  # nodes drawn of one tree, the likeliest: more could not be read while they pass
+"""See ``DraftTree.parents``; a copy, since importing ``slipstream.models.types`` would load numpy."""
+MOST_DRAWN = 48  # maximum nodes of a tree, the most probable ones; more would be illegible
 LONGEST = 14  # cells of one token's text
-SMALLEST = 16  # columns below which there is no room for a tree
+SMALLEST = 16  # width below which no tree is drawn
 FAINT, REJECTED = "$foreground 40%", "$foreground 60%"
 MARKS = "¹²³⁴⁵⁶⁷⁸⁹"
-"""Tell apart the drafters of the nodes, where there are several."""
+"""Marks of the drafters, if a tree has several."""
 CIRCLED = "①②③④⑤⑥⑦⑧⑨⑩⑪⑫⑬⑭⑮⑯⑰⑱⑲⑳"
 PICTURES = str.maketrans({" ": "·", "\n": "↵", "\r": "␍", "\t": "⇥"})
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A node as it is drawn: its text, the cells that this takes, and its probability in percent."""
+    """A node as drawn: its text, the width of the text, and its probability in percent."""
 
     text: str
     cells: int
@@ -36,16 +36,14 @@ class Node:
 
     @property
     def width(self) -> int:
-        """Cells that all of it takes."""
         return self.cells + len(self.share)
 
 
 def drawn(tree: DraftTree, width: int) -> Content:
-    """Draws a step in lines of at most ``width`` cells: which drafter guessed, then its guesses.
+    """Draws a step in lines of at most ``width`` cells: a heading, then the drafted tokens.
 
-    Guesses that follow each other stand as words in a row. Others are a tree, whose first line is the text that was
-    written: the accepted path, and the target's own token behind it. What was rejected hangs below, the likelier the
-    higher. A path that is too long for the line goes on below, between two equal marks.
+    A chain is a row of words. A tree's first line is the accepted path and the target's own token; rejected branches
+    follow below. A path that is too long for its line continues on another one; equal marks connect both.
     """
     lines = [_heading(tree)]
     if tree.texts and width >= SMALLEST:
@@ -57,11 +55,11 @@ def drawn(tree: DraftTree, width: int) -> Content:
 
 
 def drawn_plain(first: int, last: int, count: int, width: int) -> Content:
-    """Draws a run of steps in which nothing was guessed, in one line.
+    """Draws a run of steps without a draft in one line.
 
     Args:
-        count: How many of them the engine has shown; of quick ones it shows only some.
-        width: Most cells.
+        count: Steps that the engine has sent; it omits some of the fast ones.
+        width: Maximum cells.
     """
     steps = f"step {first:,}" if first == last else f"steps {first:,}–{last:,}"
     which = "" if count == last - first + 1 else f" in the {count:,} shown"
@@ -70,13 +68,13 @@ def drawn_plain(first: int, last: int, count: int, width: int) -> Content:
 
 
 def visible(text: str) -> str:
-    """A token's text alone: what cannot be seen in it is drawn."""
+    """A token's text with visible replacements for white space and lone combining characters."""
     shown = clean(text.translate(PICTURES)) if text else "<end>"
     return f"◌{shown}" if combining(shown[0]) else shown
 
 
 def _heading(tree: DraftTree) -> Content:
-    """Says which step this was, which drafter guessed, how much of it was right, and how long it took."""
+    """The step number, the drafters, the accepted tokens, and the duration."""
     words = [(f"step {tree.step:,}  ", FAINT)]
     names = _names(tree)
     for number, name in enumerate(names):
@@ -95,7 +93,7 @@ def _heading(tree: DraftTree) -> Content:
 
 
 def _row(tree: DraftTree, width: int) -> list[Content]:
-    """The guesses as words in a row, right ones first, and behind them what the model wrote itself."""
+    """A chain as a row of words: accepted tokens, rejected ones, then the target's own token."""
     right = len(tree.path)
     words: list[tuple[str, str]] = []
     for node, text in enumerate(tree.texts):
@@ -116,7 +114,7 @@ def _row(tree: DraftTree, width: int) -> list[Content]:
 
 
 def _short(text: str, width: int) -> str:
-    """A token's text for a row, without the space before it."""
+    """A token's text for a row, without its leading space."""
     shown = Content(visible(text[1:] if text.startswith(" ") and text.strip() else text))
     return shown.truncate(min(LONGEST, width - 10), ellipsis=True).plain
 
@@ -131,12 +129,12 @@ def _names(tree: DraftTree) -> list[str]:
 
 
 class _Drawing:
-    """Places nodes on lines."""
+    """Lays out the nodes of a tree on lines."""
 
     def __init__(self, tree: DraftTree, width: int) -> None:
         self._width = width
-        self._rows: list[list[tuple[int, int, str, str]]] = []  # of each line: column, cells, text, style
-        self._put_off: list[tuple[int, int, list[int]]] = []  # line, column, and the nodes that go on below
+        self._rows: list[list[tuple[int, int, str, str]]] = []  # by line: column, cells, text, style
+        self._put_off: list[tuple[int, int, list[int]]] = []  # line, column and nodes of branches that continue below
         self._nodes = self._made(tree)
         self._children = self._sorted(tree)
 
@@ -155,12 +153,12 @@ class _Drawing:
         return [_line(row) for row in self._rows]
 
     def _made(self, tree: DraftTree) -> dict[int, Node]:
-        """The nodes that are drawn: those on the path, the likeliest of the others, and last the target's own token."""
+        """The nodes to draw: the accepted path, the most probable others, and the target's own token."""
         accepted, names = set(tree.path), _names(tree)
         reach: list[float] = []
         for parent, prob in zip(tree.parents, tree.probs, strict=True):
             reach.append(prob * (reach[parent] if parent != ROOT else 1.0))
-        # a parent is as likely as its children at least, and stands before them: it is never the one left out
+        # a parent is at least as probable as its children and precedes them, so it is never dropped before them
         likely = sorted(range(len(reach)), key=lambda node: (node not in accepted, -reach[node], node))[:MOST_DRAWN]
         nodes = {}
         for node in likely:
@@ -179,7 +177,7 @@ class _Drawing:
         return Node(shown.plain + mark, shown.cell_length + len(mark), share, style, lit)
 
     def _sorted(self, tree: DraftTree) -> dict[int, list[int]]:
-        """The children of every node, what became text first."""
+        """The children of every node, accepted ones first."""
         children: dict[int, list[int]] = {node: [] for node in (ROOT, *self._nodes)}
         for node in sorted(self._nodes, key=lambda node: (not self._nodes[node].lit, node)):
             parent = tree.parents[node] if node < len(tree.texts) else (tree.path or [ROOT])[-1]
@@ -187,7 +185,7 @@ class _Drawing:
         return children
 
     def _hang(self, nodes: list[int], row: int, column: int) -> None:
-        """Draws siblings below each other, the first on this line, and what is below each behind it."""
+        """Draws siblings below each other, the first on line ``row``, each followed by its subtree."""
         widest = max(self._nodes[node].width for node in nodes)
         if column + 2 + widest > self._width and column > 1:
             self._put_off.append((row, column, nodes))

@@ -1,4 +1,4 @@
-"""The drafters of the chat's model: the list of them, and work on them beside the chat."""
+"""Opens the drafters screen, and runs work on drafters in the background."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from slipstream.app.tui.chat.replying import Replying
 from slipstream.app.tui.jobs import Ended, Jobs, failure
 from slipstream.models.errors import SlipstreamError, UsageError
 
-if TYPE_CHECKING:  # loaded when it is first opened: the chat is on the screen before
+if TYPE_CHECKING:  # slow imports: the chat is drawn first
     from slipstream.app.tui.drafters.screen import DraftersScreen, Picked
     from slipstream.app.tui.drafters.work import Work
 
@@ -27,11 +27,11 @@ class DrafterWork:
     def __init__(self, page: ChatPage, model: ChatModel, replying: Replying, jobs: Jobs) -> None:
         self._page, self._model, self._replying, self._jobs = page, model, replying, jobs
         self._screen: DraftersScreen | None = None
-        self.news = ""  # what came of the last work
-        self.fresh = False  # whether something is here that the loaded model does not have
+        self.news = ""  # outcome of the last work
+        self.fresh = False  # whether there are heads or an index newer than the loaded model
 
     def open(self) -> None:
-        """Lists all drafters, to choose one or to see why one does not fit."""
+        """Opens the drafters screen."""
         loaded, load = self._model.loaded, self._model.load
         if self._model.unavailable:
             self._page.hint(sentence(f"{self._model.unavailable}."))
@@ -57,7 +57,7 @@ class DrafterWork:
                 await self._page.screen.run_action("command('race')")
 
     def use(self, name: str) -> None:
-        """Takes a drafter for the next reply; without a name, lists all."""
+        """Sets the drafter of the next reply; without a name, opens the list."""
         if not name or self._model.loaded is None:
             self.open()
             return
@@ -71,13 +71,13 @@ class DrafterWork:
         self._model.draft_with(offer.name, self._replying.writing)
 
     def use_next(self) -> None:
-        """Takes the next drafter that this model can use."""
+        """Sets the next usable drafter."""
         self._model.next_drafter(self._replying.writing)
 
     # --- work -----------------------------------------------------------------------------------------------------
 
     def begin(self, work: Work) -> None:
-        """Begins work in the background; it continues while other screens are shown."""
+        """Starts work in the background, which continues while other screens are shown."""
         with self._page.errors_told():
             self._jobs.check_free()
             run_beside(self._page, self._run(work))
@@ -98,13 +98,13 @@ class DrafterWork:
         self._jobs.changed()
 
     def show(self) -> None:
-        """Shows on the open list how far the work is."""
+        """Updates the drafters screen, if it is open."""
         if self._screen and self._screen.is_running:
             self._screen.show_work()
 
 
 def run_beside(page: ChatPage, work: Coroutine[Any, Any, None]) -> None:
-    """Has something go on beside the chat, which a fault in it does not end."""
+    """Runs a coroutine in the background; an exception in it does not end the chat."""
     page.screen.run_worker(work, group="jobs", exit_on_error=False)
 
 

@@ -1,7 +1,7 @@
 r"""Shows the formulas of a reply in Unicode: ``$\frac{a+1}{2}$`` as (a+1)/2.
 
-pylatexenc reads a formula and knows the symbols; what Unicode cannot set, such as a fraction, is written in a line that
-means the same. Formulas are untrusted: length and nesting are bounded, and one that cannot be read stays as it is.
+pylatexenc parses formulas and maps symbols; constructs without a Unicode form, such as fractions, are written inline.
+Formulas are untrusted: length and nesting are bounded, and an invalid one stays as it is.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Any, Final, NamedTuple
 
 from markdown_it.rules_inline import StateInline
 
-_MOST: Final = 1000  # characters of a formula
-_DEEPEST: Final = 20  # groups within one another
+_MOST: Final = 1000  # maximum characters of a formula
+_DEEPEST: Final = 20  # maximum nesting of groups
 _PARTS: Final = re.compile(
     r"\$\$(?P<display>(?:[^$\\]|\\.)+)\$\$"
     r"|\\\[(?P<square>.+?)\\\]"
@@ -24,7 +24,7 @@ _PARTS: Final = re.compile(
     r"|\$(?![\s$])(?P<inline>(?:[^$\\\n]|\\.)*?(?:[^\s$\\]|\\.))\$(?![\w$])",  # not "$5 and $6", not "$HOME/$USER"
     re.DOTALL,
 )
-_AMOUNT: Final = re.compile(r"\d[^\\^_=]*\s[^\\^_=]*")  # "5 (or 10": an amount of money, and words
+_AMOUNT: Final = re.compile(r"\d[^\\^_=]*\s[^\\^_=]*")  # "5 (or 10": an amount of money between two dollar signs
 _LETTERS_UP: Final = "0123456789+-=()niabcdefghjklmoprstuvwxyzABDEGHIJKLMNOPRTUVWαβγδθφχ∗*′'∘"
 _RAISED: Final = "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁼⁽⁾ⁿⁱᵃᵇᶜᵈᵉᶠᵍʰʲᵏˡᵐᵒᵖʳˢᵗᵘᵛʷˣʸᶻᴬᴮᴰᴱᴳᴴᴵᴶᴷᴸᴹᴺᴼᴾᴿᵀᵁⱽᵂᵅᵝᵞᵟᶿᵠᵡ**′′°"
 _LETTERS_DOWN: Final = "0123456789+-=()aehijklmnoprstuvxβγρφχ"
@@ -53,7 +53,7 @@ _SPACES: Final = frozenset([",", ";", ":", " ", "quad", "qquad", "!", ">"])
 
 
 class Formula(NamedTuple):
-    """A formula in a text."""
+    """A formula and its range in a text."""
 
     start: int
     end: int
@@ -61,7 +61,7 @@ class Formula(NamedTuple):
 
 
 def formula_at(source: str, at: int) -> Formula | None:
-    """The formula that begins at a place, its marks included; None where none does, or it cannot be read."""
+    """The formula that begins at a position, including its delimiters; None if there is no valid one."""
     if source[at : at + 1] not in ("$", "\\"):
         return None
     found = _PARTS.match(source, at, at + _MOST + 4)
@@ -72,7 +72,7 @@ def formula_at(source: str, at: int) -> Formula | None:
 
 
 def formulas(source: str) -> Iterator[Formula]:
-    """What may be the formulas of a text in Markdown; some may stand in code, and are not shown so."""
+    """Candidate formulas of a Markdown text; those in code are not rendered."""
     at = 0
     while (at := min((place for mark in ("$", "\\") if (place := source.find(mark, at)) >= 0), default=-1)) >= 0:
         if found := formula_at(source, at):
@@ -81,7 +81,7 @@ def formulas(source: str) -> Iterator[Formula]:
 
 
 def formula_rule(state: StateInline, silent: bool) -> bool:
-    """A rule of markdown-it: a formula becomes text. It comes before escapes, which would eat the backslashes."""
+    """A markdown-it rule that replaces a formula by its text. It must precede ``escape``, which removes backslashes."""
     found = formula_at(state.src, state.pos)
     if not found or found.end > state.posMax:
         return False
@@ -93,17 +93,17 @@ def formula_rule(state: StateInline, silent: bool) -> bool:
 
 @lru_cache(maxsize=512)
 def in_unicode(formula: str) -> str:
-    """A formula in Unicode, in one line; empty where it cannot be read."""
+    """A formula in Unicode on one line; empty if it is invalid."""
     steps = accumulate({"{": 1, "}": -1}.get(character, 0) for character in formula)
     if max(steps, default=0) > _DEEPEST or formula.count("\\begin") > _DEEPEST:
         return ""
     from pylatexenc.latexwalker import LatexWalker  # takes 70 ms; most chats have no formulas
 
-    formula = formula.replace("\\left.", "").replace("\\right.", "")  # brackets that are not drawn
+    formula = formula.replace("\\left.", "").replace("\\right.", "")  # invisible brackets
     try:
         nodes = LatexWalker(formula, tolerant_parsing=False).get_latex_nodes()[0]
         return " ".join(_row(nodes).split())
-    except Exception:  # whatever a model writes
+    except Exception:  # untrusted input may raise anything
         return ""
 
 
@@ -116,7 +116,7 @@ def _symbols() -> Any:
 
 
 def _row(nodes: Sequence[Any]) -> str:
-    """Nodes one after another; a script is set at what stands before it."""
+    """Concatenates nodes, and attaches scripts to the atom before them."""
     text, script = "", ""
     for atom in (atom for node in nodes for atom in _atoms(node)):
         if script and atom.strip():
@@ -129,7 +129,7 @@ def _row(nodes: Sequence[Any]) -> str:
 
 
 def _atoms(node: Any) -> Iterator[str]:
-    """The smallest parts of a node that a script may stand at or be."""
+    """The smallest parts of a node that can have or be a script."""
     kind = type(node).__name__
     if kind == "LatexCharsNode":
         yield from node.chars.replace("'", "′").replace("-", "−")
@@ -173,7 +173,7 @@ def _macro(node: Any) -> Iterator[str]:
 
 
 def _environment(node: Any) -> str:
-    """Rows and cells in a line: [a b; c d]."""
+    """Rows and cells on one line: [a b; c d]."""
     name = node.environmentname.rstrip("*")
     brackets = _BRACKETS.get(name, "  ")
     rows = (" ".join(row.split()) for row in _row(node.nodelist).split(";"))
@@ -181,13 +181,13 @@ def _environment(node: Any) -> str:
 
 
 def _wrapped(text: str) -> str:
-    """A part in brackets, if it has more than one symbol."""
+    """Adds brackets to more than one symbol."""
     text = text.strip()
     return text if len(text) < 2 or re.fullmatch(r"[\d.]+|\w[⁰-₟ᴬ-ᵿ²³¹]*|\w[^\w\s]?", text) else f"({text})"
 
 
 def _script(kind: str, text: str) -> str:
-    """A text as a superscript or a subscript; where Unicode lacks a letter of it, behind a mark."""
+    """A superscript or subscript; written after ``^`` or ``_`` if Unicode lacks one of its letters."""
     text = text.strip()
     letters = [_SCRIPTS[kind].get(letter) for letter in text.replace("−", "-") if letter != " "]
     if all(letters):

@@ -1,4 +1,4 @@
-"""How the chat is led: its system prompt, and how its tokens are drawn. Both are kept with the chat."""
+"""The system prompt and the sampling of the chat, both stored with it."""
 
 from __future__ import annotations
 
@@ -24,11 +24,10 @@ class Guidance:
     """Changes the system prompt and the sampling of the open chat, and shows both in the top bar."""
 
     def __init__(self, page: ChatPage, loaded: Callable[[], Loaded | None]) -> None:
-        """Keeps what is seen, and where the model is found once it is loaded."""
         self._page, self._loaded = page, loaded
 
     def use_system(self, text: str) -> None:
-        """Gives the chat a system prompt: one of a name, or this text; ``none`` for none. Without a text, says it."""
+        """Sets the system prompt to a stored one or to ``text``; ``none`` removes it. Without a text, shows it."""
         named = self._presets.systems()
         conversation = self._page.conversation
         if not text:
@@ -42,7 +41,7 @@ class Guidance:
         self.show()
 
     def use_preset(self, name: str) -> None:
-        """Draws the next replies of this chat as a preset says; without a name, lists all."""
+        """Applies a sampling preset to this chat; without a name, lists all."""
         presets = self._presets.presets()
         if not name:
             now = self._sampling_name() or f"default{self._suggested()}"
@@ -60,7 +59,7 @@ class Guidance:
         self._page.hint(f"Preset: {one_line(name)}")
 
     def keep_system(self, name: str) -> None:
-        """Keeps the chat's system prompt under a name."""
+        """Stores the chat's system prompt under a name."""
         system = self._page.conversation.system
         if not system:
             raise UsageError("this chat has no system prompt to keep.", "/system TEXT gives it one.")
@@ -69,7 +68,7 @@ class Guidance:
         self.show()
 
     def keep_preset(self, name: str) -> None:
-        """Keeps how tokens are drawn now under a name."""
+        """Stores the current sampling as a preset."""
         self._presets.keep_preset(name, self._page.conversation.sampling, self._page.conversation.usual)
         self._page.hint(f"Kept. /preset {one_line(name)} takes it in any chat.")
         self.show()
@@ -81,7 +80,7 @@ class Guidance:
         self._page.hint(f"Seed of the next replies: {int(text)}")
 
     def take_temperature(self, text: str) -> None:
-        """Draws the next replies of this chat at a temperature."""
+        """Sets the temperature of this chat."""
         try:
             value = float(text.replace(",", "."))
         except ValueError:
@@ -92,7 +91,7 @@ class Guidance:
         self._page.hint(f"Temperature of the next replies: {value:g}")
 
     def use_reasoning(self, text: str) -> None:
-        """Sets how much the model thinks, or how many tokens at most; without a text, says it."""
+        """Sets the reasoning level or budget; without a text, shows it."""
         sampling, word = self._page.conversation.sampling, text.casefold()
         if not word:
             loaded = self._loaded()
@@ -114,7 +113,7 @@ class Guidance:
             )
 
     def next_reasoning(self) -> None:
-        """Goes on to the next level of reasoning that the model has."""
+        """Switches to the model's next reasoning level."""
         loaded = self._loaded()
         if loaded is None:
             self._page.hint("The model is not loaded yet.")
@@ -130,12 +129,12 @@ class Guidance:
         self.use_reasoning(levels[at % len(levels)])
 
     def show(self) -> None:
-        """Says in the top bar how the chat is led, by the names where there are some."""
+        """Shows the system prompt and the sampling in the top bar, by name if they are stored."""
         words = []
-        with suppress(SlipstreamError):  # a chat that cannot be read has said so already
+        with suppress(SlipstreamError):  # an unreadable chat was already reported
             if text := self._page.conversation.system:
                 named: dict[str, str] = {}
-                with suppress(SlipstreamError):  # a broken file is said when it is used
+                with suppress(SlipstreamError):  # a broken file is reported when it is used
                     named = self._presets.systems()
                 words.append(next((name for name, kept in named.items() if kept == text), "system prompt"))
             words.append(self._sampling_name())
@@ -150,14 +149,14 @@ class Guidance:
         self.show()
 
     def _suggested(self) -> str:
-        """What of the usual sampling is the model's own, in words; empty if nothing is."""
+        """The default values that the model recommends, formatted; empty if there are none."""
         values = self._page.conversation.suggested
         loaded = self._loaded()
         named = [f"{name.replace('_', ' ')} {value:g}" for name, value in values.items()]
         return f" ({', '.join(named)} from {loaded.sampling_source})" if named and loaded else ""
 
     def _sampling_name(self) -> str:
-        """The preset that the next replies are drawn by, or what is set; empty for the usual."""
+        """The name of the current preset, or a description of the sampling; empty for the default."""
         usual = self._page.conversation.usual
         values = values_of(self._page.conversation.sampling, usual)
         if not values:
@@ -174,7 +173,7 @@ class Guidance:
 
 
 def _reasoning_words(sampling: Sampling) -> str:
-    """How much the model is to think; empty where that is left to it."""
+    """The reasoning level and budget, formatted; empty for the model's default."""
     level = sampling.reasoning if sampling.reasoning != AUTO_LEVEL else ""
     most = f"{sampling.reasoning_budget:,} tokens at most" if sampling.reasoning_budget >= 0 else ""
     return ", ".join(filter(None, (level, most)))

@@ -75,12 +75,12 @@ NARROW = 70  # width below which a meaning goes on the line under its key
 
 
 class HelpScreen(Dialog[None]):
-    """Lists the keys, the figures and the colours, over the chat."""
+    """Lists the keys, the figures and the colours."""
 
     BINDINGS: ClassVar[list[BindingType]] = [("escape,f1,q,enter", "dismiss", "Close")]
 
     def __init__(self, keys: KeyMap, here: Sequence[tuple[str, str]] = ()) -> None:
-        """Keeps the keys of the chat, and those of the screen below where that is another one."""
+        """Takes the chat's keys, and those of the screen below in ``here`` if that is another one."""
         super().__init__()
         self._keys, self._here = keys, here
 

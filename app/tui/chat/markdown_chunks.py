@@ -1,7 +1,7 @@
-"""Cuts a long reply into passages, each of which is Markdown that stands by itself.
+"""Cuts a long reply into passages of self-contained Markdown.
 
-A reply that grows is cut as it comes: only the last passage is read again, so that a token costs as much at the end of
-a long reply as at its beginning.
+A growing reply is cut while it arrives: only its last passage is parsed again, so that the cost of a token does not
+depend on the length of the reply.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from slipstream.app.platform.safe_text import clean
 from slipstream.app.tui.chat.formulas import formula_rule
 
 SIZE: Final = 1200  # characters after which the next block begins another passage
-STEP: Final = 150  # characters that have to come until it is looked whether it ends
+STEP: Final = 150  # characters between two checks whether the passage ends
 CODE_SIZE: Final = 3000
-"""The same for one block of code, which is better left whole: its parts are coloured and scrolled each for itself."""
+"""The same for a code block; larger, since its parts are highlighted and scrolled separately."""
 LINE: Final = 4 * SIZE
-"""Characters after which a paragraph is cut between words, if it has no line end where it can be cut."""
-TOLD: Final = 24  # characters of a line after which it is plain what it is: a list's number has come to its end by then
+"""Characters after which a paragraph without a suitable line end is cut between words."""
+TOLD: Final = 24  # characters that identify the block type of a line, more than a list number
 _WORD: Final = re.compile(r"[^\W\d_]")
 _CODE: Final = frozenset({"fence", "code_block"})
 _LISTS: Final = frozenset({"bullet_list_open", "ordered_list_open"})
 
 
 def parser(formulas: bool = False) -> MarkdownIt:
-    """Reads Markdown so that nothing the model wrote is lost: HTML is text, and a line ends where it ended.
+    """A Markdown parser that loses nothing: HTML is text, and line ends are kept.
 
     Args:
         formulas: Whether formulas are shown in Unicode.
@@ -51,7 +51,7 @@ def _keep_line_ends(state: StateCore) -> None:
 
 
 def _clean(state: StateCore) -> None:
-    """Cleans once more: ``&#x202E;`` has become a character by now, and pieces that were cleaned apart are together."""
+    """Sanitizes again: parsing decodes ``&#x202E;`` and joins pieces that were sanitized separately."""
     tokens = list(state.tokens)
     while tokens:
         token = tokens.pop()
@@ -62,44 +62,42 @@ def _clean(state: StateCore) -> None:
 
 @dataclass(slots=True)
 class Passage:
-    """A stretch of a reply."""
+    """A part of a reply."""
 
     text: str = ""  # what the model wrote
-    # what has to stand before that: the first line of a code block or the head of a table that began above
+    # prefix from the passage above: the first line of a code block, or the head of a table
     opening: str = ""
-    goes_on: bool = False  # whether it begins with the rest of the block above
+    goes_on: bool = False  # whether it begins inside of a block
 
     @property
     def source(self) -> str:
-        """Markdown that stands by itself."""
+        """Self-contained Markdown."""
         return self.opening + self.text
 
     def codes(self) -> list[str]:
-        """Its code blocks, or what of them stands in it, from top to bottom."""
+        """Its code blocks, or the parts of them that are in it, from top to bottom."""
         return [clean(token.content) for token in _blocks(self.source) if token.type in _CODE]
 
     @property
     def goes_on_in_code(self) -> bool:
-        """Whether it begins with the rest of a code block."""
+        """Whether it begins inside of a code block."""
         return self.goes_on and any(token.type in _CODE for token in _blocks(self.source)[:1])
 
 
 class Passages:
-    """A reply, cut."""
+    """The passages of a reply."""
 
     def __init__(self) -> None:
         self._all = [Passage()]
 
     def __len__(self) -> int:
-        """How many there are, one at least."""
         return len(self._all)
 
     def __getitem__(self, place: int) -> Passage:
-        """One of them; the last one still grows."""
         return self._all[place]
 
     def add(self, text: str) -> None:
-        """Takes more of the reply; the last passage may end for it, and others begin."""
+        """Appends text, and begins new passages as needed."""
         for start in range(0, len(text), SIZE):
             before = len(self._all[-1].text)
             self._all[-1].text += text[start : start + SIZE]
@@ -110,7 +108,7 @@ class Passages:
                 before = 0
 
     def codes(self) -> list[str]:
-        """All code blocks of the reply from top to bottom, each whole."""
+        """All complete code blocks of the reply, from top to bottom."""
         codes: list[str] = []
         for passage in self._all:
             parts = passage.codes()
@@ -121,13 +119,13 @@ class Passages:
 
 
 def last_block(source: str) -> int:
-    """The line that the last block of a text begins in, from 0."""
+    """The first line of a text's last block, from 0."""
     blocks = _blocks(source)
     return max((token.map[0] for token in blocks if token.map and token.level == 0), default=0)
 
 
 def _blocks(source: str) -> list[Token]:
-    """The blocks of a text, those inside others too; what stands in them is not read."""
+    """The block tokens of a text, including nested ones; inline content is not parsed."""
     markdown = MarkdownIt("gfm-like", {"html": False})
     tokens: list[Token] = []
     markdown.block.parse(source, markdown, {}, tokens)
@@ -135,7 +133,7 @@ def _blocks(source: str) -> list[Token]:
 
 
 def _cut(passage: Passage) -> tuple[int, str, bool] | None:
-    """Where in its text a passage is to end, and the ``opening`` and ``goes_on`` of what follows; None if it is not."""
+    """Where to cut a passage, and ``opening`` and ``goes_on`` of the next one; None to leave it whole."""
     source = passage.source
     if len(source) < SIZE:
         return None
@@ -154,7 +152,7 @@ def _cut(passage: Passage) -> tuple[int, str, bool] | None:
 
 
 def _cut_inside(block: Token, blocks: list[Token], source: str, starts: list[int]) -> tuple[int, str, bool]:
-    """Where one block of several screens is cut; 0 where it is not."""
+    """Where to cut inside of a long block; 0 to leave it whole."""
     if block.type in _CODE:
         at = _code_joint(source, starts, (block.map or [0, 0])[1])
         return at, source[: starts[1]] if block.type == "fence" else "", True
@@ -171,7 +169,7 @@ def _cut_inside(block: Token, blocks: list[Token], source: str, starts: list[int
 
 
 def _last_told(lines: list[int], source: str, starts: list[int]) -> int:
-    """Where the last of these lines begins that has come far enough to tell what it is; 0 where there is none."""
+    """Start of the last of these lines that is long enough to identify its block type; 0 if there is none."""
     for line in reversed(lines):
         begun = source[starts[line] :]
         if line and ("\n" in begun or len(begun) >= TOLD):
@@ -180,7 +178,7 @@ def _last_told(lines: list[int], source: str, starts: list[int]) -> int:
 
 
 def _code_joint(source: str, starts: list[int], end: int) -> int:
-    """Where a long code block is cut: at best before an empty line that the next function or class follows."""
+    """Where to cut a long code block, preferably before an empty line and an unindented one; 0 to leave it whole."""
     if len(source) < CODE_SIZE:
         return 0
     lines = source.split("\n")
@@ -198,7 +196,7 @@ def _code_joint(source: str, starts: list[int], end: int) -> int:
 
 
 def _paragraph_joint(source: str, starts: list[int]) -> int:
-    """Where a paragraph is cut that does not end."""
+    """Where to cut a long paragraph; 0 to leave it whole."""
     if len(source) < 2 * SIZE:
         return 0
     lines = source.split("\n")

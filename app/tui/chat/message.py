@@ -1,4 +1,4 @@
-"""Messages of a chat, which can be selected and may stand beside others; and those of the user."""
+"""The selectable messages of a chat: the base class, questions and summaries."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from slipstream.app.chats.images import image_label
 from slipstream.app.library.format import size
 from slipstream.app.platform.safe_text import clean
 
-CODE_KEYS = range(1, 10)  # code blocks of a reply that a key copies
+CODE_KEYS = range(1, 10)  # numbers of the code blocks that a key copies
 
 
 class Said(Widget):
-    """A message of a chat. While it is selected it has the focus, and these keys are for it."""
+    """A message of a chat; it has the focus while it is selected."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("up,k", "screen.command('select', '-1')", "Up", show=False),
@@ -35,7 +35,7 @@ class Said(Widget):
 
     @dataclass
     class Typed(Message):
-        """Words for the prompt came while it was selected."""
+        """Text for the prompt was typed while the message was selected."""
 
         text: str
         pasted: bool = False
@@ -43,10 +43,10 @@ class Said(Widget):
     def __init__(self, message: int) -> None:
         super().__init__()
         self.message = message
-        self.beside: list[int] = []  # all messages that stand in its place, oldest first; empty where it is alone
+        self.beside: list[int] = []  # the message and its alternatives, oldest first; empty if there are none
 
     def fork(self, siblings: list[int]) -> None:
-        """Says which messages stand in its place."""
+        """Sets the message's alternatives."""
         if siblings != self.beside:
             self.beside = siblings
             self.show_fork()
@@ -55,24 +55,24 @@ class Said(Widget):
         self.refresh(layout=True)
 
     def fork_label(self) -> Content:
-        """Which of its siblings it is: "‹ 2/3 ›", or nothing."""
+        """Its position among its siblings: "‹ 2/3 ›"; empty without siblings."""
         if not self.beside:
             return Content("")
         text = f"‹ {self.beside.index(self.message) + 1}/{len(self.beside)} ›"
         return Content(text, [Span(0, len(text), "bold $secondary")])
 
     def neighbour(self, step: int) -> int | None:
-        """The message before (-1) or after (1) it in its place; None where there is none."""
+        """The previous (-1) or next (1) sibling; None if there is none."""
         at = self.beside.index(self.message) + step if self.beside else -1
         return self.beside[at] if 0 <= at < len(self.beside) else None
 
     def select(self) -> None:
-        """Takes the focus, which it can do only now: Tab and the mouse pass it by."""
+        """Takes the focus; only this makes it focusable, so that Tab and the mouse skip it."""
         self.can_focus = True
         self.screen.set_focus(self, scroll_visible=False)  # at once: the next key is for it
 
     def on_key(self, event: events.Key) -> None:
-        """A character that is none of the keys is meant for the prompt."""
+        """Forwards a character without a binding to the prompt."""
         if event.is_printable and event.character and event.key not in self.screen.active_bindings:
             event.stop()
             event.prevent_default()
@@ -83,18 +83,18 @@ class Said(Widget):
         self.post_message(self.Typed(event.text, pasted=True))
 
     def on_blur(self) -> None:
-        """It is not selected any more, unless it was selected again meanwhile."""
+        """Makes it unfocusable again, unless it was selected meanwhile."""
         self.can_focus = self.is_attached and self.screen.focused is self
 
 
 class Summary(Said):
-    """What stands for the older messages where the model reads the chat."""
+    """A summary, which replaces the older messages in the model's context."""
 
     def __init__(self, message: int, text: str, keeps: int) -> None:
         """Makes it.
 
         Args:
-            keeps: Messages directly above that the model still reads as they are.
+            keeps: Number of messages directly above that stay in the context.
         """
         super().__init__(message)
         self.text = text
@@ -106,12 +106,12 @@ class Summary(Said):
         return self._content.append(Content("\n")).append(self.fork_label()) if self.beside else self._content
 
 
-MOST_LINES = 40  # lines of a message that are shown at first: drawing ten thousand takes seconds
-MOST_CHARACTERS = 6000  # characters of a message that are shown at first
+MOST_LINES = 40  # lines of a folded message: drawing ten thousand takes seconds
+MOST_CHARACTERS = 6000  # characters of a folded message
 
 
 class Question(Said):
-    """A message of the user, as it was typed; of a long one the beginning, until a click or Space shows all of it."""
+    """A message of the user; a long one is folded until a click or Space."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("space", "unfold", "All of it")]
 

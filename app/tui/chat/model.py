@@ -1,4 +1,4 @@
-"""The model of the chat: what is loaded, what is on its way, and which drafter serves it."""
+"""The chat's model and drafter: loading, switching, and failures."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ENDED = "the engine has ended; the next message starts it again"
 
 
 class ChatModel:
-    """Loads the model of the chat, and another one in its place."""
+    """Loads the chat's model, and switches models and drafters."""
 
     def __init__(
         self,
@@ -42,20 +42,20 @@ class ChatModel:
         """Loads nothing yet.
 
         Args:
-            name: What to call the model until it is loaded.
+            name: The model's display name until it is loaded.
         """
         self._page, self._engine, self._models, self._show_chat = page, engine, models, show_chat
-        self.load = load  # what loads the model
-        self.name = name  # what to call the model
+        self.load = load  # the load request
+        self.name = name  # the model's display name
         self.drafter = load.drafter  # the drafter of the next reply
         self.loaded: Loaded | None = None  # the model, once it is loaded and while it is
         self.known: Loaded | None = None  # the model that was loaded last; it stays while a benchmark uses the memory
         self._settings: Settings | None = None
         self._former: tuple[Load, str] | None = None  # restored if the new model cannot be loaded
         self._chosen: Installed | None = None  # becomes the default model once it is loaded
-        self._when_ready: AsyncCallback | None = None  # what waits for the model
-        self._context_before: int | None = None  # the model's own context before the one that is being tried
-        # keeps a context in the settings, by the name of a model's file, None to keep none; the settings set it
+        self._when_ready: AsyncCallback | None = None  # called once the model is loaded
+        self._context_before: int | None = None  # the stored context before the one that is being loaded
+        # stores a context by the name of a model's file, None to remove it; set by ``Settled``
         self.keep_context: Callable[[str, int | None], None] = lambda _file, _tokens: None
         self.unavailable = (
             ""  # text for the prompt's edge while something else uses the model's memory; empty otherwise
@@ -64,7 +64,7 @@ class ChatModel:
     # --- loading --------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Begins to load the model; while something else uses its memory, it only shows why it waits."""
+        """Starts to load the model; while its memory is lent, only shows why it waits."""
         if self.unavailable:
             self._say(self.unavailable)
         else:
@@ -72,7 +72,7 @@ class ChatModel:
             self._engine.load(self.load)
 
     def need(self, then: AsyncCallback) -> None:
-        """Calls ``then`` once the model is loaded; begins to load it if nothing is loading yet."""
+        """Calls ``then`` once the model is loaded; starts a load if none is running."""
         self._when_ready = then
         if not self._engine.busy:
             self.start()
@@ -89,7 +89,7 @@ class ChatModel:
             self._page.welcome.progress(message.share)
 
     async def ready(self, loaded: Loaded) -> None:
-        """Shows the model that was loaded, and calls what waited for it."""
+        """Shows the loaded model, and calls the waiting callback."""
         chosen, self._chosen, self._former = self._chosen, None, None
         if chosen and not self._engine.busy:
             self._models.ask(
@@ -112,7 +112,7 @@ class ChatModel:
             await then()
 
     async def failed(self, error: SlipstreamError) -> None:
-        """Shows why the model could not be loaded; goes back to the one that it was to replace, if any."""
+        """Shows why the load failed; reloads the previous model, if any."""
         former, self._former, self._chosen, self._when_ready = self._former, None, None, None
         if former and former[0].model == self.load.model and former[0].n_ctx != self.load.n_ctx:
             self.keep_context(Path(self.load.model).name, self._context_before)
@@ -131,7 +131,7 @@ class ChatModel:
         self._say(ENDED)
 
     def lend(self, why: str) -> None:
-        """Leaves the model's memory to something else; prompts that are sent meanwhile wait.
+        """Marks the model as unloaded while a benchmark or a race uses its memory; sent prompts wait.
 
         Args:
             why: Text for the prompt's edge.
@@ -158,14 +158,14 @@ class ChatModel:
         self.load = now.loading(self.load)
 
     async def use(self, load: Load, model: Installed) -> None:
-        """Goes on with another model; the chat keeps its text."""
+        """Switches to another model; the chat keeps its text."""
         if self.loaded:
             self._former = (self.load, self.name)
         self._chosen = model
         await self.take(load, model.title or model.name)
 
     async def take_context(self, text: str) -> None:
-        """Gives the model a context of its own, from now on; without a text, says which one it has."""
+        """Sets and stores the model's context; without a text, shows it."""
         known, file = self.known, Path(self.load.model).name
         if not text:
             self._page.hint(context_words(known) if known else "The model is not loaded yet.")
@@ -184,7 +184,7 @@ class ChatModel:
         await self.take(replace(self.load, drafter=self.drafter), self.name)
 
     async def load_again(self, drafter: str) -> None:
-        """Reloads the model with the heads and the index that exist now; restores what it had if that fails."""
+        """Reloads the model with the current heads and index; restores the previous ones if that fails."""
         paths = Paths.default()
         heads = dict.fromkeys([*map(str, head_files(paths)), *self.load.heads])
         index = str(paths.index) if is_on(paths.index) else None
@@ -193,7 +193,7 @@ class ChatModel:
         await self.take(fresh, self.name)
 
     async def take(self, load: Load, name: str) -> None:
-        """Loads a model in place of the one that is loaded."""
+        """Replaces the loaded model."""
         own = self.load
         self.load = replace(load, spare_cores=own.spare_cores, draft_gpu_layers=own.draft_gpu_layers, states=own.states)
         if self._settings:
@@ -252,7 +252,7 @@ class ChatModel:
 
 
 def context_words(loaded: Loaded) -> str:
-    """The context of a model, and how far it could go."""
+    """A model's context and its maximum, formatted."""
     words = f"Context: {loaded.n_ctx:,} tokens{f', by {loaded.rope}' if loaded.rope else ''}."
     if loaded.n_ctx_longest > loaded.n_ctx_trained:
         return f"{words} Trained on {loaded.n_ctx_trained:,}; {loaded.n_ctx_longest:,} at most."

@@ -1,4 +1,4 @@
-"""What is seen of the chat: its messages, and the bars and lists around them."""
+"""The widgets of the chat screen."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ class ChatPage:
         self.prompt = Prompt(store.prompts(), list(EXAMPLES))
         self.status = Strip(drafter, conversation.exact)
         self.top_bar = TopBar()
-        self.welcome: Welcome | None = None  # what an empty chat shows; None where something was said
-        self.unfinished = False  # whether the last reply can go on
+        self.welcome: Welcome | None = None  # shown in an empty chat; None otherwise
+        self.unfinished = False  # whether the last reply can be continued
         self._store, self._unsent = store, Unsent(store.database.path.with_name("unsent.json"))
-        self._typed_in: str | None = None  # the chat whose text the prompt holds
+        self._typed_in: str | None = None  # the chat that the prompt's text belongs to
 
     async def fill(self, messages: list[StoredMessage], at: int | None) -> None:
-        """Shows the messages of a chat in place of what was shown.
+        """Replaces the shown messages by those of a chat.
 
         Args:
             at: Number of a message to go to; None goes to the end.
@@ -57,7 +57,7 @@ class ChatPage:
         self.show_title()
 
     def follow_prompt(self) -> None:
-        """Leaves what is typed with its chat, and takes up what waits in the one that is shown."""
+        """Stores the typed text with its chat, and restores that of the shown one."""
         chat = self.conversation.chat.id if self.conversation.chat else NEW
         if chat == self._typed_in:
             return
@@ -68,13 +68,13 @@ class ChatPage:
             self.prompt.put(text)
 
     def adopt_prompt(self) -> None:
-        """What is typed from now on belongs to the chat that has just begun; its first message waits nowhere."""
+        """Assigns the prompt to the chat that its first message has created."""
         if self._typed_in is not None:
             self._unsent.put(self._typed_in, "")
         self._typed_in = self.conversation.chat.id if self.conversation.chat else NEW
 
     def keep_prompt(self) -> None:
-        """Keeps what is typed, so that it is there after a restart."""
+        """Stores the typed text for a restart."""
         if self._typed_in is not None:
             self._unsent.put(self._typed_in, self.prompt.whole)
             self._unsent.keep(self._has_chat)
@@ -85,14 +85,14 @@ class ChatPage:
         except UsageError:
             return False
         except SlipstreamError:
-            pass  # it cannot be known now
+            pass  # unknown: keeps the text
         return True
 
     async def show_welcome(self, model: str, loaded: Loaded | None) -> None:
-        """Shows what an empty chat shows.
+        """Shows the welcome of an empty chat.
 
         Args:
-            model: What to call the model until it is loaded.
+            model: The model's display name until it is loaded.
         """
         self.welcome = Welcome(model)
         await self.transcript.add(self.welcome)
@@ -121,7 +121,7 @@ class ChatPage:
         self.transcript.to_end()
 
     def mark_branches(self) -> None:
-        """Marks the messages that have others in their place."""
+        """Marks the messages that have alternatives."""
         self.transcript.mark(self.conversation.forks())
 
     def show_title(self) -> None:
@@ -135,8 +135,8 @@ class ChatPage:
         self.sidebar.update(self.conversation.chat.id if self.conversation.chat else None)
 
     def check_unfinished(self) -> None:
-        """Finds out whether the last reply can go on."""
-        with suppress(SlipstreamError):  # it is said when the chat is next used
+        """Updates ``unfinished``."""
+        with suppress(SlipstreamError):  # reported when the chat is used next
             self.unfinished = self.conversation.unfinished
 
     def show_colours(self, on: bool) -> None:
@@ -144,19 +144,18 @@ class ChatPage:
         self.status.explain(on)
 
     def refresh_keys(self) -> None:
-        """Offers the keys that can be used now."""
         self.screen.refresh_bindings()
 
     async def notice(self, error: SlipstreamError) -> None:
-        """Says in the transcript what failed, and what to try."""
+        """Adds an error to the transcript."""
         await self.transcript.add(Notice(error.title, error.hint))
 
     async def remark(self, words: str, hint: str = "") -> None:
-        """Says in the transcript what is worth knowing."""
+        """Adds a remark to the transcript."""
         await self.transcript.add(Notice(words, hint, remark=True))
 
     async def name_failed(self, failed: Mapping[str, str]) -> None:
-        """Says which drafters are left out, and why."""
+        """Adds a remark for each failed drafter."""
         for words in failure_words(failed):
             await self.remark(f"{words}.", "The text stays the same.")
 
@@ -168,7 +167,7 @@ class ChatPage:
 
     @contextmanager
     def errors_told(self) -> Iterator[None]:
-        """Says in passing what fails in the body, which ends there."""
+        """Shows an error of the body as a toast, and suppresses it."""
         try:
             yield
         except SlipstreamError as error:

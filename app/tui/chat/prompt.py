@@ -1,4 +1,4 @@
-"""Where the user types."""
+"""The prompt, its history and its keys."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ _FIRST_WORD = re.compile(r"/\S*\s?")
 
 
 class Recall:
-    """Earlier prompts, and the place of the one that is shown."""
+    """The history of prompts, and the position in it."""
 
     def __init__(self, texts: Iterable[str]) -> None:
         self._texts = list(dict.fromkeys([*texts][::-1]))[::-1]
         self._at: int | None = None
         self._unsent = ""  # what was typed before the first step
-        self.shown = ""  # the prompt as it was put; once it is changed, Up and Down move the cursor again
+        self.shown = ""  # the recalled text; once it is edited, Up and Down move the cursor again
 
     def add(self, text: str) -> None:
         if text in self._texts:
@@ -39,11 +39,11 @@ class Recall:
         self._at = None
 
     def recalls(self, text: str) -> bool:
-        """Whether a text is the one that was recalled last, unchanged."""
+        """Whether a text is the unedited recalled one."""
         return self._at is not None and text == self.shown
 
     def step(self, text: str, step: int) -> str:
-        """Goes to an earlier (-1) or later (1) prompt; behind the newest comes what was typed before the first step."""
+        """Returns the previous (-1) or next (1) prompt; after the newest, the text from before the first step."""
         if not self.recalls(text):
             self._at, self._unsent = len(self._texts), text
         assert self._at is not None
@@ -102,7 +102,7 @@ class Prompt(TextArea):
 
     @property
     def message(self) -> str:
-        """What Enter would send, whole; empty where it is a command."""
+        """The unfolded text that Enter would send; empty for a command."""
         return "" if is_command(self.text) else self._folds.unfold(self.text.removeprefix(MARK))
 
     def remember(self, message: str) -> None:
@@ -113,7 +113,7 @@ class Prompt(TextArea):
         self._recall.add(text)
 
     def attach(self, name: str) -> None:
-        """Puts a text file in the place of what was typed.
+        """Replaces the text by an attached file.
 
         Raises:
             UsageError: If it cannot be read; the prompt is as it was.
@@ -153,7 +153,7 @@ class Prompt(TextArea):
     # --- keys -----------------------------------------------------------------------------------------------------
 
     async def _on_key(self, event: events.Key) -> None:
-        unknown = event.key.startswith("alt+") and event.is_printable  # it would type the bare letter
+        unknown = event.key.startswith("alt+") and event.is_printable  # it would insert the bare letter
         if self._key_for_the_list(event.key) or self._key(event.key) or unknown:
             event.stop()
             event.prevent_default()
@@ -161,7 +161,7 @@ class Prompt(TextArea):
             await super()._on_key(event)
 
     def _key(self, key: str) -> bool:
-        """Handles the prompt's own keys; False for those of every text box."""
+        """Handles the prompt's own keys; False for all others."""
         if key == "enter":
             self._send()
         elif key in NEW_LINE:
@@ -232,7 +232,7 @@ class Prompt(TextArea):
 
     def edit(self, edit: Edit) -> EditResult:
         """Changes the text; an edit never splits a mark."""
-        last = self.document.end  # deleting the last line asks for the row below it
+        last = self.document.end  # deleting the last line refers to the row below it
         begin, end = sorted(min(location, last) for location in (edit.from_location, edit.to_location))
         first = self._inside(begin)
         if begin == end:
@@ -257,7 +257,7 @@ class Prompt(TextArea):
         return span if span and span[0] < column < span[1] else None
 
     def _unfold(self) -> bool:
-        """Replaces the mark at the cursor by its text; False where there is none."""
+        """Replaces the mark at the cursor by its text; False if there is none."""
         row, column = self.cursor_location
         line = self.document.get_line(row)
         span = self._folds.at(line, column) or self._folds.at(line, column - 1)
@@ -269,18 +269,18 @@ class Prompt(TextArea):
         return True
 
     def recall(self, step: int) -> None:
-        """Shows an earlier (-1) or later (1) prompt; what was typed comes back behind the newest."""
+        """Shows the previous (-1) or next (1) prompt of the history."""
         self.put(self._recall.step(self.text, step))
         self._recall.shown = self.text
 
     @property
     def recalling(self) -> bool:
-        """Whether an earlier prompt is shown, unchanged."""
+        """Whether an unedited earlier prompt is shown."""
         return self._recall.recalls(self.text)
 
     @property
     def whole(self) -> str:
-        """What is typed, with the text of its marks."""
+        """The unfolded text, commands included."""
         return self._folds.unfold(self.text)
 
     def clear_typed(self) -> None:

@@ -20,8 +20,8 @@ class Completion:
     """A row of the list."""
 
     text: str  # what replaces the word
-    shown: str  # what the row says
-    about: str = ""  # what the row says beside it
+    shown: str  # name in the row
+    about: str = ""  # description in the row
     file: str = ""  # the file that it attaches, or empty
     whole: bool = False  # whether it is complete, so that Enter sends it at once
 

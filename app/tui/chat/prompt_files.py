@@ -1,4 +1,4 @@
-"""What the prompt shows as a short mark: long pastes, and files."""
+"""Folds long pastes and attached files into short marks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from slipstream.app.tui.chat.slash import is_command
 from slipstream.app.tui.parts.notice import trouble
 from slipstream.models.errors import UsageError
 
-_SECONDS = 8.0  # that a line of words stays
+_SECONDS = 8.0  # duration of a toast
 MOST_LINES = 30  # lines from which on a paste is folded: the prompt shows six
 MOST_CHARACTERS = 4000  # characters from which on a paste is folded
 
@@ -25,9 +25,9 @@ def is_long(text: str) -> bool:
 
 
 class Folds:
-    """Marks in the text of a prompt, each in place of a long text.
+    """Maps marks in a prompt to long texts.
 
-    They are kept until the program ends, so that undo and an earlier prompt still find theirs.
+    Marks are kept until the program ends, for undo and the history.
     """
 
     def __init__(self) -> None:
@@ -52,11 +52,11 @@ class Folds:
         return mark
 
     def unfold(self, text: str) -> str:
-        """Puts what they stand for in the place of all marks."""
+        """Replaces all marks by their texts."""
         return self._marks.sub(lambda mark: self._texts[mark.group()], text)
 
     def spans(self, line: str) -> list[tuple[int, int]]:
-        """Where the marks of a line begin and end."""
+        """Start and end of each mark of a line."""
         return [mark.span() for mark in self._marks.finditer(line)]
 
     def at(self, line: str, column: int) -> tuple[int, int] | None:
@@ -65,10 +65,10 @@ class Folds:
 
 
 class Files:
-    """Reads the files that a prompt names, and puts a mark in the place of each name."""
+    """Reads the files that a prompt names, and replaces each name by a mark."""
 
     def __init__(self, prompt: TextArea, folds: Folds, attached: Callable[[Attachment], object]) -> None:
-        """Begins without any.
+        """Attaches nothing.
 
         Args:
             attached: Called with each file that was read.
@@ -77,7 +77,7 @@ class Files:
         self._reported: set[str] = set()  # names that are no files
 
     def attach(self, name: str, start: int | None = None) -> Attachment:
-        """Puts a text file or an image into the message.
+        """Attaches a text file or an image.
 
         Args:
             start: Column of the cursor's line from which on it replaces the text; None replaces the whole prompt.
@@ -96,7 +96,7 @@ class Files:
         return read
 
     def attach_or_report(self, name: str, start: int) -> Attachment | None:
-        """Attaches a file; None, and the reason on the screen, where it cannot be read."""
+        """Attaches a file; if it cannot be read, shows the error and returns None."""
         try:
             return self.attach(name, start)
         except UsageError as error:
@@ -104,7 +104,7 @@ class Files:
             return None
 
     def attach_mentioned(self) -> bool:
-        """Attaches all files that the text names; False where one cannot be read."""
+        """Attaches all files that the text names; False if one cannot be read."""
         prompt = self._prompt
         labels: list[str] = []
         for row in range(prompt.document.line_count):
@@ -121,7 +121,7 @@ class Files:
         return True
 
     def attach_ended(self, row: int, column: int) -> None:
-        """Attaches the file whose name ends at a place, once a space or a new line was typed behind it."""
+        """Attaches the file whose name ends before a space or line end that was just typed."""
         prompt = self._prompt
         line = prompt.document.get_line(row)
         before = line[:column]

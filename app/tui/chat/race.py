@@ -1,4 +1,4 @@
-"""A race of the chat's model: it borrows the model's memory, and the model comes back afterwards."""
+"""Races the chat's model, which is unloaded meanwhile."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from slipstream.app.tui.parts.dialogs import ConfirmScreen
 from slipstream.app.tui.parts.run_in_thread import run_in_thread
 from slipstream.models.errors import SlipstreamError
 
-if TYPE_CHECKING:  # loaded when it is first opened: the chat is on the screen before
+if TYPE_CHECKING:  # slow imports: the chat is drawn first
     from slipstream.app.tui.race.screen import RaceScreen
 
 WAITS: Final = "race running · Esc ends it"
-SHAPE: Final = "1b"  # to whose cost the bundled model is widened
+SHAPE: Final = "1b"  # model size whose cost the widened bundled model has
 
 
 class Races:
-    """Races the model. Meanwhile it is not loaded here, and what is sent waits."""
+    """Races the model. It is unloaded meanwhile, and sent prompts wait."""
 
     def __init__(self, page: ChatPage, engine: EngineService, model: ChatModel, replying: Replying, jobs: Jobs) -> None:
         self._page, self._engine, self._model, self._replying, self._jobs = page, engine, model, replying, jobs
@@ -36,7 +36,7 @@ class Races:
         self._prompt = ""
 
     def open(self, prompt: str = "") -> None:
-        """Opens the screen and begins; the prompt is a story's where none is given."""
+        """Opens the screen and starts a race; the default prompt asks for a story."""
         self._jobs.check_free()
         if self._replying.writing or self._engine.busy or self._model.loaded is None:
             what = "A reply is being written" if self._replying.writing else "The model is being loaded"
@@ -52,7 +52,7 @@ class Races:
         run_in_thread(self._page.screen, self._engine.release, lambda _: self._again(False), self._failed)
 
     def _closed(self, _: None) -> None:
-        """The chat takes its model back, at once or when the race has ended."""
+        """Reloads the chat's model, unless a race is still running."""
         self._screen = None
         if self._jobs.job is None and self._model.unavailable == WAITS:
             self._model.take_back()
@@ -70,7 +70,7 @@ class Races:
             run_beside(self._page, self._run([]))
 
     def _offer_widened(self) -> None:
-        """Names what a larger model takes of disk and time before it is made."""
+        """Confirms the disk space and time of the widened model before it is made."""
 
         def find() -> int:
             from slipstream.app.bench.inflate import Wish, families
@@ -108,7 +108,7 @@ class Races:
         model = ["-m", model_name(load, paths), *drafting_arguments(load, paths)]
 
         def show(line: str) -> None:
-            with suppress(ValueError, LookupError, TypeError):  # another program's words
+            with suppress(ValueError, LookupError, TypeError):  # not a race event
                 if self._screen:
                     self._screen.picture.take(decoded(json.loads(line)))
 

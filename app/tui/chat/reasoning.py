@@ -1,4 +1,4 @@
-"""What a model thought before it answered, folded to one line."""
+"""The reasoning of a reply, folded to one line."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from slipstream.app.platform.safe_text import one_line
 from slipstream.app.tui.parts.format import plural, spent
 from slipstream.app.tui.parts.plain_column import PlainColumn
 
-LAST_WORDS = 400  # characters at the end of the thoughts that are looked at for a line to show
+LAST_WORDS = 400  # characters kept for the preview of the newest thoughts
 
 
 class ThinkingHead(Widget):
-    """The one line: how long it thought, and while it does, its last words. A click opens or folds what is below."""
+    """The head line: duration, and a preview of the newest thoughts. A click folds or unfolds them."""
 
     class Clicked(Message):
         """It was clicked."""
@@ -26,10 +26,10 @@ class ThinkingHead(Widget):
         self._words = self._last = ""
 
     def show(self, words: str, last: str = "") -> None:
-        """Says how long it thought.
+        """Updates the line.
 
         Args:
-            last: The newest of the thoughts, shown behind it as far as there is room; empty once it answers.
+            last: The newest thoughts, shown if there is room; empty once the answer begins.
         """
         if (words, last) != (self._words, self._last):
             self._words, self._last = words, last
@@ -40,7 +40,7 @@ class ThinkingHead(Widget):
         if self._last:
             room = self.size.width - line.cell_length - 3
             words = Content(one_line(self._last))
-            while room > 12 and words.cell_length > room:  # the newest words count, so the oldest leave
+            while room > 12 and words.cell_length > room:  # drops the oldest words
                 words = Content("…" + words.plain[max(words.cell_length - room, 1) + 1 :])
             line = line.append(Content(" · ").append(words).stylize("italic")) if room > 12 else line
         return line.truncate(max(self.size.width, 1), ellipsis=True)
@@ -50,16 +50,16 @@ class ThinkingHead(Widget):
 
 
 class ThinkingView(Vertical):
-    """The thoughts of one reply; not seen where there are none."""
+    """The reasoning of one reply; hidden if there is none."""
 
     def __init__(self) -> None:
         super().__init__()
         self._head = ThinkingHead()
         self.body = PlainColumn()  # the thoughts themselves
-        self._end = self._space = ""  # of the thoughts, and what stands behind it
+        self._end = self._space = ""  # the last characters, and trailing white space
         self.tokens, self.milliseconds = 0, 0.0  # of all thoughts
         self.under_way = False  # whether more thoughts follow
-        self.opened = False  # whether the thoughts themselves are seen
+        self.opened = False  # whether the thoughts are unfolded
 
     def compose(self) -> ComposeResult:
         yield self._head
@@ -81,7 +81,7 @@ class ThinkingView(Vertical):
         """
         text = self._space + text if not self.body.empty else text.lstrip()
         words = text.rstrip()
-        self._space = text[len(words) :]  # not seen at the end
+        self._space = text[len(words) :]  # hidden at the end
         if words:
             self.body.add(words)
             self._end = (self._end + words)[-LAST_WORDS:]
@@ -90,7 +90,7 @@ class ThinkingView(Vertical):
             self._draw()
 
     def open(self) -> None:
-        """Opens them, where there is no answer to see instead."""
+        """Unfolds the thoughts."""
         self.opened = True
         if self.is_attached:
             self._draw()

@@ -1,4 +1,4 @@
-"""What was said before, in all chats, to be searched and said again."""
+"""The dialog that searches the prompts of all chats."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SHOWN = 300
 
 
 class RecallScreen(Dialog[str | None]):
-    """A list that narrows while it is typed. Closes with the chosen prompt, or None."""
+    """Filters prompts by the typed words. Closes with the chosen prompt, or None."""
 
     DEFAULT_CSS = """
     RecallScreen #recall { width: 100; height: 80%; }
@@ -40,7 +40,7 @@ class RecallScreen(Dialog[str | None]):
     ]
 
     def __init__(self, prompts: Sequence[str]) -> None:
-        """Keeps what to search.
+        """Prepares the search.
 
         Args:
             prompts: All prompts, oldest first.
@@ -78,7 +78,7 @@ class RecallScreen(Dialog[str | None]):
         sheet.border_title = f"Earlier prompts · {len(fits):,} of {len(self._prompts):,}"
 
     def action_move(self, step: int) -> None:
-        """Moves the bar to older prompts (1 and more) or newer ones."""
+        """Moves the selection to older (positive) or newer prompts."""
         options = self.query_one(OptionList)
         if self.found:
             options.highlighted = min(max((options.highlighted or 0) + step, 0), len(self.found) - 1)
@@ -94,7 +94,7 @@ class RecallScreen(Dialog[str | None]):
 
 
 def _row(prompt: str, words: Sequence[str]) -> Content:
-    """One line of a prompt, from a little before the first word that was searched."""
+    """One line of a prompt, from shortly before the first match."""
     line = one_line(prompt[: 100 * _SHOWN])
     folded = line.casefold()
     first = min((place for word in words if (place := folded.find(word)) >= 0), default=0)

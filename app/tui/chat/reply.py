@@ -1,4 +1,4 @@
-"""What the model said."""
+"""A reply of the model."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from slipstream.app.tui.parts.long_column import LongColumn
 
 
 class Reply(Said):
-    """A reply as Markdown, whose words may have the colours of their sources, and a line about it."""
+    """A reply: reasoning, answer as Markdown, and a footnote."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("t", "thoughts", "Thoughts")]
 
@@ -54,7 +54,7 @@ class Reply(Said):
         self._opened = begins_inside(text, self._thought)
         parts = split(text, self._opened)
         self._shown = tuple(map(len, divided(text, self._opened)))  # characters of the reasoning, and of the answer
-        self.thinking = ThinkingView()  # what it thought
+        self.thinking = ThinkingView()  # its reasoning
         self.thinking.think(parts.thoughts, self._thought, self._thought_ms, False)
         if text and not parts.answer:
             self.thinking.open()
@@ -65,7 +65,6 @@ class Reply(Said):
         self._writing = False
 
     def compose(self) -> ComposeResult:
-        """The thoughts, the answer, and the line."""
         yield self.thinking
         yield self._markdown
         yield self._footnote
@@ -78,7 +77,7 @@ class Reply(Said):
 
     @property
     def columns(self) -> list[LongColumn]:
-        """What of it may be long, and is seen."""
+        """Its visible long columns."""
         return [column for column in (self.thinking.body, self._markdown) if column.display]
 
     def prefilling(self, event: Prefilling) -> None:
@@ -91,8 +90,8 @@ class Reply(Said):
         """Adds to the reply.
 
         Args:
-            speed: The figures of all that was written since it began, or went on.
-            parts: What of the text is reasoning; None where all of it is the answer's.
+            speed: The figures since the reply began or was continued.
+            parts: The text divided into reasoning and answer; None if all of it is the answer.
         """
         text = "".join(piece.text for piece in pieces)
         if not text:
@@ -122,11 +121,14 @@ class Reply(Said):
         """Ends the reply.
 
         Args:
-            text: The whole reply, if it differs from what came; None keeps that.
+            text: The whole reply, if it differs from the streamed text; None keeps the latter.
             speed: See ``write``.
         """
         thoughts, answer = divided(self.text, self._opened)
-        thoughts, answer = thoughts[self._shown[0] :], answer[self._shown[1] :]  # what might have become a mark
+        thoughts, answer = (
+            thoughts[self._shown[0] :],
+            answer[self._shown[1] :],
+        )  # held back as a possible reasoning mark
         if thoughts or not self.thinking.empty:
             self._think(thoughts, speed, False)
         self._answer([Piece(answer, "plain")] if answer else [])
@@ -156,7 +158,7 @@ class Reply(Said):
 
     @property
     def answer(self) -> str:
-        """The text without what it thought."""
+        """The text without its reasoning."""
         return split(self.text, self._opened).answer
 
     def action_thoughts(self) -> None:
@@ -170,7 +172,7 @@ class Reply(Said):
         return self._markdown.codes
 
     def on_fence_head_clicked(self, event: FenceHead.Clicked) -> None:
-        """Finds the whole code: of a long block a part is mounted."""
+        """Posts the whole code: only a part of a long block may be mounted."""
         event.stop()
         self.post_message(self.CodeWanted(self._markdown.code_of(event.fence)))
 
@@ -178,11 +180,11 @@ class Reply(Said):
         self._markdown.number(True)
 
     def on_blur(self) -> None:
-        """It is not selected any more; the keys mean nothing now."""
+        """Hides the key numbers of the code blocks. Textual also calls ``Said.on_blur``."""
         self._markdown.number(False)
 
     def colour(self, on: bool) -> None:
-        """Shows the source of each word, where it is known, or no longer."""
+        """Shows or hides the source of each word, if it is known."""
         self._markdown.colour(on and self._known)
 
     def show_formulas(self, on: bool) -> None:
@@ -196,7 +198,7 @@ class Reply(Said):
 
 
 def _answer_pieces(text: str, answer: str, origins: Sequence[Run]) -> list[Piece]:
-    """The answer in pieces, as the store has their sources.
+    """The answer in pieces by source.
 
     Args:
         text: The whole reply, thoughts included.

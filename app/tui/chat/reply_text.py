@@ -24,7 +24,7 @@ from slipstream.app.tui.parts.long_column import LongColumn, Part
 
 
 class FenceHead(Static):
-    """The line above the code; a click copies. Its class "head" keeps it from having a source."""
+    """The line above the code; a click copies the code. Its class "head" excludes it from painting."""
 
     @dataclass
     class Clicked(Message):
@@ -45,7 +45,7 @@ class Fence(MarkdownFence):
         yield from super().compose()
 
     def number(self, number: int | None) -> None:
-        """Says which key copies it while its reply is selected."""
+        """Shows the key that copies the code."""
         for head in self.query(FenceHead):
             head.update(self._head(number))
 
@@ -56,7 +56,7 @@ class Fence(MarkdownFence):
 
 
 class PassageView(Markdown):
-    """A passage with our code blocks; its last block has the class "last"."""
+    """A passage whose code blocks are ``Fence``; its last block has the class "last"."""
 
     BLOCKS = Markdown.BLOCKS | {"fence": Fence, "code_block": Fence}
 
@@ -65,7 +65,7 @@ class PassageView(Markdown):
         self._passage, self._start, self._painter = passage, start, Painter(sources)
 
     def paint(self) -> None:
-        """Shows the source of each word, or no longer."""
+        """Shows or hides the source of each word."""
         self._painter.paint(self, self.source, self._start - len(self._passage.opening))
 
     def mount(
@@ -131,7 +131,7 @@ class _Stretch(Part):
 
 
 class ReplyText(LongColumn):
-    """An answer that may be as long as it likes, and whose words may be shown in the styles of their sources."""
+    """An answer of any length, whose words can have the styles of their sources."""
 
     def __init__(self, pieces: Sequence[Piece] = ()) -> None:
         super().__init__()
@@ -146,7 +146,7 @@ class ReplyText(LongColumn):
         return self._sources.on
 
     def write(self, pieces: Sequence[Piece]) -> None:
-        """Adds to the text; it is drawn as soon as there is time."""
+        """Appends to the text, and schedules a draw."""
         self._take(pieces)
         self.soon()
 
@@ -159,7 +159,7 @@ class ReplyText(LongColumn):
         await self.fill(self.parts)
 
     def colour(self, on: bool) -> None:
-        """Shows the source of each word, or no longer."""
+        """Shows or hides the source of each word."""
         self._sources.on = on
         for part in self.parts:
             if isinstance(part.widget, PassageView):
@@ -197,11 +197,11 @@ class ReplyText(LongColumn):
         return self._passages.codes()
 
     def code_of(self, fence: Fence) -> str:
-        """The whole code of a block, of which a part may be seen."""
+        """The whole code of a block that may be mounted in part."""
         return self.codes[self._numbers()[fence] - 1]
 
     def number(self, on: bool) -> None:
-        """Says at every code block which key copies it, or no longer."""
+        """Shows or hides the keys that copy the code blocks."""
         self._numbered = on
         numbers = self._numbers() if on else {}
         for fence in self.query(Fence):

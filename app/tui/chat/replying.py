@@ -1,4 +1,4 @@
-"""A reply from the question to its footnote."""
+"""Requests replies and shows them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ AsyncCallback = Callable[[], Awaitable[None]]
 
 
 class Replying:
-    """Asks for replies, one at a time, and shows what comes of them."""
+    """Requests replies, one at a time, and shows their events."""
 
     def __init__(
         self,
@@ -39,26 +39,26 @@ class Replying:
         """Writes no reply yet.
 
         Args:
-            editing: The message that the next question takes the place of.
+            editing: The message that the next question replaces.
         """
         self._page, self._engine, self._model, self._editing = page, engine, model, editing
         self._context, self._compacting, self._show_chat = context, compacting, show_chat
         self.turn: Turn | None = None  # the question that is being answered; None while nothing is written
         self.widget: Reply | None = None  # the reply that is being written
         self._then: AsyncCallback | None = None  # what follows the end of the reply
-        self._retried = False  # whether the engine was started again for this question
+        self._retried = False  # whether the engine was restarted for this question
         self._compacted = False  # whether the chat was summarized for this question
-        self._edited = False  # whether this question takes the place of an earlier one
+        self._edited = False  # whether this question replaces an earlier one
 
     @property
     def writing(self) -> bool:
-        """Whether the model writes: a reply, or a summary."""
+        """Whether a reply or a summary is being generated."""
         return self.turn is not None or self._compacting.active
 
-    # --- asking ---------------------------------------------------------------------------------------------------
+    # --- requests -------------------------------------------------------------------------------------------------
 
     async def send(self, text: str) -> None:
-        """Asks a question: at once, or when the model is loaded."""
+        """Sends a question, once the model is loaded."""
         if not text.strip():
             return
         if self.writing:
@@ -81,7 +81,7 @@ class Replying:
             await self._begin(turn)
 
     async def again(self, message: int | None = None) -> None:
-        """Replies once more.
+        """Requests another reply.
 
         Args:
             message: The question, or the reply to it; None for the last question.
@@ -94,14 +94,14 @@ class Replying:
         await self._ask(ask, "Nothing was said yet.")
 
     async def go_on(self) -> None:
-        """Lets a reply that was stopped go on as if it had never stopped."""
+        """Continues a stopped reply as if it had never stopped."""
         await self._ask(self._rest, "The last reply ended by itself. F5 asks for another one.")
 
     def _rest(self, loaded: Loaded) -> Turn | None:
         return self._page.conversation.go_on(loaded, self._model.drafter, self._engine.next_request())
 
     async def _ask(self, ask: Callable[[Loaded], Turn | None], otherwise: str) -> None:
-        """Asks, at once or when the model is loaded; without a turn, says why there is none."""
+        """Begins a turn once the model is loaded; shows ``otherwise`` if there is none."""
         if self.refuses():
             return
         if self._model.loaded is None:
@@ -118,7 +118,7 @@ class Replying:
             self._page.hint(otherwise)
 
     async def compact(self, word: str = "") -> None:
-        """Has the older messages summarized, or brings them back: ``undo``."""
+        """Summarizes the older messages; ``undo`` restores them."""
         if word not in ("", "undo"):
             raise UsageError(f"/compact takes nothing, or undo: {one_line(word)}.", "Nothing was changed.")
         if self.refuses():
@@ -126,13 +126,13 @@ class Replying:
         if word:
             await self._compacting.undo()
         elif self._model.loaded is None:
-            self._page.conversation.compaction()  # what cannot be is said at once
+            self._page.conversation.compaction()  # raises before the load
             self._model.need(self.compact)
         else:
             await self._compacting.begin(self._model.loaded, self._model.drafter)
 
     async def _make_room(self, turn: Turn) -> bool:
-        """Summarizes the older messages and asks again; returns whether that has begun."""
+        """Starts a summary and sends the question again after it; returns whether it has started."""
         loaded, self._compacted = self._model.loaded, True
         if loaded is None:
             return False
@@ -144,7 +144,7 @@ class Replying:
         return True
 
     def refuses(self) -> bool:
-        """Whether a reply is being written; says what to do then."""
+        """Whether a reply is being generated; shows a hint if so."""
         if self.writing:
             self._page.hint("Esc stops the reply first.")
         return self.writing
@@ -157,7 +157,7 @@ class Replying:
             self.widget.note("stopping")
 
     def end_thoughts(self) -> None:
-        """Has a model that thinks answer now."""
+        """Ends the model's reasoning, so that the answer begins."""
         if self.widget and self.widget.thinking.under_way:
             self._engine.end_thoughts()
             self.widget.note("ending its thoughts")
@@ -165,7 +165,7 @@ class Replying:
             self._page.hint("The model is not thinking now.")
 
     async def after(self, then: AsyncCallback) -> None:
-        """Stops the reply that is being written, and calls ``then`` once it has ended."""
+        """Stops the current reply, and calls ``then`` once it has ended."""
         if self._compacting.active:
             self._compacting.leave(then)
         elif self.writing:
@@ -174,7 +174,7 @@ class Replying:
         else:
             await then()
 
-    # --- what comes -----------------------------------------------------------------------------------------------
+    # --- events of the engine -------------------------------------------------------------------------------------
 
     async def _begin(self, turn: Turn) -> None:
         """Shows the empty reply, or the one to continue, and requests it from the engine."""
@@ -229,7 +229,7 @@ class Replying:
         await self._end()
 
     async def failed(self, message: ReplyFailed) -> None:
-        """Says why the reply ended; a question that a dead engine never read is asked again, once."""
+        """Shows the error; sends a question again, once, if the engine died before reading it."""
         turn, widget = self.turn, self.widget
         self._page.status.idle()
         if message.died:
@@ -244,10 +244,10 @@ class Replying:
         if turn and widget:
             if message.begun or message.died:
                 await widget.finish("interrupted")
-            else:  # refused: as if it had not been sent
+            else:  # refused: undoes the sending
                 if not turn.again:
                     self._page.prompt.give_back(turn.asked.content)
-                with suppress(SlipstreamError):  # the error that is shown below came first
+                with suppress(SlipstreamError):  # the error shown below is the cause
                     self._page.conversation.withdraw(turn)
                 await self._show_chat()
         makes_room = (
@@ -267,7 +267,7 @@ class Replying:
         await self._end()
 
     async def _retry(self, chat: str) -> None:
-        """Asks again, unless another chat is open by now."""
+        """Sends the question again, unless another chat is open."""
         now = self._page.conversation.chat
         turn = self._rest(self._model.loaded) if self._model.loaded and now and now.id == chat else None
         if turn:

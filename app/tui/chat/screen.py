@@ -1,4 +1,4 @@
-"""The chat screen: its parts, its keys, and the part that handles each message."""
+"""The chat screen: its keys, and the dispatch of messages to its parts."""
 
 from __future__ import annotations
 
@@ -63,8 +63,8 @@ from slipstream.app.tui.parts.notice import ChatsChanged
 from slipstream.app.tui.parts.run_in_thread import run_in_thread
 from slipstream.models.errors import SlipstreamError
 
-LOOK_AT_FILES = 2.0  # seconds until the screen says that another program deleted or replaced the file of the chats
-LOW = 18  # rows below which the strip is one line
+LOOK_AT_FILES = 2.0  # interval in seconds at which the chat file is checked for changes by other programs
+LOW = 18  # height below which the status bar is one line
 QUIT_WITHIN = 2.0  # seconds in which a second Ctrl-C quits
 IN_THE_LIST = frozenset({"search", "thoughts", "retry", "page", "go", "top", "bottom", "select"})
 """Actions and commands whose keys mean something else while the list of chats has the focus."""
@@ -117,7 +117,7 @@ KEYS: Final[list[BindingType]] = named(
 
 
 class ChatScreen(Screen[None]):
-    """One chat: shows it, takes it to the engine and back."""
+    """Shows one chat, and dispatches messages between its parts and the engine."""
 
     BINDINGS: ClassVar[list[BindingType]] = KEYS
 
@@ -133,7 +133,7 @@ class ChatScreen(Screen[None]):
         """Makes the parts.
 
         Args:
-            model: What to call the model until it is loaded.
+            model: The model's display name until it is loaded.
         """
         super().__init__()
         self._store = store
@@ -158,13 +158,12 @@ class ChatScreen(Screen[None]):
             page, engine, self.editing, self.reply, self.model, self.chats, self.selection, self.guidance,
             self.downloads, self.drafters, self.benchmark, self.races,
         )  # fmt: skip
-        self.notes: list[str] = []  # what to say at the start
+        self.notes: list[str] = []  # remarks at the start
         self._interrupted = 0.0  # when Ctrl-C was pressed last
 
-    # --- what is seen ---------------------------------------------------------------------------------------------
+    # --- display --------------------------------------------------------------------------------------------------
 
     def compose(self) -> ComposeResult:
-        """From top to bottom; the chats stand beside what was said."""
         yield self.top_bar
         with Horizontal(id="middle"):
             yield self.sidebar
@@ -204,7 +203,7 @@ class ChatScreen(Screen[None]):
         self.page.list_chats()
 
     async def show_chat(self, at: int | None = None) -> None:
-        """Shows the open chat, or a welcome where nothing was said.
+        """Shows the open chat, or a welcome if it is empty.
 
         Args:
             at: Number of a message to go to; None goes to the end.
@@ -231,10 +230,10 @@ class ChatScreen(Screen[None]):
         self.guidance.show()
 
     def apply_settings(self, now: Settings, before: Settings | None) -> None:
-        """Goes on as the settings say.
+        """Applies the settings.
 
         Args:
-            before: Those until now; None at the start.
+            before: The previous settings; None at the start.
         """
         self.engine.ahead = now.ahead
         self.model.apply_settings(now)
@@ -274,7 +273,7 @@ class ChatScreen(Screen[None]):
 
     @on(EngineEnded)
     async def _engine_ended(self, message: EngineEnded) -> None:
-        if not self.engine.busy:  # else what is asked meanwhile has started it again
+        if not self.engine.busy:  # else a request has restarted it meanwhile
             self.model.died()
             await self.page.notice(message.error)
 
@@ -402,7 +401,7 @@ class ChatScreen(Screen[None]):
 
     @on(Markdown.LinkClicked)
     def _link_clicked(self, message: Markdown.LinkClicked) -> None:
-        """Copies an address; it is never opened from here."""
+        """Copies the address instead of opening it."""
         self.app.copy_to_clipboard(message.href)
         self.page.hint("Copied the address; slipstream opens no links.")
 
@@ -429,7 +428,7 @@ class ChatScreen(Screen[None]):
         await self.commands.do(name, argument)
 
     async def action_history(self, step: int) -> None:
-        """Goes through earlier prompts as a shell does; where there is none to go to, opens all commands or a chat."""
+        """Steps through the prompt history; outside of it, opens the palette (-1) or a new chat (1)."""
         if self.prompt.has_focus and (step < 0 or self.prompt.recalling):
             self.prompt.recall(step)
         elif step < 0:
@@ -438,7 +437,7 @@ class ChatScreen(Screen[None]):
             await self.commands.do("new")
 
     def action_interrupt(self) -> None:
-        """Copies what is selected; else stops the reply; else clears the prompt; else quits when pressed twice."""
+        """Copies the selection, else stops the reply, else clears the prompt, else quits if pressed twice."""
         selected = self.get_selected_text() or self.prompt.selected_text
         now = time.monotonic()
         if selected:

@@ -1,4 +1,4 @@
-"""The messages of the chat one by one: walk from one to the next, edit, change branches, copy."""
+"""Selects, edits and copies messages of the chat, and switches branches."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from slipstream.models.errors import SlipstreamError
 
 
 class Editing:
-    """An earlier question in the prompt, to be sent once more in other words."""
+    """Edits an earlier question in the prompt."""
 
     def __init__(self, page: ChatPage) -> None:
         self._page = page
         self.message: int | None = None  # number of the question; None while nothing is edited
-        self._set_aside = ""  # what was in the prompt before
+        self._set_aside = ""  # the prompt's previous text
 
     def begin(self, question: Question) -> None:
         prompt = self._page.prompt
@@ -30,7 +30,7 @@ class Editing:
         self._page.refresh_keys()
 
     def leave(self) -> None:
-        """Leaves the earlier question as it is, and gives the prompt back what was in it."""
+        """Ends editing, and restores the prompt's previous text."""
         if self.message is not None:
             self.message = None
             self._page.prompt.border_title = None
@@ -39,13 +39,13 @@ class Editing:
 
 
 class Selection:
-    """The message that has the focus, and what is done with it; its keys are those of ``Said``."""
+    """The selected message and the actions on it; ``Said`` binds the keys."""
 
     def __init__(self, page: ChatPage) -> None:
         self._page = page
 
     async def move(self, step: int) -> None:
-        """Selects the message above (-1) or below (1); past the newest one the prompt has the focus again."""
+        """Selects the message above (-1) or below (1); after the newest, focuses the prompt."""
         transcript = self._page.transcript
         selected, said = transcript.selected, transcript.said
         at = len(said) if selected is None else said.index(selected)
@@ -71,7 +71,7 @@ class Selection:
             self._page.transcript.to_end()
 
     def typed(self, message: Said.Typed) -> None:
-        """Goes on in the prompt with what was typed while a message was selected."""
+        """Moves the focus to the prompt, with the text that was typed on a message."""
         self.leave()
         if message.pasted:
             self._page.prompt.post_message(events.Paste(message.text))
@@ -80,7 +80,7 @@ class Selection:
 
     @property
     def message(self) -> int | None:
-        """Number of the selected message; None where none is."""
+        """Number of the selected message; None if there is none."""
         selected = self._page.transcript.selected
         return selected.message if selected else None
 
@@ -93,12 +93,12 @@ class Selection:
 
     @property
     def branches(self) -> bool:
-        """Whether the selected message has others in its place."""
+        """Whether the selected message has alternatives."""
         selected = self._page.transcript.selected
         return bool(selected and selected.beside)
 
     async def show_branch(self, step: int) -> None:
-        """Goes to the branch before (-1) or after (1) the one that the selected message is in."""
+        """Switches to the previous (-1) or next (1) branch at the selected message."""
         page, selected = self._page, self._page.transcript.selected
         other = selected.neighbour(step) if selected else None
         if other is None:
@@ -146,7 +146,7 @@ class Selection:
             self._page.hint(f"Copied {what}.")
 
     def fold_reasoning(self) -> None:
-        """Opens or folds what the model thought before its last reply."""
+        """Folds or unfolds the reasoning of the last reply."""
         reply = self._page.transcript.last_reply
         if reply is None or reply.thinking.empty:
             self._page.hint("The last reply has no thoughts.")

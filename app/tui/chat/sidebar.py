@@ -1,4 +1,4 @@
-"""All chats, beside the one that is open: find, open, rename, pin, delete, export."""
+"""The list of all chats: search, open, rename, pin, delete, export."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ BEFORE = 14  # characters of a snippet before its first word
 
 
 def chat_rows(chats: Iterable[StoredChat], current: str | None, now: float) -> list[Option]:
-    """A row for every chat, with its id; those of one time below a heading, which has none.
+    """A row for every chat, with its id, grouped below headings without one.
 
     Args:
         chats: Chats, in the order of the list.
-        current: The one that is open, if it is kept.
+        current: The open chat, if it is stored.
         now: Seconds since 1970.
     """
     rows: list[Option] = []
@@ -46,7 +46,7 @@ def chat_rows(chats: Iterable[StoredChat], current: str | None, now: float) -> l
 
 
 def hit_rows(hits: Mapping[str, Hit]) -> list[Option]:
-    """A row for every place, with its key: the chat's title, and what stands around the words."""
+    """A row for every search hit, with its key: the chat's title and a snippet."""
     return [Option(_hit(hit), id=key) for key, hit in hits.items()]
 
 
@@ -63,7 +63,7 @@ def _title(title: str) -> Content:
 
 
 def section(chat: StoredChat, now: float) -> str:
-    """Where a chat stands in the list: "Pinned", "Today", "Yesterday", "This week" or a month, as "March 2024"."""
+    """The group of a chat: "Pinned", "Today", "Yesterday", "This week" or a month, as "March 2024"."""
     if chat.pinned:
         return "Pinned"
     today, then = time.localtime(now), time.localtime(chat.updated)
@@ -82,7 +82,7 @@ def _heading(name: str, below: bool) -> Content:
 
 
 def _near(hit: Hit) -> tuple[str, tuple[tuple[int, int], ...]]:
-    """The snippet from shortly before its first word on, so that this one is to be seen."""
+    """The snippet from shortly before its first match, so that this is visible."""
     cut = max(hit.spans[0][0] - BEFORE, 0) if hit.spans else 0
     start = hit.snippet.find(" ", cut) + 1 if cut else 0
     if not 0 < start <= (hit.spans[0][0] if hit.spans else 0):
@@ -96,20 +96,20 @@ def _highlighted(text: str, spans: tuple[tuple[int, int], ...]) -> Content:
     return Content(text, [Span(0, len(text), "$foreground 65%"), *words])
 
 
-WIDE = 110  # columns from which on the chats have a place of their own; on a narrower screen they lie over the open one
-MOST = 500  # chats that are listed; the others are searched for
+WIDE = 110  # width from which the list is next to the chat instead of over it
+MOST = 500  # chats that are listed; others are only found by search
 MOST_HITS = 40
 PAGE = 8
 
 
 class SearchChats(Input):
-    """Where words are typed; the footer names its Enter."""
+    """The search text; its binding labels Enter in the footer."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "submit", "Open")]
 
 
 class Sidebar(Vertical, OwnKeys):
-    """A line to search in and a list, of chats or of the places where the words stand."""
+    """A search line, and a list of chats or of search hits."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("down", "move(1)", "Down", show=False, priority=True),
@@ -156,25 +156,25 @@ class Sidebar(Vertical, OwnKeys):
         yield Static(Content(""), classes="empty")
 
     def on_mount(self) -> None:
-        """The list itself takes no focus, so that typing searches."""
+        """Makes the list unfocusable, so that typing searches."""
         self.query_one(OptionList).can_focus = False
         self._lay_out()
 
-    # --- is it seen? ----------------------------------------------------------------------------------------------
+    # --- visibility -----------------------------------------------------------------------------------------------
 
     def fit(self, width: int) -> None:
-        """Takes the place that there is on a screen of so many columns."""
+        """Chooses the layout for a screen width."""
         self._wide = width >= WIDE
         self._lay_out()
 
     def begin(self, how: str) -> None:
-        """Shows itself as the settings say: "fit", "open" or "closed"."""
+        """Applies the setting: "fit", "open" or "closed"."""
         self._shown_wide, self._shown_over = how != "closed", how == "open"
         self._lay_out()
         self.update(self._current)
 
     def toggle(self) -> bool:
-        """Opens and takes the focus; or closes if it has it. Says whether it has the focus now."""
+        """Opens and focuses the list, or closes a focused one. Returns whether it has the focus now."""
         focus = not (self.display and self.has_focus_within)
         self._show(focus or (self._wide and not self.has_focus_within))
         if focus:
@@ -183,7 +183,7 @@ class Sidebar(Vertical, OwnKeys):
         return focus
 
     def leave(self) -> None:
-        """Empties the search; closes where it lies over the chat."""
+        """Clears the search; closes a list over the chat."""
         self.query_one(Input).value = ""
         self._shown_over = False
         self._lay_out()
@@ -205,13 +205,13 @@ class Sidebar(Vertical, OwnKeys):
         self.set_class(not self._wide, "over")
         self.display = self._shown_wide if self._wide else self._shown_over
 
-    # --- what is in it --------------------------------------------------------------------------------------------
+    # --- content --------------------------------------------------------------------------------------------------
 
     def update(self, current: str | None) -> None:
-        """Lists the chats as they are now.
+        """Lists the chats again.
 
         Args:
-            current: The chat that is open, if it is kept.
+            current: The open chat, if it is stored.
         """
         self._current = current
         if self.display and self.is_mounted:
@@ -243,14 +243,14 @@ class Sidebar(Vertical, OwnKeys):
             enabled = [place for place, row in enumerate(rows) if not row.disabled]
             wanted = (None if first else before, None if words else self._current)
             known = (place for key in wanted if key for place in enabled if rows[place].id == key)
-            near = (place for place in enabled if place >= (at_before or 0))  # what it stood on may be gone
+            near = (place for place in enabled if place >= (at_before or 0))  # the selected row may be gone
             at = next(known, next(near, enabled[-1] if enabled else None))
             options.highlighted = at
 
     # --- keys -----------------------------------------------------------------------------------------------------
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Leaves cutting and deleting to the words searched for, where there is something to cut."""
+        """Leaves the delete keys to the search text if they would change it."""
         line = self.query_one(Input)
         return action != "ask" or "delete" not in parameters or (line.selection.is_empty and line.cursor_at_end)
 
@@ -266,14 +266,14 @@ class Sidebar(Vertical, OwnKeys):
             self.action_move(step)
 
     def action_leave(self) -> None:
-        """Empties the search; a second time goes back to the prompt."""
+        """Clears the search; leaves the list if it is empty."""
         if self.query_one(Input).value:
             self.query_one(Input).value = ""
         else:
             self.post_message(self.Left())
 
     def action_ask(self, what: str) -> None:
-        """Asks for something to be done to the chat under the bar."""
+        """Posts an action for the selected chat."""
         key = self._highlighted_id()
         chat = self._chats.get(self._places[key].chat if key in self._places else key or "")
         if chat:

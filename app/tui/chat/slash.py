@@ -11,14 +11,14 @@ MARK = "/"
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """Something to do."""
+    """A command of the chat."""
 
-    name: str  # what is typed behind the slash
+    name: str  # the name after the slash
     title: str  # its name in the palette
-    about: str  # what it does, in a line
-    argument: str = ""  # what follows the name: "NAME", in brackets where it may be left out; empty where nothing does
-    key: str = ""  # a key that does the same, or empty
-    plain: bool = False  # whether it needs no chat on the screen
+    about: str  # description
+    argument: str = ""  # argument: "NAME", in brackets if optional; empty for none
+    key: str = ""  # default key, or empty
+    plain: bool = False  # whether it works on screens other than the chat
 
     @property
     def usage(self) -> str:
@@ -30,8 +30,10 @@ class Command:
 
     @property
     def help(self) -> str:
-        """What the palette says: how else it is done, and what it does."""
-        return " · ".join(filter(None, (self.key, self.usage.replace("[", r"\["), self.about)))  # it reads markup
+        """Key, usage and description, for the palette."""
+        return " · ".join(
+            filter(None, (self.key, self.usage.replace("[", r"\["), self.about))
+        )  # the palette parses markup
 
 
 COMMANDS: tuple[Command, ...] = (
@@ -74,23 +76,23 @@ COMMANDS: tuple[Command, ...] = (
 
 
 def is_command(text: str) -> bool:
-    """Whether a prompt is a command; two slashes begin a message with one."""
+    """Whether a prompt is a command; two slashes escape one."""
     return text.startswith(MARK) and not text.startswith(2 * MARK)
 
 
 def literal(message: str) -> str:
-    """A message as it is typed: where it begins with a slash, with two."""
+    """A message as typed: doubles a leading slash."""
     return MARK + message if message.startswith(MARK) else message
 
 
 def parsed(text: str) -> tuple[Command, str]:
-    """Reads a prompt that is a command.
+    """Parses a command.
 
     Returns:
-        The command, and what follows its name.
+        The command and its argument.
 
     Raises:
-        UsageError: If there is no such command, or something is missing or too much.
+        UsageError: If the command is unknown, lacks an argument, or takes none.
     """
     name, *rest = text[len(MARK) :].split(maxsplit=1) if text[len(MARK) :].strip() else [""]
     argument = rest[0].strip() if rest else ""
@@ -110,5 +112,5 @@ def parsed(text: str) -> tuple[Command, str]:
 
 
 def matching(begin: str) -> list[Command]:
-    """The commands that go on from what was typed behind the slash."""
+    """The commands whose names begin with ``begin``."""
     return [command for command in COMMANDS if command.name.startswith(begin.casefold())]

@@ -1,4 +1,4 @@
-"""The source of each word of a reply, as styles over its Markdown."""
+"""Shows the source of each word of a reply by styling its Markdown."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from textual.widgets import Static
 from slipstream.app.tui.chat.formulas import Formula, formulas
 
 _REACH: Final = 240
-"""Characters of the source that a shown character is looked for in: an address behind a link may be that long."""
+"""Characters of the source in which a shown character is searched: a link's address may be that long."""
 
 
 class Sources:
-    """Which style each character of a text has."""
+    """The style of each character of a text, run-length encoded."""
 
     def __init__(self) -> None:
         self.on = False  # whether they are shown
         self.formulas = True  # whether formulas are shown in Unicode
         self._styles: list[str] = []
-        self._ends = array("L")  # of each stretch of one style
+        self._ends = array("L")  # end of each run
 
     def __len__(self) -> int:
         return self._ends[-1] if self._ends else 0
@@ -44,28 +44,28 @@ class Sources:
         del self._ends[:]
 
     def style(self, at: int) -> str:
-        """The style of a character; empty for plain decoding, and where it is not known."""
+        """The style of a character; empty for plain decoding or an unknown source."""
         place = bisect_right(self._ends, at)
         return self._styles[place] if at >= 0 and place < len(self._styles) else ""
 
 
 class Painter:
-    """Shows the sources of a passage over the widgets that its Markdown has become."""
+    """Styles the widgets of a passage's Markdown by source."""
 
     def __init__(self, sources: Sources) -> None:
         self._sources = sources
-        self._bare: dict[Static, tuple[Content, Content]] = {}  # what each was without styles, and with them
+        self._bare: dict[Static, tuple[Content, Content]] = {}  # each widget's content without and with styles
 
     def paint(self, view: Widget, source: str, start: int) -> None:
-        """Brings the widgets up to date.
+        """Updates the widgets.
 
-        A widget's text stands in the source in the same order, with marks of Markdown in between: each character is
-        found behind the one before. What Markdown adds, such as a bullet, is not found, and has no style.
+        Rendered text keeps the order of the source, which also has Markdown marks: each character is searched after the
+        previous one. Characters that Markdown adds, such as bullets, are not found and get no style.
 
         Args:
             view: Holds the widgets.
             source: The Markdown.
-            start: Where in the reply it begins; below 0 where something stands before it that the model did not write.
+            start: Its position in the reply; negative if it has a prefix that the model did not write.
         """
         before, self._bare = self._bare, {}
         at = 0
@@ -75,7 +75,7 @@ class Painter:
             if not isinstance(content, Content) or not content.plain.strip() or widget.has_class("head"):
                 continue
             bare, painted = before.get(widget, (content, content))
-            bare = bare if content.is_same(painted) else content  # Textual may have written it anew
+            bare = bare if content.is_same(painted) else content  # Textual may have replaced it
             wanted = bare
             if self._sources.on:
                 at, wanted = self._styled(bare, source, at, start, known)
@@ -84,7 +84,7 @@ class Painter:
                 widget.update(wanted, layout=False)
 
     def _styled(self, bare: Content, source: str, at: int, start: int, known: Sequence[Formula]) -> tuple[int, Content]:
-        """Some text in its styles, and where in the source it ends."""
+        """The end of the text in the source, and the styled text."""
         begins, style, content = 0, "", bare
         for place, found in self._places(bare.plain, source, at, known):
             here = self._sources.style(start + found)
@@ -96,9 +96,9 @@ class Painter:
 
     @staticmethod
     def _places(shown: str, source: str, at: int, known: Sequence[Formula]) -> Iterator[tuple[int, int]]:
-        """Where each shown character stands in the source; those that are not there are left out.
+        """The positions of the shown characters in the source; omits those that are not found.
 
-        A formula's characters stand where it begins, but for the last one, which stands where it ends.
+        Of a formula, yields its first and last character with its start and end.
         """
         ahead = iter(known)
         formula = next(ahead, None)

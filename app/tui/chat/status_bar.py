@@ -1,4 +1,4 @@
-"""The strip: the speed with and without the drafter as two bars, and what the drafter does."""
+"""The status bar: the speed with and without the drafter as two bars, and the drafter's figures."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from slipstream.app.tui.chat.authorship import legend
 from slipstream.app.tui.parts.format import UNKNOWN, percent
 
 MARGIN: Final = 1
-LABEL: Final = 14  # columns of "with drafter", so that both bars begin below each other
+LABEL: Final = 14  # columns of "with drafter", so that both bars are aligned
 RATE: Final = 14  # columns of "12,345 tok/s"
-NOTE: Final = 15  # columns of what stands behind a speed
+NOTE: Final = 15  # columns of the note after a speed
 WIDEST: Final = 60  # columns of the longest bar
 NAME, RIGHT, PER_STEP, OUTPUT = 21, 10, 20, 16
-"""Columns of the third line's parts, each of which is followed by two spaces."""
-SHORT_MS: Final = 10.0  # milliseconds of a plain step below which guessing saves next to nothing
+"""Columns of the third line's parts, without the two spaces after each."""
+SHORT_MS: Final = 10.0  # milliseconds of a plain step below which drafting gains almost nothing
 FAINT: Final = "$foreground 55%"
 PROMISES: Final = {"same text": "text identical ✓", "same distribution": "same odds"}
 
@@ -39,24 +39,24 @@ class _Bar:
 
 
 class Strip(Widget):
-    """Live figures of the reply, or of the last one. Neither its height nor its columns depend on them."""
+    """Live figures of the current or last reply, in a layout that does not depend on them."""
 
     def __init__(self, drafter: str, exact: bool = True) -> None:
         """Begins without figures.
 
         Args:
-            exact: Whether the text is the model's own, whatever drafts.
+            exact: Whether drafting leaves the output unchanged.
         """
         super().__init__()
         self.speed = Speed()
         self.next_drafter = drafter
         self._drafter = drafter
-        self._guesser = ""  # the one that drafted last, of the several that a chain has
+        self._guesser = ""  # the drafter of the last drafted step, one of several in a combination
         self._choice: Choice | None = None  # the autopilot's latest
         self._exact = exact
         self._promise = ""
         self._writing = False
-        self._read: float | None = None  # share of the prompt, while it is read
+        self._read: float | None = None  # prefilled share of the prompt; None otherwise
         self._legend = False
         self._seen: dict[str, None] = {}  # drafters whose text is on the screen
 
@@ -90,13 +90,13 @@ class Strip(Widget):
         self.refresh()
 
     def clear(self) -> None:
-        """Another chat is shown: these figures are not its own."""
+        """Clears the figures when another chat is shown."""
         self.begin(self.next_drafter)
         self._seen.clear()
         self.idle()
 
     def switch(self, drafter: str, writing: bool) -> None:
-        """Shows the drafter of the next reply; the figures stay those of the drafter that they came from."""
+        """Shows the drafter of the next reply; the figures stay those of the last one."""
         self.next_drafter = drafter
         if not writing and not self.speed.tokens:
             self._drafter = drafter
@@ -113,7 +113,7 @@ class Strip(Widget):
         self.refresh(layout=True)
 
     def render(self) -> Content:
-        """Draws one line where the screen is low, else three, and below them the legend."""
+        """Draws one line on a low screen, else three, then the legend."""
         width = max(self.size.width - 2 * MARGIN, 1)
         low = self.size.height - self._legend <= 1
         lines = [self._line(width)] if low else [*self._bars(width), self._about(width)]
@@ -153,7 +153,7 @@ class Strip(Widget):
     # --- the drafter ----------------------------------------------------------------------------------------------
 
     def _about(self, width: int) -> Content:
-        """Which drafter guesses, or why none does, how often it is right, and what becomes of the text."""
+        """The drafter or why none drafts, its acceptance rate, and the output promise."""
         off = self._off()
         if off:
             cells = [off.ljust(NAME + RIGHT + PER_STEP + 4)]
@@ -175,7 +175,7 @@ class Strip(Widget):
         return f"trying {name}" if trial else f"{name} is guessing"
 
     def _off(self) -> str:
-        """Why nothing is guessed, in eight words at most; empty where something is."""
+        """Why nothing is drafted, in at most eight words; empty if something is."""
         if self._drafter == PLAIN:
             return "not guessing: no drafter is chosen (Ctrl-D)"
         if not self.speed.tokens:
@@ -205,7 +205,7 @@ class Strip(Widget):
     # --- low screens ----------------------------------------------------------------------------------------------
 
     def _line(self, width: int) -> Content:
-        """As much as fits into one line, the most important first."""
+        """The most important figures that fit on one line."""
         speed, bar, name = self.speed, self._with(), one_line(self._guesser or self._drafter)
         parts = [
             (f"{rate(speed.tok_per_s)} tok/s" if speed.tokens else f"{UNKNOWN} tok/s", "bold $primary"),

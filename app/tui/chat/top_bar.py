@@ -1,4 +1,4 @@
-"""The line at the top: which chat, which model, how much room is left in the context."""
+"""The top bar: chat title, model, and used context."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from slipstream.app.protocol import Loaded
 from slipstream.app.tui.parts.format import bar, percent
 
 CELLS = 8
-NEAR = 0.8  # share of the context from which on the bar warns
+NEAR = 0.8  # share of the context from which the bar warns
 FULL = 0.95
 
 
 def gauge(used: int, n_ctx: int, cells: int = CELLS) -> Content:
-    """Draws it.
+    """Draws the used context.
 
     Args:
-        used: Tokens that the chat takes, what is typed included.
-        cells: Columns of the bar; 0 for numbers alone.
+        used: Tokens of the chat and the typed text.
+        cells: Columns of the bar; 0 for numbers only.
     """
     share = used / max(n_ctx, 1)
     style = "$error" if share >= FULL else "$warning" if share >= NEAR else "$primary"
@@ -36,13 +36,13 @@ NAME = "slipstream"
 
 
 class TopBar(Widget):
-    """Title on the left, model and context on the right; the device gives way first, then the title."""
+    """Title on the left, model and context on the right; drops the device first, then the title."""
 
     chat = reactive("")  # title of the chat
-    loaded: reactive[Loaded | None] = reactive(None)  # the model, once there is one
-    led = reactive("")  # system prompt and preset, where they are not the usual
-    used = reactive(0)  # tokens of the context that the chat takes, what is typed included
-    fetching: reactive[float | None] = reactive(None)  # how far the downloads are, 0 to 1; None while there are none
+    loaded: reactive[Loaded | None] = reactive(None)  # the loaded model
+    led = reactive("")  # system prompt and preset, unless they are the defaults
+    used = reactive(0)  # tokens of the chat and the typed text
+    fetching: reactive[float | None] = reactive(None)  # progress of the downloads, 0 to 1; None without downloads
 
     def render(self) -> Content:
         width = self.size.width
@@ -59,7 +59,7 @@ class TopBar(Widget):
         return left.append(Content(" " * gap)).append(right)
 
     def _model(self, width: int, title: int) -> Content:
-        """What fits ``width``; the device only if so many columns are left for the title."""
+        """The parts that fit ``width``; includes the device only if ``title`` columns are left."""
         if self.loaded is None:
             return Content("")
         name = one_line(self.loaded.title)

@@ -1,4 +1,4 @@
-"""What was said, newest at the bottom."""
+"""The messages of a chat, newest at the bottom."""
 
 from __future__ import annotations
 
@@ -17,13 +17,12 @@ from slipstream.app.tui.parts.format import kept_footnote, plural
 
 
 class Earlier(Static):
-    """Says how many messages lie above; a click brings some."""
+    """Shows the number of older messages; a click loads some."""
 
     class Wanted(Message):
         """The user wants to see older messages."""
 
     def show(self, count: int) -> None:
-        """Says how many there are."""
         self.display = count > 0
         self.update(Content(f"▲ {plural(count, 'earlier message')}"))
 
@@ -32,13 +31,12 @@ class Earlier(Static):
 
 
 class Later(Static):
-    """Says how many messages lie below, where an old place of a long chat is shown; a click brings some."""
+    """Shows the number of newer messages that are not shown; a click loads some."""
 
     class Wanted(Message):
         """The user wants to see newer messages."""
 
     def show(self, count: int) -> None:
-        """Says how many there are."""
         self.display = count > 0
         self.update(Content(f"▼ {plural(count, 'later message')}"))
 
@@ -47,43 +45,43 @@ class Later(Static):
 
 
 class Forgotten(Static):
-    """Stands where the model begins to read: what is above it no longer fits the context."""
+    """A line below the messages that were dropped from the context."""
 
     def __init__(self, messages: int, tokens: int) -> None:
         """Makes the line.
 
         Args:
-            tokens: How many tokens left with them; 0 where they were not counted.
+            tokens: Their tokens; 0 if unknown.
         """
         counts = ", ".join([plural(messages, "message"), *([plural(tokens, "token")] if tokens else [])])
         super().__init__(Content(f"▲ above this line the model no longer reads: {counts}"))
 
 
-AT_ONCE = 12  # messages that are made ready at a time: Markdown takes some 20 ms a paragraph
-MOST_SHOWN = 60  # messages on the screen at most; older ones come back when they are asked for
+AT_ONCE = 12  # messages that are mounted at a time: Markdown takes about 20 ms a paragraph
+MOST_SHOWN = 60  # maximum mounted messages; older ones are loaded on demand
 
 
 class Transcript(VerticalScroll, can_focus=False):
-    """A stretch of the messages of a chat; stays at the bottom while the reader is there."""
+    """Shows a range of a chat's messages; follows the end while scrolled there."""
 
     def __init__(self) -> None:
         super().__init__()
         self._earlier, self._later = Earlier(), Later()
         self._above = self._below = 0
-        self._forgotten: tuple[int, int, int] | None = None  # first message that is read, messages and tokens left out
+        self._forgotten: tuple[int, int, int] | None = None  # first message in the context, dropped messages and tokens
         self._line: Forgotten | None = None
-        self._line_at: tuple[Widget, int, int] | None = None  # above which message it stands, and what it says
-        self._looked_at = (0, 0.0, 0)  # when long replies were: the screen's height and place, and the column's height
+        self._line_at: tuple[Widget, int, int] | None = None  # the message below the line, and the line's numbers
+        self._looked_at = (0, 0.0, 0)  # screen height, scroll position and column height at the last ``_look``
         self._looking = False
-        self.column = Vertical()  # as high as the screen at least: an anchored short one would hang at the bottom
-        """What holds the messages."""
+        self.column = Vertical()  # at least as high as the screen: an anchored short one would stick to the bottom
+        """The container of the messages."""
         self.coloured = False  # whether replies show the source of each word
         self.formulas = True  # whether replies show formulas in Unicode
 
     def compose(self) -> ComposeResult:
         yield self.column
 
-    # --- what is shown --------------------------------------------------------------------------------------------
+    # --- content --------------------------------------------------------------------------------------------------
 
     @property
     def said(self) -> list[Said]:
@@ -92,7 +90,7 @@ class Transcript(VerticalScroll, can_focus=False):
 
     @property
     def whole(self) -> bool:
-        """Whether nothing lies below what is shown."""
+        """Whether the newest message is shown."""
         return not self._below
 
     @property
@@ -109,10 +107,10 @@ class Transcript(VerticalScroll, can_focus=False):
         return next((said for said in reversed(self.said) if isinstance(said, Reply)), None)
 
     async def fill(self, messages: list[StoredMessage], at: int | None = None) -> None:
-        """Shows a chat in place of what was shown.
+        """Replaces the shown messages by those of a chat.
 
         Args:
-            at: Number of a message to begin near, which goes to the top of the screen; None shows the end.
+            at: Number of a message to scroll to the top of the screen; None shows the end.
         """
         place = next((place for place, message in enumerate(messages) if message.id == at), None)
         start = max(len(messages) - AT_ONCE if place is None else min(place - 2, len(messages) - AT_ONCE), 0)
@@ -129,10 +127,10 @@ class Transcript(VerticalScroll, can_focus=False):
             self.show_message(widget, top=True)
 
     async def go_to(self, messages: list[StoredMessage], at: int | None = None) -> None:
-        """Shows another branch of the same chat, or a longer one; what both have stays as it is.
+        """Shows another branch of the same chat, or a longer one; keeps the common messages mounted.
 
         Args:
-            at: Number of the message where it parts, which is to be seen; None shows the end.
+            at: Number of the first different message, which must be mounted; None shows the end.
         """
         widgets = self.said
         here = messages[self._above : self._above + len(widgets)]
@@ -143,7 +141,7 @@ class Transcript(VerticalScroll, can_focus=False):
             await self.fill(messages, at)
             return
         with self.app.batch_update():
-            if same < len(widgets):  # what was remarked about the other branch leaves with it
+            if same < len(widgets):  # removes the other branch's remarks, too
                 children = list(self.column.children)
                 first = children.index(widgets[same])
                 await self.column.remove_children([child for child in children[first:] if child is not self._later])
@@ -154,15 +152,15 @@ class Transcript(VerticalScroll, can_focus=False):
             await self._count()
 
     def mark(self, forks: dict[int, list[int]]) -> None:
-        """Says at every message which others stand in its place."""
+        """Sets the alternatives of every message."""
         for said in self.said:
             said.fork(forks.get(said.message, []))
 
     async def forget(self, first: int | None, messages: int = 0, tokens: int = 0) -> None:
-        """Marks where the model begins to read.
+        """Marks the beginning of the context.
 
         Args:
-            first: Number of the first message that it reads; None where it reads all.
+            first: Number of the first message in the context; None if all are.
         """
         now = (first, messages, tokens) if first is not None else None
         if now != self._forgotten:
@@ -170,7 +168,7 @@ class Transcript(VerticalScroll, can_focus=False):
             await self._draw_line()
 
     async def add(self, widget: Widget) -> None:
-        """Adds at the bottom, and lets the oldest go where there are too many."""
+        """Adds a widget at the bottom, and unmounts the oldest messages above ``MOST_SHOWN``."""
         if isinstance(widget, Reply):
             widget.colour(self.coloured)
             widget.show_formulas(self.formulas)
@@ -182,7 +180,7 @@ class Transcript(VerticalScroll, can_focus=False):
             await self._count()
 
     async def show_earlier(self, messages: list[StoredMessage]) -> None:
-        """Shows some more of the chat above what is shown, which stays where it is."""
+        """Mounts older messages; the shown ones keep their position."""
         batch = messages[: self._above][-AT_ONCE:]
         if not batch:
             return
@@ -194,7 +192,7 @@ class Transcript(VerticalScroll, can_focus=False):
         self.call_after_refresh(self.scroll_to_widget, first, animate=False, top=True)
 
     async def show_later(self, messages: list[StoredMessage]) -> None:
-        """Shows some more of the chat below what is shown."""
+        """Mounts newer messages."""
         start = len(messages) - self._below
         batch = messages[start : start + AT_ONCE]
         self._below -= len(batch)
@@ -202,7 +200,7 @@ class Transcript(VerticalScroll, can_focus=False):
         await self._count()
 
     def colour(self, on: bool) -> None:
-        """Shows the source of each word in all replies where it is known, or no longer."""
+        """Shows or hides the source of each word in all replies."""
         self.coloured = on
         for reply in self.query(Reply):
             reply.colour(on)
@@ -222,7 +220,7 @@ class Transcript(VerticalScroll, can_focus=False):
         await self._draw_line()
 
     async def _draw_line(self) -> None:
-        """Puts the line above the first message that is read, if that is on the screen."""
+        """Puts the line above the first message in the context, if that is mounted."""
         widget = self.find(self._forgotten[0]) if self._forgotten else None
         wanted = (widget, *self._forgotten[1:]) if self._forgotten and widget else None
         line = self._line
@@ -247,14 +245,14 @@ class Transcript(VerticalScroll, can_focus=False):
         reply.show_formulas(self.formulas)
         return reply
 
-    # --- where the reader is --------------------------------------------------------------------------------------
+    # --- scrolling ------------------------------------------------------------------------------------------------
 
     def to_top(self) -> None:
         self.release_anchor()
         self.scroll_home(animate=False)
 
     def to_end(self) -> None:
-        """Goes to the newest message and stays there."""
+        """Scrolls to the end and follows it."""
         self.anchor()
 
     def show_message(self, said: Said, top: bool = False) -> None:
@@ -262,7 +260,7 @@ class Transcript(VerticalScroll, can_focus=False):
         self.call_after_refresh(self.scroll_to_widget, said, animate=False, top=top)
 
     def page(self, direction: int) -> None:
-        """Scrolls a screen up (-1) or down (1); at an end, more messages come."""
+        """Scrolls a screen up (-1) or down (1); loads more messages at an end."""
         if direction < 0 and self.scroll_y <= 0 and self._above:
             self.post_message(Earlier.Wanted())
         elif direction < 0:
@@ -278,11 +276,11 @@ class Transcript(VerticalScroll, can_focus=False):
         self._moved()
 
     def watch_virtual_size(self) -> None:
-        """Looks on where it stays at the bottom while a reply grows."""
+        """Checks the mounted parts again as a reply grows."""
         self._moved()
 
     def on_resize(self) -> None:
-        """Looks again: all lines end elsewhere."""
+        """Checks the mounted parts again: a new width changes all heights."""
         self._look_soon()
 
     def _moved(self) -> None:
@@ -297,7 +295,7 @@ class Transcript(VerticalScroll, can_focus=False):
             self.call_after_refresh(self._look)
 
     async def _look(self) -> None:
-        """Has long replies make ready what is near the screen, and let go what is far; what is read stays in place."""
+        """Mounts parts of long replies near the screen, unmounts distant ones; the visible text stays in place."""
         self._looking = False
         self._looked_at = (self.size.height, self.scroll_y, self.virtual_size.height)
         with self.app.batch_update():

@@ -1,4 +1,4 @@
-"""Has the engine read the prompt while it is typed, so that a reply begins with only the last words unread."""
+"""Prefills the prompt while it is typed, so that only the last words remain when it is sent."""
 
 from __future__ import annotations
 
@@ -14,29 +14,27 @@ from slipstream.app.tui.chat.replying import Replying
 from slipstream.app.tui.chat.selection import Editing
 from slipstream.app.tui.engine_service import EngineService
 
-AT_ONCE: Final = 100  # a longer insertion counts as a paste and is read without a pause; so do several lines
+AT_ONCE: Final = 100  # a longer insertion, or one of several lines, counts as a paste and is prefilled at once
 
 
 class TypingPrefill:
-    """Waits for a pause in the typing, then asks."""
+    """Requests a prefill after a pause in typing."""
 
     def __init__(
         self, page: ChatPage, engine: EngineService, model: ChatModel, editing: Editing, replying: Replying
     ) -> None:
-        """Keeps where the text is, and what must be idle for it to be read."""
         self._page, self._engine, self._model, self._editing, self._replying = page, engine, model, editing, replying
         self._timer: Timer | None = None
-        self._text = ""  # what was typed when it changed last
+        self._text = ""  # text at the last change
 
     def text_changed(self) -> None:
-        """Takes what is typed now."""
         text, before = self._page.prompt.message, self._text
         self._text = text
         pasted = len(text) - len(before) > AT_ONCE or text.count("\n") - before.count("\n") > 1
         self.read(0 if pasted else PAUSE)
 
     def read(self, pause: float = PAUSE) -> None:
-        """Has the chat and what is typed read after a pause, in place of what was to be read before."""
+        """Schedules a prefill of the chat and the typed text; replaces a scheduled one."""
         if self._timer:
             self._timer.stop()
         self._timer = self._page.screen.set_timer(pause, self.read_now) if pause else None
@@ -44,7 +42,7 @@ class TypingPrefill:
             self.read_now()
 
     def read_now(self) -> None:
-        """Has it read, if the engine is idle."""
+        """Requests the prefill, if the engine is idle."""
         loaded, conversation = self._model.loaded, self._page.conversation
         if loaded and not self._replying.writing and not self._engine.busy:
             text, drafter, beside = self._page.prompt.message, self._model.drafter, self._editing.message

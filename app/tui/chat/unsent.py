@@ -1,4 +1,4 @@
-"""What was typed and not sent, per chat: it waits there, and outlives the program."""
+"""Stores unsent text per chat, across restarts."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ NEW: Final = ""  # stands for a chat that has not begun
 
 
 class Unsent:
-    """The texts; without a file, they are forgotten at the end."""
+    """Unsent texts by chat; without a file, they last until the program ends."""
 
     def __init__(self, path: Path | None) -> None:
-        """Reads the file; one that cannot be read has none."""
+        """Reads the file; an unreadable one counts as empty."""
         self._path = path
         self._texts: dict[str, str] = {}
-        self._kept = True  # whether the file has them as they are
+        self._kept = True  # whether the file is up to date
         if path:
             self._texts = {chat: text for chat, text in read_object(path, _LARGEST).items() if isinstance(text, str)}
 
     def of(self, chat: str) -> str:
-        """The text that waits in a chat; empty if none does."""
+        """The unsent text of a chat; empty if there is none."""
         return self._texts.get(chat, "")
 
     def put(self, chat: str, text: str) -> None:
-        """Leaves a text in a chat, in place of the one before."""
+        """Replaces the unsent text of a chat."""
         if text == self.of(chat):
             return
         self._kept = False
@@ -41,10 +41,10 @@ class Unsent:
             self._texts[chat] = text
 
     def keep(self, is_kept: Callable[[str], bool]) -> None:
-        """Writes the file, if anything has changed; texts of chats that are gone leave it.
+        """Writes the file if anything changed, without texts of deleted chats.
 
         Args:
-            is_kept: Whether a chat of an id is still there.
+            is_kept: Whether a chat still exists, by id.
         """
         gone = [chat for chat in self._texts if chat != NEW and not is_kept(chat)]
         for chat in gone:
@@ -52,7 +52,7 @@ class Unsent:
         if self._path is None or (self._kept and not gone):
             return
         self._kept = True
-        with suppress(OSError, SlipstreamError):  # a full disk is reported where a chat is kept
+        with suppress(OSError, SlipstreamError):  # storing a chat reports a full disk
             if self._texts:
                 write_private(self._path, json.dumps(self._texts))
             else:

@@ -1,4 +1,4 @@
-"""What an empty chat shows: the model as it loads, then what one might say."""
+"""The content of an empty chat: the model's load, and example prompts."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ BAR_WIDTH = 32
 
 
 class Example(Static):
-    """Something to say; a click puts it into the prompt."""
+    """An example; a click puts it into the prompt."""
 
     class Picked(Message):
         """The user clicked an example."""
@@ -43,10 +43,10 @@ class Welcome(Vertical):
     """The name, a line about the model, and examples."""
 
     def __init__(self, model: str) -> None:
-        """Makes the view of a model that is being loaded.
+        """Shows a model that is being loaded.
 
         Args:
-            model: What to call it until it says its name.
+            model: Its display name until it is loaded.
         """
         super().__init__()
         self._state = Static(Content(f"loading {one_line(model)}"), classes="state")
@@ -66,7 +66,7 @@ class Welcome(Vertical):
                 yield Static(Content("Tab tries one · /race shows the gain · F1 shows all keys"), classes="tip")
 
     def progress(self, share: float | None) -> None:
-        """Shows how far the load is; None while the file is checked before its first use."""
+        """Shows the progress of the load; None while the file is checked before its first use."""
         if share is None:
             self._state.update(Content(f"checking the file of {one_line(self._model)}\nbefore its first use"))
             return
@@ -82,7 +82,7 @@ class Welcome(Vertical):
         self._state.update(Content(text, [Span(0, len(name), "bold")]))
 
     def offer(self, words: Content) -> None:
-        """Names a model that is worth having, and the key that fetches it."""
+        """Shows the suggested model and its key."""
         self._offer.update(words)
         self._offer.display = True
 

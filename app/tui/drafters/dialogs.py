@@ -1,4 +1,4 @@
-"""Asks what training, importing and indexing need to know."""
+"""Dialogs for the inputs of training, importing and indexing."""
 
 from __future__ import annotations
 
@@ -17,17 +17,15 @@ from slipstream.app.tui.parts.key_bar import sheet_keys
 
 
 class TrainScreen(Dialog[tuple[str, int] | None]):
-    """Asks what to train on, and for how much of it. Closes with both, or None."""
+    """Edits the training text and the number of tokens. Closes with both, or None."""
 
     BINDINGS: ClassVar[list[BindingType]] = [("escape", "dismiss", "Back")]
 
     def __init__(self, method: str) -> None:
-        """Keeps the method's name."""
         super().__init__()
         self._method = method
 
     def compose(self) -> ComposeResult:
-        """Two lines, and what they mean."""
         with Vertical(classes="sheet dialog") as sheet:
             sheet.border_title = f"Train {self._method}"
             sheet.border_subtitle = sheet_keys("Enter trains", "Esc back")
@@ -43,7 +41,7 @@ class TrainScreen(Dialog[tuple[str, int] | None]):
             yield Static(classes="problem")
 
     def on_input_submitted(self) -> None:
-        """Closes with what was typed, if it can be meant."""
+        """Closes with the input if it is valid."""
         text = self.query_one("#text", Input).value.strip()
         tokens = self.query_one("#tokens", Input).value.strip()
         if not text or not tokens.isdecimal() or not int(tokens):
@@ -53,23 +51,21 @@ class TrainScreen(Dialog[tuple[str, int] | None]):
 
 
 class PathScreen(Dialog[str | None]):
-    """Asks for a file or folder. Closes with its path as typed, or None."""
+    """Edits the path of a file or folder. Closes with it, or None."""
 
     BINDINGS: ClassVar[list[BindingType]] = [("escape", "dismiss", "Back")]
 
     def __init__(self, title: str, about: str, enter: str) -> None:
-        """Keeps the words.
+        """Sets the texts.
 
         Args:
-            title: What is asked for.
-            about: What becomes of it.
-            enter: What Enter does, in a word.
+            about: What the path is used for.
+            enter: The action of Enter, as a verb.
         """
         super().__init__()
         self._title, self._about, self._enter = title, about, enter
 
     def compose(self) -> ComposeResult:
-        """A line to type in."""
         with Vertical(classes="sheet dialog") as sheet:
             sheet.border_title = self._title
             sheet.border_subtitle = sheet_keys(f"Enter {self._enter}", "Esc back")
@@ -77,6 +73,5 @@ class PathScreen(Dialog[str | None]):
             yield Static(Content(f"→ completes. {self._about}"), classes="detail")
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
-        """Closes with the path."""
         if path := event.value.strip():
             self.dismiss(path)

@@ -1,4 +1,4 @@
-"""The drafters screen: what it lists, what is known of it, and its keys."""
+"""The drafters screen: lists drafters with their gains, and starts work on them."""
 
 from __future__ import annotations
 
@@ -34,12 +34,11 @@ NO_TORCH: Final = "Training needs torch, which is not installed: pip install 'sl
 
 @dataclass(frozen=True, slots=True)
 class Picked:
-    """What to go on with.
+    """The chosen drafter.
 
     Attributes:
-        name: The drafter.
-        load: Whether the model is to be loaded again, with what is new.
-        race: Whether it is to race.
+        load: Whether to reload the model with new heads and index.
+        race: Whether to race the drafter.
     """
 
     name: str
@@ -49,16 +48,16 @@ class Picked:
 
 @dataclass(frozen=True, slots=True)
 class DraftersContext:
-    """What the screen needs of the chat.
+    """What the screen needs from the chat.
 
     Attributes:
-        model: The model, as commands name it.
+        model: The argument of ``-m``.
         file: Its file.
-        plain_tok_per_s: Its speed without a drafter as the chat shows it; None until a reply has measured it.
-        jobs: What goes on beside the chat.
-        begin: Begins work, which goes on while the screen is closed.
-        news: What came of the last work; empty if there was none.
-        fresh: Whether something is here that the loaded model knows nothing of.
+        plain_tok_per_s: Its measured speed without a drafter; None before the first reply.
+        jobs: The background jobs.
+        begin: Starts work, which continues while the screen is closed.
+        news: Outcome of the last work; empty if there was none.
+        fresh: Whether there are heads or an index newer than the loaded model.
     """
 
     model: str
@@ -71,7 +70,7 @@ class DraftersContext:
 
 
 class DraftersScreen(BrowsingScreen[Picked | None]):
-    """All drafters: which serve the model, what they gain here, why the others do not serve, and what would help."""
+    """Lists all drafters with their gain, or the reason why the model cannot use them."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "use", "Use"),
@@ -86,13 +85,11 @@ class DraftersScreen(BrowsingScreen[Picked | None]):
     ]
 
     def __init__(self, offers: Sequence[DrafterOffer], current: str, loaded: Loaded, context: DraftersContext) -> None:
-        """Keeps what to list.
+        """Lists the drafters.
 
         Args:
             offers: All drafters.
-            current: The one that drafts the next reply.
-            loaded: The model.
-            context: The chat.
+            current: The drafter of the next reply.
         """
         self.view = DraftersView(offers, current, context.plain_tok_per_s)
         super().__init__(self.view)
@@ -104,13 +101,12 @@ class DraftersScreen(BrowsingScreen[Picked | None]):
         self._trouble = ""
 
     def compose(self) -> ComposeResult:
-        """From top to bottom."""
         yield self._work.title
         yield self.browser
         yield KeyBar()
 
     def on_mount(self) -> None:
-        """Begins at the drafter in use, and looks for what is known of all."""
+        """Selects the current drafter, and reads the status of all."""
         self.browser.rows.focus()
         self.show_work()
         self.browser.rows.highlighted = self.view.find(self.view.current) or 0
@@ -118,11 +114,10 @@ class DraftersScreen(BrowsingScreen[Picked | None]):
         self.look()
 
     def show_work(self) -> None:
-        """Shows how far the work is, and what came of it."""
         self._work.draw()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Offers what can be done with the drafter under the bar."""
+        """Enables the actions of the selected drafter."""
         offer, working = self._offer(), self._chat.jobs.job is not None
         offered = {
             "load": self._chat.fresh(),
@@ -135,14 +130,14 @@ class DraftersScreen(BrowsingScreen[Picked | None]):
         }
         return offered.get(action, True)
 
-    # --- what is known --------------------------------------------------------------------------------------------
+    # --- data -----------------------------------------------------------------------------------------------------
 
     def look(self) -> None:
-        """Finds out anew what is known of the drafters."""
+        """Reads the status of all drafters in a thread."""
         file = self._chat.file
 
         def find() -> Standing:
-            from slipstream.app.library.drafter_status import standing  # it loads so much that the screen would wait
+            from slipstream.app.library.drafter_status import standing  # a slow import
 
             return standing(file, Paths.default())
 
@@ -165,7 +160,7 @@ class DraftersScreen(BrowsingScreen[Picked | None]):
 
     @on(Browser.Chosen)
     def action_use(self) -> None:
-        """Drafts the next reply with the drafter under the bar."""
+        """Uses the selected drafter for the next reply."""
         offer = self._offer()
         if offer is None:
             return
@@ -177,17 +172,16 @@ class DraftersScreen(BrowsingScreen[Picked | None]):
             self.say(f"{offer.name} cannot guess for this model.")
 
     def action_race(self) -> None:
-        """Races the drafter under the bar."""
         offer = self._offer()
         if offer and offer.usable:
             self.dismiss(Picked(offer.name, race=True))
 
     def action_load(self) -> None:
-        """Loads the model again, with what is new; the drafter stays."""
+        """Reloads the model with new heads and index; keeps the drafter."""
         self.dismiss(Picked(self.view.current, load=True))
 
     def action_switch(self) -> None:
-        """Has the autopilot leave a drafter out, or no longer."""
+        """Disables or enables the selected drafter for the autopilot."""
         offer = self._offer()
         if offer is None or self.view.standing is None:
             return
@@ -202,7 +196,6 @@ class DraftersScreen(BrowsingScreen[Picked | None]):
     # --- work -----------------------------------------------------------------------------------------------------
 
     def action_train(self) -> None:
-        """Asks what to train on, and begins."""
         offer, known = self._offer(), self.view.standing
         if offer is None:
             return
@@ -218,7 +211,6 @@ class DraftersScreen(BrowsingScreen[Picked | None]):
         self.app.push_screen(TrainScreen(method), answered)
 
     def action_import(self) -> None:
-        """Asks for published heads, and imports them."""
 
         def answered(path: str | None) -> None:
             if path:
@@ -228,7 +220,6 @@ class DraftersScreen(BrowsingScreen[Picked | None]):
         self.app.push_screen(PathScreen("Import heads", about, "imports"), answered)
 
     def action_index(self) -> None:
-        """Asks for a folder, and indexes it."""
 
         def answered(path: str | None) -> None:
             if path:
@@ -240,12 +231,12 @@ class DraftersScreen(BrowsingScreen[Picked | None]):
         self.app.push_screen(PathScreen("Index a folder or file", about, "indexes"), answered)
 
     def action_cancel(self) -> None:
-        """Asks, then stops the work."""
+        """Stops the work after confirmation."""
         jobs = self._chat.jobs
         if jobs.job is None:
             return
         if jobs.job.stopping:
-            jobs.stop()  # asked again: more firmly
+            jobs.stop()  # a further request escalates, see ``Background.stop``
             return
         title = jobs.job.title
 
@@ -258,7 +249,7 @@ class DraftersScreen(BrowsingScreen[Picked | None]):
         self.app.push_screen(question, answered)
 
     def _arrived(self, name: str) -> bool:
-        """Whether a drafter that the loaded model knows nothing of would serve it once it is loaded again."""
+        """Whether reloading the model would make the drafter usable."""
         known = self.view.standing
         files = known is not None and any(not file.why_not for file in known.of(name))
         text = known is not None and name == "retrieval" and known.tokens > 0

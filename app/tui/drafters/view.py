@@ -1,4 +1,4 @@
-"""The drafters of a model as rows, and what is known of one of them."""
+"""The drafters of a model as rows, with details of one."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ FRESH, CANNOT = "Not tried yet", "Not for this model"
 _NARROWEST: Final = 10
 _WIDEST: Final = 24
 _ROOMY: Final = 70
-"""Columns from which bars may be longer."""
+"""Width from which bars may be longer."""
 _LEAST_WORDS: Final = 12
 _WIDTHS: Final = (2, 4, 8, 16)
-"""Rows whose cost is shown."""
+"""Batch sizes whose cost is shown."""
 
 WOULD: Final = {
     "draft": "Ctrl-L, then d: fetch or choose a smaller model.",
@@ -39,21 +39,21 @@ WOULD: Final = {
     "retrieval": "f indexes a folder; chats are indexed by themselves.",
     **dict.fromkeys(("eagle3", "mtp", "dflash", "dspark"), "Ctrl-L, then d: fetch heads, where there are some."),
 }
-"""What would make a drafter serve."""
+"""How to make a drafter usable."""
 
 
 class DraftersView(View):
-    """All drafters: those that were measured here by their gain, those that were not, those that cannot serve."""
+    """All drafters: measured ones by gain, then untried ones, then unusable ones."""
 
     ready = True
 
     def __init__(self, offers: Sequence[DrafterOffer], current: str, plain_tok_per_s: float | None) -> None:
-        """Keeps what to list.
+        """Lists the drafters.
 
         Args:
             offers: All drafters.
-            current: The one that drafts the next reply.
-            plain_tok_per_s: Speed without one; None until it is known.
+            current: The drafter of the next reply.
+            plain_tok_per_s: Speed without a drafter; None until measured.
         """
         self.current = current
         self._offers, self._plain = offers, plain_tok_per_s
@@ -63,7 +63,7 @@ class DraftersView(View):
 
     @property
     def standing(self) -> Standing | None:
-        """What is known of them, once it is."""
+        """The status of the drafters; None until it was read."""
         return self._standing
 
     @standing.setter
@@ -87,7 +87,6 @@ class DraftersView(View):
         return None if isinstance(row, str) else row
 
     def __len__(self) -> int:
-        """All drafters, and the headings of two groups."""
         return len(self._rows)
 
     def key(self, at: int) -> str:
@@ -98,7 +97,7 @@ class DraftersView(View):
         return self.offer(at) is None
 
     def lines(self, width: int) -> list[Content]:
-        """No heading, then the rows; what a drafter does, or why it cannot, gets the room that is left."""
+        """An empty heading, then the rows; the description takes the remaining width."""
         names = max(len(one_line(offer.name)) for offer in self._offers)
         gains = [gain for offer in self._offers if (gain := self._gain_of(offer.name)) is not None]
         room = min(_WIDEST, max(_NARROWEST, (width - names) // 4)) if width >= _ROOMY else _NARROWEST
@@ -128,11 +127,11 @@ class DraftersView(View):
         return self._standing.gains.known.get(name) if self._standing else None
 
     def is_off(self, name: str) -> bool:
-        """Whether the autopilot leaves a drafter out."""
+        """Whether a drafter is disabled for the autopilot."""
         return bool(self._standing and name in self._standing.left_out)
 
     def details(self, at: int) -> list[Content]:
-        """What it does or why it cannot, what came of it here, and its files."""
+        """The drafter's description, its gain or why it is unusable, and its files."""
         offer, standing = self.offer(at), self._standing
         if offer is None:
             return []
@@ -152,7 +151,7 @@ class DraftersView(View):
         return blocks
 
     def _gains(self, name: str, standing: Standing) -> Content:
-        """Speed over plain decoding, and where that is known from."""
+        """Speed-ups over plain decoding, each with its source."""
         if name == PLAIN:
             return Content(f"{rate(self._plain)} tok/s now." if self._plain else "The next reply measures its speed.")
         found = [
@@ -176,7 +175,7 @@ class DraftersView(View):
 
 
 def _file(file: HeadsFile) -> Content:
-    """A file of heads: whether it serves, what it was trained on, where it is."""
+    """A file of heads: its training, whether it is usable, and its path."""
     facts = [
         f"trained on {one_line(file.trained_on)}" if file.trained_on else "",
         "" if file.first_depth is None else f"first guess right {100 * file.first_depth:.0f} % of the time",

@@ -1,4 +1,4 @@
-"""Work that the drafters screen can begin, as commands that run beside the chat."""
+"""Background commands of the drafters screen."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 TRAINED: Final = ("medusa", "kangaroo", "space")
-"""Methods whose heads can be trained: ``slipstream.models.heads.check.METHODS``, which takes long to import."""
+"""Trainable methods: a copy of ``slipstream.models.heads.check.METHODS``, whose import is slow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,9 +14,9 @@ class Work:
     """A command.
 
     Attributes:
-        title: What it does, as a sentence's beginning.
-        arguments: What follows ``slipstream`` on the command line.
-        cancelled: What is said once it was cancelled.
+        title: Beginning of a sentence, such as "Training medusa".
+        arguments: The arguments of ``slipstream``.
+        cancelled: Message after a cancellation.
     """
 
     title: str
@@ -25,7 +25,6 @@ class Work:
 
 
 def training(method: str, model: str, text: str, tokens: int) -> Work:
-    """Trains heads for a model."""
     return Work(
         f"Training {method}",
         ("drafters", "train", method, "-m", model, "--on", text, "--tokens", str(tokens)),
@@ -34,11 +33,9 @@ def training(method: str, model: str, text: str, tokens: int) -> Work:
 
 
 def importing(path: str, model: str) -> Work:
-    """Imports published heads for a model."""
     return Work("Importing heads", ("drafters", "import", path, "-m", model), "Nothing was imported.")
 
 
 def indexing(path: str, model: str) -> Work:
-    """Indexes a folder for models of a vocabulary."""
     arguments = ("drafters", "index", path, "-m", model, "--progress")
     return Work("Indexing", arguments, "What was read is kept; the same folder goes on.")

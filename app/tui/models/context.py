@@ -1,4 +1,4 @@
-"""What the model screen needs of a manager."""
+"""The interface of the model manager, and access to it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from slipstream.app.settings.values import HubSettings
 from slipstream.app.tui.parts.run_in_thread import run_in_thread
 from slipstream.models.errors import SlipstreamError
 
-if TYPE_CHECKING:  # the chat is on the screen before any of this is needed
+if TYPE_CHECKING:  # slow imports: the chat is drawn first
     from slipstream.app.library.manager import CatalogOffer, QuantOffer, Removal
     from slipstream.app.protocol import Load
     from slipstream.models.hub.progress import Discarded, Job
@@ -30,78 +30,78 @@ T = TypeVar("T")
 
 
 class Models(Protocol):
-    """Finds, fetches, pairs and removes models; ``slipstream.app.library.manager.ModelManager`` is one.
+    """Finds, fetches, pairs and removes models; ``slipstream.app.library.manager.ModelManager`` implements it.
 
-    Everything but ``jobs``, ``pause`` and ``resume`` may block, and may be called from several threads; whatever fails
-    raises a ``SlipstreamError``.
+    All but ``offline``, ``stay_offline``, ``jobs``, ``pause`` and ``resume`` may block. Thread-safe; failures raise a
+    ``SlipstreamError``.
     """
 
     @property
     def offline(self) -> bool:
-        """Whether the hub is not to be asked; known at once."""
+        """Whether requests to the hub are off; does not block."""
 
     def borrow(self, rpc: str) -> None:
-        """Counts the devices that other machines lend."""
+        """Sets the remote machines whose devices are used."""
 
     def lenders(self) -> list[Lender]:
-        """The machines that lend their devices."""
+        """The remote machines that lend devices."""
 
     def stay_offline(self, wanted: bool) -> None:
-        """Asks the hub no more, or again where the environment allows it; returns at once."""
+        """Switches requests to the hub off, or on if the environment allows them; does not block."""
 
     def devices(self) -> list[Device]:
-        """What this machine computes with."""
+        """The local and remote compute devices."""
 
-    # --- what is here ---------------------------------------------------------------------------------------------
+    # --- installed models -----------------------------------------------------------------------------------------
 
     def installed(self) -> list[Installed]:
         """Every model on this machine."""
 
     def fit_of(self, model: Installed) -> Fit:
-        """How an installed model runs here."""
+        """Where an installed model fits in memory."""
 
     def speed_of(self, model: Installed, pair: PairOffer | None) -> Prediction | None:
-        """How fast an installed model writes here, alone and with a drafter; None where that cannot be told."""
+        """Predicted speed of an installed model, plain and with a drafter; None if it cannot be predicted."""
 
     def pairs(self, name: str) -> list[PairOffer]:
-        """The drafters for a model, best first; those that cannot serve it last, with the reason."""
+        """The drafters for a model, best first; unusable ones last, with the reason."""
 
     def load_of(self, model: Installed, pair: PairOffer | None = None) -> Load:
-        """What loads a model as it fits this machine, with this drafter or the best that is here; files are checked."""
+        """The load request of a model with this drafter or the best installed one; checks the files."""
 
     def make_usual(self, model: Installed) -> None:
-        """Makes a model the default from now on."""
+        """Makes a model the default."""
 
     def import_file(
         self, path: Path, how: Literal["link", "copy"], on_progress: Callable[[int, int], None]
     ) -> Installed:
-        """Makes a file from elsewhere one of ours."""
+        """Adds a model file to the library."""
 
     def verify(self, name: str, on_progress: Callable[[int, int], None], cancelled: Callable[[], bool]) -> Checked:
-        """Reads every byte of a model and says what is wrong; ends with ``KeyboardInterrupt`` where it is cancelled."""
+        """Hashes the files of a model; raises ``KeyboardInterrupt`` if it is cancelled."""
 
     def removal(self, name: str) -> Removal:
-        """What removing a model would do; nothing is done yet."""
+        """The effects of removing a model, without removing it."""
 
     def remove(self, name: str) -> Removed:
-        """Puts a model of ours into the trash."""
+        """Moves a model of the library into the trash."""
 
     def undo(self) -> Removed:
-        """Brings back what was removed last."""
+        """Restores the model that was removed last."""
 
-    # --- what there is elsewhere ----------------------------------------------------------------------------------
+    # --- catalogue and hub ----------------------------------------------------------------------------------------
 
     def offers(self) -> list[CatalogOffer]:
-        """The catalogue, best for this machine first; asks no network."""
+        """The catalogue, best for this machine first; uses no network."""
 
     def offer_for_this_machine(self) -> CatalogOffer | None:
-        """The pair to begin with; None where none fits or a real model is here already. Asks no network."""
+        """The pair to suggest to a new user; None if none fits or a model is installed. Uses no network."""
 
     def search(self, text: str, sort: Sort = "downloads") -> list[RepoSummary]:
         """Finds repositories on the hub."""
 
     def quants(self, repo: str) -> list[QuantOffer]:
-        """The quantizations of a repository, each with how it would run here."""
+        """The quantizations of a repository, each with its memory fit and predicted speed."""
 
     def card(self, repo: str) -> str:
         """A repository's model card as Markdown."""
@@ -109,44 +109,43 @@ class Models(Protocol):
     # --- downloads ------------------------------------------------------------------------------------------------
 
     def fetch(self, quant: Quant) -> Job:
-        """Begins a download, which goes on by itself; what has come is checked and installed."""
+        """Starts a download in the background, which verifies and installs the model at its end."""
 
     def fetch_pair(self, pair: CatalogPair) -> list[Job]:
-        """Begins to download a target and its drafter; what is here already is left out."""
+        """Starts to download those of a target and its drafter that are not installed."""
 
     def fetch_file(self, file: CatalogFile) -> Job:
-        """Begins to download a file of the catalogue."""
+        """Starts to download a file of the catalogue."""
 
     def jobs(self) -> list[Job]:
-        """All downloads, unfinished ones of earlier runs included; returns at once."""
+        """All downloads, including unfinished ones of earlier runs; does not block."""
 
     def pause(self, id: str) -> None:
-        """Stops a download and keeps what came; returns at once."""
+        """Pauses a download and keeps its data; does not block."""
 
     def resume(self, id: str) -> None:
-        """Goes on with a paused or failed download; returns at once."""
+        """Resumes a paused or failed download; does not block."""
 
     def cancel(self, id: str) -> Discarded:
-        """Stops a download and removes what it fetched."""
+        """Stops a download and deletes its data."""
 
     def close(self) -> None:
-        """Pauses all downloads; they can go on at the next start."""
+        """Pauses all downloads; they can be resumed after a restart."""
 
 
 class ModelsAccess:
-    """The manager, made once, in the thread that first asks for it."""
+    """Creates the manager on first use, in the calling thread."""
 
     def __init__(self, make: Callable[[], Models]) -> None:
-        """Keeps how to make it."""
         self._make = make
         self._lock = threading.Lock()
         self._hub: HubSettings | None = None
         self._rpc = ""
         self.made: Models | None = None
-        """The manager, once it is there."""
+        """The manager; None before its first use."""
 
     def open(self) -> Models:
-        """The manager; may take a moment."""
+        """Returns the manager; may block."""
         with self._lock:
             if self.made is None:
                 self.made = self._make()
@@ -160,17 +159,17 @@ class ModelsAccess:
         then: Callable[[T], object],
         failed: Callable[[SlipstreamError], object],
     ) -> None:
-        """Asks the manager in a thread; ``then`` or ``failed`` gets the answer, see ``run_in_thread``."""
+        """Calls ``what`` with the manager in a thread, see ``run_in_thread``."""
         run_in_thread(node, lambda: what(self.open()), then, failed)
 
     def apply(self, hub: HubSettings, rpc: str) -> None:
-        """Goes on as the settings say."""
+        """Applies the settings."""
         self._hub, self._rpc = hub, rpc
         self._tell()
 
     @property
     def offers(self) -> bool:
-        """Whether a model is offered where only the bundled one is here."""
+        """Whether to suggest a model if only the bundled one is installed."""
         return self._hub is None or self._hub.offer
 
     def _tell(self) -> None:
@@ -180,7 +179,7 @@ class ModelsAccess:
 
 
 def manager() -> Models:
-    """The manager of this machine's models; it loads much, so it is called in a thread when it is first needed."""
+    """Creates the manager; call it in a thread, since its imports are slow."""
     from slipstream.app.library.manager import ModelManager
     from slipstream.app.platform.paths import Paths
 

@@ -1,4 +1,4 @@
-"""The tab of the downloads: how far they are, and how fast."""
+"""The tab of the downloads."""
 
 from __future__ import annotations
 
@@ -22,33 +22,30 @@ DOING = {
 }
 STYLES = {"done": "$success", "failed": "$error", "paused": "$warning"}
 QUIET = 5.0
-"""Seconds without a byte after which that is said."""
+"""Seconds without data after which the row shows it."""
 
 
 class DownloadsView(View):
-    """Two lines a download: name and bar, figures below; the newest first."""
+    """Two lines a download, newest first: name and bar, then figures."""
 
     nothing = "No downloads."
     ready = True
 
     def __init__(self) -> None:
-        """Begins with an empty list."""
         self.jobs: list[Job] = []
 
     def __len__(self) -> int:
-        """How many there are."""
         return len(self.jobs)
 
     def take(self, jobs: list[Job]) -> None:
-        """Lists what is not cancelled, the newest first."""
+        """Lists the jobs that are not cancelled, newest first."""
         self.jobs = [job for job in reversed(jobs) if job.state != "cancelled"]
 
     def key(self, at: int) -> str:
-        """The job's id."""
         return self.jobs[at].id
 
     def lines(self, width: int) -> list[Content]:
-        """No heading, then two lines a download."""
+        """An empty heading, then two lines a download."""
         return [Content(""), *(self._row(job, width) for job in self.jobs)]
 
     def _row(self, job: Job, width: int) -> Content:
@@ -73,7 +70,7 @@ class DownloadsView(View):
         )
 
     def details(self, at: int) -> list[Content]:
-        """Where it comes from and goes to, and what went wrong."""
+        """The download's source, path, and error."""
         job = self.jobs[at]
         parts = f"{len(job.files)} files" if len(job.files) > 1 else ""
         title, hint = job.error or ("", "")
@@ -88,13 +85,13 @@ class DownloadsView(View):
 
 
 def name_of(job: Job) -> str:
-    """The file's name without its ending, and without the number of its part."""
+    """The file's name without its suffix and part number."""
     stem = job.files[0].name.rpartition("/")[2].removesuffix(".gguf")
     return stem.rpartition("-00001-of-")[0] or stem
 
 
 def state_of(job: Job) -> str:
-    """How far and how fast: "3.1 of 5.0 GB · 41 MB/s · 48 s left"."""
+    """Progress and speed: "3.1 of 5.0 GB · 41 MB/s · 48 s left"."""
     progress = job.progress
     amount = f"{size(progress.done)} of {size(progress.total)}"
     if job.state == "done":

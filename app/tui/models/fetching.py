@@ -1,4 +1,4 @@
-"""The model manager: what is fetched from the hub."""
+"""The model manager: downloads."""
 
 from __future__ import annotations
 
@@ -29,23 +29,20 @@ if TYPE_CHECKING:
 
 
 class Fetching:
-    """Begins, pauses and gives up downloads; they go on while the screen is closed."""
+    """Starts, pauses and cancels downloads, which continue while the screen is closed."""
 
     def __init__(
         self, screen: Screen[Choice | None], listing: Listing, models: ModelsAccess, use: Callable[[Installed], None]
     ) -> None:
-        """Keeps the parts.
+        """Starts no download.
 
         Args:
-            screen: The screen of the lists.
-            listing: What is on them.
-            models: The model manager.
-            use: Goes on with a model that turns out to be here already.
+            use: Loads a model that is installed already.
         """
         self._screen, self._listing, self._models, self._use = screen, listing, models, use
 
     def fetch_recommended(self) -> None:
-        """Fetches the pair under the bar, or uses its model where that is here already."""
+        """Fetches the selected pair, or uses its model if that is installed."""
         at = self._listing.browser.at
         if at is None:
             return
@@ -57,7 +54,7 @@ class Fetching:
             self._fetch_pair(offer)
 
     def _fetch_pair(self, offer: CatalogOffer) -> None:
-        """Fetches a pair of the catalogue; the model alone where its drafter could not serve it."""
+        """Fetches a pair of the catalogue, without its drafter if that is unsupported."""
         hint(self._screen, "Asking the hub …")
         pair = offer.pair
         if unserved(pair):
@@ -66,14 +63,12 @@ class Fetching:
             self._listing.ask(lambda models: models.fetch_pair(pair), self._begun)
 
     def fetch_file(self, file: CatalogFile) -> None:
-        """Fetches a file of the catalogue."""
         self._listing.ask(lambda models: [models.fetch_file(file)], self._begun)
 
     def _installed(self, name: str) -> Installed | None:
         return next((model for model in self._listing.installed.models if model.name == name), None)
 
     def _begun(self, jobs: list[Job]) -> None:
-        """Shows downloads that have begun."""
         self._listing.look()
         self._listing.go_to(DOWNLOADS)
         if not jobs:
@@ -84,7 +79,7 @@ class Fetching:
     # --- the hub --------------------------------------------------------------------------------------------------
 
     def sort(self) -> None:
-        """Sorts what the hub finds in another way."""
+        """Switches to the next sort order, and repeats the search."""
         search = self._listing.search
         search.next_sort()
         hint(self._screen, f"Sorted by {'what is new and liked' if search.sort == 'trending' else search.sort}.")
@@ -93,7 +88,7 @@ class Fetching:
         self._listing.redraw(search)
 
     def open_repository(self) -> None:
-        """Opens the repository under the bar."""
+        """Opens the selected repository."""
         at = self._listing.browser.at
         if at is not None and self._listing.browser.view is self._listing.search:
             repo = self._listing.search.found[at]
@@ -102,13 +97,13 @@ class Fetching:
             self._screen.app.push_screen(screen, partial(self._fetch_quant, pair))
 
     def _pair_of(self, repo: str) -> CatalogPair | None:
-        """The pair of the catalogue whose target is this model, of any account, and whose drafter is a file."""
+        """The pair of the catalogue for this model, under any account, whose drafter is a usable file."""
         offers = self._listing.recommended.offers
         pairs = [offer.pair for offer in offers if is_model(offer.pair.target, [repo])]
         return next((pair for pair in pairs if pair.drafter and not unserved(pair)), None)
 
     def _fetch_quant(self, pair: CatalogPair | None, offer: QuantOffer | None) -> None:
-        """Fetches a quantization, and the drafter that the catalogue has for it."""
+        """Fetches a quantization and its drafter in the catalogue."""
         if offer is None:
             return
         here = self._installed(offer.installed)
@@ -120,8 +115,10 @@ class Fetching:
             jobs = [models.fetch(offer.quant)]
             if pair and pair.drafter and not offer.quant.drafts:
                 try:
-                    jobs += models.fetch_pair(replace(pair, target=pair.drafter, drafter=None))  # not if it is here
-                except SlipstreamError as error:  # the model comes all the same
+                    jobs += models.fetch_pair(
+                        replace(pair, target=pair.drafter, drafter=None)
+                    )  # skips an installed one
+                except SlipstreamError as error:  # the model is fetched nevertheless
                     self._screen.call_later(trouble, self._screen, error)
             return jobs
 
@@ -130,7 +127,7 @@ class Fetching:
     # --- downloads ------------------------------------------------------------------------------------------------
 
     def pause(self) -> None:
-        """Pauses the download under the bar, or goes on with it."""
+        """Pauses or resumes the selected download; shows the installed models if it is done."""
         job = self._listing.job
         if job is None:
             return
@@ -142,7 +139,7 @@ class Fetching:
             self._listing.ask(lambda models: models.resume(job.id), lambda done: self._listing.look())
 
     def cancel(self) -> None:
-        """Asks, then gives a download up."""
+        """Cancels the selected download after confirmation."""
         job = self._listing.job
         if job is None or job.state == "done":
             return

@@ -1,4 +1,4 @@
-"""Asks for a model file that is on this machine already."""
+"""The dialog that imports a local model file."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from slipstream.app.tui.parts.key_bar import sheet_keys
 
 
 class ImportScreen(Dialog[tuple[Path, Literal["link", "copy"]] | None]):
-    """A line to type a path in. Closes with the path and how to take it in, or None."""
+    """Edits a path. Closes with it and how to import the file, or None."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         ("escape", "dismiss", "Back"),
@@ -25,7 +25,6 @@ class ImportScreen(Dialog[tuple[Path, Literal["link", "copy"]] | None]):
     ]
 
     def compose(self) -> ComposeResult:
-        """The line, and what the two keys do."""
         with Vertical(classes="sheet dialog") as sheet:
             sheet.border_title = "Import a model file"
             sheet.border_subtitle = sheet_keys("Enter links", "^y copies", "Esc back")
@@ -36,11 +35,9 @@ class ImportScreen(Dialog[tuple[Path, Literal["link", "copy"]] | None]):
             )
 
     def on_input_submitted(self) -> None:
-        """Links it."""
         self.action_take("link")
 
     def action_take(self, how: Literal["link", "copy"]) -> None:
-        """Closes with what was typed."""
         typed = self.query_one(Input).value.strip()
         if typed:
             self.dismiss((Path(typed).expanduser(), how))

@@ -1,4 +1,4 @@
-"""The tab of the models that are on this machine."""
+"""The tab of the installed models."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ BAR_WIDTH = 24
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What takes a moment to find out about an installed model.
+    """Facts about an installed model that are slow to compute.
 
     Attributes:
-        fit: How it runs here; None if it cannot be told.
+        fit: Where it fits in memory; None if unknown.
         pairs: Its drafters, best first.
-        speed: How fast it will write; None if that cannot be told.
+        speed: Its predicted speed; None if unknown.
     """
 
     fit: Fit | None
@@ -49,7 +49,7 @@ class Facts:
 
     @property
     def drafter(self) -> PairOffer | None:
-        """The drafter that the model is loaded with: the best that is here."""
+        """The drafter that the model is loaded with: the best installed one."""
         return next((pair for pair in self.pairs if pair.sound), None)
 
 
@@ -65,33 +65,28 @@ COLUMNS = (
 
 
 class InstalledView(TableView):
-    """Name, quantization, size, context, drafter, and whose it is; the one in use is marked."""
+    """One row a model; the loaded one is marked."""
 
     waiting = "Looking at what is here …"
     nothing = "No models are here. The tab “Recommended” has some that fit this machine."
 
     def __init__(self) -> None:
-        """Begins with an empty list."""
         self.models: list[Installed] = []
         self.facts: dict[str, Facts] = {}
-        self.in_use = ""  # fingerprint
-        self.verifying: dict[str, float] = {}  # name to the share that was read
+        self.in_use = ""  # fingerprint of the loaded model
+        self.verifying: dict[str, float] = {}  # verified share by name
 
     @property
     def columns(self) -> Sequence[Column]:
-        """The columns."""
         return COLUMNS
 
     def __len__(self) -> int:
-        """How many models there are."""
         return len(self.models)
 
     def key(self, at: int) -> str:
-        """Its name."""
         return self.models[at].name
 
     def cells(self, at: int) -> list[Content]:
-        """A model."""
         model = self.models[at]
         used = bool(model.fingerprint) and model.fingerprint == self.in_use
         mark = Content("✗ ").stylize("$error") if model.problem else Content(IN_USE if used else NO_MARK)
@@ -129,7 +124,6 @@ class InstalledView(TableView):
         return name.append(Content(f" {times(facts.drafter.gain)}").stylize("$success")) if facts.drafter.gain else name
 
     def details(self, at: int) -> list[Content]:
-        """All that is known of a model."""
         model = self.models[at]
         facts = self.facts.get(model.name)
         size_words = f"{parameters(model.params)} parameters" if model.params else ""
@@ -148,7 +142,7 @@ class InstalledView(TableView):
         return [*blocks, below(Content(f"From {clean(where)}{parts}"), path)]
 
     def _verified(self, name: str) -> Content:
-        """How much of a model has been verified, while that goes on."""
+        """Progress of the verification; empty if none is running."""
         if name not in self.verifying:
             return Content("")
         done, rest = bar(self.verifying[name], BAR_WIDTH)

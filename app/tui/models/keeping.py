@@ -1,4 +1,4 @@
-"""The model manager: checking, removing and importing what is on this machine."""
+"""The model manager: verifies, removes and imports installed models."""
 
 from __future__ import annotations
 
@@ -22,18 +22,17 @@ if TYPE_CHECKING:
     from slipstream.models.library.records import Checked, Installed, Removed
 
 TITLES = 3
-"""Chats that are named when a model is removed."""
+"""Maximum number of chats that the removal dialog names."""
 
 
 class InstalledActions:
-    """What can be done with a model that is here; each goes on in a thread and says when it is done."""
+    """Actions on installed models; each runs in a thread and reports its end."""
 
     def __init__(self, screen: Screen[Choice | None], listing: Listing) -> None:
-        """Keeps the lists."""
         self._screen, self._listing, self._installed = screen, listing, listing.installed
 
     def verify(self) -> None:
-        """Reads every byte of the model under the bar; pressed again, stops."""
+        """Hashes the files of the selected model; a second call stops it."""
         model = self._listing.model
         if model is None:
             return
@@ -71,7 +70,7 @@ class InstalledActions:
         self._listing.redraw(self._installed)
 
     def remove(self) -> None:
-        """Says what removing would do, asks, and removes."""
+        """Removes the selected model after confirmation."""
         model = self._listing.model
         if model is None:
             return
@@ -102,7 +101,7 @@ class InstalledActions:
         self._screen.app.push_screen(ConfirmScreen(f"Remove “{one_line(name)}”?", detail, "removes"), answered)
 
     def undo(self) -> None:
-        """Brings back what was removed last."""
+        """Restores the model that was removed last."""
 
         def back(brought: Removed) -> None:
             hint(self._screen, f"{one_line(brought.name)} is here again.")
@@ -111,7 +110,6 @@ class InstalledActions:
         self._listing.ask(lambda models: models.undo(), back)
 
     def ask_import(self) -> None:
-        """Asks for a file and takes it in."""
 
         def chosen(answer: tuple[Path, Literal["link", "copy"]] | None) -> None:
             if answer:

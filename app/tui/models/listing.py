@@ -1,4 +1,4 @@
-"""The model manager: its tabs, what they list, and how that is found out."""
+"""The model manager: its tabs, and the queries that fill their lists."""
 
 from __future__ import annotations
 
@@ -35,16 +35,15 @@ INSTALLED, RECOMMENDED, SEARCH, DOWNLOADS = range(4)
 NAMES = ("Installed", "Recommended", "Search", "Downloads")
 SHORT = ("Here", "Best", "Find", "Fetch")
 LOOK_EVERY = 0.25
-"""Seconds between two looks at the downloads."""
+"""Interval in seconds at which downloads are polled."""
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The model to go on with.
+    """The model to load.
 
     Attributes:
-        load: What loads it.
-        model: The model.
+        load: Its load request.
     """
 
     load: Load
@@ -52,41 +51,40 @@ class Choice:
 
 
 class Listing:
-    """The four lists of the model manager; one of them is seen."""
+    """The four lists of the model manager, one of which is shown."""
 
     def __init__(
         self, screen: Screen[Choice | None], browser: Browser, installed: InstalledView, models: ModelsAccess
     ) -> None:
-        """Makes the other lists; nothing is asked yet.
+        """Makes the other lists, all empty.
 
         Args:
             screen: The screen that shows them.
-            browser: Where the one that is seen is.
-            installed: The first one.
-            models: The model manager.
+            browser: Shows one of the lists.
+            installed: The first list.
         """
         self.installed = installed
-        """What is on this machine."""
+        """The installed models."""
         self.recommended = RecommendedView()
         """The catalogue."""
         self.search = SearchView()
-        """What the hub found."""
+        """The search results of the hub."""
         self.here = InstalledView()
-        """What the search lists while the hub is not asked."""
+        """The installed models that match the search, shown while offline."""
         self.downloads = DownloadsView()
-        """What is on its way."""
+        """The downloads."""
         self.offline = False
-        """Whether the hub is not to be asked."""
+        """Whether requests to the hub are off."""
         self.browser, self.tabs, self.line = browser, TabNames(NAMES, SHORT), SearchLine()
         self.machine = Machine(classes="machine")
         self._screen, self._models = screen, models
         self._done: set[str] = set()  # downloads that have ended
         self._asking_facts = False
         self._looking = False
-        self._keys_for: tuple[int, View, bool] | None = None  # what the footer was written for
+        self._keys_for: tuple[int, View, bool] | None = None  # the state that the footer shows
 
     def begin(self) -> None:
-        """Looks at the machine, once, and at the downloads from now on."""
+        """Reads the devices and the catalogue once, and starts to poll the downloads."""
         self.browser.rows.focus()
         self.ask(lambda models: (models.devices(), models.lenders()), self._machine_known)
         self.ask(lambda models: models.offers(), self._offers_came)
@@ -100,18 +98,16 @@ class Listing:
         then: Callable[[T], object],
         failed: Callable[[SlipstreamError], object] | None = None,
     ) -> None:
-        """Asks the manager in a thread."""
+        """Calls ``what`` with the manager in a thread."""
         self._models.ask(self._screen, what, then, failed or partial(trouble, self._screen))
 
-    # --- what is seen ---------------------------------------------------------------------------------------------
+    # --- display --------------------------------------------------------------------------------------------------
 
     @property
     def tab(self) -> int:
-        """The tab that is shown."""
         return self.tabs.current
 
     def go_to(self, tab: int) -> None:
-        """Shows a tab."""
         self.tabs.current = tab
         self.line.display = tab == SEARCH
         here = self.here if self.offline else self.search
@@ -127,7 +123,7 @@ class Listing:
         self._refresh_keys()
 
     def leave_line(self) -> None:
-        """Gives the keys to the list of what was found, so that digits choose tabs."""
+        """Moves the focus from the search line to the results, so that digits choose tabs."""
         self.browser.rows.can_focus = True
         if self.browser.rows.display:
             self.browser.rows.focus()
@@ -136,7 +132,7 @@ class Listing:
         self._refresh_keys()
 
     def narrow(self) -> None:
-        """Narrows what is here to what was typed, while there is no hub to ask."""
+        """Filters the installed models by the search text, for use while offline."""
         words = self.line.value.casefold().split()
         names = [(model, f"{model.name} {model.repo}".casefold()) for model in self.installed.models]
         self.here.models = [model for model, name in names if all(word in name for word in words)]
@@ -146,13 +142,13 @@ class Listing:
             self.browser.draw()
 
     def redraw(self, view: View) -> None:
-        """Draws a list anew where it is the one that is seen."""
+        """Redraws a list if it is shown."""
         if self.browser.view is view:
             self.browser.draw()
             self._refresh_keys()
 
     def _refresh_keys(self) -> None:
-        """Writes the footer anew where other keys can be used now; that costs too much to do it at every look."""
+        """Refreshes the footer only if other keys apply: doing so at every poll costs too much."""
         now = (self.tab, self.browser.view, self.browser.at is None)
         if now != self._keys_for:
             self._keys_for = now
@@ -160,20 +156,20 @@ class Listing:
 
     @property
     def model(self) -> Installed | None:
-        """The model under the bar."""
+        """The selected model."""
         view, at = self.browser.view, self.browser.at
         return view.models[at] if isinstance(view, InstalledView) and at is not None else None
 
     @property
     def job(self) -> Job | None:
-        """The download under the bar."""
+        """The selected download."""
         at = self.browser.at
         return self.downloads.jobs[at] if at is not None and self.tab == DOWNLOADS else None
 
-    # --- what is found out ----------------------------------------------------------------------------------------
+    # --- queries --------------------------------------------------------------------------------------------------
 
     def mark_in_use(self, fingerprint: str) -> None:
-        """Marks the model that the chat has."""
+        """Marks the model that the chat uses."""
         self.installed.in_use = self.here.in_use = fingerprint
 
     def _machine_known(self, known: tuple[list[Device], list[Lender]]) -> None:
@@ -181,11 +177,11 @@ class Listing:
         self.machine.lenders, self.machine.devices = tuple(lenders), tuple(devices)
 
     def list_installed(self) -> None:
-        """Lists what is on this machine now."""
+        """Lists the installed models again."""
         self.ask(lambda models: models.installed(), self._installed_came, partial(self._no_list, self.installed))
 
     def _installed_came(self, models: list[Installed]) -> None:
-        if models != self.installed.models:  # another model may draft for those that were here
+        if models != self.installed.models:  # a new model may draft for the others
             self.installed.facts.clear()
         self.installed.models = models
         self.here.facts = self.installed.facts
@@ -206,7 +202,7 @@ class Listing:
         self.redraw(view)
 
     def _ask_facts(self) -> None:
-        """Finds out about one model after the other, the one under the bar first."""
+        """Computes the facts of one model after the other, the selected one first."""
         unknown = [model for model in self.installed.models if model.name not in self.installed.facts]
         if self._asking_facts or not unknown:
             return
@@ -230,7 +226,7 @@ class Listing:
         self.ask(ask, know, lambda error: know(Facts(None, [])))
 
     def search_hub(self, text: str) -> None:
-        """Asks the hub; what an older question finds is dropped."""
+        """Searches the hub; drops the results of older searches."""
         view, sort = self.search, self.search.sort
         view.asked, view.found, view.error, view.ready = text, [], "", False
         view.waiting = f"Asking the hub for “{one_line(text)}” …"
@@ -243,7 +239,7 @@ class Listing:
 
         def failed(error: SlipstreamError) -> None:
             if view.asked == text and view.sort == sort:
-                view.asked = ""  # Enter asks again
+                view.asked = ""  # Enter searches again
                 self._no_list(view, error)
 
         self.ask(lambda models: models.search(text, sort), came, failed)
@@ -251,14 +247,14 @@ class Listing:
     # --- downloads ------------------------------------------------------------------------------------------------
 
     def look(self) -> None:
-        """Asks how far the downloads are, unless it is being found out."""
+        """Polls the downloads, unless a poll is running."""
         if not self._looking:
             self._looking = True
             failed = partial(self._no_list, self.downloads)
             self.ask(lambda models: (models.offline, models.jobs()), self._looked, failed)
 
     def _looked(self, seen: tuple[bool, list[Job]]) -> None:
-        """Shows how far the downloads are; what has come is listed."""
+        """Shows the downloads, and lists models that were installed by them."""
         self._looking = False
         offline, jobs = seen
         self.downloads.take(jobs)

@@ -1,4 +1,4 @@
-"""What this machine has, and where on it a model fits."""
+"""The memory of this machine, and where a model fits."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ NO_MARK = "  "
 
 
 def verdict(fit: Fit | None) -> Content:
-    """Where a model runs, in a mark and a word."""
+    """A mark and a word for where a model runs."""
     if fit is None:
         return Content("")
     mark, word, colour = VERDICTS[fit.verdict]
@@ -38,12 +38,12 @@ def verdict(fit: Fit | None) -> Content:
 
 
 def tok_per_s(speed: Range | None) -> Content:
-    """A predicted speed; a dash where there is none."""
+    """A predicted speed; a dash if there is none."""
     return Content(rates(speed.low, speed.high)) if speed else Content("–").stylize("$foreground 50%")
 
 
 def expected(speed: Prediction | None) -> Content:
-    """How fast a model will write, in a sentence; empty where that cannot be told."""
+    """The predicted speed as a sentence; empty if there is none."""
     if speed is None:
         return Content("")
     plain, drafted = tok_per_s(speed.plain).stylize("bold"), tok_per_s(speed.drafted).stylize("bold")
@@ -54,7 +54,7 @@ def expected(speed: Prediction | None) -> Content:
 
 
 def fit_block(fit: Fit) -> Content:
-    """Where a model runs and what it needs, for the details."""
+    """Where a model runs and why, for the details."""
     context = f" · {fit.n_ctx:,} tokens of context"
     return below(
         verdict(fit).stylize("bold").append(Content(context if fit.verdict != "too big" else "")),
@@ -66,7 +66,7 @@ KINDS = {"gpu": "GPU", "igpu": "GPU", "cpu": "memory"}
 
 
 def _lent(lender: Lender) -> str:
-    """What another machine adds, in a few words."""
+    """The free memory that a remote machine adds."""
     name = one_line(lender.endpoint.rpartition(":")[0])
     if not lender.devices:
         return f"with {name}: in use or gone"
@@ -74,15 +74,14 @@ def _lent(lender: Lender) -> str:
 
 
 class Machine(Widget):
-    """The memory of the GPUs and of the processor, as many of them as there is room for."""
+    """Shows the memory of as many devices as fit."""
 
     devices: reactive[tuple[Device, ...]] = reactive(())
-    """What the machine has, and what others lend it."""
+    """The local and remote devices."""
     lenders: reactive[tuple[Lender, ...]] = reactive(())
-    """The machines that lend."""
+    """The remote machines that lend devices."""
 
     def render(self) -> Content:
-        """Draws the line."""
         left = Content.assemble(("◢ ", "$primary"), ("slipstream", "bold"), ("  models", "$foreground 70%"))
         shown = [device for device in self.devices if device.kind != "accel" and not device.machine]
         free = [f"{size(device.free_bytes)} of {size(device.total_bytes)} free" for device in shown]

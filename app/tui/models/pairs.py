@@ -1,4 +1,4 @@
-"""All drafters for a model: which serve it, why the others do not, and what would."""
+"""The dialog of all drafters for a model."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ if TYPE_CHECKING:
     from slipstream.models.library.pairing import PairOffer
 
 BORDERS = 8
-"""Columns around the list: border, padding, and its scroll bar."""
+"""Columns of border, padding and scroll bar."""
 WIDTH = 100
 READY, FETCH, CANNOT = "● ", "↓ ", "✗ "
 
 
 class PairsScreen(Dialog["PairOffer | None"]):
-    """A list of drafters. Closes with the one to use or to fetch, or None."""
+    """Lists drafters. Closes with the one to use or to fetch, or None."""
 
     BINDINGS: ClassVar[list[BindingType]] = [("escape,d", "dismiss", "Back")]
 
     def __init__(self, model: str, pairs: Sequence[PairOffer]) -> None:
-        """Keeps what to list.
+        """Lists the drafters.
 
         Args:
-            model: The model that they draft for.
+            model: Name of the target.
             pairs: All drafters, best first.
         """
         super().__init__()
@@ -48,7 +48,6 @@ class PairsScreen(Dialog["PairOffer | None"]):
         self._pairs = pairs
 
     def compose(self) -> ComposeResult:
-        """The list."""
         with Vertical(classes="sheet", id="pairs") as sheet:
             sheet.border_title = Content(f"Drafters for {one_line(self._model)}")
             sheet.border_subtitle = sheet_keys("Enter uses or fetches", "Esc back")
@@ -58,14 +57,13 @@ class PairsScreen(Dialog["PairOffer | None"]):
             yield Static(Content(legend or nothing), classes="detail")
 
     def on_mount(self) -> None:
-        """Begins at the best."""
         options = self.query_one(OptionList)
         options.display = bool(self._pairs)
         options.highlighted = 0 if self._pairs else None
         options.focus()
 
     def on_resize(self) -> None:
-        """Writes the rows for the width there is."""
+        """Wraps the rows at the new width."""
         options = self.query_one(OptionList)
         room = max(min(self.size.width, WIDTH) - BORDERS, 16)
         for at, pair in enumerate(self._pairs):
@@ -81,7 +79,7 @@ class PairsScreen(Dialog["PairOffer | None"]):
 
 
 def _row(pair: PairOffer, room: int) -> Content:
-    """Name, method and gain; below them why it serves or why not, and what would."""
+    """Name, method and gain, then why the drafter is usable or not, and an alternative."""
     mark, colour = (CANNOT, "$error") if pair.why_not else (READY, "$success") if pair.ready else (FETCH, "$primary")
     name = text(pair.name, "" if pair.why_not else "bold")
     facts = [one_line(pair.method)]

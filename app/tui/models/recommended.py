@@ -1,4 +1,4 @@
-"""The tab of the catalogue: what runs here, best first; and the line of an empty chat that offers a larger model."""
+"""The tab of the catalogue, and the line of an empty chat that suggests a model."""
 
 from __future__ import annotations
 
@@ -34,17 +34,16 @@ COLUMNS = (
 
 
 class RecommendedView(TableView):
-    """What runs here: model, size, the speed to be expected, and what drafts for it; a star marks the best."""
+    """The pairs that run on this machine, best first; a star marks the best."""
 
     waiting = "Weighing the catalogue against this machine …"
     nothing = "No model of the catalogue runs on this machine. Close other programs, or search for a smaller one."
 
     def __init__(self) -> None:
-        """Begins with an empty list."""
         self.offers: list[CatalogOffer] = []
 
     def take(self, offers: Sequence[CatalogOffer]) -> None:
-        """Lists what runs here, and counts what does not."""
+        """Lists the pairs that run on this machine, and counts the others."""
         self.offers = recommended(offers)
         names = {offer.pair.target.model.casefold() for offer in offers}
         hidden = len(names) - len(self.offers)
@@ -54,19 +53,15 @@ class RecommendedView(TableView):
 
     @property
     def columns(self) -> Sequence[Column]:
-        """The columns."""
         return COLUMNS
 
     def __len__(self) -> int:
-        """How many pairs there are."""
         return len(self.offers)
 
     def key(self, at: int) -> str:
-        """The pair's name in the catalogue."""
         return self.offers[at].pair.id
 
     def cells(self, at: int) -> list[Content]:
-        """A pair."""
         offer = self.offers[at]
         target, speed = offer.pair.target, offer.speed
         mark = Content(BEST if at == 0 else NO_MARK).stylize("$accent")
@@ -82,7 +77,7 @@ class RecommendedView(TableView):
         ]
 
     def details(self, at: int) -> list[Content]:
-        """Why it is offered, what it needs, and what would be fetched."""
+        """The pair's fit, memory, files and evidence."""
         offer = self.offers[at]
         pair = offer.pair
         best = "best for this machine" if at == 0 else ""
@@ -105,12 +100,12 @@ class RecommendedView(TableView):
 
 
 def name_of(offer: CatalogOffer) -> str:
-    """What people call the target of a pair."""
+    """The display name of a pair's target."""
     return offer.pair.target.model or offer.pair.family or offer.pair.id
 
 
 def evidence(kind: str) -> str:
-    """How sure it is that a pair works."""
+    """A sentence on the evidence that a pair works."""
     return {
         "documentation": "A publisher documents this pair.",
         "catalogue": "Another public catalogue lists this pair.",
@@ -120,7 +115,7 @@ def evidence(kind: str) -> str:
 
 
 def _drafter(offer: CatalogOffer) -> Content:
-    """The method, with the size of a draft model; a dash where it is not supported."""
+    """The method and the size of a draft model; a dash if the pair is unsupported."""
     pair = offer.pair
     amount = parameters(pair.drafter.params) if pair.drafter and pair.method == DRAFT else ""
     if unserved(pair):
@@ -138,7 +133,7 @@ KEY = "F6"
 
 
 def offered(offer: CatalogOffer, here: bool) -> Content:
-    """What the key does: fetches the model, or goes on with it once it is here."""
+    """The suggestion: ``KEY`` fetches the model, or loads it if ``here``."""
     name = one_line(name_of(offer))
     pair = offer.pair
     if here:

@@ -1,8 +1,6 @@
-"""A repository of the hub: its quantizations, how they would run here, and its card.
+"""A repository of the hub: its quantizations and its card.
 
-The quantizations of a repository.
-
-A repository's card: Markdown from a stranger, shown inert and never for long at a time.
+The card is untrusted Markdown: it is shown inert, cut to a maximum size, and laid out in pieces.
 """
 
 from __future__ import annotations
@@ -46,35 +44,31 @@ COLUMNS = (
 
 
 class QuantsView(TableView):
-    """Label, size, where it fits and with which context; a star marks the best for this machine."""
+    """The quantizations; a star marks the best for this machine."""
 
     waiting = "Asking the hub …"
     nothing = "There are no GGUF models in this repository."
 
     def __init__(self, drafter: CatalogFile | None) -> None:
-        """Begins with an empty list.
+        """Makes an empty list.
 
         Args:
-            drafter: What is fetched along with a model.
+            drafter: The drafter that is fetched with a model.
         """
         self.offers: list[QuantOffer] = []
         self._drafter = drafter
 
     @property
     def columns(self) -> Sequence[Column]:
-        """The columns."""
         return COLUMNS
 
     def __len__(self) -> int:
-        """How many there are."""
         return len(self.offers)
 
     def key(self, at: int) -> str:
-        """Its label."""
         return self.offers[at].quant.label
 
     def cells(self, at: int) -> list[Content]:
-        """A quantization."""
         offer = self.offers[at]
         quant, fit = offer.quant, offer.fit
         parts = f"{len(quant.files)} files" if len(quant.files) > 1 else ""
@@ -93,7 +87,7 @@ class QuantsView(TableView):
         ]
 
     def details(self, at: int) -> list[Content]:
-        """How it would run here, and which files it is."""
+        """The quantization's fit, speed and files."""
         offer = self.offers[at]
         files = offer.quant.files
         names = clean(files[0].name) + (f" and {len(files) - 1} more" if len(files) > 1 else "")
@@ -107,7 +101,7 @@ class QuantsView(TableView):
         ]
 
     def _along(self, at: int) -> str:
-        """What is fetched along with a model."""
+        """The files that are fetched with a model."""
         parts = []
         if self._drafter:
             amount = f", {size(self._drafter.about)}" if self._drafter.about else ""
@@ -119,34 +113,33 @@ class QuantsView(TableView):
 
 
 LONGEST = 12_000
-"""Characters of a card that are shown."""
+"""Maximum characters of a card."""
 MOST_LINES = 400
-"""Lines of a card that are shown: each may become a widget."""
+"""Maximum lines of a card: each may become a widget."""
 MOST_CELLS = 600
-"""Cells of tables; lines beyond are shown as text. A table of 8,000 cells takes Textual 8.2.8 half a minute."""
+"""Maximum table cells; further lines are shown as text. Textual 8.2.8 takes half a minute for 8,000 cells."""
 PIECE = 1_200
-"""Characters that are laid out at a time; keys are heard in between."""
+"""Characters that are laid out at a time, so that keys are handled in between."""
 REST = "*The rest is on its page.*"
 NONE = "*It has no card.*"
 
 
 class Card(Markdown):
-    """Markdown whose links only tell that they were clicked."""
+    """Markdown that posts clicks on links instead of opening them."""
 
     def __init__(self) -> None:
-        """Begins empty."""
         super().__init__("", open_links=False)
 
     @work(exclusive=True, group="card")
     async def show(self, card: str) -> None:
-        """Lays a card out piece by piece."""
+        """Lays out a card piece by piece."""
         for piece in pieces(card):
             await self.append(f"{piece}\n\n")
             await asyncio.sleep(0)
 
 
 def pieces(card: str) -> list[str]:
-    """Cuts a card at its paragraphs into pieces that are quick to lay out, and leaves out what is too much."""
+    """Cuts a card between paragraphs into pieces that are quick to lay out; drops text over the limits."""
     lines = clean(card)[:LONGEST].split("\n")
     whole = len(card) <= LONGEST and len(lines) <= MOST_LINES
     lines = lines[:MOST_LINES] if whole else lines[: min(MOST_LINES, len(lines) - 1)] or [lines[0][:PIECE]]
@@ -166,11 +159,11 @@ def pieces(card: str) -> list[str]:
 
 
 WIDE = 120
-"""Columns from which the card stands beside the list."""
+"""Width from which the card is next to the list."""
 
 
 class RepoScreen(BrowsingScreen["QuantOffer | None"]):
-    """Closes with the quantization to fetch, or None."""
+    """Shows a repository. Closes with the quantization to fetch, or None."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "fetch", "Fetch"),
@@ -181,12 +174,11 @@ class RepoScreen(BrowsingScreen["QuantOffer | None"]):
     ]
 
     def __init__(self, models: ModelsAccess, repo: RepoSummary, drafter: CatalogFile | None) -> None:
-        """Keeps which repository.
+        """Makes the lists.
 
         Args:
-            models: Access to the hub.
-            repo: What the search told of it.
-            drafter: What is fetched along with its models.
+            repo: The search result.
+            drafter: The drafter that is fetched with its models.
         """
         self.quants = QuantsView(drafter)
         super().__init__(self.quants)
@@ -195,7 +187,6 @@ class RepoScreen(BrowsingScreen["QuantOffer | None"]):
         self.card = Card()
 
     def compose(self) -> ComposeResult:
-        """From top to bottom."""
         repo = self._repo
         facts = [one_line(repo.license), f"{number(repo.downloads)} downloads", f"{number(repo.likes)} likes"]
         facts += [f"changed {when} ago" if (when := changed(repo)) else "", "gated" if repo.gated else ""]
@@ -209,21 +200,18 @@ class RepoScreen(BrowsingScreen["QuantOffer | None"]):
         yield KeyBar()
 
     def on_mount(self) -> None:
-        """Asks the hub."""
         repo = self._repo.id
         self.browser.rows.focus()
         self._models.ask(self, lambda models: models.quants(repo), self._quants_came, self._no_quants)
         self._models.ask(self, lambda models: models.card(repo), self.card.show, self._no_card)
 
     def on_resize(self) -> None:
-        """Puts the card where there is room for it."""
         self.set_class(self.size.width >= WIDE, "wide")
         self.refresh_bindings()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Offers what can be done now."""
         if action == "card":
-            return not self.has_class("wide")  # it stands beside the list there
+            return not self.has_class("wide")  # it is next to the list there
         return self.browser.at is not None if action == "fetch" else True
 
     def _quants_came(self, offers: list[QuantOffer]) -> None:
@@ -242,11 +230,11 @@ class RepoScreen(BrowsingScreen["QuantOffer | None"]):
         self.card.show(f"*{sentence(error.title)}*")
 
     def action_card(self) -> None:
-        """Shows the card, or the quantizations again."""
+        """Toggles between the card and the quantizations."""
         self.toggle_class("reading")
 
     def action_page(self, direction: int) -> None:
-        """Scrolls the card where it is read, else the list."""
+        """Scrolls the card if it is shown, else the list."""
         if self.has_class("reading") or self.has_class("wide"):
             card = self.query_one(".card", VerticalScroll)
             (card.scroll_page_down if direction > 0 else card.scroll_page_up)(animate=False)
@@ -255,7 +243,7 @@ class RepoScreen(BrowsingScreen["QuantOffer | None"]):
 
     @on(Browser.Chosen)
     def action_fetch(self) -> None:
-        """Closes with the quantization under the bar."""
+        """Closes with the selected quantization."""
         at = self.browser.at
         if at is None:
             return
@@ -267,6 +255,6 @@ class RepoScreen(BrowsingScreen["QuantOffer | None"]):
 
     @on(Markdown.LinkClicked)
     def _link_clicked(self, message: Markdown.LinkClicked) -> None:
-        """Copies an address; it is never opened from here."""
+        """Copies the address instead of opening it."""
         self.app.copy_to_clipboard(message.href)
         self.say("Copied the address; slipstream opens no links.")

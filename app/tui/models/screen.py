@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 class ModelsScreen(BrowsingScreen[Choice | None]):
     """Lists installed and recommended models, search results and downloads; closes with the model to use.
 
-    The chat keeps one screen, and opens it again.
+    The chat reuses one instance.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [

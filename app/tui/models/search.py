@@ -22,7 +22,7 @@ SORTS: tuple[Sort, ...] = ("downloads", "likes", "trending", "updated")
 
 
 class SearchLine(Input):
-    """Where the words are typed; the footer names its Enter."""
+    """The search text; its binding labels Enter in the footer."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "submit", "Search or open")]
 
@@ -34,14 +34,13 @@ class SearchView(TableView):
     nothing = "Nothing was found. Fewer words find more."
 
     def __init__(self) -> None:
-        """Begins with an empty list."""
         self.found: list[RepoSummary] = []
         self.asked = ""
         self.sort: Sort = "downloads"
 
     @property
     def columns(self) -> Sequence[Column]:
-        """The columns; an arrow stands at the one that they are sorted by."""
+        """The columns; an arrow marks the sort order."""
         arrow = {self.sort: " ▾"}
         return (
             Column("Repository"),
@@ -53,19 +52,16 @@ class SearchView(TableView):
         )
 
     def next_sort(self) -> None:
-        """Sorts the next search in another way."""
+        """Switches to the next sort order."""
         self.sort = SORTS[(SORTS.index(self.sort) + 1) % len(SORTS)]
 
     def __len__(self) -> int:
-        """How many were found."""
         return len(self.found)
 
     def key(self, at: int) -> str:
-        """The repository."""
         return self.found[at].id
 
     def cells(self, at: int) -> list[Content]:
-        """A repository."""
         repo = self.found[at]
         return [
             text(repo.id),
@@ -77,7 +73,6 @@ class SearchView(TableView):
         ]
 
     def details(self, at: int) -> list[Content]:
-        """What the hub says of a repository."""
         repo = self.found[at]
         tokens = f"{context(repo.context)} context" if repo.context else ""
         size = f"{parameters(repo.total_params)} parameters" if repo.total_params else ""
@@ -88,7 +83,7 @@ class SearchView(TableView):
 
 
 def changed(repo: RepoSummary) -> str:
-    """When a repository changed last."""
+    """The time since a repository's last change."""
     if repo.updated is None:
         return ""
     when = repo.updated if repo.updated.tzinfo else repo.updated.replace(tzinfo=UTC)

@@ -30,15 +30,14 @@ class TabNames(Widget):
     current: reactive[int] = reactive(0)
     """The tab that is shown."""
     counts: reactive[tuple[int, ...]] = reactive(())
-    """What each tab holds; 0 is not shown."""
+    """Number of entries of each tab; 0 is not shown."""
 
     def __init__(self, names: Sequence[str], short: Sequence[str]) -> None:
-        """Keeps the names, and shorter ones for a narrow screen."""
         super().__init__()
         self._names, self._short = names, short
 
     def _labels(self) -> list[str]:
-        """The names, with counts where there is room for them."""
+        """The longest labels that fit: with counts, without, or shortened."""
         counts = [*self.counts, *[0] * len(self._names)]
         full = [f"{name} ({count})" if count else name for name, count in zip(self._names, counts, strict=False)]
         room = self.size.width - 2
@@ -49,7 +48,6 @@ class TabNames(Widget):
         return labels
 
     def render(self) -> Content:
-        """Draws the line."""
         parts = []
         for at, label in enumerate(self._labels()):
             here = at == self.current
@@ -59,7 +57,6 @@ class TabNames(Widget):
         return Content(" ").append(Content(" " * TAB_GAP).join(parts))
 
     def on_click(self, event: events.Click) -> None:
-        """Finds the tab that was clicked."""
         left = 1
         for at, label in enumerate(self._labels()):
             if left - 1 <= event.x <= left + len(label):

@@ -1,4 +1,4 @@
-"""A list with the details of what is under the bar, and the screens that show one."""
+"""A list with details of the selected row, and the base of the screens that show one."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ T = TypeVar("T")
 
 
 class View(ABC):
-    """A list of models or of what belongs to them: rows, and details of one of them."""
+    """The content of a list: rows, and details of one."""
 
-    waiting = ""  # what is shown while the list is being made
-    nothing = ""  # what is shown where there is nothing to list
-    error = ""  # why there is nothing to list
+    waiting = ""  # message while the list is loading
+    nothing = ""  # message for an empty list
+    error = ""  # why the list could not be loaded
     note = ""  # a line above the list about background work
-    ready = False  # whether the list has been made
+    ready = False  # whether the list is loaded
 
     @abstractmethod
     def __len__(self) -> int:
-        """How many rows there are."""
+        """The number of rows."""
 
     @abstractmethod
     def key(self, at: int) -> str:
-        """What names a row while others come and go."""
+        """An identifier of a row that outlives changes of the list."""
 
     @abstractmethod
     def lines(self, width: int) -> list[Content]:
@@ -48,10 +48,10 @@ class View(ABC):
 
     @abstractmethod
     def details(self, at: int) -> list[Content]:
-        """More about a row: blocks, which stand apart where there is room; empty ones are left out."""
+        """Blocks about a row, separated by blank lines on a wide screen; empty ones are dropped."""
 
     def is_heading(self, at: int) -> bool:
-        """Whether a row is a heading, which the bar passes over."""
+        """Whether a row is a heading, which cannot be selected."""
         return False
 
     def find(self, key: str | None) -> int | None:
@@ -59,12 +59,12 @@ class View(ABC):
 
     @property
     def words(self) -> str:
-        """What is said above the list, or in its place."""
+        """The message above the list, or instead of it."""
         return self.error or self.note or (self.nothing if self.ready else self.waiting)
 
 
 class TableView(View):
-    """A list whose rows are cells in columns."""
+    """A list with columns."""
 
     @property
     @abstractmethod
@@ -73,7 +73,7 @@ class TableView(View):
 
     @abstractmethod
     def cells(self, at: int) -> list[Content]:
-        """A row: a cell for each column."""
+        """The cells of a row, one a column."""
 
     def lines(self, width: int) -> list[Content]:
         """The heading, then a line a row."""
@@ -81,27 +81,27 @@ class TableView(View):
 
 
 def text(words: str, style: str = "") -> Content:
-    """Text from elsewhere on one line."""
+    """Untrusted text, sanitized, on one line."""
     content = Content(one_line(words))
     return content.stylize(style) if style else content
 
 
 def heading(name: str, *facts: str) -> Content:
-    """The first line of the details: a name, then facts; empty ones are left out."""
+    """The first line of the details: a name, then the facts that are not empty."""
     said = [one_line(fact) for fact in facts if fact]
     return text(name, "bold $primary").append(Content("".join(f" · {fact}" for fact in said)))
 
 
 def below(*lines: Content) -> Content:
-    """Lines below each other; empty ones are left out."""
+    """Joins the lines that are not empty."""
     return Content("\n").join([line for line in lines if line.plain])
 
 
-WIDE = 110  # columns from which the details stand beside the list
+WIDE = 110  # width from which the details are next to the list
 
 
 class Rows(OptionList, inherit_bindings=False):
-    """The rows; the first click on one moves the bar, a second one chooses it. Enter is the screen's."""
+    """The rows; a click selects one, a second click chooses it. The screen handles Enter."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("down", "cursor_down", "Down", show=False),
@@ -112,7 +112,7 @@ class Rows(OptionList, inherit_bindings=False):
 
     @dataclass
     class Resized(Message):
-        """There is another width to write rows for."""
+        """The width of the rows changed."""
 
     def __init__(self) -> None:
         super().__init__(markup=False)
@@ -120,7 +120,7 @@ class Rows(OptionList, inherit_bindings=False):
     @property
     def room(self) -> int:
         """Columns of a row."""
-        return self.scrollable_content_region.width - 2  # a cell of air on both sides
+        return self.scrollable_content_region.width - 2  # one cell of padding on both sides
 
     def on_resize(self) -> None:
         self.post_message(self.Resized())
@@ -135,17 +135,17 @@ class Rows(OptionList, inherit_bindings=False):
 
 
 class Browser(Container):
-    """Shows a view: its heading, its rows, or what there is to say in their place; and details."""
+    """Shows a view: a message, the heading, the rows, and details of the selected row."""
 
     @dataclass
     class Chosen(Message):
-        """The row under the bar was chosen with the mouse."""
+        """The user chose the selected row with the mouse."""
 
     def __init__(self, view: View) -> None:
         super().__init__()
         self.view = view
         self._keys: list[str] = []
-        self._marked: dict[int, str] = {}  # view to the row that its bar was on
+        self._marked: dict[int, str] = {}  # key of the selected row by ``id`` of the view
         self._columns = Static(classes="columns")
         self._words = Static(classes="words")
         self._details = Static(classes="text")
@@ -174,14 +174,14 @@ class Browser(Container):
         return None if self.at is None else self.view.key(self.at)
 
     def show(self, view: View) -> None:
-        """Shows another view; its bar stands where it stood."""
+        """Shows another view, and restores its selected row."""
         self.view = view
         self._keys = []
         self.draw()
 
     @on(Rows.Resized)
     def draw(self) -> None:
-        """Writes what the view says now; the bar stays on its row."""
+        """Redraws the view; the same row stays selected."""
         view, rows = self.view, self.rows
         heading, *lines = view.lines(max(rows.room, 1)) if len(view) else [Content("")]
         keys = [view.key(at) for at in range(len(view))]
@@ -205,7 +205,7 @@ class Browser(Container):
         self.describe()
 
     def describe(self) -> None:
-        """Writes the details of the row under the bar."""
+        """Shows the details of the selected row."""
         at = self.at
         blocks = [] if at is None else [block for block in self.view.details(at) if block.plain]
         self._box.display = bool(blocks)
@@ -217,7 +217,7 @@ class Browser(Container):
             self.rows.highlighted = self._choosable(to, 1 if step > 0 else -1)
 
     def _choosable(self, at: int, step: int) -> int | None:
-        """The nearest row in a direction, or else in the other one, that is no heading."""
+        """The nearest row that is no heading, in this direction, else in the other."""
         ways = (
             range(at, len(self.view) if step > 0 else -1, step),
             range(at, -1 if step > 0 else len(self.view), -step),
@@ -240,11 +240,11 @@ class Browser(Container):
         self.post_message(self.Chosen())
 
 
-LOW: Final = 18  # rows below which only what matters most is shown
+LOW: Final = 18  # height below which the style sheet hides minor parts
 
 
 class BrowsingScreen(Sheet[T]):
-    """What the screens with a ``Browser`` have in common. Each says itself which keys lead back."""
+    """Base of the screens with a ``Browser``; subclasses bind the keys that leave."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("down", "move(1)", "Down", show=False),
@@ -261,7 +261,6 @@ class BrowsingScreen(Sheet[T]):
         self.browser = Browser(view)
 
     def on_resize(self) -> None:
-        """Gives up what a low screen has no room for."""
         self.set_class(self.size.height < LOW, "low")
 
     def action_move(self, step: int) -> None:
@@ -271,7 +270,7 @@ class BrowsingScreen(Sheet[T]):
         self.browser.scroll_details(step)
 
     def action_leave(self) -> None:
-        """Goes back without a choice; work that was begun here continues."""
+        """Closes the screen without a choice; background work continues."""
         self.dismiss(None)
 
     def say(self, words: str) -> None:

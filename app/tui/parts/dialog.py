@@ -1,4 +1,4 @@
-"""What all screens above the chat share, and the command palette, which is one of them."""
+"""Base classes of the screens above the chat, and the command palette."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ T = TypeVar("T")
 
 
 class Sheet(Screen[T]):
-    """A screen that a second key cannot close once more.
+    """A screen that ignores a second ``dismiss``.
 
-    Keys may wait while it closes, as two quick Enters do; Textual would then close the screen below, or end the program
-    where there is none.
+    Keys may be queued while it closes, as by two quick Enters; Textual would then close the screen below, or end the
+    program if there is none.
     """
 
     def dismiss(self, result: T | None = None) -> AwaitComplete:
-        """Closes the screen; a closed one stays so."""
+        """Closes the screen, once."""
         return super().dismiss(result) if self in self.app.screen_stack else AwaitComplete()
 
 
 class Dialog(ModalScreen[T], Sheet[T]):
-    """A sheet below which the other screen is still seen."""
+    """A sheet over a visible screen."""
 
 
 class Palette(CommandPalette, Sheet[None]):
-    """Textual's palette, for keys that come faster than it is drawn."""
+    """Textual's palette, made safe for keys that arrive before it is drawn."""
 
     def run_worker(self, *arguments: Any, **options: Any) -> Worker[Any]:
-        """Gathers the commands; where the palette is closed meanwhile, that fails and is of no use any more."""
+        """Collects the commands; ignores failures, since closing the palette meanwhile causes one."""
         return super().run_worker(*arguments, **options | {"exit_on_error": False})
 
     def _action_command_list(self, action: str) -> None:
-        """Moves in the list, which may not have its lines yet: Textual looks for them and would end the program."""
+        """Moves in the list; Textual would raise a ``KeyError`` before the list has rows."""
         with suppress(KeyError):
             super()._action_command_list(action)

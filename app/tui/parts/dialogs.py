@@ -1,4 +1,4 @@
-"""Small questions: yes or no, a line of text; and the completion of a path."""
+"""Dialogs for a confirmation and for a line of text, and path completion."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from slipstream.app.tui.parts.key_bar import sheet_keys
 
 
 class ConfirmScreen(Dialog[bool]):
-    """Asks before something that cannot be undone; Esc means no."""
+    """Asks for confirmation. Closes with the answer; Esc is no."""
 
     BINDINGS: ClassVar[list[BindingType]] = [("y,enter", "answer(True)", "Yes"), ("n,escape", "answer(False)", "No")]
 
@@ -39,7 +39,7 @@ class ConfirmScreen(Dialog[bool]):
 
 
 class LineScreen(Dialog[str | None]):
-    """Asks for a line of text; Esc gives none."""
+    """Edits a line of text. Closes with it, or None."""
 
     BINDINGS: ClassVar[list[BindingType]] = [("escape", "dismiss", "Back")]
 
@@ -64,16 +64,15 @@ class PathSuggester(Suggester):
     """Completes the path of a folder or of a model file."""
 
     def __init__(self) -> None:
-        """Files come and go: nothing is remembered."""
+        """Disables the cache, since files change."""
         super().__init__(use_cache=False, case_sensitive=True)
 
     async def get_suggestion(self, value: str) -> str | None:
-        """The first that begins so; None if there is none."""
         return await asyncio.to_thread(completed, value)
 
 
 def completed(typed: str) -> str | None:
-    """Completes what was typed of a path; None if nothing begins so."""
+    """The first folder or model file whose path begins with ``typed``, or None."""
     folder, _, begun = typed.rpartition("/")
     if not typed.startswith(("/", "~", ".")):
         return None

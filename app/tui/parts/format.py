@@ -1,4 +1,4 @@
-"""Formats figures for the strip and the line under a reply."""
+"""Formats figures for the status bar and the footnote of a reply."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def plural(count: int, noun: str) -> str:
 
 
 def bar(share: float, width: int) -> tuple[str, str]:
-    """Draws progress: what is done and what is not, together ``width`` cells."""
+    """The filled and the empty part of a progress bar, together ``width`` cells."""
     done = round(min(max(share, 0.0), 1.0) * width)
     return "━" * done, "─" * (width - done)
 

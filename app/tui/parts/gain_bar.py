@@ -1,4 +1,4 @@
-"""A speed-up as a bar, the same on every screen."""
+"""A speed-up as a bar."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ def gain_bar(value: float, most: float, width: int, style: str, high: float | No
 
     Args:
         value: The speed-up.
-        most: The one that takes the whole width, 1 or more.
+        most: The speed-up that fills the width, at least 1.
         width: Columns.
-        style: Of the bar.
-        high: The upper end of its interval, up to which a thin line goes on.
+        style: Style of the bar.
+        high: Upper end of its interval, drawn as a thin line.
     """
     scale = width / most
     tick, end = min(width - 1, round(scale)), min(width, max(1, round(value * scale)))

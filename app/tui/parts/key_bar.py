@@ -1,4 +1,4 @@
-"""The keys at the bottom, as many as fit, each whole; and those of a dialog, on its lower edge."""
+"""The footer with as many keys as fit, and the keys on a dialog's lower border."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from textual.widgets._footer import FooterKey
 from slipstream.app.tui.keys import NO_KEY
 
 STAY: Final = frozenset({"f1", "escape", "ctrl+q"})
-"""Usual keys of help, back or stop, and quit: these lead to all others."""
-STAYING: Final = frozenset({"app.help", "command('stop')", "app.quit"})  # actions of them that may have other keys
+"""Default keys that are always shown: help, back or stop, and quit."""
+STAYING: Final = frozenset({"app.help", "command('stop')", "app.quit"})  # their actions, which may have other keys
 
 
 class OwnKeys:
-    """A part of a screen whose keys alone are shown while it has the focus."""
+    """Mixin of a widget: the footer shows only its keys while it has the focus."""
 
 
 class KeyBar(Footer):
-    """A footer that cuts no key: where they do not fit they stand closer, and then the last ones give way."""
+    """A footer that shows keys whole: without enough room it is compact, then drops the last ones."""
 
     def __init__(self) -> None:
-        """Shows no palette: its key is in the help."""
+        """Hides the palette's key, which the help lists."""
         super().__init__(show_command_palette=False)
 
     def compose(self) -> ComposeResult:
@@ -49,7 +49,7 @@ class KeyBar(Footer):
                 yield key
 
     def _nearest(self) -> set[str] | None:
-        """The actions of the part with the focus, if it shows its keys alone."""
+        """The actions of the focused ``OwnKeys``; None if there is none."""
         focused = self.screen.focused
         part = (
             next((node for node in focused.ancestors_with_self if isinstance(node, OwnKeys)), None) if focused else None
@@ -71,7 +71,7 @@ _KEYS: Final = MappingProxyType({"Enter": "enter", "Esc": "escape", "^y": "ctrl+
 
 
 def sheet_keys(*words: str) -> str:
-    """What keys do, for a border; a click presses them, but for those that a mouse has no need of.
+    """Formats keys for a border; a click on one of ``_KEYS`` simulates the key.
 
     Args:
         words: Each begins with its key, as "Enter runs".

@@ -1,4 +1,4 @@
-"""A long column of which only what is near the screen is mounted."""
+"""A long column that mounts only the parts near the screen."""
 
 from __future__ import annotations
 
@@ -14,36 +14,36 @@ from textual.geometry import Size
 from textual.strip import Strip
 from textual.widget import Widget
 
-FEW = 4  # parts that are mounted wherever they are; a column of no more is whole at all times
-NEAR = 1  # screens above and below the one in sight in which all is mounted
-FAR = 2  # screens above and below, beyond which nothing stays mounted
+FEW = 4  # a column of at most so many parts is always mounted whole
+NEAR = 1  # screens above and below the visible one in which parts are mounted
+FAR = 2  # screens above and below beyond which parts are unmounted
 
 
 class Part(ABC):
-    """A stretch of a column: a widget while it is near the screen, else the number of lines that it takes."""
+    """A part of a column: a widget near the screen, else only a number of lines."""
 
     def __init__(self) -> None:
-        self.widget: Widget | None = None  # what is mounted of it
-        self._known = (0, 0)  # the lines that it takes at a width: (width, lines)
+        self.widget: Widget | None = None  # the mounted widget
+        self._known = (0, 0)  # cached height: (width, lines)
 
     @abstractmethod
     def make(self) -> Widget:
-        """Its widget, without a margin."""
+        """Creates its widget, without a margin."""
 
     @abstractmethod
     async def draw(self) -> None:
-        """Shows in the widget what has changed since."""
+        """Updates the widget."""
 
     @abstractmethod
     def guess(self, width: int) -> int:
-        """About how many lines it takes at a width, 1 at least."""
+        """Estimated lines at a width, at least 1."""
 
     def changed(self) -> None:
-        """It takes other room than before."""
+        """Invalidates the cached height."""
         self._known = (0, 0)
 
     def lines(self, width: int) -> int:
-        """How many lines it takes at a width; a guess where it was never drawn so."""
+        """Lines at a width; an estimate if it was never drawn at that width."""
         if self.widget is not None and self.widget.is_attached:
             self._known = (width, self.widget.get_content_height(Size(width, 0), self.widget.screen.size, width))
         elif self._known[0] != width:
@@ -52,7 +52,7 @@ class Part(ABC):
 
 
 class Room(Widget):
-    """Stands where parts are that are not mounted, and is as high as they are."""
+    """A placeholder as high as the unmounted parts."""
 
     DEFAULT_CSS = "Room { height: auto; }"
 
@@ -61,7 +61,6 @@ class Room(Widget):
         self._parts: Sequence[Part] = ()
 
     def stand_for(self, parts: Sequence[Part]) -> None:
-        """Takes the room of parts."""
         self._parts = parts
         self.refresh(layout=True)
 
@@ -72,25 +71,25 @@ class Room(Widget):
         return Content()
 
     def render_line(self, y: int) -> Strip:
-        """An empty line; all of them at once would be many."""
+        """Draws one empty line at a time, since there may be many."""
         return Strip.blank(self.size.width, self.rich_style)
 
 
 class LongColumn(Vertical):
-    """Parts below each other. Its scroller calls ``look``."""
+    """A column of parts. Its scroll container calls ``look``."""
 
     def __init__(self, parts: Iterable[Part] = ()) -> None:
-        """Takes the first parts; the last of all is the one that grows."""
+        """Sets the first parts; only the last part grows."""
         super().__init__()
         self.parts: list[Part] = list(parts)  # all of them, from top to bottom
         self._above, self._below = Room(), Room()
-        self._first = self._end = 0  # the parts from the first to before the other are mounted
-        self._drawn = 0  # parts that there were at the last picture
+        self._first = self._end = 0  # the mounted range of parts, end excluded
+        self._drawn = 0  # number of parts at the last draw
         self._due = False
-        self._hidden = False  # at the last picture
+        self._hidden = False  # at the last draw
 
     def compose(self) -> ComposeResult:
-        """The newest parts: a chat is read from its end."""
+        """Mounts the last parts: a chat is read from its end."""
         self._end = self._drawn = len(self.parts)
         self._first = max(self._end - FEW, 0) if self.display else self._end
         self._above.stand_for(self.parts[: self._first])
@@ -99,13 +98,13 @@ class LongColumn(Vertical):
         yield self._below
 
     def soon(self) -> None:
-        """Draws what has changed in the last part, and those that came behind it, as soon as there is time."""
+        """Schedules a draw of the last part and of new ones."""
         if self.is_attached and not self._due:
             self._due = True
             self.call_later(self.draw)
 
     def see(self, on: bool) -> None:
-        """Shows the column or hides it; while it is hidden nothing is drawn."""
+        """Shows or hides the column; a hidden one is not drawn."""
         self._hidden = self._hidden or not self.display
         self.display = on
         if on:
@@ -140,13 +139,13 @@ class LongColumn(Vertical):
                 self._make_room()
 
     async def look(self, top: int, height: int) -> int:
-        """Mounts what is near the screen, and lets go what is far from it.
+        """Mounts the parts near the screen, and unmounts distant ones.
 
         Args:
-            top: Line of the column at the top of the screen; less than 0 or behind its end where it is elsewhere.
+            top: Line of the column at the top of the screen; outside of the column if it is elsewhere.
 
         Returns:
-            Lines by which what is at the top of the screen has moved down.
+            Lines by which the content at the top of the screen has moved down.
         """
         async with self.lock:
             width = self.size.width
@@ -156,7 +155,7 @@ class LongColumn(Vertical):
             first, end = self._wanted(starts, top, height)
             if (first, end) == (self._first, self._end):
                 return 0
-            place = bisect_right(starts, top) - 1  # of the part at the top of the screen
+            place = bisect_right(starts, top) - 1  # the part at the top of the screen
             await self._show(first, end)
             self._make_room()
             now = self._starts(width)
@@ -167,14 +166,14 @@ class LongColumn(Vertical):
             return now[place] - starts[place] + min(0, self.parts[place].lines(width) - 1 - (top - starts[place]))
 
     def _starts(self, width: int) -> list[int]:
-        """The line that each part begins in, and the one behind the last."""
+        """The first line of each part, and the end of the last."""
         return [0, *accumulate(part.lines(width) for part in self.parts)]
 
     def _wanted(self, starts: list[int], top: int, height: int) -> tuple[int, int]:
-        """The first part to be mounted, and the one behind the last."""
+        """The range of parts to mount, end excluded."""
         first, end = self._around(starts, top - NEAR * height, top + (1 + NEAR) * height)
         keep_first, keep_end = self._around(starts, top - FAR * height, top + (1 + FAR) * height)
-        if self.screen.selections:  # what is selected stays
+        if self.screen.selections:  # selected text stays mounted
             keep_first, keep_end = 0, len(self.parts)
         keep_first, keep_end = max(keep_first, self._first), min(keep_end, self._end)
         if keep_first >= keep_end:
@@ -182,12 +181,12 @@ class LongColumn(Vertical):
         return (min(first, keep_first), max(end, keep_end)) if first < end else (keep_first, keep_end)
 
     def _around(self, starts: list[int], top: int, bottom: int) -> tuple[int, int]:
-        """The parts that have lines between two: the first, and the one behind the last."""
+        """The range of parts that overlap two lines, end excluded."""
         first = min(max(bisect_right(starts, top) - 1, 0), len(self.parts))
         return first, max(first, min(bisect_right(starts, bottom - 1), len(self.parts)))
 
     async def _show(self, first: int, end: int) -> None:
-        """Has the parts from one to another mounted, and no others."""
+        """Mounts this range of parts, and unmounts all others."""
         if end <= self._first or first >= self._end:
             await self._let_go(self._first, self._end)
             self._first = self._end = first
@@ -207,7 +206,7 @@ class LongColumn(Vertical):
         return widgets
 
     async def _let_go(self, first: int, end: int) -> None:
-        """Unmounts parts; the room that they took is kept."""
+        """Unmounts parts, and caches their height."""
         gone = [part for part in self.parts[first:end] if part.widget is not None]
         for part in gone:
             part.lines(self.size.width)
@@ -216,7 +215,7 @@ class LongColumn(Vertical):
             part.widget = None
         for widget in widgets:
             for node in widget.walk_children(Widget, with_self=True):
-                node.refresh()  # empties its cache of lines, which Textual 8.2.8 holds on to for a thousand widgets
+                node.refresh()  # empties the line cache, which Textual 8.2.8 keeps for a thousand widgets
         if widgets:
             await self.remove_children(widgets)
 

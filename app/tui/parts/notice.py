@@ -1,4 +1,4 @@
-"""Something the user has to know, where they are reading; and toasts, which tell in passing."""
+"""Notices in the transcript, and toasts."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class ChatsChanged(Message):
 
 
 class Notice(Static):
-    """An error or a remark in the transcript: what is the matter, and what to try."""
+    """An error or a remark in the transcript, with a hint."""
 
     def __init__(self, title: str, hint: str = "", remark: bool = False) -> None:
         title = sentence(title)
@@ -38,11 +38,11 @@ TROUBLE: Final = 8.0  # seconds that an error stays
 
 
 def hint(on: Widget, words: str) -> None:
-    """Says something in passing; it takes the place of all toasts, for the newest is the one that counts."""
+    """Shows a toast that replaces all others."""
     on.app.clear_notifications()
     on.notify(clean(words), timeout=NOTICED + READ * len(words), markup=False)
 
 
 def trouble(on: Widget, error: SlipstreamError) -> None:
-    """Says what failed, and what to try next."""
+    """Shows an error as a toast."""
     on.notify(sentence(f"{error.title} {error.hint}"), severity="error", timeout=TROUBLE, markup=False)

@@ -1,4 +1,4 @@
-"""A long plain text that grows."""
+"""A long, growing plain text."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from slipstream.app.platform.safe_text import clean
 from slipstream.app.tui.parts.long_column import LongColumn, Part
 
 CHUNK = 1500
-"""Characters after which the next line end begins another widget: a long text is not drawn whole at every step."""
+"""Characters after which the next line end begins another widget, so that a step redraws only the last one."""
 LINE = 4 * CHUNK
-"""Characters after which it is begun without a line end."""
+"""Characters after which a widget begins even without a line end."""
 
 
 class _Chunk(Part):
-    """Some text."""
+    """One widget's text."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -34,7 +34,7 @@ class _Chunk(Part):
 
 
 class PlainColumn(LongColumn):
-    """The text, as it is; hidden at first."""
+    """Shows plain text; hidden at first."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Work that takes long, behind the screen."""
+"""Runs blocking work in a thread."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ def run_in_thread(
     then: Callable[[T], object],
     failed: Callable[[SlipstreamError], object],
 ) -> None:
-    """Does something in a thread of its own, which never keeps the program from ending.
+    """Calls ``what`` in a daemon thread, which does not delay the end of the program.
 
     Args:
-        node: A widget or screen; it gets no more messages once it is removed.
-        then: Called with the result, where the node's messages are handled.
+        node: A widget or screen; nothing is called once it is removed.
+        then: Called with the result, as a callback of the node.
     """
 
     def run() -> None:
@@ -34,7 +34,7 @@ def run_in_thread(
                 result = what()
             except SlipstreamError as error:
                 node.call_later(failed, error)
-            except Exception as error:  # a fault of the program is shown, not the end of the chat
+            except Exception as error:  # an internal error is shown and does not end the chat
                 fault = SlipstreamError(f"Internal error: {error!r}.", "Please report this.")
                 node.call_later(failed, fault)
             else:

@@ -1,4 +1,4 @@
-"""Rows in columns that follow the width of the screen: what matters least leaves first."""
+"""A table that drops its least important columns on a narrow screen."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ class Column:
     """A column."""
 
     title: str
-    rank: int = 0  # those of the highest rank leave first where the screen is narrow; rank 0 stays
-    right: bool = False  # whether it is set flush right
-    style: str = ""  # how its cells look
+    rank: int = 0  # the highest rank is dropped first; rank 0 is never dropped
+    right: bool = False  # whether it is right-aligned
+    style: str = ""  # style of its cells
 
 
 def table(columns: Sequence[Column], rows: Sequence[Sequence[Content]], width: int) -> list[Content]:
-    """Lays rows out; the first column takes the room that is left, and gives way first.
+    """Lays out rows; the first column takes the remaining width, and shrinks first.
 
     Args:
-        columns: The columns, the first of them the name.
+        columns: The columns; the first is the name.
         width: Cells of the screen.
 
     Returns:

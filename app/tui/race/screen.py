@@ -1,4 +1,4 @@
-"""The screen of a race: the same reply with a drafter and without, side by side, as it is written."""
+"""The race screen: the same reply with and without a drafter, side by side."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from slipstream.app.tui.parts.key_bar import KeyBar
 
 WIDEST: Final = 120
 SHORT: Final = 2.0
-"""Seconds for which a message stands without a clock."""
+"""Seconds after which a message shows a clock."""
 _LOADING: Final = "Loading the model …"
 _STYLES: Final = {
     "title": "bold",
@@ -36,7 +36,7 @@ _STYLES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class RaceContext:
-    """What the screen needs of the chat.
+    """What the screen needs from the chat.
 
     Attributes:
         again: Begins another race; True inflates the bundled model to a larger one's cost.
@@ -48,7 +48,7 @@ class RaceContext:
 
 
 class RacePicture(Widget):
-    """Draws a race; one that is too fast to follow is played back slower, in step with its own times."""
+    """Draws a race; a fast one is played back in slow motion."""
 
     DEFAULT_CSS = "RacePicture { height: 1fr; padding: 0 1; }"
 
@@ -61,10 +61,10 @@ class RacePicture(Widget):
         self._waiting: deque[Frame | Finish] = deque()
         self._began = 0.0
         self.finish: Finish | None = None
-        """The result, once it is drawn."""
+        """The result; None until it is drawn."""
 
     def say(self, words: str, *, counts: bool = False) -> None:
-        """Shows a message in place of a race, with the seconds that pass if ``counts``."""
+        """Shows a message instead of a race, with the elapsed seconds if ``counts``."""
         self._start, self._words, self._since = None, words, monotonic() if counts else None
         self.refresh()
 
@@ -111,7 +111,7 @@ class RacePicture(Widget):
 
 
 class RaceScreen(Screen[None]):
-    """Shows a race, and begins another one on a key."""
+    """Shows a race; keys start another."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("r,enter", "again", "Race again", key_display="r"),
@@ -129,14 +129,14 @@ class RaceScreen(Screen[None]):
         self._chat, self._bundled = context, bundled
         self.picture = RacePicture()
         self.racing = True
-        """Whether a race is under way."""
+        """Whether a race is running."""
 
     def compose(self) -> ComposeResult:
         yield self.picture
         yield KeyBar()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Offers another race only once this one is over."""
+        """Enables another race only after this one."""
         return {"again": not self.racing, "widened": self._bundled and not self.racing}.get(action, True)
 
     def ended(self, words: str = "") -> None:
@@ -154,7 +154,7 @@ class RaceScreen(Screen[None]):
 
     def _begin(self, widened: bool) -> None:
         self.racing = True
-        self.picture.say("" if widened else _LOADING, counts=not widened)  # it first asks
+        self.picture.say("" if widened else _LOADING, counts=not widened)  # the user confirms it first
         self.refresh_bindings()
         self._chat.again(widened)
 

@@ -1,4 +1,4 @@
-"""What the settings mean on the screen."""
+"""Applies the settings to the chat."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ THEME: Final = "screen.theme"
 
 
 class Settled:
-    """Carries settings to the parts of the chat, at the start and when one changes."""
+    """Applies the settings to the parts of the chat, at the start and after changes."""
 
     def __init__(self, app: App[int], file: SettingsFile, chat: ChatScreen, models: ModelsAccess) -> None:
         self.file = file
@@ -29,15 +29,15 @@ class Settled:
         chat.model.keep_context = self._keep_context
         for theme in (DARK, LIGHT, CONTRAST):
             app.register_theme(theme)
-        self.problems = list(file.problems)  # what of the settings cannot be done, a line each
-        self._themed_before = app.theme != "textual-dark"  # TEXTUAL_THEME chose another
+        self.problems = list(file.problems)  # errors in the settings, one a line
+        self._themed_before = app.theme != "textual-dark"  # TEXTUAL_THEME is set
         self.keys = KeyMap.made(file.settings.keys, ChatScreen.BINDINGS)  # the keys of the chat
         self.problems += self.keys.problems
         self._now: Settings | None = None
         self._show_theme()
 
     def begin(self) -> None:
-        """Carries all of them, once the chat is on the screen."""
+        """Applies all settings once the chat is shown."""
         self.apply()
         self._app.theme_changed_signal.subscribe(self._app, lambda theme: self._theme_chosen(theme.name))
 
@@ -55,15 +55,15 @@ class Settled:
 
     @property
     def themes(self) -> list[str]:
-        """The themes that there are, slipstream's own first."""
+        """All themes, slipstream's own first."""
         own = [DARK.name, LIGHT.name, CONTRAST.name]
         return [*own, *sorted(set(self._app.available_themes) - set(own))]
 
     def checked(self, name: str, value: Value) -> Value:
-        """Gives a value, or a text as it is typed, as a setting or a key holds it.
+        """Parses and checks a value of a setting or a key.
 
         Raises:
-            UsageError: If it cannot be so here and now.
+            UsageError: If the value is invalid.
         """
         group, key = name.split(".", 1)
         if group == KEYS:
@@ -78,11 +78,11 @@ class Settled:
         return value
 
     def restore(self, values: Mapping[str, Value | None]) -> None:
-        """Settles values by name, None for the default, and carries them.
+        """Stores values by name, None for the default, and applies them.
 
         Raises:
             UsageError: See ``SettingsFile.change``.
-            SlipstreamError: See ``SettingsFile.change``; the values hold nevertheless.
+            SlipstreamError: See ``SettingsFile.change``; the values are applied nevertheless.
         """
         try:
             self.file.restore(values)
@@ -108,7 +108,7 @@ class Settled:
         self._app.theme = wanted
 
     def _theme_chosen(self, name: str) -> None:
-        """Keeps a theme that was chosen otherwise than in the settings."""
+        """Stores a theme that was chosen outside of the settings screen."""
         if name == self._app.theme and name != self.file.settings.screen.theme:
             self._themed_before = False
             try:

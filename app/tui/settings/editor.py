@@ -1,4 +1,4 @@
-"""One setting, and the editor of its kind: a line of text, or a list of choices."""
+"""A row of the settings, and its editor: a line of text, or a list of choices."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class Row:
     """A setting, or a key of the key map."""
 
     name: str  # the setting's name; ``keys.`` and the action for a key
-    label: str  # what stands before the value
+    label: str  # label before the value
     setting: Setting | None = None  # the setting; None for a key
-    choices: tuple[str, ...] = ()  # the words it may be; empty for any
+    choices: tuple[str, ...] = ()  # the allowed values; empty for any
 
     @property
     def is_switch(self) -> bool:
@@ -32,14 +32,14 @@ class Row:
 
     @property
     def action(self) -> str:
-        """The key of the file: of a row of the key map, the action."""
+        """The name without its group; the action for a key."""
         return self.name.split(".", 1)[1]
 
     def shown(self, value: Value, own: bool) -> Content:
         """The row in the list.
 
         Args:
-            own: Whether that is another than the default.
+            own: Whether the user changed it.
         """
         mark = "● " if own else "  "
         named = self.setting.about.named if self.setting else None
@@ -54,18 +54,18 @@ class Row:
 
 
 class Editor(Vertical):
-    """Takes the place of the explanation's end while a setting is edited."""
+    """Edits a setting, below its explanation."""
 
     @dataclass
     class Wanted(Message):
-        """The user set a value; a text is as it was typed."""
+        """The user entered a value; text is not parsed yet."""
 
         row: Row
         value: Value
 
     @dataclass
     class Typed(Message):
-        """A text is being typed, and nothing is settled yet."""
+        """The text changed but was not entered yet."""
 
         row: Row
         text: str
@@ -128,7 +128,7 @@ class Editor(Vertical):
 
 
 def written(value: Value) -> str:
-    """A value as a person types it."""
+    """Formats a value for editing."""
     if isinstance(value, bool):
         return "on" if value else "off"
     return f"{value:g}" if isinstance(value, float) else str(value)

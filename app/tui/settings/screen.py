@@ -1,4 +1,4 @@
-"""The settings: every one typed and explained, changed at once, undone with a key."""
+"""The settings screen; changes apply at once and can be undone."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from slipstream.app.tui.settings.editor import Editor, Row, written
 from slipstream.models.errors import SlipstreamError, UsageError
 from slipstream.models.outside import shown_path
 
-WIDE = 104  # columns from which on a setting is explained beside the list; on a narrower screen below it
-Values = Mapping[str, Value | None]  # what was settled, by name; None for the default
+WIDE = 104  # width from which the explanation is next to the list instead of below
+Values = Mapping[str, Value | None]  # values by name; None for the default
 
 
 class SettingsScreen(Sheet[None]):
@@ -47,7 +47,7 @@ class SettingsScreen(Sheet[None]):
         self._settled = settled
         self._undo: list[Values] = []
         self.rows: dict[str, Row] = {row.name: row for row in self._made()}  # the rows by name, in order
-        self.row: Row = next(iter(self.rows.values()))  # the one under the bar
+        self.row: Row = next(iter(self.rows.values()))  # the selected row
         self._seen: dict[str, Content] = {}
         self._error = ""
         self.list = OptionList(markup=False, id="settings-list")
@@ -55,7 +55,6 @@ class SettingsScreen(Sheet[None]):
         self.editor = Editor()
 
     def compose(self) -> ComposeResult:
-        """The list, and what is said of the setting under the bar."""
         with Horizontal(id="settings"):
             yield self.list
             with VerticalScroll(id="settings-about", can_focus=False):
@@ -109,7 +108,7 @@ class SettingsScreen(Sheet[None]):
         self._explain()
 
     def action_leave(self) -> None:
-        """Leaves the editor, and what is typed in it; else goes back to the chat."""
+        """Closes the editor and discards its text; without an editor, closes the screen."""
         if self.editor.row:
             self._end_edit()
         else:
@@ -119,7 +118,7 @@ class SettingsScreen(Sheet[None]):
 
     @on(OptionList.OptionSelected, "#settings-list")
     def _chosen(self) -> None:
-        """Switches what can be switched; edits all else."""
+        """Toggles a switch; edits any other setting."""
         if self.row.is_switch:
             self.action_step(1)
         else:
@@ -142,7 +141,7 @@ class SettingsScreen(Sheet[None]):
 
     @on(Editor.Typed)
     def _typed(self, message: Editor.Typed) -> None:
-        """Says while it is typed whether it can be."""
+        """Checks the text while it is typed."""
         self._error = ""
         try:
             self._settled.checked(message.row.name, message.text)
@@ -170,7 +169,7 @@ class SettingsScreen(Sheet[None]):
         self._explain()
 
     def action_reset(self) -> None:
-        """Takes the setting under the bar back to its default."""
+        """Resets the selected setting."""
         own = self._own(self.row)
         if own is None:
             self._hint("It is at its default.")
@@ -193,7 +192,7 @@ class SettingsScreen(Sheet[None]):
         self.go_to(next(iter(values)))
 
     def _carry(self, values: Values, before: Values | None) -> bool:
-        """Settles values; ``before`` is what an undo brings back. Says whether they are kept."""
+        """Stores and applies values; ``before`` are the values for an undo. Returns whether they were stored."""
         if before is not None:
             self._undo.append(before)
         kept = True
@@ -226,14 +225,14 @@ class SettingsScreen(Sheet[None]):
         return self._settled.file.settings.value(row.name) if row.setting else self._settled.keys.of(row.action)
 
     def _own(self, row: Row) -> Value | None:
-        """What is settled, or given; None for the default."""
+        """The value that differs from the default; None if there is none."""
         return self._settled.file.settled(row.name) if row.setting else self._settled.file.settings.keys.get(row.action)
 
     def _hint(self, text: str) -> None:
         hint(self, text)
 
     def _explain(self) -> None:
-        """Says what the setting under the bar does, what it may be, and what is wrong with what is typed."""
+        """Shows the selected setting's explanation, allowed values and errors."""
         row, file, faint = self.row, self._settled.file, "$foreground 70%"
         lines: list[tuple[str, str]] = [(row.name, "bold $primary")]
         if row.setting:
