@@ -7,7 +7,7 @@ from typing import Final, Literal
 
 from slipstream.app.bench.race_events import Finish, Frame, Racer, Start
 from slipstream.app.platform.safe_text import clean, one_line
-from slipstream.app.speed import compared
+from slipstream.app.speed import GAIN, LOSS, compared
 
 Kind = Literal["title", "faint", "head", "ours", "plain", "text", "good", "bad"]
 Line = tuple[str, Kind]
@@ -34,9 +34,10 @@ def picture(start: Start, frame: Frame, finish: Finish | None, width: int, heigh
     end = _end(start, finish)
     room = height - len(heading) - 4 - 2 * len(gap) - len(end)
     note = compared(ratio) if ratio else "measuring"
+    ours: Kind = "bad" if ratio and ratio < LOSS else "ours"
     lines = [
         *heading,
-        *_lane(f"with drafter ({one_line(start.drafter)})", frame.ours, most, note, "ours", width, room - room // 2),
+        *_lane(f"with drafter ({one_line(start.drafter)})", frame.ours, most, note, ours, width, room - room // 2),
         *gap,
         *_lane("without", frame.plain, most, "", "plain", width, room // 2),
         *gap,
@@ -73,7 +74,7 @@ def _end(start: Start, finish: Finish | None) -> list[Line]:
         first = ("Both replies are too short for a ratio.", "faint")
     else:
         took = f"{frame.ours.seconds:.2f} s instead of {frame.plain.seconds:.2f} s"
-        first = (f"{compared(ratio)}: {took}", "good" if ratio >= 1.05 else "bad" if ratio < 0.95 else "head")
+        first = (f"{compared(ratio)}: {took}", "good" if ratio >= GAIN else "bad" if ratio < LOSS else "head")
     if finish.differs_at is None:
         second: Line = ("Text identical ✓", "good")
     else:

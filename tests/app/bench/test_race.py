@@ -165,3 +165,13 @@ def test_a_picture_says_what_came_of_it() -> None:
     even = Finish(Frame(FRAME.ours, FRAME.ours), False, None, None, 1.0)
     words = "\n".join(text for text, _ in picture(quick, even.frame, even, 80, 22))
     assert "needs only 1 ms a token: a larger one gains more" in words and "shown 60x slower" in words
+
+
+def test_a_race_that_was_lost_is_not_drawn_as_won() -> None:
+    lost = Frame(Racer("The", 60, 2.0, True), Racer("The", 60, 1.0, True))
+    kinds = {
+        kind
+        for text, kind in picture(START, lost, Finish(lost, False, None, 0.2, 1.1), 80, 22)
+        if "0.5x slower" in text
+    }
+    assert kinds == {"bad"}
