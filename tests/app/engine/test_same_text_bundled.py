@@ -129,7 +129,9 @@ def test_every_drafter_writes_what_plain_decoding_writes(endless: Session, plain
             assert drafted.reason == "length" and len(drafted.tokens) == 128
             accepted += drafted.speed.accepted
             rejected += drafted.speed.drafted - drafted.speed.accepted
-    if name != "none":  # masks on the frozen target are seldom right: test_space_bundled has the tuned one
+    # the autopilot decides by the time that passes take, and may find that nothing pays on so small a model; masks on
+    # the frozen target are seldom right: test_space_bundled has the tuned one
+    if name not in ("none", "auto"):
         shows = (accepted > 0 or name == "space") and rejected > 0
         assert shows, f"{name} was always right or always wrong: this shows nothing"
 
