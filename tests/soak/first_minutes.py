@@ -15,11 +15,11 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
 from tests.app.terminal import ROOT, Terminal
+from tests.bench.waiting import busy
 
 from slipstream.app.speed import LEAST_TOKENS
 
@@ -188,19 +188,6 @@ class Life:
         self.until(lambda shown: answered(shown, question[:20]))
         self.rest(1.0)
         self.compare(end_faults(self.terminal.shown))
-
-
-@contextmanager
-def busy(loops: int) -> Iterator[None]:
-    """Has processes compute beside what is tested."""
-    code = "while True: sum(range(1000))"
-    beside = [subprocess.Popen([sys.executable, "-c", code]) for _ in range(loops)]
-    try:
-        yield
-    finally:
-        for process in beside:
-            process.kill()
-            process.wait()
 
 
 def live(home: Path, size: tuple[int, int]) -> tuple[list[str], int, int]:
