@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Final
 
+from tests.bench.busy import busy_text, measure_busy
 from tests.bench.grammar import grammar_text, measure_grammar
 from tests.bench.interface import interface_text, measure_interface
 from tests.bench.memory import measure_memory, memory_text
@@ -26,6 +27,7 @@ from tests.bench.typing_ahead import measure_typing, typing_text
 from tests.bench.waiting import measure_waiting, waiting_text
 from tests.bench.weights import ModelShape, write_model
 
+from slipstream.app.bench.intervals import speedup
 from slipstream.app.bench.plan import Settings
 from slipstream.app.bench.runner import Outcome, Parts, Setup, tell
 from slipstream.app.bench.stopping import Stopped
@@ -35,7 +37,7 @@ from slipstream.models.llama.library import physical_cores
 from slipstream.models.llama.target import ContextOptions
 
 # the parts that measure the model that is asked for
-OF_A_MODEL: Final = ("predict", "race", "topics", "replay", "typing", "peers", "network", "waiting")
+OF_A_MODEL: Final = ("predict", "race", "topics", "replay", "typing", "peers", "network", "waiting", "busy")
 NAMES: Final = (
     *(
         "startup",
@@ -52,6 +54,7 @@ NAMES: Final = (
         "peers",
         "network",
         "waiting",
+        "busy",
     ),
 )
 
@@ -131,6 +134,7 @@ class DevelopersParts:
             "peers": self._peers,
             "network": self._network,
             "waiting": self._waiting,
+            "busy": self._busy,
         }
 
     def _startup(self) -> Outcome:
@@ -221,6 +225,11 @@ class DevelopersParts:
         model = Path(self.setup.measured.model)
         figures = measure_waiting(model, threads, sizes.waiting_passes, sizes.waiting_rounds, self.tell)
         return Outcome(waiting_text(figures), asdict(figures))
+
+    def _busy(self) -> Outcome:
+        found = measure_busy(self.setup.measured, self.setup.plan, self.tell)
+        figures = [asdict(each) | {"speedup": asdict(speedup(each.pairs)) if each.pairs else None} for each in found]
+        return Outcome(busy_text(found), figures)
 
     def _bundled(self) -> tuple[str, Path, ContextOptions]:
         options = ContextOptions(kv="q8_0", flash=True, same_text=True, threads=self.sizes.threads)  # as it is loaded
