@@ -47,15 +47,21 @@ def padded(rows: int, widths: Sequence[int]) -> int:
     return next((width for width in widths if width >= rows), rows)
 
 
+def repeats(tokens: Sequence[Token]) -> list[int]:
+    """The indices of the tokens that end a run of four that occurred earlier in the text."""
+    seen: set[tuple[Token, ...]] = set()
+    found = []
+    for last in range(_RUN - 1, len(tokens)):
+        run = tuple(tokens[last + 1 - _RUN : last + 1])
+        if run in seen:
+            found.append(last)
+        seen.add(run)
+    return found
+
+
 def repeated_share(tokens: Sequence[Token]) -> float:
     """Share of the tokens that end a run of four that occurred earlier in the text."""
-    seen: set[tuple[Token, ...]] = set()
-    repeated = 0
-    for end in range(_RUN, len(tokens) + 1):
-        run = tuple(tokens[end - _RUN : end])
-        repeated += run in seen
-        seen.add(run)
-    return repeated / len(tokens) if tokens else 0.0
+    return len(repeats(tokens)) / len(tokens) if tokens else 0.0
 
 
 @dataclass(slots=True)

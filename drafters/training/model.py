@@ -43,7 +43,7 @@ class Shape:
 
 
 TARGET = Shape()
-DRAFT = Shape(width=128, layers=2, heads=2, kv_heads=1, ffn=352)
+DRAFT = Shape(layers=2)
 
 
 class Norm(nn.Module):
@@ -203,3 +203,21 @@ def grow(small: Decoder, large: Decoder) -> None:
             _, at, part = name.split(".", 2)
             name = f"blk.{int(at) * large.shape.layers // small.shape.layers}.{part}"
         weights[name].copy_(value)
+
+
+@torch.no_grad()
+def cut(large: Decoder, small: Decoder) -> None:
+    """Gives a decoder layers of a larger one, the first and the last among them, and all that is not in a layer.
+
+    A draft model that begins so has less to learn (Muralidharan et al., arXiv 2407.14679).
+
+    Args:
+        small: Of the same widths, with no more layers.
+    """
+    last, others = large.shape.layers - 1, max(1, small.shape.layers - 1)
+    weights = large.state_dict()
+    for name, value in small.state_dict().items():
+        if name.startswith("blk."):
+            _, at, part = name.split(".", 2)
+            name = f"blk.{int(at) * last // others}.{part}"
+        value.copy_(weights[name])

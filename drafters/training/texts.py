@@ -157,6 +157,11 @@ def answers(
     return _answered(kept)
 
 
+def read_answers(path: Path) -> Source:
+    """The replies that ``answers`` wrote to a file."""
+    return _answered(_kept(path))
+
+
 def _answered(kept: list[tuple[list[int], list[int]]]) -> Source:
     return as_source((prompt + reply, [0.0] * len(prompt) + [1.0] * len(reply)) for prompt, reply in kept)
 

@@ -15,7 +15,7 @@ from slipstream.models.gguf.parse import TensorInfo
 from slipstream.models.gguf.reader import Header
 from slipstream.models.gguf.tensors import read_tensor
 from slipstream.models.gguf.vocabulary import other_vocabulary
-from slipstream.models.heads.check import heads_fit
+from slipstream.models.heads.check import heads_fit, target_layers
 from slipstream.models.types import Abilities, Token
 
 ARCHITECTURE: Final = "dflash"
@@ -55,7 +55,7 @@ def block_head(header: Header) -> BlockHead:
     tensors, dspark = _tensors(header), block_method(header) == "dspark"
     mask = header.metadata.get("tokenizer.ggml.mask_token_id")
     return BlockHead(
-        layers=_layers(header),
+        layers=target_layers(header),
         mask=mask if isinstance(mask, int) else -1,
         block=_block(header),
         first=0 if dspark and header.metadata.get("dflash.sample_from_anchor", True) else 1,
@@ -137,13 +137,6 @@ def _vocabulary_damage(header: Header, tensors: dict[str, TensorInfo], head: Blo
 def _block(header: Header) -> int:
     size = header.number("block_size")
     return 16 if size is None and block_method(header) == "dflash" else size or 0  # the default of llama.cpp
-
-
-def _layers(header: Header) -> tuple[int, ...]:
-    value = header.metadata.get("dflash.target_layers")
-    if not isinstance(value, list) or not 0 < len(value) <= 512 or not all(type(layer) is int for layer in value):
-        return ()
-    return tuple(int(layer) for layer in value)
 
 
 def _tensors(header: Header) -> dict[str, TensorInfo]:

@@ -191,8 +191,8 @@ _POINTS: Final = 3
 
 def target_layers(header: Header) -> tuple[int, ...]:
     """The layers of the target whose inputs a head reads; empty if the file does not say."""
-    value = header.metadata.get("eagle3.target_layers")
-    if not isinstance(value, list) or not all(isinstance(layer, int) for layer in value):
+    value = header.metadata.get(f"{header.architecture}.target_layers")
+    if not isinstance(value, list) or not 0 < len(value) <= 512 or not all(type(layer) is int for layer in value):
         return ()
     return tuple(int(layer) for layer in value)
 

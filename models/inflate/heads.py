@@ -19,6 +19,7 @@ from slipstream.models.gguf.parse import I32, I64, STRING, U32
 from slipstream.models.gguf.reader import Header, read_header
 from slipstream.models.gguf.tensors import read_tensor
 from slipstream.models.gguf.writer import Metadata, NewTensor
+from slipstream.models.heads.block_head import ARCHITECTURE
 from slipstream.models.heads.check import TOKEN_IDS, target_layers
 from slipstream.models.heads.file import HeadsInfo, check_target, identity, read_info
 from slipstream.models.heads.matching_heads import EAGLE, TARGET_KEY
@@ -29,13 +30,13 @@ from slipstream.models.inflate.tensor import Filler, Layout, beside, matrix, sam
 from slipstream.models.outside import quoted
 from slipstream.models.types import Floats
 
-_NORMS: Final = ("blk.0.attn_norm", "blk.0.attn_norm_2", "blk.0.ffn_norm", "output_norm")
-_UNCHANGED: Final = ("d2t", "rope_freqs.weight")
-_POINTS: Final = 3
+_UNCHANGED: Final = ("d2t", "rope_freqs", "attn_q_norm", "attn_k_norm")
 
 
-def inflated_eagle(header: Header, target: Header, grown: Growth) -> Inflated:
-    """Plans an EAGLE-3 head that reads the small model's values out of the inflated target's residual stream.
+def inflated_layers(header: Header, target: Header, grown: Growth) -> Inflated:
+    """Plans an EAGLE-3 or DFlash head that reads the small model's values out of the inflated target's residual stream.
+
+    It keeps its number of layers.
 
     Args:
         grown: How the target is embedded in the larger shape.
@@ -47,7 +48,8 @@ def inflated_eagle(header: Header, target: Header, grown: Growth) -> Inflated:
         raise SlipstreamError(
             f"{quoted(header.name)} was trained for another model than {quoted(target.name)}.", "Train one for it."
         )
-    own = growth(measures(header, tied=False), replace(grown.large, n_layer=1))
+    small = measures(header, tied=False)
+    own = growth(small, replace(grown.large, n_layer=small.n_layer))
     filler, by_name, made = Filler(), tensors_of(header), target_identity(target, grown)
 
     def reader(name: str) -> Callable[[], Floats]:
@@ -55,14 +57,14 @@ def inflated_eagle(header: Header, target: Header, grown: Growth) -> Inflated:
 
     tensors: list[NewTensor] = []
     for name, tensor in by_name.items():
-        stem = name.removesuffix(".weight")
+        part = _part(name)
         kind = gguf.GGMLQuantizationType(tensor.type)
-        if name in _UNCHANGED:
+        if part in _UNCHANGED:
             tensors.append(NewTensor(name, tensor.shape[::-1], kind, reader(name)))
-        elif stem in _NORMS:
+        elif "norm" in part:
             tensors.append(norm_tensor(name, header, tensor, own))
         else:
-            layout = _layout(header, stem, grown, own, "d2t" in by_name)
+            layout = _layout(header, part, grown, own, "d2t" in by_name)
             tensors.append(large_tensor(name, whole(kind, len(layout.columns)), reader(name), layout, filler))
     name = f"{header.name} inflated to {grown.large.name}"
     stored_as = header.metadata.get("general.file_type")
@@ -73,32 +75,37 @@ def inflated_eagle(header: Header, target: Header, grown: Growth) -> Inflated:
         metadata
         | {
             TARGET_KEY: (STRING, made),
-            "eagle3.target_layers": (-1 - I32, [grown.layer(layer) for layer in target_layers(header)]),
-            "eagle3.target_hidden_size": (U32, grown.large.n_embd),
-        },
+            f"{header.architecture}.target_layers": (-1 - I32, [grown.layer(at) for at in target_layers(header)]),
+        }
+        | ({"eagle3.target_hidden_size": (U32, grown.large.n_embd)} if header.architecture == EAGLE else {}),
         tensors,
     )
 
 
-def _layout(header: Header, stem: str, grown: Growth, own: Growth, chosen: bool) -> Layout:
+def _part(name: str) -> str:
+    """A tensor's name without its layer and its ending."""
+    stem = name.removesuffix(".weight")
+    return stem.split(".", 2)[2] if stem.startswith("blk.") else stem
+
+
+def _layout(header: Header, part: str, grown: Growth, own: Growth, chosen: bool) -> Layout:
     """The layout of a matrix of the head."""
     theirs, width = same(grown.small.n_embd, grown.large.n_embd), same(own.small.n_embd, own.large.n_embd)
-    if stem == "fc":  # reads three points of the target's stream, side by side
+    if part == "fc":  # reads several points of the target's stream, side by side
         columns = theirs
-        for _ in range(_POINTS - 1):
+        for _ in target_layers(header)[1:]:
             columns = beside(columns, theirs)
         return Layout(width, columns, below=True)
-    if stem == "token_embd" or (stem == "output" and not chosen):
-        return vocabulary(own, spare_token(header), embeds=stem == "token_embd")
-    if stem == "output":
+    if part == "token_embd" or (part == "output" and not chosen):
+        return vocabulary(own, spare_token(header), embeds=part == "token_embd")
+    if part == "output":
         rows = tensors_of(header)["output.weight"].shape[1]
         return Layout(np.arange(rows), width)
-    part = stem.removeprefix("blk.0.")
     if part not in MATRICES:
-        raise cannot(header, f"it has the tensor {quoted(stem, 64)}, which has no place in the large head")
+        raise cannot(header, f"it has the tensor {quoted(part, 64)}, which has no place in the large head")
     layout = matrix(part, own)
-    if part in ("attn_q", "attn_k", "attn_v"):  # read the token's embedding and the feature, side by side
-        return replace(layout, columns=beside(width, width))
+    if header.architecture == EAGLE and part in ("attn_q", "attn_k", "attn_v"):
+        return replace(layout, columns=beside(width, width))  # read the token's embedding and the feature, side by side
     return layout
 
 
@@ -119,8 +126,8 @@ def inflated_heads(path: Path, target: Header, grown: Growth) -> Inflated:
         SlipstreamError: If they are another model's heads, or of a kind that cannot be inflated.
     """
     header = read_header(path)
-    if header.architecture == EAGLE:
-        return inflated_eagle(header, target, grown)
+    if header.architecture in (EAGLE, ARCHITECTURE):
+        return inflated_layers(header, target, grown)
     info = read_info(path)
     check_target(info, target)
     make = {"medusa": _medusa, "kangaroo": _kangaroo, "space": _space}[info.method]

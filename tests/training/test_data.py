@@ -1,10 +1,11 @@
 import itertools
 import random
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
 
-from slipstream.drafters.training import corpus
+from slipstream.drafters.training import corpus, texts
 from slipstream.drafters.training.family import chats, everyday, identity, mix, sources
 from slipstream.drafters.training.family.sources import Message, Row
 
@@ -158,3 +159,31 @@ def test_a_source_added_since_the_checkpoint_starts_at_its_beginning(prepared: P
     assert after.rounds()[name] == 0
     after.batch(256, 64)
     assert after.rounds()[name] > 0
+
+
+def test_of_replies_that_repeat_themselves_what_repeats_weighs_less_than_nothing() -> None:
+    prompt, once, twice = [5, 6, 7, 8], [1, 2, 3, 4, 9], [1, 2, 3, 4, 9, 1, 2, 3, 4, 9, 2]
+    found = mix.against_repetition(
+        texts.as_source(
+            [
+                (prompt + prompt, [0.0] * 4 + [1.0] * 4),  # repeats the prompt, which may be asked for
+                (prompt + once, [0.0] * 4 + [1.0] * 5),
+                (prompt + twice, [0.0] * 4 + [1.0] * 11),
+            ]
+        )
+    )
+    assert found.ids.tolist() == prompt + twice
+    assert found.weights.tolist() == [0.0] * 12 + [-1.0, -1.0, 0.0]
+
+
+def test_prompts_can_be_drawn_from_every_source_alike(prepared: Path) -> None:
+    train = mix.load(prepared / "corpus.npz", "train")
+    owners = {tuple(source.ids[a:b].tolist()): name for name, source in train.items()
+              for a, b in itertools.pairwise(source.offsets.tolist())}  # fmt: skip
+    drawn = [prompt for prompt, _ in itertools.islice(mix.prompts_of(train, seed=1, alike=True), 400)]
+    counts = Counter(
+        next(name for chat, name in owners.items() if chat[: len(prompt)] == tuple(prompt)) for prompt in drawn
+    )
+    named = [name for name in train if mix.SHARES.get(name)]
+    assert len(named) > 1
+    assert all(counts[name] > 400 / len(named) / 2 for name in named)

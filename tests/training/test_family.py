@@ -12,7 +12,8 @@ import torch
 from tests.training.llama_file import LlamaFile
 from tests.training.synthetic import rows
 
-from slipstream.drafters.training.family import heads, stages, tokenizer
+from slipstream.drafters.training import texts
+from slipstream.drafters.training.family import heads, mix, stages, tokenizer
 from slipstream.drafters.training.family.command import main
 from slipstream.drafters.training.family.sizes import TINY
 from slipstream.models.errors import SlipstreamError
@@ -57,7 +58,7 @@ def test_the_target_learns_and_its_loss_is_on_record(out: Path) -> None:
     assert history[-1]["tokens"] >= TINY.target_plan.tokens - TINY.target_plan.check_every * 4096
 
 
-@pytest.mark.parametrize("name", ["draft", "medusa", "kangaroo", "eagle3", "space", "space-tuned"])
+@pytest.mark.parametrize("name", ["draft", "medusa", "kangaroo", "eagle3", "dflash", "space", "space-tuned"])
 def test_every_drafter_beats_the_unigram_guess(name: str, out: Path) -> None:
     found = _acceptance(out)[name]
     assert found[0] > _unigram(out) + 0.03
@@ -125,13 +126,17 @@ def test_a_lost_folder_is_taken_up_from_the_files_that_shipped(
         shutil.copy(path, shipped)
     tokenizer.from_gguf(shipped / f"{stages.TARGET_NAME}-q8_0.gguf").save(str(made / stages.TOKENIZER_FILE))
     shutil.copy(out / stages.CORPUS_FILE, made)
-    for stage in ("target", "answers", "draft", "medusa", "kangaroo", "eagle3", "space"):
+    for stage in ("loops", "target", "answers", "draft", "medusa", "kangaroo", "eagle3", "dflash", "space"):
         tokens = ["--tokens", "41000"] if stage == "target" else []
         main([stage, "--tiny", "--out", str(made), "--start", str(shipped), "--threads", "1", *tokens])
+    repeated = mix.against_repetition(texts.read_answers(made / stages.LOOPS_FILE))
+    assert repeated.weights.min() == -1
+    drawn = torch.load(made / "target.pt", weights_only=True)["draws"]["drawn"]
+    assert drawn["loops"] > 0
     first = {
         name: [torch.load(folder / f"{name}.pt", weights_only=True)["progress"]["history"][0]["held_out"]
                for folder in (out, made)]
-        for name in ("target", "draft", "medusa", "kangaroo", "eagle", "space")
+        for name in ("target", "draft", "medusa", "kangaroo", "eagle", "dflash", "space")
     }  # fmt: skip
     for name, (fresh, taken_up) in first.items():
         assert taken_up < fresh - 0.02, name

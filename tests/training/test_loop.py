@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from slipstream.drafters.training import loop
 from slipstream.drafters.training.family import mix
@@ -30,6 +30,49 @@ def test_it_learns_one_batch_by_heart(prepared: Path) -> None:
     losses = [run.step(weighted_loss) for _ in range(60)]
     assert losses[0] > 5
     assert losses[-1] < 0.5
+
+
+def test_ids_that_weigh_less_than_nothing_become_less_likely(prepared: Path) -> None:
+    run = _run(prepared, Plan(tokens=10**9, batch_tokens=256, window=64, warm_up_steps=5))
+    ids, weights, chats = run.draws.batch(4, 64)
+    run.draws.batch = lambda rows, length: (ids, weights, chats)  # type: ignore[method-assign]
+    for _ in range(40):
+        run.step(weighted_loss)
+
+    def probabilities() -> Tensor:
+        with torch.no_grad():
+            rows = run.model(torch.from_numpy(ids)[:, :-1], torch.from_numpy(chats)[:, :-1]).softmax(-1)
+        return rows.gather(-1, torch.from_numpy(ids)[:, 1:, None])[..., 0].numpy()[weights[:, 1:] > 0]
+
+    assert probabilities().mean() > 0.7
+    weights *= -1
+    losses = [run.step(weighted_loss) for _ in range(40)]
+    weights *= -1
+    assert losses[0] > 1 and losses[-1] < 0.1
+    assert probabilities().mean() < 0.1
+
+
+def test_the_unlikelihood_of_a_sure_id_is_finite() -> None:
+    model = nn.Embedding(4, 4)
+    with torch.no_grad():
+        model.weight.copy_(1e4 * torch.eye(4))
+    ids, weights = torch.zeros((1, 5), dtype=torch.int64), torch.full((1, 5), -1.0)
+    loss = weighted_loss(_Unchained(model), ids, weights, torch.zeros_like(ids))
+    loss.backward()
+    assert 5 < float(loss.detach()) < 20
+    assert bool(torch.isfinite(model.weight.grad).all()) if model.weight.grad is not None else False
+
+
+class _Unchained(nn.Module):
+    """Logits of a token alone."""
+
+    def __init__(self, table: nn.Embedding) -> None:
+        super().__init__()
+        self.table = table
+
+    def forward(self, ids: Tensor, _: Tensor) -> Tensor:
+        found: Tensor = self.table(ids)
+        return found
 
 
 def test_a_resumed_run_equals_one_that_was_not_stopped(prepared: Path, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from tests.training.llama_file import LlamaFile
 
 from slipstream.drafters.training.attention import Pairing
 from slipstream.drafters.training.family.export import write_gguf
-from slipstream.drafters.training.model import Decoder, Shape, grow
+from slipstream.drafters.training.model import Decoder, Shape, cut, grow
 
 SHAPES = {
     "grouped heads": Shape(width=64, layers=3, heads=4, kv_heads=2, head_size=32, ffn=96, vocabulary=600),
@@ -106,3 +106,19 @@ def test_a_grown_model_computes_the_same_and_learns_with_all_its_layers(layers: 
     assert torch.equal(small(ids), large(ids))
     large(ids).logsumexp(-1).sum().backward()
     assert all(layer.ffn_down.weight.grad.abs().sum() > 0 for layer in large.blk)
+
+
+@pytest.mark.parametrize("layers", [1, 2, 3, 5])
+def test_a_cut_model_begins_with_the_first_layer_and_ends_with_the_last(layers: int) -> None:
+    shape = Shape(width=32, layers=5, heads=1, kv_heads=1, head_size=32, ffn=32, vocabulary=64, context=16)
+    large, small = Decoder(shape), Decoder(replace(shape, layers=layers))
+    for at, layer in enumerate(large.blk):
+        torch.nn.init.constant_(layer.ffn_up.weight, at)
+    cut(large, small)
+    taken = [int(layer.ffn_up.weight[0, 0]) for layer in small.blk]
+    assert taken[0] == 0 and taken == sorted(set(taken))
+    assert layers == 1 or taken[-1] == 4
+    assert torch.equal(small.token_embd.weight, large.token_embd.weight)
+    if layers == 5:
+        ids = torch.arange(12).reshape(1, 12)
+        assert torch.equal(small(ids), large(ids))

@@ -13,7 +13,20 @@ from slipstream.drafters.training.family.decontaminate import Benchmarks, Overla
 from slipstream.drafters.training.family.sizes import BUNDLED, TINY, Family
 
 _ABOUT = "Trains the bundled models from text, on any machine; a stage that was stopped goes on."
-STAGES = ("tokenizer", "target", "answers", "draft", "medusa", "kangaroo", "eagle3", "space", "space-tuned", "report")
+STAGES = (
+    "tokenizer",
+    "loops",
+    "target",
+    "answers",
+    "draft",
+    "medusa",
+    "kangaroo",
+    "eagle3",
+    "dflash",
+    "space",
+    "space-tuned",
+    "report",
+)
 LOOKS = ("filter", "decontaminate", "test-set")
 """Commands that only read text: what the filter leaves out, what overlaps benchmarks, whether the test set stands."""
 
@@ -34,15 +47,21 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--tiny", action="store_true", help="the same recipe on a very small scale, in a minute")
     parser.add_argument("--tokens", type=int, default=0, help="another budget than the recipe's, for the target")
     parser.add_argument("--minutes", type=float, default=0.0, help="a time budget, for the target")
+    parser.add_argument("--rate", type=float, default=1.0, help="factor of the target's learning rates")
+    parser.add_argument("--decay-from", type=float, help="share of the target's budget from which they fall")
     parser.add_argument("--threads", type=int, default=0, help="of torch (0: its own choice)")
     given = parser.parse_args(arguments)
     if given.threads:
         torch.set_num_threads(given.threads)
     keep_memory()
     family = TINY if given.tiny else BUNDLED
-    budget = {"tokens": given.tokens, "minutes": given.minutes}
-    if any(budget.values()):
-        family = replace(family, target_plan=replace(family.target_plan, **budget))
+    plan = family.target_plan
+    if given.tokens or given.minutes:
+        plan = replace(plan, tokens=given.tokens, minutes=given.minutes)
+    plan = replace(plan, matrix_rate=given.rate * plan.matrix_rate, other_rate=given.rate * plan.other_rate)
+    if given.decay_from is not None:
+        plan = replace(plan, decay_from=given.decay_from)
+    family = replace(family, target_plan=plan)
     if given.stage in LOOKS:
         look(given, parser)
         return
@@ -94,6 +113,9 @@ def run_stage(
             stages.make_tokenizer(
                 data, out, family.target.vocabulary, family.target_plan.seed, family.own_text, target, against
             )
+        case "loops":
+            if target:
+                stages.make_loops(out, target, family.answer_tokens)
         case "target":
             stages.train_target(out, family.target, family.target_plan, family.compiled, target)
         case "answers":
@@ -107,6 +129,8 @@ def run_stage(
             heads.train_kangaroo(out, family, earlier)
         case "eagle3":
             heads.train_eagle(out, family, earlier)
+        case "dflash":
+            heads.train_dflash(out, family, earlier)
         case "space":
             heads.train_masks(out, family, earlier)
         case "space-tuned":

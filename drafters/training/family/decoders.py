@@ -13,6 +13,7 @@ from slipstream.drafters.training.corpus import Sampler, Source
 from slipstream.drafters.training.loop import Plan, Run
 from slipstream.drafters.training.model import Decoder, Shape
 
+_SURE = 1e-4  # nats: of a surer id, the unlikelihood would be infinite
 _NEVER_MAP, _TRIM_ABOVE, _GROW_BY = -4, -1, -2  # M_MMAP_MAX, M_TRIM_THRESHOLD, M_TOP_PAD of glibc's malloc.h
 
 
@@ -46,13 +47,17 @@ def keep_memory() -> None:
 
 
 def weighted_loss(model: nn.Module, ids: Tensor, weights: Tensor, chats: Tensor) -> Tensor:
-    """Mean cross-entropy over the ids that weigh anything, in nats."""
+    """Mean cross-entropy over the ids that weigh anything, in nats; of ids that weigh less than 0, unlikelihood.
+
+    Unlikelihood is -log(1 - p): the id becomes less likely (Welleck et al., arXiv 1908.04319).
+    """
     with torch.autocast(ids.device.type, torch.bfloat16):
         # of all rows: a shape that changes with every batch fills oneDNN's cache
         logits = model(ids[:, :-1], chats[:, :-1])
     weight = weights[:, 1:].flatten()
     losses = functional.cross_entropy(logits.float().flatten(0, 1), ids[:, 1:].flatten(), reduction="none")
-    return (losses * weight).sum() / weight.sum()
+    avoided = -torch.log(-torch.expm1(-losses.clamp(min=_SURE)))
+    return (torch.where(weight < 0, avoided, losses) * weight.abs()).sum() / weight.abs().sum()
 
 
 @torch.no_grad()

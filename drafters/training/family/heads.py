@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from slipstream.drafters.training import kangaroo, medusa, space
 from slipstream.drafters.training.acceptance import Acceptance, chain_guesses, mean, of_guesses
 from slipstream.drafters.training.corpus import Sampler
-from slipstream.drafters.training.family import eagle, mix, stages
+from slipstream.drafters.training.family import dflash, eagle, mix, stages
 from slipstream.drafters.training.family.decoders import load_decoder
-from slipstream.drafters.training.family.export import write_eagle, write_gguf
+from slipstream.drafters.training.family.export import write_dflash, write_eagle, write_gguf
 from slipstream.drafters.training.family.sizes import Family
 from slipstream.drafters.training.family.stages import (
     CORPUS_FILE,
@@ -36,6 +36,7 @@ from slipstream.models.heads.file import HeadsInfo, identity, read_heads, write_
 
 TUNED_NAME = "slipstream-mini-tuned"
 EAGLE_NAME = "slipstream-mini-eagle3"
+DFLASH_NAME = "slipstream-mini-dflash"
 REPORT_FILE = "report.json"
 DEPTH = 6  # greatest depth that acceptance is reported for
 
@@ -103,6 +104,24 @@ def train_eagle(out: Path, family: Family, earlier: Path | None = None) -> None:
     file = out / f"{EAGLE_NAME}-q8_0.gguf"
     write_eagle(eagle.tensors(model), target.shape, layers, out / TOKENIZER_FILE, file, target_id)
     _report(out, "eagle3", eagle.acceptance(model, held_out, inputs, DEPTH))
+
+
+def train_dflash(out: Path, family: Family, earlier: Path | None = None) -> None:
+    """Trains a DFlash head on the features that EAGLE-3 reads, and writes it as a GGUF that llama.cpp runs."""
+    start, file = None, f"{DFLASH_NAME}-q8_0.gguf"
+    if earlier and (earlier / file).exists():
+        header = read_header(earlier / file)
+        start = {tensor.name: read_tensor(header, tensor) for tensor in header.tensors}
+    train_on, held_out, target = *_features(out, family), _target(out)
+    embedding = target.token_embd.weight.detach()
+    layers = eagle.layers(target.shape)
+    places = tuple(train_on.points[1:].index(layer) for layer in layers)
+    inputs = dflash.DflashInputs(target.shape, embedding, embedding, places)
+    model = dflash.fit(train_on, held_out, inputs, family.plan(family.dflash_tokens), out / "dflash.pt", say, start)
+    target_id = identity(read_header(out / f"{TARGET_NAME}-q8_0.gguf"))
+    block = (dflash.BLOCK, dflash.MASK_ID)
+    write_dflash(dflash.tensors(model), model.shape, block, layers, out / TOKENIZER_FILE, out / file, target_id)
+    _report(out, "dflash", dflash.acceptance(model, held_out, inputs, DEPTH))
 
 
 def train_masks(out: Path, family: Family, earlier: Path | None = None) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -9,8 +10,9 @@ import numpy as np
 from slipstream.drafters.training.corpus import Source
 from slipstream.drafters.training.family.chats import Chat
 from slipstream.drafters.training.family.tokenizer import START_ID, ChatEncoder
-from slipstream.drafters.training.texts import Prompts, sampler
+from slipstream.drafters.training.texts import Prompts, as_source, sampler
 from slipstream.models.sampling.sampler import Sampler
+from slipstream.models.types import repeats
 
 _PARTS = ("ids", "weights", "offsets")
 
@@ -64,6 +66,7 @@ SHARES = {
     "plain_listing": 0.05,
     "plain_shorttales_a": 0.05,
     "answers": 1.0,
+    "loops": 0.2,
 }
 
 
@@ -102,11 +105,15 @@ def shared(source: Source, name: str) -> Source:
     return replace(source, share=SHARES.get(name, source.share), opening=START_ID)
 
 
-def prompts_of(sources: Mapping[str, Source], seed: int, most: int = 192) -> Prompts:
-    """The beginnings of chats, up to where a reply starts, of at most ``most`` ids, without end."""
+def prompts_of(sources: Mapping[str, Source], seed: int, most: int = 192, alike: bool = False) -> Prompts:
+    """The beginnings of chats, up to where a reply starts, of at most ``most`` ids, without end.
+
+    Args:
+        alike: whether every source is drawn as often as any other, instead of by its share.
+    """
     rng = np.random.default_rng(seed)
     names = [name for name in sorted(sources) if SHARES.get(name)]
-    shares = np.array([SHARES[name] for name in names])
+    shares = np.array([1.0 if alike else SHARES[name] for name in names])
     number = 0
     while True:
         source = sources[names[int(rng.choice(len(names), p=shares / shares.sum()))]]
@@ -118,6 +125,24 @@ def prompts_of(sources: Mapping[str, Source], seed: int, most: int = 192) -> Pro
         if len(begins):
             number += 1
             yield source.ids[start : start + int(rng.choice(begins))].tolist(), sampler(number, seed + number)
+
+
+def against_repetition(answers: Source) -> Source:
+    """Of a model's own replies those that repeat themselves: what to make less likely.
+
+    The ids of a reply that end a run of four which stands earlier in it weigh -1, all others nothing.
+    """
+    found = []
+    for start, stop in pairwise(answers.offsets.tolist()):
+        ids, said = answers.ids[start:stop].tolist(), answers.weights[start:stop] > 0
+        begin = int(np.argmax(said))
+        ends = repeats(ids[begin:])
+        if ends:
+            weights = [0.0] * len(ids)
+            for end in ends:
+                weights[begin + end] = -1.0
+            found.append((ids, weights))
+    return as_source(found)
 
 
 def greedy(prompts: Prompts) -> Prompts:

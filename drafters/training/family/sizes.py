@@ -22,6 +22,7 @@ class Family:
     kangaroo_tokens: int
     trial_tokens: int  # for each exit layer that Kangaroo tries
     eagle_tokens: int
+    dflash_tokens: int
     mask_tokens: int
     tuned_tokens: int
     answer_tokens: int  # of the target's own replies, to train on
@@ -55,6 +56,7 @@ BUNDLED = Family(
     kangaroo_tokens=10_000_000,
     trial_tokens=1_000_000,
     eagle_tokens=1_500_000,
+    dflash_tokens=6_000_000,
     mask_tokens=1_200_000,
     tuned_tokens=1_200_000,
     answer_tokens=400_000,
@@ -71,7 +73,7 @@ BUNDLED = Family(
 # the same recipe in a minute, to see that it works
 TINY = Family(
     target=Shape(width=64, layers=4, heads=2, kv_heads=1, head_size=32, ffn=96, vocabulary=512, context=256),
-    draft=Shape(width=32, layers=1, heads=1, kv_heads=1, head_size=32, ffn=64, vocabulary=512, context=256),
+    draft=Shape(width=64, layers=1, heads=2, kv_heads=1, head_size=32, ffn=96, vocabulary=512, context=256),
     target_plan=Plan(tokens=400_000, batch_tokens=4096, longer=((0.8, 512),), check_every=20),
     draft_plan=Plan(tokens=150_000, batch_tokens=2048, other_rate=6e-3, check_every=20),
     heads_plan=Plan(batch_tokens=2048, other_rate=4e-3, check_every=20, warm_up_steps=10),
@@ -79,6 +81,7 @@ TINY = Family(
     kangaroo_tokens=150_000,
     trial_tokens=20_000,
     eagle_tokens=100_000,
+    dflash_tokens=150_000,
     mask_tokens=60_000,
     tuned_tokens=60_000,
     answer_tokens=20_000,

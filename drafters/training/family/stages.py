@@ -18,13 +18,14 @@ from slipstream.drafters.training.family.prompt_sets import barred_from_training
 from slipstream.drafters.training.features import Features, collect
 from slipstream.drafters.training.from_gguf import load_gguf
 from slipstream.drafters.training.loop import Plan, train
-from slipstream.drafters.training.model import Shape, grow
+from slipstream.drafters.training.model import Shape, cut, grow
 from slipstream.models.errors import SlipstreamError
 from slipstream.models.llama.model import LlamaModel
 from slipstream.models.llama.target import ContextOptions
 
 TOKENIZER_FILE = "tokenizer.json"
 CORPUS_FILE = "corpus.npz"
+LOOPS_FILE = "loops.jsonl"
 TARGET_FILE = "target.pt"
 DRAFT_FILE = "draft.pt"
 TARGET_NAME = "slipstream-mini"
@@ -102,13 +103,32 @@ def _tokenizer_texts(made: dict[str, list[chats.Chat]]) -> Iterator[str]:
                 break
 
 
+def make_loops(out: Path, start: Path, tokens: int) -> None:
+    """Lets a target that is to be trained on answer prompts of every source greedily: what it repeats is trained away.
+
+    Args:
+        start: its file.
+        tokens: of its answers.
+    """
+    prompts = mix.greedy(mix.prompts_of(_splits(out)[0], seed=4, alike=True))
+    with closing(LlamaModel(start)) as model:
+        texts.answers(model, OPTIONS, prompts, tokens, out / LOOPS_FILE, say, n_ctx=WINDOW + 128)
+
+
+def _loops(out: Path) -> dict[str, Source]:
+    """What ``make_loops`` wrote, as a source; none if it did not."""
+    path = out / LOOPS_FILE
+    return {"loops": mix.shared(mix.against_repetition(texts.read_answers(path)), "loops")} if path.exists() else {}
+
+
 def train_target(out: Path, shape: Shape, plan: Plan, compiled: bool = True, start: Path | None = None) -> None:
     """Trains the target on the encoded corpus, from the last checkpoint if there is one, and stores it as GGUF.
 
     Args:
         start: a model file to begin with where there is no checkpoint yet; it may have fewer layers.
     """
-    run = decoder_run(shape, plan, *_splits(out), compiled)
+    text, held_out = _splits(out)
+    run = decoder_run(shape, plan, text | _loops(out), held_out, compiled)
     if start:
         grow(load_gguf(start), run.model)
     say(f"{sum(p.numel() for p in run.model.parameters())} parameters, {torch.get_num_threads()} threads")
@@ -119,13 +139,19 @@ def train_target(out: Path, shape: Shape, plan: Plan, compiled: bool = True, sta
 def train_draft(out: Path, shape: Shape, plan: Plan, compiled: bool = True, start: Path | None = None) -> None:
     """Distils the draft model from the target, half of it on the target's own answers, and stores it as GGUF.
 
-    The arguments are those of ``train_target``.
+    It begins as layers of the target, or as an earlier draft model.
+
+    Args:
+        start: the earlier draft model's file; not used where its widths are other ones.
     """
     teacher, _ = load_decoder(out / TARGET_FILE)
     text, held_out = _splits(out)
     run = decoder_run(shape, plan, text | {"answers": answers(out, 0)}, held_out, compiled)
-    if start:
-        grow(load_gguf(start), run.model)
+    earlier = load_gguf(start) if start else None
+    if earlier and earlier.shape.width == shape.width:
+        grow(earlier, run.model)
+    else:
+        cut(teacher, run.model)
     say(f"{sum(p.numel() for p in run.model.parameters())} parameters, {torch.get_num_threads()} threads")
     train(run, out / DRAFT_FILE, distillation_loss(teacher), say)
     store(out, DRAFT_FILE, DRAFT_NAME)

@@ -1,0 +1,171 @@
+"""DFlash: a small model that guesses a whole block of tokens in one pass, from the target's own features.
+
+Chen et al., arXiv 2602.06036; the example of training follows SpecForge (github.com/sgl-project/SpecForge). The inputs
+of some layers of the target are joined and narrowed (``fc``); keys and values of every layer are made of that for the
+text so far. A block is the last token and masks behind it: its rows see the text and each other, both ways, and each
+mask's row guesses the token at its place. Embedding and vocabulary matrix are the target's, frozen. Stored as
+architecture ``dflash``, which llama.cpp runs itself.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional
+
+from slipstream.drafters.training.acceptance import Acceptance, mean, of_guesses
+from slipstream.drafters.training.attention import frequencies, rotations
+from slipstream.drafters.training.features import Features, held_out_check
+from slipstream.drafters.training.loop import BatchLoss, Plan, Run, Say, train
+from slipstream.drafters.training.model import Layer, Norm, Shape
+
+BLOCK = 8  # rows of a block: the last token and seven masks
+MASK_ID = 3  # ``<|reserved_0|>``, which stands in no text
+LAYERS = 2
+
+_ANCHORS = 16  # blocks in a training window
+_GAMMA = 4.0  # rows count exp(-(k - 1) / this) at depth k: no guess counts after a wrong one
+
+
+def own_shape(target: Shape) -> Shape:
+    """The target's widths, with what the graph of llama.cpp asks for besides."""
+    return replace(target, layers=LAYERS, rope="halves", rope_factors=False, rope_scaling=1.0, qk_norm=True)
+
+
+class Dflash(nn.Module):
+    """The head; embedding and vocabulary matrix are the target's, frozen."""
+
+    def __init__(self, target: Shape, embedding: Tensor, output: Tensor, points: int) -> None:
+        """Draws the weights from torch's current seed.
+
+        Args:
+            target: Its shape.
+            embedding: (vocabulary, width) of the target.
+            output: (vocabulary, width) of the target.
+            points: Layers of the target whose inputs are read.
+        """
+        super().__init__()
+        self.shape = shape = own_shape(target)
+        self.fc = nn.Linear(points * shape.width, shape.width, bias=False)
+        self.enc = nn.ModuleDict({"output_norm": Norm(shape.width, shape.eps)})
+        self.blk = nn.ModuleList(Layer(shape) for _ in range(shape.layers))
+        self.output_norm = Norm(shape.width, shape.eps)
+        self.embedding: Tensor
+        self.vocabulary: Tensor
+        self.register_buffer("embedding", embedding, persistent=False)
+        self.register_buffer("vocabulary", output, persistent=False)
+
+    def forward(self, features: Tensor, ids: Tensor, chats: Tensor, anchors: Tensor) -> Tensor:
+        """Logits of blocks, (batch, blocks, BLOCK, vocabulary); row k guesses the token k places after the anchor.
+
+        Args:
+            features: (batch, length, points * width), of the text.
+            ids: (batch, length), the text.
+            chats: (batch, length), number of the chat of each place.
+            anchors: (batch, blocks), places of the blocks' first tokens; a block sees the features before.
+        """
+        (batch, length), blocks, device = ids.shape, anchors.shape[1], ids.device
+        shape, rows = self.shape, blocks * BLOCK
+        places = (anchors[..., None] + torch.arange(BLOCK, device=device)).flatten(1)
+        tokens = torch.full((batch, blocks, BLOCK), MASK_ID, device=device)
+        tokens[..., 0] = ids.gather(1, anchors)
+        per_position = frequencies(shape.head_size, shape.rope_base, shape.rope_scaling, device)
+        of_text, of_block = (rotations(at, per_position) for at in (torch.arange(length, device=device), places))
+        before = torch.arange(length, device=device) < anchors[..., None]
+        text = before & (chats[:, None] == chats.gather(1, anchors)[..., None])  # (batch, blocks, length)
+        own = torch.eye(blocks, dtype=torch.bool, device=device).repeat_interleave(BLOCK, 0).repeat_interleave(BLOCK, 1)
+        mask = torch.cat((text.repeat_interleave(BLOCK, 1), own.expand(batch, rows, rows)), -1)[:, None]
+        joined = self.enc["output_norm"](self.fc(features))
+        x = functional.embedding(tokens.flatten(1), self.embedding)
+        for layer in self.blk:
+            _, keys, values = layer.parts(joined, of_text)
+            q, k, v = layer.parts(layer.attn_norm(x), of_block)
+            x = layer.fed(x + layer.mixed(q, torch.cat((keys, k), 2), torch.cat((values, v), 2), mask))
+        return functional.linear(self.output_norm(x), self.vocabulary).view(batch, blocks, BLOCK, -1)
+
+
+@dataclass(frozen=True)
+class DflashInputs:
+    """What a head reads of its target."""
+
+    shape: Shape  # of the target
+    embedding: Tensor  # (vocabulary, width)
+    output: Tensor  # (vocabulary, width)
+    places: tuple[int, ...]  # which of the stored points, after the last hidden state, are its features
+
+    def features(self, others: Sequence[Tensor]) -> Tensor:
+        """(batch, length, points * width)."""
+        return torch.cat([others[place] for place in self.places], -1)
+
+
+def loss(inputs: DflashInputs) -> BatchLoss:
+    """Cross-entropy of blocks at random places of replies against the target's distribution."""
+
+    def of_batch(model: Dflash, ids: Tensor, weights: Tensor, chats: Tensor, last: Tensor, *others: Tensor) -> Tensor:
+        length = last.shape[1]
+        wanted = (weights[:, 1 : length - BLOCK + 2] >= 1).float() + 1e-6  # a block begins where a reply goes on
+        anchors = torch.multinomial(wanted, min(_ANCHORS, wanted.shape[1]))
+        guessed = anchors[..., None] + torch.arange(1, BLOCK, device=ids.device)  # places of the guessed tokens
+        flat = guessed.flatten(1)
+        same = (chats.gather(1, flat) == chats.gather(1, anchors).repeat_interleave(BLOCK - 1, 1)).float()
+        decay = torch.exp(-torch.arange(BLOCK - 1, device=ids.device) / _GAMMA).repeat(anchors.shape[1])
+        weight = (weights.gather(1, flat) >= 1) * same * decay
+        with torch.autocast(last.device.type, torch.bfloat16):
+            with torch.no_grad():
+                at = (flat - 1)[..., None].expand(-1, -1, last.shape[2])  # what the target says a place before
+                soft = functional.linear(last.gather(1, at), inputs.output).float().softmax(-1)
+            made = model(inputs.features(others), ids[:, :length], chats[:, :length], anchors)
+        logits = made[:, :, 1:].float().flatten(1, 2)
+        losses = functional.cross_entropy(logits.flatten(0, 1), soft.flatten(0, 1), reduction="none")
+        return (losses * weight.flatten()).sum() / weight.sum().clamp(min=1e-6)
+
+    return of_batch
+
+
+def fit(
+    train_on: Features,
+    held_out: Features,
+    inputs: DflashInputs,
+    plan: Plan,
+    checkpoint: Path,
+    say: Say,
+    start: Mapping[str, NDArray[Any]] | None = None,
+) -> Dflash:
+    """Trains a head, from the checkpoint if there is one; arguments as for ``kangaroo.fit``."""
+    torch.manual_seed(plan.seed)
+    model = Dflash(inputs.shape, inputs.embedding, inputs.output, len(inputs.places))
+    if start:
+        model.load_state_dict({name: torch.from_numpy(values) for name, values in start.items()})
+    about = {"layers": [train_on.points[1 + place] for place in inputs.places]}
+    batch_loss = loss(inputs)
+    train(Run(model, plan, train_on, held_out_check(held_out, batch_loss), about), checkpoint, batch_loss, say)
+    return model.eval()
+
+
+@torch.no_grad()
+def acceptance(model: Dflash, held_out: Features, inputs: DflashInputs, depth: int) -> Acceptance:
+    """Acceptance by depth on stored windows of the target's greedy replies, a block at every place."""
+    parts: list[Acceptance] = []
+    depth = min(depth, BLOCK - 1)
+    for start in range(0, len(held_out), 4):
+        ids, weights, chats, _, *others = held_out.read(range(start, min(start + 4, len(held_out))))
+        length = ids.shape[1] - 1
+        features = inputs.features([torch.from_numpy(part) for part in others])
+        text, numbers = torch.from_numpy(ids)[:, :length], torch.from_numpy(chats)[:, :length]
+        guesses = np.full((len(ids), length, depth), -1, np.int64)
+        for first in range(0, length, _ANCHORS):
+            anchors = torch.arange(first, min(first + _ANCHORS, length)).expand(len(ids), -1)
+            made = model(features, text, numbers, anchors)[:, :, 1 : 1 + depth]
+            guesses[:, first : first + _ANCHORS] = made.argmax(-1).numpy()
+        parts.append(of_guesses(guesses, ids, weights))
+    return mean(parts)
+
+
+def tensors(model: Dflash) -> dict[str, NDArray[Any]]:
+    """The weights under llama.cpp's names for the architecture ``dflash``."""
+    return {name: p.detach().float().cpu().numpy() for name, p in model.named_parameters()}
