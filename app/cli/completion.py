@@ -132,7 +132,7 @@ def _values(action: argparse.Action, command: str = "") -> Iterator[tuple[str, s
         if action.dest in _MODEL_OPTIONS:
             yield FILES, ""
     elif action.dest == "method":
-        yield from ((name, f"train {name} heads") for name in ("medusa", "kangaroo", "space"))
+        yield from ((name, f"train {name} heads") for name in ("medusa", "kangaroo", "space", "dflash"))
     elif action.dest == "chat":
         yield from _chats()
     elif action.metavar in _FILE_WORDS or action.dest in ("path", "paths"):

@@ -23,7 +23,7 @@ from slipstream.drafters.resources import Resources
 from slipstream.drafters.text_index.index import TextIndex, folder_of
 from slipstream.models.errors import SlipstreamError, UsageError
 from slipstream.models.gguf.reader import Header, read_header
-from slipstream.models.heads.check import METHODS as TRAINED_METHODS
+from slipstream.models.heads.check import METHODS as IN_OUR_FILES
 from slipstream.models.heads.file import identity, read_info
 from slipstream.models.heads.published import LoadPickle, import_heads
 from slipstream.models.outside import shown_path
@@ -91,7 +91,7 @@ def drafters_table(model: str | None, paths: Paths) -> str:
     own = identity(header)
     folders = [path for folder in (paths.bundled, paths.heads) for path in heads_files(folder)]
     files = [file for path in folders if (file := heads_file(path, own, header))]
-    in_files = {*TRAINED_METHODS, *(file.method for file in files)}
+    in_files = {*IN_OUR_FILES, *(file.method for file in files)}
     rows: list[tuple[str, ...]] = []
     for name in METHODS:
         if name not in in_files:

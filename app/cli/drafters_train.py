@@ -25,8 +25,8 @@ from slipstream.app.platform.paths import Paths, private_folder
 from slipstream.app.platform.safe_text import one_line
 from slipstream.models.errors import SlipstreamError, UsageError, reason_of
 from slipstream.models.gguf.reader import Header, read_header
-from slipstream.models.heads.check import METHODS, Method
 from slipstream.models.heads.file import Text, identity
+from slipstream.models.heads.matching_heads import TRAINED, Trained
 from slipstream.models.outside import shown_path
 
 Messages = Sequence[Mapping[str, str]]
@@ -95,14 +95,19 @@ def train(options: argparse.Namespace, paths: Paths) -> int:
     Returns:
         The exit code: 0, or 130 if it was interrupted.
     """
-    method = next((known for known in METHODS if known == options.method), None)
+    method = next((known for known in TRAINED if known == options.method), None)
     if method is None:
-        raise UsageError(f"no heads are trained for {options.method!r}.", f"Methods: {', '.join(METHODS)}.")
+        raise UsageError(f"no heads are trained for {options.method!r}.", f"Methods: {', '.join(TRAINED)}.")
     if options.tokens < 1:
         raise UsageError(f"--tokens is {options.tokens}.", "Give the number of tokens to train on.")
     seed = SEED if options.seed is None else options.seed
     if seed < 0:
         raise UsageError(f"--seed is {seed}.", "Give 0 or a larger number.")
+    if method == "dflash" and options.on == "chats":
+        raise UsageError(
+            "a DFlash file cannot say which chats it learned from, so nothing would mark it when one is deleted.",
+            "Train it on answers or on a folder, or train medusa, kangaroo or space on your chats.",
+        )
     text = chosen_text(options.on, paths)
     header = read_header(Path(choose(paths, options.model).model))
     out = checked(Path(options.out), header, method) if options.out else file_in(paths.heads, header, method)
@@ -116,7 +121,7 @@ def train(options: argparse.Namespace, paths: Paths) -> int:
         return 130
 
 
-def _train(method: Method, header: Header, out: Path, work: Path, text: ChosenText, tokens: int, seed: int) -> int:
+def _train(method: Trained, header: Header, out: Path, work: Path, text: ChosenText, tokens: int, seed: int) -> int:
     try:
         from slipstream.drafters.training.heads import Job, train_heads
     except ImportError as error:
@@ -143,7 +148,7 @@ def _train(method: Method, header: Header, out: Path, work: Path, text: ChosenTe
     return 0
 
 
-def _job_name(method: Method, header: Header, text: ChosenText, tokens: int, seed: int) -> str:
+def _job_name(method: Trained, header: Header, text: ChosenText, tokens: int, seed: int) -> str:
     """The name of a job's folder: a hash of the command, so that repeating it resumes the job."""
     facts = json.dumps([*text.facts(), tokens, seed], sort_keys=True)
     return f"{identity(header)[:16]}-{method}-{hashlib.sha256(facts.encode()).hexdigest()[:16]}"

@@ -9,11 +9,11 @@ from pathlib import Path
 from slipstream.app.platform.paths import private_folder
 from slipstream.app.platform.safe_text import one_line
 from slipstream.models.errors import SlipstreamError, UsageError
+from slipstream.models.gguf.parse import Value
 from slipstream.models.gguf.reader import Header, read_header
 from slipstream.models.gguf.vocabulary import HEADS_ARCHITECTURE
-from slipstream.models.heads.check import Method
 from slipstream.models.heads.file import HeadsInfo, identity, read_info, stale
-from slipstream.models.heads.matching_heads import TARGET_KEY, method_of, why_unfit
+from slipstream.models.heads.matching_heads import ACCEPTANCE_KEY, TARGET_KEY, TEXT_KEY, method_of, why_unfit
 from slipstream.models.outside import quoted, shown_path
 
 
@@ -43,7 +43,16 @@ def heads_file(path: Path, own: str, header: Header) -> HeadsFile | None:
         if method := method_of(theirs):
             target = theirs.metadata.get(TARGET_KEY)  # a hash of its content; published heads have none
             why_not = why_unfit(theirs, header) if not target else "" if target == own else "trained for another model"
-            return HeadsFile(path, method, "" if why_not else one_line(header.name), "", None, size, why_not)
+            shares, text = theirs.metadata.get(ACCEPTANCE_KEY), theirs.metadata.get(TEXT_KEY)
+            return HeadsFile(
+                path,
+                method,
+                "" if why_not else one_line(header.name),
+                one_line(text) if isinstance(text, str) else "",
+                _first(shares),
+                size,
+                why_not,
+            )
         if theirs.architecture != HEADS_ARCHITECTURE:
             return None
         info = read_info(path)
@@ -55,7 +64,7 @@ def heads_file(path: Path, own: str, header: Header) -> HeadsFile | None:
         info.method,
         one_line(info.target_name),
         f"{len(info.chats)} chats" if info.text == "chats" else info.text,
-        _first_depth(info),
+        _first(info.settings.get("acceptance")),
         size,
         "" if info.target == own else f"trained for another {_what(info, header)}",
         f"trained on {len(deleted)} deleted chat{'s' * (len(deleted) > 1)}; train again" if deleted else "",
@@ -66,8 +75,7 @@ def _what(info: HeadsInfo, header: Header) -> str:
     return "version of it" if info.target_name == header.name else "model"
 
 
-def _first_depth(info: HeadsInfo) -> float | None:
-    shares = info.settings.get("acceptance")
+def _first(shares: Value | None) -> float | None:
     first = shares[0] if isinstance(shares, list) and shares else None
     return first if isinstance(first, float) else None
 
@@ -88,15 +96,16 @@ def file_in(folder: Path, target: Header, kind: str) -> Path:
         SlipstreamError: If the folder cannot be written to.
     """
     out = private_folder(folder) / f"{target.path.stem}-{kind}.gguf"
-    if (info := _kept(out)) and info.target != identity(target):
+    kept = _kept(out)
+    if kept and kept[1] != identity(target):
         raise UsageError(
-            f"{shown_path(out)} holds heads for another model, {quoted(info.target_name)}.",
+            f"{shown_path(out)} holds heads for another model, {quoted(kept[2])}.",
             "Rename one of the two models, or remove those heads.",
         )
     return out
 
 
-def checked(out: Path, target: Header, method: Method) -> Path:
+def checked(out: Path, target: Header, method: str) -> Path:
     """The absolute path of a file that the user named for heads.
 
     Raises:
@@ -107,7 +116,7 @@ def checked(out: Path, target: Header, method: Method) -> Path:
         raise UsageError(
             f"{shown_path(out.parent)} is no folder that can be written to.", "Choose another file with --out."
         )
-    if out.exists() and ((info := _kept(out)) is None or (info.method, info.target) != (method, identity(target))):
+    if out.exists() and ((kept := _kept(out)) is None or kept[:2] != (method, identity(target))):
         raise UsageError(
             f"{shown_path(out)} is there already and holds no {method} heads for {quoted(target.name)}.",
             "Choose another file with --out.",
@@ -120,9 +129,13 @@ def shown_size(size: int) -> str:
     return f"{size / 1e6:.1f} MB" if size >= 1_000_000 else f"{max(1, round(size / 1e3))} kB"
 
 
-def _kept(path: Path) -> HeadsInfo | None:
-    """The metadata of a file of heads; None if it is missing, damaged or something else."""
+def _kept(path: Path) -> tuple[str, str, str] | None:
+    """The method of a file of heads, its target's identity and name; None if it is missing, damaged or none."""
     try:
-        return read_info(path)
+        header = read_header(path)
+        if method := method_of(header):
+            return method, str(header.metadata.get(TARGET_KEY, "")), header.name
+        info = read_info(path)
     except SlipstreamError:
         return None
+    return info.method, info.target, info.target_name

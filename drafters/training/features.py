@@ -27,6 +27,12 @@ _PROGRESS = "progress.json"
 _TEXT = ("ids", "weights", "chats")
 
 
+def low_middle_high(layers: int) -> tuple[int, int, int]:
+    """The layers whose inputs EAGLE-3 and DFlash heads read, picked as in EAGLE's code (github.com/SafeAILab/EAGLE)."""
+    picked = (2, layers // 2, layers - 3)
+    return picked if len(set(picked)) == 3 and min(picked) >= 0 else (0, layers // 2, layers - 1)
+
+
 class Features:
     """Stored windows, drawn in shuffled rounds; a ``Draws`` for the training loop.
 

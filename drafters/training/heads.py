@@ -13,11 +13,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from slipstream.drafters.training import corpus, kangaroo, medusa, space, texts
+from slipstream.drafters.training import corpus, dflash, kangaroo, medusa, space, texts
 from slipstream.drafters.training.acceptance import Acceptance
 from slipstream.drafters.training.attention import frequencies, rotations
 from slipstream.drafters.training.corpus import Source
-from slipstream.drafters.training.features import Features, collect
+from slipstream.drafters.training.features import Features, collect, low_middle_high
 from slipstream.drafters.training.from_gguf import load_gguf, shape_of
 from slipstream.drafters.training.kangaroo import Exit
 from slipstream.drafters.training.loop import Plan, Say
@@ -27,18 +27,20 @@ from slipstream.drafters.training.pace import Pace, forecast
 from slipstream.models.errors import ModelFileError, SlipstreamError
 from slipstream.models.gguf.reader import Header, read_header
 from slipstream.models.gguf.tensors import read_tensor
-from slipstream.models.heads.check import Method
 from slipstream.models.heads.file import HeadsInfo, Text, identity, write_heads
+from slipstream.models.heads.matching_heads import Trained
+from slipstream.models.inflate.file import spare_token
 from slipstream.models.llama.model import LlamaModel
 from slipstream.models.llama.target import ContextOptions
 from slipstream.models.types import LAST_HIDDEN
 
 Messages = Sequence[Mapping[str, str]]
-Trained = tuple[dict[str, NDArray[Any]], dict[str, Any], Acceptance]
+Found = tuple[dict[str, NDArray[Any]], dict[str, Any], Acceptance]
 
 _WINDOW = 256
 _ROWS = 16_384  # most tokens that Medusa heads can guess: the frequent ones
 _PASSES = 3  # how often the text is gone through
+_DFLASH_PASSES = 5  # the same for DFlash, of which each pass trains on some blocks of a window
 _MASKS = 4
 _TRIAL = 0.1  # share of the budget that each candidate exit layer is tried for
 _PLAN = Plan(batch_tokens=4096, other_rate=1e-3, matrix_rate=0.01, decay_from=0.5, check_every=25, save_seconds=60)
@@ -48,7 +50,7 @@ _PLAN = Plan(batch_tokens=4096, other_rate=1e-3, matrix_rate=0.01, decay_from=0.
 class Job:
     """What to train, on what."""
 
-    method: Method  # which heads
+    method: Trained  # which heads
     model: Path
     out: Path  # the file to write
     work: Path  # folder of this run: text, hidden states, checkpoints; a stopped run resumes from it
@@ -78,15 +80,17 @@ def train_heads(job: Job, say: Say) -> Acceptance:
     with closing(LlamaModel(job.model)) as model:
         forecast(job.text, job.tokens, _PASSES, Pace.measured(model, options), say)
         text, held_out = _text(job, model, options, say)
+        if job.method == "dflash":
+            return _dflash(job, model, options, text, held_out, say)
         trainer = _space if job.method == "space" else _on_features
         tensors, settings, found = trainer(job, model, options, text, held_out, say)
+        say(f"acceptance by depth on held-out text: {found}")
     settings = {**settings, "acceptance": [round(share, 4) for share in found.shares]}
     made = int(time.time())
     info = HeadsInfo(
         job.method, identity(header), header.name, job.text, tuple(job.chats), made, MappingProxyType(settings)
     )
     write_heads(job.out, info, tensors)
-    say(f"acceptance by depth on held-out text: {found}")
     return found
 
 
@@ -97,12 +101,12 @@ def device() -> torch.device:
     return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
 
 
-def _check_serves(method: Method, header: Header) -> None:
+def _check_serves(method: Trained, header: Header) -> None:
     if method == "space":
         window = _WINDOW + space.GROUPS * _MASKS
         check_memory(header, available_memory(), 8 * window, window)
         shape_of(header)
-    elif method == "kangaroo":
+    elif method in ("kangaroo", "dflash"):
         shape_of(header)
     if header.architecture in ("bert", "t5encoder"):
         raise SlipstreamError(f"{header.name} writes no text: it cannot be drafted for.", "Choose a chat model.")
@@ -120,17 +124,9 @@ def _text(job: Job, model: LlamaModel, options: ContextOptions, say: Say) -> tup
 
 def _on_features(
     job: Job, model: LlamaModel, options: ContextOptions, text: Source, held_out: Source, say: Say
-) -> Trained:
+) -> Found:
     exits = _exits(model.n_layer) if job.method == "kangaroo" else ()
-    points = (LAST_HIDDEN, *exits)
-
-    def read(source: Source, tokens: int, name: str) -> Features:
-        windows = max(1, min(tokens, len(source.ids)) // _WINDOW)
-        draws = corpus.Sampler({"answers": source}, job.seed)
-        return collect(model, options, draws, points, windows, _WINDOW, job.work / name, say)
-
-    train_on = read(text, job.tokens, "features")
-    measure_on = read(held_out, job.tokens // 10, "held-out")
+    train_on, measure_on = _features(job, model, options, text, held_out, exits, say)
     output = _vocabulary_matrix(model.header).to(device())
     plan = replace(_PLAN, tokens=_PASSES * train_on.tokens, seed=job.seed)
     return (_medusa if job.method == "medusa" else _kangaroo)(
@@ -138,9 +134,45 @@ def _on_features(
     )
 
 
+def _features(
+    job: Job,
+    model: LlamaModel,
+    options: ContextOptions,
+    text: Source,
+    held_out: Source,
+    layers: Sequence[int],
+    say: Say,
+) -> tuple[Features, Features]:
+    """Hidden states of the text and of the held-out text: the last one's, and the inputs of these layers."""
+
+    def read(source: Source, tokens: int, name: str) -> Features:
+        windows = max(1, min(tokens, len(source.ids)) // _WINDOW)
+        draws = corpus.Sampler({"answers": source}, job.seed)
+        return collect(model, options, draws, (LAST_HIDDEN, *layers), windows, _WINDOW, job.work / name, say)
+
+    return read(text, job.tokens, "features"), read(held_out, job.tokens // 10, "held-out")
+
+
+def _dflash(
+    job: Job, model: LlamaModel, options: ContextOptions, text: Source, held_out: Source, say: Say
+) -> Acceptance:
+    """Trains a DFlash head, which llama.cpp itself runs, and writes it."""
+    header = model.header
+    layers = low_middle_high(model.n_layer)
+    train_on, measure_on = _features(job, model, options, text, held_out, layers, say)
+    embedding, output = (matrix.to(device()) for matrix in (_matrix(header, "token_embd"), _vocabulary_matrix(header)))
+    inputs = dflash.DflashInputs(shape_of(header), embedding, output, (0, 1, 2), spare_token(header))
+    plan = replace(_PLAN, tokens=_DFLASH_PASSES * train_on.tokens, seed=job.seed)
+    trained = dflash.fit(train_on, measure_on, inputs, plan, job.work / "dflash.pt", say)
+    found = dflash.acceptance(trained, measure_on, inputs, dflash.BLOCK - 1)
+    dflash.write(job.out, trained, header, layers, job.text, found)
+    say(f"acceptance by depth on held-out text: {found}")
+    return found
+
+
 def _medusa(
     job: Job, header: Header, train_on: Features, held_out: Features, output: Tensor, plan: Plan, say: Say
-) -> Trained:
+) -> Found:
     shape = MedusaShape(output.shape[1])
     model = medusa.fit(train_on, held_out, output, shape, _ROWS, plan, job.work / "medusa.pt", say)
     ranks = [round(float(x), 4) for x in medusa.rank_accuracies(model, held_out).ravel()]
@@ -150,7 +182,7 @@ def _medusa(
 
 def _kangaroo(
     job: Job, header: Header, train_on: Features, held_out: Features, output: Tensor, plan: Plan, say: Say
-) -> Trained:
+) -> Found:
     shape = shape_of(header)
     per_position = frequencies(shape.head_size, shape.rope_base, shape.rope_scaling, output.device)
     factors = rope_factors(header)
@@ -163,7 +195,7 @@ def _kangaroo(
     return kangaroo.tensors(adapter), settings, found
 
 
-def _space(job: Job, model: LlamaModel, options: ContextOptions, text: Source, held_out: Source, say: Say) -> Trained:
+def _space(job: Job, model: LlamaModel, options: ContextOptions, text: Source, held_out: Source, say: Say) -> Found:
     window = _WINDOW + space.GROUPS * _MASKS
     dtype = check_memory(model.header, available_memory(), 8 * window, window)
     target = load_gguf(job.model, dtype).to(device())
@@ -181,8 +213,13 @@ def _exits(layers: int) -> tuple[int, ...]:
 
 def _vocabulary_matrix(header: Header) -> Tensor:
     """(vocabulary, width), float32: the output matrix, or the embedding where it serves as that too."""
-    by_name = {tensor.name: tensor for tensor in header.tensors}
-    tensor = by_name.get("output.weight") or by_name.get("token_embd.weight")
+    return _matrix(header, "output", "token_embd")
+
+
+def _matrix(header: Header, *names: str) -> Tensor:
+    """The first of these matrices that the file has, float32."""
+    by_name = {tensor.name.removesuffix(".weight"): tensor for tensor in header.tensors}
+    tensor = next((by_name[name] for name in names if name in by_name), None)
     if tensor is None:
         raise ModelFileError(f"{header.path} has no vocabulary matrix.", "Get another conversion of the model.")
     return torch.from_numpy(np.require(read_tensor(header, tensor), np.float32, ["W", "E"]))

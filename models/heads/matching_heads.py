@@ -4,22 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 from slipstream.models.errors import SlipstreamError
 from slipstream.models.gguf.reader import Header, read_header
 from slipstream.models.gguf.vocabulary import HEADS_ARCHITECTURE
 from slipstream.models.heads.block_head import ARCHITECTURE, block_method, unfit_block
-from slipstream.models.heads.check import expected_abilities, unfit
+from slipstream.models.heads.check import METHODS, expected_abilities, unfit
 from slipstream.models.heads.file import identity, read_info
 from slipstream.models.heads.mtp_head import is_mtp_file, unfit_mtp
 
+Trained = Literal["medusa", "kangaroo", "space", "dflash"]
+TRAINED: Final[tuple[Trained, ...]] = (*METHODS, "dflash")
+"""The methods whose heads are trained here."""
 HEAD_METHODS: Final = ("eagle3", "mtp", "dflash", "dspark")
 """The methods whose heads llama.cpp itself runs; ``slipstream.heads.target`` names the model that a head is for."""
 
 EAGLE: Final = "eagle3"
 MTP: Final = "mtp"
 TARGET_KEY: Final = "slipstream.heads.target"
+TEXT_KEY: Final = "slipstream.heads.text"
+"""What a head that was trained here learned from."""
+ACCEPTANCE_KEY: Final = "slipstream.heads.setting.acceptance"
+"""Its acceptance by depth, as measured in training."""
 
 
 def method_of(header: Header) -> str:

@@ -1,12 +1,15 @@
 from contextlib import closing
 from pathlib import Path
 
+import gguf
 import numpy as np
 import pytest
 import torch
 
-from slipstream.drafters.training.family import dflash, eagle
-from slipstream.drafters.training.family.export import write_dflash, write_gguf
+from slipstream.drafters.training import dflash
+from slipstream.drafters.training.acceptance import Acceptance
+from slipstream.drafters.training.family.export import write_gguf
+from slipstream.drafters.training.features import low_middle_high
 from slipstream.drafters.training.model import Decoder, Shape
 from slipstream.models.gguf.reader import read_header
 from slipstream.models.heads.block_head import block_head, unfit_block
@@ -36,7 +39,7 @@ def target() -> Decoder:
 @pytest.fixture(scope="module")
 def head(target: Decoder) -> dflash.Dflash:
     embedding = target.token_embd.weight.detach()
-    model = dflash.Dflash(SHAPE, embedding, embedding, points=3)
+    model = dflash.Dflash(dflash.DflashInputs(SHAPE, embedding, embedding, (0, 1, 2), mask=3))
     _drawn(model, 2)
     return model
 
@@ -80,10 +83,10 @@ def test_llama_cpp_computes_the_same_head(
     tmp_path: Path,
 ) -> None:
     features, ids, chats = text
-    tokenizer, layers = prepared / "tokenizer.json", eagle.layers(SHAPE)
-    write_gguf(target, tokenizer, tmp_path / "t.gguf", "t", "t", "f32")
-    block = (dflash.BLOCK, dflash.MASK_ID)
-    write_dflash(dflash.tensors(head), head.shape, block, layers, tokenizer, tmp_path / "d.gguf", "0" * 64, "f32")
+    layers, found = low_middle_high(SHAPE.layers), Acceptance((0.5, 0.25), (8, 4))
+    write_gguf(target, prepared / "tokenizer.json", tmp_path / "t.gguf", "t", "t", "f32")
+    kind = gguf.GGMLQuantizationType.F32
+    dflash.write(tmp_path / "d.gguf", head, read_header(tmp_path / "t.gguf"), layers, "answers", found, kind)
     with torch.no_grad():
         ours = head(features[:, 6:], ids[:, 6:], chats[:, 6:], torch.tensor([[5]]))[0, 0].numpy()
     header = read_header(tmp_path / "d.gguf")

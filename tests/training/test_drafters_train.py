@@ -14,11 +14,13 @@ import pytest
 import torch
 from tests.training.synthetic import rows
 
+from slipstream.app.library.heads_files import heads_file
 from slipstream.drafters.training.family.export import write_gguf
 from slipstream.drafters.training.model import Decoder, Shape
 from slipstream.models.errors import SlipstreamError
 from slipstream.models.gguf.reader import read_header
 from slipstream.models.heads.file import check_target, identity, read_heads
+from slipstream.models.heads.matching_heads import matching_heads
 
 TINY = Shape(width=64, layers=4, heads=2, kv_heads=1, head_size=32, ffn=64, vocabulary=600, context=1024)
 DEPTHS = {"medusa": 4, "kangaroo": 6, "space": 4}
@@ -111,6 +113,51 @@ def test_heads_from_a_folder(method: str, start: Start, target: Path, other: Pat
     assert not any("llama" in line or "Warning" in line for line in lines), stderr
     assert list((tmp_path / "training").iterdir()) == []
     assert [path.name for path in (tmp_path / "heads").iterdir()] == [out.name]
+
+
+def test_a_dflash_head_from_a_folder_drafts_for_its_model(
+    start: Start, target: Path, other: Path, texts: Path, tmp_path: Path
+) -> None:
+    stdout, stderr = (run := start("dflash", "--on", str(texts), "--tokens", "3000")).communicate()
+    assert run.returncode == 0, stderr
+    out = tmp_path / "heads" / "tern-dflash.gguf"
+    assert stdout.startswith(f"{out}: ") and "acceptance by depth" in stdout and stdout.count("\n") == 1
+    header = read_header(target)
+    assert matching_heads(header, [out]) == {"dflash": out}
+    assert matching_heads(read_header(other), [out]) == {}
+    found = heads_file(out, identity(header), header)
+    assert found and (found.method, found.trained_on, found.why_not) == ("dflash", "folder", "")
+    assert found.first_depth is not None and 0 <= found.first_depth <= 1
+    command = [
+        sys.executable,
+        "-m",
+        "slipstream.app.cli.main",
+        "run",
+        "-m",
+        str(target),
+        "-p",
+        "Hello",
+        "--json",
+        "--temp",
+        "0",
+    ]
+    env = {**os.environ, "SLIPSTREAM_HOME": str(tmp_path)}
+    texts_of = [
+        subprocess.run([*command, "--max-tokens", "24", "--drafter", name], capture_output=True, text=True, env=env)
+        for name in ("none", "dflash")
+    ]
+    assert [each.returncode for each in texts_of] == [0, 0], texts_of
+    plain, drafted = ([json.loads(line) for line in each.stdout.splitlines()] for each in texts_of)
+    assert [token for step in drafted[:-1] for token in step["tokens"]] == [
+        token for step in plain[:-1] for token in step["tokens"]
+    ]
+    assert sum(step["drafted"] for step in drafted[:-1]) > 0
+
+
+def test_a_dflash_head_learns_from_no_chats(start: Start) -> None:
+    _, stderr = (run := start("dflash", "--on", "chats")).communicate()
+    assert run.returncode == 2, stderr
+    assert "which chats it learned from" in stderr and "medusa" in stderr
 
 
 def test_a_run_on_own_answers_survives_kills(start: Start, target: Path, other: Path, tmp_path: Path) -> None:

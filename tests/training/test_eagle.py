@@ -11,6 +11,7 @@ from tests.training.llama_file import LlamaFile
 
 from slipstream.drafters.training.family import eagle
 from slipstream.drafters.training.family.export import write_eagle, write_gguf
+from slipstream.drafters.training.features import low_middle_high
 from slipstream.drafters.training.model import Decoder, Shape
 from slipstream.models.llama.library import model_params
 
@@ -65,7 +66,7 @@ def test_unrolling_equals_drafting_one_token_after_the_other(target: Decoder, he
 
 
 def test_llama_cpp_computes_the_same_head(target: Decoder, head: eagle.Eagle, prepared: Path, tmp_path: Path) -> None:
-    layers = eagle.layers(SHAPE)
+    layers = low_middle_high(SHAPE.layers)
     tokenizer = prepared / "tokenizer.json"
     write_gguf(target, tokenizer, tmp_path / "t.gguf", "t", "t", "f32")
     write_eagle(eagle.tensors(head), SHAPE, layers, tokenizer, tmp_path / "e.gguf", "0" * 64, "f32")

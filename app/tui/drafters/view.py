@@ -37,7 +37,8 @@ WOULD: Final = {
     "kangaroo": "t trains an adapter here, i imports a published one.",
     "space": "t trains it here.",
     "retrieval": "f indexes a folder; chats are indexed by themselves.",
-    **dict.fromkeys(("eagle3", "mtp", "dflash", "dspark"), "Ctrl-L, then d: fetch heads, where there are some."),
+    "dflash": "t trains a head here; Ctrl-L, then d fetches one, where there are some.",
+    **dict.fromkeys(("eagle3", "mtp", "dspark"), "Ctrl-L, then d: fetch heads, where there are some."),
 }
 """How to make a drafter usable."""
 

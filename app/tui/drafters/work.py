@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-TRAINED: Final = ("medusa", "kangaroo", "space")
-"""Trainable methods: a copy of ``slipstream.models.heads.check.METHODS``, whose import is slow."""
+TRAINED: Final = ("medusa", "kangaroo", "space", "dflash")
+"""Trainable methods: a copy of ``slipstream.models.heads.matching_heads.TRAINED``, whose import is slow."""
 
 
 @dataclass(frozen=True, slots=True)

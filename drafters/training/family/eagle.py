@@ -29,12 +29,6 @@ UNROLLED = 4  # drafted places that training looks ahead; the paper takes 7
 _DECAY = 0.8  # weight of step j is this to the power j, as in the paper's code
 
 
-def layers(shape: Shape) -> tuple[int, int, int]:
-    """The layers whose inputs are read: low, middle and high, as the paper's code picks them."""
-    picked = (2, shape.layers // 2, shape.layers - 3)
-    return picked if len(set(picked)) == 3 else (0, shape.layers // 2, shape.layers - 1)
-
-
 class _Block(Layer):
     """The decoder layer, whose attention reads embedding and feature side by side."""
 

@@ -61,38 +61,6 @@ def write_eagle(
     _write(path, "eagle3", shape, 1, facts, tokenizer, weights, kind)
 
 
-def write_dflash(
-    weights: Mapping[str, NDArray[np.float32]],
-    shape: Shape,
-    block: tuple[int, int],
-    layers: Sequence[int],
-    tokenizer: Path,
-    path: Path,
-    target: str,
-    kind: str = "q8_0",
-) -> None:
-    """Writes a DFlash head as llama.cpp's architecture ``dflash``; embedding and output matrix stay the target's.
-
-    Args:
-        weights: what ``dflash.tensors`` gave.
-        shape: its own.
-        block: rows of a block, and the id of the masks in it.
-        layers: the target's layers whose inputs it reads.
-        tokenizer: the target's.
-        target: identity of the model it was trained for.
-        kind: one of ``KINDS``.
-    """
-    facts = {
-        "general.name": "Slipstream mini DFlash",
-        "general.description": "DFlash head for Slipstream mini.",
-        "slipstream.heads.target": target,
-        "dflash.target_layers": list(layers),
-        "dflash.block_size": block[0],
-        "tokenizer.ggml.mask_token_id": block[1],
-    }
-    _write(path, "dflash", shape, shape.layers, facts, tokenizer, weights, kind)
-
-
 def _write(
     path: Path,
     architecture: str,

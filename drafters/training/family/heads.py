@@ -11,12 +11,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from slipstream.drafters.training import kangaroo, medusa, space
+from slipstream.drafters.training import dflash, kangaroo, medusa, space
 from slipstream.drafters.training.acceptance import Acceptance, chain_guesses, mean, of_guesses
 from slipstream.drafters.training.corpus import Sampler
-from slipstream.drafters.training.family import dflash, eagle, mix, stages
+from slipstream.drafters.training.family import eagle, mix, stages
 from slipstream.drafters.training.family.decoders import load_decoder
-from slipstream.drafters.training.family.export import write_dflash, write_eagle, write_gguf
+from slipstream.drafters.training.family.export import write_eagle, write_gguf
 from slipstream.drafters.training.family.sizes import Family
 from slipstream.drafters.training.family.stages import (
     CORPUS_FILE,
@@ -27,6 +27,7 @@ from slipstream.drafters.training.family.stages import (
     WINDOW,
     say,
 )
+from slipstream.drafters.training.features import low_middle_high
 from slipstream.drafters.training.kangaroo import Exit
 from slipstream.drafters.training.model import Decoder
 from slipstream.models.gguf.reader import read_header
@@ -38,6 +39,7 @@ TUNED_NAME = "slipstream-mini-tuned"
 EAGLE_NAME = "slipstream-mini-eagle3"
 DFLASH_NAME = "slipstream-mini-dflash"
 REPORT_FILE = "report.json"
+MASK_ID = 3  # ``<|reserved_0|>``, which stands in no text
 DEPTH = 6  # greatest depth that acceptance is reported for
 
 
@@ -96,7 +98,7 @@ def train_eagle(out: Path, family: Family, earlier: Path | None = None) -> None:
         start = {tensor.name: read_tensor(header, tensor) for tensor in header.tensors}
     train_on, held_out, target = *_features(out, family), _target(out)
     embedding = target.token_embd.weight.detach()
-    layers = eagle.layers(target.shape)
+    layers = low_middle_high(target.shape.layers)
     places = tuple(train_on.points[1:].index(layer) for layer in layers)
     inputs = eagle.EagleInputs(target.shape, target.rotation(torch.arange(WINDOW)), embedding, embedding, places)
     model = eagle.fit(train_on, held_out, inputs, family.plan(family.eagle_tokens), out / "eagle.pt", say, start)
@@ -114,14 +116,15 @@ def train_dflash(out: Path, family: Family, earlier: Path | None = None) -> None
         start = {tensor.name: read_tensor(header, tensor) for tensor in header.tensors}
     train_on, held_out, target = *_features(out, family), _target(out)
     embedding = target.token_embd.weight.detach()
-    layers = eagle.layers(target.shape)
+    layers = low_middle_high(target.shape.layers)
     places = tuple(train_on.points[1:].index(layer) for layer in layers)
-    inputs = dflash.DflashInputs(target.shape, embedding, embedding, places)
+    inputs = dflash.DflashInputs(target.shape, embedding, embedding, places, MASK_ID)
     model = dflash.fit(train_on, held_out, inputs, family.plan(family.dflash_tokens), out / "dflash.pt", say, start)
-    target_id = identity(read_header(out / f"{TARGET_NAME}-q8_0.gguf"))
-    block = (dflash.BLOCK, dflash.MASK_ID)
-    write_dflash(dflash.tensors(model), model.shape, block, layers, out / TOKENIZER_FILE, out / file, target_id)
-    _report(out, "dflash", dflash.acceptance(model, held_out, inputs, DEPTH))
+    found = dflash.acceptance(model, held_out, inputs, DEPTH)
+    dflash.write(
+        out / file, model, read_header(out / f"{TARGET_NAME}-q8_0.gguf"), layers, "corpus", found, licence="mit"
+    )
+    _report(out, "dflash", found)
 
 
 def train_masks(out: Path, family: Family, earlier: Path | None = None) -> None:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 
-from slipstream.drafters.training.family import eagle
+from slipstream.drafters.training.features import low_middle_high
 from slipstream.drafters.training.loop import Plan
 from slipstream.drafters.training.medusa import MedusaShape
 from slipstream.drafters.training.model import DRAFT, TARGET, Shape
@@ -42,7 +42,7 @@ class Family:
     @property
     def points(self) -> tuple[int, ...]:
         """Hidden points that any head reads; the one after the last layer is first."""
-        return (LAST_HIDDEN, *sorted({*self.exits, *eagle.layers(self.target)}))
+        return (LAST_HIDDEN, *sorted({*self.exits, *low_middle_high(self.target.layers)}))
 
 
 # what ships

@@ -37,7 +37,7 @@ def words(line: str) -> list[str]:
         ("models p", ["pull", "pairs"]),
         ("--seed 7 mo", ["models"]),
         ("--seed 7 --typical models l", ["list"]),
-        ("drafters train ", ["medusa", "kangaroo", "space"]),
+        ("drafters train ", ["medusa", "kangaroo", "space", "dflash"]),
         ("completion ", ["bash", "zsh", "fish"]),
         ("drafters off look", ["lookup", "lookahead"]),
         ("models search --sort t", ["trending"]),

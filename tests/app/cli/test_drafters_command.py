@@ -215,7 +215,7 @@ def test_a_folder_is_named_by_its_path(
 @pytest.mark.parametrize(
     ("words", "why"),
     [
-        (["eagle"], ["'eagle'", "medusa, kangaroo, space"]),
+        (["eagle"], ["'eagle'", "medusa, kangaroo, space, dflash"]),
         (["space", "--on", "nowhere"], ["'nowhere'", "answers", "chats", "folder"]),
         (["space", "--on", "chats"], ["no chat with a reply"]),
         (["space", "--tokens", "0"], ["--tokens is 0"]),

@@ -106,7 +106,7 @@ def write_dflash(path: Path) -> Path:
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre("gpt-2")
     for key in ("tokens", "token_type", "merges"):
-        writer.add_array(f"tokenizer.ggml.{key}", list(header.metadata[f"tokenizer.ggml.{key}"]))  # type: ignore[arg-type, call-overload]
+        writer.add_array(f"tokenizer.ggml.{key}", list(header.metadata[f"tokenizer.ggml.{key}"]))  # type: ignore[arg-type]
     writer.add_mask_token_id(3)
     for name, shape in weights.items():
         one = float(len(shape) == 1)

@@ -28,7 +28,7 @@ from slipstream.app.tui.drafters.work import TRAINED
 from slipstream.app.tui.jobs import Background, Job
 from slipstream.models.errors import SlipstreamError
 from slipstream.models.gguf.reader import read_header
-from slipstream.models.heads.check import METHODS
+from slipstream.models.heads import matching_heads
 
 WHY = "it needs indexed text, and there is none: slipstream drafters index FOLDER makes it of your own texts"
 OFFERS = [
@@ -425,7 +425,7 @@ def test_a_loaded_model_is_named_to_commands(tmp_path: Path) -> None:
 
 
 def test_what_can_be_trained_is_what_the_command_trains() -> None:
-    assert TRAINED == METHODS
+    assert TRAINED == matching_heads.TRAINED
 
 
 def test_the_screens_open_without_waiting_for_the_engine() -> None:

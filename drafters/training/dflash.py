@@ -7,11 +7,12 @@ mask's row guesses the token at its place. Embedding and vocabulary matrix are t
 architecture ``dflash``, which llama.cpp runs itself.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import gguf
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -23,9 +24,14 @@ from slipstream.drafters.training.attention import frequencies, rotations
 from slipstream.drafters.training.features import Features, held_out_check
 from slipstream.drafters.training.loop import BatchLoss, Plan, Run, Say, train
 from slipstream.drafters.training.model import Layer, Norm, Shape
+from slipstream.models.gguf.parse import F32, F64, I32, STRING, U32, Value
+from slipstream.models.gguf.reader import Header
+from slipstream.models.gguf.writer import NewTensor, write_gguf
+from slipstream.models.heads.block_head import ARCHITECTURE
+from slipstream.models.heads.file import Text, identity
+from slipstream.models.heads.matching_heads import ACCEPTANCE_KEY, TARGET_KEY, TEXT_KEY
 
 BLOCK = 8  # rows of a block: the last token and seven masks
-MASK_ID = 3  # ``<|reserved_0|>``, which stands in no text
 LAYERS = 2
 
 _ANCHORS = 16  # blocks in a training window
@@ -40,25 +46,19 @@ def own_shape(target: Shape) -> Shape:
 class Dflash(nn.Module):
     """The head; embedding and vocabulary matrix are the target's, frozen."""
 
-    def __init__(self, target: Shape, embedding: Tensor, output: Tensor, points: int) -> None:
-        """Draws the weights from torch's current seed.
-
-        Args:
-            target: Its shape.
-            embedding: (vocabulary, width) of the target.
-            output: (vocabulary, width) of the target.
-            points: Layers of the target whose inputs are read.
-        """
+    def __init__(self, inputs: "DflashInputs") -> None:
+        """Draws the weights from torch's current seed."""
         super().__init__()
-        self.shape = shape = own_shape(target)
-        self.fc = nn.Linear(points * shape.width, shape.width, bias=False)
+        self.shape = shape = own_shape(inputs.shape)
+        self.mask = inputs.mask
+        self.fc = nn.Linear(len(inputs.places) * shape.width, shape.width, bias=False)
         self.enc = nn.ModuleDict({"output_norm": Norm(shape.width, shape.eps)})
         self.blk = nn.ModuleList(Layer(shape) for _ in range(shape.layers))
         self.output_norm = Norm(shape.width, shape.eps)
         self.embedding: Tensor
         self.vocabulary: Tensor
-        self.register_buffer("embedding", embedding, persistent=False)
-        self.register_buffer("vocabulary", output, persistent=False)
+        self.register_buffer("embedding", inputs.embedding, persistent=False)
+        self.register_buffer("vocabulary", inputs.output, persistent=False)
 
     def forward(self, features: Tensor, ids: Tensor, chats: Tensor, anchors: Tensor) -> Tensor:
         """Logits of blocks, (batch, blocks, BLOCK, vocabulary); row k guesses the token k places after the anchor.
@@ -72,7 +72,7 @@ class Dflash(nn.Module):
         (batch, length), blocks, device = ids.shape, anchors.shape[1], ids.device
         shape, rows = self.shape, blocks * BLOCK
         places = (anchors[..., None] + torch.arange(BLOCK, device=device)).flatten(1)
-        tokens = torch.full((batch, blocks, BLOCK), MASK_ID, device=device)
+        tokens = torch.full((batch, blocks, BLOCK), self.mask, device=device)
         tokens[..., 0] = ids.gather(1, anchors)
         per_position = frequencies(shape.head_size, shape.rope_base, shape.rope_scaling, device)
         of_text, of_block = (rotations(at, per_position) for at in (torch.arange(length, device=device), places))
@@ -97,6 +97,7 @@ class DflashInputs:
     embedding: Tensor  # (vocabulary, width)
     output: Tensor  # (vocabulary, width)
     places: tuple[int, ...]  # which of the stored points, after the last hidden state, are its features
+    mask: int  # an id that no place of a text behind the first has in a block
 
     def features(self, others: Sequence[Tensor]) -> Tensor:
         """(batch, length, points * width)."""
@@ -138,7 +139,7 @@ def fit(
 ) -> Dflash:
     """Trains a head, from the checkpoint if there is one; arguments as for ``kangaroo.fit``."""
     torch.manual_seed(plan.seed)
-    model = Dflash(inputs.shape, inputs.embedding, inputs.output, len(inputs.places))
+    model = Dflash(inputs).to(inputs.output.device)
     if start:
         model.load_state_dict({name: torch.from_numpy(values) for name, values in start.items()})
     about = {"layers": [train_on.points[1 + place] for place in inputs.places]}
@@ -166,6 +167,63 @@ def acceptance(model: Dflash, held_out: Features, inputs: DflashInputs, depth: i
     return mean(parts)
 
 
-def tensors(model: Dflash) -> dict[str, NDArray[Any]]:
-    """The weights under llama.cpp's names for the architecture ``dflash``."""
-    return {name: p.detach().float().cpu().numpy() for name, p in model.named_parameters()}
+def write(
+    path: Path,
+    model: Dflash,
+    target: Header,
+    layers: Sequence[int],
+    text: Text,
+    found: Acceptance,
+    kind: gguf.GGMLQuantizationType = gguf.GGMLQuantizationType.Q8_0,
+    licence: str = "",
+) -> None:
+    """Writes a head as llama.cpp's architecture ``dflash``, with the target's tokenizer.
+
+    Args:
+        layers: The target's layers whose inputs it reads.
+        text: What it learned from.
+        kind: How matrices are stored.
+        licence: Of the weights; empty where nothing is said.
+
+    Raises:
+        SlipstreamError: If the disk is full or the folder cannot be written to.
+    """
+    shape, f32 = model.shape, gguf.GGMLQuantizationType.F32
+    numbers = {
+        "context_length": shape.context,
+        "embedding_length": shape.width,
+        "block_count": shape.layers,
+        "feed_forward_length": shape.ffn,
+        "attention.head_count": shape.heads,
+        "attention.head_count_kv": shape.kv_heads,
+        "attention.key_length": shape.head_size,
+        "attention.value_length": shape.head_size,
+        "rope.dimension_count": shape.head_size,
+        "vocab_size": shape.vocabulary,
+        "block_size": BLOCK,
+    }
+    reals = {"attention.layer_norm_rms_epsilon": shape.eps, "rope.freq_base": shape.rope_base}
+    metadata: dict[str, tuple[int, Value]] = {
+        key: (target.types[key], value) for key, value in target.metadata.items() if key.startswith("tokenizer.ggml.")
+    }
+    metadata |= {f"{ARCHITECTURE}.{key}": (U32, value) for key, value in numbers.items()}
+    metadata |= {f"{ARCHITECTURE}.{key}": (F32, value) for key, value in reals.items()}
+    metadata |= {
+        f"{ARCHITECTURE}.target_layers": (-1 - I32, list(layers)),
+        "tokenizer.ggml.mask_token_id": (U32, model.mask),
+        "general.name": (STRING, f"{target.name} DFlash"),
+        "general.quantization_version": (U32, gguf.GGML_QUANT_VERSION),
+        TARGET_KEY: (STRING, identity(target)),
+        TEXT_KEY: (STRING, text),
+        ACCEPTANCE_KEY: (-1 - F64, [round(share, 4) for share in found.shares]),
+    }
+    if licence:
+        metadata["general.license"] = (STRING, licence)
+
+    def reader(values: Tensor) -> Callable[[], NDArray[Any]]:
+        return lambda: values.detach().float().cpu().numpy()
+
+    weights = [
+        NewTensor(name, tuple(p.shape), kind if p.ndim == 2 else f32, reader(p)) for name, p in model.named_parameters()
+    ]
+    write_gguf(path, ARCHITECTURE, metadata, weights)
