@@ -1,13 +1,15 @@
 """Races a drafter against plain decoding: the same prompt and seed, in two contexts on the same weights.
 
 The steps of the two replies alternate in one process, and each clock counts only its own steps. The reply with the
-earlier clock takes the next step, so that both have had about the same time at every moment.
+earlier clock takes the next step, so that both have had about the same time at every moment. Before that, both write
+another reply: memory is mapped, threads start, and the autopilot tries the drafters once, as it has in a chat.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from math import inf
 from typing import Final
 
 from slipstream.app.bench import RACE_TOKENS
@@ -20,18 +22,22 @@ from slipstream.models.errors import SlipstreamError
 from slipstream.models.types import Token
 
 CONTEXT: Final = 2048  # tokens of each of the two contexts: room for a prompt and a reply
-_WARM_UP: Final = 16  # tokens
+_OTHER: Final = "What is the weather like in autumn?"  # a warm-up on the race's prompt would tell what comes
+_WARM_UP: Final = (128, 16)  # most tokens, with the drafter and without
+_WARM_UP_SECONDS: Final = 8.0
 
 
 class _Lane:
     """One of the two replies."""
 
-    def __init__(self, session: Session, request: Generate, cancelled: Callable[[], bool]) -> None:
-        self._reply: Reply = session.begin(request, _ignore, cancelled)
-        self._steps = self._reply.steps()
+    def __init__(
+        self, session: Session, request: Generate, cancelled: Callable[[], bool], most_seconds: float = inf
+    ) -> None:
         self._text: list[str] = []
         self.tokens: list[Token] = []
         self.seconds = 0.0
+        self._reply: Reply = session.begin(request, _ignore, lambda: cancelled() or self.seconds >= most_seconds)
+        self._steps = self._reply.steps()
         self.over = False
         self.speed = Speed()
 
@@ -87,15 +93,17 @@ def race(
     try:
         request = Generate(1, [Message("user", prompt)], sampling, drafter, tokens)
         plain = replace(request, drafter=PLAIN)
+        warm_up = replace(request, messages=[Message("user", _OTHER)])
         lanes = [
-            _Lane(session, replace(request, max_tokens=_WARM_UP), stop),
-            _Lane(other, replace(plain, max_tokens=_WARM_UP), stop),
+            _Lane(used, replace(warm_up, drafter=name, max_tokens=most), stop, _WARM_UP_SECONDS)
+            for used, name, most in zip((session, other), (drafter, PLAIN), _WARM_UP, strict=True)
         ]
-        for lane in lanes:  # the first steps are slow: memory is mapped and thread pools start
+        for lane in lanes:
             while not lane.over:
                 lane.step()
         plain_ms = 1e3 * lanes[1].seconds / max(1, len(lanes[1].tokens))
-        start = Start(loaded.title, drafter, prompt, sampling.seed, tokens, plain_ms, loaded.promise, widened)
+        warm = len(lanes[0].tokens)
+        start = Start(loaded.title, drafter, prompt, sampling.seed, tokens, plain_ms, loaded.promise, widened, warm)
         yield start
         yield from _run(_Lane(session, request, stop), _Lane(other, plain, stop), 1 / FRAMES / start.slower, stop)
     finally:

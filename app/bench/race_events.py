@@ -52,6 +52,7 @@ class Start:
     plain_ms: float  # milliseconds of a plain step, approximately
     promise: str  # see ``Loaded.promise``
     widened: str = ""  # an inflated model's description; empty for other models
+    warm_up: int = 0  # tokens of another reply that the drafter has written before
 
     @property
     def slower(self) -> float:

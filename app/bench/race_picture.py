@@ -26,8 +26,9 @@ def picture(start: Start, frame: Frame, finish: Finish | None, width: int, heigh
     slower = f" · shown {start.slower:.0f}x slower" if start.slower >= 2 else ""
     most = max(frame.ours.tokens, frame.plain.tokens) if finish and not finish.stopped else start.limit
     ratio = frame.speedup
+    warm = f" · after {start.warm_up} other tokens" if start.warm_up else ""
     heading: list[Line] = [
-        (f"RACE · same prompt, same seed{slower}", "title"),
+        (f"RACE · same prompt, same seed{slower}{warm}", "title"),
         (f"{one_line(start.widened) or one_line(start.model)} · “{one_line(start.prompt)}”", "faint"),
         *gap,
     ]

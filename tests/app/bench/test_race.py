@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from slipstream.app.bench import race as race_module
 from slipstream.app.bench.race import race
 from slipstream.app.bench.race_events import Event, Finish, Frame, Racer, Start, decoded, encoded
 from slipstream.app.bench.race_picture import picture
@@ -83,8 +84,20 @@ def test_each_clock_counts_its_own_steps_alone_and_the_one_behind_goes_next(
             assert abs(frame.ours.seconds - frame.plain.seconds) <= 0.25
 
 
+def test_the_drafter_warms_up_on_another_reply_for_a_while(
+    bundled: tuple[Session, Loaded], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start, *_ = raced(bundled, "lookup", 20)
+    assert isinstance(start, Start) and 16 < start.warm_up <= 128
+    assert f"after {start.warm_up} other tokens" in picture(start, FRAME, None, 80, 24)[0][0]
+    monkeypatch.setattr(race_module, "_WARM_UP_SECONDS", 1e-9)
+    start, *_, finish = raced(bundled, "lookup", 20)
+    assert isinstance(start, Start) and 1 <= start.warm_up <= 8  # a step
+    assert isinstance(finish, Finish) and finish.frame.ours.over and finish.differs_at is None
+
+
 def test_a_race_can_be_stopped(bundled: tuple[Session, Loaded]) -> None:
-    asked = iter([False] * 400)
+    asked = iter([False] * 600)
     events = list(race(*bundled, "lookup", "Tell me a story.", Sampling(seed=1), 400, lambda: next(asked, True)))
     assert isinstance(events[-1], Finish) and events[-1].stopped
     figures = events[-1].figures()
