@@ -104,17 +104,12 @@ def bench_options(bench: argparse.ArgumentParser) -> None:
         help="with Medusa's typical acceptance, which CHANGES THE TEXT",
     )
     bench.add_argument("--svg", type=path, metavar="FILE", help="draw the speed-ups with their intervals")
-    bench.add_argument(
-        "--inflate",
-        metavar="SHAPES",
-        help="measure the model of -m widened to 135m, 0.5b, 1b, 3b, 7b, 8b or 13b (commas between them): the"
+    _inflate_options(
+        bench,
+        "SHAPES",
+        "measure the model of -m widened to 135m, 0.5b, 1b, 3b, 7b, 8b or 13b (commas between them): the"
         " speed of a large model with the text of the small one",
     )
-    bench.add_argument(
-        "--quant", metavar="TYPES", help="file types for --inflate: F32, F16, BF16, Q8_0, Q4_0, Q4_K_M (Q4_0)"
-    )
-    bench.add_argument("--inflate-drafter", metavar="SHAPE", help="widen the draft model too, to this shape")
-    bench.add_argument("--keep-inflated", action="store_true", help="keep the widened files for the next time")
     bench.add_argument("--json", type=path, metavar="FILE", help="write the figures to a file as JSON")
     bench.add_argument("--progress", action="store_true", help="print the rows so far and the time left, as JSON lines")
 
@@ -166,11 +161,16 @@ def add_race(commands: argparse._SubParsersAction[Any]) -> None:
     parser.add_argument(
         "--max-tokens", type=int, default=RACE_TOKENS, metavar="N", help=f"most tokens of a reply ({RACE_TOKENS})"
     )
-    parser.add_argument(
-        "--inflate", metavar="SHAPE", help="race the model widened to the cost of 135m, 0.5b, 1b, 3b or more"
-    )
-    parser.add_argument("--keep-inflated", action="store_true", help="leave the widened model on the disk")
+    _inflate_options(parser, "SHAPE", "race the model widened to the cost of 135m, 0.5b, 1b, 3b or more")
     parser.add_argument("--json", action="store_true", help="one JSON object a picture, then what came of it")
+
+
+def _inflate_options(parser: argparse.ArgumentParser, shapes: str, about: str) -> None:
+    parser.add_argument("--inflate", metavar=shapes, help=about)
+    types = "F32, F16, BF16, Q8_0, Q4_0, Q4_K_M (Q4_0)"
+    parser.add_argument("--quant", metavar="TYPES", help=f"file types for --inflate: {types}")
+    parser.add_argument("--inflate-drafter", metavar="SHAPE", help="widen the draft model too, to this shape")
+    parser.add_argument("--keep-inflated", action="store_true", help="keep the widened files for the next time")
 
 
 def add_lend(commands: argparse._SubParsersAction[Any]) -> None:

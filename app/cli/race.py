@@ -33,7 +33,8 @@ def run_race(options: argparse.Namespace) -> int:
     """Runs and shows a race; the exit code is 130 if it was stopped."""
     if options.max_tokens < 1:
         raise UsageError(f"max-tokens is {options.max_tokens}; it must be 1 or more.")
-    paths, wish = Paths.default(), Wish.of(options.inflate, None, None, options.keep_inflated)
+    paths = Paths.default()
+    wish = Wish.of(options.inflate, options.quant, options.inflate_drafter, options.keep_inflated)
     sampling = Sampling(temperature=options.temp, seed=options.seed)
     load = choose(paths, options.model or BUNDLED, options.draft_model, PLAIN)
     load = replace(load, heads=[*load.heads, *options.heads], lora=[Lora.read(each) for each in options.lora or ()])
@@ -62,11 +63,10 @@ def run_race(options: argparse.Namespace) -> int:
             folder, planned = inflated_folder(paths.derived), families(load, wish)[:1]
             check_room(planned, folder, devices(), wish.keep)
             with inflated(planned[0], folder, wish.keep, _tell) as made:
-                shape = planned[0].shape.of
-                run(
-                    placed(made.load, options.gpu_layers, options.rpc, options.draft_device),
-                    f"{load_name(options.model)} widened to the cost of {shape}, {planned[0].mix}",
-                )
+                shape, draft = planned[0].shape.of, options.inflate_drafter
+                name = f"{load_name(options.model)} widened to the cost of {shape}, {planned[0].mix}"
+                name += f", its draft model to {draft}" if planned[0].draft else ""
+                run(placed(made.load, options.gpu_layers, options.rpc, options.draft_device), name)
         return 130 if stop.asked else 0
 
 
