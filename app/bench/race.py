@@ -22,7 +22,7 @@ from slipstream.models.errors import SlipstreamError
 from slipstream.models.types import Token
 
 CONTEXT: Final = 2048  # tokens of each of the two contexts: room for a prompt and a reply
-_OTHER: Final = "What is the weather like in autumn?"  # a warm-up on the race's prompt would tell what comes
+_OTHER_PROMPT: Final = "What is the weather like in autumn?"  # a warm-up on the race's prompt would tell what comes
 _WARM_UP: Final = (128, 16)  # most tokens, with the drafter and without
 _WARM_UP_SECONDS: Final = 8.0
 
@@ -93,7 +93,7 @@ def race(
     try:
         request = Generate(1, [Message("user", prompt)], sampling, drafter, tokens)
         plain = replace(request, drafter=PLAIN)
-        warm_up = replace(request, messages=[Message("user", _OTHER)])
+        warm_up = replace(request, messages=[Message("user", _OTHER_PROMPT)])
         lanes = [
             _Lane(used, replace(warm_up, drafter=name, max_tokens=most), stop, _WARM_UP_SECONDS)
             for used, name, most in zip((session, other), (drafter, PLAIN), _WARM_UP, strict=True)

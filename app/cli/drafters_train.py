@@ -26,7 +26,7 @@ from slipstream.app.platform.safe_text import one_line
 from slipstream.models.errors import SlipstreamError, UsageError, reason_of
 from slipstream.models.gguf.reader import Header, read_header
 from slipstream.models.heads.file import Text, identity
-from slipstream.models.heads.matching_heads import TRAINED, Trained
+from slipstream.models.heads.matching_heads import TRAINED, TrainedMethod
 from slipstream.models.outside import shown_path
 
 Messages = Sequence[Mapping[str, str]]
@@ -121,7 +121,9 @@ def train(options: argparse.Namespace, paths: Paths) -> int:
         return 130
 
 
-def _train(method: Trained, header: Header, out: Path, work: Path, text: ChosenText, tokens: int, seed: int) -> int:
+def _train(
+    method: TrainedMethod, header: Header, out: Path, work: Path, text: ChosenText, tokens: int, seed: int
+) -> int:
     try:
         from slipstream.drafters.training.heads import Job, train_heads
     except ImportError as error:
@@ -148,7 +150,7 @@ def _train(method: Trained, header: Header, out: Path, work: Path, text: ChosenT
     return 0
 
 
-def _job_name(method: Trained, header: Header, text: ChosenText, tokens: int, seed: int) -> str:
+def _job_name(method: TrainedMethod, header: Header, text: ChosenText, tokens: int, seed: int) -> str:
     """The name of a job's folder: a hash of the command, so that repeating it resumes the job."""
     facts = json.dumps([*text.facts(), tokens, seed], sort_keys=True)
     return f"{identity(header)[:16]}-{method}-{hashlib.sha256(facts.encode()).hexdigest()[:16]}"

@@ -28,7 +28,7 @@ from slipstream.models.errors import ModelFileError, SlipstreamError
 from slipstream.models.gguf.reader import Header, read_header
 from slipstream.models.gguf.tensors import read_tensor
 from slipstream.models.heads.file import HeadsInfo, Text, identity, write_heads
-from slipstream.models.heads.matching_heads import Trained
+from slipstream.models.heads.matching_heads import TrainedMethod
 from slipstream.models.inflate.file import spare_token
 from slipstream.models.llama.model import LlamaModel
 from slipstream.models.llama.target import ContextOptions
@@ -50,7 +50,7 @@ _PLAN = Plan(batch_tokens=4096, other_rate=1e-3, matrix_rate=0.01, decay_from=0.
 class Job:
     """What to train, on what."""
 
-    method: Trained  # which heads
+    method: TrainedMethod  # which heads
     model: Path
     out: Path  # the file to write
     work: Path  # folder of this run: text, hidden states, checkpoints; a stopped run resumes from it
@@ -101,7 +101,7 @@ def device() -> torch.device:
     return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
 
 
-def _check_serves(method: Trained, header: Header) -> None:
+def _check_serves(method: TrainedMethod, header: Header) -> None:
     if method == "space":
         window = _WINDOW + space.GROUPS * _MASKS
         check_memory(header, available_memory(), 8 * window, window)

@@ -60,7 +60,7 @@ def test_the_unlikelihood_of_a_sure_id_is_finite() -> None:
     loss = weighted_loss(_Unchained(model), ids, weights, torch.zeros_like(ids))
     loss.backward()
     assert 5 < float(loss.detach()) < 20
-    assert bool(torch.isfinite(model.weight.grad).all()) if model.weight.grad is not None else False
+    assert model.weight.grad is not None and bool(torch.isfinite(model.weight.grad).all())
 
 
 class _Unchained(nn.Module):

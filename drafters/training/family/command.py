@@ -116,6 +116,8 @@ def run_stage(
         case "loops":
             if target:
                 stages.make_loops(out, target, family.answer_tokens)
+            else:
+                stages.say("nothing to do without --start: no target has repeated itself yet")
         case "target":
             stages.train_target(out, family.target, family.target_plan, family.compiled, target)
         case "answers":
