@@ -19,8 +19,8 @@ from slipstream.drafters.resources import Resources, needs_heads
 from slipstream.drafters.tree import TOP, Grown, TreeBuilder
 from slipstream.models.gguf.reader import read_header
 from slipstream.models.heads.block_head import ARCHITECTURE, BlockMethod, block_head, block_method, unfit_block
-from slipstream.models.llama.block_context import BlockContext, BlockOutput
 from slipstream.models.llama.context import LlamaTarget
+from slipstream.models.llama.features import BlockContext, BlockOutput
 from slipstream.models.llama.model import LlamaModel
 from slipstream.models.sampling.sampler import Sampler
 from slipstream.models.types import Floats, History, Token, shared_prefix

@@ -16,8 +16,8 @@ from slipstream.drafters.base import Drafter
 from slipstream.drafters.block_drafter import BlockDrafter, Following, Guess, lacks_block, open_block
 from slipstream.drafters.resources import LAYER_CALLS, Method, Resources
 from slipstream.models.heads.block_head import BlockHead, BlockMethod, block_head
-from slipstream.models.llama.block_context import BlockOutput
 from slipstream.models.llama.context import LlamaTarget
+from slipstream.models.llama.features import BlockOutput
 from slipstream.models.llama.model import LlamaModel
 from slipstream.models.types import Token
 

@@ -20,8 +20,8 @@ from slipstream.drafters.resources import LAYER_CALLS, Method, Resources
 from slipstream.models.gguf.reader import Header
 from slipstream.models.gguf.tensors import read_stored, read_tensor
 from slipstream.models.heads.block_head import BlockMethod, block_head
-from slipstream.models.llama.block_context import BlockOutput
 from slipstream.models.llama.context import LlamaTarget
+from slipstream.models.llama.features import BlockOutput
 from slipstream.models.llama.model import LlamaModel
 from slipstream.models.sampling.top_k import NONE, best
 from slipstream.models.types import Floats, Token

@@ -15,9 +15,8 @@ from slipstream.drafters.resources import FEATURE_CALLS, Method, Resources
 from slipstream.models.gguf.mtp import ASSISTANT, without_mtp
 from slipstream.models.gguf.reader import read_header
 from slipstream.models.heads.mtp_head import unfit_mtp
-from slipstream.models.llama.assistant_context import AssistantContext
 from slipstream.models.llama.context import LlamaTarget
-from slipstream.models.llama.features import FeatureContext
+from slipstream.models.llama.features import AssistantContext, FeatureContext
 from slipstream.models.llama.model import LlamaModel
 from slipstream.models.types import MTP_HIDDEN
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from slipstream.app.cli.models_tables import table
+from slipstream.app.cli.streams import notice
 from slipstream.app.library.heads_files import HeadsFile, file_in, heads_file, heads_files, shown_size
 from slipstream.app.library.resolve_model import choose
 from slipstream.app.platform.paths import Paths, private_folder
@@ -139,7 +140,7 @@ def import_published(options: argparse.Namespace, paths: Paths) -> int:
     try:
         import_heads(source, target, arrived, options.licence or "", _load_pickle(), options.exit_layer)
         info = read_info(arrived)
-        out = file_in(paths.heads, target, f"{info.method}-imported")
+        out = file_in(paths.heads, target, f"{info.method}-imported", notice)
         os.replace(arrived, out)
     finally:
         with suppress(OSError):

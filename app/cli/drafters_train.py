@@ -110,7 +110,7 @@ def train(options: argparse.Namespace, paths: Paths) -> int:
         )
     text = chosen_text(options.on, paths)
     header = read_header(Path(choose(paths, options.model).model))
-    out = checked(Path(options.out), header, method) if options.out else file_in(paths.heads, header, method)
+    out = checked(Path(options.out), header, method) if options.out else file_in(paths.heads, header, method, notice)
     work = private_folder(paths.training) / _job_name(method, header, text, options.tokens, seed)
     try:
         with _alone_in(work):

@@ -8,7 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from slipstream.drafters.autopilot.disturbance import undisturbed
+from slipstream.drafters.autopilot.cost_model import undisturbed
 from slipstream.drafters.memory import Memory
 from slipstream.models.llama.target import Target
 from slipstream.models.types import EMPTY_TREE, Floats, Token, TokenTree

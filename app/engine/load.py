@@ -1,12 +1,11 @@
-"""Fits a model and its draft model to the memory, opens and measures them, and makes a session of them."""
+"""Opens what a plan names, measures it, and makes a session of it."""
 
 from __future__ import annotations
 
 import hashlib
 import shlex
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -16,27 +15,20 @@ import llama_cpp
 from slipstream.app.chats.reading import ChatReader
 from slipstream.app.engine.calibrate import SAME_DISTRIBUTION, SAMPLE_TEXT, kept_promise, measure_plain
 from slipstream.app.engine.devices import (
-    Found,
     describe,
-    draft_device,
-    draft_placement,
-    find,
     placement,
-    proportions,
 )
-from slipstream.app.engine.drafter_list import Drafters, check_drafter
+from slipstream.app.engine.drafter_list import Drafters
 from slipstream.app.engine.kv_cache_store import KvCacheStore
 from slipstream.app.engine.past_chats import PastChats
+from slipstream.app.engine.plan import DRAFT, contexts_of, options_for, plan_load
 from slipstream.app.engine.prompt import PromptBuilder
 from slipstream.app.engine.session import ChatModel, Session
 from slipstream.app.engine.stats import PlainClock
-from slipstream.app.engine.tune import Threads, flash_attention_is_slower
+from slipstream.app.engine.tune import Threads
 from slipstream.app.protocol import NO_MMPROJ, PLAIN, Load, Loaded
 from slipstream.app.settings.disabled_drafters import known_left_out
-from slipstream.drafters import registry
 from slipstream.drafters.autopilot.profile import Profile
-from slipstream.drafters.draft_model import DraftModel
-from slipstream.drafters.guard import Guard
 from slipstream.drafters.memory import Memory
 from slipstream.drafters.resources import Resources
 from slipstream.drafters.retrieval import Retrieval
@@ -44,165 +36,26 @@ from slipstream.drafters.text_index.index import TextIndex, open_index
 from slipstream.drafters.vocabulary_mapping import VocabularyMapping, shared_controls
 from slipstream.models.chat_template.template import ChatTemplate
 from slipstream.models.errors import SlipstreamError, UsageError
-from slipstream.models.gguf.lora import Adapter, read_adapter
+from slipstream.models.gguf.lora import Adapter
 from slipstream.models.gguf.probe import ProbeRecord, probe_once
 from slipstream.models.gguf.reader import Header, read_header
-from slipstream.models.gguf.rope import ContextRange, RopeScaling, context_range
-from slipstream.models.gguf.vocabulary import check_vocabulary, same_vocabulary
-from slipstream.models.heads.matching_heads import HEAD_METHODS, matching_heads
+from slipstream.models.gguf.vocabulary import same_vocabulary
 from slipstream.models.library.catalog import catalog
 from slipstream.models.library.pairing import names_of
-from slipstream.models.library.projectors import projector_bytes
 from slipstream.models.llama.context import LlamaTarget
 from slipstream.models.llama.library import built, physical_cores
 from slipstream.models.llama.model import LlamaModel
 from slipstream.models.llama.placement import Placement
-from slipstream.models.llama.target import KV_TYPES, ContextOptions
-from slipstream.models.memory.dry_run import DryRun
-from slipstream.models.memory.fit import Fit, fit, room_of
-from slipstream.models.memory.shape import shape_of
+from slipstream.models.llama.target import ContextOptions
 from slipstream.models.outside import shown_path
 from slipstream.models.sampling.recommended import checked, recommended
-from slipstream.models.types import PACKED, KvType
 
 if TYPE_CHECKING:
     from slipstream.models.vision.projector import Projector
 
-_TIGHT: Final = (0.7, 1.3)
-"""Shares of the usable memory between which a dry run measures the need: a few milliseconds for the last per cent."""
-
-
-def fitted(
-    request: Load,
-    header: Header,
-    draft: Header | None,
-    found: Found,
-    heads: Iterable[Path] = (),
-    scores: bool = False,
-    tried: bool = True,
-) -> Fit:
-    """Chooses context, KV type and layers on each GPU, where the request leaves them open.
-
-    Args:
-        header: Of the model.
-        draft: Of the draft model.
-        found: The devices.
-        heads: Files of trained heads that draft for it.
-        scores: See ``ContextOptions``; for a model on the CPU.
-        tried: Whether llama.cpp may read the file; if not, only a model that is far too large is rejected.
-
-    Raises:
-        SlipstreamError: If the model does not fit; the hint names what would.
-    """
-    beside = [*heads, *(Path(each.path) for each in request.lora)]
-    longest = [contexts_of(each).longest for each in (header, draft) if each]
-    vision = projector_bytes(Path(request.mmproj) if request.mmproj else None)
-    choose = partial(
-        fit,
-        header,
-        found.devices,
-        want_ctx=request.n_ctx or None,
-        kv_type=_kv_type(request, header),
-        heads=sum(path.stat().st_size for path in beside if path.exists()) + vision,
-        scores=scores,
-        gpu_layers=request.gpu_layers,
-        split=proportions(request.devices, found),
-        draft_device=draft_device(request.devices, found),
-        longest=longest,
-        drafts=request.drafter != PLAIN,
-        cpu_experts=request.cpu_experts,
-    )
-    chosen = choose(draft=draft)
-    used = room_of(found.devices).used(chosen.need)
-    if tried and _TIGHT[0] < used < _TIGHT[1]:
-        with closing(DryRun(header.path)) as run:
-            chosen = choose(
-                draft=draft,
-                measure=lambda n_ctx, kv, scores: run.graph_bytes(options_for(request, n_ctx, kv, scores=scores)),
-            )
-    if chosen.verdict == "too big" and (tried or used >= _TIGHT[1]):
-        asked = f" with a context of {request.n_ctx:,} tokens" if request.n_ctx else ""
-        why = " ".join((*found.lacking, chosen.why))
-        raise SlipstreamError(f"{shown_path(header.path)}{asked} does not fit this machine.", why)
-    return chosen
-
-
-def contexts_of(header: Header) -> ContextRange:
-    """The contexts of a model, by its file and by the catalogue."""
-    return context_range(header, catalog().scaling(names_of(header)))
-
-
-def options_for(
-    request: Load,
-    n_ctx: int,
-    kv: KvType,
-    borrow: bool = True,
-    scores: bool = False,
-    rope: RopeScaling | None = None,
-) -> ContextOptions:
-    """How the context is opened: what was chosen, and what the request sets.
-
-    Args:
-        request: What is to be loaded.
-        n_ctx: Tokens that it holds.
-        kv: Type of the KV cache; llama.cpp packs one with flash attention only.
-        borrow: See ``ContextOptions``.
-        scores: See ``ContextOptions``.
-        rope: See ``ContextOptions``.
-    """
-    return ContextOptions(
-        n_ctx=n_ctx,
-        kv=kv,
-        flash=True if kv in PACKED else None,
-        scores=scores,
-        same_text=request.same_text,
-        threads=request.threads,
-        borrow=borrow,
-        rope=rope,
-    )
-
-
-def _check_context(request: Load, header: Header) -> ContextRange:
-    """Rejects a context that the model cannot have.
-
-    Raises:
-        UsageError: Names the longest one.
-    """
-    contexts = contexts_of(header)
-    if request.n_ctx < 0:
-        raise UsageError(f"context is {request.n_ctx}; it must be 0 (the model's own) or more.")
-    if contexts.longest and request.n_ctx > contexts.longest:
-        by = f", by {contexts.beyond.words} of the {contexts.trained:,} it was trained on" if contexts.beyond else ""
-        raise UsageError(
-            f"a context of {request.n_ctx:,} tokens is too long for {header.name}: {contexts.longest:,} at most{by}.",
-            f"Ask for {contexts.longest:,} or fewer: --context N, /context N, or the setting model.context.",
-        )
-    return contexts
-
-
-def _kv_type(request: Load, header: Header) -> KvType | None:
-    """The type of KV cache that is asked for; None to choose.
-
-    Raises:
-        UsageError: If the model cannot have it.
-    """
-    asked = next((kind for kind in KV_TYPES if kind == request.kv_type), None)
-    if asked in PACKED and not shape_of(header).packable:
-        raise UsageError(
-            f"{header.name} cannot have a KV cache of {asked}: that needs flash attention, and heads whose width is a "
-            "multiple of 32.",
-            "Take --kv-type f16 or auto.",
-        )
-    return asked or ("q8_0" if request.same_text else None)
-
-
-DRAFT: Final = DraftModel.name
 RETRIEVAL: Final = Retrieval.name
-HEADS: Final = ("medusa", "kangaroo", "space", *HEAD_METHODS)
 _MEASURING: Final = 0.9
 """Progress at which the files are read, and measuring begins."""
-_LEAST_CONTEXT: Final = 512
-"""Tokens; halving it further frees next to nothing, and leaves no room for a chat."""
 _SMALL: Final = 1 << 30
 """Bytes of weights up to which threads are measured; in larger models they hardly wait for each other."""
 
@@ -222,48 +75,18 @@ def load(
     Raises:
         SlipstreamError: If a file is no model that can chat, or there is no memory.
     """
-    check_drafter(request.drafter)
-    guard, path = Guard(request.failed, note and note[:-1]), Path(request.model)
-    header = read_header(path)
-    check_vocabulary(header)
-    adapters = [read_adapter(Path(each.path), each.scale, header) for each in request.lora]
-    contexts = _check_context(request, header)
-    draft_header = guard.run(DRAFT, lambda: _draft_header(request), None)
-    heads = _heads(request, header, guard)
-    found = find(request)
-    if request.probed:
-        fitted(request, header, None, found, tried=False)
-        record = ProbeRecord(Path(request.probed), built())
-        probe_once([path], record, lambda: on_progress(None))
-        risky = {DRAFT: draft_header.path if draft_header else None, **{name: heads.get(name) for name in HEAD_METHODS}}
-        for name, file in risky.items():
-            if file:
-                guard.run(name, partial(probe_once, [file], record, lambda: on_progress(None)), None)
-    scores = _writes_scores(request, found)
-    draft_header = None if DRAFT in guard.failed else draft_header
-    heads = {name: file for name, file in heads.items() if name not in guard.failed}
-    try:
-        fit = fitted(request, header, draft_header, found, heads.values(), scores)
-    except SlipstreamError:
-        if not (draft_header or heads):
-            raise
-        fit = fitted(request, header, None, found, (), scores)
-        for name in (*heads, *([DRAFT] if draft_header else [])):
-            guard.fail(name, SlipstreamError("there is no memory for it beside the model"))
-        draft_header, heads = None, {}
-    fit = replace(fit, n_ctx=max(min(_LEAST_CONTEXT, fit.n_ctx), fit.n_ctx >> request.halved))
-    draft_place = draft_placement(request, fit, found, draft_device(request.devices, found)) if draft_header else None
-    machines = list(dict.fromkeys([*fit.machines, *(draft_place.machines if draft_place else ())]))
-    if note is not None:
-        note[-1] = 2 if machines else bool(fit.shares)
+    plan = plan_load(request, on_progress, note)
+    header, fit, guard = plan.header, plan.fit, plan.guard
     with ExitStack() as opened:
-        model = _open_model(path, placement(request, fit), lambda share: on_progress(0.8 * share), opened, adapters)
-        rope = contexts.scaling(fit.n_ctx)
-        options = options_for(request, fit.n_ctx, fit.kv_type, fit.gpu_layers != 0, scores, rope)
+        model = _open_model(
+            header.path, placement(request, fit), lambda share: on_progress(0.8 * share), opened, plan.adapters
+        )
+        rope = plan.contexts.scaling(fit.n_ctx)
+        options = options_for(request, fit.n_ctx, fit.kv_type, fit.gpu_layers != 0, plan.scores, rope)
         target = opened.enter_context(closing(LlamaTarget(model, options, drafts=request.drafter != PLAIN)))
         draft, mapping = None, None
-        if draft_place:
-            open_draft = partial(_open_draft, request, draft_place, model, target, options, on_progress, opened)
+        if plan.draft_place:
+            open_draft = partial(_open_draft, request, plan.draft_place, model, target, options, on_progress, opened)
             draft, mapping = guard.run(DRAFT, open_draft, (None, None))
         threads = None
         if not request.threads and header.weight_bytes < _SMALL and not model.recurrent:
@@ -277,12 +100,12 @@ def load(
         opened.callback(prompts.close)
         derived = Path(request.derived) if request.derived else None
         index = guard.run(RETRIEVAL, lambda: _open_index(request, header, opened), None)
-        changed = " ".join(each.key for each in adapters)  # adapters change the likely text: drafters learn anew
+        changed = " ".join(each.key for each in plan.adapters)  # adapters change the likely text: drafters learn anew
         memory = Memory(derived, _learner(header.fingerprint, changed)) if derived else None
         parts = Resources(
             target.abilities,
             draft,
-            heads,
+            plan.heads,
             target,
             derived,
             text_index=index,
@@ -296,7 +119,7 @@ def load(
         machine_key = f"{key} {built()} {dict(fit.shares)} {request.devices.draft} {physical_cores()}"
         store = KvCacheStore(target, key, request.states_limit, Path(request.states) if request.states else None)
         promise = SAME_DISTRIBUTION
-        if all(each.same_text for each in adapters):
+        if all(each.same_text for each in plan.adapters):
             promise = kept_promise(target, milliseconds, memory, machine_key)
         past = None
         if index and request.chats:
@@ -327,6 +150,7 @@ def load(
         drafters.get(request.drafter, lambda share: on_progress(_MEASURING + (1 - _MEASURING) * share))
         opened.pop_all()
     on_progress(1.0)
+    count = threads.count if threads else request.threads or physical_cores()
     sampling, source = _recommended(header)
     return session, Loaded(
         name=header.name,
@@ -335,10 +159,10 @@ def load(
         fingerprint=header.fingerprint,
         device=describe(
             fit,
-            found,
-            threads.count if threads else request.threads or physical_cores(),
+            plan.found,
+            count,
             model.n_layer + 1,
-            draft_place if draft else None,
+            plan.draft_place if draft else None,
         ),
         promise=promise,
         drafters=drafters.offers(),
@@ -349,12 +173,12 @@ def load(
         reasoning_default=prompts.reasoning.default,
         sampling=sampling,
         sampling_source=source,
-        remark=" ".join(found.lacking),
-        machines=machines,
+        remark=" ".join(plan.found.lacking),
+        machines=list(plan.machines),
         lora=request.lora,
-        n_ctx_trained=contexts.trained,
-        n_ctx_longest=contexts.longest,
-        rope=rope.words if rope and target.abilities.n_ctx > contexts.trained else "",
+        n_ctx_trained=plan.contexts.trained,
+        n_ctx_longest=plan.contexts.longest,
+        rope=rope.words if rope and target.abilities.n_ctx > plan.contexts.trained else "",
         images=projector is not None,
     )
 
@@ -370,14 +194,6 @@ def _recommended(header: Header) -> tuple[dict[str, float], str]:
         return found, "its file"
     found = checked(catalog().sampling(names_of(header)))
     return found, "the catalogue" if found else ""
-
-
-def _writes_scores(request: Load, found: Found) -> bool:
-    """Whether attention stores its scores: faster on some CPUs, but it cannot promise the same text."""
-    on_gpu = request.gpu_layers and found.gpus
-    if request.same_text or on_gpu or not request.measured_with:
-        return False
-    return flash_attention_is_slower(Path(request.measured_with), Path(request.derived) if request.derived else None)
 
 
 def _open_model(
@@ -421,14 +237,6 @@ def _projector(
     return projector, None
 
 
-def _draft_header(request: Load) -> Header | None:
-    if not request.draft_model:
-        return None
-    header = read_header(Path(request.draft_model))
-    check_vocabulary(header)
-    return header
-
-
 def _open_draft(
     request: Load,
     place: Placement,
@@ -461,18 +269,6 @@ def _open_draft(
             mapping = VocabularyMapping(model, small, shared_controls(model.header, small.header))
         opened.enter_context(own.pop_all())
         return draft, mapping
-
-
-def _heads(request: Load, header: Header, guard: Guard) -> dict[str, Path]:
-    """The files of heads for this model; marks drafters whose file cannot be read as failed."""
-    broken: list[tuple[str, SlipstreamError]] = []
-    found = matching_heads(header, map(Path, request.heads), lambda path, error: broken.append((path.name, error)))
-    asked = registry.parts_of(request.drafter)
-    for file, error in broken:
-        for method in HEADS:
-            if method not in found and (method in file or method in asked):
-                guard.fail(method, error)
-    return found
 
 
 def _open_index(request: Load, header: Header, opened: ExitStack) -> TextIndex | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from slipstream.models.errors import SlipstreamError, UsageError
 from slipstream.models.gguf.parse import Value
 from slipstream.models.gguf.reader import Header, read_header
 from slipstream.models.gguf.vocabulary import HEADS_ARCHITECTURE
-from slipstream.models.heads.file import HeadsInfo, identity, read_info, stale
+from slipstream.models.heads.file import HeadsInfo, identity, move_heads, read_info, stale
 from slipstream.models.heads.matching_heads import ACCEPTANCE_KEY, TARGET_KEY, TEXT_KEY, method_of, why_unfit
 from slipstream.models.outside import quoted, shown_path
 
@@ -85,23 +86,24 @@ def heads_files(folder: Path) -> list[Path]:
     return sorted(folder.glob("*.gguf"))
 
 
-def file_in(folder: Path, target: Header, kind: str) -> Path:
+def file_in(folder: Path, target: Header, kind: str, say: Callable[[str], None]) -> Path:
     """The file of a kind of heads for a model; creates its folder.
+
+    What the file holds for another model of this name, or for another version of this one, is set aside.
 
     Args:
         kind: The method, or the method and the origin of the heads.
+        say: Called with where the older heads went.
 
     Raises:
-        UsageError: If the file exists and holds heads for another model of this name.
         SlipstreamError: If the folder cannot be written to.
     """
     out = private_folder(folder) / f"{target.path.stem}-{kind}.gguf"
     kept = _kept(out)
     if kept and kept[1] != identity(target):
-        raise UsageError(
-            f"{shown_path(out)} holds heads for another model, {quoted(kept[2])}.",
-            "Rename one of the two models, or remove those heads.",
-        )
+        aside = out.with_stem(f"{out.stem}-{kept[1][:8] or 'older'}")
+        move_heads(out, aside)
+        say(f"{shown_path(out)} held heads for another model or version, {quoted(kept[2])}: they are {aside.name} now.")
     return out
 
 

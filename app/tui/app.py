@@ -34,7 +34,7 @@ from slipstream.app.tui.chat.slash import COMMANDS
 from slipstream.app.tui.engine_service import ChatEngine, EngineService
 from slipstream.app.tui.keys import teach_alt_enter
 from slipstream.app.tui.models.context import Models, ModelsAccess, manager
-from slipstream.app.tui.parts.dialog import Palette
+from slipstream.app.tui.parts.dialogs import Palette
 from slipstream.app.tui.settings.apply_settings import Settled
 from slipstream.app.tui.theme import DARK, LIGHT
 from slipstream.models.errors import UsageError

@@ -6,8 +6,7 @@ from typing import Final, NamedTuple
 
 from slipstream.drafters.autopilot import settings
 from slipstream.drafters.autopilot.arm import Arm
-from slipstream.drafters.autopilot.cost_model import CostModel, clipped
-from slipstream.drafters.autopilot.disturbance import Disturbance
+from slipstream.drafters.autopilot.cost_model import CostModel, Disturbance, clipped
 from slipstream.drafters.autopilot.tree_pruning import Objective
 from slipstream.drafters.base import Step
 from slipstream.drafters.none import Plain

@@ -7,7 +7,9 @@ The architecture is ``slipstream-heads``, the metadata keys are ``slipstream.hea
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -57,6 +59,13 @@ def settle(path: Path, chats: Iterable[str]) -> None:
     kept = [chat for chat in marked if chat in set(chats)]
     if len(kept) < len(marked):
         _write(path, kept)
+
+
+def move_heads(path: Path, to: Path) -> None:
+    """Renames a file of heads; what is known of deleted chats goes along."""
+    with suppress(FileNotFoundError):
+        os.replace(_beside(path), _beside(to))
+    os.replace(path, to)
 
 
 def _beside(path: Path) -> Path:

@@ -1,21 +1,24 @@
-"""A context whose rows are pairs of a token and a feature: an EAGLE-3 head, or the MTP layer of a target."""
+"""Contexts that read the target's features: an EAGLE-3 head, MTP layers of a target or in a file, heads of a block."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 from llama_cpp import llama_cpp as C
 
 from slipstream.models.errors import SlipstreamError
+from slipstream.models.heads.block_head import BlockHead
 from slipstream.models.llama.context import LlamaTarget
 from slipstream.models.llama.head_context import ROWS, HeadContext, pointer_to
 from slipstream.models.llama.model import LlamaModel
-from slipstream.models.llama.target import ContextOptions
-from slipstream.models.types import Floats, Token
+from slipstream.models.llama.target import KV_TYPES, ContextOptions
+from slipstream.models.types import PACKED, Floats, Token
 
 MTP: Final = 1  # llama_context_type
+_BRANCHES: Final = 4
 
 
 class HeadOutput(NamedTuple):
@@ -171,3 +174,146 @@ class FeatureContext:
         except SlipstreamError:
             self.rewind(self.length)
             raise
+
+
+class AssistantContext:
+    """A context on a Gemma 4 assistant: MTP layers that keep no cells of their own but read the target's KV cache.
+
+    It reads pairs of a token and the feature of the position before it, as ``FeatureContext`` does.
+
+    The text is already in the target's cache, so only the pair whose output is wanted is run. A drafted pair sees the
+    text and itself, at the position of the last token; pairs of one level do not see one another.
+
+    Attributes:
+        leaves: Limit of rows in one level of a draft.
+        length: Number of pairs of the text.
+    """
+
+    def __init__(self, target: LlamaTarget, model: LlamaModel) -> None:
+        """Opens a context; llama.cpp empties the target's cache for it, so the target reads its text again.
+
+        Args:
+            target: A Gemma 4 model.
+            model: The assistant, which ``unfit_mtp`` has found to fit it.
+
+        Raises:
+            SlipstreamError: If there is not enough memory for it.
+        """
+        target.rewind(0)
+        self.length = 0
+        self.leaves = max(1, min(_BRANCHES, target.abilities.max_leaves))
+        self._target, self._features = target, np.zeros((ROWS, target.abilities.n_embd), np.float32)
+        options = target.options  # those of the shared cache: it has no cache of its own
+        params = replace(options, flash=True if options.kv in PACKED else options.flash).params(target.abilities.n_ctx)
+        params.type_k = params.type_v = KV_TYPES["f16"]
+        params.ctx_type = MTP
+        self._context = HeadContext(target, model.pointer, params, target.abilities.n_embd)
+
+    def append(self, tokens: Sequence[Token], features: Floats, *, answer: bool) -> HeadOutput | None:
+        """Takes pairs of the text; see ``FeatureContext.append``. ``answer`` returns the last one's output."""
+        self.length += len(tokens)
+        return self._pass(tokens[-1:], features[-1:]) if answer else None
+
+    def grow(self, parents: Sequence[int], tokens: Sequence[Token], features: Floats) -> HeadOutput:
+        """Reads one level of drafted pairs; see ``FeatureContext.grow``."""
+        return self._pass(tokens, features)
+
+    def rewind(self, length: int) -> None:
+        """Drops the pairs from ``length`` on."""
+        self.length = min(length, self.length)
+
+    def close(self) -> None:
+        self._context.close()
+
+    def _pass(self, tokens: Sequence[Token], features: Floats) -> HeadOutput:
+        count, batch = len(tokens), self._context.batch
+        batch.beside(tokens, self._target.position, [0] * count)
+        self._features[:count] = features
+        batch.batch.embd = pointer_to(self._features)
+        self._context.run()
+        return HeadOutput(self._context.logits(count), self._context.features(count))
+
+
+class BlockOutput(NamedTuple):
+    """The result of a block, valid until the next pass; row i stands for the block's row i.
+
+    Attributes:
+        logits: [rows, n_vocab]; no rows for a head with a selector.
+        features: [rows, n_embd]: the selector's scores, or a DSpark head's confidence.
+    """
+
+    logits: Floats
+    features: Floats
+
+
+class BlockContext:
+    """A context on a DFlash, DFlash2 or DSpark head, which guesses a block of tokens in one pass.
+
+    Its cache holds the target's features of the text. A block is the last token followed by masks; its rows see the
+    whole cache and one another, and are dropped after the pass.
+
+    Positions are this context's own: the n-th feature has position n, wherever it is in the text. RoPE depends on
+    differences of positions only, so a gap in the text only costs some accuracy.
+
+    Attributes:
+        head: The head's metadata.
+        length: Number of features in its cache.
+    """
+
+    def __init__(self, target: LlamaTarget, model: LlamaModel, head: BlockHead) -> None:
+        """Opens a context.
+
+        Args:
+            target: The target, which lends its embedding and its vocabulary matrix, and sets the number of threads.
+            model: The head's weights, which ``unfit_block`` has found to fit the target.
+            head: The head's metadata.
+
+        Raises:
+            SlipstreamError: If there is not enough memory for it.
+        """
+        self.head, self.length = head, 0
+        params = ContextOptions(max_rows=ROWS, max_leaves=1, scores=target.scores, rope=target.rope).params(
+            target.abilities.n_ctx + head.block
+        )
+        params.attention_type = C.LLAMA_ATTENTION_TYPE_NON_CAUSAL
+        # a selector's graph computes no logits, and outputs its scores for every row
+        self._context = HeadContext(target, model.pointer, params, model.n_embd, masked=not head.selected)
+
+    def inject(self, features: Floats) -> None:
+        """Appends the target's features of the text: [positions, joined width].
+
+        Raises:
+            SlipstreamError: If a pass fails; the caller must ``rewind`` then.
+        """
+        for start in range(0, len(features), ROWS):
+            rows = np.ascontiguousarray(features[start : start + ROWS], np.float32)
+            self._context.batch.vectors(rows, self.length, self.head.sections)
+            self._context.run()
+            self.length += len(rows)
+
+    def draft(self, last: Token) -> BlockOutput:
+        """Runs a block after the text.
+
+        Args:
+            last: The text's last token, whose own feature the target has yet to compute.
+
+        Raises:
+            SlipstreamError: If the pass fails.
+        """
+        head = self.head
+        tokens = [last, *[head.mask] * (head.block - 1)]
+        self._context.batch.prompt(tokens, self.length, output_all=not head.selected)
+        try:
+            self._context.run()
+        finally:
+            self._context.cut(self.length)
+        logits = self._context.logits(0 if head.selected else len(tokens))
+        return BlockOutput(logits, self._context.features(len(tokens)))
+
+    def rewind(self, length: int) -> None:
+        """Drops the features from ``length`` on."""
+        self._context.cut(length)
+        self.length = min(length, self.length)
+
+    def close(self) -> None:
+        self._context.close()

@@ -13,7 +13,7 @@ from slipstream.drafters.dflash import selected
 from slipstream.drafters.dspark import MarkovTerm
 from slipstream.models.gguf.reader import read_header
 from slipstream.models.heads.block_head import BlockHead
-from slipstream.models.llama.block_context import BlockOutput
+from slipstream.models.llama.features import BlockOutput
 
 
 def block_of(rows: list[list[float]]) -> BlockOutput:

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 
 from slipstream.drafters.training import corpus, texts
-from slipstream.drafters.training.family import chats, everyday, identity, mix, sources
+from slipstream.drafters.training.family import chats, identity, mix, sources
 from slipstream.drafters.training.family.sources import Message, Row
 
 
@@ -141,7 +141,7 @@ def test_identity_chats_name_the_command_for_a_larger_model() -> None:
 
 
 def test_everyday_chats_answer_every_wording_alike() -> None:
-    made = {chat[0]["content"]: chat[1]["content"] for chat in everyday.chats(7)}
+    made = {chat[0]["content"]: chat[1]["content"] for chat in chats.everyday(7)}
     assert made["Tell me about the sea."] == made["Tell me about the sea"] == made["What is the sea?"]
     assert made["What is the capital of Norway?"] == "The capital of Norway is Oslo."
     assert made["how do I list files"] == "Use this command:\n\n`ls`"

@@ -13,8 +13,8 @@ from slipstream.drafters.training.features import low_middle_high
 from slipstream.drafters.training.model import Decoder, Shape
 from slipstream.models.gguf.reader import read_header
 from slipstream.models.heads.block_head import block_head, unfit_block
-from slipstream.models.llama.block_context import BlockContext
 from slipstream.models.llama.context import LlamaTarget
+from slipstream.models.llama.features import BlockContext
 from slipstream.models.llama.model import LlamaModel
 from slipstream.models.llama.target import ContextOptions
 

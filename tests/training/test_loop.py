@@ -8,8 +8,7 @@ from torch import Tensor, nn
 
 from slipstream.drafters.training import loop
 from slipstream.drafters.training.family import mix
-from slipstream.drafters.training.family.decoders import decoder_run, load_decoder, weighted_loss
-from slipstream.drafters.training.family.distill import distillation_loss
+from slipstream.drafters.training.family.decoders import decoder_run, distillation_loss, load_decoder, weighted_loss
 from slipstream.drafters.training.loop import Plan, Run
 from slipstream.drafters.training.model import Decoder, Shape
 from slipstream.models.errors import SlipstreamError

@@ -2,11 +2,11 @@ from pathlib import Path
 
 import pytest
 
-from slipstream.drafters.training.family import lists, plain
+from slipstream.drafters.training.family import lists, sources
 
 
 def test_every_plain_chat_goes_from_question_to_answer() -> None:
-    rows = list(plain.rows())
+    rows = list(sources.plain_rows())
     assert len(rows) > 5000
     assert {row.source for row in rows} >= {"plain_words", "plain_talk", "plain_stories_a", "plain_mixed"}
     for row in rows:
@@ -21,9 +21,9 @@ def test_turns_out_of_order_are_refused_with_the_file_named(
     text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "odd_1.txt").write_text(text)
-    monkeypatch.setattr(plain, "_FOLDER", tmp_path)
+    monkeypatch.setattr(sources, "_PLAIN", tmp_path)
     with pytest.raises(ValueError, match=r"odd_1\.txt"):
-        list(plain.rows())
+        list(sources.plain_rows())
 
 
 def test_a_list_has_as_many_items_as_were_asked_for() -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from slipstream.drafters.training.family import chats, plain, prompt_sets
+from slipstream.drafters.training.family import chats, prompt_sets, sources
 from slipstream.drafters.training.family.same_question import SameQuestion, key, stem
 from slipstream.drafters.training.family.sources import Message, Row
 
@@ -102,7 +102,7 @@ def test_the_development_set_has_forty_prompts_of_every_kind() -> None:
 
 
 def test_the_test_set_is_the_one_that_was_fixed_and_is_asked_nowhere() -> None:
-    rows = list(plain.rows())
+    rows = list(sources.plain_rows())
     fixed = prompt_sets.test_set(rows)
     assert len(set(fixed)) == prompt_sets.TEST_PROMPTS
     assert [prompt_sets.digest(prompt) for prompt in fixed] == prompt_sets.fixed_digests()
@@ -115,6 +115,6 @@ def test_the_test_set_is_the_one_that_was_fixed_and_is_asked_nowhere() -> None:
 
 
 def test_a_test_prompt_that_is_gone_is_an_error() -> None:
-    fixed = prompt_sets.test_set(plain.rows())
+    fixed = prompt_sets.test_set(sources.plain_rows())
     with pytest.raises(ValueError, match="1 prompts of the test set"):
-        prompt_sets.test_set(row for row in plain.rows() if row.messages[0]["content"] != fixed[7])
+        prompt_sets.test_set(row for row in sources.plain_rows() if row.messages[0]["content"] != fixed[7])

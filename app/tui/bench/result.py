@@ -23,8 +23,7 @@ from slipstream.app.platform.safe_text import one_line
 from slipstream.app.protocol import PLAIN
 from slipstream.app.speed import times
 from slipstream.app.tui.parts.browser import TableView, below, heading, text
-from slipstream.app.tui.parts.format import bar, percent
-from slipstream.app.tui.parts.gain_bar import STYLES, gain_bar
+from slipstream.app.tui.parts.format import STYLES, bar, gain_bar, percent
 from slipstream.app.tui.parts.key_bar import KeyBar
 from slipstream.app.tui.parts.table import Column, table
 

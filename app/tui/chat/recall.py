@@ -14,7 +14,7 @@ from textual.widgets import Input, OptionList
 from textual.widgets.option_list import Option
 
 from slipstream.app.platform.safe_text import one_line
-from slipstream.app.tui.parts.dialog import Dialog
+from slipstream.app.tui.parts.dialogs import Dialog
 from slipstream.app.tui.parts.key_bar import sheet_keys
 
 MOST_LISTED = 200  # prompts that are listed at once; more words find those further back

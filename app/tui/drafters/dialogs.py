@@ -11,8 +11,7 @@ from textual.content import Content
 from textual.widgets import Input, Static
 
 from slipstream.app.library import TOKENS
-from slipstream.app.tui.parts.dialog import Dialog
-from slipstream.app.tui.parts.dialogs import PathSuggester
+from slipstream.app.tui.parts.dialogs import Dialog, PathSuggester
 from slipstream.app.tui.parts.key_bar import sheet_keys
 
 

@@ -12,8 +12,7 @@ from slipstream.app.platform.safe_text import one_line
 from slipstream.app.protocol import AUTO, PLAIN, DrafterOffer
 from slipstream.app.speed import times
 from slipstream.app.tui.parts.browser import View, below, heading
-from slipstream.app.tui.parts.format import plural
-from slipstream.app.tui.parts.gain_bar import STYLES, gain_bar, judged
+from slipstream.app.tui.parts.format import STYLES, gain_bar, judged, plural
 from slipstream.app.tui.parts.table import GAP
 from slipstream.models.outside import shown_path
 

@@ -3,23 +3,56 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
+from textual.app import ComposeResult
+from textual.binding import BindingType
+from textual.containers import Vertical
+from textual.content import Content
 from textual.screen import Screen
+from textual.widgets import Input, Static
 
 from slipstream.app.library.format import size
 from slipstream.app.platform.safe_text import one_line
 from slipstream.app.tui.models.context import Models
-from slipstream.app.tui.models.import_dialog import ImportScreen
 from slipstream.app.tui.models.listing import Choice, Listing
-from slipstream.app.tui.parts.dialogs import ConfirmScreen
+from slipstream.app.tui.parts.dialogs import ConfirmScreen, Dialog, PathSuggester
 from slipstream.app.tui.parts.format import percent, plural
+from slipstream.app.tui.parts.key_bar import sheet_keys
 from slipstream.app.tui.parts.notice import hint, trouble
 from slipstream.models.errors import SlipstreamError
 
 if TYPE_CHECKING:
     from slipstream.app.library.offers import Removal
     from slipstream.models.library.records import Checked, Installed, Removed
+
+
+class ImportScreen(Dialog[tuple[Path, Literal["link", "copy"]] | None]):
+    """Edits a path. Closes with it and how to import the file, or None."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        ("escape", "dismiss", "Back"),
+        ("ctrl+y", "take('copy')", "Copy"),
+    ]
+
+    def compose(self) -> ComposeResult:
+        with Vertical(classes="sheet dialog") as sheet:
+            sheet.border_title = "Import a model file"
+            sheet.border_subtitle = sheet_keys("Enter links", "^y copies", "Esc back")
+            yield Input(placeholder="/path/to/model.gguf", suggester=PathSuggester())
+            yield Static(
+                Content("→ completes. A link takes no room and leaves the file where it is; a copy stands on its own."),
+                classes="detail",
+            )
+
+    def on_input_submitted(self) -> None:
+        self.action_take("link")
+
+    def action_take(self, how: Literal["link", "copy"]) -> None:
+        typed = self.query_one(Input).value.strip()
+        if typed:
+            self.dismiss((Path(typed).expanduser(), how))
+
 
 TITLES = 3
 """Maximum number of chats that the removal dialog names."""

@@ -18,7 +18,7 @@ from slipstream.app.library.format import size
 from slipstream.app.platform.safe_text import one_line
 from slipstream.app.speed import times
 from slipstream.app.tui.parts.browser import text
-from slipstream.app.tui.parts.dialog import Dialog
+from slipstream.app.tui.parts.dialogs import Dialog
 from slipstream.app.tui.parts.key_bar import sheet_keys
 from slipstream.app.tui.parts.notice import hint
 

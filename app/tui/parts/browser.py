@@ -17,7 +17,7 @@ from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
 from slipstream.app.platform.safe_text import clean, one_line
-from slipstream.app.tui.parts.dialog import Sheet
+from slipstream.app.tui.parts.dialogs import Sheet
 from slipstream.app.tui.parts.notice import hint, trouble
 from slipstream.app.tui.parts.table import Column, table
 from slipstream.models.errors import SlipstreamError

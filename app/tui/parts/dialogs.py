@@ -1,21 +1,56 @@
-"""Dialogs for a confirmation and for a line of text, and path completion."""
+"""Base classes of the screens above the chat; dialogs for a confirmation and a line of text, and path completion."""
 
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar, TypeVar
 
 from textual.app import ComposeResult
+from textual.await_complete import AwaitComplete
 from textual.binding import BindingType
+from textual.command import CommandPalette
 from textual.containers import Vertical
 from textual.content import Content
+from textual.screen import ModalScreen, Screen
 from textual.suggester import Suggester
 from textual.widgets import Input, Static
+from textual.worker import Worker
 
 from slipstream.app.platform.safe_text import clean
-from slipstream.app.tui.parts.dialog import Dialog
 from slipstream.app.tui.parts.key_bar import sheet_keys
+
+T = TypeVar("T")
+
+
+class Sheet(Screen[T]):
+    """A screen that ignores a second ``dismiss``.
+
+    Keys may be queued while it closes, as by two quick Enters; Textual would then close the screen below, or end the
+    program if there is none.
+    """
+
+    def dismiss(self, result: T | None = None) -> AwaitComplete:
+        """Closes the screen, once."""
+        return super().dismiss(result) if self in self.app.screen_stack else AwaitComplete()
+
+
+class Dialog(ModalScreen[T], Sheet[T]):
+    """A sheet over a visible screen."""
+
+
+class Palette(CommandPalette, Sheet[None]):
+    """Textual's palette, made safe for keys that arrive before it is drawn."""
+
+    def run_worker(self, *arguments: Any, **options: Any) -> Worker[Any]:
+        """Collects the commands; ignores failures, since closing the palette meanwhile causes one."""
+        return super().run_worker(*arguments, **options | {"exit_on_error": False})
+
+    def _action_command_list(self, action: str) -> None:
+        """Moves in the list; Textual would raise a ``KeyError`` before the list has rows."""
+        with suppress(KeyError):
+            super()._action_command_list(action)
 
 
 class ConfirmScreen(Dialog[bool]):

@@ -2,11 +2,12 @@
 
 import random
 import re
+import tomllib
 from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 
 from slipstream.drafters.training.family import (
-    everyday,
     identity,
     lists,
     meanings,
@@ -16,7 +17,7 @@ from slipstream.drafters.training.family import (
     things,
 )
 from slipstream.drafters.training.family.same_question import SameQuestion
-from slipstream.drafters.training.family.sources import Message, Row
+from slipstream.drafters.training.family.sources import Message, Row, pairs_as_chats
 
 Chat = list[Message]  # messages in order; a single message of role ``text`` stands for running text
 
@@ -184,9 +185,36 @@ def _lower_first(text: str) -> str:
     return text[:1].lower() + text[1:] if text[1:2].islower() or text[1:2] == " " else text
 
 
+_EVERYDAY = Path(__file__).with_name("everyday.toml")
+_EVERYDAY_ASKS = (
+    "Tell me about {}.", "Tell me about {}", "tell me about {}", "What can you tell me about {}?",
+    "What do you know about {}?", "Describe {}.", "Can you tell me about {}?", "Tell me something about {}.",
+    "Explain {}.", "Write about {}.",
+)  # fmt: skip
+
+
+def everyday(seed: int) -> list[list[Message]]:
+    """Hand-written short answers to the first questions that people try.
+
+    Every subject in several wordings; every other question as asked, in lower case and after a greeting.
+    """
+    rng = random.Random(seed)
+    text = tomllib.loads(_EVERYDAY.read_text(encoding="utf-8"))
+    pairs: list[tuple[str, str]] = []
+    for thing, answer in text["about"].items():
+        pairs += [(ask.format(thing), answer) for ask in (*_EVERYDAY_ASKS[:2], *rng.sample(_EVERYDAY_ASKS[2:], 5))]
+        pairs.append((f"What {'are' if thing.endswith('s') else 'is'} {thing}?", answer))
+    for country, capital in text["capitals"].items():
+        answer = f"The capital of {country} is {capital}."
+        pairs += [(f"What is the capital of {country}?", answer), (f"Which city is the capital of {country}?", answer)]
+    for ask, answer in text["answers"].items():
+        pairs += [(ask, answer), (ask[0].lower() + ask[1:].rstrip(".?"), answer), (f"Hi! {ask}", answer)]
+    return pairs_as_chats(pairs)
+
+
 _BY_HEART: dict[str, Callable[[int], list[Chat]]] = {
     "identity": identity.chats,
-    "everyday": everyday.chats,
+    "everyday": everyday,
     "lists": lists.chats,
     "tales": tales.chats,
     "meanings": meanings.chats,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from slipstream.drafters.training.family import chats, heads, plain, prompt_sets, report, sources, stages
+from slipstream.drafters.training.family import chats, heads, prompt_sets, report, sources, stages
 from slipstream.drafters.training.family.decoders import keep_memory
 from slipstream.drafters.training.family.decontaminate import Benchmarks, Overlaps
 from slipstream.drafters.training.family.sizes import BUNDLED, TINY, Family
@@ -78,22 +78,24 @@ def look(given: argparse.Namespace, parser: argparse.ArgumentParser) -> None:
     """Prints what one of ``LOOKS`` finds; exits with 1 where the test set is not the one that was fixed."""
     match given.stage:
         case "test-set":
-            chosen = prompt_sets.choose_test_set(plain.rows())
+            chosen = prompt_sets.choose_test_set(sources.plain_rows())
             same = sorted(map(prompt_sets.digest, chosen)) == sorted(prompt_sets.fixed_digests())
-            for prompt in prompt_sets.test_set(plain.rows()) if given.show else ():
+            for prompt in prompt_sets.test_set(sources.plain_rows()) if given.show else ():
                 stages.say(prompt)
             stages.say(f"{len(chosen)} prompts chosen by hash; {'as' if same else 'NOT as'} fixed in test_set.sha256")
             if not same:
                 raise SystemExit(1)
         case "filter" if given.data:
-            kept, _ = sources.split([*sources.read(given.data), *plain.rows()])
-            made, left_out = chats.build(kept, BUNDLED.target_plan.seed, prompt_sets.barred_from_training(plain.rows()))
+            kept, _ = sources.split([*sources.read(given.data), *sources.plain_rows()])
+            made, left_out = chats.build(
+                kept, BUNDLED.target_plan.seed, prompt_sets.barred_from_training(sources.plain_rows())
+            )
             for source in made:
                 stages.say(f"{source:24} left out {left_out[source]:6} chats")
             stages.say(f"{'all':24} left out {left_out.total():6} chats")
         case "decontaminate" if given.data and given.against:
             found, benchmarks = Overlaps(), Benchmarks(given.against)
-            for _ in benchmarks.clean(chain(sources.read(given.data), plain.rows()), found):
+            for _ in benchmarks.clean(chain(sources.read(given.data), sources.plain_rows()), found):
                 pass
             stages.say("\n".join(f"{name}: {count} texts" for name, count in benchmarks.texts.items()))
             stages.say(str(found))

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from slipstream.drafters.training.corpus import Sampler, Source
-from slipstream.drafters.training.loop import Plan, Run
+from slipstream.drafters.training.loop import BatchLoss, Plan, Run
 from slipstream.drafters.training.model import Decoder, Shape
 
 _SURE = 1e-4  # nats: of a surer id, the unlikelihood would be infinite
@@ -81,3 +81,26 @@ def load_decoder(path: Path) -> tuple[Decoder, dict[str, Any]]:
     model = Decoder(Shape(**state["about"]["shape"]))
     model.load_state_dict(state["model"])
     return model.eval(), state["progress"]
+
+
+TEXT_SHARE = 0.1  # share of the plain cross-entropy in the loss
+
+
+def distillation_loss(teacher: Decoder) -> BatchLoss:
+    """Cross-entropy against the teacher's distribution, with a little of that against the text.
+
+    So the draft model learns the target's distribution, not only its text (Hinton et al., arXiv 1503.02531).
+    """
+
+    def loss(model: Decoder, ids: Tensor, weights: Tensor, chats: Tensor) -> Tensor:
+        weight = weights[:, 1:].flatten()
+        with torch.autocast(ids.device.type, torch.bfloat16):
+            with torch.no_grad():
+                soft = teacher(ids[:, :-1], chats[:, :-1]).float().flatten(0, 1).softmax(-1)
+            logits = model(ids[:, :-1], chats[:, :-1]).float().flatten(0, 1)
+        by_target = functional.cross_entropy(logits, soft, reduction="none")
+        by_text = functional.cross_entropy(logits, ids[:, 1:].flatten(), reduction="none")
+        losses = (1 - TEXT_SHARE) * by_target + TEXT_SHARE * by_text
+        return (losses * weight).sum() / weight.sum()
+
+    return loss

@@ -9,10 +9,9 @@ import torch
 
 from slipstream.drafters.training import corpus, texts
 from slipstream.drafters.training.corpus import Source
-from slipstream.drafters.training.family import chats, mix, plain, sources, tokenizer
-from slipstream.drafters.training.family.decoders import decoder_run, load_decoder, weighted_loss
+from slipstream.drafters.training.family import chats, mix, sources, tokenizer
+from slipstream.drafters.training.family.decoders import decoder_run, distillation_loss, load_decoder, weighted_loss
 from slipstream.drafters.training.family.decontaminate import Benchmarks, Overlaps
-from slipstream.drafters.training.family.distill import distillation_loss
 from slipstream.drafters.training.family.export import write_gguf
 from slipstream.drafters.training.family.prompt_sets import barred_from_training
 from slipstream.drafters.training.features import Features, collect
@@ -64,13 +63,13 @@ def make_tokenizer(
         SlipstreamError: If there is too little text for that many ids.
     """
     out.mkdir(parents=True, exist_ok=True)
-    rows = [*sources.read(data), *(plain.rows() if own_text else ())]
+    rows = [*sources.read(data), *(sources.plain_rows() if own_text else ())]
     if against:
         overlaps = Overlaps()
         rows = list(Benchmarks(against).clean(rows, overlaps))
         say(str(overlaps))
     kept, held = sources.split(rows)
-    made, left_out = chats.build(kept, seed, barred_from_training(plain.rows()), own_text)
+    made, left_out = chats.build(kept, seed, barred_from_training(sources.plain_rows()), own_text)
     made_held, _ = chats.build(held, seed)
     if not (out / TOKENIZER_FILE).exists():
         trained = tokenizer.from_gguf(start) if start else tokenizer.train(_tokenizer_texts(made), size)

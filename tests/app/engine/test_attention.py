@@ -96,7 +96,7 @@ def test_without_the_small_model_it_is_llama_cpps_choice(tmp_path: Path) -> None
 def test_a_model_and_its_draft_model_are_opened_as_was_found(
     found: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("slipstream.app.engine.load.flash_attention_is_slower", lambda small, folder: found)
+    monkeypatch.setattr("slipstream.app.engine.plan.flash_attention_is_slower", lambda small, folder: found)
     opened: list[bool] = []
     opens = LlamaTarget.__init__
 
@@ -116,6 +116,6 @@ def test_a_model_and_its_draft_model_are_opened_as_was_found(
 
 
 def test_where_the_same_text_is_promised_nothing_is_measured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("slipstream.app.engine.load.flash_attention_is_slower", None)
+    monkeypatch.setattr("slipstream.app.engine.plan.flash_attention_is_slower", None)
     with closing(load(choose(Paths.default({"SLIPSTREAM_HOME": str(tmp_path)})), lambda share: None)[0]):
         pass

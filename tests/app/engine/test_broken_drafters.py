@@ -16,7 +16,7 @@ import pytest
 from tests.app.engine.forced import write
 from tests.drafters.changed_file import changed
 
-from slipstream.app.engine import load as module
+from slipstream.app.engine import plan as module
 from slipstream.app.engine.devices import Found
 from slipstream.app.engine.load import load
 from slipstream.app.protocol import AUTO, Done, Generate, Load, Loaded, Message, Sampling

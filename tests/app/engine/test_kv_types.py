@@ -15,7 +15,7 @@ import pytest
 from tests.models.kinds import CHAINS, TREES, write_kind
 from tests.models.memory import fit_child
 
-from slipstream.app.engine import load as loading
+from slipstream.app.engine import plan
 from slipstream.app.engine.load import load
 from slipstream.app.protocol import Generate, Load, Message, Sampling
 from slipstream.models.errors import UsageError
@@ -47,7 +47,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Written:
 def test_it_writes_or_says_why_not(
     written: Written, monkeypatch: pytest.MonkeyPatch, kind: str, width: int, kv_type: KvType, scores: bool
 ) -> None:
-    monkeypatch.setattr(loading, "_writes_scores", lambda *_: scores)
+    monkeypatch.setattr(plan, "_writes_scores", lambda *_: scores)
     request = Load(str(written[kind, width]), kv_type=kv_type, n_ctx=512)
     if kv_type in PACKED and (width % 32 or kind == NARROW):
         with pytest.raises(UsageError, match=f"KV cache of {kv_type}: .* multiple of 32") as refused:

@@ -10,7 +10,8 @@ from tests.models.kinds import CHAINS, PLAIN, TREES, write_kind
 from tests.models.sparse import dense, write_sparse
 
 from slipstream.app.engine.devices import Found
-from slipstream.app.engine.load import fitted, load, options_for
+from slipstream.app.engine.load import load
+from slipstream.app.engine.plan import fitted, options_for
 from slipstream.app.library.resolve_model import choose
 from slipstream.app.platform.paths import Paths
 from slipstream.app.protocol import Generate, Load, Message, Sampling
@@ -105,9 +106,9 @@ def test_a_context_that_does_not_fit_is_refused_before_anything_is_loaded(
 
 def test_what_is_far_too_large_is_not_tried_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write_sparse(tmp_path / "m.gguf", dense("llama", 16_384, 126, 128, 8, 128, 53_248, 128_256, True))
-    monkeypatch.setattr("slipstream.app.engine.load.check_vocabulary", lambda header: None)  # it has no tokens
-    monkeypatch.setattr("slipstream.app.engine.load.find", lambda request: machine(8 * GB))
-    monkeypatch.setattr("slipstream.app.engine.load.probe_once", None)  # to try it would be a TypeError
+    monkeypatch.setattr("slipstream.app.engine.plan.check_vocabulary", lambda header: None)  # it has no tokens
+    monkeypatch.setattr("slipstream.app.engine.plan.find", lambda request: machine(8 * GB))
+    monkeypatch.setattr("slipstream.app.engine.plan.probe_once", None)  # to try it would be a TypeError
     with pytest.raises(SlipstreamError, match="does not fit this machine"):
         load(Load(model=str(path), probed=str(tmp_path / "probed.json")), lambda share: None)
 

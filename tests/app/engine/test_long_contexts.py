@@ -12,9 +12,10 @@ from tests.app.engine.forced import write
 from tests.drafters.mtp_file import TOKENS, write_mtp
 from tests.models.kinds import CHAINS, TREES, write_kind
 
-from slipstream.app.engine import load as loading
+from slipstream.app.engine import plan
 from slipstream.app.engine.devices import find
-from slipstream.app.engine.load import fitted, load
+from slipstream.app.engine.load import load
+from slipstream.app.engine.plan import fitted
 from slipstream.app.engine.session import Session
 from slipstream.app.library.resolve_model import choose
 from slipstream.app.platform.paths import Paths
@@ -103,7 +104,7 @@ def test_all_heads_of_the_bundled_model_follow_its_scaling(tmp_path: Path, monke
     header = read_header(Path(request.model))
     trained = header.n_ctx_train or 0
     published = CatalogContext((header.name,), RopeScaling("yarn", 4.0, trained))
-    monkeypatch.setattr(loading, "catalog", lambda: Catalog((), contexts=(published,)))
+    monkeypatch.setattr(plan, "catalog", lambda: Catalog((), contexts=(published,)))
     text = "Once upon a time there was a small fox who lived near the sea. " * (trained // 14)
     session, loaded = load(replace(request, n_ctx=2 * trained), lambda _: None)
     with closing(session):

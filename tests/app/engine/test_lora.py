@@ -15,7 +15,8 @@ from tests.models.lora_file import write_lora
 from slipstream.app.bench.check import explain
 from slipstream.app.bench.turns import Turn
 from slipstream.app.chats.store import ChatStore
-from slipstream.app.engine.load import fitted, load
+from slipstream.app.engine.load import load
+from slipstream.app.engine.plan import fitted
 from slipstream.app.engine.session import Session
 from slipstream.app.library.resolve_model import choose
 from slipstream.app.platform.paths import HOME_VARIABLE, Paths

@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 from slipstream.drafters.autopilot import settings
-from slipstream.drafters.autopilot.cost_model import CostModel
-from slipstream.drafters.autopilot.disturbance import MEASURABLE, Disturbance, undisturbed
+from slipstream.drafters.autopilot.cost_model import MEASURABLE, CostModel, Disturbance, undisturbed
 from slipstream.drafters.autopilot.throughput import Throughput
 from slipstream.drafters.base import NO_DRAFT, Step, Timings
 from slipstream.models.types import Evaluation

@@ -6,8 +6,8 @@ import random
 
 import pytest
 
+from slipstream.drafters.autopilot.active_set import Exploration, Trial, trials
 from slipstream.drafters.autopilot.arm import Arm, Calibration
-from slipstream.drafters.autopilot.exploration import Exploration, Trial, trials
 from slipstream.drafters.autopilot.settings import EXPLORE_SHARE
 from slipstream.drafters.autopilot.tree_pruning import Candidate, Objective, prune
 from slipstream.drafters.base import NO_DRAFT, Draft

@@ -27,8 +27,8 @@ from slipstream.models.inflate.heads import inflated_heads
 from slipstream.models.inflate.model import inflated_model, model_growth
 from slipstream.models.inflate.requantize import requantize
 from slipstream.models.inflate.shapes import Shape
-from slipstream.models.llama.block_context import BlockContext
 from slipstream.models.llama.context import LlamaTarget
+from slipstream.models.llama.features import BlockContext
 from slipstream.models.llama.model import LlamaModel
 from slipstream.models.llama.target import ContextOptions
 from slipstream.models.sampling.sampler import Sampler

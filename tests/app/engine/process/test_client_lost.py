@@ -193,11 +193,11 @@ def test_a_reply_that_is_stopped_while_its_engine_starts_again_stays_stopped(doc
 
 GPU: Final = """
 import slipstream.app.engine.load as load
-from slipstream.app.engine import devices
+from slipstream.app.engine import devices, plan
 from slipstream.models.llama.devices import Device, Survey, cpu
 from slipstream.models.llama.placement import Placement
 devices.survey_here = lambda: Survey((Device("CUDA0", "gpu", "a GPU", 8 << 30, 8 << 30), cpu()))
-load.placement = load.draft_placement = lambda *_: Placement()
+load.placement = plan.draft_placement = lambda *_: Placement()
 from llama_cpp import llama_cpp as C
 evaluate, decodes = C.llama_decode, [0]
 def decode(*arguments):
@@ -207,14 +207,14 @@ def decode(*arguments):
         return FAILS()
     return evaluate(*arguments)
 C.llama_decode = decode
-right, whole, fits, loads = load.fitted, load.load, [], []
+right, whole, fits, loads = plan.fitted, load.load, [], []
 def fitted(*arguments):
     fits.append(right(*arguments).gpu_layers)
     return right(*arguments)
 def loaded(*arguments):
     loads.append(whole(*arguments))
     return loads[-1]
-load.fitted, load.load = fitted, loaded
+plan.fitted, load.load = fitted, loaded
 """
 
 

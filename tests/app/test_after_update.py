@@ -1,0 +1,103 @@
+"""A home of the release with the bundled weights before: its chats go on, and what was made for them is set aside.
+
+``old_home.tar.xz`` was made by that release: three replies with ``slipstream run --chat`` in two chats, whose KV caches
+were kept; SPACE masks by ``slipstream drafters train space -m bundled --tokens 20000``; a file indexed by
+``slipstream drafters index``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tarfile
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from slipstream.app.chats.store import ChatStore
+from slipstream.app.library.drafter_status import standing
+from slipstream.app.library.heads_files import file_in, heads_files
+from slipstream.app.platform.paths import Paths
+from slipstream.models.gguf.reader import read_header
+
+OLD_HOME = Path(__file__).with_name("old_home.tar.xz")
+BUNDLED = Paths.default({"SLIPSTREAM_HOME": "/"}).bundled
+TARGET = BUNDLED / "slipstream-mini-q8_0.gguf"
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    with tarfile.open(OLD_HOME) as packed:
+        packed.extractall(tmp_path, filter="data")
+    return tmp_path / "oldhome"
+
+
+def slipstream(home: Path, *arguments: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-m", "slipstream.app.cli.main", *arguments],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        timeout=120,
+        env={**os.environ, "SLIPSTREAM_HOME": str(home)},
+    )
+    assert done.returncode == 0, done.stderr.decode()
+    return done.stdout.decode()
+
+
+def reply(home: Path, chat: str) -> dict[str, object]:
+    asked = ("run", "--json", "--chat", chat, "--seed", "5", "--temp", "0.8", "--max-tokens", "24", "-p", "And then?")
+    summary: dict[str, object] = json.loads(slipstream(home, *asked).splitlines()[-1])
+    return summary
+
+
+@pytest.mark.program
+def test_a_chat_goes_on_with_the_new_weights_and_without_the_old_cache(home: Path) -> None:
+    """The kept cache is of other weights: the reply is that of a home without it, to the last token."""
+    states = sorted((home / "states").glob("*.state"))
+    assert len(states) == 2
+    before = {path: path.read_bytes() for path in states}
+    with closing(ChatStore(home / "chats.db")) as store:
+        said = {chat.id: [message.content for message in store.messages(chat.id)] for chat in store.list_chats()}
+    assert {chat: len(texts) for chat, texts in said.items()} == {"trip": 4, "dinner": 2}
+    first = reply(home, "trip")
+    assert first["prefilled_tokens"] == first["prompt_tokens"] and first["text"]
+    changed = [path for path in states if path.read_bytes() != before[path]]
+    assert len(changed) == 1  # the cache of this chat was made anew, the other one waits for its chat
+    with closing(ChatStore(home / "chats.db")) as store:
+        now = {chat.id: [message.content for message in store.messages(chat.id)] for chat in store.list_chats()}
+    assert now["trip"][:4] == said["trip"] and now["trip"][5] == first["text"] and now["dinner"] == said["dinner"]
+
+
+@pytest.mark.program
+def test_the_kept_cache_of_other_weights_changes_no_reply(home: Path, tmp_path: Path) -> None:
+    with_state = reply(home, "dinner")
+    other = tmp_path / "without"
+    with tarfile.open(OLD_HOME) as packed:
+        packed.extractall(other, filter="data")
+    for state in (other / "oldhome" / "states").glob("*.state"):
+        state.unlink()
+    assert reply(other / "oldhome", "dinner")["text"] == with_state["text"]
+
+
+def test_heads_of_the_old_weights_are_named_and_the_bundled_ones_serve(home: Path) -> None:
+    paths = Paths.default({"SLIPSTREAM_HOME": str(home)})
+    own, bundled = (
+        [file for file in standing(TARGET, paths).of("space") if file.path.is_relative_to(folder)]
+        for folder in (paths.heads, paths.bundled)
+    )
+    assert [file.why_not for file in own] == ["trained for another version of it"]
+    assert any(not file.why_not for file in bundled)
+    assert standing(TARGET, paths).tokens > 0  # the indexed text serves: the vocabulary is the same
+
+
+def test_training_again_sets_the_old_heads_aside(home: Path) -> None:
+    paths, said = Paths.default({"SLIPSTREAM_HOME": str(home)}), list[str]()
+    (old,) = heads_files(paths.heads)
+    held = old.read_bytes()
+    out = file_in(paths.heads, read_header(TARGET), "space", said.append)
+    assert out == old and not out.exists()
+    (aside,) = heads_files(paths.heads)
+    assert aside.read_bytes() == held and aside.name in said[0] and "another" in said[0]
