@@ -90,6 +90,15 @@ def measured(prompts: Sequence[Paired]) -> Ratio | None:
     return speedup(prompts) if sum(prompts[1:], prompts[0]).speedup is not None else None
 
 
+def share(prompts: Sequence[tuple[int, int]]) -> Ratio:
+    """Estimates a share; the interval is as in ``speedup``.
+
+    Args:
+        prompts: Of each, how many were right, and of how many; there must be one at least.
+    """
+    return _estimate(np.array([(right, of, 1.0, 1.0) for right, of in prompts], np.float64), None)
+
+
 def advantage(ours: Sequence[Paired], theirs: Sequence[Paired]) -> Ratio:
     """Estimates one drafter's speed over another's on the same prompts.
 

@@ -7,7 +7,8 @@ what drafters that read text gain on texts that were really written (--texts). t
 typed and sent. interface: the screen alone, over replies that are played. grammar: what a JSON schema and a grammar
 cost a token. peers: other engines at their best on the same prompts. network: drafters with the target on another
 machine, over networks of several delays. waiting: passes beside busy programs, by how threads wait for each other.
-busy: whole replies with ``auto`` and without, alone and beside busy programs. With ``--inflate``, predict, race,
+busy: whole replies with ``auto`` and without, alone and beside busy programs. acceptance: how often each drafter is
+right, by depth, where it drafts at every step. With ``--inflate``, predict, race,
 topics, replay, typing, peers, network, waiting and busy measure widened models.
 """
 

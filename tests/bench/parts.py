@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Final
 
+from tests.bench.acceptance import acceptance_text, measure_acceptance
 from tests.bench.busy import busy_text, measure_busy
 from tests.bench.grammar import grammar_text, measure_grammar
 from tests.bench.interface import interface_text, measure_interface
@@ -55,6 +56,7 @@ NAMES: Final = (
         "network",
         "waiting",
         "busy",
+        "acceptance",
     ),
 )
 
@@ -135,6 +137,7 @@ class DevelopersParts:
             "network": self._network,
             "waiting": self._waiting,
             "busy": self._busy,
+            "acceptance": self._acceptance,
         }
 
     def _startup(self) -> Outcome:
@@ -230,6 +233,10 @@ class DevelopersParts:
         found = measure_busy(self.setup.measured, self.setup.plan, self.tell)
         figures = [asdict(each) | {"speedup": asdict(speedup(each.pairs)) if each.pairs else None} for each in found]
         return Outcome(busy_text(found), figures)
+
+    def _acceptance(self) -> Outcome:
+        found = measure_acceptance(self.setup.measured, self.setup.plan, self.tell)
+        return Outcome(acceptance_text(found), [asdict(each) for each in found])
 
     def _bundled(self) -> tuple[str, Path, ContextOptions]:
         options = ContextOptions(kv="q8_0", flash=True, same_text=True, threads=self.sizes.threads)  # as it is loaded

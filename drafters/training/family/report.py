@@ -27,6 +27,7 @@ _TITLES = {
     "medusa": "Medusa heads",
     "kangaroo": "Kangaroo adapter",
     "eagle": "EAGLE-3 head",
+    "dflash": "DFlash head",
     "space": "SPACE masks",
     "space-tuned": "target tuned for SPACE",
 }
