@@ -1,7 +1,7 @@
 """A home of the release with the bundled weights before: its chats go on, and what was made for them is set aside.
 
-``old_home.tar.xz`` was made by that release: three replies with ``slipstream run --chat`` in two chats, whose KV caches
-were kept; SPACE masks by ``slipstream drafters train space -m bundled --tokens 20000``; a file indexed by
+``old_home.tar.xz`` was made by that release: three replies with ``slipstream run --chat`` in two chats, of which one
+has its KV cache; SPACE masks by ``slipstream drafters train space -m bundled --tokens 20000``; a file indexed by
 ``slipstream drafters index``.
 """
 
@@ -53,22 +53,25 @@ def reply(home: Path, chat: str) -> dict[str, object]:
     return summary
 
 
+def said(home: Path) -> dict[str, list[str]]:
+    """The messages of each chat."""
+    with closing(ChatStore(home / "chats.db")) as store:
+        return {chat.id: [message.content for message in store.messages(chat.id)] for chat in store.list_chats()}
+
+
 @pytest.mark.program
 def test_a_chat_goes_on_with_the_new_weights_and_without_the_old_cache(home: Path) -> None:
-    """The kept cache is of other weights: the reply is that of a home without it, to the last token."""
-    states = sorted((home / "states").glob("*.state"))
-    assert len(states) == 2
-    before = {path: path.read_bytes() for path in states}
-    with closing(ChatStore(home / "chats.db")) as store:
-        said = {chat.id: [message.content for message in store.messages(chat.id)] for chat in store.list_chats()}
-    assert {chat: len(texts) for chat, texts in said.items()} == {"trip": 4, "dinner": 2}
-    first = reply(home, "trip")
-    assert first["prefilled_tokens"] == first["prompt_tokens"] and first["text"]
-    changed = [path for path in states if path.read_bytes() != before[path]]
-    assert len(changed) == 1  # the cache of this chat was made anew, the other one waits for its chat
-    with closing(ChatStore(home / "chats.db")) as store:
-        now = {chat.id: [message.content for message in store.messages(chat.id)] for chat in store.list_chats()}
-    assert now["trip"][:4] == said["trip"] and now["trip"][5] == first["text"] and now["dinner"] == said["dinner"]
+    (state,) = (home / "states").glob("*.state")
+    before, kept = said(home), state.read_bytes()
+    assert {chat: len(texts) for chat, texts in before.items()} == {"trip": 4, "dinner": 2}
+    first = reply(home, "dinner")
+    assert first["text"] and first["prefilled_tokens"] == first["prompt_tokens"]
+    assert state.read_bytes() != kept  # made anew
+    after = said(home)
+    assert after["dinner"] == [*before["dinner"], "And then?", first["text"]]
+    assert after["trip"] == before["trip"]
+    second = reply(home, "dinner")
+    assert second["text"] and second["prefilled_tokens"] < second["prompt_tokens"]
 
 
 @pytest.mark.program

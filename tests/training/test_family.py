@@ -143,6 +143,28 @@ def test_a_lost_folder_is_taken_up_from_the_files_that_shipped(
     assert "trying an exit" not in capsys.readouterr().out
 
 
+def test_an_average_lies_between_two_legs(out: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    ours, theirs = tmp_path / "ours", tmp_path / "theirs"
+    for folder in (ours, theirs):
+        folder.mkdir()
+        for name in (stages.TARGET_FILE, stages.CORPUS_FILE, stages.TOKENIZER_FILE):
+            shutil.copy(out / name, folder)
+    state = torch.load(theirs / stages.TARGET_FILE, weights_only=True)
+    before = state["model"]["blk.0.attn_q.weight"].clone()
+    state["model"]["blk.0.attn_q.weight"] = before + 0.4
+    torch.save(state, theirs / stages.TARGET_FILE)
+    asked = ["average", "--tiny", "--out", str(ours), "--share", "0.25", "--other"]
+    main([*asked, str(theirs)])
+    after = torch.load(ours / stages.TARGET_FILE, weights_only=True)["model"]["blk.0.attn_q.weight"]
+    assert torch.allclose(after, before + 0.1, atol=1e-6)
+    assert "held-out" in capsys.readouterr().out
+    assert read_header(ours / f"{stages.TARGET_NAME}-q8_0.gguf").n_layer == TINY.target.layers
+    with pytest.raises(SlipstreamError, match=r"no target\.pt in"):
+        main([*asked, str(tmp_path)])
+    with pytest.raises(SystemExit):
+        main(["average", "--out", str(ours)])
+
+
 def test_the_tokenizer_of_a_shipped_file_is_the_one_it_was_made_with(out: Path) -> None:
     stored = tokenizer.load(out / stages.TOKENIZER_FILE)
     read = tokenizer.from_gguf(out / f"{stages.TARGET_NAME}-q8_0.gguf")

@@ -27,6 +27,8 @@ STAGES = (
     "space-tuned",
     "report",
 )
+AVERAGE = "average"
+"""Not a stage of every family: legs that went on from the same weights become one target."""
 LOOKS = ("filter", "decontaminate", "test-set")
 """Commands that only read text: what the filter leaves out, what overlaps benchmarks, whether the test set stands."""
 
@@ -34,7 +36,9 @@ LOOKS = ("filter", "decontaminate", "test-set")
 def main(arguments: list[str] | None = None) -> None:
     """Parses the arguments and runs one stage, or all of them in order."""
     parser = argparse.ArgumentParser(prog="python -m slipstream.drafters.training", description=_ABOUT)
-    parser.add_argument("stage", choices=("family", *STAGES, *LOOKS), help="family runs all stages in this order")
+    parser.add_argument(
+        "stage", choices=("family", *STAGES, AVERAGE, *LOOKS), help="family runs all stages in this order"
+    )
     parser.add_argument("--data", type=Path, help="folder of *.jsonl.xz (tokenizer, filter, decontaminate)")
     parser.add_argument("--against", type=Path, help="folder of benchmarks that no text may overlap")
     parser.add_argument("--out", type=Path, help="folder for everything that is made")
@@ -49,6 +53,8 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--minutes", type=float, default=0.0, help="a time budget, for the target")
     parser.add_argument("--rate", type=float, default=1.0, help="factor of the target's learning rates")
     parser.add_argument("--decay-from", type=float, help="share of the target's budget from which they fall")
+    parser.add_argument("--other", type=Path, help="folder of another leg, whose target average mixes in")
+    parser.add_argument("--share", type=float, default=0.5, help="of the other leg's weights in the average")
     parser.add_argument("--threads", type=int, default=0, help="of torch (0: its own choice)")
     given = parser.parse_args(arguments)
     if given.threads:
@@ -67,6 +73,11 @@ def main(arguments: list[str] | None = None) -> None:
         return
     if given.out is None:
         parser.error(f"the stage {given.stage} needs --out")
+    if given.stage == AVERAGE:
+        if given.other is None:
+            parser.error("average needs --other")
+        stages.average(given.out, given.other, given.share)
+        return
     for stage in STAGES if given.stage == "family" else (given.stage,):
         if stage == "tokenizer" and given.data is None:
             parser.error(f"the stage {stage} needs --data")

@@ -35,11 +35,11 @@ SHARES = {
     "chatterbot_corpus": 0.004,
     "everyday": 0.015,
     "identity": 0.015,
-    "lists": 0.08,
+    "lists": 0.12,
     "tales": 0.22,
     "meanings": 0.1,
     "reasons": 0.07,
-    "things": 0.1,
+    "things": 0.12,
     "skills": 0.03,
     "plain_stories_a": 0.025,
     "plain_stories_b": 0.025,
@@ -66,7 +66,7 @@ SHARES = {
     "plain_listing": 0.05,
     "plain_shorttales_a": 0.05,
     "answers": 1.0,
-    "loops": 0.2,
+    "loops": 0.3,
 }
 
 

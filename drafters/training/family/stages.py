@@ -10,7 +10,13 @@ import torch
 from slipstream.drafters.training import corpus, texts
 from slipstream.drafters.training.corpus import Source
 from slipstream.drafters.training.family import chats, mix, sources, tokenizer
-from slipstream.drafters.training.family.decoders import decoder_run, distillation_loss, load_decoder, weighted_loss
+from slipstream.drafters.training.family.decoders import (
+    decoder_run,
+    distillation_loss,
+    held_out_loss,
+    load_decoder,
+    weighted_loss,
+)
 from slipstream.drafters.training.family.decontaminate import Benchmarks, Overlaps
 from slipstream.drafters.training.family.export import write_gguf
 from slipstream.drafters.training.family.prompt_sets import barred_from_training
@@ -132,6 +138,30 @@ def train_target(out: Path, shape: Shape, plan: Plan, compiled: bool = True, sta
         grow(load_gguf(start), run.model)
     say(f"{sum(p.numel() for p in run.model.parameters())} parameters, {torch.get_num_threads()} threads")
     train(run, out / TARGET_FILE, weighted_loss, say)
+    store(out, TARGET_FILE, TARGET_NAME)
+
+
+def average(out: Path, other: Path, share: float) -> None:
+    """Averages the target's weights with those of another run from the same start, and stores it as GGUF again.
+
+    Args:
+        other: folder of the other run.
+        share: of its weights.
+
+    Raises:
+        SlipstreamError: If a folder has no checkpoint, or one of another shape.
+    """
+    for folder in (out, other):
+        if not (folder / TARGET_FILE).exists():
+            raise SlipstreamError(f"there is no {TARGET_FILE} in {folder}.", "Run the stage target there first.")
+    ours, theirs = (load_decoder(folder / TARGET_FILE)[0].state_dict() for folder in (out, other))
+    if {name: each.shape for name, each in ours.items()} != {name: each.shape for name, each in theirs.items()}:
+        raise SlipstreamError(f"the targets in {out} and {other} have other shapes.", "Average legs of one target.")
+    state = torch.load(out / TARGET_FILE, weights_only=True)
+    state["model"] = {name: torch.lerp(each, theirs[name], share) for name, each in ours.items()}
+    torch.save(state, out / TARGET_FILE)
+    held_out = held_out_loss(load_decoder(out / TARGET_FILE)[0], _splits(out)[1], 7, 64)
+    say(f"{share:g} of the weights in {other}, held-out {held_out:.3f}")
     store(out, TARGET_FILE, TARGET_NAME)
 
 
