@@ -29,7 +29,7 @@ from slipstream.models.llama.model import LlamaModel
 from slipstream.models.llama.target import ContextOptions
 from slipstream.models.types import Token
 
-NOT_SERVED: Final = MappingProxyType({"mtp": "MTP", "dflash": "dflash heads", "dspark": "dspark heads"})
+NOT_SERVED: Final = MappingProxyType({"mtp": "MTP", "dspark": "dspark heads"})
 """Methods that the bundled target lacks something for, and a word of the reason."""
 SERVED: Final = [name for name in registry.METHODS if name not in NOT_SERVED]
 JOINED: Final = ["lookup+draft", "lookup|draft", "retrieval+recycle+draft"]

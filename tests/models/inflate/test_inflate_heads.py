@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-import gguf
 import numpy as np
 import pytest
 
@@ -20,19 +19,17 @@ from slipstream.drafters.medusa import MedusaHeads
 from slipstream.drafters.resources import Resources
 from slipstream.models.errors import SlipstreamError
 from slipstream.models.gguf.reader import read_header
-from slipstream.models.heads.block_head import block_head, unfit_block
-from slipstream.models.heads.file import identity, read_heads
+from slipstream.models.heads.file import read_heads
 from slipstream.models.heads.matching_heads import matching_heads
 from slipstream.models.inflate.heads import inflated_heads
 from slipstream.models.inflate.model import inflated_model, model_growth
 from slipstream.models.inflate.requantize import requantize
 from slipstream.models.inflate.shapes import Shape
 from slipstream.models.llama.context import LlamaTarget
-from slipstream.models.llama.features import BlockContext
 from slipstream.models.llama.model import LlamaModel
 from slipstream.models.llama.target import ContextOptions
 from slipstream.models.sampling.sampler import Sampler
-from slipstream.models.types import EMPTY_TREE, Floats, History
+from slipstream.models.types import EMPTY_TREE, History
 
 BUNDLED = Path(__file__).parents[3] / "models" / "bundled"
 TARGET, DRAFT = BUNDLED / "slipstream-mini-q8_0.gguf", BUNDLED / "slipstream-mini-draft-q8_0.gguf"
@@ -41,9 +38,10 @@ HEADS = {
     "kangaroo": BUNDLED / "slipstream-mini-kangaroo.gguf",
     "space": BUNDLED / "slipstream-mini-space.gguf",
     "eagle3": BUNDLED / "slipstream-mini-eagle3-q8_0.gguf",
+    "dflash": BUNDLED / "slipstream-mini-dflash-q8_0.gguf",
 }
 SHAPE = Shape("4x", 1024, 17, 16, 4, 64, 768, 6000)
-DRAFT_SHAPE = Shape("draft 4x", 512, 5, 8, 4, 64, 384, 6000)
+DRAFT_SHAPE = Shape("draft 4x", 512, 5, 8, 4, 64, 768, 6000)
 STRICT = ContextOptions(n_ctx=256, kv="q8_0", flash=True, same_text=True, threads=1)
 PROMPT = "<|im_start|>user\nTell me about the sea.<|im_end|>\n<|im_start|>assistant\n"
 
@@ -62,8 +60,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Family:
     folder = tmp_path_factory.mktemp("small")
     for source, name in ((TARGET, "target"), (DRAFT, "draft")):
         requantize(source, folder / f"{name}.gguf", "q8_0")
-    heads = {**HEADS, "dflash": write_dflash(folder / "dflash.gguf")}
-    return Family(folder / "target.gguf", folder / "draft.gguf", heads)
+    return Family(folder / "target.gguf", folder / "draft.gguf", HEADS)
 
 
 @pytest.fixture(scope="module")
@@ -72,50 +69,9 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Family:
     target = read_header(TARGET)
     inflated_model(target, SHAPE, "Q8_0").write(folder / "target.gguf")
     inflated_model(read_header(DRAFT), DRAFT_SHAPE, "Q8_0").write(folder / "draft.gguf")
-    heads = {**HEADS, "dflash": write_dflash(folder / "small-dflash.gguf")}
-    for name, path in heads.items():
+    for name, path in HEADS.items():
         inflated_heads(path, target, model_growth(target, SHAPE)).write(folder / f"{name}.gguf")
-    return Family(folder / "target.gguf", folder / "draft.gguf", {name: folder / f"{name}.gguf" for name in heads})
-
-
-def write_dflash(path: Path) -> Path:
-    """Writes a DFlash head of random weights for the bundled target, with its tokenizer."""
-    header, rng = read_header(TARGET), np.random.default_rng(5)
-    width, heads, keys, head, units, layers = 256, 4, 2, 64, 96, 2
-    weights = {"fc.weight": (width, 3 * width), "enc.output_norm.weight": (width,), "output_norm.weight": (width,)}
-    for at in range(layers):
-        matrices = {
-            "attn_q": (heads * head, width), "attn_k": (keys * head, width), "attn_v": (keys * head, width),
-            "attn_output": (width, heads * head), "ffn_gate": (units, width), "ffn_up": (units, width),
-            "ffn_down": (width, units), "attn_norm": (width,), "ffn_norm": (width,), "attn_q_norm": (head,),
-            "attn_k_norm": (head,),
-        }  # fmt: skip
-        weights |= {f"blk.{at}.{name}.weight": shape for name, shape in matrices.items()}
-    writer = gguf.GGUFWriter(path, "dflash")
-    for key, value in {
-        "context_length": 2048, "embedding_length": width, "block_count": layers, "feed_forward_length": units,
-        "attention.head_count": heads, "attention.head_count_kv": keys, "attention.key_length": head,
-        "attention.value_length": head, "rope.dimension_count": head, "block_size": 5,
-    }.items():  # fmt: skip
-        writer.add_uint32(f"dflash.{key}", value)
-    writer.add_float32("dflash.attention.layer_norm_rms_epsilon", 1e-5)
-    writer.add_float32("dflash.rope.freq_base", 10000.0)
-    writer.add_array("dflash.target_layers", [2, 7, 11])
-    writer.add_name("random DFlash")
-    writer.add_string("slipstream.heads.target", identity(header))
-    writer.add_tokenizer_model("gpt2")
-    writer.add_tokenizer_pre("gpt-2")
-    for key in ("tokens", "token_type", "merges"):
-        writer.add_array(f"tokenizer.ggml.{key}", list(header.metadata[f"tokenizer.ggml.{key}"]))  # type: ignore[arg-type]
-    writer.add_mask_token_id(3)
-    for name, shape in weights.items():
-        one = float(len(shape) == 1)
-        writer.add_tensor(name, (one + rng.normal(0, 0.1, shape)).astype(np.float32))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    return path
+    return Family(folder / "target.gguf", folder / "draft.gguf", {name: folder / f"{name}.gguf" for name in HEADS})
 
 
 def steps_of(family: Family, drafter: str, folder: Path) -> list[Step]:
@@ -143,7 +99,7 @@ def _three(_probability: float, depth: int) -> bool:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("drafter", ["medusa", "kangaroo", "space", "eagle3", "draft", "recycle"])
+@pytest.mark.parametrize("drafter", ["medusa", "kangaroo", "space", "eagle3", "dflash", "draft", "recycle"])
 def test_what_is_drafted_and_accepted_is_what_the_small_family_does(
     small: Family, large: Family, tmp_path: Path, drafter: str
 ) -> None:
@@ -153,32 +109,6 @@ def test_what_is_drafted_and_accepted_is_what_the_small_family_does(
     assert any(step.draft.tree.drafted for step in before)
     for mine, theirs in zip(before, after, strict=True):
         assert np.allclose(mine.draft.probs, theirs.draft.probs, atol=1e-4)
-
-
-def block_of(family: Family) -> Floats:
-    """The logits of a DFlash block after the prompt, of the small vocabulary."""
-    header = read_header(family.heads["dflash"])
-    with (
-        closing(LlamaModel(family.target)) as model,
-        closing(LlamaTarget(model, STRICT)) as target,
-        closing(LlamaModel(family.heads["dflash"])) as own,
-        closing(BlockContext(target, own, block_head(header))) as head,
-    ):
-        assert unfit_block(header, target.abilities, model.header) == ""
-        target.request(frozenset(head.head.layers))
-        *text, last = model.tokenize(PROMPT, True)
-        chunks: list[Floats] = []
-        target.prefill(
-            text, lambda chunk: chunks.append(np.hstack([chunk.hidden[layer] for layer in head.head.layers]))
-        )
-        head.inject(np.concatenate(chunks))
-        return head.draft(last).logits[:, :4096].copy()
-
-
-def test_a_block_of_a_dflash_head_has_the_small_ones_logits(small: Family, large: Family) -> None:
-    before, after = block_of(small), block_of(large)
-    assert before.std() > 0.5
-    assert np.abs(after - before).max() < 0.01 * np.abs(before).max()
 
 
 def test_the_heads_name_the_inflated_target_and_fit_it(large: Family) -> None:
