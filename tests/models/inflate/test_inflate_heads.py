@@ -10,9 +10,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.models.requantize import requantize
 
 from slipstream.app.engine.loop import generate
-from slipstream.app.engine.stopping import Rules
+from slipstream.app.engine.stopping import StopRules
 from slipstream.drafters import registry
 from slipstream.drafters.base import Step
 from slipstream.drafters.medusa import MedusaHeads
@@ -23,7 +24,6 @@ from slipstream.models.heads.file import read_heads
 from slipstream.models.heads.matching_heads import matching_heads
 from slipstream.models.inflate.heads import inflated_heads
 from slipstream.models.inflate.model import inflated_model, model_growth
-from slipstream.models.inflate.requantize import requantize
 from slipstream.models.inflate.shapes import Shape
 from slipstream.models.llama.context import LlamaTarget
 from slipstream.models.llama.model import LlamaModel
@@ -89,7 +89,7 @@ def steps_of(family: Family, drafter: str, folder: Path) -> list[Step]:
         history = History(model.tokenize(PROMPT, True))
         made.begin(history)
         target.prefill(history.tokens[:-1], lambda chunk: made.on_prefill(chunk.tokens, chunk.hidden))
-        rules = Rules(frozenset(), 200, 0, (), lambda _: b"")
+        rules = StopRules(frozenset(), 200, 0, (), lambda _: b"")
         sampler = Sampler(temperature=0.8, seed=3)
         return list(islice(generate(target, made, sampler, history, _three, rules, lambda: False), 16))
 
@@ -116,7 +116,7 @@ def test_the_heads_name_the_inflated_target_and_fit_it(large: Family) -> None:
     assert matching_heads(header, large.heads.values()) == dict(large.heads)
     for name in ("medusa", "kangaroo", "space"):
         heads = read_heads(large.heads[name], header)  # checks every size and value
-        assert heads.info.target_name == "Slipstream mini inflated to 4x"
+        assert heads.info.target_name == "Slipstream mini widened to 4x"
     assert read_heads(large.heads["kangaroo"], header).info.settings["exit_layer"] == 17 // 14
     with pytest.raises(SlipstreamError, match="trained for"):
         read_heads(HEADS["medusa"], header)
