@@ -24,7 +24,7 @@ if TYPE_CHECKING:  # each command imports only what it needs, to start fast
 ASK: Final = "--complete"
 """Precedes the words of a command line that a shell completes, see ``slipstream.app.cli.completion``."""
 
-IN_THIS_PROCESS: Final = ("bench", "drafters", "race")
+IN_THIS_PROCESS: Final = ("bench", "drafters", "lend", "race")
 """Commands that load llama.cpp in this process, not in the engine's."""
 
 

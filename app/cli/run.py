@@ -123,6 +123,7 @@ def run(request: RunRequest, paths: Paths) -> int:
     if store:
         store.listen(notice)
     engine = Engine(paths.logs / "engine.log")
+    engine.tell_wait(lambda names: notice(f"waiting for {names}."))
     try:
         loaded = engine.load(replace(request.load, states=str(paths.states)), _loading)
         if loaded.remark:

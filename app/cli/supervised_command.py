@@ -14,7 +14,7 @@ import time
 from contextlib import suppress
 from typing import Final
 
-from slipstream.app.platform.processes import kill_group, leave_no_core_file
+from slipstream.app.platform.processes import interrupt_self, kill_group, leave_no_core_file
 
 _GRACE: Final = 10.0  # seconds that an interrupted command has to save its work
 
@@ -37,7 +37,7 @@ def _end_with_starter() -> None:
     with suppress(OSError):
         while os.read(0, 1024):
             pass
-    os.kill(os.getpid(), signal.SIGINT)
+    interrupt_self()
     time.sleep(_GRACE)
     kill_group(0)  # with its children: it leads its own group
 

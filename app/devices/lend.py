@@ -70,7 +70,8 @@ def check(lending: Lending) -> list[Device]:
     try:
         ipaddress.IPv4Address(lending.address)
         with socket.socket() as tried:
-            tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if sys.platform != "win32":  # there it would let a port pass that is taken
+                tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             tried.bind((lending.address, lending.port))
     except ValueError as error:
         raise UsageError(f"{lending.address} is no IPv4 address.", "Write it as in --listen 192.168.1.5.") from error

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from slipstream.app.library.format import size
-from slipstream.app.library.learned_gains import ModelHistory
+from slipstream.app.library.learned_gains import chats_of
 from slipstream.app.library.load_request import make_usual, projector_here
 from slipstream.app.library.machine_speed import kept_speed, machine_speed
 from slipstream.app.library.offers import CatalogOffer, QuantOffer, Removal, catalog_offers, is_quick, quant_offers
@@ -30,7 +30,7 @@ from slipstream.models.library.pairing import DRAFT, PairOffer
 from slipstream.models.library.projectors import projector_bytes
 from slipstream.models.library.store import Checked, Installed, Removed
 from slipstream.models.llama.devices import Device, devices, memory
-from slipstream.models.llama.remote import Lender, ask_all
+from slipstream.models.llama.remote import Lender, ask, endpoints
 from slipstream.models.llama.throughput import Throughput, assumed
 from slipstream.models.memory.fit import Fit, fit
 from slipstream.models.memory.speed import Prediction, predict, reads_of
@@ -53,8 +53,11 @@ class ModelManager:
         self._hub: Hub | None = None
         self._downloads: Downloads | None = None
         self._stays_offline = load(paths.settings).settings.hub.offline
-        self._devices: list[Device] | None = None
+        self._own: list[Device] | None = None  # this machine's devices
         self._rpc, self._lenders = "", list[Lender]()
+        self._asked = True  # whether the lenders are those of ``_rpc``, asked since the last ``look_again``
+        self._answered = dict[str, Lender]()  # by endpoint, the last answer of each lender that lent something
+        self._in_use = frozenset[str]()  # endpoints of the lenders that serve the chat's model
         self._machine: list[Throughput] | None = None
         self._lock = threading.RLock()
 
@@ -92,21 +95,39 @@ class ModelManager:
         """Sets the machines whose lent devices count from the next call on, ``HOST:PORT,…``."""
         with self._lock:
             if rpc != self._rpc:
-                self._rpc, self._devices = rpc, None
+                self._rpc, self._asked = rpc, False
+
+    def look_again(self, in_use: Collection[str]) -> None:
+        """Forgets what other machines lend; the next call asks them.
+
+        Args:
+            in_use: Machines that serve the chat's model. Each serves one program at a time, so it is not asked, and its
+                last answer still holds.
+        """
+        with self._lock:
+            self._in_use, self._asked = frozenset(in_use), False
 
     def lenders(self) -> list[Lender]:
-        """The machines that lend their devices; one in use by the chat's model does not answer here."""
+        """The machines that lend their devices."""
         with self._lock:
-            self.devices()
+            if not self._asked:
+                self._lenders = [self._lender(endpoint) for endpoint in endpoints(self._rpc)]
+                self._asked = True
             return self._lenders
 
     def devices(self) -> list[Device]:
-        """The devices of this machine and of those that lend theirs, read once."""
+        """The devices of this machine, read once, and of those that lend theirs."""
         with self._lock:
-            if self._devices is None:
-                self._lenders = ask_all(self._rpc)
-                self._devices = [*devices(), *(device for lender in self._lenders for device in lender.devices)]
-            return self._devices
+            self._own = self._own or devices()
+            return [*self._own, *(device for lender in self.lenders() for device in lender.devices)]
+
+    def _lender(self, endpoint: str) -> Lender:
+        if endpoint in self._in_use:
+            return self._answered.get(endpoint, Lender(endpoint, problem="it serves this chat"))
+        lender = ask(endpoint)
+        if lender.devices:
+            self._answered[endpoint] = lender
+        return lender
 
     def machine(self) -> list[Throughput]:
         """The speed at which this machine reads weights; the first call may measure it."""
@@ -200,7 +221,7 @@ class ModelManager:
             UsageError: If there is no such model, or it may not be removed.
         """
         model = self.store.removable(name)
-        chats = ModelHistory(self.paths.chats).chats_of(model.fingerprint) if model.fingerprint else ()
+        chats = chats_of(self.paths.chats, model.fingerprint) if model.fingerprint else ()
         return Removal(model, self.store.frees(model), chats)
 
     def remove(self, name: str, now: bool = False) -> Removed:

@@ -1,4 +1,4 @@
-"""Functions on processes that differ by operating system: kill a group, leave no core file, measure work."""
+"""Functions on processes that differ by operating system: kill, interrupt, leave no core file, measure work."""
 
 from __future__ import annotations
 
@@ -21,6 +21,16 @@ def kill_group(leader: int) -> None:
         os.kill(leader or os.getpid(), signal.SIGTERM)  # on Windows any signal ends a process at once
     else:
         os.killpg(leader, signal.SIGKILL)
+
+
+def interrupt_self() -> None:
+    """Interrupts this process from one of its threads, as Ctrl-C does; on Windows, after a wait of the main thread."""
+    if sys.platform == "win32":
+        import _thread
+
+        _thread.interrupt_main()  # ``os.kill`` would end it at once
+    else:
+        os.kill(os.getpid(), signal.SIGINT)
 
 
 def leave_no_core_file() -> None:

@@ -14,7 +14,7 @@ from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.content import Content
-from textual.events import Key
+from textual.events import Event, Key
 from textual.message import Message
 from textual.widgets import Static, TextArea
 
@@ -34,6 +34,7 @@ from slipstream.app.tui.engine_service import (
     EngineService,
     LoadFailed,
     LoadProgress,
+    MachineAwaited,
     ModelReady,
     ReplyDone,
     ReplyFailed,
@@ -43,6 +44,7 @@ from slipstream.app.tui.engine_service import (
     SummaryFailed,
     SummaryStreamed,
 )
+from slipstream.app.tui.keys import types_nothing
 from slipstream.app.tui.parts.format import plural
 from slipstream.app.tui.parts.notice import ChatsChanged
 from slipstream.models.errors import SlipstreamError, UsageError
@@ -138,6 +140,11 @@ class InlineChat(App[int]):
         self._store.listen(lambda words: self.post_message(ChatsChanged(words)))
         self.ask.focus()
         self._start()
+
+    async def on_event(self, event: Event) -> None:
+        """Withholds unknown Alt keys."""
+        if not (isinstance(event, Key) and types_nothing(event, self.screen)):
+            await super().on_event(event)
 
     def action_stop_or_leave(self) -> None:
         """Stops the reply or the summary that is being written; without one, leaves."""
@@ -284,6 +291,10 @@ class InlineChat(App[int]):
     @on(LoadProgress)
     def _progress(self, message: LoadProgress) -> None:
         self._say(message.words)
+
+    @on(MachineAwaited)
+    def _machine_awaited(self, message: MachineAwaited) -> None:
+        self._say(f"waiting for {clean(message.names)} · Esc stops")
 
     @on(ModelReady)
     async def _model_ready(self, message: ModelReady) -> None:

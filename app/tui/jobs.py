@@ -26,7 +26,6 @@ from slipstream.models.errors import SlipstreamError, UsageError, unstartable
 if TYPE_CHECKING:  # the lists are loaded when they are first opened
     from slipstream.app.tui.parts.browser import Browser
 
-INTERRUPTED: Final = 130
 NICE: Final = 10  # niceness of a long job
 
 _PREFIX: Final = "slipstream: "
@@ -103,7 +102,7 @@ class Background:
             await _end(self._process)
 
     def stop(self) -> None:
-        """Sends SIGINT, so that it keeps its results; the third call kills it."""
+        """Interrupts it, so that it keeps its results; the third call kills it."""
         self._stops += 1
         self._signal()
 
@@ -114,7 +113,7 @@ class Background:
                 if self._stops > 2:
                     kill_group(process.pid)
                 else:
-                    process.send_signal(signal.SIGINT)
+                    _interrupt(process)
 
 
 def command(arguments: Sequence[str], nice: int) -> list[str]:
@@ -122,10 +121,18 @@ def command(arguments: Sequence[str], nice: int) -> list[str]:
     return [sys.executable, "-m", "slipstream.app.cli.supervised_command", str(nice), *arguments]
 
 
-async def _end(process: Process) -> None:
-    """Sends SIGINT, waits ``_PATIENCE``, then kills the process group."""
-    with suppress(ProcessLookupError):
+def _interrupt(process: Process) -> None:
+    """Lets the command save its work and end, as Ctrl-C does."""
+    if sys.platform != "win32":
         process.send_signal(signal.SIGINT)
+    elif process.stdin:
+        process.stdin.close()  # it ends with its starter; Windows sends no signal to one process alone
+
+
+async def _end(process: Process) -> None:
+    """Interrupts it, waits ``_PATIENCE``, then kills the process group."""
+    with suppress(ProcessLookupError):
+        _interrupt(process)
         with suppress(TimeoutError):
             await asyncio.wait_for(process.wait(), _PATIENCE)
         kill_group(process.pid)

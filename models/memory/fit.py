@@ -154,6 +154,11 @@ class Fit:
         """The other machines that hold some of its layers."""
         return list(dict.fromkeys(machine for name in self.shares if (machine := name.rpartition("/")[0])))
 
+    @property
+    def on_own_gpus(self) -> bool:
+        """Whether GPUs of this machine hold some of its layers."""
+        return any("/" not in name for name in self.shares)
+
 
 @dataclass(frozen=True, slots=True)
 class _Case:

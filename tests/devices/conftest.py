@@ -5,10 +5,11 @@ Run it as ``python -m pytest tests/devices``. What the build, or the machine, ha
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
 from tests.devices.lender import Lender
@@ -22,6 +23,28 @@ from slipstream.models.llama.install import RPC, from_source
 BUNDLED: Final = Path(__file__).parents[2] / "models" / "bundled"
 Event = Prefilling | Stepped | Done
 Open = Callable[..., Engine]
+_FIGURE: Final = "figure: "
+
+
+Figures = Callable[[str, int], None]
+
+
+@pytest.fixture
+def figures(record_property: Callable[[str, object], None]) -> Figures:
+    """Adds to a figure of the whole run, which the summary prints."""
+    return lambda name, count: record_property(_FIGURE + name, count)
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Prints the sums of the figures; tests may have run in several processes."""
+    sums = Counter[str]()
+    for kind in ("passed", "failed"):
+        for report in terminalreporter.stats.get(kind, ()):
+            for name, count in report.user_properties:
+                if name.startswith(_FIGURE):
+                    sums[name.removeprefix(_FIGURE)] += int(count)
+    for name, total in sums.items():
+        terminalreporter.write_line(f"{name}: {total:,}")
 
 
 @cache

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from tests.devices.conftest import Open, bundled
+from tests.devices.conftest import Figures, Open, bundled
 from tests.devices.lender import Lender
 from tests.models.sparse import MODELS, write_sparse
 
@@ -57,29 +57,33 @@ def taken(path: Path, devices: Sequence[str], shares: Sequence[int]) -> list[int
     return found
 
 
-def check(path: Path, devices: Sequence[str], shares: Sequence[int]) -> None:
+def check(figures: Figures, path: Path, devices: Sequence[str], shares: Sequence[int]) -> None:
     need = need_of(shape_of(read_header(path)), ContextSize(CONTEXT), shares)
-    for counted, buffers, device in zip(need.on, taken(path, devices, shares), devices, strict=True):
-        print(f"{path.name} on {device}, {shares}: {counted / buffers - 1:+.1%}")
+    for counted, buffers in zip(need.on, taken(path, devices, shares), strict=True):
+        figures("devices whose need was counted within 5 %", abs(counted / buffers - 1) <= WITHIN)
         assert counted == pytest.approx(buffers, rel=WITHIN)
 
 
 @pytest.mark.parametrize("name", SHAPES)
-def test_a_model_on_another_machine_takes_what_was_counted(lender: Lender, tmp_path: Path, name: str) -> None:
+def test_a_model_on_another_machine_takes_what_was_counted(
+    lender: Lender, tmp_path: Path, name: str, figures: Figures
+) -> None:
     path = write_sparse(tmp_path / f"{name}.gguf", MODELS[name]())
     layers = len(shape_of(read_header(path)).layers)
-    check(path, [f"{lender.endpoint}/0"], [layers + 1])
+    check(figures, path, [f"{lender.endpoint}/0"], [layers + 1])
     path.unlink()
 
 
-def test_a_model_on_two_machines_takes_what_was_counted(lender: Lender, own_lender: Lender, tmp_path: Path) -> None:
+def test_a_model_on_two_machines_takes_what_was_counted(
+    lender: Lender, own_lender: Lender, tmp_path: Path, figures: Figures
+) -> None:
     path = write_sparse(tmp_path / "m.gguf", MODELS["llama-135m"]())
-    check(path, [f"{lender.endpoint}/0", f"{own_lender.endpoint}/0"], [7, 6])
+    check(figures, path, [f"{lender.endpoint}/0", f"{own_lender.endpoint}/0"], [7, 6])
 
 
-def test_a_model_on_a_gpu_takes_what_was_counted(gpu: str, tmp_path: Path) -> None:
+def test_a_model_on_a_gpu_takes_what_was_counted(gpu: str, tmp_path: Path, figures: Figures) -> None:
     path = write_sparse(tmp_path / "m.gguf", MODELS["llama-135m"]())
-    check(path, [gpu], [13])
+    check(figures, path, [gpu], [13])
 
 
 def test_layers_are_shared_out_as_asked(lender: Lender, own_lender: Lender, opened: Open) -> None:

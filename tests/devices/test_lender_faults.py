@@ -8,9 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+import psutil
 import pytest
 from tests.devices.conftest import Event, Open, ask, bundled, done_of
-from tests.devices.lender import Lender, Wire
+from tests.devices.lender import Lender, Wire, until
 from tests.models.kinds import write_kind
 from tests.models.other_servers import LOOPBACK, OTHERS, free_port, serving
 
@@ -44,7 +45,7 @@ def goes_on_alone(engine: Engine, load: Load, endpoint: str) -> Loaded:
 def breaks(engine: Engine, harm: Callable[[], None], at: Callable[[Event], bool]) -> tuple[str, list[Event], float]:
     """Harms the lender at an event of a reply; returns the error's words, what came, and the seconds until it did."""
     events: list[Event] = []
-    began = 0.0
+    began, process = 0.0, psutil.Process(engine.process_id)
     with pytest.raises(EngineDiedError) as error:
         for event in engine.reply(ask(size=LONG, prompt="Tell me a long story about a fox. " * 8)):
             events.append(event)
@@ -52,7 +53,9 @@ def breaks(engine: Engine, harm: Callable[[], None], at: Callable[[Event], bool]
                 harm()
                 began = time.monotonic()
     assert began, "the reply was over before anything was harmed"
-    return str(error.value), events, time.monotonic() - began
+    seconds = time.monotonic() - began
+    until(lambda: not process.is_running(), "the engine outlived its lender")
+    return str(error.value), events, seconds
 
 
 def writes(event: Event) -> bool:
@@ -102,6 +105,25 @@ def test_a_lender_that_is_lost_while_loading(own_lender: Lender, opened: Open, m
     goes_on_alone(engine, far(wire.endpoint), wire.endpoint)
 
 
+@pytest.mark.parametrize("how", ["kill", "stop"])
+def test_a_lender_that_ends_or_stops_while_loading(own_lender: Lender, opened: Open, how: str) -> None:
+    engine, child, harmed = opened(Limits(waiting=4.0)), own_lender.child, list[float]()
+
+    def progress(share: float | None) -> None:
+        if share and not harmed:
+            harmed.append(time.monotonic())
+            child.suspend() if how == "stop" else own_lender.kill()
+
+    with pytest.raises(SlipstreamError) as error:
+        engine.load(far(own_lender.endpoint), progress)
+    seconds = time.monotonic() - harmed[0]
+    assert own_lender.endpoint in str(error.value), error.value
+    assert seconds < (15 if how == "stop" else SOON), f"{seconds:.1f} s"
+    goes_on_alone(engine, far(own_lender.endpoint), own_lender.endpoint)
+    if how == "stop":
+        child.resume()
+
+
 @pytest.mark.parametrize("at", [reads, writes])
 @pytest.mark.parametrize("how", ["kill", "cut", "garble"])
 def test_a_lender_that_is_lost_in_a_reply(
@@ -140,18 +162,28 @@ def test_a_lender_that_is_lost_between_two_messages(own_lender: Lender, opened: 
     engine.load(load)
     list(engine.reply(ask()))
     own_lender.kill()
+    began = time.monotonic()
     with pytest.raises(EngineDiedError, match="another machine was lost"):
         list(engine.reply(ask(number=2)))
+    assert time.monotonic() - began < SOON
     goes_on_alone(engine, load, own_lender.endpoint)
 
 
 def test_a_lender_that_falls_silent_is_ended_in_time(own_lender: Lender, opened: Open) -> None:
-    engine = opened(Limits(waiting=4.0))
+    engine, awaited = opened(Limits(waiting=9.0)), list[tuple[str, float]]()
+    engine.tell_wait(lambda names: awaited.append((names, time.monotonic())))
     engine.load(far(own_lender.endpoint))
-    child = own_lender.child
-    words, events, seconds = breaks(engine, child.suspend, writes)
+    child, stopped = own_lender.child, list[float]()
+
+    def harm() -> None:
+        child.suspend()
+        stopped.append(time.monotonic())
+
+    words, events, seconds = breaks(engine, harm, writes)
     child.resume()
-    assert written(events) and seconds < 15
+    assert written(events) and seconds < 20
+    [(name, told)] = awaited
+    assert name == own_lender.endpoint and 4 < told - stopped[0] < 9, told - stopped[0]
     assert "another machine was lost, it did nothing at all" in words, words
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from tests.devices.conftest import ask, bundled, done_of
+from tests.devices.conftest import Figures, ask, bundled, done_of
 from tests.devices.lender import Lender, Wire
 from tests.models.sparse import dense, write_sparse
 
@@ -64,7 +64,7 @@ def tokens(engine: Engine, generate: Generate) -> list[int]:
     return done_of(list(engine.reply(generate))).tokens
 
 
-def test_every_drafter_writes_what_plain_decoding_writes(placed: Placed) -> None:
+def test_every_drafter_writes_what_plain_decoding_writes(placed: Placed, figures: Figures) -> None:
     usable = [offer.name for offer in placed.loaded.drafters if offer.usable]
     assert {"draft", "medusa", "kangaroo", "space", "eagle3", "lookup", "lookahead", "recycle"} <= set(usable)
     assert not placed.loaded.failed
@@ -78,7 +78,8 @@ def test_every_drafter_writes_what_plain_decoding_writes(placed: Placed) -> None
                 compared += len(plain)
                 off = sum(one != other for one, other in zip_longest(written, plain))
                 differing[name] = differing.get(name, 0) + off
-    print(f"{placed.loaded.device}: {compared:,} tokens compared, {placed.loaded.promise}, differing: {differing}")
+    figures("tokens compared with plain decoding there", compared)
+    figures("of them different", sum(differing.values()))
     assert not any(differing.values()), differing
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -60,6 +60,7 @@ class Engine:
         self._on_count: Callable[[Counted], None] = lambda _: None
         self._on_wait: Callable[[str], None] = lambda _: None
         self._waits = False  # whether a request waits for another machine
+        self._machines: list[str] = []  # other machines that compute; while a model is loaded, all that were named
         self._lock = threading.Lock()  # only the thread that clears ``_process`` reports its end
 
     @property
@@ -112,6 +113,9 @@ class Engine:
                 self._greet()
                 if self._watched:
                     self._send(Watch(True))  # a new process does not know of the last ``watch``
+            self._machines = _machines(load)
+            if self._process:
+                self._process.expect_machines(bool(self._machines))
             self._send(load)
             while True:
                 event = self._receive("while it loaded the model")
@@ -119,6 +123,7 @@ class Engine:
                     if on_progress:
                         on_progress(event.share)
                 elif isinstance(event, Loaded):
+                    self._machines = event.machines
                     return self._recovery.with_remark(event)
 
     def reply(self, generate: Generate) -> Iterator[Prefilling | Stepped | Done]:
@@ -242,10 +247,9 @@ class Engine:
 
     def _beaten(self, beat: Beat) -> None:
         """Reports once that a request waits for another machine: the engine does no work at all."""
-        machines = _machines(self._wanted)
-        waited, self._waits = self._waits, bool(machines) and beat.still >= _WAITS
+        waited, self._waits = self._waits, bool(self._machines) and beat.still >= _WAITS
         if self._waits and not waited:
-            self._on_wait(", ".join(machines))
+            self._on_wait(", ".join(self._machines))
 
     def _died(self, when: str) -> EngineDiedError:
         process = self._take()
@@ -282,23 +286,23 @@ class Engine:
                 check_install(engine_environment(os.environ))
             except SlipstreamError as error:  # more specific than the end of the process
                 return EngineDiedError(error.title, error.hint)
-        lost = _lost(self._wanted) if end.cause == "machine" and self._wanted else ""
+        lost = _lost(self._machines) if end.cause == "machine" else ""
         return EngineDiedError(f"the engine ended {when}: {end.reason}.{lost}", end.hint)
 
 
-def _machines(load: Load | None) -> list[str]:
-    """The other machines whose devices a model uses."""
-    if not load or not load.devices.rpc:
+def _machines(load: Load) -> list[str]:
+    """The other machines that a load names."""
+    if not load.devices.rpc:
         return []
     from slipstream.models.llama.remote import endpoints  # loads ctypes and sockets
 
     return endpoints(load.devices.rpc)
 
 
-def _lost(load: Load) -> str:
+def _lost(machines: Sequence[str]) -> str:
     """Names the machines that do not answer, after one was lost."""
     from slipstream.models.llama.remote import ask
 
-    lenders = [ask(endpoint, _ANSWER) for endpoint in _machines(load)]
+    lenders = [ask(endpoint, _ANSWER) for endpoint in machines]
     silent = [f" {lender.endpoint}: {lender.problem}." for lender in lenders if lender.problem]
     return "".join(silent) or f" {', '.join(lender.endpoint for lender in lenders)} answers again."

@@ -96,6 +96,10 @@ class EngineProcess:
     def alive(self) -> bool:
         return not self._ended.is_set()
 
+    def expect_machines(self, on: bool) -> None:
+        """Says whether other machines compute for it, until it has loaded a model, which says so itself."""
+        self._watchdog.expect_machines(on)
+
     def write(self, message: Frame) -> None:
         """Sends a message.
 

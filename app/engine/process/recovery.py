@@ -142,7 +142,7 @@ def _cause(name: str, lines: Sequence[str], note: Note) -> Cause:
         return "machine"
     memory = name == "SIGKILL" or any(word in log for word in _MEMORY)
     if not memory and any(word in log for word in _GPU):
-        return "gpu"
+        return "machine" if note.machines else "gpu"
     return "drafter" if note.drafter else "memory" if memory else "other"
 
 

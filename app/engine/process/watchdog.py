@@ -144,6 +144,10 @@ class Watchdog:
         if isinstance(event, Loaded):
             self._machines = bool(event.machines)
 
+    def expect_machines(self, on: bool) -> None:
+        """Other machines may be slow to take their share of a model."""
+        self._machines = on
+
     def stop_asked(self) -> None:
         if self._since_stop is None:
             self._since_stop = 0.0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
 
@@ -42,6 +42,9 @@ class Models(Protocol):
 
     def borrow(self, rpc: str) -> None:
         """Sets the remote machines whose devices are used."""
+
+    def look_again(self, in_use: Collection[str]) -> None:
+        """Has the lenders asked again at the next call, except those that serve the chat's model; does not block."""
 
     def lenders(self) -> list[Lender]:
         """The remote machines that lend devices."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
@@ -84,9 +84,8 @@ class Listing:
         self._keys_for: tuple[int, View, bool] | None = None  # the state that the footer shows
 
     def begin(self) -> None:
-        """Reads the devices and the catalogue once, and starts to poll the downloads."""
+        """Reads the catalogue once, and starts to poll the downloads."""
         self.browser.rows.focus()
-        self.ask(lambda models: (models.devices(), models.lenders()), self._machine_known)
         self.ask(lambda models: models.offers(), self._offers_came)
         self._screen.set_interval(LOOK_EVERY, self.look)
         self.look()
@@ -168,13 +167,33 @@ class Listing:
 
     # --- queries --------------------------------------------------------------------------------------------------
 
-    def mark_in_use(self, fingerprint: str) -> None:
-        """Marks the model that the chat uses."""
+    def mark_in_use(self, fingerprint: str, machines: Sequence[str]) -> None:
+        """Marks the model that the chat uses, and the other machines that hold some of it."""
         self.installed.in_use = self.here.in_use = fingerprint
+        self.machine.in_use = tuple(machines)
+
+    def look_at_machines(self) -> None:
+        """Reads the devices; other machines, which come and go, are asked again."""
+        in_use = self.machine.in_use
+
+        def look(models: Models) -> tuple[list[Device], list[Lender]]:
+            models.look_again(in_use)
+            return models.devices(), models.lenders()
+
+        self.ask(look, self._machine_known)
 
     def _machine_known(self, known: tuple[list[Device], list[Lender]]) -> None:
-        devices, lenders = known
-        self.machine.lenders, self.machine.devices = tuple(lenders), tuple(devices)
+        devices, lenders = tuple(known[0]), tuple(known[1])
+        before = self.machine.devices
+        self.machine.lenders, self.machine.devices = lenders, devices
+        if before not in ((), devices):
+            self._forget_facts()
+            self._ask_facts()
+            self.ask(lambda models: models.offers(), self._offers_came)
+
+    def _forget_facts(self) -> None:
+        """Starts new facts of all models; those that are being computed go to the old ones."""
+        self.installed.facts = self.here.facts = {}
 
     def list_installed(self) -> None:
         """Lists the installed models again."""
@@ -182,9 +201,8 @@ class Listing:
 
     def _installed_came(self, models: list[Installed]) -> None:
         if models != self.installed.models:  # a new model may draft for the others
-            self.installed.facts.clear()
+            self._forget_facts()
         self.installed.models = models
-        self.here.facts = self.installed.facts
         self.installed.ready, self.installed.error = True, ""
         self._count()
         self.narrow()
@@ -203,7 +221,8 @@ class Listing:
 
     def _ask_facts(self) -> None:
         """Computes the facts of one model after the other, the selected one first."""
-        unknown = [model for model in self.installed.models if model.name not in self.installed.facts]
+        known = self.installed.facts
+        unknown = [model for model in self.installed.models if model.name not in known]
         if self._asking_facts or not unknown:
             return
         self._asking_facts = True
@@ -219,7 +238,7 @@ class Listing:
 
         def know(facts: Facts) -> None:
             self._asking_facts = False
-            self.installed.facts[model.name] = facts
+            known[model.name] = facts
             self.redraw(self.installed)
             self._ask_facts()
 

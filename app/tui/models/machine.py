@@ -65,9 +65,11 @@ def fit_block(fit: Fit) -> Content:
 KINDS = {"gpu": "GPU", "igpu": "GPU", "cpu": "memory"}
 
 
-def _lent(lender: Lender) -> str:
+def _lent(lender: Lender, in_use: tuple[str, ...]) -> str:
     """The free memory that a remote machine adds."""
     name = one_line(lender.endpoint.rpartition(":")[0])
+    if lender.endpoint in in_use:
+        return f"with {name}: in use by this chat"
     if not lender.devices:
         return f"with {name}: in use or gone"
     return f"with {name}: {size(sum(device.free_bytes for device in lender.devices))} more"
@@ -80,6 +82,8 @@ class Machine(Widget):
     """The local and remote devices."""
     lenders: reactive[tuple[Lender, ...]] = reactive(())
     """The remote machines that lend devices."""
+    in_use: reactive[tuple[str, ...]] = reactive(())
+    """Endpoints of those that the chat's model uses."""
 
     def render(self) -> Content:
         left = Content.assemble(("◢ ", "$primary"), ("slipstream", "bold"), ("  models", "$foreground 70%"))
@@ -87,7 +91,7 @@ class Machine(Widget):
         free = [f"{size(device.free_bytes)} of {size(device.total_bytes)} free" for device in shown]
         full = [f"{one_line(device.description)}: {words}" for device, words in zip(shown, free, strict=True)]
         short = [f"{KINDS[device.kind]}: {words}" for device, words in zip(shown, free, strict=True)]
-        lent = [_lent(lender) for lender in self.lenders]
+        lent = [_lent(lender, self.in_use) for lender in self.lenders]
         width = self.size.width
         both = (full + lent, short + lent, short[:1] + lent, lent) if lent else ()
         for words in (*both, full, short, full[:1], short[:1], []):

@@ -71,7 +71,8 @@ class ModelsScreen(BrowsingScreen[Choice | None]):
         self.listing.begin()
 
     def on_screen_resume(self) -> None:
-        """Lists the installed models again: they may have changed since the screen was last open."""
+        """Looks at machines and installed models again: they may have changed since the screen was last open."""
+        self.listing.look_at_machines()
         self.listing.list_installed()
         self.browser.draw()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import threading
 from collections.abc import Iterator
 from contextlib import closing
@@ -211,6 +212,24 @@ def test_what_other_machines_lend_counts_once_they_are_named(paths: Paths) -> No
         assert [(device.machine, device.free_bytes) for device in lent] == [(there, 20 * GB)]
         manager.borrow("")
         assert manager.lenders() == [] and not any(device.machine for device in manager.devices())
+
+
+def test_a_machine_that_serves_the_chat_is_not_asked_and_its_last_answer_holds(paths: Paths) -> None:
+    answer, asked = lending((20 * GB, 24 * GB)), list[str]()
+
+    def counted(connection: socket.socket) -> None:
+        asked.append("once more")
+        answer(connection)
+
+    there = serving(counted)
+    with closing(ModelManager(paths)) as manager:
+        manager.borrow(there)
+        manager.look_again([there])
+        assert manager.lenders()[0].problem == "it serves this chat" and not asked
+        for in_use, times in (([], 1), ([there], 1), ([], 2)):
+            manager.look_again(in_use)
+            assert [device.free_bytes for device in manager.devices() if device.machine] == [20 * GB]
+            assert [lender.problem for lender in manager.lenders()] == [""] and len(asked) == times
 
 
 def test_a_pair_is_offered_until_a_real_model_is_here(

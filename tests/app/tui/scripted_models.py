@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -282,6 +282,9 @@ class ScriptedModels:
     def borrow(self, rpc: str) -> None:
         self.borrows = rpc
 
+    def look_again(self, in_use: Collection[str]) -> None:
+        self.calls.append(("look_again", tuple(in_use)))
+
     def lenders(self) -> list[Lender]:
         found = []
         for name, here in self.others.items():
@@ -293,6 +296,7 @@ class ScriptedModels:
         return [
             Device("CUDA0", "gpu", "NVIDIA RTX 4070", int(12.9 * GB), int(12.4 * GB)),
             Device("CPU", "cpu", "AMD Ryzen 7", int(33.6 * GB), int(28.0 * GB)),
+            *(device for lender in self.lenders() for device in lender.devices),
         ]
 
     def installed(self) -> list[Installed]:
@@ -425,7 +429,7 @@ class ScriptedModels:
     def cancel(self, id: str) -> Discarded:
         def do() -> Discarded:
             self.set_state(id, state="cancelled")
-            return Discarded(self.queue[id].progress.done, (), ())
+            return Discarded(self.queue[id].progress.done, ())
 
         return self._answer("cancel", id, do)
 

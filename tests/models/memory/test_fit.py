@@ -170,13 +170,16 @@ def test_another_machine_holds_what_this_one_cannot(eight: Header) -> None:
     assert alone.verdict == "too big"
     chosen = fit(eight, [cpu(8), lent(16)])
     assert (chosen.verdict, chosen.machines, chosen.shares) == ("gpu", ["mac:50052"], {"mac:50052/0": 33})
+    assert not chosen.on_own_gpus
     assert "all on mac:50052" in chosen.why and "GB on mac:50052 and" in chosen.why
 
 
 def test_this_machines_gpu_comes_first_and_is_filled_with_the_other(eight: Header) -> None:
     assert fit(eight, [gpu(16), cpu(16), lent(16)]).machines == []
+    assert fit(eight, [gpu(16), cpu(16), lent(16)]).on_own_gpus
     both = fit(eight, [gpu(6), cpu(16), lent(8)])
     assert both.verdict == "gpu" and both.machines == ["mac:50052"] and list(both.shares) == ["GPU0", "mac:50052/0"]
+    assert both.on_own_gpus
     assert "of 33 layers on the GPU and" in both.why and "of 33 layers on mac:50052" in both.why
 
 

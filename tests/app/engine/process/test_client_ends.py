@@ -53,6 +53,12 @@ def test_an_exit_code_a_hang_and_one_that_cannot_end_have_theirs() -> None:
     assert end_of(None, "").reason == "the system does not let it end"
 
 
+def test_a_device_that_fails_is_blamed_on_the_machine_that_has_it() -> None:
+    log = "Error: the GPU failed: the model could not be evaluated: llama_decode returned -3."
+    assert end_of(1, log, note=Note("", True)).cause == "gpu"
+    assert end_of(1, log, note=Note("", False, True)).cause == "machine"
+
+
 @pytest.mark.parametrize(
     "line",
     [

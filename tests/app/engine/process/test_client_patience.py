@@ -185,8 +185,19 @@ def test_a_laptop_that_slept_is_not_blamed() -> None:
         assert "no sign of life" in said
 
 
+FAR = Loaded("m", "llama", 512, "", "mac:50052", "", [], 1.0, machines=["mac:50052"])
+
+
+def test_a_load_onto_other_machines_is_waited_for_and_what_was_loaded_says_whether_they_compute() -> None:
+    patience = Watchdog(LIMITS)
+    patience.expect_machines(True)
+    assert waited(patience, 10, Beat(299, 299)) == "" and "nothing at all" in waited(patience, 1, Beat(300, 300))
+    patience.received(replace(FAR, machines=[]))  # none of them was taken
+    assert "nothing at all for 30 seconds" in waited(patience, 1, Beat(30, 30))
+
+
 def test_one_that_waits_for_another_machine_and_is_stopped_is_given_up_soon() -> None:
-    far = Loaded("m", "llama", 512, "", "mac:50052", "", [], 1.0, machines=["mac:50052"])
+    far = FAR
     for loaded, seconds in ((far, 2), (replace(far, machines=[]), 20)):
         patience = Watchdog(LIMITS)
         patience.received(loaded)
