@@ -52,20 +52,27 @@ class Speed:
     accepted: int = 0  # drafted tokens that the target accepted
     steps: int = 0
     tokens: int = 0
+    earlier: int = 0  # those of them that an ended process wrote: their time is in none of the figures
     thought: int = 0  # tokens of the reasoning, see ``slipstream.app.chats.reasoning``
     thought_ms: float = 0.0  # milliseconds that they took
     busy: bool = False  # whether other programs seem to disturb the steps
 
     @property
     def speedup(self) -> float | None:
-        return speedup(self.tokens, self._seconds, 1 / self.plain_tok_per_s if self.plain_tok_per_s else None)
+        return speedup(self.timed, self.seconds, 1 / self.plain_tok_per_s if self.plain_tok_per_s else None)
 
     @property
     def saved_seconds(self) -> float | None:
         """Seconds saved over plain decoding, negative for a loss; None without a ratio."""
         ratio = self.speedup
-        return None if ratio is None else (ratio - 1) * self._seconds
+        return None if ratio is None else (ratio - 1) * self.seconds
 
     @property
-    def _seconds(self) -> float:
-        return self.tokens / self.tok_per_s if self.tok_per_s else 0.0
+    def timed(self) -> int:
+        """The tokens whose time is known."""
+        return self.tokens - self.earlier
+
+    @property
+    def seconds(self) -> float:
+        """The time of the timed tokens."""
+        return self.timed / self.tok_per_s if self.tok_per_s else 0.0

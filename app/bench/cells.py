@@ -8,7 +8,7 @@ from itertools import product
 from statistics import median
 
 from slipstream.app.bench.figures import ALL_KINDS, BestFixed, DrafterFigures
-from slipstream.app.bench.intervals import Paired, Ratio, Work, advantage, measured
+from slipstream.app.bench.intervals import Interval, Paired, Work, advantage, measured
 from slipstream.app.bench.turns import Written
 from slipstream.app.protocol import AUTO, PLAIN
 from slipstream.models.types import repeated_share
@@ -63,7 +63,7 @@ class Cell:
             kind=kind,
             temperature=temperature,
             tok_per_s=tokens / sum(written.work.seconds for written in self.replies),
-            speedup=Ratio(1.0) if drafter == PLAIN else measured(self.by_prompt),
+            speedup=Interval(1.0) if drafter == PLAIN else measured(self.by_prompt),
             by_prompt=[pair.speedup for pair in self.by_prompt],
             tokens_per_step=tokens / steps,
             acceptance=sum(speed.accepted for speed in speeds) / drafted if drafted else None,
@@ -111,7 +111,7 @@ def _best(
     plain = {place: Paired(pair.plain, pair.plain) for place, pair in pairs[PLAIN].items()}  # its own measure
     fixed = {PLAIN: plain} | {name: own for name, own in pairs.items() if name not in (PLAIN, AUTO, *idle)}
     ratios = {name: ratio for name, own in fixed.items() if (ratio := measured(list(own.values())))}
-    ratios[PLAIN] = Ratio(1.0)
+    ratios[PLAIN] = Interval(1.0)
     best = max(ratios, key=lambda name: ratios[name].value)
     auto, over = pairs.get(AUTO), None
     if auto:

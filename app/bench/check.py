@@ -17,7 +17,7 @@ from slipstream.app.bench.turns import Turn, Written, play, session_of, usable_d
 from slipstream.app.engine.calibrate import SAME_TEXT
 from slipstream.app.engine.loop import generate
 from slipstream.app.engine.session import Session
-from slipstream.app.engine.stopping import Rules
+from slipstream.app.engine.stopping import StopRules
 from slipstream.app.platform.safe_text import one_line
 from slipstream.app.protocol import Load
 from slipstream.drafters.none import Plain
@@ -103,7 +103,7 @@ def _replay_to(
     history = History(list(prompt.tokens), prompt.trimmed)
     target.request(frozenset())
     target.prefill(history.tokens[:-1])
-    rules = Rules(frozenset(), target.abilities.n_ctx - len(history.tokens), 0, (), lambda _token: b"")
+    rules = StopRules(frozenset(), target.abilities.n_ctx - len(history.tokens), 0, (), lambda _token: b"")
     steps = generate(target, Plain(), sampler, history, lambda _probability, _depth: False, rules, lambda: False)
     for at, step in enumerate(steps):
         if at == index:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from slipstream.app.bench.intervals import Ratio
+from slipstream.app.bench.intervals import Interval
 from slipstream.app.protocol import PLAIN
 from slipstream.app.speed import LEAST_TOKENS
 
@@ -23,7 +23,7 @@ class DrafterFigures:
     tok_per_s: float  # tokens per second, without prefill
     # the speed over that of the adjacent plain replies, with an interval, see ``intervals.speedup``; None if too few
     # tokens were written
-    speedup: Ratio | None
+    speedup: Interval | None
     by_prompt: list[float | None]  # the speed-up of each prompt, in the order of the set
     tokens_per_step: float  # tokens emitted per step
     acceptance: float | None  # accepted over drafted tokens; None if nothing was drafted
@@ -44,7 +44,7 @@ class DrafterFigures:
         return self.acceptance is None
 
     @property
-    def gain(self) -> Ratio | None:
+    def gain(self) -> Interval | None:
         """The speed-up if it is meaningful: something was drafted, and enough tokens were written."""
         return None if self.idle else self.speedup
 
@@ -85,11 +85,11 @@ class BestFixed:
     kind: str  # the kind of text, or ``ALL_KINDS``
     temperature: float  # of the sampling
     drafter: str  # the fixed choice with the best speed-up, also a combination or "none"
-    speedup: Ratio  # its speed over plain decoding's
-    auto: Ratio | None  # the autopilot's speed over plain decoding's; None if it was not measured
+    speedup: Interval  # its speed over plain decoding's
+    auto: Interval | None  # the autopilot's speed over plain decoding's; None if it was not measured
     # the autopilot's speed over the best fixed choice's, see ``intervals.advantage``; it slightly favours the best
     # fixed choice, which was chosen by the same figures
-    auto_over_best: Ratio | None
+    auto_over_best: Interval | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,7 @@ from slipstream.models.memory.fit import fit
 from slipstream.models.outside import shown_path
 
 USUAL_MIX: Final = "Q4_0"
+_BYTES_A_MINUTE: Final = 1e9  # a rough guess: making files and racing them both take time in proportion to their size
 _SPARE: Final = 1 << 28  # bytes of a disk that stay free
 
 
@@ -48,7 +49,7 @@ class Wish:
         """
         if inflate is None:
             if quant is not None or drafter is not None or keep:
-                raise UsageError("there is nothing to inflate.", "Say to what: --inflate 1b")
+                raise UsageError("there is nothing to widen.", "Say to what: --inflate 1b")
             return None
         shapes = dict.fromkeys(shape_named(name.strip()) for name in inflate.split(","))
         mixes = dict.fromkeys(mix_named(name.strip()) for name in (quant or USUAL_MIX).split(","))
@@ -82,6 +83,18 @@ class Family:
             yield self.draft, _place(folder, f"{self.shape.name}-draft-{self.mix}", self.draft)
         for method, heads in self.heads.items():
             yield heads, _place(folder, f"{self.shape.name}-{method}", heads)
+
+    @property
+    def price(self) -> str:
+        """The disk and the time that making and racing it takes, in words."""
+        size = sum(plan.nbytes for plan, _ in self.files(Path()))
+        minutes = max(1, round(size / _BYTES_A_MINUTE))
+        time = "a minute" if minutes == 1 else f"{minutes} minutes"
+        return f"{size / 1e6:,.0f} MB of disk and about {time}"
+
+    def stands_in(self, folder: Path) -> bool:
+        """Whether a folder has all of its files."""
+        return all(plan.stands_at(path) for plan, path in self.files(folder))
 
     def load(self, folder: Path) -> Load:
         """The request that loads it."""
@@ -123,7 +136,7 @@ def _family(
             left_out[method] = error.title.rstrip(".")
     draft = None
     if drafter is None or small is None:
-        left_out["draft"] = "no draft model was inflated" + ("; see --inflate-drafter" if small else "")
+        left_out["draft"] = "no draft model was widened" + ("; see --inflate-drafter" if small else "")
     else:  # a draft model has its target's vocabulary
         draft = inflated_model(small, replace(drafter, n_vocab=placed.large.n_vocab), mix)
     return Family(header.name, placed.large, mix, inflated_model(header, shape, mix), draft, made, left_out)
@@ -146,8 +159,8 @@ def check_room(planned: Sequence[Family], folder: Path, devices: Sequence[Device
     free = shutil.disk_usage(folder).free
     if needed + _SPARE > free:
         raise SlipstreamError(
-            f"inflating takes {needed / 1e9:.1f} GB, and {shown_path(folder)} has {free / 1e9:.1f} GB free.",
-            "Inflate to less (--inflate 1b --quant Q4_0), or set SLIPSTREAM_HOME to a folder that has more room.",
+            f"widening takes {needed / 1e9:.1f} GB, and {shown_path(folder)} has {free / 1e9:.1f} GB free.",
+            "Widen it to less (--inflate 1b --quant Q4_0), or set SLIPSTREAM_HOME to a folder that has more room.",
         )
 
 
@@ -178,10 +191,10 @@ class Made:
             "",
             f"## {one_line(family.name)}",
             "",
-            f"INFLATED: it costs what {family.shape.of} costs in {family.mix}, and writes what {one_line(family.small)}"
+            f"WIDENED: it costs what {family.shape.of} costs in {family.mix}, and writes what {one_line(family.small)}"
             f" writes, whose {family.n_vocab:,} tokens alone are drawn from. {size / 1e6:,.0f} MB, what drafts for it"
             f" {others / 1e6:,.0f} MB; {made}.",
-            *(f"- Not inflated: `{name}`, {one_line(reason)}." for name, reason in family.left_out.items()),
+            *(f"- Not widened: `{name}`, {one_line(reason)}." for name, reason in family.left_out.items()),
         ]
         return "\n".join(lines)
 
@@ -221,12 +234,11 @@ def inflated(family: Family, folder: Path, keep: bool, tell: Callable[[str], Non
         SlipstreamError: If the disk is full or cannot be written to.
     """
     with tempfile.TemporaryDirectory(prefix=_PREFIX, dir=folder) as passing:
-        whole = all(plan.stands_at(path) for plan, path in family.files(folder))
-        home = folder if keep or whole else Path(passing)
+        home = folder if keep or family.stands_in(folder) else Path(passing)
         began, sizes, made = perf_counter(), dict[str, int](), False
         for plan, path in family.files(home):
             if not plan.stands_at(path):
-                tell(f"inflating: {plan.name}, {plan.nbytes / 1e6:,.0f} MB")
+                tell(f"making: {plan.name}, {plan.nbytes / 1e6:,.0f} MB")
                 plan.write(path)
                 made = True
             sizes[plan.name] = path.stat().st_size
@@ -240,7 +252,7 @@ def kept_text(folder: Path) -> str:
         return ""
     total = sum(size for _, size in kept)
     rows = [f"- {name}, {size / 1e6:,.0f} MB" for name, size in kept]
-    return "\n".join(["", f"Inflated files kept in {folder}, {total / 1e6:,.0f} MB (delete them at will):", "", *rows])
+    return "\n".join(["", f"Widened files kept in {folder}, {total / 1e6:,.0f} MB (delete them at will):", "", *rows])
 
 
 def run_inflated(

@@ -47,8 +47,8 @@ class Paired:
 
 
 @dataclass(frozen=True, slots=True)
-class Ratio:
-    """A ratio of two speeds and its 95 % confidence interval."""
+class Interval:
+    """A ratio of two speeds, or a share, and its 95 % confidence interval."""
 
     value: float
     low: float | None = None  # lower end; None for fewer than two prompts
@@ -68,7 +68,7 @@ def between(before: Work, after: Work) -> Work:
     return Work((before.tokens + after.tokens) / 2, (before.seconds + after.seconds) / 2)
 
 
-def speedup(prompts: Sequence[Paired]) -> Ratio:
+def speedup(prompts: Sequence[Paired]) -> Interval:
     """Estimates a drafter's speed over plain decoding's.
 
     The ratio is of totals: all tokens over all seconds of the drafter, divided by the same of plain decoding. A mean of
@@ -85,12 +85,12 @@ def speedup(prompts: Sequence[Paired]) -> Ratio:
     return _estimate(_rows(prompts), None)
 
 
-def measured(prompts: Sequence[Paired]) -> Ratio | None:
+def measured(prompts: Sequence[Paired]) -> Interval | None:
     """``speedup``, or None if too few tokens were written for a ratio."""
     return speedup(prompts) if sum(prompts[1:], prompts[0]).speedup is not None else None
 
 
-def share(prompts: Sequence[tuple[int, int]]) -> Ratio:
+def share(prompts: Sequence[tuple[int, int]]) -> Interval:
     """Estimates a share; the interval is as in ``speedup``.
 
     Args:
@@ -99,7 +99,7 @@ def share(prompts: Sequence[tuple[int, int]]) -> Ratio:
     return _estimate(np.array([(right, of, 1.0, 1.0) for right, of in prompts], np.float64), None)
 
 
-def advantage(ours: Sequence[Paired], theirs: Sequence[Paired]) -> Ratio:
+def advantage(ours: Sequence[Paired], theirs: Sequence[Paired]) -> Interval:
     """Estimates one drafter's speed over another's on the same prompts.
 
     Each is taken relative to its adjacent plain replies, so that a change of the machine between the two cancels out.
@@ -117,7 +117,7 @@ def _of_totals(sums: Doubles) -> Doubles:
     return sums[..., 0] / sums[..., 1] * sums[..., 3] / sums[..., 2]
 
 
-def _estimate(rows: Doubles, others: Doubles | None) -> Ratio:
+def _estimate(rows: Doubles, others: Doubles | None) -> Interval:
     count = len(rows)
 
     def ratio(weights: Doubles) -> Doubles:
@@ -127,11 +127,11 @@ def _estimate(rows: Doubles, others: Doubles | None) -> Ratio:
 
     value = float(ratio(np.ones((1, count)))[0])
     if count < 2:
-        return Ratio(value)
+        return Interval(value)
     draws = np.random.default_rng(_SEED).multinomial(count, np.full(count, 1 / count), _RESAMPLES)
     tail = _tail(count)
     low, high = np.quantile(ratio(draws.astype(np.float64)), (tail, 1 - tail))
-    return Ratio(value, float(low), float(high))
+    return Interval(value, float(low), float(high))
 
 
 def _tail(count: int) -> float:

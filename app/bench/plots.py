@@ -12,7 +12,7 @@ from math import ceil
 from typing import Final, Literal, TextIO
 
 from slipstream.app.bench.figures import QUIET, DrafterFigures, Noise
-from slipstream.app.bench.intervals import Ratio
+from slipstream.app.bench.intervals import Interval
 from slipstream.app.platform.safe_text import one_line
 from slipstream.app.protocol import PLAIN
 
@@ -78,7 +78,7 @@ def _ends(rows: Iterable[DrafterFigures]) -> list[float]:
     return [row.gain.high or row.gain.value for row in rows if row.gain]
 
 
-def _bar(ratio: Ratio, most: float, room: int, style: Style) -> str:
+def _bar(ratio: Interval, most: float, room: int, style: Style) -> str:
     """One bar of ``room`` columns for 0 to ``most``."""
 
     def column(value: float) -> int:

@@ -8,7 +8,7 @@ from time import monotonic
 from typing import Any, Final
 
 from slipstream.app.bench.figures import DrafterFigures, Noise
-from slipstream.app.bench.intervals import Ratio
+from slipstream.app.bench.intervals import Interval
 
 EVERY: Final = 0.25
 """Seconds between two updates during a reply."""
@@ -56,13 +56,13 @@ def row_of(found: Mapping[str, Any]) -> DrafterFigures:
     return DrafterFigures(**{**found, "speedup": maybe_ratio(found["speedup"])})
 
 
-def ratio_of(found: Mapping[str, Any]) -> Ratio:
+def ratio_of(found: Mapping[str, Any]) -> Interval:
     """Reads a ratio back from JSON; raises as ``row_of`` does."""
     low, high = found["low"], found["high"]
-    return Ratio(float(found["value"]), None if low is None else float(low), None if high is None else float(high))
+    return Interval(float(found["value"]), None if low is None else float(low), None if high is None else float(high))
 
 
-def maybe_ratio(found: Mapping[str, Any] | None) -> Ratio | None:
+def maybe_ratio(found: Mapping[str, Any] | None) -> Interval | None:
     """``ratio_of`` for a ratio that may be None."""
     return None if found is None else ratio_of(found)
 

@@ -124,5 +124,5 @@ def _run(ours: _Lane, plain: _Lane, every: float, stop: Callable[[], bool]) -> I
     stopped = not (ours.over and plain.over)
     if differs is None and not stopped and len(ours.tokens) != len(plain.tokens):
         differs = len(both)
-    speed = ours.speed
-    yield Finish(Frame(ours.racer, plain.racer), stopped, differs, speed.acceptance, speed.tokens_per_step)
+    speed, busy = ours.speed, ours.speed.busy or plain.speed.busy
+    yield Finish(Frame(ours.racer, plain.racer), stopped, differs, speed.acceptance, speed.tokens_per_step, busy)

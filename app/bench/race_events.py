@@ -70,6 +70,7 @@ class Finish:
     differs_at: int | None  # index of the first token at which the texts differ; None without one
     acceptance: float | None  # None if nothing was drafted
     tokens_per_step: float  # tokens a step, with the drafter
+    busy: bool = False  # whether other programs seem to have disturbed the steps
 
     def figures(self) -> dict[str, Any]:
         def racer(of: Racer) -> dict[str, Any]:
@@ -86,6 +87,7 @@ class Finish:
             "tokens_per_step": round(self.tokens_per_step, 4),
             "equal_texts": self.differs_at is None,
             "differs_at": self.differs_at,
+            "busy": self.busy,
         }
 
 
@@ -122,4 +124,5 @@ def decoded(found: dict[str, Any]) -> Event:
     if "done" not in found:
         return frame
     stopped = found["done"] == "stopped"
-    return Finish(frame, stopped, found["differs_at"], found["acceptance"], found["tokens_per_step"])
+    shares = found["acceptance"], found["tokens_per_step"]
+    return Finish(frame, stopped, found["differs_at"], *shares, found.get("busy", False))

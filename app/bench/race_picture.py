@@ -13,6 +13,7 @@ Kind = Literal["title", "faint", "head", "ours", "plain", "text", "good", "bad"]
 Line = tuple[str, Kind]
 _NOTE: Final = 15
 _TALL: Final = 18  # least height with blank lines between the parts
+_BUSY: Final = " · machine was busy"
 SHORT_MS: Final = 10.0  # milliseconds of a plain step below which drafting gains next to nothing
 
 
@@ -32,7 +33,7 @@ def picture(start: Start, frame: Frame, finish: Finish | None, width: int, heigh
         (f"{one_line(start.widened) or one_line(start.model)} · “{one_line(start.prompt)}”", "faint"),
         *gap,
     ]
-    end = _end(start, finish)
+    end = _end(start, finish, width)
     room = height - len(heading) - 4 - 2 * len(gap) - len(end)
     note = compared(ratio) if ratio else "measuring"
     ours: Kind = "bad" if ratio and ratio < LOSS else "ours"
@@ -64,7 +65,7 @@ def _lane(label: str, racer: Racer, most: int, note: str, kind: Kind, width: int
     ]
 
 
-def _end(start: Start, finish: Finish | None) -> list[Line]:
+def _end(start: Start, finish: Finish | None, width: int) -> list[Line]:
     """The result; blank lines until it is known."""
     if finish is None:
         return [("", "faint")] * 3
@@ -74,8 +75,9 @@ def _end(start: Start, finish: Finish | None) -> list[Line]:
     elif ratio is None:
         first = ("Both replies are too short for a ratio.", "faint")
     else:
-        took = f"{frame.ours.seconds:.2f} s instead of {frame.plain.seconds:.2f} s"
-        first = (f"{compared(ratio)}: {took}", "good" if ratio >= GAIN else "bad" if ratio < LOSS else "head")
+        result = f"{compared(ratio)}: {_compared_figures(frame)}"
+        result += _BUSY if finish.busy and len(result + _BUSY) <= width else ""
+        first = (result, "good" if ratio >= GAIN else "bad" if ratio < LOSS else "head")
     if finish.differs_at is None:
         second: Line = ("Text identical ✓", "good")
     else:
@@ -89,6 +91,14 @@ def _end(start: Start, finish: Finish | None) -> list[Line]:
     elif finish.acceptance is not None:
         third = (f"{100 * finish.acceptance:.0f} % right · {finish.tokens_per_step:.1f} tokens per step", "faint")
     return [first, second, third]
+
+
+def _compared_figures(frame: Frame) -> str:
+    """The two figures whose ratio is given: times of the same number of tokens, else speeds."""
+    ours, plain = frame.ours, frame.plain
+    if ours.tokens == plain.tokens:
+        return f"{ours.seconds:.2f} s instead of {plain.seconds:.2f} s"
+    return f"{_rate(ours.tokens / ours.seconds)} tok/s instead of {_rate(plain.tokens / plain.seconds)}"
 
 
 def _rate(tok_per_s: float) -> str:

@@ -204,5 +204,5 @@ def usable_drafters(
             usable.append(name)
     if unusable and not usable:
         reasons = "; ".join(f"{name}: {reason}" for name, reason in unusable.items())
-        raise UsageError(f"no drafter that was asked for can serve this model: {reasons}.", "Try --drafters all.")
+        raise UsageError(f"no drafter that was asked for works with this model: {reasons}.", "Try --drafters all.")
     return usable, unusable

@@ -160,21 +160,22 @@ class StoredMessage:
 
 
 def _joined(first: Speed, second: Speed) -> Speed:
-    tokens, steps = first.tokens + second.tokens, first.steps + second.steps
+    timed, steps = first.timed + second.timed, first.steps + second.steps
     drafted, accepted = first.drafted + second.drafted, first.accepted + second.accepted
-    seconds = sum(part.tokens / part.tok_per_s for part in (first, second) if part.tok_per_s)
-    parts = [part for part in (first, second) if part.tokens]
-    plain = [part.tokens / part.plain_tok_per_s for part in parts if part.plain_tok_per_s]
+    seconds = first.seconds + second.seconds
+    parts = [part for part in (first, second) if part.timed]
+    plain = [part.timed / part.plain_tok_per_s for part in parts if part.plain_tok_per_s]
     return Speed(
-        tok_per_s=tokens / seconds if seconds else 0.0,
+        tok_per_s=timed / seconds if seconds else 0.0,
         acceptance=accepted / drafted if drafted else None,
-        tokens_per_step=tokens / steps if steps else 0.0,
-        plain_tok_per_s=tokens / sum(plain) if plain and len(plain) == len(parts) else None,
+        tokens_per_step=timed / steps if steps else 0.0,
+        plain_tok_per_s=timed / sum(plain) if plain and len(plain) == len(parts) else None,
         busy=first.busy or second.busy,
         drafted=drafted,
         accepted=accepted,
         steps=steps,
-        tokens=tokens,
+        tokens=first.tokens + second.tokens,
+        earlier=first.earlier + second.earlier,
         thought=first.thought + second.thought,
         thought_ms=first.thought_ms + second.thought_ms,
     )

@@ -20,6 +20,7 @@ from slipstream.app.library.load_request import BUNDLED, check_files, placed
 from slipstream.app.library.resolve_model import choose
 from slipstream.app.platform.paths import Paths
 from slipstream.app.protocol import PLAIN, Load, Lora, Sampling
+from slipstream.app.settings.file import known
 from slipstream.models.errors import UsageError
 from slipstream.models.llama.devices import devices
 from slipstream.models.llama.library import process_log
@@ -33,6 +34,7 @@ def run_race(options: argparse.Namespace) -> int:
     """Runs and shows a race; the exit code is 130 if it was stopped."""
     if options.max_tokens < 1:
         raise UsageError(f"max-tokens is {options.max_tokens}; it must be 1 or more.")
+    known("sampling.temperature").checked(options.temp)
     paths = Paths.default()
     wish = Wish.of(options.inflate, options.quant, options.inflate_drafter, options.keep_inflated)
     sampling = Sampling(temperature=options.temp, seed=options.seed)
@@ -56,16 +58,17 @@ def run_race(options: argparse.Namespace) -> int:
         if wish is None:
             run(load)
             if not options.json and not stop.asked and show.even:
-                size = sum(plan.nbytes for plan, _ in families(load, _larger())[0].files(paths.derived))
-                about = f"{size / 1e6:,.0f} MB of disk while it runs"
-                print(f"As large as a 1B model: slipstream race --inflate {LARGER} ({about})")
+                price = families(load, _larger())[0].price
+                print(f"As large as a 1B model: slipstream race --inflate {LARGER} ({price})")
         else:
             folder, planned = inflated_folder(paths.derived), families(load, wish)[:1]
             check_room(planned, folder, devices(), wish.keep)
+            if not planned[0].stands_in(folder):
+                then = "" if wish.keep else "; the files are deleted afterwards"
+                _tell(f"widening takes {planned[0].price}{then}")
             with inflated(planned[0], folder, wish.keep, _tell) as made:
-                shape, draft = planned[0].shape.of, options.inflate_drafter
-                name = f"{load_name(options.model)} widened to the cost of {shape}, {planned[0].mix}"
-                name += f", its draft model to {draft}" if planned[0].draft else ""
+                name = planned[0].name
+                name += f", its draft model to {options.inflate_drafter}" if planned[0].draft else ""
                 run(placed(made.load, options.gpu_layers, options.rpc, options.draft_device), name)
         return 130 if stop.asked else 0
 
@@ -74,11 +77,6 @@ def _larger() -> Wish:
     wish = Wish.of(LARGER, None, None, False)
     assert wish
     return wish
-
-
-def load_name(model: str | None) -> str:
-    """The name of the model that is inflated, for people."""
-    return "the bundled model" if model in (None, BUNDLED) else str(model)
 
 
 def _is_even(finish: Finish) -> bool:

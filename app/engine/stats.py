@@ -10,7 +10,7 @@ from time import perf_counter
 from typing import Final
 
 from slipstream.app.protocol import Origin
-from slipstream.app.speed import LEAST_TOKENS, Speed
+from slipstream.app.speed import Speed
 from slipstream.drafters.base import Step, Timings
 from slipstream.models.types import ROOT
 
@@ -184,8 +184,7 @@ class ReplyStats:
     def speed(self) -> Speed:
         here = self.tokens - self.begun
         rate = here / self.seconds if self.seconds else 0.0
-        plain = self.plain.milliseconds if not self.begun or here >= LEAST_TOKENS else None
-        whole = self.whole
+        plain, whole = self.plain.milliseconds, self.whole
         return Speed(
             tok_per_s=rate,
             acceptance=whole.accepted / whole.drafted if whole.drafted else None,
@@ -196,6 +195,7 @@ class ReplyStats:
             accepted=whole.accepted,
             steps=whole.steps,
             tokens=self.tokens,
+            earlier=self.begun,
             thought=self.thought,
             thought_ms=self.thought_ms,
         )

@@ -21,35 +21,33 @@ _NEWEST: Final = 2000  # number of messages that are read: older ones are outdat
 _LEAST_TOKENS: Final = 64
 
 
-class ModelHistory(ChatReader):
-    """Reads facts on models from the chats; an unreadable database gives none."""
+def chats_of(path: Path, fingerprint: str) -> tuple[str, ...]:
+    """Titles of the chats in which a model replied, the newest first; none of an unreadable database."""
+    query = """
+        SELECT title FROM chats
+        WHERE deleted IS NULL AND id IN (SELECT chat FROM messages WHERE model = ?) ORDER BY updated DESC
+    """
+    with suppress(SlipstreamError), ChatReader(path).open() as db:
+        return tuple(str(title) for (title,) in db.execute(query, (fingerprint,))) if db else ()
+    return ()
 
-    def chats_of(self, fingerprint: str) -> tuple[str, ...]:
-        """Titles of the chats in which a model replied, the newest first."""
-        query = """
-            SELECT title FROM chats
-            WHERE deleted IS NULL AND id IN (SELECT chat FROM messages WHERE model = ?) ORDER BY updated DESC
-        """
-        with suppress(SlipstreamError), self._open() as db:
-            return tuple(str(title) for (title,) in db.execute(query, (fingerprint,))) if db else ()
-        return ()
 
-    def gains(self, fingerprint: str) -> dict[str, float]:
-        """Speed over plain decoding by drafter, from a model's newest replies that measured it."""
-        query = """
-            SELECT drafter, speed FROM messages
-            WHERE id > (SELECT coalesce(max(id), 0) FROM messages) - ?
-                AND model = ? AND role = 'assistant' AND status IN ('done', 'interrupted')
-        """
-        tokens: defaultdict[str, int] = defaultdict(int)
-        seconds: defaultdict[str, float] = defaultdict(float)  # in units of plain decoding's seconds a token
-        with suppress(SlipstreamError), self._open() as db:
-            for drafter, speed in db.execute(query, (_NEWEST, fingerprint)) if db else ():
-                figures = Figures.unpacked(speed)
-                if figures and figures.speed.speedup:
-                    tokens[drafter] += figures.speed.tokens
-                    seconds[drafter] += figures.speed.tokens / figures.speed.speedup
-        return {name: tokens[name] / seconds[name] for name in tokens if tokens[name] >= _LEAST_TOKENS}
+def _in_chats(path: Path, fingerprint: str) -> dict[str, float]:
+    """Speed over plain decoding by drafter, from a model's newest replies that measured it."""
+    query = """
+        SELECT drafter, speed FROM messages
+        WHERE id > (SELECT coalesce(max(id), 0) FROM messages) - ?
+            AND model = ? AND role = 'assistant' AND status IN ('done', 'interrupted')
+    """
+    tokens: defaultdict[str, int] = defaultdict(int)
+    seconds: defaultdict[str, float] = defaultdict(float)  # in units of plain decoding's seconds a token
+    with suppress(SlipstreamError), ChatReader(path).open() as db:
+        for drafter, speed in db.execute(query, (_NEWEST, fingerprint)) if db else ():
+            figures = Figures.unpacked(speed)
+            if figures and figures.speed.speedup:
+                tokens[drafter] += figures.speed.timed
+                seconds[drafter] += figures.speed.timed / figures.speed.speedup
+    return {name: tokens[name] / seconds[name] for name in tokens if tokens[name] >= _LEAST_TOKENS}
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +63,12 @@ class Gains:
         """One figure a drafter, for lists: from the chats, else the benchmark, else the autopilot."""
         return {**self.autopilot, **self.benchmark, **self.chats}
 
+    @property
+    def sources(self) -> dict[str, str]:
+        """A word for the source of each figure in ``known``."""
+        named = (("auto", self.autopilot), ("bench", self.benchmark), ("chats", self.chats))
+        return {drafter: word for word, gains in named for drafter in gains}
+
 
 NO_GAINS: Final = Gains({}, {}, {})
 
@@ -73,7 +77,7 @@ def gains_of(paths: Paths, header: Header) -> Gains:
     """Reads the measured speed-ups of a model's drafters."""
     from slipstream.drafters.autopilot.profile import learned_gains  # loads llama.cpp; lists work without it
 
-    in_chats = ModelHistory(paths.chats).gains(header.fingerprint)
+    in_chats = _in_chats(paths.chats, header.fingerprint)
     learned = learned_gains(Memory(paths.derived, header.fingerprint))
     return Gains(in_chats, _benchmarked(paths.benches, header.name), learned)
 

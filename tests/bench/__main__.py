@@ -70,7 +70,7 @@ def bench(asked: argparse.Namespace, sizes: Sizes | None = None) -> int:
         raise UsageError("--svg draws what slipstream bench measures.", "Leave it out.")
     unfit = [name for name in asked.names if name not in OF_A_MODEL]
     if asked.inflate and unfit:
-        raise UsageError(f"part {unfit[0]} measures no inflated model.", f"Parts that do: {', '.join(OF_A_MODEL)}.")
+        raise UsageError(f"part {unfit[0]} measures no widened model.", f"Parts that do: {', '.join(OF_A_MODEL)}.")
     peers = PeerChoice.of(asked.peer, asked.peer_python)
     limit = DEFAULT_LIMIT if asked.limit is None else asked.limit
     texts = TextChoice(Path(asked.texts) if asked.texts else None, limit)

@@ -11,13 +11,13 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
-from slipstream.app.bench.intervals import Ratio, share
+from slipstream.app.bench.intervals import Interval, share
 from slipstream.app.bench.plan import ALL, Plan
 from slipstream.app.bench.report import table
 from slipstream.app.bench.turns import conversations, session_of, usable_drafters
 from slipstream.app.engine.loop import generate
 from slipstream.app.engine.session import Session
-from slipstream.app.engine.stopping import Rules
+from slipstream.app.engine.stopping import StopRules
 from slipstream.app.protocol import AUTO, PLAIN, Load, Message, Sampling
 from slipstream.drafters.base import Step
 from slipstream.models.types import ROOT, History, repeated_share
@@ -42,7 +42,7 @@ class AcceptanceFigures:
 
     drafter: str
     temperature: float
-    first: Ratio | None = None
+    first: Interval | None = None
     depths: list[list[int]] = field(default_factory=lambda: [[0, 0] for _ in range(DEPTH)])
     steps: int = 0
     tokens: int = 0
@@ -108,7 +108,7 @@ def _steps(session: Session, name: str, messages: Sequence[Message], sampling: S
     target, drafter, model = session.target, session.drafters.get(name), session.model
     history = History(session.prompt(list(messages)))
     room = target.abilities.n_ctx - len(history.tokens)
-    rules = Rules(model.vocabulary.ends, room, tokens, (), model.vocabulary.piece)
+    rules = StopRules(model.vocabulary.ends, room, tokens, (), model.vocabulary.piece)
 
     def should_extend(_probability: float, depth: int) -> bool:
         return depth <= min(DEPTH, rules.left() - 1)
@@ -139,7 +139,7 @@ def acceptance_text(found: Sequence[AcceptanceFigures]) -> str:
     return table("acceptance: how often each drafter is right", head, rows, [note])
 
 
-def _first(ratio: Ratio | None) -> str:
+def _first(ratio: Interval | None) -> str:
     if ratio is None or ratio.low is None or ratio.high is None:
         return f"{ratio.value:.2f}" if ratio else "-"
     return f"{ratio.value:.2f} [{ratio.low:.2f}, {ratio.high:.2f}]"

@@ -13,7 +13,7 @@ from typing import Final
 
 from tests.bench.waiting import busy
 
-from slipstream.app.bench.intervals import Paired, Ratio, Work, between, speedup
+from slipstream.app.bench.intervals import Interval, Paired, Work, between, speedup
 from slipstream.app.bench.plan import ALL, Plan
 from slipstream.app.bench.report import table
 from slipstream.app.bench.turns import Turn, conversations, session_of, write
@@ -56,7 +56,7 @@ class BusyFigures:
         return [pair for pairs in self.sets.values() for pair in pairs]
 
     @property
-    def worst(self) -> tuple[str, Ratio]:
+    def worst(self) -> tuple[str, Interval]:
         """The set of the least gain, and the gain."""
         return min(((name, speedup(pairs)) for name, pairs in self.sets.items()), key=lambda found: found[1].value)
 

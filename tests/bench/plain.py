@@ -13,7 +13,7 @@ from tests.bench.clocks import Spread, TimedTarget
 
 from slipstream.app.bench.report import table
 from slipstream.app.engine.loop import generate
-from slipstream.app.engine.stopping import Rules
+from slipstream.app.engine.stopping import StopRules
 from slipstream.app.engine.tune import Threads
 from slipstream.drafters.base import Drafter, Step
 from slipstream.drafters.none import Plain
@@ -77,7 +77,7 @@ def run_loop(target: TimedTarget, drafter: Drafter, sampler: Sampler, prompt: li
     """Goes back to the prompt, all but its last token in the cache, and takes ``steps`` steps of the real loop."""
     target.prefill(prompt[:-1])
     history = History(list(prompt))
-    rules = Rules(frozenset(), target.abilities.n_ctx - len(prompt), 0, (), lambda _: b"")
+    rules = StopRules(frozenset(), target.abilities.n_ctx - len(prompt), 0, (), lambda _: b"")
     drafter.begin(history)
     loop = generate(target, drafter, sampler, history, lambda _probability, _depth: True, rules, lambda: False)
     before, began = target.decoding, perf_counter()

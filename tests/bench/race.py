@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from slipstream.app.bench.intervals import Paired, Ratio, Work, advantage, between, speedup
+from slipstream.app.bench.intervals import Interval, Paired, Work, advantage, between, speedup
 from slipstream.app.bench.plan import ALL, Plan
 from slipstream.app.bench.race import race
 from slipstream.app.bench.race_events import Finish, Racer
@@ -45,7 +45,7 @@ class RaceFigures:
     promise: str
 
     @property
-    def ratio(self) -> Ratio:
+    def ratio(self) -> Interval:
         """The race's speed-up over the benchmark's."""
         return advantage(self.raced, self.benched)
 

@@ -16,7 +16,7 @@ from typing import Final
 from tests.bench.real_texts import DOMAINS, RealText, TextFile, read_texts
 from tests.bench.replay import replay_with
 
-from slipstream.app.bench.intervals import Paired, Ratio, Work, between, speedup
+from slipstream.app.bench.intervals import Interval, Paired, Work, between, speedup
 from slipstream.app.bench.plan import ALL, Plan
 from slipstream.app.bench.prompts import evenly
 from slipstream.app.bench.report import table
@@ -53,7 +53,7 @@ class ReplayFigures:
     texts: int  # replies
     tokens: int  # their tokens
     repeated: float  # share of them that finish a run of four which stands earlier in the same reply
-    speedup: Ratio  # tokens a second over plain decoding's beside it
+    speedup: Interval  # tokens a second over plain decoding's beside it
     tokens_per_step: float  # tokens emitted a step
     by_depth: list[float | None]  # acceptance at each depth from 1
 

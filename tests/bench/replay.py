@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from time import perf_counter
 
-from slipstream.app.engine.budget import FixedBudget, Room
+from slipstream.app.engine.budget import FixedBudget, WithinReply
 from slipstream.app.engine.loop import generate
 from slipstream.app.engine.session import Session
 from slipstream.app.engine.stats import drafter_of
-from slipstream.app.engine.stopping import Rules
+from slipstream.app.engine.stopping import StopRules
 from slipstream.drafters.accept import Over, Spreader, accept
 from slipstream.drafters.autopilot import AUTO
 from slipstream.drafters.autopilot.policy import Autopilot
@@ -77,9 +77,9 @@ def replay(
             "Take less of it (--tokens), or another model.",
         )
     history, script = History(list(prompt)), Script(text, len(prompt))
-    rules = Rules(frozenset(), n_ctx - len(prompt), len(text), (), lambda _token: b"")
+    rules = StopRules(frozenset(), n_ctx - len(prompt), len(text), (), lambda _token: b"")
     budget = FixedBudget(rules)
-    should_extend = Room(rules) if pilot else budget
+    should_extend = WithinReply(rules) if pilot else budget
     target.request(drafter.needs.hidden)
     drafter.begin(history)
     target.prefill(history.tokens[:-1], lambda chunk: drafter.on_prefill(chunk.tokens, chunk.hidden))

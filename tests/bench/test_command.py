@@ -93,7 +93,7 @@ def test_parts_are_printed_and_written_down(tmp_path: Path, capsys: pytest.Captu
     [
         (["speed"], "invalid choice: 'speed'"),
         ([], "required: NAME"),
-        (["plain", "--inflate", "1b"], "part plain measures no inflated model"),
+        (["plain", "--inflate", "1b"], "part plain measures no widened model"),
         (["topics", "--svg", "x.svg"], "--svg draws what slipstream bench measures"),
         (["peers", "--peer", "vllm"], "no engine 'vllm'"),
         (["topics", "--drafters", "magic"], "no drafter 'magic'"),

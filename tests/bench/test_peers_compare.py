@@ -26,7 +26,7 @@ from tests.bench.peers.sweep import Timing, Variant
 from tests.bench.peers.tables import level, peers_text
 from tests.bench.test_command import options
 
-from slipstream.app.bench.intervals import Ratio
+from slipstream.app.bench.intervals import Interval
 from slipstream.app.bench.plan import Plan
 from slipstream.app.bench.prompts import PromptSet, asked
 from slipstream.app.library.resolve_model import choose
@@ -242,7 +242,7 @@ def test_a_builds_level_is_its_widest_features() -> None:
 
 def test_a_reply_that_ended_with_its_first_token_has_no_speed() -> None:
     rows = figures({OUR_PLAIN: replies((100, 1.0)), Variant("fake", "none"): replies((100, 0.5), (0, 0.0))})
-    assert rows["fake none"].against_our_plain == Ratio(2.0) and rows["fake none"].texts == 2
+    assert rows["fake none"].against_our_plain == Interval(2.0) and rows["fake none"].texts == 2
     none = figures({OUR_PLAIN: replies((100, 1.0)), Variant("fake", "none"): replies((0, 0.0))})
     assert list(none) == ["slipstream none"]
 
@@ -260,7 +260,7 @@ def test_the_table_says_what_is_compared_and_who_is_missing() -> None:
         too_long={"chat": 3},
         builds={"fake": "CPU : AVX2 = 1", "other": "CPU : AVX2 = 1 | AVX512 = 1"},
         rows=rows,
-        best=[BestPair("fake", "none", "lookup", Ratio(1.5))],
+        best=[BestPair("fake", "none", "lookup", Interval(1.5))],
         tried=[],
         left_out=["llama-server is not installed: no module. Install it."],
     )

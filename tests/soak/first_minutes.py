@@ -45,7 +45,7 @@ _FOOTNOTE = re.compile(
     rf"(\w+) {_NUMBER}x (faster|slower|same speed) · {_NUMBER} tok/s instead of {_NUMBER}((?: · [^·]*){{0,3}})"
 )
 _TOKENS = re.compile(rf"{_NUMBER} tokens?\b")
-_RACED = re.compile(rf"{_NUMBER}x (faster|slower|same speed): {_NUMBER} s instead of {_NUMBER} s")
+_RACED = re.compile(rf"{_NUMBER}x (faster|slower|same speed): {_NUMBER} (s|tok/s) instead of {_NUMBER}")
 
 
 def number(text: str) -> float:
@@ -93,8 +93,9 @@ def faults(shown: str) -> Iterator[str]:
         tokens = _TOKENS.search(rest)
         few = tokens and number(tokens[1]) < LEAST_TOKENS
         yield f"footnote of {drafter}: {ratio}x of {rest}" if few else ""
-    for ratio, word, took, instead in _RACED.findall(flat):
-        yield ratio_fault("race", ratio, word, instead, took)
+    for ratio, word, drafted, unit, undrafted in _RACED.findall(flat):
+        figures = (drafted, undrafted) if unit == "tok/s" else (undrafted, drafted)
+        yield ratio_fault("race", ratio, word, *figures)
 
 
 def end_faults(shown: str) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""The bundled model inflated to real shapes: its outputs at their size, and what they cost and take to make.
+"""The bundled model widened to real shapes: its outputs at their size, and what they cost and take to make.
 
 A command: ``python -m tests.soak.inflate [SHAPE:TYPE…]``; 1b:Q8_0 1b:BF16 3b:Q8_0 7b:Q8_0, which take some minutes and
 8 GB of disk and of memory. Prints one line for each, then: what, how many, how many failed.
@@ -15,10 +15,10 @@ from time import perf_counter
 
 import numpy as np
 from tests.models.inflate.test_inflate import MINI, requantized, see
+from tests.models.requantize import requantize
 
 from slipstream.models.gguf.reader import read_header
 from slipstream.models.inflate.model import inflated_model, model_growth
-from slipstream.models.inflate.requantize import requantize
 from slipstream.models.inflate.shapes import SHAPES
 from slipstream.models.llama.context import LlamaTarget
 from slipstream.models.llama.model import LlamaModel
@@ -81,7 +81,7 @@ def main(*chosen: str) -> int:
             except AssertionError:
                 failed += 1
                 traceback.print_exc()
-    print(f"inflate: outputs of {len(kinds)} inflated models compared with the bundled one's, {failed} failed")
+    print(f"inflate: outputs of {len(kinds)} widened models compared with the bundled one's, {failed} failed")
     return int(failed > 0)
 
 

@@ -79,9 +79,10 @@ class BenchView(TableView):
             return [when.stylize("$foreground 45%"), *[Content("")] * 2, Content("✗").stylize("$error"), Content("")]
         over = kept.report.best[-1] if kept.report.best else None
         texts = " ".join(one_line(name) for name in kept.report.prompts)
-        auto = times(over.auto.value) if over and over.auto else ""
-        best = f"{one_line(over.drafter)} {times(over.speedup.value)}" if over else ""
-        return [when, text(kept.report.model), Content(texts), Content(auto), Content(best)]
+        auto = Content(times(over.auto.value) if over and over.auto else "")
+        best = Content(f"{one_line(over.drafter)} {times(over.speedup.value)}" if over else "")
+        unsure = bool(kept.report.noise.remarks() or _few(kept.report))
+        return [when, text(kept.report.model), Content(texts), _marked(auto, unsure), _marked(best, unsure)]
 
     def details(self, at: int) -> list[Content]:
         """The bars, or the reason why there are none."""
@@ -167,9 +168,19 @@ def bars(rows: Sequence[DrafterFigures], width: int, noise: Noise, room_for: Seq
     return Content("\n").join(lines)
 
 
+def _marked(figure: Content, unsure: bool) -> Content:
+    """A figure with a question mark if it is unsure, else a blank, so that the figures of a column are aligned."""
+    return figure.append(Content("?").stylize("$warning") if unsure else Content(" ")) if figure else figure
+
+
+def _few(report: DrafterReport) -> list[str]:
+    """The kinds of text with too few prompts for a measurement."""
+    return [one_line(name) for name, count in report.prompts.items() if count < FEW]
+
+
 def doubts(report: DrafterReport) -> Content:
     """Warnings about the figures; empty if there are none."""
-    few = [one_line(name) for name, count in report.prompts.items() if count < FEW]
+    few = _few(report)
     said = [STOPPED] if report.stopped else []
     said += report.noise.remarks()
     said += [f"Fewer than {FEW} prompts of {', '.join(few)}: a rough guide, not a measurement."] if few else []

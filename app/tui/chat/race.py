@@ -46,10 +46,10 @@ class Races:
 
         self._prompt = prompt
         bundled = model_name(self._model.load, Paths.default()) == BUNDLED
-        self._screen = RaceScreen(RaceContext(self._again, self._jobs.stop), bundled)
+        self._screen = RaceScreen(RaceContext(self._begin, self._offer_widened, self._jobs.stop), bundled)
         self._page.screen.app.push_screen(self._screen, self._closed)
         self._model.lend(WAITS)
-        run_in_thread(self._page.screen, self._engine.release, lambda _: self._again(False), self._failed)
+        run_in_thread(self._page.screen, self._engine.release, lambda _: self._begin(False), self._failed)
 
     def _closed(self, _: None) -> None:
         """Reloads the chat's model, unless a race is still running."""
@@ -61,37 +61,34 @@ class Races:
         if self._screen:
             self._screen.ended(one_line(f"{error.title} {error.hint}"))
 
-    def _again(self, widened: bool) -> None:
+    def _begin(self, widened: bool) -> None:
         if self._screen is None:
             self._closed(None)
-        elif widened:
-            self._offer_widened()
         else:
-            run_beside(self._page, self._run([]))
+            run_beside(self._page, self._run(["--inflate", SHAPE] if widened else []))
 
     def _offer_widened(self) -> None:
         """Confirms the disk space and time of the widened model before it is made."""
 
-        def find() -> int:
+        def find() -> str:
             from slipstream.app.bench.inflate import Wish, families
 
             wish = Wish.of(SHAPE, None, None, False)
             assert wish
             (family,) = families(self._model.load, wish)
-            return sum(plan.nbytes for plan, _ in family.files(Paths.default().derived))
+            return family.price
 
-        def found(size: int) -> None:
+        def found(price: str) -> None:
             def answered(yes: bool | None) -> None:
                 if self._screen and yes:
                     self._screen.widening()
-                    run_beside(self._page, self._run(["--inflate", SHAPE]))
+                    self._begin(True)
                 elif self._screen:
                     self._screen.ended("Esc goes back to the chat · r races again")
 
             about = (
                 "The bundled model is widened until a token costs what one of a model with a billion parameters costs; "
-                f"its words stay the same. It takes {size / 1e6:,.0f} MB of disk and about a minute, and is deleted "
-                "afterwards."
+                f"its words stay the same. It takes {price}, and is deleted afterwards."
             )
             self._page.screen.app.push_screen(
                 ConfirmScreen("Race it as large as a 1B model?", about, "races"), answered

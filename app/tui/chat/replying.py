@@ -7,6 +7,8 @@ from contextlib import suppress
 from functools import partial
 
 from slipstream.app.chats.records import Figures
+from slipstream.app.library.load_request import BUNDLED, model_name
+from slipstream.app.platform.paths import Paths
 from slipstream.app.platform.safe_text import one_line
 from slipstream.app.protocol import Done, Loaded, Prefilling, Stepped
 from slipstream.app.tui.chat.compacting import Compacting
@@ -49,6 +51,7 @@ class Replying:
         self._retried = False  # whether the engine was restarted for this question
         self._compacted = False  # whether the chat was summarized for this question
         self._edited = False  # whether this question replaces an earlier one
+        self._race_offered = False  # whether the hint at the race was given
 
     @property
     def writing(self) -> bool:
@@ -211,12 +214,12 @@ class Replying:
 
     async def done(self, done: Done) -> None:
         self._retried = self._compacted = False
-        self._page.status.end(done.speed)
+        before, figures, text = self.turn.before if self.turn else None, Figures.of(done), done.text
+        if before:
+            figures = before.figures.followed_by(figures) if before.figures else figures
+            text = before.content + text
+        self._page.status.end(figures.speed)  # the same figures as in the footnote
         if self.turn and self.widget:
-            before, figures, text = self.turn.before, Figures.of(done), done.text
-            if before:
-                figures = before.figures.followed_by(figures) if before.figures else figures
-                text = before.content + text
             await self.widget.finish(footnote(figures, self.turn.generate.drafter, done.reason), text, done.speed)
         await self._page.name_failed(done.failed)
         for words, hint in done.remarks.items():
@@ -226,7 +229,15 @@ class Replying:
                 "the context is full: the reply could not go on.",
                 "Ctrl-G goes on without the oldest messages; Ctrl-N begins a new chat.",
             )
+        self._offer_race()
         await self._end()
+
+    def _offer_race(self) -> None:
+        """Hints at the race once, after a reply whose tokens are too short to gain: it can widen the bundled model."""
+        short = self._page.status.short_step_ms is not None
+        if short and not self._race_offered and model_name(self._model.load, Paths.default()) == BUNDLED:
+            self._race_offered = True
+            self._page.hint("/race shows what guessing gains on a larger model")
 
     async def failed(self, message: ReplyFailed) -> None:
         """Shows the error; sends a question again, once, if the engine died before reading it."""

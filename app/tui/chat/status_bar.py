@@ -181,15 +181,25 @@ class Strip(Widget):
         if not self.speed.tokens:
             return ""
         if self._drafter == AUTO:
-            idle = self._choice is not None and self._choice.drafter == PLAIN
-            if idle and (self._writing or not self.speed.drafted) and self._choice:
-                plain = self.speed.plain_tok_per_s
-                if plain and 1000 / plain < SHORT_MS:
-                    return f"not guessing: a token takes only {1000 / plain:.0f} ms"
+            if (short := self.short_step_ms) is not None:
+                return f"not guessing: a token takes only {short:.0f} ms"
+            if self._idle:
                 return "not guessing: it would not be faster now"
         elif not self.speed.drafted:
             return f"{one_line(self._drafter)} found nothing to guess yet"
         return ""
+
+    @property
+    def _idle(self) -> bool:
+        """Whether the autopilot drafts nothing now, or has drafted nothing in the reply that is over."""
+        plain = self._drafter == AUTO and self._choice is not None and self._choice.drafter == PLAIN
+        return plain and bool(self.speed.tokens) and (self._writing or not self.speed.drafted)
+
+    @property
+    def short_step_ms(self) -> float | None:
+        """Milliseconds of a plain step, if the autopilot drafts nothing because they are so few; None otherwise."""
+        plain = self.speed.plain_tok_per_s
+        return 1000 / plain if self._idle and plain and 1000 / plain < SHORT_MS else None
 
     def _right(self) -> str:
         return f"{percent(self.speed.acceptance)} right" if self.speed.drafted else ""

@@ -25,7 +25,8 @@ FRESH, CANNOT = "Not tried yet", "Not for this model"
 _NARROWEST: Final = 10
 _WIDEST: Final = 24
 _ROOMY: Final = 70
-"""Width from which bars may be longer."""
+"""Width from which bars may be longer and gains have their source."""
+_SOURCE: Final = 5  # columns of a gain's source: "chats"
 _LEAST_WORDS: Final = 12
 _WIDTHS: Final = (2, 4, 8, 16)
 """Batch sizes whose cost is shown."""
@@ -116,6 +117,8 @@ class DraftersView(View):
             bar = gain_bar(gain, most, room, STYLES[judged(gain)])
             value = Content(f"{times(gain):>5} ").stylize(STYLES[judged(gain)])
             line = line.append(value).append(bar).append(Content(" " * (room + GAP - bar.cell_length)))
+            if width >= _ROOMY:
+                line = line.append(Content(f"{self._source_of(row.name):<{_SOURCE + GAP}}").stylize("$foreground 55%"))
         left = width - line.cell_length
         said = Content(words).truncate(left, ellipsis=True) if left >= _LEAST_WORDS else Content("")
         line = line.append(said.stylize("$foreground 75%"))
@@ -125,6 +128,10 @@ class DraftersView(View):
         if name == PLAIN:
             return 1.0 if self._plain else None
         return self._standing.gains.known.get(name) if self._standing else None
+
+    def _source_of(self, name: str) -> str:
+        """A word for where the gain was measured; empty for plain decoding, which is the measure."""
+        return self._standing.gains.sources.get(name, "") if self._standing and name != PLAIN else ""
 
     def is_off(self, name: str) -> bool:
         """Whether a drafter is disabled for the autopilot."""

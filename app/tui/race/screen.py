@@ -22,6 +22,7 @@ WIDEST: Final = 120
 SHORT: Final = 2.0
 """Seconds after which a message shows a clock."""
 _LOADING: Final = "Loading the model …"
+_WIDENING: Final = "Making the larger model …"
 _STYLES: Final = {
     "title": "bold",
     "faint": "$foreground 60%",
@@ -40,10 +41,12 @@ class RaceContext:
 
     Attributes:
         again: Begins another race; True inflates the bundled model to a larger one's cost.
+        offer: Offers the race of the inflated model, with what it takes.
         stop: Ends the race.
     """
 
     again: Callable[[bool], None]
+    offer: Callable[[], None]
     stop: Callable[[], None]
 
 
@@ -128,6 +131,7 @@ class RaceScreen(Screen[None]):
         super().__init__()
         self._chat, self._bundled = context, bundled
         self.picture = RacePicture()
+        self._widened = False  # whether the last race was of the larger model
         self.racing = True
         """Whether a race is running."""
 
@@ -137,30 +141,36 @@ class RaceScreen(Screen[None]):
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Enables another race only after this one."""
-        return {"again": not self.racing, "widened": self._bundled and not self.racing}.get(action, True)
+        widened = self._bundled and not self._widened and not self.racing
+        return {"again": not self.racing, "widened": widened}.get(action, True)
 
     def ended(self, words: str = "") -> None:
         """Marks the race as over; ``words`` is the error to show, if it failed."""
         self.racing = False
         if words:
+            self._widened = False  # the small model can still be raced where the large one cannot be made
             self.picture.say(words)
         self.refresh_bindings()
 
     def action_again(self) -> None:
-        self._begin(False)
+        """Repeats the last race; the larger model was confirmed before."""
+        self._begin()
+        self.picture.say(_WIDENING if self._widened else _LOADING, counts=True)
+        self._chat.again(self._widened)
 
     def action_widened(self) -> None:
-        self._begin(True)
+        self._begin()
+        self.picture.say("")  # the user confirms it first
+        self._chat.offer()
 
-    def _begin(self, widened: bool) -> None:
+    def _begin(self) -> None:
         self.racing = True
-        self.picture.say("" if widened else _LOADING, counts=not widened)  # the user confirms it first
         self.refresh_bindings()
-        self._chat.again(widened)
 
     def widening(self) -> None:
         """Shows that the larger model is being made."""
-        self.picture.say("Making the larger model …", counts=True)
+        self._widened = True
+        self.picture.say(_WIDENING, counts=True)
 
     def action_leave(self) -> None:
         """Ends the race and goes back to the chat."""

@@ -10,24 +10,24 @@ from xml.etree import ElementTree
 import pytest
 
 from slipstream.app.bench.figures import DrafterFigures, Noise
-from slipstream.app.bench.intervals import Ratio
+from slipstream.app.bench.intervals import Interval
 from slipstream.app.bench.plots import Section, Style, chart, chart_svg, verdict
 
 ASCII = Style(80, "#", "[", "-", "o", "]", "|", "+")
 
 
-def row(drafter: str, ratio: Ratio, kind: str = "copy", temperature: float = 0.0) -> DrafterFigures:
+def row(drafter: str, ratio: Interval, kind: str = "copy", temperature: float = 0.0) -> DrafterFigures:
     return DrafterFigures(
         drafter, kind, temperature, 40.0, ratio, [1.0], 2.0, 0.5, [0.5], {"draft": 1.0}, 9.0, 10, 1, 1
     )
 
 
 ROWS = [
-    row("none", Ratio(1.0)),
-    row("lookup", Ratio(2.0, 1.5, 2.5)),
-    row("draft", Ratio(0.5, 0.4, 0.6)),
-    row("auto", Ratio(1.1, 0.9, 1.3), "chat", 0.8),
-    row("medusa", Ratio(0.8), "chat", 0.8),
+    row("none", Interval(1.0)),
+    row("lookup", Interval(2.0, 1.5, 2.5)),
+    row("draft", Interval(0.5, 0.4, 0.6)),
+    row("auto", Interval(1.1, 0.9, 1.3), "chat", 0.8),
+    row("medusa", Interval(0.8), "chat", 0.8),
 ]
 
 
@@ -67,7 +67,7 @@ def test_a_chart_keeps_to_the_width_of_the_terminal(width: int) -> None:
 
 def test_the_scale_shows_plain_and_fits_large_gains() -> None:
     for most in (1.0, 3.7, 40.0):
-        axis = chart([row("lookup", Ratio(most))], ASCII).splitlines()[-1]
+        axis = chart([row("lookup", Interval(most))], ASCII).splitlines()[-1]
         assert "0x" in axis and "1x" in axis and len(axis) <= 82
 
 
@@ -86,7 +86,7 @@ def test_colors_say_what_is_certain_and_only_in_a_terminal() -> None:
 
 
 def test_what_drafted_nothing_is_grey_and_has_no_bar() -> None:
-    idle = replace(row("mtp", Ratio(17.0, 1.1, 24.0)), acceptance=None)
+    idle = replace(row("mtp", Interval(17.0, 1.1, 24.0)), acceptance=None)
     text = chart([*ROWS, idle], replace(ASCII, color=True))
     (line,) = (line for line in text.splitlines() if "mtp" in line)
     assert line.startswith("\x1b[90m") and "guessed nothing" in line and "17" not in line
@@ -154,7 +154,9 @@ def test_the_svg_is_readable_on_light_and_dark_ground() -> None:
 
 def test_several_models_stand_below_each_other_on_one_scale() -> None:
     alone = ElementTree.fromstring(chart_svg([Section("small", ROWS[:2])]))
-    both = ElementTree.fromstring(chart_svg([Section("small", ROWS[:2]), Section("large", [row("auto", Ratio(5.0))])]))
+    both = ElementTree.fromstring(
+        chart_svg([Section("small", ROWS[:2]), Section("large", [row("auto", Interval(5.0))])])
+    )
     (first,), (small, large) = alone.findall(f"{SVG}rect"), both.findall(f"{SVG}rect")
     assert float(small.get("width", "")) < float(first.get("width", ""))
     assert float(large.get("width", "")) == pytest.approx(2.5 * float(small.get("width", "")), abs=0.3)

@@ -201,7 +201,7 @@ def test_a_drafter_that_cannot_serve_the_model_is_listed_with_the_reason(
     assert set(report["unusable"]) == {"draft"} and "draft model" in report["unusable"]["draft"]
     assert {row["drafter"] for row in report["rows"]} == {"none", "lookup"}
     assert "- Left out: `draft`, " in capsys.readouterr().out
-    with pytest.raises(UsageError, match=r"no drafter .* can serve this model: draft: .*draft model"):
+    with pytest.raises(UsageError, match=r"no drafter .* works with this model: draft: .*draft model"):
         bench(options(drafters="draft", model=alone), TINY)
 
 
@@ -226,6 +226,7 @@ def test_several_joined_are_measured_like_one(tmp_path: Path) -> None:
         ({"typical": 0.1, "check": True}, "changes the text"),
         ({"temp": "warm"}, "temp is 'warm'"),
         ({"temp": "0,-1"}, "temperature is -1"),
+        ({"temp": "0,99"}, "temperature is 99.* from 0 to 10"),
         ({"seeds": 0}, "seeds is 0"),
         ({"tokens": 0}, "tokens is 0"),
         ({"prompts": "missing.csv"}, "no file of prompts"),

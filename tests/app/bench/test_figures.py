@@ -12,7 +12,7 @@ from slipstream.app.bench.cells import Cell, best_fixed, rows_of
 from slipstream.app.bench.drafters import Meter, ignore, measure, turn_of
 from slipstream.app.bench.estimate import Estimate
 from slipstream.app.bench.figures import ALL_KINDS, BestFixed, DrafterFigures, DrafterReport, Noise
-from slipstream.app.bench.intervals import Ratio, Work
+from slipstream.app.bench.intervals import Interval, Work
 from slipstream.app.bench.plan import Plan
 from slipstream.app.bench.progress import Update, decoded, encoded
 from slipstream.app.bench.prompts import PromptSet, asked
@@ -125,7 +125,7 @@ def test_the_best_fixed_choice_and_the_autopilot_against_it() -> None:
     }
     chat, copy, both = best_fixed(cells)
     assert (chat.drafter, copy.drafter) == ("none", "lookup")  # never auto itself
-    assert chat.speedup == Ratio(1.0) and chat.auto == chat.auto_over_best  # plain decoding is its own measure
+    assert chat.speedup == Interval(1.0) and chat.auto == chat.auto_over_best  # plain decoding is its own measure
     over = copy.auto_over_best
     assert over and (over.value, over.low, over.high) == pytest.approx((1.1, 1.1, 1.1))
     assert both.kind == ALL_KINDS and both.drafter == "lookup"
@@ -224,7 +224,7 @@ def report(*rows: DrafterFigures) -> DrafterReport:
 
 def test_the_table_and_what_has_to_be_said_with_it() -> None:
     row = DrafterFigures(
-        "lookup", "chat", 0.8, 41.26, Ratio(1.2, 0.9, 1.5), [1.2], 1.0, None, [None], {"draft": 0.25}, 7.5, 10, 1, 1
+        "lookup", "chat", 0.8, 41.26, Interval(1.2, 0.9, 1.5), [1.2], 1.0, None, [None], {"draft": 0.25}, 7.5, 10, 1, 1
     )
     text = drafters_text(report(row))
     for words in (
@@ -246,13 +246,17 @@ def test_the_table_and_what_has_to_be_said_with_it() -> None:
 
 
 def test_the_verdict_on_the_autopilot_goes_by_the_intervals() -> None:
-    def best(temperature: float, auto: Ratio | None) -> BestFixed:
-        return BestFixed("chat", temperature, "none", Ratio(1.0), auto, auto)
+    def best(temperature: float, auto: Interval | None) -> BestFixed:
+        return BestFixed("chat", temperature, "none", Interval(1.0), auto, auto)
 
-    decided = [best(0.0, Ratio(1.5, 1.2, 1.8)), best(0.5, Ratio(0.9, 0.85, 0.95)), best(0.8, Ratio(1.1, 0.9, 1.3))]
+    decided = [
+        best(0.0, Interval(1.5, 1.2, 1.8)),
+        best(0.5, Interval(0.9, 0.85, 0.95)),
+        best(0.8, Interval(1.1, 0.9, 1.3)),
+    ]
     text = drafters_text(replace(report(), best=decided))
     assert "faster in 1 of 3 rows, slower in 1 (chat at T 0.5), the others undecided." in text
-    assert "undecided" not in drafters_text(replace(report(), best=[best(0.0, Ratio(1.5)), best(0.5, None)]))
+    assert "undecided" not in drafters_text(replace(report(), best=[best(0.0, Interval(1.5)), best(0.5, None)]))
 
 
 def test_memory_that_could_not_be_measured_is_a_dash() -> None:

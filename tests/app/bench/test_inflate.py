@@ -59,7 +59,7 @@ def test_options_name_shapes_and_quantizations() -> None:
         with pytest.raises(UsageError):
             Wish.of(*given)
     for alone in ((None, "Q4_0", None, False), (None, None, "1b", False), (None, None, None, True)):
-        with pytest.raises(UsageError, match="nothing to inflate"):
+        with pytest.raises(UsageError, match="nothing to widen"):
             Wish.of(*alone)
 
 
@@ -69,13 +69,13 @@ def test_too_small_a_disk_or_memory_is_told_before_anything_is_made(
     wish = Wish.of("1b,13b", "F16", None, False)
     assert wish
     planned = families(request_, wish)
-    with pytest.raises(SlipstreamError, match="inflated to 13b F16 does not fit this machine") as memory:
+    with pytest.raises(SlipstreamError, match="widened to 13b, F16 does not fit this machine") as memory:
         check_room(planned, tmp_path, [Device("CPU", "cpu", "a processor", 8 << 30, 6 << 30)], False)
     assert "GB" in memory.value.hint
     usage = namedtuple("usage", "total used free")
     for keep, wanted in ((False, "27"), (True, "29")):
         monkeypatch.setattr(shutil, "disk_usage", lambda _: usage(0, 0, 20_000_000_000))
-        with pytest.raises(SlipstreamError, match=rf"inflating takes {wanted}\.\d GB, and .* has 20.0 GB free") as disk:
+        with pytest.raises(SlipstreamError, match=rf"widening takes {wanted}\.\d GB, and .* has 20.0 GB free") as disk:
             check_room(planned, tmp_path, BIG_MACHINE, keep)
         assert "SLIPSTREAM_HOME" in disk.value.hint
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage(0, 0, 100_000_000_000))
@@ -90,7 +90,7 @@ def test_files_go_with_the_measurement_unless_they_are_to_stay(request_: Load, h
         paths = [Path(path) for path in (made.load.model, made.load.draft_model or "", *made.load.heads)]
         assert len(paths) == 6 and all(path.stat().st_size in made.sizes.values() for path in paths)
         assert made.seconds > 0 and len(told) == 6
-        assert "INFLATED: it costs what nobody's model costs in Q8_0, and writes what Slipstream mini" in made.text()
+        assert "WIDENED: it costs what nobody's model costs in Q8_0, and writes what Slipstream mini" in made.text()
         assert "whose 4,096 tokens alone are drawn from" in made.text()
     assert not list(folder.iterdir()) and kept_text(folder) == ""
 
@@ -122,17 +122,17 @@ def test_what_cannot_be_inflated_is_left_out_and_told(
     request_: Load, home: Paths, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: object) -> None:
-        raise SlipstreamError("these heads cannot be inflated.", "Leave them.")
+        raise SlipstreamError("these heads cannot be widened.", "Leave them.")
 
     monkeypatch.setattr("slipstream.app.bench.inflate.inflated_heads", refuse)
     wish = Wish.of("tiny", None, None, False)
     assert wish
     (planned,) = families(request_, wish)
     assert set(planned.left_out) == {"medusa", "kangaroo", "space", "eagle3", "draft"}
-    assert planned.left_out["medusa"] == "these heads cannot be inflated" and planned.draft is None
+    assert planned.left_out["medusa"] == "these heads cannot be widened" and planned.draft is None
     with inflated(planned, inflated_folder(home.derived), False, lambda _: None) as made:
         assert made.load.heads == [] and made.load.draft_model is None
-        assert "- Not inflated: `draft`, no draft model was inflated; see --inflate-drafter." in made.text()
+        assert "- Not widened: `draft`, no draft model was widened; see --inflate-drafter." in made.text()
 
 
 def test_a_cut_of_an_inflated_model_knows_its_tokens_too(request_: Load, home: Paths, tmp_path: Path) -> None:
@@ -151,15 +151,15 @@ def test_a_run_prints_and_writes_down_that_the_model_was_inflated(
     settings = replace(Settings.brief(), limit=1, temperatures=(0.0,), reply=6)
     assert bench(make_parser().parse_args(arguments), settings) == 0
     printed = capsys.readouterr()
-    assert "## Slipstream mini inflated to tiny Q8_0" in printed.out
-    assert "drafters: on Slipstream mini inflated to tiny Q8_0" in printed.out
-    assert "bench: inflating: Slipstream mini draft inflated to less Q8_0" in printed.err
+    assert "## Slipstream mini widened to tiny, Q8_0" in printed.out
+    assert "drafters: on Slipstream mini widened to tiny, Q8_0" in printed.out
+    assert "bench: making: Slipstream mini draft widened to less, Q8_0" in printed.err
     figures = json.loads((tmp_path / "figures.json").read_text())
     assert set(figures) == {"machine", "inflated"}
     (found,) = figures["inflated"]
     assert found["inflated"] is True and found["measures_of"] == TINY.of and found["small_model"] == "Slipstream mini"
     assert (found["shape"], found["quantization"]) == ("tiny", "Q8_0")
-    assert found["draft_model"] == "Slipstream mini draft inflated to less Q8_0"
+    assert found["draft_model"] == "Slipstream mini draft widened to less, Q8_0"
     assert {row["drafter"] for row in found["drafters"]["rows"]} == {"none", "medusa", "draft"}
-    assert found["drafters"]["model"] == "Slipstream mini inflated to tiny Q8_0"
+    assert found["drafters"]["model"] == "Slipstream mini widened to tiny, Q8_0"
     assert not list(inflated_folder(home.derived).iterdir())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from slipstream.app.bench.intervals import Paired, Ratio, Work, advantage, between, speedup
+from slipstream.app.bench.intervals import Interval, Paired, Work, advantage, between, speedup
 
 
 def prompts(ratios: list[float], tokens: float = 100.0) -> list[Paired]:
@@ -35,7 +35,7 @@ def test_texts_of_other_lengths_are_compared_by_tokens_a_second() -> None:
 
 def test_one_prompt_has_no_interval() -> None:
     found = speedup(prompts([2.0]))
-    assert found == Ratio(2.0) and found.low is found.high is None
+    assert found == Interval(2.0) and found.low is found.high is None
     assert found.text() == "2.00x"
 
 

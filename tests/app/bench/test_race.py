@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from slipstream.app.bench import race as race_module
+from slipstream.app.bench.inflate import Family, Made
 from slipstream.app.bench.race import race
 from slipstream.app.bench.race_events import Event, Finish, Frame, Racer, Start, decoded, encoded
 from slipstream.app.bench.race_picture import picture
 from slipstream.app.bench.turns import session_of
+from slipstream.app.cli import race as race_command
 from slipstream.app.cli.parser import make_parser
 from slipstream.app.cli.race import run_race
 from slipstream.app.engine import session as engine_session
 from slipstream.app.engine.session import Session
 from slipstream.app.library.resolve_model import choose
 from slipstream.app.platform.paths import Paths
-from slipstream.app.protocol import Loaded, Sampling
+from slipstream.app.protocol import Load, Loaded, Sampling
 from slipstream.models.errors import SlipstreamError, UsageError
 from slipstream.models.types import Evaluation
 
@@ -134,17 +139,71 @@ def own_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("SLIPSTREAM_HOME", str(tmp_path))
 
 
+@pytest.fixture
+def even(own_home: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Races without a model, of which the drafter gains nothing."""
+
+    @contextmanager
+    def opened(load: Load) -> Iterator[tuple[None, None]]:
+        yield None, None
+
+    def raced(*_: object) -> Iterator[Event]:
+        frame = Frame(FRAME.plain, FRAME.plain)
+        yield from (START, Finish(frame, False, None, None, 1.0))
+
+    monkeypatch.setattr(race_command, "session_of", opened)
+    monkeypatch.setattr(race_command, "race", raced)
+
+
+def test_a_race_without_a_gain_offers_a_larger_model_with_its_price(
+    even: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_race(make_parser().parse_args(["race"])) == 0
+    offer = capsys.readouterr().out.splitlines()[-1]
+    assert re.fullmatch(
+        r"As large as a 1B model: slipstream race --inflate 1b \(\d+ MB of disk and about a minute\)", offer
+    )
+
+
+@pytest.mark.parametrize(
+    ("shape", "minutes", "more"), [("1b", "a minute", []), ("8b", "6 minutes", ["--keep-inflated"])]
+)
+def test_what_widening_takes_is_said_before_it_begins(
+    even: None,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    shape: str,
+    minutes: str,
+    more: list[str],
+) -> None:
+    said: list[str] = []
+
+    @contextmanager
+    def made(family: Family, folder: Path, *_: object) -> Iterator[Made]:
+        said.append(capsys.readouterr().err)
+        yield Made(family, choose(Paths.default()), {}, 0.0)
+
+    monkeypatch.setattr(race_command, "inflated", made)
+    monkeypatch.setattr(race_command, "check_room", lambda *_: None)
+    assert run_race(make_parser().parse_args(["race", "--inflate", shape, *more])) == 0
+    deleted = "" if more else "; the files are deleted afterwards"
+    assert re.fullmatch(rf"race: widening takes [\d,]+ MB of disk and about {minutes}{deleted}\n", said[0])
+
+
 def test_nonsense_is_refused_before_anything_is_loaded(own_home: None) -> None:
     with pytest.raises(UsageError, match="max-tokens is 0"):
         run_race(make_parser().parse_args(["race", "--max-tokens", "0"]))
+    for temperature in ("99", "-1"):
+        with pytest.raises(UsageError, match=rf"temperature is {temperature}.*from 0 to 10"):
+            run_race(make_parser().parse_args(["race", f"--temp={temperature}"]))
 
 
 def test_events_survive_json() -> None:
-    finish = Finish(FRAME, True, None, 0.5, 1.5)
+    finish = Finish(FRAME, True, None, 0.5, 1.5, True)
     for event in (START, FRAME):
         assert decoded(json.loads(json.dumps(encoded(event)))) == event
     again = decoded(json.loads(json.dumps(encoded(finish))))
-    assert isinstance(again, Finish) and again.figures() == finish.figures()
+    assert isinstance(again, Finish) and again.figures() == finish.figures() and again.busy
 
 
 def test_no_ratio_before_both_have_written_enough() -> None:
@@ -170,7 +229,7 @@ def test_a_picture_has_always_as_many_lines(size: tuple[int, int]) -> None:
 def test_a_picture_says_what_came_of_it() -> None:
     finish = Finish(FRAME, False, None, 0.68, 2.4)
     words = "\n".join(text for text, _ in picture(START, FRAME, finish, 80, 22))
-    assert "1.5x faster: 1.00 s instead of 1.00 s" in words and "Text identical ✓" in words
+    assert "1.5x faster: 60 tok/s instead of 40" in words and "Text identical ✓" in words
     assert "68 % right · 2.4 tokens per step" in words
     differs = Finish(FRAME, False, 11, 0.68, 2.4)
     assert "differ from token 12 on" in "\n".join(text for text, _ in picture(START, FRAME, differs, 80, 22))
@@ -178,6 +237,41 @@ def test_a_picture_says_what_came_of_it() -> None:
     even = Finish(Frame(FRAME.ours, FRAME.ours), False, None, None, 1.0)
     words = "\n".join(text for text, _ in picture(quick, even.frame, even, 80, 22))
     assert "needs only 1 ms a token: a larger one gains more" in words and "shown 60x slower" in words
+
+
+def test_seconds_are_compared_only_where_both_wrote_as_many_tokens() -> None:
+    def said(ours: Racer, plain: Racer) -> str:
+        frame = Frame(ours, plain)
+        return picture(START, frame, Finish(frame, False, None, 0.5, 2.0), 80, 22)[-3][0]
+
+    assert said(Racer("The", 60, 2.0), Racer("The", 60, 3.0)) == "1.5x faster: 2.00 s instead of 3.00 s"
+    assert said(Racer("The", 60, 2.0), Racer("The", 61, 3.0)) == "1.5x faster: 30 tok/s instead of 20"
+    assert said(Racer("The", 30, 2.0), Racer("The", 60, 6.0)) == "1.5x faster: 15.0 tok/s instead of 10.0"
+
+
+def test_a_busy_machine_is_named_beside_the_result_where_there_is_room() -> None:
+    def said(busy: bool, width: int = 80) -> str:
+        return picture(START, FRAME, Finish(FRAME, False, None, 0.5, 2.0, busy), width, 22)[-3][0]
+
+    assert said(True) == "1.5x faster: 60 tok/s instead of 40 · machine was busy"
+    assert said(False) == "1.5x faster: 60 tok/s instead of 40" == said(True, 40)
+
+
+@pytest.mark.parametrize("disturbed", [None, "with", "without"])
+def test_a_race_was_disturbed_if_one_of_the_two_replies_was(
+    bundled: tuple[Session, Loaded], monkeypatch: pytest.MonkeyPatch, disturbed: str | None
+) -> None:
+    step = race_module._Lane.step
+
+    def stepped(lane: race_module._Lane) -> None:
+        step(lane)
+        is_plain = lane.speed.drafted == 0
+        lane.speed = replace(lane.speed, busy=disturbed == ("without" if is_plain else "with"))
+
+    monkeypatch.setattr(race_module._Lane, "step", stepped)
+    *_, finish = raced(bundled, "lookup", 60)
+    assert isinstance(finish, Finish) and finish.busy == (disturbed is not None)
+    assert finish.figures()["busy"] == finish.busy
 
 
 def test_a_race_that_was_lost_is_not_drawn_as_won() -> None:

@@ -30,6 +30,20 @@ def test_figures_of_a_reply() -> None:
     assert {name: count.accepted for name, count in stats.by_drafter.items()} == {"none": 0, "draft": 5}
 
 
+def test_tokens_of_an_ended_process_are_counted_but_save_no_time() -> None:
+    whole, rest = ReplyStats(PlainClock()), ReplyStats(PlainClock(), begun=400)
+    for stats in (whole, rest):
+        plain_steps(stats, 10, 4.0)
+        for _ in range(10):
+            stats.add(step(chain(3), (0, 1, 2)), 4.0)
+    speed = rest.speed()
+    assert speed.tokens == whole.speed().tokens + 400 and speed.tok_per_s == whole.speed().tok_per_s
+    assert speed.saved_seconds == whole.speed().saved_seconds == pytest.approx(50 * 0.004 - 20 * 0.004)
+    few = ReplyStats(PlainClock(), begun=400)
+    plain_steps(few, 29, 4.0)
+    assert few.speed().speedup is None  # of so few tokens, however long the reply is
+
+
 def test_depths_below_the_end_of_a_reply_are_not_failures() -> None:
     stats = ReplyStats(PlainClock())
     stats.add(step(chain(4), (0,), ended=True), 1.0)

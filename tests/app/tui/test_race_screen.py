@@ -117,7 +117,9 @@ async def test_a_larger_model_is_made_only_after_its_size_is_confirmed(open_chat
         assert isinstance(race, RaceScreen)
         await chat.press("w")
         await chat.until(lambda: "Enter races" in chat.shown())
-        assert "MB of disk" in chat.shown() and not str(race.picture.render()) and len(asked) == 1
+        words = " ".join(chat.shown().replace("│", "").split())
+        assert re.search(r"\d MB of disk and about a minute, and is deleted", words)
+        assert not str(race.picture.render()) and len(asked) == 1
         await chat.press("escape")
         await chat.until(lambda: chat.app.screen is race and "r races again" in chat.shown())
         await chat.press("w")
@@ -125,3 +127,33 @@ async def test_a_larger_model_is_made_only_after_its_size_is_confirmed(open_chat
         await chat.press("enter")
         await chat.until(lambda: len(asked) == 2)
         assert "--inflate" in asked[1]
+        await chat.until(lambda: not race.racing and "1.5x faster" in chat.shown())
+        assert "Race it as large" not in chat.shown()
+        await chat.press("r")  # it was confirmed before
+        await chat.until(lambda: len(asked) == 3)
+        assert asked[2] == asked[1] and chat.app.screen is race
+
+
+async def test_the_small_model_is_raced_again_where_the_larger_one_failed(
+    open_chat: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[bool] = []
+
+    def command(arguments: Sequence[str], nice: int) -> list[str]:
+        asked.append("--inflate" in arguments)
+        fails = "import sys; sys.exit('slipstream: the disk is full.')"
+        return [sys.executable, "-c", fails if asked[-1] else ""]
+
+    monkeypatch.setattr("slipstream.app.tui.jobs.command", command)
+    async with open_chat() as chat:
+        chat.screen.model.load = choose(Paths.default())
+        chat.screen.prompt.put("/race")
+        await chat.press("enter")
+        await chat.until(lambda: isinstance(chat.app.screen, RaceScreen) and not chat.app.screen.racing)
+        await chat.press("w")
+        await chat.until(lambda: "Enter races" in chat.shown())
+        await chat.press("enter")
+        await chat.until(lambda: "the disk is full" in chat.shown() and "Race it as large" in chat.shown())
+        await chat.press("r")
+        await chat.until(lambda: len(asked) == 3)
+        assert asked == [False, True, False]

@@ -9,7 +9,7 @@ from typing import Final
 
 from tests.bench.peers.sweep import Timing, Tried, Variant, rate
 
-from slipstream.app.bench.intervals import Paired, Ratio, Work, advantage, speedup
+from slipstream.app.bench.intervals import Interval, Paired, Work, advantage, speedup
 from slipstream.drafters.none import Plain
 
 OURS: Final = "slipstream"
@@ -26,10 +26,10 @@ class PeerFigures:
     settings: dict[str, float]  # what was set of it: the fastest of those that were tried
     tok_per_s: float  # tokens a second by the engine's own clock, the prompts' reading left out
     wall_tok_per_s: float  # the same by the time of whole requests, the prompts' reading included
-    against_our_plain: Ratio  # its speed over that of slipstream's plain decoding of the same turns
-    against_own_plain: Ratio | None  # its speed over that of its own plain decoding; None where that was left out
+    against_our_plain: Interval  # its speed over that of slipstream's plain decoding of the same turns
+    against_own_plain: Interval | None  # its speed over that of its own plain decoding; None where that was left out
     ours: str  # Slipstream's fastest drafter of the same kind; empty where none was measured, and for slipstream itself
-    ours_against_it: Ratio | None  # its speed over this one's; None where there is none
+    ours_against_it: Interval | None  # its speed over this one's; None where there is none
     acceptance: float | None  # accepted over drafted tokens; None where nothing was drafted, or the engine does not say
     tokens: int  # tokens that were timed
     equal_texts: int  # replies that were the same as slipstream's plain ones
@@ -43,7 +43,7 @@ class BestPair:
     engine: str  # the other engine
     drafter: str  # its fastest way to write
     ours: str  # Slipstream's
-    ratio: Ratio  # Slipstream's speed over its
+    ratio: Interval  # Slipstream's speed over its
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +107,7 @@ def peer_figures(replies: Mapping[Variant, Replies], versions: Mapping[str, str]
                 settings=dict(variant.settings),
                 tok_per_s=rate(written.timings),
                 wall_tok_per_s=sum(t.tokens for t in written.timings) / sum(t.wall for t in written.timings),
-                against_our_plain=Ratio(1.0) if variant == OUR_PLAIN else speedup(_pairs(written)),
+                against_our_plain=Interval(1.0) if variant == OUR_PLAIN else speedup(_pairs(written)),
                 against_own_plain=None if own is None or own == variant else _over(written, timed[own]),
                 ours=rival.drafter if rival else "",
                 ours_against_it=_over(timed[rival], written) if rival else None,
@@ -141,7 +141,7 @@ def _pairs(written: Replies) -> list[Paired]:
     return list(written.pairs.values())
 
 
-def _over(ours: Replies, theirs: Replies) -> Ratio | None:
+def _over(ours: Replies, theirs: Replies) -> Interval | None:
     """One's speed over the other's, on the prompts where both have one."""
     both = [prompt for prompt in ours.pairs if prompt in theirs.pairs]
     if not both:

@@ -7,7 +7,7 @@ from typing import Final
 
 from tests.bench.peers.figures import OURS, PeerFigures, PeerReport
 
-from slipstream.app.bench.intervals import Ratio
+from slipstream.app.bench.intervals import Interval
 from slipstream.app.bench.report import table
 from slipstream.app.platform.safe_text import one_line
 
@@ -90,5 +90,5 @@ def _row(row: PeerFigures) -> tuple[str, ...]:
     )
 
 
-def _ratio(ratio: Ratio | None) -> str:
+def _ratio(ratio: Interval | None) -> str:
     return "-" if ratio is None else ratio.text()

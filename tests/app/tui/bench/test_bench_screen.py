@@ -15,7 +15,7 @@ from tests.app.tui.scripted_commands import Commands, result, scripted
 from textual.widgets import Input, Static
 
 from slipstream.app.bench.figures import ALL_KINDS, DrafterFigures, Noise
-from slipstream.app.bench.intervals import Ratio
+from slipstream.app.bench.intervals import Interval
 from slipstream.app.bench.kept import Kept, delete, keep, kept_results, place_for
 from slipstream.app.bench.progress import Update, encoded
 from slipstream.app.bench.unfinished import PREFIX, recover, unfinished
@@ -23,7 +23,7 @@ from slipstream.app.library.resolve_model import choose
 from slipstream.app.platform.paths import Paths
 from slipstream.app.protocol import DrafterOffer
 from slipstream.app.tui.bench.form import SIZES, BenchForm, BenchPlan
-from slipstream.app.tui.bench.result import BenchResult
+from slipstream.app.tui.bench.result import BenchResult, BenchView
 from slipstream.app.tui.bench.screen import BenchScreen
 from slipstream.models.errors import SlipstreamError
 
@@ -31,7 +31,7 @@ WHEN = datetime(2026, 3, 4, 5, 6, 7)
 
 
 def row(drafter: str, value: float, acceptance: float | None = 0.5) -> DrafterFigures:
-    ratio = Ratio(value, value - 0.1, value + 0.1)
+    ratio = Interval(value, value - 0.1, value + 0.1)
     return DrafterFigures(
         drafter, ALL_KINDS, 0.8, 40.0, ratio, [value], 1.5, acceptance, [0.5], {"draft": 1.0}, 9.0, 96, 2, 2
     )
@@ -132,7 +132,7 @@ async def test_a_benchmark_has_the_machine_for_itself_and_its_result_is_kept(
         assert file.suffix == ".json" and file.stat().st_mode & 0o777 == 0o600
         screen = await opened(chat)
         await chat.until(lambda: len(screen.view) == 1)
-        assert "Small model" in chat.shown() and "lookup 1.9x" in chat.shown()
+        assert "Small model" in chat.shown() and "lookup 1.9x?" in chat.shown()
         assert screen.view.note == "The benchmark is done; Enter opens it."
         await chat.press("n")
         assert form(chat).chosen().drafters == ("draft", "lookup")
@@ -266,6 +266,25 @@ async def test_results_are_listed_opened_and_deleted(open_chat: Open, tmp_path: 
         await chat.press("x", "n", "x", "y")
         await chat.until(lambda: len(screen.view) == 2)
         assert newer.exists() and not broken.exists() and older.exists()
+
+
+@pytest.mark.parametrize(
+    ("prompts", "noise", "unsure"),
+    [(5, Noise(), False), (4, Noise(), True), (5, Noise(spread=1.4), True), (5, Noise(busy=0.5), True)],
+)
+def test_unsure_figures_have_a_question_mark_in_the_list(
+    tmp_path: Path, prompts: int, noise: Noise, unsure: bool
+) -> None:
+    kept_before(tmp_path)
+    (kept,) = kept_results(benches(tmp_path))
+    assert kept.report
+    report = replace(kept.report, prompts={"chat": 5, "copy": prompts}, noise=noise)
+    view = BenchView()
+    view.results = [replace(kept, report=report)]
+    figures = view.cells(0)[-2:]
+    assert [cell.plain for cell in figures] == (["1.7x?", "lookup 1.9x?"] if unsure else ["1.7x ", "lookup 1.9x "])
+    styled = [(cell.plain[span.start : span.end], span.style) for cell in figures for span in cell.spans]
+    assert styled == ([("?", "$warning")] * 2 if unsure else [])
 
 
 async def test_it_is_a_command_too(open_chat: Open) -> None:

@@ -16,6 +16,8 @@ from tests.app.tui.scripted_commands import Commands, scripted
 from tests.models.conftest import small_model
 from textual.widgets import Input, Static
 
+from slipstream.app.library.drafter_status import Standing
+from slipstream.app.library.learned_gains import Gains
 from slipstream.app.library.load_request import drafting_arguments, load_of, model_name
 from slipstream.app.library.resolve_model import choose
 from slipstream.app.platform.paths import Paths
@@ -24,6 +26,7 @@ from slipstream.app.settings.disabled_drafters import left_out
 from slipstream.app.speed import Speed
 from slipstream.app.tui.drafters.dialogs import PathScreen, TrainScreen
 from slipstream.app.tui.drafters.screen import NO_TORCH, DraftersScreen
+from slipstream.app.tui.drafters.view import DraftersView
 from slipstream.app.tui.drafters.work import TRAINED
 from slipstream.app.tui.jobs import Background, Job
 from slipstream.models.errors import SlipstreamError
@@ -32,7 +35,7 @@ from slipstream.models.heads import matching_heads
 
 WHY = "it needs indexed text, and there is none: slipstream drafters index FOLDER makes it of your own texts"
 OFFERS = [
-    DrafterOffer("none", True, about="plain decoding, nothing is guessed"),
+    DrafterOffer("none", True, about="no guessing: the model writes alone"),
     DrafterOffer("draft", True, about="a smaller model writes ahead"),
     DrafterOffer("lookahead", True, about="the model guesses phrases ahead of itself in the same pass"),
     DrafterOffer("space", False, "it needs space heads, and this model has none", "masks guess what follows"),
@@ -236,6 +239,7 @@ async def test_what_each_gained_here_is_shown_with_its_heads(open_chat: Open, mo
         screen = await go_to(chat, "draft")
         assert "1.7x" in row_of(chat, "draft")
         assert "1.7x in your chats" in said(screen)
+        assert "│" in row_of(chat, "draft") and "━  chats  " in row_of(chat, "draft")
         assert "━" in row_of(chat, "draft") and "1.7x" not in row_of(chat, "lookahead")
         rows = [line.strip(" ●").split(" ")[0] for line in chat.shown().splitlines() if line.strip()]
         names = [name for name in rows if name in ("draft", "none", "Not", "lookahead", "space", "retrieval")]
@@ -246,6 +250,19 @@ async def test_what_each_gained_here_is_shown_with_its_heads(open_chat: Open, mo
         assert "t trains it here" in words and "first guess right 61 % of the time" in words
         assert str(tmp_path / "heads" / "mini-space.gguf") in words
         assert "Not supported: trained for another version of it." in words
+
+
+def test_each_gain_has_its_source_and_the_sources_are_aligned() -> None:
+    names = ("none", "draft", "lookup", "recycle")
+    view = DraftersView([DrafterOffer(name, True, about="what it does") for name in names], "draft", 40.0)
+    measured = Gains({"draft": 1.7}, {"draft": 1.5, "lookup": 1.2}, {"lookup": 1.1, "recycle": 1.05})
+    view.standing = Standing(gains=measured)
+    rows = {row.plain[2:].split(" ")[0]: row.plain for row in view.lines(76)}
+    assert "1.7x" in rows["draft"] and "1.2x" in rows["lookup"] and "1.1x" in rows["recycle"]
+    at = rows["draft"].index("chats")
+    assert rows["lookup"][at:] == "bench  what it does" and rows["recycle"][at:] == "auto   what it does"
+    assert rows["none"][at:] == "       what it does"  # it is what the others are compared with
+    assert not any("bench" in row.plain for row in view.lines(60))
 
 
 @pytest.mark.slow
