@@ -16,6 +16,7 @@ from rich.control import Control
 from rich.text import Text
 from textual import events
 from textual.app import App, SystemCommand
+from textual.binding import Binding, BindingType
 from textual.driver import Driver
 from textual.geometry import Size
 from textual.notifications import Notify
@@ -32,7 +33,7 @@ from slipstream.app.tui.chat.help import HelpScreen
 from slipstream.app.tui.chat.screen import ChatScreen
 from slipstream.app.tui.chat.slash import COMMANDS
 from slipstream.app.tui.engine_service import ChatEngine, EngineService
-from slipstream.app.tui.keys import teach_alt_enter
+from slipstream.app.tui.keys import teach_alt_enter, types_nothing
 from slipstream.app.tui.models.context import Models, ModelsAccess, manager
 from slipstream.app.tui.parts.dialogs import Palette
 from slipstream.app.tui.settings.apply_settings import Settled
@@ -48,6 +49,7 @@ class ChatApp(App[int]):
 
     CSS_PATH: ClassVar = ["app.tcss", "chats.tcss", "settings.tcss"]
     TITLE = "slipstream"
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("ctrl+d", "delete_right", show=False, priority=True)]
     COMMAND_PALETTE_BINDING = "alt+p"  # in the prompt, Ctrl-P recalls earlier prompts, as in a shell
 
     def __init__(
@@ -125,7 +127,9 @@ class ChatApp(App[int]):
         return usual
 
     async def on_event(self, event: events.Event) -> None:
-        """Withholds a too small size from the screens: Textual cannot wrap text at a width of zero."""
+        """Withholds unknown Alt keys, and a too small size: Textual cannot wrap text at a width of zero."""
+        if isinstance(event, events.Key) and types_nothing(event, self.screen):
+            return
         if isinstance(event, events.Resize):
             self._too_small = event.size.width < SMALLEST.width or event.size.height < SMALLEST.height
             if self._too_small:
@@ -185,10 +189,18 @@ class ChatApp(App[int]):
                 yield SystemCommand(command.title, shown.help, partial(self.chat.commands.choose, command))
 
     def on_notify(self, event: Notify) -> None:
-        """Removes a toast with the same text before it is shown again."""
-        for shown in list(self._notifications):
-            if shown.message == event.notification.message:
+        """Removes all toasts but the newest, and one with the same text, before another is shown."""
+        before = list(self._notifications)
+        for shown in before:
+            if shown is not before[-1] or shown.message == event.notification.message:
                 self._unnotify(shown, refresh=False)
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        return action != "delete_right" or (self.focused is self.chat.prompt and self.chat.prompt.text_follows)
+
+    def action_delete_right(self) -> None:
+        """Deletes as in a shell; without text right of the cursor, the same key opens the drafters."""
+        self.chat.prompt.action_delete_right()
 
     def action_help(self) -> None:
         active = self.screen.active_bindings.values() if not isinstance(self.screen, ChatScreen) else ()

@@ -10,7 +10,9 @@ from typing import Any, Final, cast
 
 from textual._ansi_sequences import ANSI_SEQUENCES_KEYS
 from textual.binding import Binding, BindingType
+from textual.events import Key
 from textual.keys import Keys
+from textual.screen import Screen
 from textual.widgets import TextArea
 
 from slipstream.app.platform.safe_text import one_line
@@ -43,6 +45,11 @@ def teach_alt_enter() -> None:
     """
     sequences = cast(dict[str, Any], ANSI_SEQUENCES_KEYS)
     sequences.setdefault("\x1b\r", (ExtraKeys.AltEnter,))
+
+
+def types_nothing(event: Key, screen: Screen[Any]) -> bool:
+    """Whether a key is Alt with a character, and nothing is bound to it: an input would insert the bare character."""
+    return event.key.startswith("alt+") and event.is_printable and event.key not in screen.active_bindings
 
 
 def named(bindings: Iterable[Binding]) -> list[BindingType]:

@@ -27,6 +27,9 @@ _MENTION = re.compile(r"(?<!\S)@(\S+)")
 _START = re.compile(r"(?:^|\s)@(?!\s)")
 _ESCAPED = re.compile(r"\\(.)")
 _RUN = re.compile(r"`{3,}")
+_FENCED = re.compile(
+    r"(?:\A|\n)(?P<name>[^\n]+):\n(?P<fence>`{3,})(?P<kind>[^\n`]*)\n(?P<text>.*?)\n(?P=fence)(?:\n|\Z)", re.DOTALL
+)
 _BEHIND = ".,;:!?)"  # punctuation after a name
 _LIKE_A_PATH = re.compile(r"~?[^\s\"'`()<>{}\[\]=~/]*(?:/[^\s\"'`()<>{}\[\]=]*|[^/.]\.[A-Za-z][A-Za-z0-9]{0,3})")
 
@@ -58,9 +61,27 @@ class Attachment:
         if self.image:
             return self.image.mark
         fence = "`" * max([3, *(len(run) + 1 for run in _RUN.findall(self.text))])
-        kind = Path(self.name).suffix[1:]
-        kind = kind if kind.isalnum() else ""
-        return f"\n{one_line(self.name)}:\n{fence}{kind}\n{self.text.rstrip(chr(10))}\n{fence}\n"
+        name = one_line(self.name)
+        return f"\n{name}:\n{fence}{_kind(name)}\n{self.text.rstrip(chr(10))}\n{fence}\n"
+
+
+def folded(message: str) -> str:
+    """A message for the screen: each text as ``Attachment.fenced`` writes it is replaced by its name and size."""
+
+    def label(block: re.Match[str]) -> str:
+        if block["kind"] != _kind(block["name"]):  # a code block that the user typed
+            return block.group()
+        text = block["text"]
+        lines = plural(text.count("\n") + 1, "line")
+        return f"[{block['name']}, {lines}, {size(len(text.encode('utf-8', 'replace')))}]"
+
+    return _FENCED.sub(label, message)
+
+
+def _kind(name: str) -> str:
+    """The language after a fence: the suffix of the name."""
+    kind = Path(name).suffix[1:]
+    return kind if kind.isalnum() else ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,6 +65,7 @@ class Commands:
             "compact": replying.compact,
             "context": self._take_context,
             "models": lambda _: downloads.open_manager(),
+            "offer": lambda _: downloads.take_offer(),
             "drafter": drafters.use,
             "next": lambda _: drafters.use_next(),
             "race": races.open,
@@ -80,7 +81,6 @@ class Commands:
             "quit": lambda _: app("app.quit"),
             # only bound to keys
             "stop": lambda _: replying.stop(),
-            "offer": lambda _: downloads.take_offer(),
             "next-thinking": lambda _: guidance.next_reasoning(),
             "page": lambda step: page.transcript.page(int(step)),
             "top": lambda _: page.transcript.to_top(),

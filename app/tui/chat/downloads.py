@@ -50,7 +50,7 @@ class Downloads:
         if self.manager is None:  # reused: its work continues while it is closed
             self.manager = ModelsScreen(self._models)
             app.install_screen(self.manager, "models")
-        self.manager.listing.mark_in_use(loaded.fingerprint if loaded else "")
+        self.manager.listing.mark_in_use(loaded.fingerprint if loaded else "", loaded.machines if loaded else ())
         self._watch()
         app.push_screen(self.manager, self._chosen)
 
@@ -104,14 +104,16 @@ class Downloads:
     def take_offer(self) -> None:
         """Fetches the suggested model with its drafter; loads it if it is installed."""
         offer, here, screen = self.offer, self.fetched, self._page.screen
-        if here:
+        if offer is None:
+            self._page.hint("No model is suggested now. Ctrl-L lists all.")
+        elif here:
             self.offer = None
 
             def ready(load: Load) -> None:
                 screen.run_worker(self._replying.after(partial(self._model.use, load, here)))
 
             self._models.ask(screen, lambda models: models.load_of(here), ready, self._page.tell_error)
-        elif offer:
+        else:
             self._page.hint("Asking the hub.")
             self._models.ask(
                 screen, lambda models: models.fetch_pair(offer.pair), self._fetching, self._page.tell_error

@@ -63,7 +63,7 @@ def drawn_plain(first: int, last: int, count: int, width: int) -> Content:
     """
     steps = f"step {first:,}" if first == last else f"steps {first:,}–{last:,}"
     which = "" if count == last - first + 1 else f" in the {count:,} shown"
-    words = Content(f"{steps}   no guesses{which}: they would cost more than they save").stylize(FAINT)
+    words = Content(f"{steps}   no guesses{which}").stylize(FAINT)
     return words.truncate(width, ellipsis=True) if words.cell_length > width else words
 
 

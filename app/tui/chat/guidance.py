@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -11,6 +10,7 @@ from typing import Final
 from slipstream.app.platform.paths import Paths
 from slipstream.app.platform.safe_text import one_line
 from slipstream.app.protocol import Loaded, Sampling, check_reasoning, reasoning_levels
+from slipstream.app.settings.file import known
 from slipstream.app.settings.presets import FIELDS, NONE, OLD_NAMES, Presets, values_of
 from slipstream.app.tui.chat.page import ChatPage
 from slipstream.models.chat_template.marks import AUTO_LEVEL, LEVELS
@@ -81,12 +81,12 @@ class Guidance:
 
     def take_temperature(self, text: str) -> None:
         """Sets the temperature of this chat."""
+        setting = known("sampling.temperature")
         try:
-            value = float(text.replace(",", "."))
-        except ValueError:
-            value = math.nan
-        if not 0 <= value < math.inf:
-            raise UsageError(f"not a valid temperature: {one_line(text)}.", "It is a number, 0 or more; 0.8 is usual.")
+            value = float(setting.read(text))
+        except UsageError as error:
+            hint = f"It is {setting.wanted}; 0.8 is usual."
+            raise UsageError(f"not a valid temperature: {one_line(text)}.", hint) from error
         self._draw(replace(self._page.conversation.sampling, temperature=value))
         self._page.hint(f"Temperature of the next replies: {value:g}")
 

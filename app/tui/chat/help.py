@@ -12,6 +12,7 @@ from textual.content import Content, Span
 from textual.widgets import Static
 
 from slipstream.app.tui.chat.authorship import legend
+from slipstream.app.tui.chat.slash import COMMANDS, MARK
 from slipstream.app.tui.keys import KeyMap
 from slipstream.app.tui.parts.dialogs import Dialog
 from slipstream.app.tui.parts.key_bar import sheet_keys
@@ -20,9 +21,9 @@ KEYS = (
     ("Enter", "send"),
     ("Ctrl-J, Alt-Enter", "new line"),
     ("Esc", "stop the reply; what was written stays"),
-    ("Up, Down", "in an empty prompt: what you said before"),
+    ("Up, Down", "in an empty prompt: earlier prompts"),
     ("Ctrl-P, Ctrl-N", "in the prompt: earlier prompts, later ones"),
-    ("Ctrl-R", "search what you said before, in all chats"),
+    ("Ctrl-R", "search earlier prompts, in all chats"),
     ("/, //", "a command; a message that begins with a slash"),
     ("@", "attach a text file"),
     ("Tab", "on pasted or attached text: put it into the prompt"),
@@ -54,7 +55,7 @@ KEYS = (
     ("Ctrl-C", "copy what is selected, else stop, clear, quit"),
     ("F1", "this help"),
     ("F9", "settings: all of them, explained"),
-    ("Alt-P", "all commands, and light or dark; also /commands"),
+    ("Alt-P", "all commands, and light or dark"),
     ("Ctrl-Z", "undo typing; /suspend goes back to the shell"),
     ("Ctrl-Q", "quit"),
 )
@@ -89,7 +90,7 @@ class HelpScreen(Dialog[None]):
             sheet.border_title = "Keys"
             sheet.border_subtitle = sheet_keys("Esc closes")
             narrow = self.app.size.width < NARROW
-            now = tuple((name, meaning) for usual, meaning in KEYS if (name := self._keys.now(usual)))
+            now = tuple((name, meaning) for usual, meaning in KEYS if (name := with_command(usual, self._keys)))
             width = 0 if narrow else max(len(name) for name, _ in now + FIGURES)
             if self._here:
                 yield Static(_rows(tuple(self._here), width))
@@ -99,6 +100,12 @@ class HelpScreen(Dialog[None]):
             yield Static(_rows(FIGURES, width))
             yield Static(Content("Colours (F3)"), classes="heading")
             yield Static(legend(self.app.size.width - 8))
+
+
+def with_command(usual: str, keys: KeyMap) -> str:
+    """The current keys of a row and the command that does the same; empty if there is neither."""
+    command = next((each for each in COMMANDS if each.key and each.key == usual.split(", ")[0]), None)
+    return ", ".join(filter(None, (keys.now(usual), f"{MARK}{command.name}" if command else "")))
 
 
 def _rows(rows: tuple[tuple[str, str], ...], width: int) -> Content:

@@ -12,6 +12,7 @@ from typing import Final
 
 from markdown_it import MarkdownIt
 from markdown_it.rules_core import StateCore
+from markdown_it.rules_inline import StateInline
 from markdown_it.token import Token
 
 from slipstream.app.platform.safe_text import clean
@@ -30,7 +31,7 @@ _LISTS: Final = frozenset({"bullet_list_open", "ordered_list_open"})
 
 
 def parser(formulas: bool = False) -> MarkdownIt:
-    """A Markdown parser that loses nothing: HTML is text, and line ends are kept.
+    """A Markdown parser that loses nothing: HTML is text, and line ends and indentation are kept.
 
     Args:
         formulas: Whether formulas are shown in Unicode.
@@ -38,16 +39,25 @@ def parser(formulas: bool = False) -> MarkdownIt:
     markdown = MarkdownIt("gfm-like", {"html": False})
     if formulas:
         markdown.inline.ruler.before("escape", "formula", formula_rule)
-    markdown.core.ruler.push("line_ends", _keep_line_ends)
+    markdown.inline.ruler.at("newline", _line_end)
     markdown.core.ruler.push("inert", _clean)
     return markdown
 
 
-def _keep_line_ends(state: StateCore) -> None:
-    for token in state.tokens:
-        for child in token.children or ():
-            if child.type == "softbreak":
-                child.type = "hardbreak"
+def _line_end(state: StateInline, silent: bool) -> bool:
+    """A markdown-it rule that keeps a line end and the indentation of the next line, as of code without a fence."""
+    source, end = state.src, state.pos + 1
+    if source[state.pos] != "\n":
+        return False
+    while end < state.posMax and source[end] in " \t":
+        end += 1
+    if not silent:
+        state.pending = state.pending.rstrip(" ")
+        state.push("hardbreak", "br", 0)
+        for _ in source[state.pos + 1 : end].expandtabs(4):
+            state.push("softbreak", "br", 0)  # Textual shows it as a space; of the spaces in a text it shows only one
+    state.pos = end
+    return True
 
 
 def _clean(state: StateCore) -> None:

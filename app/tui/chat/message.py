@@ -14,6 +14,7 @@ from textual.widget import Widget
 from slipstream.app.chats.images import image_label
 from slipstream.app.library.format import size
 from slipstream.app.platform.safe_text import clean
+from slipstream.app.tui.chat.attach import folded
 
 CODE_KEYS = range(1, 10)  # numbers of the code blocks that a key copies
 
@@ -111,18 +112,19 @@ MOST_CHARACTERS = 6000  # characters of a folded message
 
 
 class Question(Said):
-    """A message of the user; a long one is folded until a click or Space."""
+    """A message of the user; attached files and a long one are folded until a click or Space."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("space", "unfold", "All of it")]
 
     def __init__(self, message: int, text: str) -> None:
         super().__init__(message)
         self.text = text  # the text as it was typed
-        shown = image_label(text)
+        labelled = image_label(text)
+        shown = folded(labelled)
         begin = "\n".join(shown.split("\n", MOST_LINES)[:MOST_LINES])[:MOST_CHARACTERS]
-        self.folded = len(begin) < len(shown)  # whether only its beginning is shown
+        self.folded = begin != labelled  # whether a part of it is hidden
         self.content = Content(clean(begin).expandtabs(4))  # the text as it is shown
-        if self.folded:
+        if len(begin) < len(shown):
             lines, whole = text.removesuffix("\n").count("\n") + 1, size(len(text.encode("utf-8", "replace")))
             note = f"\n… of {lines:,} lines, {whole} · Space or a click shows all"
             self.content = self.content.append(Content(note).stylize("$foreground 60%"))

@@ -248,7 +248,7 @@ class ChatModel:
         names = [AUTO, *(offer.name for offer in self.loaded.drafters)] if self.loaded else []
         for part in re.split(r"[+|]", name) if names else ():
             if part not in names:
-                raise UsageError(f"there is no drafter {one_line(part)}.{nearest(part, names)}")
+                raise UsageError(f"no drafter called “{one_line(part)}”.{nearest(part, names)}")
 
 
 def context_words(loaded: Loaded) -> str:

@@ -153,8 +153,7 @@ class Prompt(TextArea):
     # --- keys -----------------------------------------------------------------------------------------------------
 
     async def _on_key(self, event: events.Key) -> None:
-        unknown = event.key.startswith("alt+") and event.is_printable  # it would insert the bare letter
-        if self._key_for_the_list(event.key) or self._key(event.key) or unknown:
+        if self._key_for_the_list(event.key) or self._key(event.key):
             event.stop()
             event.prevent_default()
         else:
@@ -277,6 +276,11 @@ class Prompt(TextArea):
     def recalling(self) -> bool:
         """Whether an unedited earlier prompt is shown."""
         return self._recall.recalls(self.text)
+
+    @property
+    def text_follows(self) -> bool:
+        """Whether there is text right of the cursor or below it."""
+        return self.cursor_location != self.document.end
 
     @property
     def whole(self) -> str:

@@ -21,7 +21,6 @@ from slipstream.app.chats.records import StoredChat
 from slipstream.app.chats.search import Hit
 from slipstream.app.chats.store import ChatStore
 from slipstream.app.platform.safe_text import one_line
-from slipstream.app.tui.parts.key_bar import OwnKeys
 from slipstream.models.errors import SlipstreamError
 
 BEFORE = 14  # characters of a snippet before its first word
@@ -108,9 +107,10 @@ class SearchChats(Input):
     BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "submit", "Open")]
 
 
-class Sidebar(Vertical, OwnKeys):
+class Sidebar(Vertical):
     """A search line, and a list of chats or of search hits."""
 
+    own_keys = True  # see ``KeyBar``
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("down", "move(1)", "Down", show=False, priority=True),
         Binding("up", "move(-1)", "Up", show=False, priority=True),

@@ -59,6 +59,7 @@ COMMANDS: tuple[Command, ...] = (
     Command("compact", "Summarize", "the older messages, to make room; undo brings them back", argument="[undo]"),
     Command("context", "Context", "of this model, in tokens; auto takes its own", argument="[TOKENS]"),
     Command("models", "Models", "use, find, fetch, remove", key="Ctrl-L"),
+    Command("offer", "Fetch the suggested model", "the one that an empty chat names", key="F6"),
     Command("drafter", "All drafters", "choose one, or see why not", argument="[NAME]", key="Ctrl-D"),
     Command("next", "Next drafter", "from the next reply on", key="F2"),
     Command("race", "Race", "the same reply with and without the drafter", argument="[PROMPT]"),

@@ -17,6 +17,7 @@ EXAMPLES = (
     "Tell me a story about a small fox.",
     "Say this twice: the quick brown fox jumps over the lazy dog.",
 )
+TIP = "Tab tries one · F1 shows all keys\n/race: with and without the drafter, side by side"
 WAKE = "╶ ╴╶─╴╶──╴╶────╸━━━━"
 BAR_WIDTH = 32
 
@@ -63,7 +64,7 @@ class Welcome(Vertical):
                 for text in EXAMPLES:
                     yield Example(text)
                 yield self._offer
-                yield Static(Content("Tab tries one · /race shows the gain · F1 shows all keys"), classes="tip")
+                yield Static(Content(TIP), classes="tip")
 
     def progress(self, share: float | None) -> None:
         """Shows the progress of the load; None while the file is checked before its first use."""

@@ -18,12 +18,11 @@ STAY: Final = frozenset({"f1", "escape", "ctrl+q"})
 STAYING: Final = frozenset({"app.help", "command('stop')", "app.quit"})  # their actions, which may have other keys
 
 
-class OwnKeys:
-    """Mixin of a widget: the footer shows only its keys while it has the focus."""
-
-
 class KeyBar(Footer):
-    """A footer that shows keys whole: without enough room it is compact, then drops the last ones."""
+    """A footer that shows keys whole: without enough room it is compact, then drops the last ones.
+
+    While a widget with ``own_keys = True``, or one inside it, has the focus, it shows only that widget's keys.
+    """
 
     def __init__(self) -> None:
         """Hides the palette's key, which the help lists."""
@@ -49,11 +48,9 @@ class KeyBar(Footer):
                 yield key
 
     def _nearest(self) -> set[str] | None:
-        """The actions of the focused ``OwnKeys``; None if there is none."""
-        focused = self.screen.focused
-        part = (
-            next((node for node in focused.ancestors_with_self if isinstance(node, OwnKeys)), None) if focused else None
-        )
+        """The actions of the focused widget with ``own_keys``; None if there is none."""
+        nodes = self.screen.focused.ancestors_with_self if self.screen.focused else ()
+        part = next((node for node in nodes if getattr(node, "own_keys", False)), None)
         if part is None:
             return None
         active = self.screen.active_bindings.values()

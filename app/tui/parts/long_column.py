@@ -51,10 +51,10 @@ class Part(ABC):
         return self._known[1]
 
 
-class Room(Widget):
+class Spacer(Widget):
     """A placeholder as high as the unmounted parts."""
 
-    DEFAULT_CSS = "Room { height: auto; }"
+    DEFAULT_CSS = "Spacer { height: auto; }"
 
     def __init__(self) -> None:
         super().__init__()
@@ -82,7 +82,7 @@ class LongColumn(Vertical):
         """Sets the first parts; only the last part grows."""
         super().__init__()
         self.parts: list[Part] = list(parts)  # all of them, from top to bottom
-        self._above, self._below = Room(), Room()
+        self._above, self._below = Spacer(), Spacer()
         self._first = self._end = 0  # the mounted range of parts, end excluded
         self._drawn = 0  # number of parts at the last draw
         self._due = False

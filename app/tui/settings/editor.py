@@ -31,9 +31,19 @@ class Row:
         return self.setting is not None and isinstance(self.setting.default, bool)
 
     @property
+    def has_steps(self) -> bool:
+        """Whether the arrow keys change it."""
+        return self.is_switch or bool(self.choices)
+
+    @property
     def action(self) -> str:
         """The name without its group; the action for a key."""
         return self.name.split(".", 1)[1]
+
+    def word(self, value: Value) -> str:
+        """A value as text: by its name if it has one."""
+        named = self.setting.about.named if self.setting else None
+        return named[1] if named and value == named[0] else written(value)
 
     def shown(self, value: Value, own: bool) -> Content:
         """The row in the list.
@@ -42,9 +52,7 @@ class Row:
             own: Whether the user changed it.
         """
         mark = "● " if own else "  "
-        named = self.setting.about.named if self.setting else None
-        word = {True: "● on", False: "○ off"}[value] if isinstance(value, bool) else written(value).replace("\n", " ")
-        word = named[1] if named and value == named[0] else word
+        word = {True: "● on", False: "○ off"}[value] if isinstance(value, bool) else self.word(value).replace("\n", " ")
         word = word or ("" if self.setting else "no key")
         text = f"{mark}{self.label:<{LABEL}}{word}"
         spans = [Span(0, 1, "$primary"), Span(len(mark), len(mark) + LABEL, "bold" if own else "")]

@@ -20,7 +20,7 @@ from slipstream.app.tui.parts.dialogs import Sheet
 from slipstream.app.tui.parts.key_bar import KeyBar
 from slipstream.app.tui.parts.notice import hint
 from slipstream.app.tui.settings.apply_settings import THEME, Settled
-from slipstream.app.tui.settings.editor import Editor, Row, written
+from slipstream.app.tui.settings.editor import Editor, Row
 from slipstream.models.errors import SlipstreamError, UsageError
 from slipstream.models.outside import shown_path
 
@@ -84,7 +84,9 @@ class SettingsScreen(Sheet[None]):
         self.set_class(self.size.width >= WIDE, "wide")
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        return self.editor.row is None or action == "leave"
+        if self.editor.row:
+            return action == "leave"
+        return action != "step" or self.row.has_steps
 
     # --- moving ---------------------------------------------------------------------------------------------------
 
@@ -105,6 +107,7 @@ class SettingsScreen(Sheet[None]):
         if event.option_id and event.option_id != self.row.name:
             self.row, self._error = self.rows[event.option_id], ""
             self.editor.end()
+            self.refresh_bindings()
         self._explain()
 
     def action_leave(self) -> None:
@@ -236,7 +239,7 @@ class SettingsScreen(Sheet[None]):
         row, file, faint = self.row, self._settled.file, "$foreground 70%"
         lines: list[tuple[str, str]] = [(row.name, "bold $primary")]
         if row.setting:
-            usual = written(row.setting.default) or "empty"
+            usual = row.word(row.setting.default) or "empty"
             wanted = "one of the list" if row.choices and not row.setting.about.choices else row.setting.wanted
             lines.append((row.setting.about.sentence, ""))
             lines.append((f"{wanted.capitalize()}; default: {usual}.", faint))
@@ -255,7 +258,7 @@ class SettingsScreen(Sheet[None]):
         if file.broken:
             lines.append((clean(f"Nothing can be kept: {file.broken}"), "$error"))
         if self.editor.row is None:
-            how = "Enter or arrows change it" if row.is_switch or row.choices else "Enter changes it"
+            how = "Enter or arrows change it" if row.has_steps else "Enter changes it"
             lines.append((f"{how}; ● changed by you, in {shown_path(file.path)}", "$foreground 55%"))
         parts = [Content(text, [Span(0, len(text), style)] if style else []) for text, style in lines]
         self.words.update(Content("\n").join(parts))

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from tests.app.tui.pictures import drawn
 from tests.app.tui.scripted import ScriptedEngine
 from textual.app import App
+from textual.events import Key
 from textual.message import Message
 from textual.pilot import Pilot
 from textual.widgets import Static
@@ -29,6 +30,13 @@ PATIENCE = 60.0  # seconds; a busy machine is slow, a test that waits this long 
 def toasts_of(app: App[Any]) -> list[str]:
     """What an app said in passing and still shows."""
     return [notification.message for notification in app._notifications]
+
+
+async def press_alt(pilot: Pilot[Any], *letters: str) -> None:
+    """Presses Alt with letters as a terminal sends them; the pilot's keys with Alt lack the character."""
+    for letter in letters:
+        pilot.app.post_message(Key(f"alt+{letter}", letter))
+        await pilot.pause()
 
 
 @dataclass

@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+from tests.app.tui.driver import press_alt
 from tests.app.tui.pictures import drawn
 from tests.app.tui.scripted import Script, ScriptedEngine
 from textual.pilot import Pilot
@@ -18,7 +19,7 @@ from slipstream.app.chats.recording import LEAD
 from slipstream.app.chats.store import ChatStore
 from slipstream.app.protocol import Load, Sampling
 from slipstream.app.settings.file import SettingsFile
-from slipstream.app.tui.engine_service import EngineEnded, LoadProgress
+from slipstream.app.tui.engine_service import EngineEnded, LoadProgress, MachineAwaited
 from slipstream.app.tui.inline import InlineChat
 from slipstream.models.errors import ContextFullError, EngineDiedError, SlipstreamError
 
@@ -61,6 +62,21 @@ async def test_a_drafter_that_fails_is_named(store: ChatStore, tmp_path: Path) -
         words = "drafter draft is left out of this chat: memory ran out."
         await until(app, pilot, lambda: app.said == ["\u203a Hi", TEXT, words])
         assert "memory ran out" in shown(app)
+
+
+async def test_a_wait_for_another_machine_is_said(store: ChatStore, tmp_path: Path) -> None:
+    async with opened(store, tmp_path, ScriptedEngine([Script(TEXT)])) as (app, pilot):
+        await until(app, pilot, lambda: app.loaded is not None)
+        app.post_message(MachineAwaited("mac:50052"))
+        await until(app, pilot, lambda: "waiting for mac:50052 · Esc stops" in shown(app))
+
+
+async def test_an_unknown_alt_key_types_nothing(store: ChatStore, tmp_path: Path) -> None:
+    async with opened(store, tmp_path, ScriptedEngine([Script(TEXT)])) as (app, pilot):
+        await pilot.press("a")
+        await press_alt(pilot, "d", "7")
+        await pilot.press("b")
+        assert app.ask.text == "ab"
 
 
 async def test_a_model_file_that_went_away_is_told(store: ChatStore, tmp_path: Path) -> None:

@@ -41,6 +41,16 @@ async def test_the_drafter_changes_with_the_next_reply(open_chat: Open) -> None:
         assert chat.screen.model.drafter == "draft"  # medusa is not usable
 
 
+async def test_at_most_two_toasts_are_shown(open_chat: Open) -> None:
+    async with open_chat() as chat:
+        for words in ("one", "two", "three", "two", "three"):
+            chat.app.notify(words)
+            await chat.pilot.pause()
+        assert chat.toasts() == ["two", "three"]
+        chat.app.notify("four", severity="error")
+        await chat.until(lambda: chat.toasts() == ["three", "four"])
+
+
 async def test_a_lone_drafter_says_where_the_reasons_are(open_chat: Open) -> None:
     offers = [DrafterOffer("none", True), DrafterOffer("draft", False, "no draft model")]
     loaded = Loaded("m", "llama", 512, "f", "CPU", "same text", offers, 10.0)

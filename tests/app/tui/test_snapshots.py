@@ -6,6 +6,7 @@ Look at what is renewed: it is what a person will see.
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
@@ -23,7 +24,9 @@ from tests.app.tui.scripted import LOADED, Script, ScriptedEngine
 from tests.app.tui.scripted_commands import result, scripted
 from tests.app.tui.scripted_models import ScriptedModels, model
 
+from slipstream.app.bench.race_events import Finish, Frame, Racer, Start, encoded
 from slipstream.app.chats.store import ChatStore
+from slipstream.app.tui.race.screen import RaceScreen
 
 KEPT: Final = Path(__file__).parent / "snapshots"
 SIZES: Final = ((80, 24), (140, 40))
@@ -37,6 +40,11 @@ PATIENCE: Final = 30.0
 REPLY: Final = (
     "# The sea\n\nIt is **wide** and blue, and it has `tides`:\n\n1. one at noon\n2. one at night\n\n"
     "```python\ndef tide(hour):\n    return hour % 12\n```\n\n| moon | tide |\n|---|---|\n| new | high |\n\n> Deep."
+)
+LANES: Final = (Racer("The keeper climbed the stairs.", 60, 0.02, True), Racer("The keeper climbed.", 60, 0.04, True))
+RACE: Final = (
+    Start("mini", "draft", "Tell me a story.", 1, 60, 200.0, "same text", warm_up=128),
+    Finish(Frame(*LANES), False, 4, 0.7, 2.4, busy=True),
 )
 Bring = Callable[[Driver], Awaitable[None]]
 
@@ -73,6 +81,12 @@ async def selected(chat: Driver) -> None:
     await chat.press("alt+up")
 
 
+async def racing(chat: Driver) -> None:
+    chat.screen.prompt.put("/race Tell me a story.")
+    await chat.press("enter")
+    await chat.until(lambda: isinstance(chat.app.screen, RaceScreen) and chat.app.screen.picture.finish is not None)
+
+
 SCREENS: Final[dict[str, Bring]] = {
     "chat": pressing(),
     "writing": writing,
@@ -87,6 +101,7 @@ SCREENS: Final[dict[str, Bring]] = {
     "models": pressing("ctrl+l"),
     "bench": pressing("f8"),
     "settings": pressing("f9"),
+    "race": racing,
     "light": themed("slipstream-light"),
     "contrast": themed("slipstream-contrast"),
 }
@@ -119,7 +134,8 @@ async def test_the_screen_looks_as_it_was_kept(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    scripted(tmp_path, monkeypatch)
+    commands = scripted(tmp_path, monkeypatch)
+    commands.lines, commands.held = [json.dumps(encoded(event)) for event in RACE], False
     result(tmp_path / "benches" / "2026-03-04 05.06.07.json")
     monkeypatch.setattr("slipstream.app.tui.chat.downloads.OFFER_AFTER", 3600.0)
     for question in ("How do owls fly?", "Why is the sky blue?"):

@@ -9,7 +9,16 @@ from tests.app.tui.conftest import Open
 from tests.app.tui.driver import Driver
 from textual.notifications import Notify
 
-from slipstream.app.tui.chat.attach import MOST_BYTES, mentioned, path_completions, read_attachment, unattached
+from slipstream.app.chats.store import ChatStore
+from slipstream.app.tui.chat.attach import (
+    MOST_BYTES,
+    folded,
+    mentioned,
+    path_completions,
+    read_attachment,
+    unattached,
+)
+from slipstream.app.tui.chat.message import Question
 from slipstream.models.errors import UsageError
 
 
@@ -125,6 +134,34 @@ async def test_files_are_completed_attached_and_sent(open_chat: Open) -> None:
         second = "\nморе.txt:\n```txt\nМоре широкое.\n```\n"
         assert prompt.message == f"see {first} and {second} "
         assert await sent(chat) == f"see {first} and {second} "
+
+
+async def test_a_sent_file_is_folded_until_space_or_a_click(open_chat: Open, store: ChatStore) -> None:
+    async with open_chat() as chat:
+        chat.screen.prompt.put("see @notes.txt please")
+        text = await sent(chat)
+        question = chat.screen.query_one(Question)
+        assert question.content.plain == "see [notes.txt, 2 lines, 20 B] please" and question.text == text
+        await chat.press("ctrl+up", "ctrl+up")
+        await chat.until(lambda: chat.app.focused is question)
+        assert "All of it" in chat.shown().splitlines()[-1]
+        await chat.press("space")
+        assert question.content.plain == text and "It is wide." in chat.shown()
+    (kept,) = store.list_chats()
+    async with open_chat(chat=kept.id) as chat:
+        question = chat.screen.query_one(Question)
+        assert "It is wide." not in chat.shown() and "[notes.txt, 2 lines, 20 B]" in chat.shown()
+        await chat.pilot.click(question)
+        assert question.content.plain == text
+
+
+def test_all_attached_files_are_folded_and_no_code_that_was_typed() -> None:
+    both = read_attachment("my notes/of rivers.md").fenced + read_attachment("море.txt").fenced
+    assert folded(f"a{both}b") == "a[my notes/of rivers.md, 3 lines, 12 B][море.txt, 1 line, 24 B]b"
+    Path("empty").touch()
+    assert folded(read_attachment("empty").fenced) == "[empty, 1 line, 0 B]"
+    for typed in ("main.py:\n```python\nx\n```\n", "```\nx\n```", "notes.txt:\n```txt\nnot closed", "a:\nb"):
+        assert folded(typed) == typed
 
 
 async def test_a_name_that_was_typed_whole_is_attached_when_it_is_sent(open_chat: Open) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from tests.app.tui.conftest import Open
 from tests.app.tui.driver import Driver
@@ -170,6 +172,19 @@ async def test_a_stopped_reply_goes_on_in_its_place(open_chat: Open, store: Chat
         await chat.press("f3")
         assert chat.replies()[0].coloured
         assert (written + "And deep.") in " ".join(chat.shown().split())
+
+
+async def test_the_status_bar_has_the_figures_of_the_whole_continued_reply(open_chat: Open) -> None:
+    async with open_chat(Script("word " * 60, hold=150), Script("and then " * 20), size=(140, 40)) as chat:
+        await chat.say("x", wait=False)
+        await chat.until(lambda: chat.screen.reply.widget is not None and len(chat.screen.reply.widget.text) >= 150)
+        await chat.press("escape")
+        await chat.until(chat.idle)
+        await press_and_wait(chat, "ctrl+g")
+        found = re.search(r"draft (.*) · (\d+) tok/s instead of (\d+)", chat.footnote())
+        assert found
+        with_drafter, without = (line for line in chat.shown().splitlines() if re.match(" *with(out| drafter) ", line))
+        assert f" {found[2]} tok/s  {found[1]}" in with_drafter and f" {found[3]} tok/s  " in without
 
 
 async def test_a_reply_of_an_earlier_session_goes_on(open_chat: Open, store: ChatStore) -> None:

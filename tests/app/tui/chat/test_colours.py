@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from textwrap import dedent
 
 import pytest
 from tests.app.tui.conftest import Open
 from tests.app.tui.driver import Driver
+from tests.app.tui.pictures import drawn
 from tests.app.tui.scripted import Script
 from textual.app import App, ComposeResult
 from textual.content import Content
@@ -128,6 +130,20 @@ async def test_markdown_stays_under_the_colours(live: bool) -> None:
         app.reply.colour(False)
         await pilot.pause()
         assert not styled(app.reply)
+
+
+@pytest.mark.parametrize("live", [False, True])
+async def test_code_without_a_fence_keeps_its_indentation(live: bool) -> None:
+    code = "def tide(hour):\n    if hour:\n\treturn `a  b`\n        **return** 12  \n minus\nelse"
+    app = Shown([] if live else [Piece(code, "plain")])
+    async with app.run_test(size=(60, 20)) as pilot:
+        for character in code if live else "":
+            app.reply.write([Piece(character, "plain")])
+            await pilot.pause()
+        await pilot.pause()
+        lines = "\n".join(strip.text.rstrip() for strip in drawn(app.screen))
+        wanted = "def tide(hour):\n    if hour:\n    return a  b\n        return 12\n minus\nelse"
+        assert dedent(lines).strip() == wanted
 
 
 def test_each_character_has_the_style_of_its_stretch() -> None:

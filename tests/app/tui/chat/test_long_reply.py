@@ -18,7 +18,7 @@ from slipstream.app.protocol import Piece
 from slipstream.app.speed import Speed
 from slipstream.app.tui.chat.reply import Reply
 from slipstream.app.tui.chat.reply_text import FenceHead
-from slipstream.app.tui.parts.long_column import Room
+from slipstream.app.tui.parts.long_column import Spacer
 
 pytestmark = pytest.mark.slow
 
@@ -227,7 +227,7 @@ async def test_what_is_selected_stays_while_one_scrolls_on(open_chat: Open, stor
 async def test_what_is_far_away_leaves_room_of_its_height(open_chat: Open) -> None:
     async with streamed(open_chat) as (chat, reply):
         whole = reply.size.height
-        rooms = [room.size.height for room in reply.query(Room) if room.size.height]
+        rooms = [room.size.height for room in reply.query(Spacer) if room.size.height]
         assert sum(rooms) > whole / 2
         await seen_all(chat, "pageup")
         assert reply.size.height == whole  # what was drawn once is known

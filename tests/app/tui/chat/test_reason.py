@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
+
 import pytest
+from tests.app.tui.conftest import Open
 from textual.geometry import Size
 
-from slipstream.app.protocol import Choice, Stepped
+from slipstream.app.library.resolve_model import choose
+from slipstream.app.platform.paths import Paths
+from slipstream.app.protocol import Choice, Generate, Piece, Stepped
 from slipstream.app.speed import Speed
 from slipstream.app.tui.chat.status_bar import Strip
 
@@ -45,6 +51,38 @@ def test_the_strip_says_who_guesses_or_why_not(
     about = str(strip.render()).splitlines()[2]
     assert about.startswith(f" {words}  ") and about.endswith("text identical ✓")
     assert len(words.split()) <= 8
+
+
+def quick(generate: Generate, text: str) -> Iterator[Stepped]:
+    """A reply of a model whose tokens are too short to gain: the autopilot guesses nothing."""
+    words = text.split(" ")
+    for at, word in enumerate(words, 1):
+        speed = Speed(800.0, None, 1.0, 800.0, steps=at, tokens=at)
+        yield Stepped(
+            generate.request, [Piece(word, "plain")], [at], "none", 0, 0, 1.2, speed, 1.0, choice("none", 1.2)
+        )
+
+
+@pytest.mark.parametrize("bundled", [True, False])
+async def test_a_model_too_small_to_gain_hints_at_the_race_once(
+    open_chat: Open, monkeypatch: pytest.MonkeyPatch, bundled: bool
+) -> None:
+    hint = "/race shows what guessing gains on a larger model"
+    monkeypatch.setattr("tests.app.tui.scripted.play", quick)
+    async with open_chat(drafter="auto") as chat:
+        if bundled:  # no other model can be widened
+            chat.screen.model.load = replace(choose(Paths.default()), drafter="auto")
+        for text in ("one", "two"):
+            await chat.say(text)
+            assert "not guessing: a token takes only 1 ms" in chat.shown()
+        assert chat.toasts().count(hint) == bundled
+
+
+async def test_a_model_that_gains_does_not_hint_at_the_race(open_chat: Open) -> None:
+    async with open_chat(drafter="auto") as chat:
+        chat.screen.model.load = replace(choose(Paths.default()), drafter="auto")
+        await chat.say("one")
+        assert not chat.toasts()
 
 
 def test_a_busy_machine_is_said_to_be_busy(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,10 +7,13 @@ from pathlib import Path
 
 import pytest
 from tests.app.tui.conftest import Open
-from tests.app.tui.driver import Driver
+from tests.app.tui.driver import Driver, press_alt
+from textual.widgets import Input
 
 from slipstream.app.chats.store import ChatStore
+from slipstream.app.tui.chat.message import Said
 from slipstream.app.tui.chat.unsent import Unsent
+from slipstream.app.tui.drafters.screen import DraftersScreen
 
 
 def hints(chat: Driver) -> list[str]:
@@ -110,5 +113,52 @@ async def test_ctrl_p_and_ctrl_n_go_through_earlier_prompts(open_chat: Open) -> 
 
 async def test_an_unknown_alt_key_types_nothing(open_chat: Open) -> None:
     async with open_chat() as chat:
-        await chat.press("a", "alt+d", "alt+7", "b")
+        await chat.press("a")
+        await press_alt(chat.pilot, "d", "7")
+        await chat.press("b")
         assert chat.screen.prompt.text == "ab"
+        await press_alt(chat.pilot, "t")  # bound
+        assert hints(chat)
+        await chat.press("ctrl+a")
+        await press_alt(chat.pilot, "d")
+        await chat.press("c")
+        assert chat.screen.prompt.text == "cab"
+
+
+@pytest.mark.parametrize("keys", [("ctrl+o",), ("ctrl+r",), ("alt+p",), ("f9", "down", "enter")])
+async def test_an_unknown_alt_key_types_nothing_into_other_inputs(open_chat: Open, keys: tuple[str, ...]) -> None:
+    async with open_chat() as chat:
+        await chat.press(*keys)
+        await chat.until(lambda: isinstance(chat.app.focused, Input))
+        line = chat.app.focused
+        assert isinstance(line, Input)
+        before = line.value
+        await press_alt(chat.pilot, "d", "t")  # Alt-T is a key of the chat alone
+        await chat.press("x")
+        assert line.value == f"{before}x"
+
+
+async def test_an_unknown_alt_key_types_nothing_while_a_message_is_selected(open_chat: Open) -> None:
+    async with open_chat() as chat:
+        await chat.say("one")
+        await chat.press("alt+up")
+        await press_alt(chat.pilot, "d")
+        assert chat.screen.prompt.text == "" and isinstance(chat.app.focused, Said)
+        await chat.press("d")
+        await chat.until(lambda: chat.screen.prompt.text == "d")
+
+
+async def test_ctrl_d_deletes_to_the_right_as_in_a_shell_else_opens_the_drafters(open_chat: Open) -> None:
+    async with open_chat() as chat:
+        prompt = chat.screen.prompt
+        await chat.press(*"sea", "ctrl+j", "x", "up", "end", "left", "ctrl+d")
+        assert prompt.text == "se\nx" and chat.app.screen is chat.screen
+        await chat.press("ctrl+d")  # the end of the line
+        assert prompt.text == "sex" and "^d Drafters" in chat.shown()
+        await chat.press("end", "ctrl+d")
+        await chat.until(lambda: isinstance(chat.app.screen, DraftersScreen))
+        await chat.press("ctrl+d")
+        await chat.until(lambda: chat.app.screen is chat.screen)
+        await chat.press("home", "ctrl+o", "ctrl+d")  # not in the prompt
+        await chat.until(lambda: isinstance(chat.app.screen, DraftersScreen))
+        assert prompt.text == "sex"

@@ -6,16 +6,18 @@ from dataclasses import replace
 import pytest
 from tests.app.tui.conftest import Open
 from tests.app.tui.driver import Driver
-from tests.app.tui.scripted import Script, ScriptedEngine
-from tests.app.tui.scripted_models import BUNDLED, GB, OFFERS, QWEN, ScriptedModels
+from tests.app.tui.scripted import LOADED, Script, ScriptedEngine
+from tests.app.tui.scripted_models import BUNDLED, GB, OFFERS, PAIRS, QWEN, ScriptedModels, fit
 from textual import events
 from textual.widgets import Input, Markdown
 
 from slipstream.app.tui.chat.screen import ChatScreen
+from slipstream.app.tui.models.installed import Facts, InstalledView
 from slipstream.app.tui.models.listing import DOWNLOADS, INSTALLED, RECOMMENDED, SEARCH
 from slipstream.app.tui.models.pairs import PairsScreen
 from slipstream.app.tui.models.repo import LONGEST, MOST_CELLS, MOST_LINES, NONE, REST, RepoScreen, pieces
 from slipstream.app.tui.models.screen import ModelsScreen
+from slipstream.app.tui.parts.format import STYLES
 from slipstream.models.errors import SlipstreamError
 
 
@@ -90,6 +92,41 @@ async def test_machines_that_lend_are_named_with_what_they_add(open_chat: Open, 
     async with open_chat(models=models, size=(width, 40)) as chat:
         await opened(chat)
         await chat.until(lambda: "with mac-mini: 21 GB more · with box: in use or gone" in chat.shown())
+
+
+async def test_machines_are_asked_at_each_opening_except_those_that_serve_this_chat(open_chat: Open) -> None:
+    models = ScriptedModels(others={"mac-mini": False, "box": True})
+    engine = ScriptedEngine(loaded=replace(LOADED, machines=["mac-mini:50052"]))
+    async with open_chat(engine=engine, models=models, size=(140, 40)) as chat:
+        await opened(chat)
+        await chat.until(lambda: "with mac-mini: in use by this chat · with box: 21 GB more" in chat.shown())
+        await chat.press("escape")
+        models.others["box"], known = False, len(models.called("fit_of"))
+        await opened(chat)
+        await chat.until(lambda: "with box: in use or gone" in chat.shown())
+        await chat.until(lambda: len(models.called("fit_of")) == 2 * known)  # other memory: what fits is found anew
+        assert models.called("look_again") == [("mac-mini:50052",)] * 2
+
+
+@pytest.mark.parametrize(
+    ("gain", "colour", "words"),
+    [(1.7, "gain", "1.7x faster"), (1.04, "even", "1.0x same speed")],
+)
+def test_a_gain_has_the_colour_and_the_words_of_what_it_is(gain: float, colour: str, words: str) -> None:
+    view, pair = InstalledView(), replace(PAIRS[QWEN.name][0], gain=gain)
+    view.models, view.facts = [QWEN], {QWEN.name: Facts(None, [pair])}
+    [cell] = [cell for cell in view.cells(0) if "qwen3-0.6b" in cell.plain]
+    assert cell.plain == f"qwen3-0.6b {gain:.1f}x" and [span.style for span in cell.spans] == [STYLES[colour]]
+    assert f"{words}, measured here" in view.details(0)[2].plain
+
+
+def test_the_model_in_use_is_never_too_big() -> None:
+    view = InstalledView()
+    view.models, view.facts = [BUNDLED, QWEN], {each.name: Facts(fit("too big", 90), []) for each in (BUNDLED, QWEN)}
+    view.in_use = BUNDLED.fingerprint
+    used, other = ("\n".join(block.plain for block in view.details(at)) for at in (0, 1))
+    assert "● runs now" in used and "too big" not in used
+    assert "✗ too big" in other
 
 
 @pytest.mark.slow
@@ -372,6 +409,7 @@ async def test_keys_that_come_at_once_count_in_their_order(open_chat: Open) -> N
             chat.app.post_message(events.Key(key, key if len(key) == 1 else None))
         await chat.until(lambda: isinstance(chat.app.screen, PairsScreen))
         assert screen.listing.tab == INSTALLED and under(screen) == QWEN.name
+        await chat.until(lambda: "● ready   ↓ Enter fetches it   ✗ not supported" in chat.shown())
 
 
 async def test_the_search_line_takes_letters_that_are_keys_elsewhere(open_chat: Open) -> None:

@@ -251,6 +251,8 @@ async def test_where_there_is_nothing_to_offer_the_welcome_says_nothing(open_cha
         await chat.until(lambda: models.called("offer") == [None])
         await chat.press("f6", "ctrl+n")
         assert "F6" not in chat.shown() and not words(chat)
+        await chat.press(*"/offer", "escape", "enter")
+        await chat.until(lambda: "No model is suggested now. Ctrl-L lists all." in words(chat))
         assert models.called("offer") == [None]
 
 

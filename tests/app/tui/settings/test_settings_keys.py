@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -9,8 +10,9 @@ from tests.app.tui.conftest import Open
 from textual.binding import Binding
 from textual.widgets import Static
 
-from slipstream.app.tui.chat.help import KEYS
+from slipstream.app.tui.chat.help import KEYS, with_command
 from slipstream.app.tui.chat.screen import ChatScreen
+from slipstream.app.tui.chat.slash import COMMANDS
 from slipstream.app.tui.keys import KeyMap, named, shown
 
 
@@ -101,6 +103,15 @@ def test_the_help_names_every_key_that_is_not_mentioned_elsewhere() -> None:
     assert not missing
 
 
+def test_the_help_names_the_command_of_every_function_key_and_of_all_others_that_have_one() -> None:
+    rows = {words.split(", ")[0]: with_command(words, made()) for words, _ in KEYS}
+    functions = {shown(key) for keys in made().usual.values() for key in keys.split(",") if re.fullmatch(r"f\d+", key)}
+    assert len(functions) >= 8 and all(re.fullmatch(rf"{key}, /[a-z-]+", rows[key]) for key in functions)
+    assert all(rows[each.key].endswith(f", /{each.name}") for each in COMMANDS if each.key)
+    assert rows["  Ctrl-T"] == "  Ctrl-T, Ctrl-X"  # another meaning in the list of chats
+    assert with_command("F6", made(offer="")) == "/offer" and with_command("Ctrl-R", made(recall="f7")) == "F7, /search"
+
+
 def test_a_binding_keeps_its_own_name() -> None:
     first, second = named([Binding("f1", "app.do_it('x')"), Binding("escape", "leave", id="stop")])
     assert isinstance(first, Binding) and isinstance(second, Binding)
@@ -117,8 +128,9 @@ async def test_the_keys_of_the_file_do_it_and_the_help_says_them(open_chat: Open
         await chat.press("f7")
         await chat.until(lambda: "Esc closes" in chat.shown())
         rows = " ".join(str(each.content) for each in chat.app.screen.query(Static))
-        assert "F7 " in rows and "F1 " in rows and "Ctrl-Q" not in rows  # F1 quits now
-        assert "fetch, remove" not in rows and "what drafting gains" not in rows  # no key does it
+        assert "F7, /help " in rows and "F1, /quit " in rows and "Ctrl-Q" not in rows  # F1 quits now
+        assert "Ctrl-L" not in rows and "F8" not in rows  # no key does it
+        assert "\n/models " in rows and "\n/bench " in rows
         await chat.press("escape")
         await chat.press("f3")
         assert chat.screen.transcript.coloured  # what cannot be leaves the usual key

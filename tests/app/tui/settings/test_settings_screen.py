@@ -88,6 +88,25 @@ async def test_every_setting_is_there_and_reached_with_the_keys(open_chat: Open)
         await chat.until(lambda: chat.app.screen is chat.screen)
 
 
+async def test_the_footer_offers_the_arrows_only_where_they_change_something(open_chat: Open) -> None:
+    async with open_chat() as chat:
+        await opened(chat)
+        for name, there in (("reply.system", False), ("screen.theme", True), ("reply.system", False)):
+            await at(chat, name)
+            await chat.until(lambda there=there: ("Change" in chat.shown().splitlines()[-1]) == there)  # type: ignore[misc]
+            assert "Back" in chat.shown().splitlines()[-1]
+        await at(chat, "screen.colours")  # a switch
+        await chat.until(lambda: "Change" in chat.shown().splitlines()[-1])
+
+
+async def test_a_default_is_named_as_in_its_row(open_chat: Open) -> None:
+    async with open_chat() as chat:
+        await opened(chat)
+        for name, word in (("model.context", "auto"), ("model.gpu_layers", "all"), ("reply.system", "empty")):
+            await at(chat, name)
+            assert f"; default: {word}." in words(chat)
+
+
 async def test_a_text_is_checked_while_it_is_typed_and_kept_on_enter(open_chat: Open, file: Path) -> None:
     async with open_chat(size=(80, 24)) as chat:
         screen = await opened(chat)
