@@ -20,4 +20,4 @@ class Plain(Drafter):
         return NO_DRAFT
 
 
-METHOD: Final = Method(Plain.name, lambda _: Plain(), about="plain decoding, nothing is guessed")
+METHOD: Final = Method(Plain.name, lambda _: Plain(), about="no guessing: the model writes alone")

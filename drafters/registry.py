@@ -115,7 +115,7 @@ def make(name: str, resources: Resources) -> Drafter:
     reason = why_not(name, resources)
     if reason and not _failed(resources).keys() & set(parts_of(name)):
         usable = ", ".join(other for other in METHODS if not why_not(other, resources))
-        raise UsageError(f"drafter {name!r} cannot serve this model: {reason}.", f"Usable here: {usable}.")
+        raise UsageError(f"drafter {name!r} does not work with this model: {reason}.", f"Usable here: {usable}.")
     chained = [_together(each.split(TOGETHER), resources) for each in name.split(IN_ORDER)]
     return chained[0] if len(chained) == 1 else _guarded(name, resources, lambda: in_order(chained))
 

@@ -72,7 +72,7 @@ class Method:
     name: str
     make: Callable[[Resources], Drafter]  # makes the drafter if ``lacks`` returned nothing
     needs: Needs = Needs()  # noqa: RUF009 (frozen)
-    # what is missing for it, as it follows "cannot serve this model:"; empty if nothing is
+    # what is missing for it, as it follows "does not work with this model:"; empty if nothing is
     lacks: Callable[[Resources], str] = needs_nothing
     about: str = ""  # what it does, in one plain line of at most 60 characters, without a full stop
     auto: bool = False  # whether the autopilot may use it: all methods but plain decoding

@@ -24,11 +24,11 @@ from slipstream.app.library.load_request import BUNDLED, check_files, placed
 from slipstream.app.library.resolve_model import choose
 from slipstream.app.platform.paths import Paths
 from slipstream.app.protocol import Load, Lora
+from slipstream.app.settings.file import known
 from slipstream.drafters.accept import accept_rule
 from slipstream.drafters.none import Plain
 from slipstream.models.errors import SlipstreamError, UsageError, reason_of
 from slipstream.models.outside import decimal_number
-from slipstream.models.sampling.sampler import Sampler
 
 PARTS: Final = ("drafters", "check")
 
@@ -133,7 +133,7 @@ def _temperatures(given: str) -> tuple[float, ...]:
     except ValueError:
         raise UsageError(f"temp is {given!r}; it must be numbers with commas between them, such as 0,0.8.") from None
     for temperature in found:
-        Sampler(temperature=temperature)  # raises for one out of range
+        known("sampling.temperature").checked(temperature)
     return found
 
 

@@ -67,7 +67,7 @@ def switch_drafter(options: argparse.Namespace, paths: Paths, off: bool) -> int:
         raise UsageError(f"{options.name!r} cannot be switched on or off.", f"Choose one of: {', '.join(names)}.")
     header = read_header(Path(choose(paths, options.model).model))
     leave_out(paths.drafters, header.fingerprint, options.name, off)
-    print(f"auto {'leaves' if off else 'may choose'} {options.name}{' out' if off else ''} for {one_line(header.name)}")
+    print(f"Automatic {'no longer uses' if off else 'may use'} {options.name} with {one_line(header.name)}")
     return 0
 
 

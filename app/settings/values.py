@@ -37,7 +37,7 @@ class ModelSettings:
     name: str = setting(
         LAST, "model to begin with: last (what was chosen last), bundled, a name of the list, or a path", when=_START
     )
-    drafter: str = setting(AUTO, "drafter at the start; auto chooses step by step, none decodes plainly", when=_START)
+    drafter: str = setting(AUTO, "drafter at the start; auto chooses step by step, none never guesses", when=_START)
     context: int = setting(
         0, "context in tokens; 0 takes the model's own, at most 8,192", high=1 << 20, when=_LOAD, named=(0, "auto")
     )

@@ -52,21 +52,18 @@ def inflated_layers(header: Header, target: Header, grown: Growth) -> Inflated:
     own = growth(small, replace(grown.large, n_layer=small.n_layer))
     filler, by_name, made = Filler(), tensors_of(header), target_identity(target, grown)
 
-    def reader(name: str) -> Callable[[], Floats]:
-        return lambda: read_tensor(header, by_name[name])
-
     tensors: list[NewTensor] = []
     for name, tensor in by_name.items():
         part = _part(name)
         kind = gguf.GGMLQuantizationType(tensor.type)
         if part in _UNCHANGED:
-            tensors.append(NewTensor(name, tensor.shape[::-1], kind, reader(name)))
+            tensors.append(NewTensor(name, tensor.shape[::-1], kind, _reader(header, name)))
         elif "norm" in part:
             tensors.append(norm_tensor(name, header, tensor, own))
         else:
             layout = _layout(header, part, grown, own, "d2t" in by_name)
-            tensors.append(large_tensor(name, whole(kind, len(layout.columns)), reader(name), layout, filler))
-    name = f"{header.name} inflated to {grown.large.name}"
+            tensors.append(large_tensor(name, whole(kind, len(layout.columns)), _reader(header, name), layout, filler))
+    name = f"{header.name} widened to {grown.large.name}"
     stored_as = header.metadata.get("general.file_type")
     file_type = stored_as if isinstance(stored_as, int) else 0
     metadata = widened(header, own, name, made_as(header, grown, made), file_type)
@@ -131,7 +128,7 @@ def inflated_heads(path: Path, target: Header, grown: Growth) -> Inflated:
     info = read_info(path)
     check_target(info, target)
     make = {"medusa": _medusa, "kangaroo": _kangaroo, "space": _space}[info.method]
-    name = f"{info.target_name} inflated to {grown.large.name}"
+    name = f"{info.target_name} widened to {grown.large.name}"
     metadata = {k: (header.types[k], v) for k, v in header.metadata.items() if k not in _NOT_COPIED}
     metadata |= {
         "general.name": (STRING, f"{name}: {info.method} heads"),

@@ -86,7 +86,7 @@ def inflated_model(header: Header, shape: Shape, mix: str) -> Inflated:
         tensors.append(table("output", own))
     if freqs := by_name.get("rope_freqs.weight"):
         tensors.append(NewTensor(freqs.name, freqs.shape[::-1], _F32, reader(freqs.name)))
-    name = f"{header.name} inflated to {shape.name} {mix}"
+    name = f"{header.name} widened to {shape.name}, {mix}"
     metadata = widened(header, grown, name, made_as(header, grown, mix), int(MIXES[mix][1]))
     metadata |= derived_from(target_identity(header, grown))
     about = f"{header.name} in the measures of {shape.of or shape.name}: its text, at that model's cost."

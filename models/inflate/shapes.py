@@ -57,7 +57,7 @@ def shape_named(name: str) -> Shape:
         UsageError: If there is none of this name.
     """
     if name.lower() not in SHAPES:
-        raise UsageError(f"there is no shape {quoted(name)} to inflate to.", f"Shapes: {', '.join(SHAPES)}.")
+        raise UsageError(f"there is no shape {quoted(name)} to widen a model to.", f"Shapes: {', '.join(SHAPES)}.")
     return SHAPES[name.lower()]
 
 
@@ -84,7 +84,7 @@ def measures(header: Header, tied: bool) -> Shape:
 
 
 def cannot(header: Header, reason: str) -> SlipstreamError:
-    return SlipstreamError(f"{quoted(header.name)} cannot be inflated: {reason}.", "Inflate the bundled model.")
+    return SlipstreamError(f"{quoted(header.name)} cannot be widened: {reason}.", "Widen the bundled model.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +118,7 @@ def growth(small: Shape, large: Shape) -> Growth:
         SlipstreamError: If the large one is smaller in some dimension, or cannot be divided into heads of this size.
     """
     queries, keys = large.n_head * large.head, large.n_head_kv * large.head
-    where = f"{quoted(small.name)} cannot be inflated to {large.name}"
+    where = f"{quoted(small.name)} cannot be widened to {large.name}"
     if queries % small.head or keys % small.head:
         raise SlipstreamError(
             f"{where}: its heads of {small.head} do not divide the large model's {queries:,} and {keys:,}.",
@@ -175,7 +175,7 @@ def mix_named(name: str) -> str:
         UsageError: If there is none of this name.
     """
     if name.upper() not in MIXES:
-        raise UsageError(f"there is no quantization {quoted(name)} to inflate to.", f"Known: {', '.join(MIXES)}.")
+        raise UsageError(f"there is no quantization {quoted(name)} to widen a model to.", f"Known: {', '.join(MIXES)}.")
     return name.upper()
 
 

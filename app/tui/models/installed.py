@@ -10,10 +10,10 @@ from textual.content import Content
 
 from slipstream.app.library.format import context, parameters, size
 from slipstream.app.platform.safe_text import clean, sentence
-from slipstream.app.speed import times
+from slipstream.app.speed import compared, times
 from slipstream.app.tui.models.machine import IN_USE, NO_MARK, expected, fit_block, tok_per_s
 from slipstream.app.tui.parts.browser import TableView, below, heading, text
-from slipstream.app.tui.parts.format import bar, percent
+from slipstream.app.tui.parts.format import STYLES, bar, judged, percent
 from slipstream.app.tui.parts.table import Column
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ class InstalledView(TableView):
 
     def cells(self, at: int) -> list[Content]:
         model = self.models[at]
-        used = bool(model.fingerprint) and model.fingerprint == self.in_use
+        used = self._used(model)
         mark = Content("✗ ").stylize("$error") if model.problem else Content(IN_USE if used else NO_MARK)
         mark = mark if model.problem else mark.stylize("$primary")
         name = text(model.title or model.name.removesuffix(f":{model.quant}"), "bold" if used else "")
@@ -107,6 +107,9 @@ class InstalledView(TableView):
             else [cell.stylize("$foreground 50%", 2 if not column else 0) for column, cell in enumerate(cells)]
         )
 
+    def _used(self, model: Installed) -> bool:
+        return bool(model.fingerprint) and model.fingerprint == self.in_use
+
     def _speed(self, model: Installed) -> Content:
         facts = self.facts.get(model.name)
         return tok_per_s(facts.speed.plain) if facts and facts.speed else Content("")
@@ -121,7 +124,8 @@ class InstalledView(TableView):
             return Content("–").stylize("$foreground 50%")
         short = facts.drafter.name.partition(":")[0] if facts.drafter.drafter else facts.drafter.method
         name = text(short).truncate(18, ellipsis=True)
-        return name.append(Content(f" {times(facts.drafter.gain)}").stylize("$success")) if facts.drafter.gain else name
+        gain = facts.drafter.gain
+        return name.append(Content(f" {times(gain)}").stylize(STYLES[judged(gain)])) if gain else name
 
     def details(self, at: int) -> list[Content]:
         model = self.models[at]
@@ -133,13 +137,19 @@ class InstalledView(TableView):
             problem = Content(f"✗ {sentence(model.problem)}").stylize("$error")
             blocks.append(below(problem, Content(clean(model.hint))))
         elif facts and facts.fit:
-            blocks += [expected(facts.speed), fit_block(facts.fit)]
+            blocks += [expected(facts.speed), self._placed(model, facts.fit)]
         if facts and model.usable:
             blocks.append(self._drafting(facts))
         where = FROM[model.origin] if model.foreign or not model.repo else model.repo
         parts = f" · {len(model.files)} files" if len(model.files) > 1 else ""
         path = Content(clean(str(model.path))).stylize("$foreground 60%")
         return [*blocks, below(Content(f"From {clean(where)}{parts}"), path)]
+
+    def _placed(self, model: Installed, fit: Fit) -> Content:
+        if fit.verdict == "too big" and self._used(model):
+            words = Content("The memory that it uses is not counted as free.").stylize("$foreground 70%")
+            return below(Content("● runs now").stylize("bold").stylize("$success", 0, 1), words)
+        return fit_block(fit)
 
     def _verified(self, name: str) -> Content:
         """Progress of the verification; empty if none is running."""
@@ -155,5 +165,5 @@ class InstalledView(TableView):
             others = sum(1 for pair in facts.pairs if not pair.why_not)
             more = f"{others} could be fetched" if others else "see which and why not"
             return Content(f"No drafter of its own is here; d: {more}")
-        gain = f" · {times(best.gain)} of plain speed, measured here" if best.gain else " · not measured yet"
+        gain = f" · {compared(best.gain)}, measured here" if best.gain else " · not measured yet"
         return Content("Drafter: ").append(text(best.name, "bold")).append(Content(f" ({clean(best.method)}){gain}"))

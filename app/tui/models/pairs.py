@@ -52,7 +52,7 @@ class PairsScreen(Dialog["PairOffer | None"]):
             sheet.border_title = Content(f"Drafters for {one_line(self._model)}")
             sheet.border_subtitle = sheet_keys("Enter uses or fetches", "Esc back")
             yield OptionList(*(Option("") for _ in self._pairs), markup=False)
-            legend = "● ready   ↓ Enter fetches it   ✗ does not serve this model" if self._pairs else ""
+            legend = "● ready   ↓ Enter fetches it   ✗ not supported" if self._pairs else ""
             nothing = "No drafter is known for this model. lookup drafts for every model, from its own text."
             yield Static(Content(legend or nothing), classes="detail")
 

@@ -239,18 +239,23 @@ def test_wrong_uses(
 
 
 @pytest.mark.slow
-def test_heads_for_another_model_are_not_replaced(
+def test_heads_for_another_model_are_not_lost(
     command: Command, training: Any, home: Path, target: Path, other: Path
 ) -> None:
     training(good)
     out = home / "heads" / "tern-space.gguf"
     write(out, other)
     old = out.read_bytes()
-    assert "heads for another model, 'Other\\x1b[1m'" in refused(command("train", "space", "-m", str(target)), 2)
     assert "no space heads for 'Small'" in refused(command("train", "space", "-m", str(target), "--out", str(out)), 2)
     assert out.read_bytes() == old
+    done = command("train", "space", "-m", str(target))
+    assert done.code == 0 and "held heads for another model or version, 'Other\\x1b[1m'" in done.err
+    [aside] = set(out.parent.glob("*.gguf")) - {out}
+    assert aside.read_bytes() == old and aside.name in done.err and out.read_bytes() != old
+    aside.unlink()
     out.write_bytes(old[:100])  # damaged ones are no loss
     assert command("train", "space", "-m", str(target)).code == 0
+    assert list(out.parent.glob("*.gguf")) == [out]
 
 
 def test_torch_is_missing(command: Command, home: Path, target: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -147,12 +147,12 @@ def test_the_command_switches_and_the_list_says_so(
         said = capsys.readouterr()
         return stop.value.code, said.out + said.err
 
-    assert slipstream("off", "lookup") == (0, f"auto leaves lookup out for {model}\n")
+    assert slipstream("off", "lookup") == (0, f"Automatic no longer uses lookup with {model}\n")
     slipstream("off", "medusa")
     _, listed = slipstream("list")
     marked = {line.split()[0] for line in listed.splitlines() if "yes; off for auto" in line}
     assert marked == {"lookup", "medusa"}
-    assert slipstream("on", "lookup") == (0, f"auto may choose lookup for {model}\n")
+    assert slipstream("on", "lookup") == (0, f"Automatic may use lookup with {model}\n")
     assert "lookup  " in slipstream("list")[1]
     for name in ("none", "auto", "nobody"):
         code, words = slipstream("off", name)
