@@ -46,10 +46,6 @@ class Timings:
     commit: float = 0.0
     processor: float = 0.0  # processor time of all threads during ``evaluate``; 0 if not measured
 
-    @property
-    def total(self) -> float:
-        return self.draft + self.evaluate + self.accept + self.commit
-
 
 @dataclass(slots=True)
 class Step:
@@ -73,6 +69,9 @@ class Needs:
     leaves: int = 1  # most leaves of its trees; 1 for chains
 
 
+_NO_NEEDS: Final = Needs()
+
+
 class Drafter(ABC):
     """A drafting method.
 
@@ -81,9 +80,17 @@ class Drafter(ABC):
     """
 
     name: str
-    # its requirements of the target; of the instance if they depend on the heads, the target, or the drafters in use
-    needs: Needs = Needs()
-    failed: str = ""  # why it was disabled, as the end of a sentence; empty while it drafts
+
+    # properties, so that a subclass may have either a plain attribute or a property of its own
+    @property
+    def needs(self) -> Needs:
+        """Its requirements of the target."""
+        return _NO_NEEDS
+
+    @property
+    def failed(self) -> str:
+        """Why it was disabled, as the end of a sentence; empty while it drafts."""
+        return ""
 
     def begin(self, history: History) -> None:
         """Starts a reply; ``history`` is the whole prompt, most of which may be known from earlier replies."""

@@ -43,6 +43,8 @@ Following = Callable[[BlockOutput, Sequence[Token]], Guess | None]
 class BlockDrafter(Drafter):
     """Drafts with a head that reads the inputs of several of the target's layers."""
 
+    needs: Needs = Needs()
+
     def __init__(
         self, name: str, head: BlockContext, target: LlamaTarget, following: Following, opened: ExitStack
     ) -> None:

@@ -41,8 +41,8 @@ class Combined(Drafter):
         self.name, self.drafters, self._combine = name, tuple(drafters), combine
 
     @property
-    def needs(self) -> Needs:  # type: ignore[override]  # computed anew: a drafter may have failed
-        """The needs of all drafters together."""
+    def needs(self) -> Needs:
+        """The needs of all drafters together, computed anew: one may have failed."""
         needs = [drafter.needs for drafter in self.drafters]
         hidden = frozenset[int]().union(*(each.hidden for each in needs))
         return Needs(hidden, max(each.leaves for each in needs))

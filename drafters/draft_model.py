@@ -253,8 +253,7 @@ def _make(resources: Resources) -> Drafter:
 METHOD: Final = Method(
     DraftModel.name,
     _make,
-    DraftModel.needs,
-    _lacks,
-    "a smaller model writes ahead",
+    lacks=_lacks,
+    about="a smaller model writes ahead",
     auto=True,
 )

@@ -61,6 +61,8 @@ class FeatureDrafter(Drafter):
         queue: The positions whose pairs are in the head's cache, and those whose features are waiting.
     """
 
+    needs: Needs = Needs()
+
     def __init__(
         self,
         name: str,

@@ -93,14 +93,15 @@ class Guard:
 class Guarded(Drafter):
     """A drafter whose methods never raise; after its first failure it drafts nothing and needs nothing."""
 
+    needs: Needs = Needs()
+
     def __init__(self, guard: Guard, name: str, inner: Drafter, abilities: Abilities) -> None:
         self.name = name
         self._guard, self._inner, self._abilities = guard, inner, abilities
         self.needs = inner.needs
 
     @property
-    def failed(self) -> str:  # type: ignore[override]  # set by the guard
-        """Why it was disabled, as the end of a sentence; empty while it drafts."""
+    def failed(self) -> str:
         return self._guard.failed.get(self.name, "")
 
     def begin(self, history: History) -> None:

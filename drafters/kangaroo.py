@@ -246,8 +246,7 @@ def _make(resources: Resources) -> Drafter:
 METHOD: Final = Method(
     Kangaroo.name,
     _make,
-    Kangaroo.needs,
-    _lacks,
-    "the model's own first layers and a trained adapter draft",
+    lacks=_lacks,
+    about="the model's own first layers and a trained adapter draft",
     auto=True,
 )

@@ -17,7 +17,7 @@ from slipstream.drafters.calibration import Ratio
 from slipstream.drafters.prompt_lookup import copy_probability
 from slipstream.drafters.resources import Method, Resources
 from slipstream.drafters.text_index.index import TextIndex
-from slipstream.drafters.text_index.segment import Found
+from slipstream.drafters.text_index.segment import Matches
 from slipstream.drafters.text_index.text import DEPTH
 from slipstream.drafters.tree import TOP, Children, TreeBuilder, chain_draft
 from slipstream.models.errors import SlipstreamError
@@ -116,7 +116,7 @@ class Retrieval(Drafter):
                 return
             above = (*above, token)
 
-    def _follow(self, found: Found, should_extend: ShouldExtend) -> Draft:
+    def _follow(self, found: Matches, should_extend: ShouldExtend) -> Draft:
         """Drafts the continuation of a single match, the most frequent case, without a tree."""
         tokens: tuple[Token, ...] = ()
         probs, path = list[float](), 1.0
@@ -172,8 +172,7 @@ def _make(resources: Resources) -> Drafter:
 METHOD: Final = Method(
     Retrieval.name,
     _make,
-    Retrieval.needs,
-    _lacks,
-    "what followed the same words in your past chats and files",
+    lacks=_lacks,
+    about="what followed the same words in your past chats and files",
     auto=True,
 )

@@ -26,13 +26,11 @@ class TextOnly(Drafter):
         self._text, self._seen = History([]), 0
 
     @property
-    def needs(self) -> Needs:  # type: ignore[override]  # the needs of the drafters in use change
-        """Its requirements of the target."""
+    def needs(self) -> Needs:
         return self._inner.needs
 
     @property
-    def failed(self) -> str:  # type: ignore[override]  # set by its guard
-        """Why it was disabled, as the end of a sentence; empty while it drafts."""
+    def failed(self) -> str:
         return self._inner.failed
 
     def begin(self, history: History) -> None:

@@ -44,11 +44,11 @@ class ChatReader:
             LEFT JOIN messages ON messages.chat = chats.id AND {_FINISHED}
             WHERE deleted IS NULL GROUP BY chats.id ORDER BY 2 DESC
         """
-        with self._open() as db:
+        with self.open() as db:
             return {str(chat): int(newest) for chat, newest in db.execute(query)} if db else {}
 
     def has(self, chats: Iterable[str]) -> bool:
-        with self._open() as db:
+        with self.open() as db:
             query = "SELECT 1 FROM chats WHERE id = ? AND deleted IS NULL"
             return all(db is not None and db.execute(query, (chat,)).fetchone() for chat in chats)
 
@@ -66,12 +66,12 @@ class ChatReader:
                 WHERE open.chat = messages.chat AND open.status = 'streaming' AND open.id < messages.id)
             ORDER BY id
         """
-        with self._open() as db:
+        with self.open() as db:
             rows = db.execute(query, (chat, after)).fetchall() if db else []
         return [StoredReply(id, asked, content, unpack_tokens(raw), model) for id, asked, content, raw, model in rows]
 
     @contextmanager
-    def _open(self) -> Iterator[sqlite3.Connection | None]:
+    def open(self) -> Iterator[sqlite3.Connection | None]:
         if not self._path.exists():
             yield None
             return

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from slipstream.app.engine.stopping import Rules
+from slipstream.app.engine.stopping import StopRules
 
 
 @dataclass(slots=True)
 class FixedBudget:
     """A ``should_extend`` with fixed limits."""
 
-    rules: Rules  # when the reply is over; drafting past its end is waste
+    rules: StopRules  # when the reply is over; drafting past its end is waste
     rows: int = 8  # most levels of a draft
     least: float = 0.5  # least probability of a path that is worth a row
     # one step in so many is plain, so that plain decoding's speed stays measured
@@ -34,10 +34,10 @@ class FixedBudget:
 
 
 @dataclass(slots=True)
-class Room:
+class WithinReply:
     """Whether a node fits the reply: the ``should_extend`` of a drafter that decides itself what pays."""
 
-    rules: Rules  # when the reply is over
+    rules: StopRules  # when the reply is over
 
     def __call__(self, probability: float, depth: int) -> bool:
         """Whether a node at this depth may still be accepted."""

@@ -18,7 +18,7 @@ PROCESSOR = "CPU"
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundDevices:
     """The devices for a load."""
 
     devices: tuple[Device, ...]  # usable devices; GPUs that other machines lend come last
@@ -30,7 +30,7 @@ class Found:
         return [device for device in self.devices if device.kind in ("gpu", "igpu")]
 
 
-def find(request: Load) -> Found:
+def find(request: Load) -> FoundDevices:
     """Lists the devices that a load may use, other machines' included.
 
     Raises:
@@ -39,21 +39,21 @@ def find(request: Load) -> Found:
     """
     own, wanted = survey_here().devices, request.devices
     if not request.gpu_layers and not (wanted.draft and request.draft_gpu_layers):
-        return Found(tuple(device for device in own if device.kind == "cpu"))
+        return FoundDevices(tuple(device for device in own if device.kind == "cpu"))
     lenders = ask_all(wanted.rpc)
     if lenders:
         rpc_call("add_server")
     lent = [device for lender in lenders for device in lender.devices]
     lacking = [f"Without {lender.endpoint}: {lender.problem}." for lender in lenders if lender.problem]
-    found = Found((*own, *lent), tuple(lacking))
+    found = FoundDevices((*own, *lent), tuple(lacking))
     if wanted.split_mode == "none" and found.gpus:
         main = found.gpus[_checked_gpu(wanted.main_gpu, found)]
         rest = [device for device in found.devices if device.kind not in ("gpu", "igpu")]
-        return Found((main, *rest), found.lacking)
+        return FoundDevices((main, *rest), found.lacking)
     return found
 
 
-def proportions(wanted: Devices, found: Found) -> list[float]:
+def proportions(wanted: Devices, found: FoundDevices) -> list[float]:
     """Reads ``Devices.tensor_split``: a number for each GPU, 0 where it is left out.
 
     Raises:
@@ -73,7 +73,7 @@ def proportions(wanted: Devices, found: Found) -> list[float]:
     return shares + [0.0] * (len(found.gpus) - len(shares))
 
 
-def draft_device(wanted: Devices, found: Found) -> str:
+def draft_device(wanted: Devices, found: FoundDevices) -> str:
     """The name of the draft model's device; empty for the default.
 
     Raises:
@@ -98,7 +98,7 @@ def placement(request: Load, fit: Fit) -> Placement:
     return Placement(fit.gpu_layers, names, tuple(fit.shares.values()), mode, main, fit.cpu_experts)
 
 
-def draft_placement(request: Load, fit: Fit, found: Found, name: str) -> Placement:
+def draft_placement(request: Load, fit: Fit, found: FoundDevices, name: str) -> Placement:
     """The draft model's placement: on the named device, or this machine's first GPU if the target uses GPUs."""
     own = [device.name for device in found.gpus if not device.machine]
     name = name or (own[0] if own and fit.shares else PROCESSOR)
@@ -107,7 +107,7 @@ def draft_placement(request: Load, fit: Fit, found: Found, name: str) -> Placeme
     return Placement(request.draft_gpu_layers, (name,))
 
 
-def describe(fit: Fit, found: Found, threads: int, layers: int, draft: Placement | None = None) -> str:
+def describe(fit: Fit, found: FoundDevices, threads: int, layers: int, draft: Placement | None = None) -> str:
     """Describes where a model runs, for people.
 
     Args:
@@ -140,7 +140,7 @@ def _label(device: Device) -> str:
     return {"MTL": "Metal"}.get(kind, device.name if kind != device.name and device.name[-1] != "0" else kind)
 
 
-def _checked_gpu(main: int, found: Found) -> int:
+def _checked_gpu(main: int, found: FoundDevices) -> int:
     if main >= len(found.gpus):
         names: Sequence[str] = [device.name for device in found.gpus]
         raise UsageError(f"main-gpu is {main}; there are {len(names)} GPUs, counted from 0.", ", ".join(names))

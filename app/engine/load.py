@@ -93,7 +93,7 @@ def load(
             threads = Threads(target, [draft] if draft else [], max(1, physical_cores() - request.spare_cores))
         on_progress(_MEASURING)
         milliseconds = measure_plain(target)
-        projector, blind = _projector(request, model, target, bool(fit.shares), opened, on_progress)
+        projector, blind = _projector(request, model, target, fit.on_own_gpus, opened, on_progress)
         seen = projector.tokens if projector else None
         template = _template(model)
         prompts = PromptBuilder(template, model.tokenize, model.opening(), model.token_bytes, seen, blind)

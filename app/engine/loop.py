@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from time import perf_counter, process_time
 
 from slipstream.app.engine.guide import Guide
-from slipstream.app.engine.stopping import Rules
+from slipstream.app.engine.stopping import StopRules
 from slipstream.drafters.accept import AcceptRule, accept
 from slipstream.drafters.base import NO_DRAFT, Drafter, ShouldExtend, Step
 from slipstream.models.errors import SlipstreamError
@@ -21,7 +21,7 @@ def generate(
     sampler: Sampler,
     history: History,
     should_extend: ShouldExtend,
-    rules: Rules,
+    rules: StopRules,
     cancelled: Callable[[], bool],
     rule: AcceptRule = accept,
     guide: Guide | None = None,

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from slipstream.app.engine.devices import (
-    Found,
+    FoundDevices,
     draft_device,
     draft_placement,
     find,
@@ -56,7 +56,7 @@ class Plan:
     header: Header  # of the target
     adapters: Sequence[Adapter]  # of the target
     contexts: ContextRange  # that the target can have
-    found: Found  # the devices
+    found: FoundDevices  # the devices
     fit: Fit
     scores: bool  # see ``ContextOptions``
     guard: Guard  # knows the drafters that have failed
@@ -115,7 +115,7 @@ def fitted(
     request: Load,
     header: Header,
     draft: Header | None,
-    found: Found,
+    found: FoundDevices,
     heads: Iterable[Path] = (),
     scores: bool = False,
     tried: bool = True,
@@ -235,7 +235,7 @@ def _kv_type(request: Load, header: Header) -> KvType | None:
     return asked or ("q8_0" if request.same_text else None)
 
 
-def _writes_scores(request: Load, found: Found) -> bool:
+def _writes_scores(request: Load, found: FoundDevices) -> bool:
     """Whether attention stores its scores: faster on some CPUs, but it cannot promise the same text."""
     on_gpu = request.gpu_layers and found.gpus
     if request.same_text or on_gpu or not request.measured_with:

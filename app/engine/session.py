@@ -10,7 +10,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Final
 
 from slipstream.app.chats.reasoning import Thinking
-from slipstream.app.engine.budget import FixedBudget, Room
+from slipstream.app.engine.budget import FixedBudget, WithinReply
 from slipstream.app.engine.draft_trace import DraftTrace
 from slipstream.app.engine.drafter_list import Drafters
 from slipstream.app.engine.guide import Guide, GuideVocabulary
@@ -20,7 +20,7 @@ from slipstream.app.engine.past_chats import PastChats
 from slipstream.app.engine.prefill import PromptReader
 from slipstream.app.engine.prompt import Prompt, PromptBuilder
 from slipstream.app.engine.stats import PlainClock, ReplyStats, drafter_of, origins
-from slipstream.app.engine.stopping import Rules
+from slipstream.app.engine.stopping import StopRules
 from slipstream.app.engine.text import TextStream, Vocabulary, reusable
 from slipstream.app.engine.tune import Threads
 from slipstream.app.protocol import (
@@ -333,7 +333,7 @@ class Reply:
         rule = accept_rule(request.sampling.typical, request.sampling.temperature)
         sampler, rules = self._read.sampler, written.rules
         budget = FixedBudget(rules, known=lambda: model.plain.milliseconds is not None)
-        should_extend = Room(rules) if written.pilot else budget
+        should_extend = WithinReply(rules) if written.pilot else budget
         self.resume()
         if self._read.prefill.complete:
             history, guide = self._read.history, self._read.guide
@@ -409,7 +409,7 @@ class _Written:
     ) -> None:
         """Starts with the tokens that an earlier process wrote."""
         vocabulary, room = model.vocabulary, model.target.abilities.n_ctx - len(prompt.tokens)
-        self.rules = Rules(vocabulary.ends, room, request.max_tokens, request.stop, vocabulary.piece)
+        self.rules = StopRules(vocabulary.ends, room, request.max_tokens, request.stop, vocabulary.piece)
         self.stats = ReplyStats(model.plain, len(request.begun), len(prompt.tokens))
         self.chosen: dict[str, _Chosen] = {}
         self.ttft_ms = 0.0

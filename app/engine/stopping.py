@@ -11,7 +11,7 @@ from slipstream.models.types import Token
 Reason = Literal["", "stop", "length", "context"]
 
 
-class Rules:
+class StopRules:
     """Decides when a reply is over, by its committed tokens alone: a rejected draft needs no undoing.
 
     Attributes:

@@ -73,14 +73,17 @@ def _compare(model: LlamaModel) -> bool:
 
 
 def pass_time(target: Target) -> float:
-    """Seconds of a pass of one row and of one of four."""
-    began = perf_counter()
-    for tree in (EMPTY_TREE, _ROWS):
-        target.evaluate(0, tree)
-        target.keep(())
-    took = perf_counter() - began
+    """Milliseconds of a pass of one row and of one of four."""
+    took = _pass(target, EMPTY_TREE) + _pass(target, _ROWS)
     target.rewind(LENGTH)
     return took
+
+
+def _pass(target: Target, tree: TokenTree) -> float:
+    began = perf_counter()
+    target.evaluate(0, tree)
+    target.keep(())
+    return 1e3 * (perf_counter() - began)
 
 
 _SECONDS: Final = 0.3  # for one number of threads
@@ -162,19 +165,13 @@ class Threads:
         passes: list[tuple[float, float]] = []
         until = perf_counter() + _SECONDS
         while len(passes) < 4 and (not passes or perf_counter() < until):
-            one = self._pass(EMPTY_TREE)
+            one = _pass(target, EMPTY_TREE)
             hopeless = not passes and perf_counter() > until  # on busy cores, the pass of four may take seconds
-            four = 2 * one if hopeless else self._pass(TokenTree.chain((1, 2, 3)))
+            four = 2 * one if hopeless else _pass(target, _ROWS)
             target.rewind(start)
             passes.append((one, four))
         warm = passes[1:] or passes
         return median(one for one, _ in warm), median(four for _, four in warm)
-
-    def _pass(self, tree: TokenTree) -> float:
-        began = perf_counter()
-        self._target.evaluate(0, tree)
-        self._target.keep(())
-        return 1e3 * (perf_counter() - began)
 
     def _use(self, count: int) -> None:
         for model in (self._target, *self._followers):

@@ -37,6 +37,7 @@ class Autopilot(Drafter):
     """
 
     name = AUTO
+    needs: Needs = Needs()
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Every tuned number of the autopilot, each with its reason; TRIED.md beside it has the measurements."""
+"""The 62 tuned numbers of the autopilot, each with its reason; TRIED.md beside it has the measurements."""
 
 from __future__ import annotations
 

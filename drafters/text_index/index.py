@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from slipstream.drafters.text_index.segment import Found, Segment, search, write_segment
+from slipstream.drafters.text_index.segment import Matches, Segment, search, write_segment
 from slipstream.drafters.text_index.storage import (
     MANIFEST,
     Manifest,
@@ -102,7 +102,7 @@ class TextIndex:
     def empty(self) -> bool:
         return not any(document.tokens for segment in self._live for document in segment.documents)
 
-    def search(self, tail: Sequence[Token], least: int = 2, most: int = 64) -> Found:
+    def search(self, tail: Sequence[Token], least: int = 2, most: int = 64) -> Matches:
         """Finds what followed the longest match of a text's end.
 
         Args:

@@ -28,11 +28,10 @@ _BEHIND_ALL: Final = b"\xff" * (_CONTEXT + 4)
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class Matches:
     """The continuations of the longest match."""
 
     matched: int = 0  # length of the match
-    places: int = 0  # number of places that match
     # for some of the places, the ``DEPTH`` tokens that followed, the next one *last*; -1 marks the end of the piece:
     # entries before it are of another piece
     ahead: tuple[tuple[Token, ...], ...] = ()
@@ -164,7 +163,7 @@ class Segment:
         )
 
 
-def search(segments: Iterable[Segment], tail: Sequence[Token], least: int, most: int) -> Found:
+def search(segments: Iterable[Segment], tail: Sequence[Token], least: int, most: int) -> Matches:
     """Finds the longest match, then reads what followed it.
 
     Args:
@@ -185,7 +184,7 @@ def search(segments: Iterable[Segment], tail: Sequence[Token], least: int, most:
     ranges = [(segment, *segment.matching(key, at, matched)) for segment, at in spots]
     places = sum(high - low for _, low, high in ranges)
     if not places:
-        return Found()
+        return Matches()
     wanted = iter(range(places) if places <= most else [(2 * i + 1) * places // (2 * most) for i in range(most)])
     ahead, passed, place = list[tuple[Token, ...]](), 0, next(wanted, places)
     for segment, low, high in ranges:
@@ -193,7 +192,7 @@ def search(segments: Iterable[Segment], tail: Sequence[Token], least: int, most:
             ahead.append(segment.ahead(low + place - passed))
             place = next(wanted, places)
         passed += high - low
-    return Found(matched, places, tuple(ahead))
+    return Matches(matched, tuple(ahead))
 
 
 def _raw(values: Ids) -> memoryview:

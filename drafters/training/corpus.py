@@ -42,10 +42,6 @@ class Sampler:
         self._rng.bit_generator.state = state["rng"]
         self._drawn = {name: state["drawn"].get(name, 0) for name in self._names}
 
-    def rounds(self) -> dict[str, float]:
-        """How often each source has been gone through so far."""
-        return {name: self._drawn[name] / max(1, len(self._sources[name].offsets) - 1) for name in self._names}
-
     def batch(self, rows: int, length: int) -> tuple[NDArray[np.int64], NDArray[np.float32], NDArray[np.int64]]:
         """Ids, weights, and the number of the chat that each id belongs to, all of shape (rows, length + 1).
 

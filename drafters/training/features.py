@@ -25,6 +25,8 @@ from slipstream.models.types import Floats
 
 _PROGRESS = "progress.json"
 _TEXT = ("ids", "weights", "chats")
+_SEED = 7  # of the order of the windows
+_CHECKED = 32  # held-out windows of a run's check
 
 
 def low_middle_high(layers: int) -> tuple[int, int, int]:
@@ -41,7 +43,7 @@ class Features:
         window: Tokens in a window.
     """
 
-    def __init__(self, folder: Path, seed: int = 7) -> None:
+    def __init__(self, folder: Path) -> None:
         """Opens what ``collect`` has made."""
         progress = json.loads((folder / _PROGRESS).read_text(encoding="utf-8"))
         self.points: tuple[int, ...] = tuple(progress["points"])
@@ -49,7 +51,7 @@ class Features:
         names = [*_TEXT, *(f"hidden{point}" for point in self.points)]
         self._arrays = [np.load(folder / f"{name}.npy", mmap_mode="r")[: self._count] for name in names]
         self.window = self._arrays[0].shape[1] - 1
-        self._seed, self._drawn = seed, 0
+        self._drawn = 0
         self._epoch, self._order = -1, np.zeros(0, np.int64)
 
     def __len__(self) -> int:
@@ -90,13 +92,13 @@ class Features:
     def _pick(self, draw: int) -> int:
         epoch, place = divmod(draw, self._count)
         if epoch != self._epoch:
-            self._epoch, self._order = epoch, np.random.default_rng([self._seed, epoch]).permutation(self._count)
+            self._epoch, self._order = epoch, np.random.default_rng([_SEED, epoch]).permutation(self._count)
         return int(self._order[place])
 
 
-def held_out_check(held_out: Features, batch_loss: BatchLoss, windows: int = 32) -> Callable[[nn.Module], float]:
+def held_out_check(held_out: Features, batch_loss: BatchLoss) -> Callable[[nn.Module], float]:
     """Makes the check of a run: the loss on the first held-out windows."""
-    batch = [torch.from_numpy(part) for part in held_out.read(range(min(windows, len(held_out))))]
+    batch = [torch.from_numpy(part) for part in held_out.read(range(min(_CHECKED, len(held_out))))]
 
     @torch.no_grad()
     def check(model: nn.Module) -> float:

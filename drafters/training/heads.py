@@ -35,7 +35,7 @@ from slipstream.models.llama.target import ContextOptions
 from slipstream.models.types import LAST_HIDDEN
 
 Messages = Sequence[Mapping[str, str]]
-Found = tuple[dict[str, NDArray[Any]], dict[str, Any], Acceptance]
+Trained = tuple[dict[str, NDArray[Any]], dict[str, Any], Acceptance]
 
 _WINDOW = 256
 _ROWS = 16_384  # most tokens that Medusa heads can guess: the frequent ones
@@ -124,7 +124,7 @@ def _text(job: Job, model: LlamaModel, options: ContextOptions, say: Say) -> tup
 
 def _on_features(
     job: Job, model: LlamaModel, options: ContextOptions, text: Source, held_out: Source, say: Say
-) -> Found:
+) -> Trained:
     exits = _exits(model.n_layer) if job.method == "kangaroo" else ()
     train_on, measure_on = _features(job, model, options, text, held_out, exits, say)
     output = _vocabulary_matrix(model.header).to(device())
@@ -172,7 +172,7 @@ def _dflash(
 
 def _medusa(
     job: Job, header: Header, train_on: Features, held_out: Features, output: Tensor, plan: Plan, say: Say
-) -> Found:
+) -> Trained:
     shape = MedusaShape(output.shape[1])
     model = medusa.fit(train_on, held_out, output, shape, _ROWS, plan, job.work / "medusa.pt", say)
     ranks = [round(float(x), 4) for x in medusa.rank_accuracies(model, held_out).ravel()]
@@ -182,7 +182,7 @@ def _medusa(
 
 def _kangaroo(
     job: Job, header: Header, train_on: Features, held_out: Features, output: Tensor, plan: Plan, say: Say
-) -> Found:
+) -> Trained:
     shape = shape_of(header)
     per_position = frequencies(shape.head_size, shape.rope_base, shape.rope_scaling, output.device)
     factors = rope_factors(header)
@@ -195,7 +195,7 @@ def _kangaroo(
     return kangaroo.tensors(adapter), settings, found
 
 
-def _space(job: Job, model: LlamaModel, options: ContextOptions, text: Source, held_out: Source, say: Say) -> Found:
+def _space(job: Job, model: LlamaModel, options: ContextOptions, text: Source, held_out: Source, say: Say) -> Trained:
     window = _WINDOW + space.GROUPS * _MASKS
     dtype = check_memory(model.header, available_memory(), 8 * window, window)
     target = load_gguf(job.model, dtype).to(device())

@@ -21,6 +21,8 @@ from slipstream.drafters.training.features import Features, held_out_check
 from slipstream.drafters.training.loop import BatchLoss, Plan, Run, Say, train
 from slipstream.drafters.training.model import Attention, Norm, Shape
 
+_LONGEST = 4  # draft that an exit layer is chosen for
+
 
 class Adapter(Attention):
     """Attention over the exited hidden states, shaped like the target's own."""
@@ -162,7 +164,7 @@ def relative_cost(exit_layer: int, shape: Shape) -> float:
     return (exit_layer * layer + attention + head) / (shape.layers * layer + head)
 
 
-def best_exit(candidates: dict[int, Acceptance], shape: Shape, depth: int = 4) -> int:
+def best_exit(candidates: dict[int, Acceptance], shape: Shape) -> int:
     """The exit layer whose drafts should gain most: expected tokens a step over the step's relative time.
 
     Verifying is taken to cost one pass; deeper exits guess better and cost more.
@@ -170,6 +172,6 @@ def best_exit(candidates: dict[int, Acceptance], shape: Shape, depth: int = 4) -
 
     def gain(layer: int) -> float:
         cost = relative_cost(layer, shape)
-        return max(candidates[layer].tokens_per_step(n) / (1 + n * cost) for n in range(1, depth + 1))
+        return max(candidates[layer].tokens_per_step(n) / (1 + n * cost) for n in range(1, _LONGEST + 1))
 
     return max(candidates, key=gain)

@@ -19,11 +19,10 @@ from torch.nn import functional
 from slipstream.drafters.training.acceptance import Acceptance, mean, of_guesses
 from slipstream.drafters.training.features import Features, held_out_check
 from slipstream.drafters.training.loop import BatchLoss, Plan, Run, Say, train
-from slipstream.models.types import LAST_HIDDEN, Floats
-
-POINTS = (LAST_HIDDEN,)  # hidden points that the heads read
+from slipstream.models.types import Floats
 
 _DECAY = 0.8  # weight of head k is this to the power k, as in the paper
+_RANKS = 10  # ranks of a guess that are measured
 
 
 @dataclass(frozen=True)
@@ -174,9 +173,9 @@ def frequent(counts: NDArray[np.int64], most: int) -> NDArray[np.int64]:
     return np.sort(best[counts[best] > 0])
 
 
-def rank_accuracies(model: Medusa, held_out: Features, ranks: int = 10) -> Floats:
+def rank_accuracies(model: Medusa, held_out: Features) -> Floats:
     """Share of places where rank i of head k is right, whatever came before, for growing trees: (heads, ranks)."""
-    hits = np.zeros((model.shape.heads, ranks))
+    hits = np.zeros((model.shape.heads, _RANKS))
     places = np.zeros((model.shape.heads, 1))
     with torch.no_grad():
         for start in range(0, len(held_out), 16):
@@ -184,7 +183,7 @@ def rank_accuracies(model: Medusa, held_out: Features, ranks: int = 10) -> Float
             length, states = hidden.shape[1], torch.from_numpy(hidden).to(model.ids.device)
             for head in range(model.shape.heads):
                 ahead = 2 + head
-                best = model.ids[model(states, head).topk(min(ranks, len(model.ids)), -1).indices]
+                best = model.ids[model(states, head).topk(min(_RANKS, len(model.ids)), -1).indices]
                 counted = weights[:, ahead:] >= 1
                 hit = best.cpu().numpy()[:, : length + 1 - ahead] == ids[:, ahead:, None]
                 hits[head, : hit.shape[-1]] += hit[counted].sum(0)

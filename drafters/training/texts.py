@@ -21,6 +21,8 @@ Prompts = Iterator[tuple[Sequence[int], Sampler]]
 
 _ENDINGS = frozenset({".txt", ".md", ".rst", ".py", ".js", ".ts", ".c", ".h", ".cpp", ".java", ".go", ".rs", ".html"})
 _MOST_BYTES = 4_000_000  # a file that is larger is data, not text
+_REPLY = 128  # tokens of the longest answer
+_SIDE_BY_SIDE = 16  # answers in one pass
 _WARM = 0.7  # temperature of every other answer; the ones between are greedy
 
 
@@ -63,16 +65,16 @@ def as_source(chats: Iterable[tuple[Sequence[int], Sequence[float]]]) -> Source:
     return Source(ids, weights, offsets.astype(np.int64))
 
 
-def split(source: Source, every: int = 20) -> tuple[Source, Source]:
-    """Parts the chats into (training, held out), one in ``every`` held out; both parts get at least one chat."""
+def split(source: Source) -> tuple[Source, Source]:
+    """Parts the chats into (training, held out), one in twenty held out; both parts get at least one chat."""
     chats = [
         (source.ids[a:b].tolist(), source.weights[a:b].tolist())
         for a, b in zip(source.offsets[:-1], source.offsets[1:], strict=True)
     ]
     if len(chats) < 2:
         raise UsageError("there is too little text to train on.", "Give more than one chat or file.")
-    held = chats[:: max(2, min(every, len(chats)))]
-    return as_source(chat for i, chat in enumerate(chats) if i % max(2, min(every, len(chats)))), as_source(held)
+    every = min(20, len(chats))
+    return as_source(chat for i, chat in enumerate(chats) if i % every), as_source(chats[::every])
 
 
 def folder(path: Path, model: LlamaModel, window: int) -> Source:
@@ -113,8 +115,6 @@ def answers(
     tokens: int,
     path: Path,
     say: Say,
-    most: int = 128,
-    side_by_side: int = 16,
     n_ctx: int = 512,
 ) -> Source:
     """Lets the target answer prompts until its replies hold that many tokens.
@@ -124,7 +124,6 @@ def answers(
     Args:
         prompts: what to answer, the same ones in the same order each time.
         path: the file, one JSON object a line.
-        most: tokens of one reply.
         n_ctx: most tokens of a prompt with its reply.
 
     Raises:
@@ -140,9 +139,9 @@ def answers(
     try:
         with (
             path.open("a", encoding="utf-8") as file,
-            closing(ManyReplies(model, side_by_side, n_ctx, options)) as replies,
+            closing(ManyReplies(model, _SIDE_BY_SIDE, n_ctx, options)) as replies,
         ):
-            for prompt, reply in replies.replies(prompts, most):
+            for prompt, reply in replies.replies(prompts, _REPLY):
                 file.write(json.dumps([list(prompt), reply]) + "\n")
                 kept.append((list(prompt), reply))
                 made += len(reply)

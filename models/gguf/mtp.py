@@ -34,7 +34,7 @@ def mtp_only(header: Header) -> bool:
 
 
 def without_mtp(header: Header) -> str:
-    """The reason why MTP cannot serve a model, as it follows "cannot serve this model:"; empty if it can."""
+    """The reason why MTP cannot serve a model, as it follows "does not work with this model:"; empty if it can."""
     layers, architecture = header.number("nextn_predict_layers") or 0, header.architecture
     if not layers:
         return "it needs MTP layers, and this model has none"

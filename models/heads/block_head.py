@@ -66,7 +66,7 @@ def block_head(header: Header) -> BlockHead:
 
 
 def unfit_block(header: Header, target: Abilities, model: Header | None = None) -> str:
-    """The reason why a head cannot serve a target, as it follows "cannot serve this model:"; empty if it can.
+    """The reason why a head cannot serve a target, as it follows "does not work with this model:"; empty if it can.
 
     Args:
         header: The head's.

@@ -198,7 +198,7 @@ def target_layers(header: Header) -> tuple[int, ...]:
 
 
 def unfit(header: Header, target: Abilities) -> str:
-    """The reason why a head cannot serve a target, as it follows "cannot serve this model:"; empty if it can.
+    """The reason why a head cannot serve a target, as it follows "does not work with this model:"; empty if it can.
 
     Raises:
         ModelFileError: If the map of its vocabulary cannot be read.

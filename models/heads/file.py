@@ -124,8 +124,8 @@ def identity(header: Header) -> str:
     """Names a model by its content: SHA-256 in hex.
 
     Two trainings of one shape have headers alike, so some kilobytes from the start, middle and end of up to 64
-    tensors count too. A re-quantized copy (see :mod:`slipstream.models.inflate.requantize`) has the identity of its
-    original, so that heads serve both.
+    tensors count too. A copy that names its original under ``DERIVED_FROM`` has that one's identity, so that heads
+    serve both.
 
     Raises:
         ModelFileError: If the weights cannot be read.

@@ -18,7 +18,7 @@ def is_mtp_file(header: Header) -> bool:
 
 
 def unfit_mtp(header: Header, target: Header) -> str:
-    """Why a file of MTP layers cannot serve a target, as it follows "cannot serve this model:"; empty if it can."""
+    """Why a file of MTP layers cannot serve a target, as it follows "does not work with this model:"; or empty."""
     if not is_mtp_file(header):
         return "its file holds other layers than those of MTP"
     wanted = ASSISTED if header.architecture == ASSISTANT else header.architecture

@@ -51,7 +51,7 @@ def read_safetensors(path: Path) -> dict[str, NDArray[Any]]:
         with path.open("rb") as file:
             size = os.fstat(file.fileno()).st_size
             start, header = _header(file, size)
-            return {name: _values(file, start, name, entry) for name, entry in _entries(header, size - start).items()}
+            return {name: _values(file, start, entry) for name, entry in _entries(header, size - start).items()}
     except DamagedError as error:
         raise ModelFileError(f"{shown_path(path)} {error}.", error.hint or "Fetch the file again.") from None
     except OSError as error:
@@ -109,7 +109,7 @@ def _whole(value: Any) -> TypeGuard[list[int]]:
     return isinstance(value, list) and all(type(item) is int and item >= 0 for item in value)
 
 
-def _values(file: BinaryIO, start: int, name: str, entry: _Entry) -> NDArray[Any]:
+def _values(file: BinaryIO, start: int, entry: _Entry) -> NDArray[Any]:
     first, end, dtype, shape = entry
     file.seek(start + first)
     raw = file.read(end - first)

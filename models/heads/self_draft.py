@@ -83,7 +83,7 @@ class _Plan:
 
 
 def why_not_cut(header: Header) -> str:
-    """Why a model cannot be cut, as it follows "cannot serve this model:"; empty if it can."""
+    """Why a model cannot be cut, as it follows "does not work with this model:"; empty if it can."""
     own = header.architecture
     if own not in TWINS:
         return (

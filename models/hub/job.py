@@ -89,18 +89,16 @@ class Download:
         Raises:
             DownloadError: If another process is downloading it, or it cannot be removed.
         """
-        freed, removed, kept = 0, [], []
+        freed, kept = 0, list[Path]()
         for index, file in enumerate(self.files):
             path = file.path_in(self.folder)
             if path.is_file():
                 kept.append(path)
             if any(path.with_name(path.name + ending).exists() for ending in (PART, ENDING)):
-                part = PartFile(self.files, index, self.folder, self._tuning)
-                with closing(part):
+                with closing(PartFile(self.files, index, self.folder, self._tuning)) as part:
                     freed += part.discard()
-                removed.append(part.part)
             self._remove_empty(path.parent)
-        return Discarded(freed, tuple(removed), tuple(kept))
+        return Discarded(freed, tuple(kept))
 
     def _remove_empty(self, folder: Path) -> None:
         with contextlib.suppress(OSError):  # not empty, or already removed

@@ -68,7 +68,6 @@ class Discarded:
     """The result of discarding a download."""
 
     freed: int  # bytes freed on the disk
-    removed: tuple[Path, ...]  # the unfinished files
     kept: tuple[Path, ...]  # complete files of the same job, which stay
 
 

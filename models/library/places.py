@@ -32,7 +32,7 @@ _MOST_BYTES: Final = 1 << 20  # largest manifest
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundModel:
     """A model file that was found but not read yet."""
 
     path: Path  # the file, or the first of a split model
@@ -54,7 +54,7 @@ def gguf_files(folder: Path) -> Iterator[Path]:
             yield Path(parent) / name
 
 
-def foreign_models(environment: Mapping[str, str]) -> Iterator[Found]:
+def foreign_models(environment: Mapping[str, str]) -> Iterator[FoundModel]:
     """Every model of other programs, each file once.
 
     Args:
@@ -146,12 +146,12 @@ def _ollama_folders(environment: Mapping[str, str]) -> list[Path]:
     return [_home(environment) / ".ollama" / "models", OLLAMA_SERVICE]
 
 
-def _lm_studio(environment: Mapping[str, str]) -> Iterator[Found]:
+def _lm_studio(environment: Mapping[str, str]) -> Iterator[FoundModel]:
     """``<owner>/<repository>/<file>.gguf``."""
     for folder in _lm_studio_folders(_home(environment)):
         for path in gguf_files(folder):
             parts = path.relative_to(folder).parts
-            yield Found(path, "lmstudio", repo="/".join(parts[:2]) if len(parts) > 2 else None)
+            yield FoundModel(path, "lmstudio", repo="/".join(parts[:2]) if len(parts) > 2 else None)
 
 
 def _lm_studio_folders(home: Path) -> list[Path]:
@@ -165,13 +165,13 @@ def _lm_studio_folders(home: Path) -> list[Path]:
     return [*folders, *(each / "models" for each in homes)]
 
 
-def _hub_cache(folder: Path, origin: Origin) -> Iterator[Found]:
+def _hub_cache(folder: Path, origin: Origin) -> Iterator[FoundModel]:
     """``models--<owner>--<repository>/snapshots/<commit>/<file>``, a link to a blob that is named by its hash."""
     with suppress(OSError):
         for repository in sorted(folder.glob("models--*--*")):
             owner, _, name = repository.name.removeprefix("models--").partition("--")
             for path in gguf_files(repository / "snapshots"):
-                yield Found(path, origin, repo=f"{owner}/{name}", sha256=_blob_hash(path, repository / "blobs"))
+                yield FoundModel(path, origin, repo=f"{owner}/{name}", sha256=_blob_hash(path, repository / "blobs"))
 
 
 def _blob_hash(path: Path, blobs: Path) -> str | None:
@@ -183,7 +183,7 @@ def _blob_hash(path: Path, blobs: Path) -> str | None:
     return None
 
 
-def _llama_cpp(folder: Path) -> Iterator[Found]:
+def _llama_cpp(folder: Path) -> Iterator[FoundModel]:
     """``<owner>_<repository>_<file>.gguf``, with its address in ``<file>.json`` beside it."""
     for path in gguf_files(folder):
         address = read_object(path.with_name(path.name + ".json"), _MOST_BYTES).get("url")
@@ -191,10 +191,10 @@ def _llama_cpp(folder: Path) -> Iterator[Found]:
         name = ""
         if match:
             name = path.stem.removeprefix(match["repo"].replace("/", "_") + "_")
-        yield Found(path, "llama.cpp", name, match["repo"] if match else None)
+        yield FoundModel(path, "llama.cpp", name, match["repo"] if match else None)
 
 
-def _ollama(folder: Path) -> Iterator[Found]:
+def _ollama(folder: Path) -> Iterator[FoundModel]:
     """``manifests/<host>/<owner>/<model>/<tag>`` names the layers, which are files ``blobs/sha256-<hash>``."""
     manifests = folder / "manifests"
     with suppress(OSError):
@@ -213,7 +213,7 @@ def _ollama(folder: Path) -> Iterator[Found]:
                 place = [] if host == _OLLAMA_HOST else [host]
                 place += [] if owner == [_OLLAMA_OWNER] else owner
                 repo = f"{owner[0]}/{model}" if host in ("hf.co", "huggingface.co") and len(owner) == 1 else None
-                yield Found(
+                yield FoundModel(
                     folder / "blobs" / f"sha256-{digest}",
                     "ollama",
                     "/".join([*place, f"{model}:{tag}"]).lower(),

@@ -13,7 +13,7 @@ from slipstream.models.hub.types import RemoteFile
 from slipstream.models.library.facts import FactsCache
 from slipstream.models.library.import_model import LOCAL, How, OnProgress, check, import_model
 from slipstream.models.library.names import find, plain_name, split_name
-from slipstream.models.library.places import Found, foreign_models, gguf_files, place_of
+from slipstream.models.library.places import FoundModel, foreign_models, gguf_files, place_of
 from slipstream.models.library.records import (
     Checked,
     Installed,
@@ -191,18 +191,18 @@ class ModelStore:
         """Bytes that emptying the trash frees."""
         return self._trash.size()
 
-    def _found(self) -> Iterator[Found]:
+    def _found(self) -> Iterator[FoundModel]:
         for path in gguf_files(self.folder):
-            yield Found(path, "ours")
+            yield FoundModel(path, "ours")
         for name, path in self._bundled.items():
-            yield Found(path, "bundled", name)
+            yield FoundModel(path, "bundled", name)
         if self._environment is not None:
             mine = {place_of(path) for path in gguf_files(self.folder)}
             for found in foreign_models(self._environment):
                 if place_of(found.path) not in mine:  # skips the targets of our own links
                     yield found
 
-    def _model(self, found: Found, cache: FactsCache) -> Installed:
+    def _model(self, found: FoundModel, cache: FactsCache) -> Installed:
         facts, ours = cache.of(found.path), found.origin == "ours"
         record = read_record(found.path) if ours else Record()
         stem = found.path.name.removesuffix(".gguf")
@@ -236,7 +236,7 @@ class ModelStore:
             hint=hint,
         )
 
-    def _repo(self, found: Found, record: Record) -> str | None:
+    def _repo(self, found: FoundModel, record: Record) -> str | None:
         if found.origin != "ours":
             return found.repo
         parts = found.path.relative_to(self.folder).parts

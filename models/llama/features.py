@@ -18,7 +18,7 @@ from slipstream.models.llama.target import KV_TYPES, ContextOptions
 from slipstream.models.types import PACKED, Floats, Token
 
 MTP: Final = 1  # llama_context_type
-_BRANCHES: Final = 4
+_BRANCHES: Final = 4  # of a draft; the target's own limit of leaves also applies
 
 
 class HeadOutput(NamedTuple):
@@ -44,20 +44,19 @@ class FeatureContext:
         length: Number of pairs of the text, all in sequence 0; drafted pairs follow them.
     """
 
-    def __init__(self, target: LlamaTarget, head: LlamaModel | None = None, leaves: int = 4) -> None:
+    def __init__(self, target: LlamaTarget, head: LlamaModel | None = None) -> None:
         """Opens a context.
 
         Args:
             target: The target, which lends its embedding and its vocabulary matrix, and sets the number of threads.
             head: An EAGLE-3 head or MTP layers in a file, or None for the target's own MTP layer. The caller has
                 checked that it fits the target; one that does not fit crashes the process in a later pass.
-            leaves: Limit of branches of a draft; the target's own limit of leaves also applies.
 
         Raises:
             SlipstreamError: If there is not enough memory for it.
         """
         model = head.pointer if head else C.llama_get_model(target.context)
-        self.leaves = max(1, min(leaves, target.abilities.max_leaves))
+        self.leaves = max(1, min(_BRANCHES, target.abilities.max_leaves))
         width = head.n_embd if head else target.abilities.n_embd
         options = ContextOptions(max_rows=ROWS, max_leaves=self.leaves, scores=target.scores, rope=target.rope)
         params = options.params(target.abilities.n_ctx)

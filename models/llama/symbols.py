@@ -25,7 +25,6 @@ class Symbols:
     get_layer_input: Any  # (context, layer) -> [rows, n_embd]
     set_features: Any  # (context, on, masked): output the nextn rows, if masked only for outputs
     get_features: Any  # (context) -> [rows, n_embd]
-    set_mtp_layer: Any  # (context, offset): choose the MTP layer that the graph runs
 
     def lacking(self, *names: str) -> str:
         """Why a feature cannot run, as the end of a sentence; empty if the library has these functions."""
@@ -62,13 +61,6 @@ _NAMES: Final[dict[str, tuple[str, str, str, list[Any], Any]]] = {
         "YAPEAMPEAUllama_context@@@Z",
         [_CONTEXT],
         _FLOATS,
-    ),
-    "set_mtp_layer": (
-        "llama_set_nextn_layer_offset",
-        "P13llama_contexti",
-        "YAXPEAUllama_context@@H@Z",
-        [_CONTEXT, ctypes.c_int32],
-        None,
     ),
 }
 

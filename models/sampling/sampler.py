@@ -83,19 +83,6 @@ class Sampler:
         ids, scaled = self._tempered(logits, history, ahead)
         return int(ids[self._winner(ids, scaled, history.position + len(ahead))])
 
-    def draw(self, logits: Floats, history: History, ahead: Sequence[Token] = ()) -> tuple[Token, float]:
-        """Draws the token that ``pick`` draws, with its probability: a draft model's confidence.
-
-        The probability is that of the truncated, tempered distribution; at temperature 0 that of the 64 best tokens
-        at temperature 1.
-        """
-        if self.temperature == 0:
-            ids, values = best(logits, _CONFIDENCE_TOP, *self._adjusted(logits, history, ahead))
-            return int(ids[0]), float(1.0 / np.exp(values - values[0]).sum())
-        ids, scaled = self._tempered(logits, history, ahead)
-        winner = self._winner(ids, scaled, history.position + len(ahead))
-        return int(ids[winner]), float(math.exp(scaled[winner]) / np.exp(scaled).sum())
-
     def rank(
         self, logits: Floats, history: History, ahead: Sequence[Token] = (), count: int = 1
     ) -> tuple[list[Token], list[float]]:

@@ -14,6 +14,7 @@ import sys
 import tarfile
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -47,9 +48,9 @@ def slipstream(home: Path, *arguments: str) -> str:
     return done.stdout.decode()
 
 
-def reply(home: Path, chat: str) -> dict[str, object]:
+def reply(home: Path, chat: str) -> dict[str, Any]:
     asked = ("run", "--json", "--chat", chat, "--seed", "5", "--temp", "0.8", "--max-tokens", "24", "-p", "And then?")
-    summary: dict[str, object] = json.loads(slipstream(home, *asked).splitlines()[-1])
+    summary: dict[str, Any] = json.loads(slipstream(home, *asked).splitlines()[-1])
     return summary
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from slipstream.app.engine.budget import FixedBudget
 from slipstream.app.engine.loop import generate
-from slipstream.app.engine.stopping import Rules
+from slipstream.app.engine.stopping import StopRules
 from slipstream.drafters.base import Drafter, ShouldExtend, Step
 from slipstream.models.llama.fake import FakeTarget
 from slipstream.models.sampling.sampler import Sampler
@@ -18,7 +18,7 @@ def steps_of(
 ) -> Iterator[tuple[Step, History]]:
     prompt = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 1, 4, 1]
     history = History(list(prompt))
-    rules = Rules(frozenset(), target.abilities.n_ctx - len(prompt), size, (), lambda token: b"")
+    rules = StopRules(frozenset(), target.abilities.n_ctx - len(prompt), size, (), lambda token: b"")
     budget = FixedBudget(rules)
     target.prefill(prompt[:-1])
     drafter.begin(history)

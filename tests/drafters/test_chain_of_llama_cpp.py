@@ -32,7 +32,7 @@ from tests.drafters import block_file, mtp_file
 from tests.drafters.changed_file import changed
 
 from slipstream.app.engine.loop import generate
-from slipstream.app.engine.stopping import Rules
+from slipstream.app.engine.stopping import StopRules
 from slipstream.drafters.base import Drafter
 from slipstream.drafters.dflash import open_dflash
 from slipstream.drafters.dspark import open_dspark
@@ -162,7 +162,7 @@ def of_ours(target: LlamaTarget, drafter: Drafter, text: list[Token], deep: int)
     if isinstance(drafter, FeatureDrafter):  # the pair that llama.cpp has and ours has not
         drafter._head.append(text[:1], np.zeros((1, mtp_file.WIDTH), np.float32), answer=False)
     target.prefill(text[:-1], lambda chunk: drafter.on_prefill(chunk.tokens, chunk.hidden))
-    rules = Rules(frozenset(), N_CTX - len(text), SIZE - 1, (), lambda token: b"")
+    rules = StopRules(frozenset(), N_CTX - len(text), SIZE - 1, (), lambda token: b"")
     sampler = Sampler(temperature=0.0)
 
     def extend(_probability: float, depth: int) -> bool:  # as long as llama.cpp's, which the reply's end limits, too

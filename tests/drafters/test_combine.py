@@ -31,6 +31,7 @@ class Says(Drafter):
     """Drafts what it is told, and notes what it hears."""
 
     name = "says"
+    needs: Needs = Needs()
 
     def __init__(self, draft: Draft = NO_DRAFT, needs: Needs = Needs()) -> None:  # noqa: B008 (frozen)
         self.said, self.heard = draft, list[str]()
@@ -174,7 +175,7 @@ def test_the_part_that_cannot_serve_is_named() -> None:
     none = replace(parts(), draft_model=None)
     assert registry.why_not("lookup+draft", none) == "draft: it needs a draft model, and this model has none"
     assert registry.why_not("lookup|recycle", none) == ""
-    with pytest.raises(UsageError, match="cannot serve this model: draft: it needs a draft model"):
+    with pytest.raises(UsageError, match="does not work with this model: draft: it needs a draft model"):
         registry.make("lookup|draft", none)
     chains = replace(parts(), abilities=replace(ABILITIES, max_leaves=1))
     assert "space: its trees have 2 leaves, and this target takes 1" in registry.why_not("recycle|space", chains)

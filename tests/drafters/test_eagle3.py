@@ -14,7 +14,7 @@ import pytest
 from tests.drafters.changed_file import changed
 
 from slipstream.app.engine.loop import generate
-from slipstream.app.engine.stopping import Rules
+from slipstream.app.engine.stopping import StopRules
 from slipstream.drafters.base import Drafter, ShouldExtend, Step
 from slipstream.drafters.eagle3 import METHOD, open_eagle3
 from slipstream.drafters.feature_drafter import FeatureDrafter
@@ -78,7 +78,7 @@ def reply(
     target.request(drafter.needs.hidden)
     drafter.begin(history)
     target.prefill(history.tokens[:-1], lambda chunk: drafter.on_prefill(chunk.tokens, chunk.hidden))
-    rules = Rules(frozenset(), 900, size, (), lambda token: b"")
+    rules = StopRules(frozenset(), 900, size, (), lambda token: b"")
     return list(generate(target, drafter, sampler, history, should_extend, rules, lambda: False))
 
 

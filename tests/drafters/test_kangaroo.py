@@ -12,7 +12,7 @@ import pytest
 from tests.models.conftest import small_model
 
 from slipstream.app.engine.loop import generate
-from slipstream.app.engine.stopping import Rules
+from slipstream.app.engine.stopping import StopRules
 from slipstream.drafters import registry
 from slipstream.drafters.base import NO_DRAFT, Draft, Drafter, ShouldExtend, Step
 from slipstream.drafters.kangaroo import Kangaroo, Sureness
@@ -257,7 +257,7 @@ def run(
 ) -> list[Step]:
     prompt = [3, 1, 4, 1, 5, 9, 2, 6]
     history = History(list(prompt))
-    rules = Rules(frozenset(), target.abilities.n_ctx - len(prompt), size, (), lambda token: b"")
+    rules = StopRules(frozenset(), target.abilities.n_ctx - len(prompt), size, (), lambda token: b"")
     target.prefill(prompt[:-1])
     some.begin(history)
     return list(generate(target, some, sampler, history, should_extend, rules, lambda: False))
@@ -332,7 +332,7 @@ def test_what_it_lacks_is_said_before_the_first_token(target: LlamaTarget, tmp_p
     other = tmp_path / "other.gguf"
     other.write_bytes(small_model().text("general.architecture", "gemma3").bytes())
     with pytest.raises(
-        UsageError, match=r"cannot serve this model: only models of .* and this one is 'gemma3'; medusa"
+        UsageError, match=r"does not work with this model: only models of .* and this one is 'gemma3'; medusa"
     ):
         registry.make("kangaroo", replace(parts, header=read_header(other)))
     chains = replace(parts, abilities=replace(parts.abilities, max_leaves=0))

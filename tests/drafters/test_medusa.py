@@ -15,7 +15,7 @@ import pytest
 from numpy.typing import NDArray
 
 from slipstream.app.engine.loop import generate
-from slipstream.app.engine.stopping import Rules
+from slipstream.app.engine.stopping import StopRules
 from slipstream.drafters.base import NO_DRAFT, Draft, Drafter, ShouldExtend, Step
 from slipstream.drafters.medusa import METHOD, Medusa, MedusaHeads, RankRecord, rank_accuracies, unfit
 from slipstream.drafters.none import Plain
@@ -333,7 +333,7 @@ def written(
     size: int = 24,
 ) -> tuple[list[Token], list[Step]]:
     history = History(list(prompt))
-    rules = Rules(frozenset(), target.abilities.n_ctx - len(prompt), size, (), lambda token: b"")
+    rules = StopRules(frozenset(), target.abilities.n_ctx - len(prompt), size, (), lambda token: b"")
     target.request(drafter.needs.hidden)
     drafter.begin(history)
     target.prefill(prompt[:-1], lambda chunk: drafter.on_prefill(chunk.tokens, chunk.hidden))

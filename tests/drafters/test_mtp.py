@@ -15,7 +15,7 @@ from tests.drafters.mtp_file import ARCHITECTURES, LAYERS, TOKENS, WIDTH, Guesse
 
 from slipstream.app.engine.drafter_list import Drafters
 from slipstream.app.engine.loop import generate
-from slipstream.app.engine.stopping import Rules
+from slipstream.app.engine.stopping import StopRules
 from slipstream.drafters.autopilot.profile import Profile
 from slipstream.drafters.base import Drafter, Step
 from slipstream.drafters.mtp import METHOD, open_mtp
@@ -69,7 +69,7 @@ def reply(
     target.request(drafter.needs.hidden)
     drafter.begin(history)
     target.prefill(history.tokens[:-1], lambda chunk: drafter.on_prefill(chunk.tokens, chunk.hidden))
-    rules = Rules(frozenset(), 450, 40, (), lambda token: b"")
+    rules = StopRules(frozenset(), 450, 40, (), lambda token: b"")
     sampler = Sampler(temperature=temperature, seed=seed)
     steps = generate(target, drafter, sampler, history, lambda _p, depth: depth <= deep, rules, lambda: False)
     return [step for step in steps if not step.ended]

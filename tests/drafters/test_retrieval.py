@@ -12,7 +12,7 @@ import pytest
 from slipstream.app.engine.budget import FixedBudget
 from slipstream.app.engine.loop import generate
 from slipstream.app.engine.stats import PlainClock, ReplyStats
-from slipstream.app.engine.stopping import Rules
+from slipstream.app.engine.stopping import StopRules
 from slipstream.drafters.base import NO_DRAFT, Draft, Drafter, Step
 from slipstream.drafters.none import Plain
 from slipstream.drafters.prompt_lookup import copy_probability
@@ -241,12 +241,12 @@ def test_damage_in_the_middle_of_a_chat_does_not_end_it(tmp_path: Path, index: T
 def write(drafter: Drafter, sampler: Sampler, prompt: list[Token], size: int = 120) -> tuple[list[Token], ReplyStats]:
     target = FakeTarget(n_vocab=24, order=2)
     history, stats = History(list(prompt)), ReplyStats(PlainClock())
-    rules = Rules(frozenset(), target.abilities.n_ctx - len(prompt), size, (), lambda token: b"")
+    rules = StopRules(frozenset(), target.abilities.n_ctx - len(prompt), size, (), lambda token: b"")
     budget = FixedBudget(rules, least=0.1)
     target.prefill(prompt[:-1])
     drafter.begin(history)
     for done in generate(target, drafter, sampler, history, budget, rules, lambda: False):
-        stats.add(done, done.timings.total)
+        stats.add(done, 1.0)
         budget.step += 1
         assert list(target.tokens) == history.tokens[:-1]
     return history.tokens[len(prompt) :], stats

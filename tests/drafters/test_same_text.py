@@ -10,7 +10,7 @@ import pytest
 from slipstream.app.engine.budget import FixedBudget
 from slipstream.app.engine.loop import generate
 from slipstream.app.engine.stats import PlainClock, ReplyStats
-from slipstream.app.engine.stopping import Rules
+from slipstream.app.engine.stopping import StopRules
 from slipstream.drafters import registry
 from slipstream.drafters.base import Draft, Drafter, ShouldExtend
 from slipstream.drafters.resources import Resources
@@ -30,12 +30,12 @@ SHAPES = [
 def write(drafter: Drafter, target: FakeTarget, sampler: Sampler, size: int = 120) -> tuple[list[int], ReplyStats]:
     prompt = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 1, 4, 1]
     history, stats = History(list(prompt)), ReplyStats(PlainClock())
-    rules = Rules(frozenset(), target.abilities.n_ctx - len(prompt), size, (), lambda token: b"")
+    rules = StopRules(frozenset(), target.abilities.n_ctx - len(prompt), size, (), lambda token: b"")
     budget = FixedBudget(rules)
     target.prefill(prompt[:-1])
     drafter.begin(history)
     for step in generate(target, drafter, sampler, history, budget, rules, lambda: False):
-        stats.add(step, step.timings.total)
+        stats.add(step, 1.0)
         budget.step += 1
         assert list(target.tokens) == history.tokens[:-1]
     return history.tokens[len(prompt) :], stats

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from slipstream.app.engine.loop import generate
-from slipstream.app.engine.stopping import Rules
+from slipstream.app.engine.stopping import StopRules
 from slipstream.drafters.base import NO_DRAFT, Draft, Drafter, ShouldExtend, Step
 from slipstream.drafters.none import Plain
 from slipstream.drafters.space import Gains, Space
@@ -46,7 +46,7 @@ def steps_of(
     drafter: Drafter, target: FakeTarget, sampler: Sampler, should_extend: ShouldExtend = always, size: int = 120
 ) -> Iterator[tuple[Step, History]]:
     history = History(list(PROMPT))
-    rules = Rules(frozenset(), target.abilities.n_ctx - len(PROMPT), size, (), lambda token: b"")
+    rules = StopRules(frozenset(), target.abilities.n_ctx - len(PROMPT), size, (), lambda token: b"")
     target.prefill(PROMPT[:-1])
     drafter.begin(history)
     for step in generate(target, drafter, sampler, history, should_extend, rules, lambda: False):

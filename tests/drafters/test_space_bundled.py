@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from slipstream.app.engine.loop import generate
-from slipstream.app.engine.stopping import Rules
+from slipstream.app.engine.stopping import StopRules
 from slipstream.drafters.base import Drafter, ShouldExtend, Step
 from slipstream.drafters.none import Plain
 from slipstream.drafters.resources import Resources
@@ -39,7 +39,7 @@ def steps_of(
     drafter: Drafter, target: LlamaTarget, sampler: Sampler, prompt: list[Token], should_extend: ShouldExtend
 ) -> Iterator[Step]:
     history = History(list(prompt))
-    rules = Rules(frozenset(), target.abilities.n_ctx - len(prompt), SIZE, (), lambda token: b"")
+    rules = StopRules(frozenset(), target.abilities.n_ctx - len(prompt), SIZE, (), lambda token: b"")
     target.prefill(prompt[:-1])
     drafter.begin(history)
     yield from generate(target, drafter, sampler, history, should_extend, rules, lambda: False)

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from slipstream.drafters.text_index import storage
 from slipstream.drafters.text_index.index import TextIndex, forget
-from slipstream.drafters.text_index.segment import Found, Segment
+from slipstream.drafters.text_index.segment import Matches, Segment
 from slipstream.drafters.text_index.storage import MANIFEST, due
 from slipstream.drafters.text_index.text import DEPTH, SEPARATOR, Piece, Text, sorted_contexts
 from slipstream.models.errors import SlipstreamError
@@ -45,7 +45,7 @@ def pieces(texts: Texts) -> list[Piece]:
     return [Piece(f"text {number}", text) for number, text in enumerate(texts)]
 
 
-def continuations(found: Found) -> Counter[tuple[Token, ...]]:
+def continuations(found: Matches) -> Counter[tuple[Token, ...]]:
     """What followed, in reading order, up to the end of the piece."""
     rows = [row[::-1] for row in found.ahead]
     return Counter(row[: row.index(-1)] if -1 in row else row for row in rows)
@@ -114,7 +114,6 @@ def test_search_equals_plain_comparing(
         tail += text[: data.draw(st.integers(0, len(text)))]
     found = index.search(tail, most=10_000)
     assert (found.matched, continuations(found)) == plain_search(texts, tail)
-    assert found.places == len(found.ahead)
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -138,7 +137,7 @@ def test_many_places_are_sampled_evenly_over_the_whole_range(tmp_path: Path) -> 
     index.add([Piece("a", [token for n in range(300) for token in (n, 7, 8, 1000 + n)])])
     index.add([Piece("b", [token for n in range(100) for token in (n, 7, 8, 2000 + n)])])
     found = index.search([7, 8], most=40)
-    assert (found.matched, found.places, len(found.ahead)) == (2, 400, 40)
+    assert (found.matched, len(found.ahead)) == (2, 40)
     nexts = [row[-1] for row in found.ahead]
     assert [token < 2000 for token in nexts] == [True] * 30 + [False] * 10
     assert sorted(nexts) == sorted(set(nexts))
@@ -148,10 +147,10 @@ def test_many_places_are_sampled_evenly_over_the_whole_range(tmp_path: Path) -> 
 def test_a_match_needs_as_many_tokens_as_asked_for(tmp_path: Path) -> None:
     index = opened(tmp_path)
     index.add([Piece("a", [1, 2, 3, 4])])
-    assert index.search([9, 2]) == Found() == index.search([]) == index.search([9, 9, 9])
+    assert index.search([9, 2]) == Matches() == index.search([]) == index.search([9, 9, 9])
     assert continuations(index.search([9, 2], least=1)) == {(3, 4): 1}
-    assert index.search([2, 3], least=3) == Found()
-    assert index.search([3, 4]) == Found()  # nothing follows
+    assert index.search([2, 3], least=3) == Matches()
+    assert index.search([3, 4]) == Matches()  # nothing follows
 
 
 def test_nothing_is_matched_across_pieces(tmp_path: Path) -> None:
@@ -159,7 +158,7 @@ def test_nothing_is_matched_across_pieces(tmp_path: Path) -> None:
     index.add([Piece("a", [1, 2, 3]), Piece("a", [4, 5, 6]), Piece("b", [7, 8, 9])])
     assert continuations(index.search([1, 2])) == {(3,): 1}
     for tail in ([3, 4], [6, 7], [3, 7], [6, 4], [9, 1], [9, 4]):
-        assert index.search(tail) == Found()
+        assert index.search(tail) == Matches()
 
 
 def test_a_search_reads_a_number_of_contexts_that_only_grows_with_the_logarithm(
@@ -192,7 +191,7 @@ def test_an_index_lives_on_in_its_folder(tmp_path: Path) -> None:
     index.add([Piece("chat", [1, 2, 3], stamp=5)])
     index.add([Piece("chat", [4, 5, 6, 7], stamp=9), Piece("notes", [])])
     index.close()
-    assert index.search([1, 2]) == Found()
+    assert index.search([1, 2]) == Matches()
     index = opened(tmp_path)
     chat, notes = index.documents()["chat"], index.documents()["notes"]
     assert (chat.stamp, chat.tokens, notes.tokens) == (9, 7, 0)
@@ -280,7 +279,7 @@ def test_removed_tokens_are_in_no_file(tmp_path: Path) -> None:
     assert index.remove(["secret", "never heard of"]) == 40
     assert traces() == 0
     assert all(b"secret" not in path.read_bytes() for path in tmp_path.iterdir())
-    assert index.search(secret[:3]) == Found() == opened(tmp_path).search(secret[:3])
+    assert index.search(secret[:3]) == Matches() == opened(tmp_path).search(secret[:3])
     assert set(index.documents()) == {f"d{number}" for number in range(5)}
 
 

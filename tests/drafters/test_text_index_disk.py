@@ -20,7 +20,7 @@ import pytest
 
 from slipstream.drafters.text_index import storage
 from slipstream.drafters.text_index.index import TextIndex
-from slipstream.drafters.text_index.segment import Found
+from slipstream.drafters.text_index.segment import Matches
 from slipstream.drafters.text_index.storage import MANIFEST
 from slipstream.drafters.text_index.text import PADDING, Ids, Piece, sorted_contexts
 from slipstream.models.errors import SlipstreamError
@@ -41,7 +41,7 @@ def opened(folder: Path, n_vocab: int = VOCABULARY) -> TextIndex:
     return TextIndex(folder, "v1", n_vocab)
 
 
-def continuations(found: Found) -> Counter[tuple[Token, ...]]:
+def continuations(found: Matches) -> Counter[tuple[Token, ...]]:
     """What followed, in reading order, up to the end of the piece."""
     rows = [row[::-1] for row in found.ahead]
     return Counter(row[: row.index(-1)] if -1 in row else row for row in rows)
@@ -142,12 +142,12 @@ def test_two_who_share_a_folder_hear_of_each_other(tmp_path: Path) -> None:
     mine.add([Piece("a", [1, 2, 3])])
     theirs.add([Piece("b", [4, 5, 6])])
     assert set(theirs.documents()) == {"a", "b"}
-    assert mine.search([4, 5]) == Found()
+    assert mine.search([4, 5]) == Matches()
     mine.refresh()
     assert mine.search([4, 5]).matched == 2
     theirs.remove(["a"])
     mine.refresh()
-    assert mine.search([1, 2]) == Found()
+    assert mine.search([1, 2]) == Matches()
 
 
 def test_a_merge_that_was_overtaken_is_thrown_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -181,7 +181,7 @@ def test_two_processes_lose_nothing(tmp_path: Path) -> None:
     assert [process.wait(120) for process in running] == [0, 0]
     index = opened(tmp_path)
     assert set(index.documents()) == {f"{who} {n}" for who in ("one", "two") for n in range(15) if n % 5 != 3}
-    assert index.search([100, 101]).places == 2
+    assert len(index.search([100, 101]).ahead) == 2
 
 
 def test_threads_may_add_tidy_and_search_at_once(tmp_path: Path) -> None:

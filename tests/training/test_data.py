@@ -155,9 +155,9 @@ def test_a_source_added_since_the_checkpoint_starts_at_its_beginning(prepared: P
     before.batch(8, 64)
     after = corpus.Sampler(train, seed=5)
     after.restore(before.state())
-    assert after.rounds()[name] == 0
+    assert after.state()["drawn"][name] == 0
     after.batch(256, 64)
-    assert after.rounds()[name] > 0
+    assert after.state()["drawn"][name] > 0
 
 
 def test_of_replies_that_repeat_themselves_what_repeats_weighs_less_than_nothing() -> None:

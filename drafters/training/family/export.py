@@ -13,11 +13,10 @@ from numpy.typing import NDArray
 from slipstream.drafters.training.family.tokenizer import CHAT_TEMPLATE, CONTROL, END, END_OF_TEXT
 from slipstream.drafters.training.model import Decoder, Shape
 
-_KINDS = {
+_KINDS = {  # ways to store the matrices; norms are always F32
     "q8_0": (gguf.GGMLQuantizationType.Q8_0, gguf.LlamaFileType.MOSTLY_Q8_0),
     "f32": (gguf.GGMLQuantizationType.F32, gguf.LlamaFileType.ALL_F32),
 }
-KINDS = tuple(_KINDS)  # ways to store the matrices; norms are always F32
 
 _LICENCE_NOTE = "Weights: MIT. Trained on open texts whose licences and authors the model card names."
 
@@ -26,7 +25,7 @@ def write_gguf(model: Decoder, tokenizer: Path, path: Path, name: str, descripti
     """Writes a decoder under a temporary name and moves it into place.
 
     Args:
-        kind: one of ``KINDS``.
+        kind: one of ``_KINDS``.
     """
     facts = {"general.name": name, "general.description": description}
     facts["general.size_label"] = _size_label(sum(p.numel() for p in model.parameters()))
@@ -48,7 +47,7 @@ def write_eagle(
         weights: what ``eagle.tensors`` gave.
         layers: the target's layers whose inputs it reads.
         target: identity of the model it was trained for.
-        kind: one of ``KINDS``.
+        kind: one of ``_KINDS``.
     """
     facts = {
         "general.name": "Slipstream mini EAGLE-3",

@@ -15,6 +15,7 @@ from slipstream.models.sampling.sampler import Sampler
 from slipstream.models.types import repeats
 
 _PARTS = ("ids", "weights", "offsets")
+_PROMPT = 192  # ids of the longest prompt
 
 # parts of the training tokens by source; ``answers`` are the target's own, about half where they are there
 SHARES = {
@@ -105,8 +106,8 @@ def shared(source: Source, name: str) -> Source:
     return replace(source, share=SHARES.get(name, source.share), opening=START_ID)
 
 
-def prompts_of(sources: Mapping[str, Source], seed: int, most: int = 192, alike: bool = False) -> Prompts:
-    """The beginnings of chats, up to where a reply starts, of at most ``most`` ids, without end.
+def prompts_of(sources: Mapping[str, Source], seed: int, alike: bool = False) -> Prompts:
+    """The beginnings of chats, up to where a reply starts, of at most ``_PROMPT`` ids, without end.
 
     Args:
         alike: whether every source is drawn as often as any other, instead of by its share.
@@ -121,7 +122,7 @@ def prompts_of(sources: Mapping[str, Source], seed: int, most: int = 192, alike:
         start, stop = int(source.offsets[item]), int(source.offsets[item + 1])
         written = source.weights[start:stop] >= 1
         begins = np.flatnonzero(written[1:] & ~written[:-1]) + 1
-        begins = begins[(begins > 0) & (begins <= most)]
+        begins = begins[(begins > 0) & (begins <= _PROMPT)]
         if len(begins):
             number += 1
             yield source.ids[start : start + int(rng.choice(begins))].tolist(), sampler(number, seed + number)

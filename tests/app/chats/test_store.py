@@ -249,6 +249,13 @@ def test_depths_of_a_reply_that_went_on_add_up_drafter_by_drafter() -> None:
     assert whole.drafter_depths == {"draft": [[4, 3], [1, 0]], "lookup": [[1, 1]]}
 
 
+def test_speeds_of_a_reply_that_went_on_count_only_tokens_whose_time_is_known() -> None:
+    first = Figures(Speed(tok_per_s=20.0, plain_tok_per_s=10.0, tokens=140, earlier=100, steps=20))
+    whole = first.followed_by(Figures(Speed(tok_per_s=60.0, plain_tok_per_s=20.0, tokens=120, steps=60))).speed
+    assert (whole.tokens, whole.earlier, whole.tokens_per_step) == (260, 100, 2.0)
+    assert whole.tok_per_s == 160 / 4 and whole.plain_tok_per_s == 160 / 10 and whole.saved_seconds == 10 - 4
+
+
 def test_a_chat_may_be_named(store: ChatStore) -> None:
     chat = store.open_or_create("my-notes_2")
     assert store.open_or_create("my-notes_2") == chat

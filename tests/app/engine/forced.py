@@ -11,7 +11,7 @@ import numpy as np
 
 from slipstream.app.engine.budget import FixedBudget
 from slipstream.app.engine.loop import generate
-from slipstream.app.engine.stopping import Rules
+from slipstream.app.engine.stopping import StopRules
 from slipstream.drafters.base import NO_DRAFT, Draft, Drafter, ShouldExtend, Step
 from slipstream.drafters.tree import TreeBuilder, chain_draft
 from slipstream.models.llama.target import Target
@@ -84,7 +84,7 @@ def write(
         The tokens, and the steps without their evaluations.
     """
     history = History(list(prompt))
-    rules = Rules(frozenset(), target.abilities.n_ctx - len(prompt), size, (), lambda token: b"")
+    rules = StopRules(frozenset(), target.abilities.n_ctx - len(prompt), size, (), lambda token: b"")
     budget = FixedBudget(rules)
     target.request(drafter.needs.hidden)
     drafter.begin(history)

@@ -17,7 +17,7 @@ from tests.app.engine.forced import write
 from tests.drafters.changed_file import changed
 
 from slipstream.app.engine import plan as module
-from slipstream.app.engine.devices import Found
+from slipstream.app.engine.devices import FoundDevices
 from slipstream.app.engine.load import load
 from slipstream.app.protocol import AUTO, Done, Generate, Load, Loaded, Message, Sampling
 from slipstream.drafters.autopilot import settings
@@ -316,7 +316,7 @@ def test_a_draft_model_that_does_not_fit_beside_the_model_is_left_out(
     plain: Done, derived: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fitted(
-        request: Load, header: Header, draft: Header | None, found: Found, heads: Iterable[Path], *rest: Any
+        request: Load, header: Header, draft: Header | None, found: FoundDevices, heads: Iterable[Path], *rest: Any
     ) -> Fit:
         if draft or [*heads]:
             raise SlipstreamError("it does not fit this machine.")

@@ -8,7 +8,7 @@ import pytest
 from tests.models.other_servers import LOOPBACK, free_port
 
 from slipstream.app.engine.devices import (
-    Found,
+    FoundDevices,
     describe,
     draft_device,
     draft_placement,
@@ -26,7 +26,7 @@ GB = 10**9
 CPU = Device("CPU", "cpu", "a processor", 16 * GB, 12 * GB)
 CUDA = [Device(f"CUDA{n}", "gpu", "a GPU", 8 * GB, 7 * GB) for n in range(2)]
 LENT = Device("mac:50052/0", "gpu", "mac:50052", 24 * GB, 21 * GB, "mac:50052")
-FOUND = Found((*CUDA, LENT, CPU))
+FOUND = FoundDevices((*CUDA, LENT, CPU))
 
 
 def fitting(**shares: int) -> Fit:
@@ -55,14 +55,14 @@ def test_the_draft_models_device_is_one_of_those_here() -> None:
 
 
 def test_the_draft_models_device_gives_way_with_its_machine() -> None:
-    missing = Found((CPU, CUDA[0]), ("Without mac:50052: connection refused.",))
+    missing = FoundDevices((CPU, CUDA[0]), ("Without mac:50052: connection refused.",))
     assert draft_device(Devices(rpc="mac:50052", draft="mac:50052/0"), missing) == "CPU"
 
 
 def test_the_draft_model_stays_on_this_machine_unless_it_is_asked_for_elsewhere() -> None:
     request, fit = Load(model=""), fitting(CUDA0=10, mac=20)
     assert draft_placement(request, fit, FOUND, "").devices == ("CUDA0",)
-    assert draft_placement(request, fit, Found((LENT, CPU)), "").devices == ()
+    assert draft_placement(request, fit, FoundDevices((LENT, CPU)), "").devices == ()
     assert draft_placement(request, fitting(), FOUND, "").devices == ()
     assert draft_placement(request, fitting(), FOUND, "mac:50052/0").machines == ["mac:50052"]
     assert draft_placement(replace(request, draft_gpu_layers=0), fit, FOUND, "CUDA1").devices == ()
@@ -92,7 +92,7 @@ def test_the_top_bar_says_who_holds_how_many_layers(shares: dict[str, int], said
 
 def test_the_top_bar_says_where_the_draft_model_is_if_it_is_elsewhere() -> None:
     fit = fitting(mac=15)
-    local = draft_placement(Load(model=""), fit, Found((LENT, CPU)), "")
+    local = draft_placement(Load(model=""), fit, FoundDevices((LENT, CPU)), "")
     assert describe(fit, FOUND, 2, 15, local) == "mac:50052, draft on CPU"
     there = draft_placement(Load(model=""), fit, FOUND, "mac:50052/0")
     assert describe(fit, FOUND, 2, 15, there) == "mac:50052"

@@ -104,7 +104,7 @@ def test_a_whole_engine_serves_the_kind_and_tells_what_it_cannot(tmp_path: Path,
             done = session.reply(request, lambda _: None, lambda: False)
             assert done.reason in ("length", "stop") and done.speed.tokens
         for name in {offer.name for offer in loaded.drafters} - {*usable}:
-            with pytest.raises(UsageError, match="cannot serve this model"):
+            with pytest.raises(UsageError, match="does not work with this model"):
                 session.drafters.get(name)
     if kind in PLAIN:
         with pytest.raises(UsageError, match="take back"):

@@ -10,6 +10,7 @@ from typing import Final
 
 import pytest
 from tests.app.engine.forced import Forced, write
+from tests.models.requantize import requantize
 
 from slipstream.app.engine.load import load
 from slipstream.app.engine.session import Session
@@ -17,7 +18,6 @@ from slipstream.app.protocol import Done, Generate, Load, Message, Sampling, Ste
 from slipstream.drafters import registry
 from slipstream.drafters.none import Plain
 from slipstream.drafters.resources import Resources
-from slipstream.models.inflate.requantize import requantize
 from slipstream.models.llama.context import LlamaTarget
 from slipstream.models.llama.model import LlamaModel
 from slipstream.models.llama.target import ContextOptions

@@ -20,7 +20,7 @@ from slipstream.app.engine.load import load
 from slipstream.app.engine.loop import generate
 from slipstream.app.engine.prompt import PromptBuilder
 from slipstream.app.engine.session import Session
-from slipstream.app.engine.stopping import Rules
+from slipstream.app.engine.stopping import StopRules
 from slipstream.app.protocol import Done, Generate, Load, Message, Sampling, Stepped
 from slipstream.drafters import registry
 from slipstream.drafters.accept import Typical
@@ -65,7 +65,7 @@ def write(
     target, history = FakeTarget(SIZE, seed=seed), History([1, 2, 3])
     sampler = Sampler(temperature=0.7, seed=seed)
     guide = Guide(sampler, 3, thinks, VOCABULARY, budget)
-    rules = Rules(frozenset(), 4000, size, (), piece)
+    rules = StopRules(frozenset(), 4000, size, (), piece)
     drafter.begin(history)
     target.prefill(history.tokens[:-1])
     room = FixedBudget(rules, least=0.0)
@@ -267,7 +267,7 @@ def close_after(drafter: Drafter, wanted: int, seed: int) -> tuple[list[Token], 
     target, history = FakeTarget(SIZE, seed=seed), History([1, 2, 3])
     sampler = Sampler(temperature=0.7, seed=seed)
     guide = Guide(sampler, 3, MARK, VOCABULARY)
-    rules = Rules(frozenset(), 4000, 60, (), piece)
+    rules = StopRules(frozenset(), 4000, 60, (), piece)
     drafter.begin(history)
     target.prefill(history.tokens[:-1])
     room = FixedBudget(rules, least=0.0)

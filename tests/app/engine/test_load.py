@@ -9,7 +9,7 @@ import pytest
 from tests.models.kinds import CHAINS, PLAIN, TREES, write_kind
 from tests.models.sparse import dense, write_sparse
 
-from slipstream.app.engine.devices import Found
+from slipstream.app.engine.devices import FoundDevices
 from slipstream.app.engine.load import load
 from slipstream.app.engine.plan import fitted, options_for
 from slipstream.app.library.resolve_model import choose
@@ -24,10 +24,10 @@ from slipstream.models.memory.fit import need
 GB = 10**9
 
 
-def machine(memory: float, gpu: float = 0.0) -> Found:
+def machine(memory: float, gpu: float = 0.0) -> FoundDevices:
     """A machine with so much free."""
     cpu = Device("CPU", "cpu", "a processor", round(2 * memory), round(memory))
-    return Found((*([Device("GPU0", "gpu", "a GPU", round(gpu), round(gpu))] if gpu else []), cpu))
+    return FoundDevices((*([Device("GPU0", "gpu", "a GPU", round(gpu), round(gpu))] if gpu else []), cpu))
 
 
 @pytest.fixture

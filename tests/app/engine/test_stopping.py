@@ -1,12 +1,12 @@
 import pytest
 
 from slipstream.app.engine.budget import FixedBudget
-from slipstream.app.engine.stopping import Rules
+from slipstream.app.engine.stopping import StopRules
 from slipstream.models.errors import UsageError
 
 
-def rules(room: int = 100, limit: int = 0, stops: tuple[str, ...] = ()) -> Rules:
-    return Rules(frozenset({0}), room, limit, stops, lambda token: chr(96 + token).encode())
+def rules(room: int = 100, limit: int = 0, stops: tuple[str, ...] = ()) -> StopRules:
+    return StopRules(frozenset({0}), room, limit, stops, lambda token: chr(96 + token).encode())
 
 
 def test_an_end_token_ends_wherever_it_stands_in_a_step() -> None:

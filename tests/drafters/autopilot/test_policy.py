@@ -310,6 +310,7 @@ def test_a_drafter_that_failed_between_replies_is_not_begun(monkeypatch: pytest.
     flight = Flight(monkeypatch, CHEAP, lambda clock: {"right": Scripted(text(), clock, always(0.9), hidden=True)})
     assert flight.pilot.needs.hidden
     right = flight.drafters["right"]
+    assert isinstance(right, Scripted)
     right.failed, right.needs = "its file is damaged", Needs()
     monkeypatch.setattr(right, "begin", lambda history: pytest.fail("it was begun"))
     flight.pilot.begin(History(list(PROMPT)))

@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 import pytest
 
 from slipstream.app.engine import loop
-from slipstream.app.engine.budget import Room
+from slipstream.app.engine.budget import WithinReply
 from slipstream.app.engine.loop import generate
-from slipstream.app.engine.stopping import Rules
+from slipstream.app.engine.stopping import StopRules
 from slipstream.drafters.autopilot.cost_model import CostModel
 from slipstream.drafters.autopilot.policy import Autopilot
 from slipstream.drafters.autopilot.throughput import Decision
@@ -66,6 +66,8 @@ class Scripted(Drafter):
     """
 
     name = "scripted"
+    needs: Needs = Needs()
+    failed: str = ""
 
     def __init__(
         self,
@@ -120,11 +122,11 @@ def fly(pilot: Autopilot, target: TimedTarget, size: int) -> tuple[list[Token], 
         The tokens, and per step what was chosen and how many tokens came of it.
     """
     history = History(list(PROMPT))
-    rules = Rules(frozenset(), 90_000, size, (), lambda token: b"")
+    rules = StopRules(frozenset(), 90_000, size, (), lambda token: b"")
     pilot.begin(history)
     target.prefill(PROMPT[:-1])
     steps = [
         (pilot.decision, len(step.tokens))
-        for step in generate(target, pilot, Sampler(seed=5), history, Room(rules), rules, lambda: False)
+        for step in generate(target, pilot, Sampler(seed=5), history, WithinReply(rules), rules, lambda: False)
     ]
     return history.tokens[len(PROMPT) :], steps

@@ -16,13 +16,13 @@ from gguf import GGMLQuantizationType as Kind
 from numpy.typing import NDArray
 from tests.models.adapters import HEAD, VOCABULARY, layer_inputs, logits_of, random_pair
 from tests.models.conftest import small_model
+from tests.models.requantize import requantize
 
 from slipstream.models.errors import ModelFileError, SlipstreamError
 from slipstream.models.gguf.reader import Header, read_header
 from slipstream.models.gguf.tensors import read_stored, read_tensor
 from slipstream.models.heads.file import identity, read_heads, write_heads
 from slipstream.models.heads.self_draft import cut, kept_cut, why_not_cut
-from slipstream.models.inflate.requantize import requantize
 from slipstream.models.types import Floats
 
 BUNDLED = Path(__file__).parents[3] / "models" / "bundled"

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from llama_cpp import llama_cpp as C
 from tests.models.kinds import write_kind
+from tests.models.requantize import requantize
 from tests.models.small_llama import write_small
 
 from slipstream.models.errors import SlipstreamError, UsageError
@@ -22,7 +23,6 @@ from slipstream.models.gguf.tensors import read_tensor
 from slipstream.models.heads.file import identity
 from slipstream.models.inflate.file import Inflated, spare_token
 from slipstream.models.inflate.model import inflated_model, model_growth
-from slipstream.models.inflate.requantize import requantize
 from slipstream.models.inflate.shapes import MIXES, NONE, SHAPES, Shape, mix_named, shape_named
 from slipstream.models.inflate.tensor import LargeTensor
 from slipstream.models.llama.context import LlamaTarget

@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from llama_cpp import llama_cpp as C
+from tests.models.requantize import requantize
 
 from slipstream.models.gguf.reader import read_header
-from slipstream.models.inflate.requantize import requantize
 from slipstream.models.llama import ggml, library, repack
 from slipstream.models.llama.context import LlamaTarget
 from slipstream.models.llama.library import process_log

@@ -29,7 +29,7 @@ class Library:
 
 
 def test_this_library_has_them_all() -> None:
-    names = ("set_layer_input", "get_layer_input", "set_features", "get_features", "set_mtp_layer")
+    names = ("set_layer_input", "get_layer_input", "set_features", "get_features")
     assert SYMBOLS.lacking(*names) == ""
     assert find_symbols(C._lib) == SYMBOLS
 
