@@ -40,6 +40,7 @@ from slipstream.models.gguf.lora import Adapter
 from slipstream.models.gguf.probe import ProbeRecord, probe_once
 from slipstream.models.gguf.reader import Header, read_header
 from slipstream.models.gguf.vocabulary import same_vocabulary
+from slipstream.models.heads.file import identity
 from slipstream.models.library.catalog import catalog
 from slipstream.models.library.pairing import names_of
 from slipstream.models.llama.context import LlamaTarget
@@ -114,7 +115,9 @@ def load(
             vocabulary_mapping=mapping,
             guard=guard,
         )
-        key = f"{header.fingerprint} {llama_cpp.__version__} {target.abilities.n_ctx} {options}{changed}"
+        # new weights may come with the very header of the old ones: the fingerprint alone does not tell them apart
+        weights = f"{header.fingerprint} {identity(header)}"
+        key = f"{weights} {llama_cpp.__version__} {target.abilities.n_ctx} {options}{changed}"
         key += f" {projector.fingerprint}" if projector else ""
         machine_key = f"{key} {built()} {dict(fit.shares)} {request.devices.draft} {physical_cores()}"
         store = KvCacheStore(target, key, request.states_limit, Path(request.states) if request.states else None)

@@ -243,7 +243,7 @@ def bundled() -> Iterator[Session]:
 
 def reply(session: Session, drafter: str, temperature: float, seed: int) -> Done:
     sampling = Sampling(temperature=temperature, seed=seed)
-    request = Generate(1, [Message("user", "Tell me a story about a fox.")], sampling, drafter, max_tokens=40)
+    request = Generate(1, [Message("user", "Tell me a story about a fox.")], sampling, drafter, max_tokens=120)
     return session.reply(request, lambda _: None, lambda: False)
 
 

@@ -44,7 +44,8 @@ def recipe_stages() -> set[str]:
     source = (ROOT / "drafters" / "training" / "family" / "command.py").read_text(encoding="utf-8")
     lists = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Assign)]
     named = {target.id: node.value for node in lists for target in node.targets if isinstance(target, ast.Name)}
-    return {"family", *ast.literal_eval(named["STAGES"]), *ast.literal_eval(named["LOOKS"])}
+    stages, looks, average = (ast.literal_eval(named[name]) for name in ("STAGES", "LOOKS", "AVERAGE"))
+    return {"family", *stages, *looks, average}
 
 
 def recipe_options() -> set[str]:

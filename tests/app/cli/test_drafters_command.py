@@ -366,7 +366,7 @@ def test_list_tells_what_serves(command: Command, home: Path, target: Path, othe
     assert "model.gguf" not in found
     assert " ".join(found["eagle.gguf"].split()).startswith("eagle3 Small - - 2 kB yes ")
     assert " ".join(found["eagle-theirs.gguf"].split()).startswith("eagle3 - - - 2 kB no: trained for another model ")
-    for name in METHODS.keys() - {*TRAINED_METHODS, "eagle3"}:
+    for name in METHODS.keys() - {*TRAINED_METHODS, "eagle3", "dflash"}:
         assert any(line.startswith(f"{name} ") and "any model" in line for line in said.out.splitlines())
     assert "no: it needs a draft model" in said.out and "no: it needs MTP layers" in said.out
 

@@ -207,7 +207,7 @@ def reply(session: Session, request: Generate) -> tuple[Done, list[Token]]:
 ASKED: Final = Generate(
     1,
     [Message("user", "Tell me a story about a small fox.")],
-    Sampling(0.8, seed=5, reasoning_budget=20),
+    Sampling(0.8, seed=1, reasoning_budget=20),
     max_tokens=70,
 )
 

@@ -154,11 +154,11 @@ def test_files_that_are_not_the_heads_of_the_catalogue_say_so(tmp_path: Path, ta
 def test_gains_of_this_machine_order_everything(tmp_path: Path) -> None:
     header = read_header(TARGET)
     heads = matching_heads(header, sorted(BUNDLED.glob("*.gguf")))
-    assert set(heads) == {"medusa", "kangaroo", "space", "eagle3"}
+    assert set(heads) == {"medusa", "kangaroo", "space", "eagle3", "dflash"}
     around = Surroundings(heads=heads, gains={"kangaroo": 1.7, "medusa": 2.1, "eagle3": 0.8})
     offers = pairs_for(header, around)
-    assert [each.method for each in offers] == ["medusa", "kangaroo", "space", "eagle3"]
-    assert [each.sound for each in offers] == [True, True, True, False]
+    assert [each.method for each in offers] == ["medusa", "kangaroo", "dflash", "space", "eagle3"]
+    assert [each.sound for each in offers] == [True, True, True, True, False]
     assert all(each.source == "trained for it" for each in offers)
 
 
