@@ -118,7 +118,7 @@ def test_drafters_on_files_of_prompts(tmp_path: Path, capsys: pytest.CaptureFixt
         write_prompts(
             tmp_path / "sea.jsonl", "Tell me about the sea.", "not this one", "Why is the sea blue?", "nor this"
         ),
-        write_prompts(tmp_path / "long.jsonl", "word " * 3000, "Tell me about the moon."),
+        write_prompts(tmp_path / "long.jsonl", "word " * 3000, "Tell me a story about the moon."),
     ]
     chosen = options(tmp_path / "figures.json", drafters="lookup, none", prompts=files, limit=2)
     assert bench(chosen, TINY) == 0

@@ -23,7 +23,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
 
     def ask(*options: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "slipstream.app.cli.main", "run", "--chat", "fox", "--context", "512"]
-        command += ["--max-tokens", "24", "--temp", "0", *options, "-p", 4 * LONG]
+        command += ["--max-tokens", "24", "--temp", "0.8", "--seed", "1", *options, "-p", 4 * LONG]
         return subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=120)
 
     return ask
