@@ -237,7 +237,7 @@ class Replying:
         short = self._page.status.short_step_ms is not None
         if short and not self._race_offered and model_name(self._model.load, Paths.default()) == BUNDLED:
             self._race_offered = True
-            self._page.hint("/race shows what guessing gains on a larger model")
+            self._page.hint("/race shows what guessing does on a larger model")
 
     async def failed(self, message: ReplyFailed) -> None:
         """Shows the error; sends a question again, once, if the engine died before reading it."""
