@@ -187,7 +187,10 @@ def test_a_lender_that_falls_silent_is_ended_in_time(own_lender: Lender, opened:
     assert "another machine was lost, it did nothing at all" in words, words
 
 
-def test_a_reply_that_waits_for_a_silent_lender_can_be_stopped(own_lender: Lender, opened: Open) -> None:
+@pytest.mark.parametrize("at", [reads, writes])
+def test_a_reply_that_waits_for_a_silent_lender_can_be_stopped(
+    own_lender: Lender, opened: Open, at: Callable[[Event], bool]
+) -> None:
     engine = opened()
     engine.load(far(own_lender.endpoint))
     child = own_lender.child
@@ -196,10 +199,26 @@ def test_a_reply_that_waits_for_a_silent_lender_can_be_stopped(own_lender: Lende
         child.suspend()
         threading.Timer(1.0, engine.stop, (1,)).start()
 
-    words, events, seconds = breaks(engine, harm, writes)
+    words, events, seconds = breaks(engine, harm, at)
     child.resume()
-    assert written(events) and seconds < 10, f"{seconds:.1f} s"
+    assert (written(events) or at is reads) and seconds < 10, f"{seconds:.1f} s"
     assert "could not be stopped" in words, words
+
+
+def test_a_load_that_waits_for_a_silent_lender_can_be_stopped(own_lender: Lender, opened: Open) -> None:
+    engine, child, harmed = opened(), own_lender.child, list[float]()
+
+    def progress(share: float | None) -> None:
+        if share and not harmed:
+            harmed.append(time.monotonic())
+            child.suspend()
+            threading.Timer(1.0, engine.stop, (1,)).start()
+
+    with pytest.raises(SlipstreamError, match="could not be stopped") as error:
+        engine.load(far(own_lender.endpoint), progress)
+    seconds = time.monotonic() - harmed[0]
+    child.resume()
+    assert own_lender.endpoint in str(error.value) and seconds < 15, f"{seconds:.1f} s"
 
 
 def test_of_two_lenders_one_is_lost(own_lender: Lender, tmp_path: Path, opened: Open) -> None:
