@@ -21,6 +21,18 @@ from slipstream.models.llama.devices import Survey, survey
 from slipstream.models.llama.install import RPC, from_source
 
 BUNDLED: Final = Path(__file__).parents[2] / "models" / "bundled"
+LAYERS: Final = 8
+"""Of the bundled model's 14 and its output: about half of it."""
+PLACES: Final = {
+    "remote": (-1, ""),
+    "half remote": (LAYERS, ""),
+    "remote, draft too": (-1, "remote"),
+    "half remote, draft remote": (LAYERS, "remote"),
+    "local, draft remote": (0, "remote"),
+    "gpu": (-1, ""),
+    "half on the gpu": (LAYERS, ""),
+}
+"""By name, the target's layers away from the processor, and where the draft model lies if not here."""
 Event = Prefilling | Stepped | Done
 Open = Callable[..., Engine]
 _FIGURE: Final = "figure: "
@@ -111,6 +123,16 @@ def bundled(devices: Devices, gpu_layers: int = -1, drafter: str = "none", **mor
         devices=devices,
         **more,  # type: ignore[arg-type]
     )
+
+
+def placed_at(request: pytest.FixtureRequest, place: str) -> tuple[int, Devices]:
+    """Layers away from the processor, and the devices for one of ``PLACES``."""
+    gpu_layers, draft = PLACES[place]
+    if "remote" not in place:
+        request.getfixturevalue("gpu")
+        return gpu_layers, Devices()
+    lender: Lender = request.getfixturevalue("lender")
+    return gpu_layers, Devices(rpc=lender.endpoint, draft=f"{lender.endpoint}/0" if draft else "CPU")
 
 
 def ask(drafter: str = "none", temperature: float = 0.8, prompt: str = "Tell me a story about a small fox.",

@@ -5,31 +5,26 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 from pathlib import Path
 from typing import Final
 
 import pytest
-from tests.devices.conftest import Figures, ask, bundled, done_of
+from tests.devices.conftest import PLACES, Figures, ask, bundled, done_of, placed_at
 from tests.devices.lender import Lender, Wire
 from tests.models.sparse import dense, write_sparse
 
 from slipstream.app.engine.process.client import Engine
-from slipstream.app.protocol import Devices, Generate, Load, Loaded, Message, Sampling
+from slipstream.app.protocol import Generate, Load, Loaded, Message, Sampling
+from slipstream.drafters.text_index.index import open_index
+from slipstream.drafters.text_index.text import Piece
+from slipstream.models.gguf.reader import read_header
 
-LAYERS: Final = 8
-"""Of the bundled model's 14 and its output: about half of it."""
 JOINED: Final = ["lookup+draft", "lookup|draft"]
+TEMPERATURES: Final = (0.0, 0.8)
 PROMPTS: Final = ["Tell me a story about a small fox.", "Write a list of ten animals."]
-PLACES: Final = {
-    "remote": (-1, ""),
-    "half remote": (LAYERS, ""),
-    "remote, draft too": (-1, "remote"),
-    "local, draft remote": (0, "remote"),
-    "gpu": (-1, ""),
-    "half on the gpu": (LAYERS, ""),
-}
 
 
 @dataclass
@@ -43,19 +38,17 @@ class Placed:
 
 @pytest.fixture(scope="module", params=PLACES)
 def placed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Placed]:
-    gpu_layers, draft = PLACES[request.param]
-    devices = Devices()
-    if "remote" in request.param:
-        lender: Lender = request.getfixturevalue("lender")
-        devices = Devices(rpc=lender.endpoint, draft=f"{lender.endpoint}/0" if draft else "CPU")
-    else:
-        request.getfixturevalue("gpu")
+    gpu_layers, devices = placed_at(request, request.param)
     home = tmp_path_factory.mktemp("engine")
-    load = bundled(devices, gpu_layers, derived=str(home / "derived"))
+    load = bundled(devices, gpu_layers, derived=str(home / "derived"), index=str(home / "index"))
     engine = Engine(home / "engine.log")
+    engine.load(load)
+    texts = [tokens(engine, ask("none", temperature, prompt)) for prompt in PROMPTS for temperature in TEMPERATURES]
+    engine.close()
+    with closing(open_index(home / "index", read_header(Path(load.model)))) as index:  # for retrieval
+        index.add([Piece(str(number), text) for number, text in enumerate(texts)])
     loaded = engine.load(load)
-    expected = {lender.endpoint} if devices.rpc else set()
-    assert set(loaded.machines) == expected, loaded.device
+    assert loaded.machines == list(filter(None, [devices.rpc])), loaded.device
     yield Placed(engine, load, loaded)
     engine.close()
 
@@ -66,11 +59,12 @@ def tokens(engine: Engine, generate: Generate) -> list[int]:
 
 def test_every_drafter_writes_what_plain_decoding_writes(placed: Placed, figures: Figures) -> None:
     usable = [offer.name for offer in placed.loaded.drafters if offer.usable]
-    assert {"draft", "medusa", "kangaroo", "space", "eagle3", "lookup", "lookahead", "recycle"} <= set(usable)
+    assert {"draft", "medusa", "kangaroo", "space", "eagle3", "dflash", "retrieval"} <= set(usable)
+    assert {"lookup", "lookahead", "recycle"} <= set(usable)
     assert not placed.loaded.failed
     compared, differing = 0, dict[str, int]()
     for prompt in PROMPTS:
-        for temperature in (0.0, 0.8):
+        for temperature in TEMPERATURES:
             plain = tokens(placed.engine, ask("none", temperature, prompt))
             assert len(plain) > 5
             for name in (*(each for each in usable if each != "none"), *JOINED):
