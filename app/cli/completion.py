@@ -2,6 +2,9 @@
 
 ``slipstream completion SHELL`` prints the script; it calls ``slipstream --complete WORD...`` with the words up to the
 cursor, the last one unfinished. The answer is a line per word: the word, a tab, its meaning; ``:files`` means files.
+
+Not shtab: its scripts fix options and choices when they are printed; names of models, chats and settings would still
+need the functions below, and one more for each kind and shell.
 """
 
 from __future__ import annotations
