@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 
 from slipstream.app.protocol import Load, Lora, Sampling
-from slipstream.app.settings.file import OPTIONS, SettingsFile, given
+from slipstream.app.settings.file import OPTIONS, SettingsFile, given, template
 from slipstream.app.settings.reading import MOST_BYTES, line_of, load
-from slipstream.app.settings.text import template
 from slipstream.app.settings.values import Settings, all_settings, titles
 from slipstream.models.errors import SlipstreamError, UsageError
 
