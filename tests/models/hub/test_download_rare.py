@@ -17,7 +17,7 @@ from tests.models.hub_models import split_gguf, tiny_gguf
 from tests.models.hub_server import HubServer
 
 from slipstream.models.errors import DownloadError
-from slipstream.models.hub import job as download_files
+from slipstream.models.hub import downloads as download_files
 from slipstream.models.hub import part_file as download_part
 from slipstream.models.hub.downloads import partials
 from slipstream.models.hub.journal import read

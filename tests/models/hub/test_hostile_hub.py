@@ -19,7 +19,7 @@ from tests.models.hub_server import HostileHub, HubServer, endless, raw
 from slipstream.models.errors import HubError, SlipstreamError
 from slipstream.models.hub import client
 from slipstream.models.hub.address import is_web_address, safe_name
-from slipstream.models.hub.job import Download
+from slipstream.models.hub.downloads import Download
 from slipstream.models.hub.repositories import Hub, RemoteFile
 from slipstream.models.hub.words import duration, retry_after
 

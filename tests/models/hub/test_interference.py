@@ -15,7 +15,7 @@ from tests.models.hub_models import tiny_gguf
 from tests.models.hub_server import HubServer
 
 from slipstream.models.errors import DownloadError
-from slipstream.models.hub.job import partials
+from slipstream.models.hub.downloads import partials
 from slipstream.models.hub.journal import read
 from slipstream.models.hub.progress import Progress
 
