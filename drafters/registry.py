@@ -8,6 +8,7 @@ from importlib import import_module
 from types import MappingProxyType
 from typing import Final
 
+from slipstream.drafters.autopilot import AUTO
 from slipstream.drafters.base import Drafter
 from slipstream.drafters.combine import in_order, together
 from slipstream.drafters.none import Plain
@@ -94,13 +95,28 @@ def check_name(name: str) -> None:
     names = parts_of(name)
     for each in names:
         if each not in METHODS:
-            joined = f" (in {name!r})" if len(names) > 1 else ""
-            raise UsageError(
-                f"there is no drafter {each!r}{joined}.",
-                f"Known drafters: auto, {', '.join(METHODS)}; in order: lookup+draft; together: 'lookup|draft'.",
-            )
+            raise _unknown(each, name)
         if names.count(each) > 1:
             raise UsageError(f"{name!r} names {each!r} twice.", "Each drafter can be joined once.")
+
+
+def _unknown(each: str, name: str) -> UsageError:
+    """The error for a name that no method has, alone or as a part of a joined name."""
+    from difflib import get_close_matches  # seldom needed
+
+    joined = f" (in {name!r})" if each != name else ""
+    known = f"Drafters: auto, {', '.join(METHODS)}; one after the other: lookup+draft; merged: 'lookup|draft'."
+    if not each.strip():
+        where = f"{name!r} lacks the name of a drafter" if joined else "a drafter without a name was asked for"
+        return UsageError(f"{where}.", known)
+    if each == AUTO:
+        return UsageError(
+            f"auto cannot be joined with others{joined}: it chooses among all of them.",
+            "Use auto alone, or leave it out.",
+        )
+    near = get_close_matches(each.casefold(), [AUTO, *METHODS], 1, 0.6)
+    meant = f"Did you mean {near[0]}? " if near else ""
+    return UsageError(f"there is no drafter {each!r}{joined}.", meant + known)
 
 
 def make(name: str, resources: Resources) -> Drafter:

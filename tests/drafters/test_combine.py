@@ -157,7 +157,9 @@ def test_names_join_methods_and_the_bar_binds_closer() -> None:
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("lookup+", "no drafter ''"),
+        ("", "without a name"),
+        ("lookup+", "'lookup+' lacks the name of a drafter"),
+        ("lookup+auto", "auto cannot be joined with others (in 'lookup+auto')"),
         ("lookup+magic", "no drafter 'magic' (in 'lookup+magic')"),
         ("draft+lookup|draft", "names 'draft' twice"),
         ("recycle|recycle", "names 'recycle' twice"),
@@ -169,6 +171,13 @@ def test_a_wrong_name_is_refused_in_words(name: str, words: str) -> None:
     assert words in caught.value.title and caught.value.hint
     with pytest.raises(UsageError):
         registry.make(name, parts())
+
+
+@pytest.mark.parametrize(("name", "near"), [("lokup", "lookup"), ("Medusa", "medusa"), ("aut", "auto")])
+def test_the_nearest_name_is_suggested(name: str, near: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        registry.check_name(name)
+    assert caught.value.hint.startswith(f"Did you mean {near}? Drafters: auto, ")
 
 
 def test_the_part_that_cannot_serve_is_named() -> None:

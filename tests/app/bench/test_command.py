@@ -219,7 +219,7 @@ def test_several_joined_are_measured_like_one(tmp_path: Path) -> None:
     ("wrong", "words"),
     [
         ({"drafters": "lookup,magic"}, "no drafter 'magic'"),
-        ({"drafters": "lookup,"}, "no drafter ''"),
+        ({"drafters": "lookup,"}, "a drafter without a name"),
         ({"limit": -1}, "limit is -1"),
         ({"typical": 2.0}, "typical acceptance"),
         ({"typical": 0.1, "temp": "0"}, "does nothing at temperature 0"),
