@@ -13,6 +13,7 @@ from typing import Any, Final, Protocol
 
 import numpy as np
 
+from slipstream.models.errors import SlipstreamError
 from slipstream.models.types import Token
 
 _SIGN: Final = np.int32(-(1 << 31))
@@ -66,6 +67,13 @@ class Images(Protocol):
         Raises:
             SlipstreamError: If it is unknown or incomplete.
         """
+
+
+class NoImages:
+    """The ``Images`` of a model without an encoder."""
+
+    def chunk_at(self, tokens: Sequence[Token], start: int) -> ImageChunk:
+        raise SlipstreamError("this model is loaded without its mmproj file.", "Load it again with --mmproj FILE.")
 
 
 @dataclass(frozen=True, slots=True)

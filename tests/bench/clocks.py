@@ -34,9 +34,9 @@ class Spread:
 
 
 class TimedTarget(LlamaTarget):
-    """A target that adds up the time inside ``llama_decode``."""
+    """A target that adds up the time of its evaluations inside ``llama_decode``."""
 
-    decoding: float = 0.0  # seconds inside ``llama_decode`` so far
+    decoding: float = 0.0  # seconds so far
     threads: int = 0  # threads that were chosen; 0 until then
 
     def use_threads(self, count: int) -> None:
@@ -50,7 +50,7 @@ class TimedTarget(LlamaTarget):
         Returns:
             Seconds.
         """
-        start = self._cached
+        start = self.cached
         batch = C.llama_batch_init(1, 0, 1)
         batch.n_tokens, batch.n_seq_id[0], batch.seq_id[0][0], batch.logits[0] = 1, 1, 0, 1
         began = perf_counter()
@@ -64,12 +64,11 @@ class TimedTarget(LlamaTarget):
         self.rewind(start)
         return seconds
 
-    def _decode(self) -> bool:
+    def _decode(self, rows: int) -> None:
         began = perf_counter()
-        done = super()._decode()
+        super()._decode(rows)
         C.llama_synchronize(self._context)  # on a GPU, llama_decode only starts the work
         self.decoding += perf_counter() - began
-        return done
 
 
 @dataclass(slots=True)
