@@ -54,6 +54,7 @@ class ChatModel:
         self._former: tuple[Load, str] | None = None  # restored if the new model cannot be loaded
         self._chosen: Installed | None = None  # becomes the default model once it is loaded
         self._when_ready: AsyncCallback | None = None  # called once the model is loaded
+        self.awaits = False  # whether the load waits for another machine, which may never answer
         self._context_before: int | None = None  # the stored context before the one that is being loaded
         # stores a context by the name of a model's file, None to remove it; set by ``Settled``
         self.keep_context: Callable[[str, int | None], None] = lambda _file, _tokens: None
@@ -83,6 +84,7 @@ class ChatModel:
         )
 
     def progress(self, message: LoadProgress) -> None:
+        self.awaits = False
         first = "will be sent when the model is loaded: " if self._when_ready else ""
         self._say(first + message.words)
         if self._page.welcome:
@@ -90,6 +92,7 @@ class ChatModel:
 
     async def ready(self, loaded: Loaded) -> None:
         """Shows the loaded model, and calls the waiting callback."""
+        self.awaits = False
         chosen, self._chosen, self._former = self._chosen, None, None
         if chosen and not self._engine.busy:
             self._models.ask(
@@ -113,6 +116,7 @@ class ChatModel:
 
     async def failed(self, error: SlipstreamError) -> None:
         """Shows why the load failed; reloads the previous model, if any."""
+        self.awaits = False
         former, self._former, self._chosen, self._when_ready = self._former, None, None, None
         if former and former[0].model == self.load.model and former[0].n_ctx != self.load.n_ctx:
             self.keep_context(Path(self.load.model).name, self._context_before)

@@ -153,6 +153,9 @@ class Replying:
         return self.writing
 
     def stop(self) -> None:
+        """Stops what is being written, or a load that waits for another machine."""
+        if self._model.awaits:
+            self._engine.stop()
         if self._compacting.active:
             self._compacting.stop()
         if self.turn and self.widget:

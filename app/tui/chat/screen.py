@@ -279,7 +279,9 @@ class ChatScreen(Screen[None]):
 
     @on(MachineAwaited)
     def _machine_awaited(self, message: MachineAwaited) -> None:
+        self.model.awaits = self.model.loaded is None
         self.page.hint(f"Waiting for {message.names}. Esc stops.")
+        self.refresh_bindings()
 
     @on(PromptCounted)
     async def _prompt_counted(self, message: PromptCounted) -> None:
@@ -416,7 +418,7 @@ class ChatScreen(Screen[None]):
         writing = self.reply.writing
         offered = {
             "branch": self.selection.branches,
-            "stop": writing,
+            "stop": writing or self.model.awaits,
             "deselect": not writing,  # Esc stops first
             "leave-edit": not writing and self.editing.message is not None,
             "go": self.page.unfinished,

@@ -25,3 +25,19 @@ async def test_a_machine_that_keeps_a_reply_waiting_is_named(open_chat: Open) ->
         await chat.until(lambda: chat.toasts() == ["Waiting for mac:50052. Esc stops."])
         chat.engine.go()
         await chat.until(chat.idle)
+
+
+async def test_a_load_that_waits_for_a_silent_machine_can_be_stopped(open_chat: Open) -> None:
+    engine = ScriptedEngine(hold_load=True)
+    async with open_chat(engine=engine) as chat:
+        await chat.until(lambda: bool(engine.loads))
+        await chat.press("escape")
+        assert not engine.stopped
+        engine.wait("mac:50052")
+        await chat.until(lambda: "Waiting for mac:50052. Esc stops." in chat.toasts())
+        await chat.press("escape")
+        await chat.until(lambda: bool(engine.stopped))
+        engine.go_load()
+        await chat.until(chat.idle)
+        await chat.press("escape")
+        assert len(engine.stopped) == 1
