@@ -279,7 +279,7 @@ class ChatScreen(Screen[None]):
 
     @on(MachineAwaited)
     def _machine_awaited(self, message: MachineAwaited) -> None:
-        self.model.awaits = self.model.loaded is None
+        self.model.awaits = self.engine.busy and self.model.loaded is None
         self.page.hint(f"Waiting for {message.names}. Esc stops.")
         self.refresh_bindings()
 
