@@ -46,7 +46,7 @@ def generate(
         began = perf_counter()
         draft = drafter.draft(history, should_extend, sampler)
         draft = guide.pruned(draft, history) if guide else draft
-        target.request(drafter.needs.hidden)
+        target.request(drafter.needs.hidden, drafter.needs.rows)
         drafted, computed = perf_counter(), process_time()
         try:
             evaluation = target.evaluate(history.tokens[-1], draft.tree)

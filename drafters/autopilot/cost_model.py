@@ -7,6 +7,7 @@ import sys
 from bisect import bisect_left, insort
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from math import inf
 from statistics import median
 from time import perf_counter, process_time
 from typing import Final
@@ -67,6 +68,8 @@ class CostModel:
 
     Attributes:
         rows: Milliseconds of a pass of n rows at index n, now; index 0 is not used.
+        steady: Rows that passes are padded to while drafts are made, if that costs less than passes whose width
+            changes; else 1.
         drift: How much slower than measured the machine is now; 1 is as measured.
     """
 
@@ -82,7 +85,10 @@ class CostModel:
             most: Most rows of a pass.
             widths: See ``Abilities.widths``.
         """
-        self._widths = [padded(rows, widths) for rows in range(most + 1)]  # of a pass that needs so many rows
+        self.steady = max((n for n in widths if short.get(n, inf) <= settings.STEADY * short[1]), default=1)
+        self._widths = [padded(max(rows, self.steady if rows > 1 else 1), widths) for rows in range(most + 1)]
+        """Rows of a pass that needs so many."""
+        self._latest = 1  # rows of the latest pass
         self._short, self._long, self._long_at = dict(short), dict(long), long_at
         self._base = _interpolated(short, most)
         self._growth = [0.0] * (most + 1)  # milliseconds per token in the cache
@@ -106,7 +112,10 @@ class CostModel:
 
     def observe(self, rows: int, milliseconds: float) -> None:
         """Adds the time of a live pass that needed so many rows."""
-        rows = self._widths[rows]
+        rows, before = self._widths[rows], self._latest
+        self._latest = rows
+        if self.steady > 1 and rows != before:
+            return  # it took a new graph, as few passes do
         ratio = min(max(milliseconds / self.rows[rows], 1 / settings.COST_CLIP), settings.COST_CLIP)
         observed = self._observed[rows] = self._observed[rows] + 1
         if observed <= settings.KNOWN:

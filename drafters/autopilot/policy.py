@@ -89,6 +89,8 @@ class Autopilot(Drafter):
         self._number += 1
         if self._step:
             self._account(self._step, began)
+        if self.needs.rows > 1 and not self._active.arms:
+            self._update_needs()
         if self._coast():
             return NO_DRAFT
         self._began, self._drafting_ms, self._drafter = began, 0.0, None
@@ -126,7 +128,8 @@ class Autopilot(Drafter):
         self._hidden = next((arm for arm in self._active.arms if arm.hidden), None)
         hidden = frozenset[int]().union(*(arm.drafter.needs.hidden for arm in self._active.arms))
         leaves = max((arm.drafter.needs.leaves for arm in self.arms), default=1)
-        self.needs = Needs(hidden, leaves)
+        drafts = self._active.arms and not self._active.tries_plain
+        self.needs = Needs(hidden, leaves, self.throughput.costs.steady if drafts else 1)
 
     def _coast(self) -> bool:
         """The fast path: while all drafters are idle, three plain steps of four are neither measured nor reviewed.
@@ -145,17 +148,19 @@ class Autopilot(Drafter):
         self._step = None
         wall_ms, drafting_ms = 1e3 * (now - self._began), self._drafting_ms + self._own_ms
         expected = self.decision.expected
-        lost_ms = self.throughput.record(step, wall_ms, drafting_ms, self._drafter, expected, self._hidden)
+        least = self.needs.rows
+        lost_ms = self.throughput.record(step, wall_ms, drafting_ms, self._drafter, expected, self._hidden, least)
         self._active.account(lost_ms, self._own_ms)
 
     def _decode_plainly(self) -> Draft:
-        self._plain_at = self._number
+        if self.needs.rows == 1:
+            self._plain_at = self._number
         self.decision = self._plain
         return NO_DRAFT
 
     def _propose_all(self, history: History, should_extend: ShouldExtend, sampler: Sampler) -> Draft:
         """Calls the cheap drafters, then the explored drafter, or the leader if it promises more than they do."""
-        active, objective = self._active, self.throughput.objective()
+        active, objective = self._active, self.throughput.objective(self.needs.rows)
         nothing, deepest = Candidate(NO_DRAFT, 1.0, objective.plain), self._deepest(should_extend)
         tried, leader = active.exploration.arm, active.leader
         last = tried or leader

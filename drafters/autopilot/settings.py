@@ -1,4 +1,4 @@
-"""The 62 tuned numbers of the autopilot, each with its reason; TRIED.md beside it has the measurements."""
+"""The 63 tuned numbers of the autopilot, each with its reason; TRIED.md beside it has the measurements."""
 
 from __future__ import annotations
 
@@ -71,6 +71,7 @@ SHORT_SHARE: Final = 0.6  # of the time, for the short text: the long one needs 
 MEASURE_SECONDS: Final = 1.0  # least time for measuring
 MEASURE_PASSES: Final = 20  # plain passes for measuring, where they take longer
 COST_CLIP: Final = 2.0  # a live pass counts as at most so many times slower or faster than expected
+STEADY: Final = 1.15  # of a plain pass: what padded rows may cost so that passes over a network keep their width
 KNOWN: Final = 8  # live passes of a width whose median is its cost; later ones count as drift of the machine
 CONFIRMED: Final = 4  # live plain passes before the first draft: another program may have disturbed those at load
 DRIFT: Final = 0.05  # weight of a pass in the drift of the whole machine

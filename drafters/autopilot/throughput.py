@@ -60,13 +60,22 @@ class Throughput:
         """Starts a reply."""
         self.unmeasured = 0
 
-    def objective(self) -> Objective:
-        """What tokens and time are worth now."""
-        best = max(self.rate, 1 / self.plain_ms)
-        return Objective(best, 1 - best * self.sample_ms, self.costs.rows)
+    def objective(self, least: int = 1) -> Objective:
+        """What tokens and time are worth now, with passes of so many rows at least."""
+        best, rows = max(self.rate, 1 / self.plain_ms), self.costs.rows
+        if least > 1:
+            rows = [rows[least]] * (1 + least) + rows[1 + least :]
+        return Objective(best, 1 - best * self.sample_ms, rows)
 
     def record(
-        self, step: Step, wall_ms: float, drafting_ms: float, drafter: Arm | None, expected: float, hidden: Arm | None
+        self,
+        step: Step,
+        wall_ms: float,
+        drafting_ms: float,
+        drafter: Arm | None,
+        expected: float,
+        hidden: Arm | None,
+        least: int = 1,
     ) -> float:
         """Adds a step.
 
@@ -77,12 +86,13 @@ class Throughput:
             drafter: The arm that drafted; None for a plain step.
             expected: Tokens that were expected of the step.
             hidden: The drafter for which the pass returned hidden states, if any.
+            least: Rows that the pass had at least.
 
         Returns:
             How many milliseconds plain decoding would have saved.
         """
         self._add_unmeasured()
-        times, rows, tokens = step.timings, 1 + len(step.draft.tree), len(step.tokens)
+        times, rows, tokens = step.timings, max(least, 1 + len(step.draft.tree)), len(step.tokens)
         usual, evaluate = self.costs.rows[rows], times.evaluate
         if self._disturbance.add(evaluate, times.processor):
             evaluate = usual * (hidden.record.slower if hidden else 1)

@@ -79,6 +79,7 @@ class LlamaTarget:
         )
         # with widths, every pass also has as many sequences and outputs as it can have, or its graph would change
         self._leaves = max(1, self.abilities.max_leaves) if self.abilities.widths else 1
+        self._least = 1  # rows of an evaluation, if there are widths
 
     def prepare_drafts(self) -> None:
         """Reopens the context with the copies of states that taking back drafts needs, if it has none yet.
@@ -143,13 +144,14 @@ class LlamaTarget:
     def placement(self) -> Placement:
         return self._model.placement
 
-    def request(self, points: frozenset[int]) -> None:
-        """Chooses the hidden points that evaluations and prefill chunks carry from now on.
+    def request(self, points: frozenset[int], rows: int = 1) -> None:
+        """Chooses the hidden points that evaluations and prefill chunks carry from now on, and their least rows.
 
         Raises:
-            ValueError: If the model does not provide one of them.
+            ValueError: If the model does not provide one of the points.
         """
         self._hidden.request(points)
+        self._least = rows
 
     def use_masks(self, masks: Floats) -> None:
         """Sets the vectors [k, n_embd] of the ids n_vocab to n_vocab + k - 1, which probes of a tree may carry.
@@ -298,6 +300,6 @@ class LlamaTarget:
     def _padded(self, tree: TokenTree, run: int, token: Token) -> TokenTree:
         """Pads the tree with probes to one of the ``widths``, if they fit the context."""
         rows = run + len(tree)
-        more = padded(rows, self.abilities.widths) - rows
+        more = padded(max(rows, self._least), self.abilities.widths) - rows
         fits = len(self.tokens) + 1 + len(tree) + more <= self.abilities.n_ctx
         return tree.padded(more, token) if more and fits and self._ready else tree

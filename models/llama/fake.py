@@ -61,7 +61,7 @@ class FakeTarget:
     def tokens(self) -> Sequence[Token]:
         return self._tokens
 
-    def request(self, points: frozenset[int]) -> None:
+    def request(self, points: frozenset[int], rows: int = 1) -> None:
         if not points <= self.abilities.hidden:
             raise ValueError(f"hidden points {sorted(points - self.abilities.hidden)} are not offered")
         self._points = points

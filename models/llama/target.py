@@ -68,8 +68,14 @@ class Target(Protocol):
     def tokens(self) -> Sequence[Token]:
         """The committed tokens, in the cache or queued by ``feed``."""
 
-    def request(self, points: frozenset[int]) -> None:
-        """Chooses the hidden points that evaluations and prefill chunks carry from now on."""
+    def request(self, points: frozenset[int], rows: int = 1) -> None:
+        """Chooses the hidden points that evaluations and prefill chunks carry from now on.
+
+        Args:
+            points: See ``Abilities.hidden``.
+            rows: Least rows of an evaluation, where there are ``Abilities.widths``: a series of equal passes needs no
+                new graph.
+        """
 
     def prepare_drafts(self) -> None:
         """Prepares to take back drafted tokens, if it was opened without that; the cache keeps its tokens."""

@@ -7,7 +7,17 @@ from functools import cache
 from typing import Any
 
 import pytest
-from tests.drafters.autopilot.virtual_time import CHEAP, DEAR, PROMPT, Clock, Scripted, TimedTarget, fly, plain_text
+from tests.drafters.autopilot.virtual_time import (
+    CHEAP,
+    DEAR,
+    PROMPT,
+    Clock,
+    Distant,
+    Scripted,
+    TimedTarget,
+    fly,
+    plain_text,
+)
 
 from slipstream.drafters.autopilot import AUTO, settings
 from slipstream.drafters.autopilot.cost_model import CostModel
@@ -15,6 +25,7 @@ from slipstream.drafters.autopilot.policy import Autopilot
 from slipstream.drafters.autopilot.throughput import PLAIN, Throughput
 from slipstream.drafters.base import NO_DRAFT, Draft, Drafter, Needs, ShouldExtend
 from slipstream.drafters.tree import TreeBuilder
+from slipstream.models.llama.target import WIDTHS
 from slipstream.models.sampling.sampler import Sampler
 from slipstream.models.types import ROOT, History, Token
 
@@ -315,3 +326,29 @@ def test_a_drafter_that_failed_between_replies_is_not_begun(monkeypatch: pytest.
     monkeypatch.setattr(right, "begin", lambda history: pytest.fail("it was begun"))
     flight.pilot.begin(History(list(PROMPT)))
     assert not flight.pilot.arms and not flight.pilot.needs.hidden
+
+
+@pytest.mark.parametrize("share", [0.3, 0.5])
+def test_over_a_network_passes_keep_their_width_while_drafts_are_made(
+    monkeypatch: pytest.MonkeyPatch, share: float
+) -> None:
+    found = []
+    for steady in (settings.STEADY, 0.0):
+        monkeypatch.setattr(settings, "STEADY", steady)
+        clock = Clock()
+        clock.install(monkeypatch)
+        target = Distant(clock, CHEAP, change_ms=8.0)
+        costs = CostModel(CHEAP, {}, 0, 64, WIDTHS)
+        fair = Scripted(text(), clock, lambda at: share if at % 3 else 0.02, takes=0.8)
+        pilot = Autopilot({"fair": fair}, costs, target.abilities, clock=clock)
+        tokens, _ = fly(pilot, target, SIZE)
+        assert tokens == text()[:SIZE]
+        found.append(SIZE * CHEAP[1] / (1e3 * clock.now))
+        assert target.changes < 30
+    assert found[0] > max(1.05, 1.05 * found[1])  # else it soon drafts nothing: every draft takes two new graphs
+
+
+def test_where_rows_are_dear_passes_over_a_network_are_as_wide_as_they_need() -> None:
+    assert CostModel(DEAR, {}, 0, 64, WIDTHS).steady == 1
+    assert CostModel(CHEAP, {}, 0, 64, WIDTHS).steady == 8
+    assert CostModel(CHEAP, {}, 0, 64).steady == 1  # passes are not padded at all

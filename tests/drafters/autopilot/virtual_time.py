@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -17,8 +18,9 @@ from slipstream.drafters.autopilot.throughput import Decision
 from slipstream.drafters.base import Draft, Drafter, Needs, ShouldExtend, Step
 from slipstream.drafters.tree import chain_draft
 from slipstream.models.llama.fake import FakeTarget
+from slipstream.models.llama.target import WIDTHS
 from slipstream.models.sampling.sampler import Sampler
-from slipstream.models.types import EMPTY_TREE, LAST_HIDDEN, Evaluation, History, Token, TokenTree
+from slipstream.models.types import EMPTY_TREE, LAST_HIDDEN, Evaluation, History, Token, TokenTree, padded
 
 DEAR: Mapping[int, float] = {1: 10.0, 2: 17.0, 4: 22.0, 8: 37.0, 16: 52.0, 64: 170.0}
 """As a 1B model in Q4_0 on two cores."""
@@ -130,3 +132,28 @@ def fly(pilot: Autopilot, target: TimedTarget, size: int) -> tuple[list[Token], 
         for step in generate(target, pilot, Sampler(seed=5), history, WithinReply(rules), rules, lambda: False)
     ]
     return history.tokens[len(PROMPT) :], steps
+
+
+class Distant(TimedTarget):
+    """A target over a network: it pads passes to a few widths, and a change of width takes longer.
+
+    Attributes:
+        changes: How often the width changed.
+    """
+
+    def __init__(self, clock: Clock, table: Mapping[int, float], change_ms: float) -> None:
+        super().__init__(clock, table)
+        self.abilities = replace(self.abilities, widths=WIDTHS)
+        self._change_ms, self._least, self._width, self.changes = change_ms, 1, 1, 0
+
+    def request(self, points: frozenset[int], rows: int = 1) -> None:
+        super().request(points, rows)
+        self._least = rows
+
+    def evaluate(self, last: Token, tree: TokenTree = EMPTY_TREE) -> Evaluation:
+        width = padded(max(self._least, 1 + len(tree)), WIDTHS)
+        more = self._rows[width] - self._rows[1 + len(tree)]
+        if width != self._width:
+            self._width, self.changes, more = width, self.changes + 1, more + self._change_ms
+        self._clock.now += more / 1e3
+        return super().evaluate(last, tree)
