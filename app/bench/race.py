@@ -15,7 +15,8 @@ from typing import Final
 from slipstream.app.bench import RACE_TOKENS
 from slipstream.app.bench.race_events import FRAMES, Event, Finish, Frame, Racer, Start
 from slipstream.app.bench.stopping import never
-from slipstream.app.engine.session import Reply, Session
+from slipstream.app.engine.reply import Reply
+from slipstream.app.engine.session import Session
 from slipstream.app.protocol import PLAIN, Generate, Loaded, Message, Prefilling, Sampling
 from slipstream.app.speed import Speed
 from slipstream.models.errors import SlipstreamError

@@ -14,6 +14,7 @@ import llama_cpp
 
 from slipstream.app.chats.reading import ChatReader
 from slipstream.app.engine.calibrate import SAME_DISTRIBUTION, SAMPLE_TEXT, kept_promise, measure_plain
+from slipstream.app.engine.chat_model import ChatModel
 from slipstream.app.engine.devices import (
     describe,
     placement,
@@ -23,7 +24,7 @@ from slipstream.app.engine.kv_cache_store import KvCacheStore
 from slipstream.app.engine.past_chats import PastChats
 from slipstream.app.engine.plan import DRAFT, contexts_of, options_for, plan_load
 from slipstream.app.engine.prompt import PromptBuilder
-from slipstream.app.engine.session import ChatModel, Session
+from slipstream.app.engine.session import Session
 from slipstream.app.engine.stats import PlainClock
 from slipstream.app.engine.tune import Threads
 from slipstream.app.protocol import NO_MMPROJ, PLAIN, Load, Loaded

@@ -67,7 +67,7 @@ class Sloppy(Sampler):
 
 @pytest.mark.slow
 def test_a_wrong_sampler_is_found(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("slipstream.app.engine.session.Sampler", Sloppy)
+    monkeypatch.setattr("slipstream.app.engine.chat_model.Sampler", Sloppy)
     report = checked(session, ("recycle", "draft"))
     assert report.wrong and not report.passed
     assert all("temperature 0.8" in finding.place for finding in report.findings)  # without noise nothing is wrong
@@ -116,7 +116,7 @@ class Unsteady(Sampler):
 def test_a_plain_reply_that_is_not_the_targets_is_no_near_tie(
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("slipstream.app.engine.session.Sampler", Unsteady)
+    monkeypatch.setattr("slipstream.app.engine.chat_model.Sampler", Unsteady)
     report = checked(session, ("draft",))
     assert report.wrong
     assert any(finding.difference.again != finding.difference.plain for finding in report.wrong)
@@ -157,7 +157,7 @@ def test_a_target_that_wavers_in_wide_passes_differs_at_near_ties_alone(
 
 @pytest.mark.slow
 def test_near_ties_break_only_the_stronger_promise(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("slipstream.app.engine.session.Sampler", Sloppy)
+    monkeypatch.setattr("slipstream.app.engine.chat_model.Sampler", Sloppy)
     found = checked(session, ("recycle", "draft"))
     ties = [
         replace(finding, difference=replace(finding.difference, near_tie=True, gap=0.01)) for finding in found.findings
@@ -228,7 +228,7 @@ def test_the_command_passes_and_writes_down_what_it_compared(
 @pytest.mark.slow
 def test_the_command_fails_where_a_reply_is_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(HOME_VARIABLE, str(tmp_path / "home"))
-    monkeypatch.setattr("slipstream.app.engine.session.Sampler", Sloppy)
+    monkeypatch.setattr("slipstream.app.engine.chat_model.Sampler", Sloppy)
     chosen = options(tmp_path / "f.json", check=True, drafters="draft", prompts="story", limit=2, tokens=40)
     assert bench(chosen, TINY) == 1
     found = json.loads((tmp_path / "f.json").read_text())["check"]

@@ -21,7 +21,7 @@ from slipstream.app.bench.turns import session_of
 from slipstream.app.cli import race as race_command
 from slipstream.app.cli.parser import make_parser
 from slipstream.app.cli.race import run_race
-from slipstream.app.engine import session as engine_session
+from slipstream.app.engine import reply as engine_reply
 from slipstream.app.engine.session import Session
 from slipstream.app.library.resolve_model import choose
 from slipstream.app.platform.paths import Paths
@@ -75,7 +75,7 @@ def test_each_clock_counts_its_own_steps_alone_and_the_one_behind_goes_next(
         monkeypatch.setattr(opened.target, "evaluate", later)
         return opened
 
-    monkeypatch.setattr(engine_session, "perf_counter", lambda: now)
+    monkeypatch.setattr(engine_reply, "perf_counter", lambda: now)
     monkeypatch.setattr(session, "open_second", lambda: slowed(beside(), 0.25))
     slowed(session, 0.125)
     _, *frames, finish = raced(bundled, "lookup")

@@ -11,12 +11,13 @@ from pathlib import Path
 
 import pytest
 
+from slipstream.app.engine.chat_model import ChatModel
 from slipstream.app.engine.drafter_list import Drafters
 from slipstream.app.engine.kv_cache_store import KvCacheStore
 from slipstream.app.engine.load import load
 from slipstream.app.engine.process.client import Engine
 from slipstream.app.engine.prompt import PromptBuilder
-from slipstream.app.engine.session import ChatModel, Session
+from slipstream.app.engine.session import Session
 from slipstream.app.engine.stats import PlainClock
 from slipstream.app.library.resolve_model import choose
 from slipstream.app.platform.paths import Paths

@@ -1,0 +1,87 @@
+"""A loaded model that can chat: its vocabulary, its prompts, and what draws and guides its tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from slipstream.app.engine.guide import Guide, GuideVocabulary
+from slipstream.app.engine.prompt import Prompt, PromptBuilder
+from slipstream.app.engine.stats import PlainClock
+from slipstream.app.engine.text import Vocabulary
+from slipstream.app.engine.tune import Threads
+from slipstream.app.protocol import Generate, Sampling, reasoning_levels
+from slipstream.models.chat_template.marks import AUTO_LEVEL
+from slipstream.models.llama.target import Target
+from slipstream.models.sampling.bias import bias_of
+from slipstream.models.sampling.dry import BREAKERS
+from slipstream.models.sampling.sampler import Sampler
+from slipstream.models.types import Token
+
+if TYPE_CHECKING:  # grammars are seldom used
+    from slipstream.models.grammar.matching import GrammarTokens
+
+
+@dataclass(slots=True)
+class ChatModel:
+    """A model that can chat.
+
+    Attributes:
+        target: The model; between replies, others may use it too.
+        vocabulary: Its vocabulary.
+        prompts: Makes its prompts.
+        plain: The clock of plain decoding.
+        threads: Chooses the number of threads; None where it is fixed.
+        new_remarks: See ``Done.remarks``.
+    """
+
+    target: Target
+    vocabulary: Vocabulary
+    prompts: PromptBuilder
+    plain: PlainClock
+    threads: Threads | None = None
+    new_remarks: Callable[[], dict[str, str]] = dict
+    _breakers: frozenset[Token] | None = None
+    _grammar_tokens: GrammarTokens | None = None
+    _reported_levels: set[str] = field(default_factory=set)
+
+    def sampler(self, sampling: Sampling) -> Sampler:
+        """Makes the sampler of a request.
+
+        Raises:
+            UsageError: If a value is out of its range, or a bias names no token of this model.
+        """
+        n_vocab = self.target.abilities.n_vocab
+        bias = bias_of(sampling.logit_bias, self.prompts.tokens_of, n_vocab)
+        if sampling.dry and self._breakers is None:  # some 0.2 s for a large vocabulary
+            pieces = ((token, self.vocabulary.piece(token)) for token in range(n_vocab))
+            self._breakers = frozenset(token for token, raw in pieces if any(map(raw.__contains__, BREAKERS)))
+        return Sampler(**sampling.drawing(), bias=bias, breakers=self._breakers or frozenset())
+
+    def guide(self, request: Generate, sampler: Sampler, prompt: Prompt) -> Guide:
+        """Makes the guide of a request.
+
+        Raises:
+            UsageError: If the grammar cannot be used.
+        """
+        budget, tokenize = request.sampling.reasoning_budget, self.prompts.control_tokens
+        matcher = None
+        if request.grammar:
+            from slipstream.models.grammar.matching import GrammarTokens, matcher_of  # seldom needed
+
+            if self._grammar_tokens is None:
+                pieces = [self.vocabulary.piece(token) for token in range(self.target.abilities.n_vocab)]
+                self._grammar_tokens = GrammarTokens(pieces, self.vocabulary.ends, self.prompts.tokens_of)
+            matcher = matcher_of(request.grammar_kind, request.grammar, self._grammar_tokens)
+        blanks = frozenset(tokens[0] for text in ("\n", "\n\n") if len(tokens := tokenize(text)) == 1)
+        vocabulary = GuideVocabulary(self.vocabulary.piece, tokenize, prompt.openers, blanks)
+        return Guide(sampler, len(prompt.tokens) - prompt.said, prompt.thinks, vocabulary, budget, matcher)
+
+    def unknown_level(self, level: str) -> dict[str, str]:
+        """A remark on a reasoning level that the model lacks, with those that it has; made once for each level."""
+        known = self.prompts.reasoning.switches
+        if level == AUTO_LEVEL or level in known or level in self._reported_levels:
+            return {}
+        self._reported_levels.add(level)
+        return {f"this model has no reasoning level {level}.": reasoning_levels(known)}
