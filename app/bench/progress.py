@@ -1,4 +1,4 @@
-"""Updates of a running benchmark, with the rows so far and the time left, as values and as JSON."""
+"""The progress of a running benchmark, and its conversion to and from JSON."""
 
 from __future__ import annotations
 
@@ -24,20 +24,19 @@ class Update:
     kind: str  # its kind of text
     share: float  # elapsed share of the time, 0 to 1
     left: float | None  # seconds left; None if unknown
-    rows: tuple[DrafterFigures, ...]  # the changed rows, with their figures so far
-    noise: Noise  # so far
+    rows: tuple[DrafterFigures, ...]  # the rows that changed since the last update
+    noise: Noise  # the noise measured so far
 
 
 def encoded(update: Update) -> dict[str, Any]:
-    """An update as an object of JSON."""
     return {"measuring": asdict(update)}
 
 
 def decoded(found: Mapping[str, Any]) -> Update:
-    """Reads ``encoded`` back.
+    """Reads an update that ``encoded`` wrote.
 
     Raises:
-        LookupError: If it is no such object.
+        LookupError: If the object has another form.
         TypeError: Likewise.
     """
     fields = found["measuring"]
@@ -49,7 +48,7 @@ def row_of(found: Mapping[str, Any]) -> DrafterFigures:
     """Reads a row back from JSON.
 
     Raises:
-        LookupError: If it is no such object.
+        LookupError: If the object has another form.
         TypeError: Likewise.
         ValueError: Likewise.
     """
@@ -71,16 +70,16 @@ class Measuring:
     """The state of a running benchmark, from its updates.
 
     Attributes:
-        update: The newest; None before the first.
+        update: The newest update; None before the first.
     """
 
     def __init__(self) -> None:
         self.update: Update | None = None
         self._rows: dict[tuple[str, float, str], DrafterFigures] = {}
-        self._heard = 0.0
+        self._received = 0.0
 
     def take(self, update: Update) -> None:
-        self.update, self._heard = update, monotonic()
+        self.update, self._received = update, monotonic()
         self._rows |= {(row.kind, row.temperature, row.drafter): row for row in update.rows}
 
     @property
@@ -91,7 +90,7 @@ class Measuring:
 
     @property
     def left(self) -> float | None:
-        """Seconds left now, that is, less the time since the newest update."""
+        """Seconds left, less the time since the newest update."""
         if self.update is None or self.update.left is None:
             return None
-        return max(0.0, self.update.left - (monotonic() - self._heard))
+        return max(0.0, self.update.left - (monotonic() - self._received))

@@ -130,7 +130,8 @@ def _one_reply(options: argparse.Namespace) -> int:
     from pathlib import Path
 
     from slipstream.app.chats.images import read_attached
-    from slipstream.app.cli.run import RunRequest, read_grammar, read_stdin, run
+    from slipstream.app.cli.run import RunRequest, run
+    from slipstream.app.cli.run_input import read_grammar, read_stdin
     from slipstream.app.platform.paths import Paths
     from slipstream.app.platform.writable_paths import places
     from slipstream.app.settings.file import given

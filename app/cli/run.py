@@ -2,90 +2,39 @@
 
 from __future__ import annotations
 
-import json
-import os
-import select
 import signal
-import stat
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
-from typing import Any, BinaryIO, Final, TextIO
+from typing import Any, Final
 
 from slipstream.app.chats.compaction import asking, compaction
 from slipstream.app.chats.images import AttachedImage
 from slipstream.app.chats.recording import Event, history, recorded
 from slipstream.app.chats.store import ChatStore
+from slipstream.app.cli.run_output import AnswerPrinter, print_done, print_step, text_of
 from slipstream.app.cli.streams import notice
 from slipstream.app.engine.process.client import Engine
 from slipstream.app.library.load_request import tell_check
 from slipstream.app.platform.paths import Paths, private_folder
-from slipstream.app.platform.safe_text import MOST_MARKS, clean
 from slipstream.app.protocol import (
-    Choice,
     Done,
     Generate,
     Load,
     Loaded,
     Message,
-    Piece,
     Sampling,
     Stepped,
     check_reasoning,
-    failure_words,
 )
-from slipstream.app.settings.presets import suggested, values_of
-from slipstream.app.speed import Speed, speedup
-from slipstream.models.errors import ContextFullError, EngineDiedError, SlipstreamError, UsageError, reason_of
+from slipstream.app.settings.presets import suggested
+from slipstream.models.errors import ContextFullError, EngineDiedError, SlipstreamError, UsageError
 from slipstream.models.grammar import GrammarKind
-from slipstream.models.outside import quoted, read_limited, shown_path
-
-_DIM, _PLAIN = "\x1b[2m", "\x1b[0m"
-
-
-class AnswerPrinter:
-    """Prints one reply as it streams. A pipe gets only the answer, byte for byte; a terminal gets it cleaned."""
-
-    def __init__(self) -> None:
-        self._before = ""  # the end of the answer so far, for the filter
-        self._thoughts = ""  # the same of the reasoning
-        self._styled = not os.environ.get("NO_COLOR")
-
-    def take(self, thoughts: str, answer: str) -> None:
-        """Prints new reasoning and new text of the answer."""
-        if thoughts and sys.stderr.isatty():
-            thoughts = thoughts if self._thoughts else thoughts.lstrip()
-            words = clean(thoughts, self._thoughts)
-            _write(sys.stderr, f"{_DIM}{words}{_PLAIN}" if self._styled and words else words)
-            self._thoughts = (self._thoughts + thoughts)[-MOST_MARKS:]
-        if answer:
-            self._end_thoughts()
-            _write(sys.stdout, clean(answer, self._before) if sys.stdout.isatty() else answer)
-            self._before = (self._before + answer)[-MOST_MARKS:]
-
-    def finish(self) -> None:
-        self._end_thoughts()
-        _write(sys.stdout, "\n")
-
-    def _end_thoughts(self) -> None:
-        if self._thoughts:
-            _write(sys.stderr, "\n" if self._thoughts.endswith("\n") else "\n\n")
-            self._thoughts = ""
-
-
-def _write(stream: TextIO, text: str) -> None:
-    stream.write(text)
-    stream.flush()
-
 
 INTERRUPTED: Final = 130
-MOST_GRAMMAR: Final = 1 << 20  # bytes of a schema or a grammar
-MOST_INPUT: Final = 8 << 20  # bytes of standard input: eight for each token of the largest possible context
-_PATIENCE: Final = 2.0  # seconds before the hint on a silent pipe
 _SAVING: Final = 60.0  # seconds to save the KV cache of a kept chat
 
 
@@ -263,182 +212,13 @@ def _print_reply(
         for event in keep(engine.reply(generate)):
             if isinstance(event, Stepped):
                 print_step(event, request.as_json, printer)
-                answer += _text(event.parts.answer)
+                answer += text_of(event.parts.answer)
             elif isinstance(event, Done):
                 if not request.as_json:
                     printer.finish()
                 done = replace(event, failed=loaded.failed | event.failed)
-                _print_done(done, answer, request, loaded)
+                print_done(done, answer, loaded, generate, request.as_json)
                 return done
     finally:
         signal.signal(signal.SIGINT, hard)
     raise AssertionError("a reply ends with Done or an error")
-
-
-def print_step(step: Stepped, as_json: bool, printer: AnswerPrinter) -> None:
-    if as_json:
-        _print_json(
-            text=_text(step.pieces),
-            tokens=step.tokens,
-            drafter=step.drafter,
-            drafted=step.drafted,
-            accepted=step.accepted,
-            ms=round(step.ms, 3),
-            **({"expected": round(step.expected, 3)} if step.expected else {}),
-            **({"choice": _choice(step.choice)} if step.choice else {}),
-        )
-    else:
-        printer.take(step.parts.reasoning, _text(step.parts.answer))
-
-
-def _text(pieces: Sequence[Piece]) -> str:
-    return "".join(piece.text for piece in pieces)
-
-
-def _print_done(done: Done, answer: str, request: RunRequest, loaded: Loaded) -> None:
-    for words in failure_words(done.failed):
-        notice(f"{words}.")
-    if not done.complete:
-        why = "the context is full" if done.reason == "context" else "it was interrupted"
-        why = f"it reached {request.max_tokens:,} tokens" if done.reason == "length" else why
-        notice(f"the answer is cut short and does not fit its grammar: {why}.")
-    if not request.as_json:
-        if not done.exact:
-            notice("typical acceptance was on, which changes the text.")
-        if done.dropped_messages:
-            gone = f"the {done.dropped_messages} oldest messages ({done.dropped_tokens:,} tokens) were left out."
-            notice(f"the context is full; {gone}")
-        if done.reason == "context":
-            notice("the reply ended because the context is full.")
-        return
-    speed = done.speed
-    _print_json(
-        done=done.reason,
-        **({"lora": [{"file": each.path, "scale": each.scale} for each in loaded.lora]} if loaded.lora else {}),
-        tokens=speed.tokens,
-        prompt_tokens=done.prompt_tokens,
-        prefilled_tokens=done.prefilled_tokens,
-        tok_per_s=_rounded(speed.tok_per_s),
-        acceptance=_rounded(speed.acceptance),
-        tokens_per_step=_rounded(speed.tokens_per_step),
-        speedup=_rounded(speed.speedup),
-        plain_tok_per_s=_rounded(speed.plain_tok_per_s),
-        **({"busy": True} if speed.busy else {}),
-        ttft_ms=_rounded(done.ttft_ms),
-        steps=speed.steps,
-        drafted=speed.drafted,
-        accepted=speed.accepted,
-        by_depth=done.by_depth,
-        by_drafter=done.by_drafter,
-        phases={name: _rounded(ms) for name, ms in done.phases.items()},
-        **({"auto": _chosen(done)} if done.auto else {}),
-        dropped_messages=done.dropped_messages,
-        dropped_tokens=done.dropped_tokens,
-        seed=request.sampling.seed,
-        sampling=values_of(request.sampling),
-        exact=done.exact,
-        **({"complete": done.complete} if request.grammar[0] else {}),
-        **_thinking(done.speed, answer),
-        **({"failed": done.failed} if done.failed else {}),
-        text=done.text,
-    )
-
-
-def _thinking(speed: Speed, answer: str) -> dict[str, object]:
-    """The figures of the reasoning part, if there is one."""
-    if not speed.thought:
-        return {}
-    return {"thought_tokens": speed.thought, "thought_ms": _rounded(speed.thought_ms), "answer": answer}
-
-
-def _choice(choice: Choice) -> dict[str, object]:
-    return {
-        "drafter": choice.drafter,
-        "nodes": choice.nodes,
-        "cost": _rounded(choice.cost),
-        "expected": _rounded(choice.expected),
-        **({"trial": True} if choice.trial else {}),
-    }
-
-
-def _chosen(done: Done) -> dict[str, dict[str, float | None]]:
-    """The autopilot's choices: per drafter the expected and actual tokens, and the gain over plain decoding."""
-    plain = 1 / done.speed.plain_tok_per_s if done.speed.plain_tok_per_s else None
-    return {
-        name: {
-            "steps": chosen["steps"],
-            "expected_tokens": _rounded(chosen["expected"]),
-            "tokens": chosen["tokens"],
-            "ms": _rounded(chosen["ms"]),
-            "gain": _rounded(speedup(chosen["tokens"], chosen["ms"] / 1e3, plain)),
-        }
-        for name, chosen in done.auto.items()
-    }
-
-
-def _rounded(value: float | None) -> float | None:
-    return None if value is None else round(value, 4)
-
-
-def _print_json(**values: object) -> None:
-    sys.stdout.write(json.dumps(values, ensure_ascii=sys.stdout.isatty()) + "\n")
-    sys.stdout.flush()
-
-
-def read_grammar(schema: str | None, grammar: str | None) -> tuple[str, GrammarKind]:
-    """Reads the file of a JSON schema or a grammar; raises ``UsageError`` if it cannot be read, or is not UTF-8."""
-    name = schema or grammar
-    if not name:
-        return "", "json"
-    file = Path(name).expanduser()
-    try:
-        text = read_limited(file, MOST_GRAMMAR).decode()
-    except UnicodeDecodeError as error:
-        raise UsageError(f"{shown_path(file)} is not UTF-8.", "Convert it first.") from error
-    except (OSError, ValueError) as error:  # a zero byte in a name is a ValueError
-        reason = reason_of(error) if isinstance(error, OSError) else str(error)
-        hint = f"Name a file with a {'JSON schema' if schema else 'grammar'}."
-        raise UsageError(f"cannot read {shown_path(file)}: {reason}.", hint) from error
-    if not text.strip():
-        raise UsageError(f"{shown_path(file)} is empty.", "Write a JSON schema or a grammar into it.")
-    if schema:
-        try:
-            json.loads(text)
-        except (ValueError, RecursionError) as error:
-            reason = quoted(str(error), 100)
-            raise UsageError(f"{shown_path(file)} is no JSON: {reason}.", "Mend it; nothing was written.") from error
-    return text, "json" if schema else "gbnf" if "::=" in text else "lark"
-
-
-def read_stdin(prompted: bool, stdin: BinaryIO) -> str:
-    """Reads piped text; nothing from a terminal or /dev/null.
-
-    Args:
-        prompted: Whether there is a prompt without it; a silent pipe then causes a hint on standard error.
-
-    Raises:
-        UsageError: If it is not UTF-8, or larger than any context.
-    """
-    try:
-        descriptor = stdin.fileno()
-        mode = os.fstat(descriptor).st_mode
-    except (OSError, ValueError):
-        return ""  # closed
-    if stat.S_ISCHR(mode):
-        return ""
-    if prompted:
-        with suppress(OSError, ValueError):
-            if not select.select([descriptor], [], [], _PATIENCE)[0]:
-                notice("waiting for standard input to end; use </dev/null to go without it.")
-    raw = stdin.read(MOST_INPUT + 1)
-    if len(raw) > MOST_INPUT:
-        raise UsageError(
-            f"standard input has more than {MOST_INPUT >> 20} MB, which no context holds.", "Pipe in a part of it."
-        )
-    try:
-        return raw.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise UsageError(
-            f"standard input is not UTF-8: byte 0x{raw[error.start]:02x} at offset {error.start:,}.",
-            "Convert it first, for example with iconv -t UTF-8.",
-        ) from error

@@ -52,7 +52,7 @@ from slipstream.models.errors import SlipstreamError, UsageError
 MARK: Final = "\u203a "  # marks a question
 COMPACT: Final = f"{SLASH}compact"
 UNDO: Final = f"{COMPACT} undo"
-LAST_WORDS: Final = 2.0  # seconds to wait for a reply to end when the user leaves
+REPLY_END_S: Final = 2.0  # seconds that a stopped reply may take to end when the user leaves
 
 
 class Ask(TextArea):
@@ -115,26 +115,26 @@ class InlineChat(App[int]):
         now = settings.settings
         self._engine = engine
         self._store = store
-        self._room, self._load = EngineService(engine, store, now.ahead), load
+        self._service, self._load = EngineService(engine, store, now.ahead), load
         asked = bool(values_of(sampling, settings.kept.sampling.sampling(seed=0)))
         self._conversation = Conversation(store, sampling, chat, led_by(now.reply), asked, lambda: settings.chosen)
         self.ask = Ask(compact=True, show_line_numbers=False, highlight_cursor_line=False)
-        self._doing, self._column = Static(id="doing"), VerticalScroll(id="said")
+        self._status, self._column = Static(id="doing"), VerticalScroll(id="said")
         self.loaded: Loaded | None = None  # the model, while it is loaded
         self.turn: Turn | None = None  # the question that is being answered
         self.text = self.shown = ""  # the reply so far, as the model wrote it and as it is shown
         self._answer = Static(classes="answer")
         self._left = False
         self._summary: tuple[Compaction, Loaded] | None = None  # the summary being written, and its model
-        self._waiting = self._written = ""  # a question that waits for the model; the answer so far
-        self.said: list[str] = []  # all that was shown, in order, for the terminal to keep
+        self._waiting = self._written = ""  # what is sent once the model is loaded; the answer so far
+        self.said: list[str] = []  # everything shown, in order; the command prints it at the end
 
     def compose(self) -> ComposeResult:
         self._column.can_focus = False
         yield self._column
-        yield self._doing
+        yield self._status
         yield self.ask
-        yield self._room
+        yield self._service
 
     def on_mount(self) -> None:
         self._store.listen(lambda words: self.post_message(ChatsChanged(words)))
@@ -142,14 +142,14 @@ class InlineChat(App[int]):
         self._start()
 
     async def on_event(self, event: Event) -> None:
-        """Withholds unknown Alt keys."""
+        """Drops Alt keys without a binding: the input would insert their character."""
         if not (isinstance(event, Key) and types_nothing(event, self.screen)):
             await super().on_event(event)
 
     def action_stop_or_leave(self) -> None:
         """Stops the reply or the summary that is being written; without one, leaves."""
         if self.turn or self._summary:
-            self._room.stop()
+            self._service.stop()
         else:
             self.exit(0)
 
@@ -161,7 +161,7 @@ class InlineChat(App[int]):
         self.exit(0)
 
     def exit(self, result: int | None = None, return_code: int = 0, message: RenderableType | None = None) -> None:
-        """Ends the session within ``PATIENCE``, even if the engine or a thread hangs."""
+        """Ends the session within ``terminal.PATIENCE``, even if the engine or a thread hangs."""
         super().exit(result, return_code, message)
         if sys.platform != "win32" and not self.is_headless:
             from slipstream.app.tui.terminal import end_in_time
@@ -171,7 +171,7 @@ class InlineChat(App[int]):
     async def on_unmount(self) -> None:
         """Ends the engine: a thread that waits for it would keep the program alive."""
         if self.turn or self._summary:
-            await self._room.end_reply(LAST_WORDS)
+            await self._service.end_reply(REPLY_END_S)
         await asyncio.to_thread(self._engine.close)
 
     def _keep(self, text: str) -> None:
@@ -179,11 +179,11 @@ class InlineChat(App[int]):
             self.said.append(text)
 
     def _start(self) -> None:
-        self._say("loading the model")
-        self._room.load(self._load)
+        self._set_status("loading the model")
+        self._service.load(self._load)
 
-    def _say(self, words: str) -> None:
-        self._doing.update(Content(clean(words)))
+    def _set_status(self, words: str) -> None:
+        self._status.update(Content(clean(words)))
 
     @on(Ask.Sent)
     async def _sent(self, message: Ask.Sent) -> None:
@@ -193,19 +193,19 @@ class InlineChat(App[int]):
             try:
                 await self._command(" ".join(message.text.split()))
             except SlipstreamError as error:
-                await self._fail(error)
+                await self._show_error(error)
             return
         if self.loaded is None:
             self._waiting = message.text
-            if not self._room.busy:
+            if not self._service.busy:
                 self._start()
             return
         self._waiting, text = "", message.text.removeprefix(SLASH)
         try:
-            request = self._room.next_request()
+            request = self._service.next_request()
             self.turn = self._conversation.ask(text, self.loaded, self._load.drafter, request)
         except SlipstreamError as error:
-            await self._fail(error)
+            await self._show_error(error)
             return
         self.ask.text = ""
         question = clean(text)
@@ -214,7 +214,7 @@ class InlineChat(App[int]):
         self._answer = Static(classes="answer")
         await self._column.mount(Static(Content(f"{MARK}{question}"), classes="asked"), self._answer)
         self._column.anchor()
-        self._room.reply(self.turn.generate, self.turn.reply.id, self.turn.before)
+        self._service.reply(self.turn.generate, self.turn.reply.id, self.turn.before)
 
     async def _command(self, words: str) -> None:
         """Summarizes the older messages, or restores them.
@@ -224,8 +224,8 @@ class InlineChat(App[int]):
         """
         if words not in (COMPACT, UNDO):
             raise UsageError(
-                f"of the commands only {COMPACT} and {UNDO} work here; nothing was sent.",
-                "slipstream without --inline has the others; // sends a message that begins with /.",
+                f"only {COMPACT} and {UNDO} work here; nothing was sent.",
+                "Start slipstream without --inline for the other commands; // sends a message that begins with /.",
             )
         if words == UNDO:
             there = self._conversation.undo_compact()
@@ -235,7 +235,7 @@ class InlineChat(App[int]):
         plan = self._conversation.compaction()
         if self.loaded is None:
             self._waiting = words
-            if not self._room.busy:
+            if not self._service.busy:
                 self._start()
             return
         self._summary, self.ask.text = (plan, self.loaded), ""
@@ -243,9 +243,9 @@ class InlineChat(App[int]):
         self._answer = Static(classes="answer")
         await self._column.mount(self._answer)
         self._column.anchor()
-        self._say(f"summarizing {plural(plan.count, 'message')} · Esc stops")
-        drafter, following = self._load.drafter, self._room.next_request
-        self._room.summarize(self._conversation.summary_of(plan, self.loaded, drafter, following))
+        self._set_status(f"summarizing {plural(plan.count, 'message')} · Esc stops")
+        drafter, following = self._load.drafter, self._service.next_request
+        self._service.summarize(self._conversation.summary_of(plan, self.loaded, drafter, following))
 
     @on(SummaryStreamed)
     def _summary_streamed(self, message: SummaryStreamed) -> None:
@@ -255,10 +255,10 @@ class InlineChat(App[int]):
             case Stepped() as step:
                 self._written += clean("".join(piece.text for piece in step.parts.answer), self._written)
                 self._answer.update(Content(self._written.strip("\n") or "thinking\u2026"))
-                self._say(f"summarizing {plural(self._summary[0].count, 'message')} · Esc stops")
+                self._set_status(f"summarizing {plural(self._summary[0].count, 'message')} · Esc stops")
             case Prefilling(done=done, total=total):
-                self._written = ""  # an intermediate part: the last part's summary covers all
-                self._say(f"summarizing: reading {done:,} of {total:,} tokens · Esc stops")
+                self._written = ""  # drop an intermediate summary: the last one covers all messages
+                self._set_status(f"summarizing: reading {done:,} of {total:,} tokens · Esc stops")
 
     @on(SummaryDone)
     async def _summarized(self, message: SummaryDone) -> None:
@@ -273,11 +273,11 @@ class InlineChat(App[int]):
             try:
                 self._conversation.compact(plan, message.text, loaded)
             except SlipstreamError as error:
-                await self._fail(error)
+                await self._show_error(error)
                 return
             await self._show(message.text)
             await self._show(f"{plural(plan.count, 'message')} summarized; {UNDO} brings them back.")
-        self._say("Enter sends · Esc leaves")
+        self._set_status("Enter sends · Esc leaves")
 
     @on(SummaryFailed)
     async def _summary_failed(self, message: SummaryFailed) -> None:
@@ -286,24 +286,24 @@ class InlineChat(App[int]):
             self.loaded = None
         await self._answer.remove()
         error = message.error
-        await self._fail(SlipstreamError(error.title, f"{error.hint} The chat is as it was.".strip()))
+        await self._show_error(SlipstreamError(error.title, f"{error.hint} The chat is as it was.".strip()))
 
     @on(LoadProgress)
     def _progress(self, message: LoadProgress) -> None:
-        self._say(message.words)
+        self._set_status(message.words)
 
     @on(MachineAwaited)
     def _machine_awaited(self, message: MachineAwaited) -> None:
-        self._say(f"waiting for {clean(message.names)} · Esc stops")
+        self._set_status(f"waiting for {clean(message.names)} · Esc stops")
 
     @on(ModelReady)
     async def _model_ready(self, message: ModelReady) -> None:
         self.loaded = message.loaded
         self._conversation.suggest(message.loaded.sampling)
-        self._say(f"{message.loaded.title} · Enter sends · Esc stops or leaves")
+        self._set_status(f"{message.loaded.title} · Enter sends · Esc stops or leaves")
         if message.loaded.remark:
             await self._show(message.loaded.remark)
-        await self._remark(message.loaded.failed)
+        await self._show_failures(message.loaded.failed)
         if self._waiting:
             text, self._waiting = self._waiting, ""
             await self._sent(Ask.Sent(text))
@@ -315,7 +315,7 @@ class InlineChat(App[int]):
 
     @on(ReplyPrefilling)
     def _prefilling(self, message: ReplyPrefilling) -> None:
-        self._say(f"reading {message.event.done:,} of {message.event.total:,} tokens")
+        self._set_status(f"reading {message.event.done:,} of {message.event.total:,} tokens")
 
     @on(ReplyStreamed)
     def _streamed(self, message: ReplyStreamed) -> None:
@@ -325,18 +325,18 @@ class InlineChat(App[int]):
         self.shown = self._written.strip("\n")
         self._answer.update(Content(self.shown or "thinking\u2026"))
         pace = f"{rate(speed.tok_per_s)} tok/s" if speed.tok_per_s else ""
-        self._say(" · ".join(filter(None, [pace, "Esc stops"])))
+        self._set_status(" · ".join(filter(None, [pace, "Esc stops"])))
 
     @on(ReplyDone)
     async def _done(self, message: ReplyDone) -> None:
         done = message.done
         self._answer.update(Content(self.shown))
         self._keep(self.shown)
-        await self._remark(done.failed)
+        await self._show_failures(done.failed)
         for words, hint in done.remarks.items():
             await self._show(f"{words} {hint}")
         self.turn = None
-        self._say("Enter sends · Esc leaves" if done.reason != "context" else "the context is full · Esc leaves")
+        self._set_status("Enter sends · Esc leaves" if done.reason != "context" else "the context is full · Esc leaves")
 
     @on(ReplyFailed)
     async def _failed(self, message: ReplyFailed) -> None:
@@ -345,11 +345,11 @@ class InlineChat(App[int]):
             self.loaded = None
         if self.text:
             self._keep(self.shown)
-        elif turn:  # refused: as if it had not been sent
+        elif turn:  # refused before any text: give the question back
             self.ask.text = turn.asked.content
-            with suppress(SlipstreamError):  # the error that is shown below came first
+            with suppress(SlipstreamError):  # show the first error, not this one
                 self._conversation.withdraw(turn)
-        await self._fail(message.error)
+        await self._show_error(message.error)
 
     @on(ChatsChanged)
     async def _chats_changed(self, message: ChatsChanged) -> None:
@@ -357,18 +357,18 @@ class InlineChat(App[int]):
 
     @on(EngineEnded)
     def _ended(self) -> None:
-        if not self._room.busy:
+        if not self._service.busy:
             self.loaded = None
-            self._say("the engine has ended; the next message starts it again")
+            self._set_status("the engine has ended; the next message starts it again")
 
-    async def _remark(self, failed: Mapping[str, str]) -> None:
+    async def _show_failures(self, failed: Mapping[str, str]) -> None:
         for words in failure_words(failed):
             self.said.append(f"{clean(words)}.")
             await self._column.mount(Static(Content(self.said[-1]), classes="answer"))
 
-    async def _fail(self, error: SlipstreamError) -> None:
+    async def _show_error(self, error: SlipstreamError) -> None:
         await self._show(f"{error.title} {error.hint}".strip())
-        self._say("Enter sends · Esc leaves")
+        self._set_status("Enter sends · Esc leaves")
 
     async def _show(self, words: str) -> None:
         self.said.append(clean(words))

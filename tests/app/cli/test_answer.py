@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from slipstream.app.chats.reasoning import Thinking
-from slipstream.app.cli.run import AnswerPrinter
+from slipstream.app.cli.run_output import AnswerPrinter
 from slipstream.app.protocol import Piece, Stepped
 from slipstream.app.speed import Speed
 

@@ -12,7 +12,7 @@ pytestmark = pytest.mark.program
 
 COMMANDS = """
 import os, sys
-from slipstream.app.cli import main as cli, run
+from slipstream.app.cli import main as cli, run_output
 from slipstream.app.protocol import Piece, Stepped
 from slipstream.app.speed import Speed
 from slipstream.models.errors import HubError
@@ -36,10 +36,10 @@ def fails(arguments):
 right, home = cli.run_command, os.environ["SLIPSTREAM_HOME"]
 os.environ["SLIPSTREAM_HOME"] = f"{home}/empty"  # quicker where nothing is kept
 for number, payload in enumerate(payloads):
-    printer = run.AnswerPrinter()
+    printer = run_output.AnswerPrinter()
     for character in f"stpQ{number:02d} {payload} ":
-        run.print_step(step(character), False, printer)
-    run.print_step(step(f"jsnQ{number:02d} {payload}"), True, printer)
+        run_output.print_step(step(character), False, printer)
+    run_output.print_step(step(f"jsnQ{number:02d} {payload}"), True, printer)
     call("chats", "import", f"filQ{number:02d}{payload}.json")
     call("chats", "show", f"idyQ{number:02d}{payload}")
     call(f"argQ{number:02d}{payload}")
