@@ -17,7 +17,7 @@ from slipstream.models.gguf.reader import Header
 from slipstream.models.outside import quoted, shown_path
 
 PLAIN: Final = MappingProxyType({24: "<i1", 25: "<i2", 26: "<i4", 27: "<i8", 28: "<f8"})
-"""Tensor type id to numpy's name, for types that are not weights and are not converted."""
+"""Type ids of integers and float64, which are not converted, and numpy's names for them."""
 
 _SAMPLED_TENSORS: Final = 64
 _SAMPLE_BYTES: Final = 4096
@@ -34,7 +34,7 @@ def read_tensor(header: Header, tensor: TensorInfo) -> NDArray[Any]:
         An array in numpy's order of dimensions: ``tensor.shape`` reversed.
 
     Raises:
-        ModelFileError: If the bytes cannot be read, or have a quantization that cannot be unpacked.
+        ModelFileError: If the bytes cannot be read, or their quantization is not supported.
     """
     raw = read_stored(header, tensor)
     shape = tensor.shape[::-1]
@@ -55,10 +55,10 @@ def read_tensor(header: Header, tensor: TensorInfo) -> NDArray[Any]:
 def read_stored(header: Header, tensor: TensorInfo) -> NDArray[np.uint8]:
     """Reads a tensor's bytes as stored in the file.
 
-    They are read, not mapped, so that a damaged disk is an error and does not end the process.
+    Reading a mapped file would end the process on a disk error; this raises instead.
 
     Raises:
-        ModelFileError: If they cannot be read.
+        ModelFileError: If the bytes cannot be read.
     """
     path = header.parts[tensor.part]
     try:

@@ -1,7 +1,7 @@
 """Sends requests to the hub, each limited in size and time; the token goes to the hub alone.
 
 Redirects are followed here, one by one, so that each address is checked before it is used. Importing this loads
-huggingface_hub; call ``address.disable_telemetry`` before.
+huggingface_hub; call ``address.disable_telemetry`` first.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from slipstream.models.hub.words import odd_answer, refusal, too_slow, unreachab
 from slipstream.models.outside import number_in, parse_json
 
 if TYPE_CHECKING:
-    import httpx2 as httpx  # huggingface_hub chooses which of the two it uses
+    import httpx2 as httpx  # or httpx, depending on the version of huggingface_hub
 else:
     from huggingface_hub.utils import httpx
 
@@ -36,14 +36,14 @@ HOPS: Final = 6
 _PATIENCE_S: Final = 20.0
 _CALL_S: Final = 300.0
 _JSON_BYTES: Final = 8 << 20
-_PASSING: Final = (500, 502, 503, 504)
+_PASSING: Final = (500, 502, 503, 504)  # statuses of failures that may be temporary
 _TRIES: Final = 3
 _PAUSE_S: Final = 0.25
 _RANGE: Final = re.compile(r"bytes ([0-9]{1,20})-([0-9]{1,20})/([0-9]{1,20}|\*)")
 
 
 class TooSlowError(Exception):
-    """A connection was silent or too slow; the message follows the host's name."""
+    """A connection was silent or too slow; the message continues a sentence that starts with the host's name."""
 
 
 @cache
@@ -118,7 +118,7 @@ def redirected(response: httpx.Response, endpoint: str) -> str:
     """The target of a redirect.
 
     Raises:
-        HubError: If it is no valid address.
+        HubError: If it is not a valid address.
     """
     try:
         address = urljoin(str(response.url), response.headers["location"])
@@ -133,7 +133,7 @@ def content_range(headers: Mapping[str, str]) -> tuple[int, int, int | None] | N
     """Parses ``Content-Range``.
 
     Returns:
-        First byte, last byte and size of the whole (None if the server leaves it open); None for an invalid header.
+        First byte, last byte and size of the file (None if the server does not state it); None if invalid.
     """
     match = _RANGE.fullmatch(headers.get("content-range", ""))
     if not match:
@@ -166,7 +166,7 @@ class Connection:
 
         Raises:
             HubError: If the hub cannot be reached or refuses.
-            ValueError: If the answer is no JSON.
+            ValueError: If the answer is not JSON.
         """
         response, raw = self._get(address, {}, lambda response: _JSON_BYTES + 1)
         if len(raw) > _JSON_BYTES:
@@ -227,7 +227,7 @@ class Connection:
     async def _followed(
         self, address: str, headers: Mapping[str, str], most: Callable[[httpx.Response], int], last: bool
     ) -> tuple[httpx.Response, bytes] | None:
-        """Follows redirects and reads the body; returns None for a temporary failure that is not the last try."""
+        """Follows redirects and reads the body; returns None if a retry may help."""
         for _ in range(HOPS):
             token = token_header(address, self._endpoint)
             response = await send(self._client, address, {**headers, **token}, _PATIENCE_S)

@@ -30,7 +30,7 @@ OnProgress = Callable[[int, int], None]
 
 
 def import_model(path: Path, folder: Path, how: How, on_progress: OnProgress, cancelled: Callable[[], bool]) -> Path:
-    """Links or copies a model, all its parts, into the folder of models.
+    """Links or copies all parts of a model into the models folder.
 
     Args:
         path: The file, or the first of a split model.
@@ -44,7 +44,7 @@ def import_model(path: Path, folder: Path, how: How, on_progress: OnProgress, ca
     Raises:
         ModelFileError: If it cannot be used as a model, or changes while it is copied.
         UsageError: If a file of that name exists.
-        SlipstreamError: If there is no room or no permission.
+        SlipstreamError: If disk space or a permission is missing.
     """
     header = read_header(path.expanduser().absolute())
     if role_of(header) == "other":
@@ -87,7 +87,7 @@ def import_model(path: Path, folder: Path, how: How, on_progress: OnProgress, ca
         if isinstance(error, OSError):
             raise SlipstreamError(
                 f"cannot import {shown_path(path)}: {reason_of(error)}.",
-                f"Check the rights of {shown_path(error.filename or subdir)}, or the room on its disk.",
+                f"Check the permissions of {shown_path(error.filename or subdir)}, or the free space on its disk.",
             ) from error
         raise
     return created[0]
@@ -105,7 +105,7 @@ def _link(source: Path, target: Path) -> None:
 def _copy(
     source: Path, target: Path, on_progress: Callable[[int], None], cancelled: Callable[[], bool], done: int
 ) -> str:
-    """Copies a file and returns the SHA-256 of the copy; ``done`` counts the bytes of the files before it."""
+    """Copies a file and returns the SHA-256 of the copy; ``done`` is the number of bytes copied before."""
     digest = hashlib.sha256()
     with replacing(target) as part, source.open("rb") as file, part.open("wb") as out:
         while chunk := file.read(_CHUNK):
@@ -122,7 +122,7 @@ def _check_free_space(folder: Path, size: int) -> None:
     free = shutil.disk_usage(folder).free
     if free < size + _RESERVE:
         raise SlipstreamError(
-            f"the copy takes {size / 1e9:.1f} GB, and only {free / 1e9:.1f} GB are free on its disk.",
+            f"the copy needs {size / 1e9:.1f} GB, but the disk has only {free / 1e9:.1f} GB free.",
             "Free some room, or link the file: import without --copy.",
         )
 
@@ -141,7 +141,7 @@ def check(
         cancelled: Polled; True raises ``KeyboardInterrupt``.
 
     Returns:
-        The result; a damaged file raises nothing.
+        The result; its ``problem`` describes a damaged file.
     """
     facts = read_facts(model.path)
     if facts.problem:
@@ -165,14 +165,14 @@ def check(
     problem = hint = ""
     wrong = [file for file, want, got in zip(model.files, expected, hashes, strict=True) if want and want != got]
     if wrong:
-        problem = f"{shown_path(wrong[0])} is not what was published: its bytes have changed."
+        problem = f"{shown_path(wrong[0])} differs from the published file: its bytes have changed."
         hint = _repair_hint(model)
     return Checked(model, tuple(hashes), tuple(expected), problem, hint)
 
 
 def _repair_hint(model: Installed) -> str:
     if model.foreign:
-        return f"It is {model.origin}'s: fetch it again there."
+        return f"It belongs to {model.origin}: fetch it again there."
     if model.repo:
         label = f":{model.quant}" if model.quant else ""
         return f"Remove it and fetch it again: slipstream models pull {model.repo}{label}."

@@ -1,4 +1,4 @@
-"""The memory of a llama.cpp context: how far back it can be cut, which depends on the kind of model."""
+"""The memory of a llama.cpp context; the kind of model limits how far back it can be cut."""
 
 from __future__ import annotations
 
@@ -10,32 +10,32 @@ from llama_cpp import llama_cpp as C
 from slipstream.models.errors import SlipstreamError
 from slipstream.models.llama.model import LlamaModel
 
-_STATE_ONLY: Final = 1  # LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY: without the cells of attention
+_STATE_ONLY: Final = 1  # LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY: without the attention cells
 
 
 def open_context(model: LlamaModel, params: Any) -> Any:
-    """Opens a context that can write text.
+    """Opens a context and applies the model's adapters.
 
     Raises:
-        SlipstreamError: If there is not enough memory for it, or the model does not write token by token.
+        SlipstreamError: If there is not enough memory for it, or the model does not write text token by token.
     """
     context = C.llama_init_from_model(model.pointer, params)
     if not context:
         raise SlipstreamError(
             f"there is not enough memory for a context of {params.n_ctx:,} tokens.",
-            "Ask for a smaller one with --context.",
+            "Set a smaller one with --context.",
         )
     if not C.llama_get_memory(context) or C.llama_model_has_encoder(model.pointer):
         C.llama_free(context)
-        raise SlipstreamError("this model does not write text token by token.", "Choose one that does: a chat model.")
+        raise SlipstreamError("this model does not write text token by token.", "Choose a chat model.")
     model.adapt(context)
     return context
 
 
 def rollback_of(model: LlamaModel, rows: int) -> int | None:
-    """Rows that a context opened for ``rows`` could take back; None for any number.
+    """How many of ``rows`` rows a context could roll back; None for any number.
 
-    A small context shows whether a recurrent or hybrid model keeps copies of its state.
+    Opens a small context to see whether a recurrent or hybrid model can keep copies of its state.
     """
     if not model.recurrent:
         return None
@@ -51,16 +51,16 @@ def rollback_of(model: LlamaModel, rows: int) -> int | None:
 class Memory:
     """Cuts rejected rows off a context's memory.
 
-    Attention keeps a cell for each token and can be cut anywhere. Sliding windows too, since their caches are opened at
-    full size (``swa_full``): in a smaller one, cells that several sequences share are never reused. Only a restored
-    state is limited to the window of its last token. A recurrent or hybrid model has one state per sequence, with
-    copies of the states before its last few rows (``n_rs_seq``). llama.cpp cuts without checking that the window is
-    complete, or that the last batch wrote the copy, so this class checks it. To cut further back, it restores the
-    state that ``mark`` saved.
+    Attention keeps a cell for each token and can be cut at any position. So can a sliding window: its cache has the
+    full size (``swa_full``), because a smaller one never reuses cells that several sequences share. But a restored
+    state has only the cells in the window of its last token. A recurrent or hybrid model has one state per sequence,
+    with copies of the states before its last few rows (``n_rs_seq``). llama.cpp does not check that the window is
+    complete, or that the last batch wrote the copy; ``cut`` does. To cut further back, it restores the state that
+    ``mark`` saved.
 
     Attributes:
         pointer: The handle for ``llama_memory_*`` calls.
-        rollback: Rows that can be taken back; None for any number.
+        rollback: Maximum rows to roll back; None for any number.
     """
 
     def __init__(self, context: Any, model: LlamaModel) -> None:
@@ -77,14 +77,14 @@ class Memory:
             self._copies = min(rows - 1, self.rollback)
 
     def failed(self) -> None:
-        """Records a failed batch: llama.cpp may have restored a copy that was never written."""
+        """Rejects a recurrent state after a failed batch: llama.cpp may have restored a copy that was never written."""
         self._copies = -1
 
     def cut(self, length: int) -> int:
-        """Drops every position from ``length`` on, of all sequences in one call, since each call scans all cells.
+        """Drops every position from ``length`` on; one call cuts all sequences, since each call scans all cells.
 
         Returns:
-            Positions that are left: ``length``, or those before the mark, or none if the memory cannot be cut there.
+            Number of positions left: ``length`` if it can be cut there, else those up to the mark, or 0 without a mark.
         """
         if self.rollback is None:
             whole = not self._window or self._first() <= max(0, length + 1 - self._window)
@@ -98,7 +98,7 @@ class Memory:
         if possible:
             return length
         if self._marked and C.llama_state_seq_set_data_ext(self._context, self._state, self._size, 0, _STATE_ONLY):
-            C.llama_memory_seq_rm(self.pointer, 0, self._marked, -1)  # the cells of attention
+            C.llama_memory_seq_rm(self.pointer, 0, self._marked, -1)  # the attention cells
             self._copies = 0
             return self._marked
         self.clear()
@@ -124,7 +124,7 @@ class Memory:
         self._state, self._size, self._marked = other._state, other._size, other._marked
 
     def save(self) -> bytearray:
-        """Packs the state of sequence 0, which may take gigabytes, without a second copy."""
+        """Returns the state of sequence 0, copied only once: it may take gigabytes."""
         state = bytearray(C.llama_state_seq_get_size(self._context, 0))
         written = C.llama_state_seq_get_data(self._context, _bytes_of(state), len(state), 0)
         del state[written:]
@@ -144,5 +144,5 @@ class Memory:
 
 
 def _bytes_of(state: bytearray) -> ctypes.Array[ctypes.c_uint8]:
-    """A C array on the same bytes."""
+    """A C array that shares the bytes."""
     return (ctypes.c_uint8 * len(state)).from_buffer(state)

@@ -1,4 +1,4 @@
-"""A GGUF's weights and vocabulary in memory; contexts are opened on it."""
+"""The weights and vocabulary of a loaded GGUF, shared by its contexts."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ _CONTROL: Final = 3
 _USER_DEFINED: Final = 4
 _PRINTED: Final = (*range(33, 127), *range(161, 173), *range(174, 256))
 _BYTES: Final = frozenset(map(chr, (*_PRINTED, *range(256, 256 + 256 - len(_PRINTED)))))
-"""GPT-2's characters for the 256 bytes: printable ones stand for themselves, the others are numbered from 256."""
+"""GPT-2's characters for the 256 bytes: printable bytes keep their own, the others get those from 256 on."""
 _WRITTEN_SPACES: Final = re.compile("[ \\t\\n\\r\\v\\f\u2581]")
 _BYTE_SPACES: Final = re.compile("[\u0120\u0109\u010a\u010d\u010b\u010c]")
-"""Whitespace in the names of tokens: written as it is, and with a character for each byte."""
+"""Whitespace in token names: as plain text, and in GPT-2's characters for bytes."""
 
 
 class LlamaModel:
@@ -40,15 +40,15 @@ class LlamaModel:
     Attributes:
         header: The file's header, checked before C code reads it.
         n_vocab: Size of the vocabulary.
-        n_rows: Logits of a row; in an inflated model more than ``n_vocab``: the last ones are not tokens.
-        n_ctx_train: Context that it was trained on.
+        n_rows: Length of a row of logits; an inflated model pads it beyond ``n_vocab``.
+        n_ctx_train: Context length that it was trained with, in tokens.
         n_embd: Width of a hidden state.
         n_layer: Number of layers.
-        mtp: Whether it has an MTP layer that llama.cpp can draft with; only then is the layer loaded.
+        mtp: Whether it has an MTP layer that llama.cpp can draft with; otherwise the layer is not loaded.
         placement: The devices of its layers.
-        recurrent: Whether it is recurrent or hybrid: its memory cannot be cut anywhere.
+        recurrent: Whether it is recurrent or hybrid; its memory can then be cut at few positions only.
         ends: The tokens that end a reply.
-        token_bytes: Most bytes of text, whitespace aside, that one token can stand for; 0 if unbounded.
+        token_bytes: Maximum bytes of text in one token, whitespace not counted; 0 if there is no limit.
         adapters: The LoRA adapters that change its weights in every context.
     """
 
@@ -73,7 +73,7 @@ class LlamaModel:
 
         Raises:
             ModelFileError: If the file is not a model that llama.cpp can load.
-            UsageError: If there is no device of such a name.
+            UsageError: If ``placement`` names a device that does not exist.
         """
         self.header: Header = read_header(path)
         self.placement = placement
@@ -120,7 +120,7 @@ class LlamaModel:
         controls = (t for t, kind in enumerate(self.header.token_types) if kind == _CONTROL and t not in self.ends)
         self._marks = {t: name.encode() for t in controls if (name := self.text_of(t)) in THINKING}
         self.adapters: Sequence[Adapter] = adapters
-        self._loras: list[Any] = []  # loaded before any context: they count in the size of its graph
+        self._loras: list[Any] = []  # loaded before any context, which reserves room for them in its graph
         for adapter in adapters:
             log.lines.clear()
             self._loras.append(C.llama_adapter_lora_init(self.pointer, os.fsencode(adapter.header.path)))
@@ -162,10 +162,10 @@ class LlamaModel:
         return list(buffer[:count])
 
     def _forgeable_names(self) -> re.Pattern[str] | None:
-        """Names of control tokens that llama.cpp finds in any text, ``special`` or not; None if there are none.
+        """Matches the control tokens that llama.cpp finds even without ``special``; None if there are none.
 
-        These are user-defined tokens, and gpt-oss's ``<|start|>`` whatever its type. A person's text is split inside
-        these names, so that it cannot forge another speaker's turn.
+        llama.cpp finds user-defined tokens, and gpt-oss's ``<|start|>`` whatever its type. ``tokenize`` splits a
+        person's text inside these names, so that it cannot forge another speaker's turn.
         """
         names = []
         for token, kind in enumerate(self.header.token_types):
@@ -194,7 +194,7 @@ class LlamaModel:
         return self.text_of(C.llama_vocab_bos(self._vocab)), self.text_of(C.llama_vocab_eos(self._vocab))
 
     def piece(self, token: Token) -> bytes:
-        """The bytes of a token; empty for control tokens except the marks of thinking."""
+        """The bytes of a token; empty for control tokens, except those that mark reasoning."""
         if token in self._marks:
             return self._marks[token]
         room = 64
@@ -209,10 +209,10 @@ class LlamaModel:
         return b"".join(map(self.piece, tokens))
 
     def check_unchanged(self) -> None:
-        """Checks that the files were not written to; ``new_remarks`` reports a deleted or replaced file.
+        """Checks that no file was written to; a deleted or replaced file only adds to ``new_remarks``.
 
         Raises:
-            ModelChangedError: If one was: the mapped weights have changed.
+            ModelChangedError: If a file was written to, so the mapped weights may have changed.
         """
         for path, facts in zip(self.header.parts, self._facts, strict=True):
             now = _facts(path)
@@ -232,7 +232,7 @@ class LlamaModel:
         return remarks
 
     def close(self) -> None:
-        """Frees the weights; contexts on them must be closed before."""
+        """Frees the weights; close their contexts first."""
         if self.pointer:
             C.llama_model_free(self.pointer)
             self.pointer = None
@@ -257,7 +257,7 @@ def _facts(path: Path) -> tuple[int, int, int]:
 
 
 def _token_bytes(header: Header) -> int:
-    """See ``LlamaModel.token_bytes``: 0 for tokenizers that change text, or drop text without a token."""
+    """Computes ``LlamaModel.token_bytes``: 0 for tokenizers that change text, or drop text that has no token."""
 
     def written(name: str) -> int:
         return len(_WRITTEN_SPACES.sub("", name).encode("utf-8", "replace"))

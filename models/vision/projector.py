@@ -1,4 +1,4 @@
-"""A model's projector (its mmproj file), run by llama.cpp's mtmd library: images become rows beside tokens."""
+"""A model's projector (its mmproj file), run by llama.cpp's mtmd library: it encodes images into rows for the model."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from slipstream.models.types import Floats, Token
 from slipstream.models.vision.image_file import ImageFacts, facts_of, pixels_of, read_image
 
 _SECTIONS: Final = "rope.dimension_sections"
-_MROPE_ONLY: Final = frozenset({"glm4", "glm4moe"})  # llama.cpp ends the process at an image without those sections
-_IMAGE: Final = 1  # kind of a chunk, MTMD_INPUT_CHUNK_TYPE_IMAGE
-_TRIED: Final = 64  # pixels a side of the image that a file is tried with
-_END_BYTES: Final = 1 << 20  # of a file that its name covers
-_KEPT_BYTES: Final = 256 << 20  # of rows that are kept, since encoding is the slow part
+_MROPE_ONLY: Final = frozenset({"glm4", "glm4moe"})  # without RoPE sections, an image crashes llama.cpp
+_IMAGE: Final = 1  # MTMD_INPUT_CHUNK_TYPE_IMAGE
+_TEST_SIDE: Final = 64  # width and height of the test image in pixels
+_END_BYTES: Final = 1 << 20  # bytes at the end of a file that its fingerprint covers
+_CACHE_BYTES: Final = 256 << 20  # maximum size of the cached rows; encoding is slow
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +40,9 @@ class _Chunk:
     pointer: Any  # its ``mtmd_input_chunk``, which has no pixels
     path: Path
     sha256: str
-    number: int  # among the chunks of its image
+    number: int  # its index among the chunks of its image
     tokens: list[Token]  # the negative numbers that stand for its rows
-    positions: int  # that it takes; fewer than rows with M-RoPE
+    positions: int  # number of positions it takes; with M-RoPE, fewer than its rows
 
     def decode(self, context: Any, position: int) -> int:
         """See ``ImageChunk.decode``."""
@@ -61,18 +61,18 @@ class Projector:
 
         Args:
             path: The mmproj file.
-            model: The model; it must outlive this.
-            most_rows: Rows of the model's largest pass.
-            gpu: Whether a GPU is to encode.
-            threads: Threads where the processor does.
+            model: The model; close it after this.
+            most_rows: Maximum rows of one pass of the model.
+            gpu: Whether to encode on a GPU.
+            threads: Threads for encoding on the processor.
 
         Raises:
-            ModelFileError: If it is no projector for this model.
+            ModelFileError: If it is not a projector for this model.
         """
         header = read_header(path)
         if header.architecture != ARCHITECTURE or not header.metadata.get("clip.has_vision_encoder"):
             raise ModelFileError(
-                f"{shown_path(path)} is no mmproj file for images.", "Name the mmproj file of this model."
+                f"{shown_path(path)} is not an mmproj file for images.", "Name the mmproj file of this model."
             )
         if model.header.architecture in _MROPE_ONLY and not _has_sections(model.header):
             raise ModelFileError(
@@ -84,7 +84,7 @@ class Projector:
         self._width: int = C.llama_model_n_embd_inp(model.pointer)
         self._chunks: dict[Token, _Chunk] = {}  # by their first token
         self._images: dict[str, list[Token]] = {}  # by hash
-        self._lists: list[Any] = []  # hold the chunks
+        self._lists: list[Any] = []  # mtmd's lists, which own the chunks
         self._rows: OrderedDict[tuple[str, int], Floats] = OrderedDict()  # by hash and number of the chunk
         params = M.mtmd_context_params_default()
         params.use_gpu, params.n_threads, params.print_timings, params.warmup = gpu, threads, False, False
@@ -102,28 +102,28 @@ class Projector:
         self._non_causal = bool(M.mtmd_decode_use_non_causal(self._pointer, None))
 
     def tokens(self, path: Path, sha256: str) -> list[Token]:
-        """The tokens of an image in a prompt, with those that the projector puts around it; pixels are not read yet.
+        """The tokens of an image in a prompt, with the text that the projector puts around it; decodes no pixels.
 
         Args:
-            sha256: Of the file.
+            sha256: Expected hash of the file.
 
         Raises:
-            UsageError: If it cannot be read, has changed, or is too large for a pass.
+            UsageError: If the image cannot be read, has changed, or is too large for a pass.
         """
         if sha256 not in self._images:
             raw = _read(path, sha256)
-            self._images[sha256] = self._laid_out(path, facts_of(raw, path.name))
+            self._images[sha256] = self._lay_out(path, facts_of(raw, path.name))
         return self._images[sha256]
 
     def chunk_at(self, tokens: Sequence[Token], start: int) -> _Chunk:
-        """The chunk whose tokens begin at an index of a text.
+        """Returns the chunk whose tokens start at ``tokens[start]``.
 
         Raises:
-            SlipstreamError: If it is not known, or not whole.
+            SlipstreamError: If the chunk is unknown or incomplete.
         """
         chunk = self._chunks.get(tokens[start])
         if chunk is None or chunk.tokens != list(tokens[start : start + len(chunk.tokens)]):
-            raise SlipstreamError("an image of this chat is not there any more.", "Send the message again with it.")
+            raise SlipstreamError("an image of this chat is not there any more.", "Send the message and image again.")
         return chunk
 
     def decode(self, chunk: _Chunk, context: Any, position: int) -> int:
@@ -144,20 +144,20 @@ class Projector:
         return code
 
     def try_out(self) -> None:
-        """Encodes a grey image; a dangerous file may end the process.
+        """Encodes a grey image as a test; a bad file may crash the process.
 
         Raises:
-            ModelFileError: If it cannot encode it.
+            ModelFileError: If the image cannot be encoded.
         """
-        pixels = (ctypes.c_uint8 * (3 * _TRIED * _TRIED))(*[127] * (3 * _TRIED * _TRIED))
+        pixels = (ctypes.c_uint8 * (3 * _TEST_SIDE * _TEST_SIDE))(*[127] * (3 * _TEST_SIDE * _TEST_SIDE))
         try:
-            chunks = self._cut(_TRIED, _TRIED, pixels)
+            chunks = self._cut(_TEST_SIDE, _TEST_SIDE, pixels)
             for pointer in _members(chunks):
                 if M.mtmd_input_chunk_get_type(pointer) == _IMAGE:
                     self._encode(pointer)
         except EvaluationError as error:
             hint = "Get the mmproj file that belongs to this model."
-            raise ModelFileError(f"{shown_path(self._path)} encodes no images: {error.title}", hint) from error
+            raise ModelFileError(f"{shown_path(self._path)} cannot encode images: {error.title}", hint) from error
         M.mtmd_input_chunks_free(chunks)
 
     def close(self) -> None:
@@ -169,21 +169,21 @@ class Projector:
             M.mtmd_free(self._pointer)
             self._pointer = None
 
-    def _laid_out(self, path: Path, facts: ImageFacts) -> list[Token]:
-        """The tokens of an image, by its size alone."""
+    def _lay_out(self, path: Path, facts: ImageFacts) -> list[Token]:
+        """Creates the chunks of an image from its size alone, and returns its tokens."""
         chunks = self._cut(facts.width, facts.height, None)
         found: list[Token] = []
         made: list[_Chunk] = []
         for number, pointer in enumerate(_members(chunks)):
             count: int = M.mtmd_input_chunk_get_n_tokens(pointer)
             if M.mtmd_input_chunk_get_type(pointer) != _IMAGE:
-                found += _text_of(pointer)
+                found += _text_tokens(pointer)
                 continue
             if self._non_causal and count > self._most_rows:
                 M.mtmd_input_chunks_free(chunks)
                 raise UsageError(
-                    f"the image {shown_path(path.name)} makes {count:,} tokens, and this model must read an image in "
-                    f"one pass, of at most {self._most_rows:,}.",
+                    f"the image {shown_path(path.name)} takes {count:,} tokens, but this model reads an image in "
+                    f"one pass of at most {self._most_rows:,}.",
                     "Make the image smaller.",
                 )
             own = image_tokens(f"{facts.sha256} {self.fingerprint} {number}", count)
@@ -195,7 +195,7 @@ class Projector:
         return found
 
     def _rows_of(self, chunk: _Chunk) -> Floats:
-        """The rows of a chunk [tokens, width]; its image is decoded and encoded if they are not kept."""
+        """The rows of a chunk [tokens, width]; decodes and encodes its image if they are not cached."""
         key = chunk.sha256, chunk.number
         if key not in self._rows:
             pixels = pixels_of(_read(chunk.path, chunk.sha256), chunk.path.name)
@@ -211,7 +211,7 @@ class Projector:
         rows = self._rows[key]
         if len(rows) != len(chunk.tokens):
             raise EvaluationError(
-                f"the image {shown_path(chunk.path.name)} makes {len(rows):,} rows, not {len(chunk.tokens):,}."
+                f"the image {shown_path(chunk.path.name)} encodes to {len(rows):,} rows, not {len(chunk.tokens):,}."
             )
         return rows
 
@@ -223,18 +223,18 @@ class Projector:
         return rows_at(M.mtmd_get_output_embd(self._pointer), count, self._width).copy()
 
     def _keep(self, key: tuple[str, int], rows: Floats) -> None:
-        """Keeps the rows of an image; the ones that were used the longest ago leave, but for those of this image."""
+        """Caches the rows of a chunk; evicts the least recently used rows of other images."""
         self._rows[key] = rows
         self._rows.move_to_end(key)
         size = sum(kept.nbytes for kept in self._rows.values())
         for other in list(self._rows):
-            if size <= _KEPT_BYTES:
+            if size <= _CACHE_BYTES:
                 break
             if other[0] != key[0]:
                 size -= self._rows.pop(other).nbytes
 
     def _cut(self, width: int, height: int, pixels: Any) -> Any:
-        """Cuts an image into chunks, text among them; without pixels they can be counted and not encoded."""
+        """Splits an image into chunks, some of them text; without pixels they cannot be encoded, only counted."""
         bitmap = M.mtmd_bitmap_init(width, height, pixels)
         part = M.mtmd_input_part(None, bitmap)
         chunks = M.mtmd_input_chunks_init()
@@ -253,21 +253,21 @@ class Projector:
 
 
 def _read(path: Path, sha256: str) -> bytes:
-    """Reads an image that must not have changed since its message was written."""
+    """Reads an image and checks that it has not changed since its message was written."""
     raw = read_image(path)
     if hashlib.sha256(raw).hexdigest() != sha256:
-        raise UsageError(f"the image {shown_path(path.name)} has changed since.", "Send the message again with it.")
+        raise UsageError(f"the image {shown_path(path.name)} has changed.", "Send the message and image again.")
     return raw
 
 
 def _has_sections(header: Header) -> bool:
-    """Whether a model numbers an image's rows by their place in it, as the first two sections do."""
+    """Whether llama.cpp uses M-RoPE for the model: the first two sections are set."""
     sections = header.metadata.get(f"{header.architecture}.{_SECTIONS}")
     return isinstance(sections, Sequence) and len(sections) > 1 and all(sections[:2])
 
 
 def _fingerprint(header: Header) -> str:
-    """Names a file, by its header and the end of its weights: projectors of one kind have the same header."""
+    """Hashes the header and the end of the weights: projectors of one kind have the same header."""
     with header.path.open("rb") as file:
         file.seek(max(0, file.seek(0, os.SEEK_END) - _END_BYTES))
         return hashlib.sha256(header.fingerprint.encode() + file.read(_END_BYTES)).hexdigest()
@@ -277,8 +277,7 @@ def _members(chunks: Any) -> list[Any]:
     return [M.mtmd_input_chunks_get(chunks, at) for at in range(M.mtmd_input_chunks_size(chunks))]
 
 
-def _text_of(pointer: Any) -> list[Token]:
-    """The tokens of a chunk of text."""
+def _text_tokens(pointer: Any) -> list[Token]:
     count = ctypes.c_size_t(0)
     tokens: Any = M.mtmd_input_chunk_get_tokens_text(pointer, ctypes.byref(count))
     return [int(tokens[at]) for at in range(count.value)]

@@ -1,4 +1,4 @@
-"""The heads of the bundled family: what each stage trains, measures and writes."""
+"""Trains, measures and writes the heads of the bundled family."""
 
 import json
 from collections.abc import Mapping
@@ -39,7 +39,7 @@ TUNED_NAME = "slipstream-mini-tuned"
 EAGLE_NAME = "slipstream-mini-eagle3"
 DFLASH_NAME = "slipstream-mini-dflash"
 REPORT_FILE = "report.json"
-MASK_ID = 3  # ``<|reserved_0|>``, which stands in no text
+MASK_ID = 3  # ``<|reserved_0|>``, which no text contains
 DEPTH = 6  # greatest depth that acceptance is reported for
 
 
@@ -48,7 +48,7 @@ def heads_file(folder: Path, method: Method, target: str = TARGET_NAME) -> Path:
 
 
 def make_answers(out: Path, family: Family) -> None:
-    """Lets the target answer prompts: to train on, and greedily to measure on."""
+    """Generates the target's answers to prompts: one set for training, and a greedy one for measuring."""
     stages.answers(out, family.answer_tokens)
     stages.answers(out, family.held_answer_tokens, held_out=True)
 
@@ -57,7 +57,7 @@ def train_medusa(out: Path, family: Family, earlier: Path | None = None) -> None
     """Trains Medusa heads and writes them.
 
     Args:
-        earlier: Folder of a family whose heads to start from, here and below.
+        earlier: Folder of an earlier family; training starts from its heads, also in the functions below.
     """
     train_on, held_out, target = *_features(out, family), _target(out)
     output = target.token_embd.weight.detach()
@@ -72,7 +72,7 @@ def train_medusa(out: Path, family: Family, earlier: Path | None = None) -> None
 
 
 def train_kangaroo(out: Path, family: Family, earlier: Path | None = None) -> None:
-    """Trains briefly with every exit layer, then fully with the best one, and writes its adapter."""
+    """Trains an adapter briefly for each exit layer, then fully for the best one, and writes it."""
     start, exits = None, family.exits
     if earlier:
         before = read_heads(heads_file(earlier, "kangaroo"))
@@ -134,7 +134,7 @@ def train_masks(out: Path, family: Family, earlier: Path | None = None) -> None:
 
 
 def train_tuned(out: Path, family: Family) -> None:
-    """Tunes a copy of the target with its masks, as the paper does, and writes both."""
+    """Tunes a copy of the target together with SPACE's masks, as in the paper, and writes both."""
     _space(out, family, TUNED_NAME, family.tuned_tokens, read_heads(heads_file(out, "space")).tensors["masks"])
 
 
