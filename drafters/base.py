@@ -18,9 +18,13 @@ product of the node's own and those of all nodes above it; the depth counts from
 False, the drafter must not draft in this step.
 
 The autopilot decides by the cost of a row and by the calibration of the drafter's probabilities. A drafter that is
-chosen by name gets a fixed budget, which takes paths of a probability of at least 0.5. A probability should be the
-share of such tokens that is accepted: measure it while drafting, with ``calibration.Ratio`` or
-``calibration.ProbabilityCalibration``, and begin with a prior above 0.5, or nothing is ever drafted and measured.
+chosen by name gets ``FixedBudget``: it refuses paths of a probability below 0.5, depths above 8, and every draft in one
+step of 64.
+
+A probability should be the share of such tokens that is accepted. Measure it in ``observe``, with
+``calibration.Ratio`` or ``calibration.ProbabilityCalibration``, in steps without a draft, too: a drafter that measures
+its own drafts alone learns nothing after it has once stopped drafting. Begin with a prior at which whole paths reach
+0.5: 0.8 a token for three.
 """
 
 
@@ -94,7 +98,11 @@ class Drafter(ABC):
         return ""
 
     def begin(self, history: History) -> None:
-        """Starts a reply; ``history`` is the whole prompt, most of which may be known from earlier replies."""
+        """Starts a reply; ``history`` is the whole prompt.
+
+        One object drafts for all replies of a model: most of the prompt may be known from the reply before, and what
+        should not outlive a reply is reset here.
+        """
 
     def on_prefill(self, tokens: Sequence[Token], hidden: Mapping[int, Floats]) -> None:
         """Takes the hidden states of prompt tokens that the target has just read."""

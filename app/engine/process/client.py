@@ -216,7 +216,7 @@ class Engine:
         self._greeted = True
 
     def _tell(self, message: Prepare | Watch | Stop | EndThoughts) -> None:
-        """Sends a message that may be lost: the waiting call reports the end of the process."""
+        """Sends a message, if the process still runs; the call that waits for its answer reports the end."""
         process = self._process
         if process:
             with suppress(OSError, ValueError):
@@ -286,7 +286,7 @@ class Engine:
                 check_install(engine_environment(os.environ))
             except SlipstreamError as error:  # more specific than the end of the process
                 return EngineDiedError(error.title, error.hint)
-        lost = _lost(self._machines) if end.cause == "machine" else ""
+        lost = _silent(self._machines) if end.cause == "machine" else ""
         return EngineDiedError(f"the engine ended {when}: {end.reason}.{lost}", end.hint)
 
 
@@ -299,7 +299,7 @@ def _machines(load: Load) -> list[str]:
     return endpoints(load.devices.rpc)
 
 
-def _lost(machines: Sequence[str]) -> str:
+def _silent(machines: Sequence[str]) -> str:
     """Names the machines that do not answer, after one was lost."""
     from slipstream.models.llama.remote import ask
 

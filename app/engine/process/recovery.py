@@ -40,7 +40,7 @@ _SIGNALS: Final = {
     "SIGTERM": "it was told to end (SIGTERM)",
 }
 _FAULTS: Final = ("SIGABRT", "SIGSEGV", "SIGBUS", "SIGILL", "SIGFPE", "")
-"""Signals, or none (""), after which the log may give the reason."""
+"""Signals after which the log is searched for the reason; "" is an end without a signal."""
 _HINTS: Final = {
     "SIGBUS": "What was written is kept. Check the disk, then run `slipstream models verify`.",
 }

@@ -111,8 +111,8 @@ class Worker:
             try:
                 answer: Frame = self._load(task) if isinstance(task, Load) else self._reply(task)
             except SlipstreamError as error:
-                lost = isinstance(error, EvaluationError) and self._note[-1]
-                if lost or isinstance(error, ModelChangedError):  # only a new process can go on
+                lost = isinstance(error, EvaluationError) and self._note[-1]  # a GPU, or another machine
+                if lost or isinstance(error, ModelChangedError):  # only a new process can go on: the parent starts it
                     print(f"Error: {'the GPU failed: ' if lost else ''}{error.title}", file=sys.stderr, flush=True)
                     os._exit(1)
                 number = task.request if isinstance(task, Generate) else 0
