@@ -17,7 +17,7 @@ from slipstream.models.errors import SlipstreamError, UsageError
 from slipstream.models.llama.symbols import SYMBOLS
 from slipstream.models.types import LAST_HIDDEN
 
-# the files of this folder that hold a method, each as ``METHOD``; a new file is one more line here, by its own name, not its method's
+# the files of this folder that hold a method, each as ``METHOD``; the names are the files', not the methods'
 _FILES: Final = (
     "none",
     "draft_model",

@@ -122,7 +122,7 @@ def _check_free_space(folder: Path, size: int) -> None:
     free = shutil.disk_usage(folder).free
     if free < size + _RESERVE:
         raise SlipstreamError(
-            f"the copy needs {size / 1e9:.1f} GB, but the disk has only {free / 1e9:.1f} GB free.",
+            f"the copy needs {size / 1e9:.1f} GB, but only {free / 1e9:.1f} GB are free on the disk.",
             "Free some room, or link the file: import without --copy.",
         )
 

@@ -92,7 +92,7 @@ class Limits:
 
     start: float = 120.0  # without a first frame: Python may load from a slow disk
     silent: float = 30.0  # without a heartbeat: the process is stopped, or one thread blocks all others
-    still: float = 30.0  # without any work: a deadlock, a lost GPU or a lost disk; after a request to stop, ``stop`` instead
+    still: float = 30.0  # without any work: a deadlock, a lost GPU or a lost disk; ``stop`` after a request to stop
     waiting: float = 300.0  # the same while other machines compute for it: a large model on a slow one takes long
     stuck: float = 600.0  # without progress, however much it works
     stop: float = 20.0  # without progress since it was asked to stop
