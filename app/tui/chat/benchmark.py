@@ -41,7 +41,7 @@ class Benchmark:
         self.news = ""  # outcome of the last benchmark
 
     def keep_cut_short(self) -> None:
-        """Stores the results of a benchmark that ended with the program."""
+        """Stores the results of a benchmark that was cut short when the program ended."""
         run_in_thread(self._page.screen, lambda: recover(Paths.default().benches), self._kept, self._page.tell_error)
 
     def _kept(self, taken: list[Kept]) -> None:
@@ -126,7 +126,7 @@ class Benchmark:
         self._jobs.changed()
 
     def _take(self, line: str) -> None:
-        """Parses a line of the benchmark's output; ignores those that are no updates."""
+        """Parses a line of the benchmark's output; ignores lines that are not updates."""
         from slipstream.app.bench.estimate import about
         from slipstream.app.bench.progress import decoded
 

@@ -15,11 +15,11 @@ from slipstream.app.tui.parts.format import plural
 from slipstream.models.errors import SlipstreamError
 
 AsyncCallback = Callable[[], Awaitable[None]]
-_NO_MESSAGE = -1  # number of a reply that is not stored
+_NO_MESSAGE = -1  # id of a reply that is not stored
 
 
 class _Summary(NamedTuple):
-    """A summary while it is written."""
+    """A summary that is being generated."""
 
     plan: Compaction
     loaded: Loaded
@@ -27,13 +27,13 @@ class _Summary(NamedTuple):
 
 
 class Compacting:
-    """Writes one summary at a time; the chat is unchanged until the summary is complete."""
+    """Generates one summary at a time; the chat is unchanged until the summary is complete."""
 
     def __init__(self, page: ChatPage, engine: EngineService, context: ContextMeter) -> None:
         self._page, self._engine, self._context = page, engine, context
         self._summary: _Summary | None = None
         self._on_complete: AsyncCallback | None = None  # called after a complete summary
-        self._on_end: AsyncCallback | None = None  # called after any end, instead of ``_on_complete``
+        self._on_end: AsyncCallback | None = None  # called instead of ``_on_complete``, however the summary ends
 
     @property
     def active(self) -> bool:
@@ -87,7 +87,7 @@ class Compacting:
                 widget.prefilling(event)
 
     async def done(self, text: str) -> None:
-        """Applies the summary; an empty one was stopped and changes nothing."""
+        """Applies the summary; an empty text means that it was stopped, and changes nothing."""
         if not self._summary:
             return
         plan, loaded, _ = self._summary

@@ -1,4 +1,4 @@
-"""The chat on the screen: its stored messages, and the requests to the engine."""
+"""The open chat: its stored messages, and the requests to the engine."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Turn:
 
 
 class Conversation:
-    """A chat of the store, or a new one that the first message creates. Raises ``SlipstreamError`` if storing fails."""
+    """A stored chat, or a new one that its first message stores. Raises ``SlipstreamError`` if storing fails."""
 
     def __init__(
         self,
@@ -57,8 +57,8 @@ class Conversation:
         Args:
             sampling: The default sampling, for chats without their own.
             chat: The chat; None for a new one.
-            asked: Whether ``sampling`` was given on the command line, which overrides the chat's own.
-            chosen: Its fields that the user has set, which override the model's recommended values.
+            asked: Whether ``sampling`` comes from the command line and overrides the chat's own.
+            chosen: Returns the fields of ``sampling`` that the user has set; they override what the model recommends.
         """
         self._store = store
         self._settled, self._chosen, self._asked = sampling, chosen, asked
@@ -92,7 +92,7 @@ class Conversation:
         self._draw_as_kept()
 
     def settle(self, sampling: Sampling, reply: ReplySettings) -> None:
-        """Applies other settings; the chat's own values stay."""
+        """Applies changed settings; the chat's own values stay."""
         if self.chat is None and self._new_system == self._reply.system:
             self._new_system = reply.system
         self._reply = reply
@@ -162,7 +162,7 @@ class Conversation:
         """The first message that stays in the context after the oldest were dropped; None if none stays.
 
         Args:
-            dropped: Number of dropped messages; messages that are sent as one count as one.
+            dropped: Number of dropped messages; messages that are joined into one for the model count as one.
         """
         spoken = turns(self.messages())
         return spoken[dropped][0].id if dropped < len(spoken) else None
@@ -175,7 +175,7 @@ class Conversation:
         """Stores a question and begins a reply.
 
         Args:
-            beside: The message that was edited, which is kept as a branch.
+            beside: The message that this one replaces; it is kept as a branch.
 
         Raises:
             ContextFullError: If the text does not fit the context; nothing is stored then.
@@ -213,7 +213,7 @@ class Conversation:
         before = said[: numbers.index(beside)] if beside in numbers else said
         found = self._store.images.found
         messages = history(before, loaded.fingerprint, "" if chat else self._new_system, found)
-        if messages and messages[-1].role == "user":  # as ``history`` joins them once the text is sent
+        if messages and messages[-1].role == "user":  # ``history`` also joins them once the text is sent
             text = f"{messages.pop().content}\n\n{text}"
         state, reasoning = self._state(chat.id) if chat else None, self.sampling.reasoning
         return Prepare([*messages, Message("user", text, images=found(text))], drafter, state, reasoning=reasoning)
@@ -278,7 +278,7 @@ class Conversation:
     def summary_of(
         self, plan: Compaction, loaded: Loaded, drafter: str, next_request: Callable[[], int]
     ) -> Callable[[Callable[[Generate], Done]], str]:
-        """A function that generates the summary, given one that generates a reply; see ``Compaction.summary``."""
+        """Returns a function that generates the summary; its argument generates a reply. See ``Compaction.summary``."""
         sampling, found = self.sampling, self._store.images.found
 
         def write(ask: Callable[[Generate], Done]) -> str:

@@ -25,21 +25,21 @@ if TYPE_CHECKING:  # slow imports: the chat is drawn first
 
 LOOK_EVERY: Final = 0.5  # interval in seconds at which downloads are polled
 OFFER_AFTER = 1.5
-"""Seconds after a load before slow imports, which would delay the first reply."""
+"""Seconds between a load and slow imports; without the wait, they would delay the first reply."""
 
 
 class Downloads:
-    """Chooses and fetches models while the chat continues."""
+    """Switches models, and fetches them while the chat continues."""
 
     def __init__(self, page: ChatPage, models: ModelsAccess, model: ChatModel, replying: Replying) -> None:
         self._page, self._models, self._model, self._replying = page, models, model, replying
         self.manager: ModelsScreen | None = None  # the model manager's screen, once it was opened
         self.offer: CatalogOffer | None = None  # the suggested model and its drafter; None if there is none
-        self.offer_looked_for = False  # whether a suggestion was already searched
+        self.offer_looked_for = False  # whether a suggestion was already searched for
         self.fetched: Installed | None = None  # the suggested model, once it is installed
         self._timer: Timer | None = None
         self._looking = False
-        self._under_way: set[str] = set()  # running downloads, whose end will be reported
+        self._under_way: set[str] = set()  # ids of running downloads; their end is reported
 
     # --- another model --------------------------------------------------------------------------------------------
 
@@ -59,7 +59,7 @@ class Downloads:
             await self._replying.after(partial(self._model.use, choice.load, choice.model))
 
     def use_named(self, name: str) -> None:
-        """Loads the installed model of this name."""
+        """Loads the installed model with this name."""
 
         def find() -> tuple[Load, Installed]:
             models = self._models.open()

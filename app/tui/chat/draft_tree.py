@@ -14,7 +14,7 @@ from slipstream.app.tui.parts.format import duration, plural
 
 ROOT = -1
 """See ``DraftTree.parents``; a copy, since importing ``slipstream.models.types`` would load numpy."""
-MOST_DRAWN = 48  # maximum nodes of a tree, the most probable ones; more would be illegible
+MOST_DRAWN = 48  # maximum nodes that are drawn, the most probable ones; more would be illegible
 LONGEST = 14  # cells of one token's text
 SMALLEST = 16  # width below which no tree is drawn
 FAINT, REJECTED = "$foreground 40%", "$foreground 60%"
@@ -26,7 +26,7 @@ PICTURES = str.maketrans({" ": "·", "\n": "↵", "\r": "␍", "\t": "⇥"})
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A node as drawn: its text, the width of the text, and its probability in percent."""
+    """A drawn node: its text, the width of the text, and its probability in percent."""
 
     text: str
     cells: int
@@ -58,7 +58,7 @@ def drawn_plain(first: int, last: int, count: int, width: int) -> Content:
     """Draws a run of steps without a draft in one line.
 
     Args:
-        count: Steps that the engine has sent; it omits some of the fast ones.
+        count: Number of steps that the engine has sent; it omits some fast steps.
         width: Maximum cells.
     """
     steps = f"step {first:,}" if first == last else f"steps {first:,}–{last:,}"

@@ -16,7 +16,7 @@ from slipstream.app.library.format import size
 from slipstream.app.platform.safe_text import clean
 from slipstream.app.tui.chat.attach import folded
 
-CODE_KEYS = range(1, 10)  # numbers of the code blocks that a key copies
+CODE_KEYS = range(1, 10)  # number keys that copy a code block
 
 
 class Said(Widget):
@@ -68,9 +68,9 @@ class Said(Widget):
         return self.beside[at] if 0 <= at < len(self.beside) else None
 
     def select(self) -> None:
-        """Takes the focus; only this makes it focusable, so that Tab and the mouse skip it."""
+        """Takes the focus; it is focusable only while selected, so that Tab and the mouse skip it."""
         self.can_focus = True
-        self.screen.set_focus(self, scroll_visible=False)  # at once: the next key is for it
+        self.screen.set_focus(self, scroll_visible=False)  # at once, so that it gets the next key
 
     def on_key(self, event: events.Key) -> None:
         """Forwards a character without a binding to the prompt."""
@@ -84,7 +84,7 @@ class Said(Widget):
         self.post_message(self.Typed(event.text, pasted=True))
 
     def on_blur(self) -> None:
-        """Makes it unfocusable again, unless it was selected meanwhile."""
+        """Makes it unfocusable again, unless it was selected again."""
         self.can_focus = self.is_attached and self.screen.focused is self
 
 
@@ -92,10 +92,10 @@ class Summary(Said):
     """A summary, which replaces the older messages in the model's context."""
 
     def __init__(self, message: int, text: str, keeps: int) -> None:
-        """Makes it.
+        """Shows a summary.
 
         Args:
-            keeps: Number of messages directly above that stay in the context.
+            keeps: Number of messages directly above it that stay in the context.
         """
         super().__init__(message)
         self.text = text
@@ -107,23 +107,23 @@ class Summary(Said):
         return self._content.append(Content("\n")).append(self.fork_label()) if self.beside else self._content
 
 
-MOST_LINES = 40  # lines of a folded message: drawing ten thousand takes seconds
-MOST_CHARACTERS = 6000  # characters of a folded message
+MOST_LINES = 40  # lines that a folded message shows; drawing ten thousand takes seconds
+MOST_CHARACTERS = 6000  # characters that a folded message shows
 
 
 class Question(Said):
-    """A message of the user; attached files and a long one are folded until a click or Space."""
+    """A message of the user; long text and attached files are folded until a click or Space."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("space", "unfold", "All of it")]
 
     def __init__(self, message: int, text: str) -> None:
         super().__init__(message)
-        self.text = text  # the text as it was typed
+        self.text = text  # the whole text
         labelled = image_label(text)
         shown = folded(labelled)
         begin = "\n".join(shown.split("\n", MOST_LINES)[:MOST_LINES])[:MOST_CHARACTERS]
         self.folded = begin != labelled  # whether a part of it is hidden
-        self.content = Content(clean(begin).expandtabs(4))  # the text as it is shown
+        self.content = Content(clean(begin).expandtabs(4))  # the shown text
         if len(begin) < len(shown):
             lines, whole = text.removesuffix("\n").count("\n") + 1, size(len(text.encode("utf-8", "replace")))
             note = f"\n… of {lines:,} lines, {whole} · Space or a click shows all"

@@ -48,24 +48,24 @@ class ChatModel:
         self.load = load  # the load request
         self.name = name  # the model's display name
         self.drafter = load.drafter  # the drafter of the next reply
-        self.loaded: Loaded | None = None  # the model, once it is loaded and while it is
-        self.known: Loaded | None = None  # the model that was loaded last; it stays while a benchmark uses the memory
+        self.loaded: Loaded | None = None  # the model while it is loaded
+        self.known: Loaded | None = None  # the model that was loaded last; kept while a benchmark uses its memory
         self._settings: Settings | None = None
-        self._former: tuple[Load, str] | None = None  # restored if the new model cannot be loaded
+        self._former: tuple[Load, str] | None = None  # previous request and name; restored if the new load fails
         self._chosen: Installed | None = None  # becomes the default model once it is loaded
         self._when_ready: AsyncCallback | None = None  # called once the model is loaded
         self.awaits = False  # whether the load waits for another machine, which may never answer
-        self._context_before: int | None = None  # the stored context before the one that is being loaded
-        # stores a context by the name of a model's file, None to remove it; set by ``Settled``
+        self._context_before: int | None = None  # previous stored context length; restored if the new load fails
+        # stores the context length for a model file, or removes it if None; ``Settled`` sets this function
         self.keep_context: Callable[[str, int | None], None] = lambda _file, _tokens: None
         self.unavailable = (
-            ""  # text for the prompt's edge while something else uses the model's memory; empty otherwise
+            ""  # text for the prompt's border while something else uses the model's memory; empty otherwise
         )
 
     # --- loading --------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Starts to load the model; while its memory is lent, only shows why it waits."""
+        """Starts to load the model; while something else uses its memory, only shows why it waits."""
         if self.unavailable:
             self._say(self.unavailable)
         else:
@@ -130,7 +130,7 @@ class ChatModel:
         await self._page.notice(error)
 
     def died(self) -> None:
-        """Records that the engine's process has ended, and its model with it."""
+        """Records that the engine's process has ended, so that no model is loaded."""
         self.loaded = None
         self._say(ENDED)
 
@@ -138,7 +138,7 @@ class ChatModel:
         """Marks the model as unloaded while a benchmark or a race uses its memory; sent prompts wait.
 
         Args:
-            why: Text for the prompt's edge.
+            why: Text for the prompt's border.
         """
         self.unavailable = why
         self.loaded = None
@@ -169,7 +169,7 @@ class ChatModel:
         await self.take(load, model.title or model.name)
 
     async def take_context(self, text: str) -> None:
-        """Sets and stores the model's context; without a text, shows it."""
+        """Sets and stores the model's context length; without a text, shows it."""
         known, file = self.known, Path(self.load.model).name
         if not text:
             self._page.hint(context_words(known) if known else "The model is not loaded yet.")
@@ -215,7 +215,7 @@ class ChatModel:
     # --- the drafter ----------------------------------------------------------------------------------------------
 
     def offers(self) -> list[DrafterOffer]:
-        """The drafters of the last loaded model; the one the chat began with is added if it is a combination."""
+        """The drafters of the last loaded model; a combination that the chat began with is added."""
         listed, own = self.known.drafters if self.known else [], self.load.drafter
         if not self.known or any(offer.name == own for offer in listed):
             return listed
@@ -256,7 +256,7 @@ class ChatModel:
 
 
 def context_words(loaded: Loaded) -> str:
-    """A model's context and its maximum, formatted."""
+    """A model's context length and its maximum, formatted."""
     words = f"Context: {loaded.n_ctx:,} tokens{f', by {loaded.rope}' if loaded.rope else ''}."
     if loaded.n_ctx_longest > loaded.n_ctx_trained:
         return f"{words} Trained on {loaded.n_ctx_trained:,}; {loaded.n_ctx_longest:,} at most."

@@ -30,7 +30,7 @@ class ChatPage:
         """Makes the widgets.
 
         Args:
-            screen: The screen that shows them; timers, threads and dialogs of its parts belong to it.
+            screen: The screen that shows them; it owns the timers, threads and dialogs of its parts.
         """
         self.screen = screen
         self.conversation = conversation
@@ -43,13 +43,13 @@ class ChatPage:
         self.welcome: Welcome | None = None  # shown in an empty chat; None otherwise
         self.unfinished = False  # whether the last reply can be continued
         self._store, self._unsent = store, Unsent(store.database.path.with_name("unsent.json"))
-        self._typed_in: str | None = None  # the chat that the prompt's text belongs to
+        self._typed_in: str | None = None  # the chat that the text in the prompt belongs to
 
     async def fill(self, messages: list[StoredMessage], at: int | None) -> None:
-        """Replaces the shown messages by those of a chat.
+        """Shows the messages of a chat instead of the current ones.
 
         Args:
-            at: Number of a message to go to; None goes to the end.
+            at: Id of the message to scroll to; None scrolls to the end.
         """
         await self.transcript.fill(messages, at)
         self.mark_branches()
@@ -57,7 +57,7 @@ class ChatPage:
         self.show_title()
 
     def follow_prompt(self) -> None:
-        """Stores the typed text with its chat, and restores that of the shown one."""
+        """Stores the typed text with its chat, and restores the unsent text of the open chat."""
         chat = self.conversation.chat.id if self.conversation.chat else NEW
         if chat == self._typed_in:
             return
@@ -85,7 +85,7 @@ class ChatPage:
         except UsageError:
             return False
         except SlipstreamError:
-            pass  # unknown: keeps the text
+            pass  # the chat may exist: keeps the text
         return True
 
     async def show_welcome(self, model: str, loaded: Loaded | None) -> None:
@@ -105,12 +105,12 @@ class ChatPage:
             await welcome.remove()
 
     async def show_earlier(self) -> None:
-        """Shows some more messages above those on the screen."""
+        """Mounts some older messages above the mounted ones."""
         await self.transcript.show_earlier(self.conversation.messages())
         self.mark_branches()
 
     async def show_later(self) -> None:
-        """Shows some more messages below those on the screen."""
+        """Mounts some newer messages below the mounted ones."""
         await self.transcript.show_later(self.conversation.messages())
         self.mark_branches()
 
@@ -125,7 +125,7 @@ class ChatPage:
         self.transcript.mark(self.conversation.forks())
 
     def show_title(self) -> None:
-        """Shows which chat is open, in the top bar and in the list."""
+        """Shows in the top bar and in the list which chat is open."""
         chat = self.conversation.chat
         self.top_bar.chat = chat.title if chat else ""
         self.list_chats()

@@ -30,7 +30,7 @@ class Recall:
         self._texts = list(dict.fromkeys([*texts][::-1]))[::-1]
         self._at: int | None = None
         self._unsent = ""  # what was typed before the first step
-        self.shown = ""  # the recalled text; once it is edited, Up and Down move the cursor again
+        self.shown = ""  # the recalled text; once the user edits it, Up and Down move the cursor again
 
     def add(self, text: str) -> None:
         if text in self._texts:
@@ -39,7 +39,7 @@ class Recall:
         self._at = None
 
     def recalls(self, text: str) -> bool:
-        """Whether a text is the unedited recalled one."""
+        """Whether a text is the recalled prompt, unedited."""
         return self._at is not None and text == self.shown
 
     def step(self, text: str, step: int) -> str:
@@ -57,9 +57,9 @@ class Recall:
 class Prompt(TextArea):
     """A text box that grows with its text.
 
-    Enter sends, Ctrl-J begins a line, Up recalls what was sent before. ``/`` begins a command and ``@`` a file; a list
-    completes both. What is long, pasted or attached, stands behind a mark such as ``[pasted 10,000 lines, 412 kB]``
-    and is sent whole; Tab on the mark puts it into the prompt.
+    Enter sends, Ctrl-J begins a line, Up recalls earlier prompts. ``/`` begins a command and ``@`` a file; a list
+    completes both. Long text and attached files are folded into marks such as ``[pasted 10,000 lines, 412 kB]`` and
+    sent in full; Tab on a mark replaces it by its text.
     """
 
     @dataclass
@@ -84,8 +84,8 @@ class Prompt(TextArea):
         """Makes an empty prompt.
 
         Args:
-            recall: What was sent before, oldest first.
-            examples: What Tab offers while the prompt is empty.
+            recall: Earlier prompts, oldest first.
+            examples: Prompts that Tab inserts, one after another, while the prompt is empty.
         """
         super().__init__(
             soft_wrap=True,
@@ -106,7 +106,7 @@ class Prompt(TextArea):
         return "" if is_command(self.text) else self._folds.unfold(self.text.removeprefix(MARK))
 
     def remember(self, message: str) -> None:
-        """Adds a message to what Up recalls."""
+        """Adds a message to the history."""
         self.remember_typed(literal(message))
 
     def remember_typed(self, text: str) -> None:
@@ -116,7 +116,7 @@ class Prompt(TextArea):
         """Replaces the text by an attached file.
 
         Raises:
-            UsageError: If it cannot be read; the prompt is as it was.
+            UsageError: If it cannot be read; the prompt stays unchanged.
         """
         self._files.attach(name)
 
@@ -125,7 +125,7 @@ class Prompt(TextArea):
         text = typed(text)  # an imported message may hold characters that cannot be typed
         text = MARK_OF_IMAGE.sub(lambda mark: self._folds.fold(mark.group(), mark[1]), text)
         if is_long(text):
-            head = _FIRST_WORD.match(text)  # of a command, or of a message that only looks like one
+            head = _FIRST_WORD.match(text)  # the name of a command, or a first word that looks like one
             at = head.end() if head else 0
             text = text[:at] + self._folds.fold(self._folds.unfold(text[at:]))
         self._quiet = text
@@ -137,11 +137,11 @@ class Prompt(TextArea):
         self.move_cursor(self.document.end)
 
     def put_message(self, message: str) -> None:
-        """Replaces the text by a message that was sent or will be."""
+        """Replaces the text by a message, with a leading slash doubled."""
         self.put(literal(message))
 
     def give_back(self, text: str) -> None:
-        """Restores a refused message in front of what was typed since."""
+        """Restores a refused message, and keeps the text that was typed since below it."""
         self.put(f"{literal(text)}\n{self.text}" if self.text.strip() else literal(text))
 
     def begin(self, text: str) -> None:
@@ -208,7 +208,7 @@ class Prompt(TextArea):
     # --- the list -------------------------------------------------------------------------------------------------
 
     def offer(self) -> None:
-        """Lists what completes the word before the cursor."""
+        """Lists completions of the word before the cursor."""
         row, column = self.cursor_location
         before = self.document.get_line(row)[:column]
         if self.text == self._quiet or not self.selection.is_empty:
@@ -231,7 +231,7 @@ class Prompt(TextArea):
 
     def edit(self, edit: Edit) -> EditResult:
         """Changes the text; an edit never splits a mark."""
-        last = self.document.end  # deleting the last line refers to the row below it
+        last = self.document.end  # an edit that deletes the last line ends on the row below it
         begin, end = sorted(min(location, last) for location in (edit.from_location, edit.to_location))
         first = self._inside(begin)
         if begin == end:
@@ -250,7 +250,7 @@ class Prompt(TextArea):
         self.offer()
 
     def _inside(self, location: tuple[int, int]) -> tuple[int, int] | None:
-        """Begin and end of the mark that contains a location; None at its edges and elsewhere."""
+        """Start and end columns of the mark around a location; None at the edges of a mark and outside."""
         row, column = location
         span = self._folds.at(self.document.get_line(row), column)
         return span if span and span[0] < column < span[1] else None

@@ -1,4 +1,4 @@
-"""Races the chat's model, which is unloaded meanwhile."""
+"""Races the chat's model with a drafter against the same model without; the chat's model is unloaded meanwhile."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:  # slow imports: the chat is drawn first
     from slipstream.app.tui.race.screen import RaceScreen
 
 WAITS: Final = "race running · Esc ends it"
-SHAPE: Final = "1b"  # model size whose cost the widened bundled model has
+SHAPE: Final = "1b"  # the widened bundled model takes as long per token as a model of this size
 
 
 class Races:
@@ -36,7 +36,7 @@ class Races:
         self._prompt = ""
 
     def open(self, prompt: str = "") -> None:
-        """Opens the screen and starts a race; the default prompt asks for a story."""
+        """Opens the screen and starts a race; without a prompt, it asks for a story."""
         self._jobs.check_free()
         if self._replying.writing or self._engine.busy or self._model.loaded is None:
             what = "A reply is being written" if self._replying.writing else "The model is being loaded"
@@ -68,7 +68,7 @@ class Races:
             run_beside(self._page, self._run(["--inflate", SHAPE] if widened else []))
 
     def _offer_widened(self) -> None:
-        """Confirms the disk space and time of the widened model before it is made."""
+        """Asks for confirmation of the disk space and time that the widened model takes."""
 
         def find() -> str:
             from slipstream.app.bench.inflate import Wish, families

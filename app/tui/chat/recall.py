@@ -17,7 +17,7 @@ from slipstream.app.platform.safe_text import one_line
 from slipstream.app.tui.parts.dialogs import Dialog
 from slipstream.app.tui.parts.key_bar import sheet_keys
 
-MOST_LISTED = 200  # prompts that are listed at once; more words find those further back
+MOST_LISTED = 200  # maximum prompts in the list; more search words find older ones
 _SHOWN = 300
 
 
@@ -46,7 +46,7 @@ class RecallScreen(Dialog[str | None]):
             prompts: All prompts, oldest first.
         """
         super().__init__()
-        self._prompts = list(dict.fromkeys(reversed(prompts)))  # each once, newest first
+        self._prompts = list(dict.fromkeys(reversed(prompts)))  # without duplicates, newest first
         self._folded = [prompt.casefold() for prompt in self._prompts]
         self.found: list[str] = []
 

@@ -31,7 +31,7 @@ class Reply(Said):
 
     @dataclass
     class CodeWanted(Message):
-        """The user copies a code block."""
+        """The user wants to copy a code block."""
 
         code: str
 
@@ -46,15 +46,15 @@ class Reply(Said):
         """Makes a reply.
 
         Args:
-            origins: Sources of the characters, as ``Figures.origins`` has it.
+            origins: Sources of the characters, see ``Figures.origins``.
         """
         super().__init__(message)
         self._text = [text]
         self._thought, self._thought_ms = (speed.thought, speed.thought_ms) if speed else (0, 0.0)
         self._opened = begins_inside(text, self._thought)
         parts = split(text, self._opened)
-        self._shown = tuple(map(len, divided(text, self._opened)))  # characters of the reasoning, and of the answer
-        self.thinking = ThinkingView()  # its reasoning
+        self._shown = tuple(map(len, divided(text, self._opened)))  # numbers of shown characters: reasoning, answer
+        self.thinking = ThinkingView()  # shows the reasoning
         self.thinking.think(parts.thoughts, self._thought, self._thought_ms, False)
         if text and not parts.answer:
             self.thinking.open()
@@ -71,13 +71,13 @@ class Reply(Said):
 
     @property
     def text(self) -> str:
-        """The text as the model wrote it, thoughts included."""
+        """The whole text of the model, including its reasoning."""
         self._text = ["".join(self._text)]
         return self._text[0]
 
     @property
     def columns(self) -> list[LongColumn]:
-        """Its visible long columns."""
+        """The visible columns: reasoning and answer."""
         return [column for column in (self.thinking.body, self._markdown) if column.display]
 
     def prefilling(self, event: Prefilling) -> None:
@@ -87,7 +87,7 @@ class Reply(Said):
         self.show_fork()
 
     def write(self, pieces: list[Piece], speed: Speed | None = None, parts: Divided | None = None) -> None:
-        """Adds to the reply.
+        """Appends to the reply.
 
         Args:
             speed: The figures since the reply began or was continued.
@@ -121,7 +121,7 @@ class Reply(Said):
         """Ends the reply.
 
         Args:
-            text: The whole reply, if it differs from the streamed text; None keeps the latter.
+            text: The whole reply, if it differs from the streamed text; None keeps the streamed text.
             speed: See ``write``.
         """
         thoughts, answer = divided(self.text, self._opened)
@@ -172,7 +172,7 @@ class Reply(Said):
         return self._markdown.codes
 
     def on_fence_head_clicked(self, event: FenceHead.Clicked) -> None:
-        """Posts the whole code: only a part of a long block may be mounted."""
+        """Posts the whole code of the block, of which only a part may be mounted."""
         event.stop()
         self.post_message(self.CodeWanted(self._markdown.code_of(event.fence)))
 
@@ -198,11 +198,11 @@ class Reply(Said):
 
 
 def _answer_pieces(text: str, answer: str, origins: Sequence[Run]) -> list[Piece]:
-    """The answer in pieces by source.
+    """Splits the answer into pieces by source.
 
     Args:
-        text: The whole reply, thoughts included.
-        answer: Its end.
+        text: The whole reply, including its reasoning.
+        answer: The answer, usually the end of ``text``.
         origins: Sources of the characters of the whole reply.
     """
     if not text.endswith(answer):

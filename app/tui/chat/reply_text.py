@@ -1,4 +1,4 @@
-"""The answer of a reply as Markdown, passage by passage; its words can be shown in the styles of their sources."""
+"""Shows the answer of a reply as Markdown, one widget per passage; words can be styled by their sources."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from slipstream.app.tui.parts.long_column import LongColumn, Part
 
 
 class FenceHead(Static):
-    """The line above the code; a click copies the code. Its class "head" excludes it from painting."""
+    """The line above the code; a click copies the code. ``Painter`` skips widgets with its class "head"."""
 
     @dataclass
     class Clicked(Message):
-        """The user wants the code."""
+        """The user wants to copy the code."""
 
         fence: Fence
 
@@ -38,7 +38,7 @@ class FenceHead(Static):
 
 
 class Fence(MarkdownFence):
-    """A code block of a reply; one with the class "rest" continues the block above."""
+    """A code block of a reply; with the class "rest", it continues the block above."""
 
     def compose(self) -> ComposeResult:
         yield FenceHead(self._head(), classes="head")
@@ -71,7 +71,7 @@ class PassageView(Markdown):
     def mount(
         self, *widgets: Widget, before: int | str | Widget | None = None, after: int | str | Widget | None = None
     ) -> AwaitMount:
-        """Adds blocks; ":last-child" in a style sheet would restyle all blocks for each new one."""
+        """Adds blocks and marks the last; with ":last-child", each new block would restyle all blocks."""
         if widgets and not self.children and isinstance(widgets[0], Fence) and self._passage.goes_on:
             widgets[0].add_class("rest")
         for block in self.query_children(".last"):
@@ -81,7 +81,7 @@ class PassageView(Markdown):
         return super().mount(*widgets, before=before, after=after)
 
     def update(self, markdown: str) -> AwaitComplete:
-        """Shows another text; appended text continues its last block, not its last line."""
+        """Shows another text; text that is appended later continues its last block, not its last line."""
         updated = super().update(markdown)
 
         async def update() -> None:
@@ -102,13 +102,13 @@ class PassageView(Markdown):
 
 
 class _Stretch(Part):
-    """A passage of a column, and whether the passage below continues its last block."""
+    """A passage of a column."""
 
     def __init__(self, passage: Passage, ends: bool, start: int, sources: Sources) -> None:
         super().__init__()
         self.passage, self.start = passage, start
         self._sources = sources
-        self._ends = ends  # no line is left free below
+        self._ends = ends  # whether no line is left free below
 
     def make(self) -> PassageView:
         view = PassageView(self.passage, self.start, self._sources)
@@ -121,7 +121,7 @@ class _Stretch(Part):
             await self.widget.draw()
 
     def ends(self, ends: bool) -> None:
-        """Marks whether its last block ends here or continues below."""
+        """Sets whether no line is left free below: it is the last passage, or the next continues its last block."""
         self._ends = ends
 
     def guess(self, width: int) -> int:
@@ -131,7 +131,7 @@ class _Stretch(Part):
 
 
 class ReplyText(LongColumn):
-    """An answer of any length, whose words can have the styles of their sources."""
+    """An answer of any length; its words can be styled by their sources."""
 
     def __init__(self, pieces: Sequence[Piece] = ()) -> None:
         super().__init__()
@@ -151,7 +151,7 @@ class ReplyText(LongColumn):
         self.soon()
 
     async def replace(self, text: str) -> None:
-        """Shows another text, of unknown source."""
+        """Replaces the text by one of unknown source."""
         self._passages = Passages()
         self._sources.clear()
         self.parts = []
@@ -197,7 +197,7 @@ class ReplyText(LongColumn):
         return self._passages.codes()
 
     def code_of(self, fence: Fence) -> str:
-        """The whole code of a block that may be mounted in part."""
+        """The whole code of a block, of which only a part may be mounted."""
         return self.codes[self._numbers()[fence] - 1]
 
     def number(self, on: bool) -> None:
@@ -209,7 +209,7 @@ class ReplyText(LongColumn):
             fence.number(number if number in CODE_KEYS else None)
 
     def _numbers(self) -> dict[Fence, int]:
-        """The code blocks that are mounted, counted from 1 at the top of the reply."""
+        """The mounted code blocks, numbered from 1 at the top of the reply."""
         numbers: dict[Fence, int] = {}
         count = 0
         for place, part in enumerate(self.parts):

@@ -38,20 +38,20 @@ class Replying:
         compacting: Compacting,
         show_chat: AsyncCallback,
     ) -> None:
-        """Writes no reply yet.
+        """Requests nothing yet.
 
         Args:
             editing: The message that the next question replaces.
         """
         self._page, self._engine, self._model, self._editing = page, engine, model, editing
         self._context, self._compacting, self._show_chat = context, compacting, show_chat
-        self.turn: Turn | None = None  # the question that is being answered; None while nothing is written
+        self.turn: Turn | None = None  # the question that is being answered
         self.widget: Reply | None = None  # the reply that is being written
-        self._then: AsyncCallback | None = None  # what follows the end of the reply
+        self._then: AsyncCallback | None = None  # called once the reply has ended
         self._retried = False  # whether the engine was restarted for this question
         self._compacted = False  # whether the chat was summarized for this question
         self._edited = False  # whether this question replaces an earlier one
-        self._race_offered = False  # whether the hint at the race was given
+        self._race_offered = False  # whether the hint about races was shown
 
     @property
     def writing(self) -> bool:
@@ -129,13 +129,13 @@ class Replying:
         if word:
             await self._compacting.undo()
         elif self._model.loaded is None:
-            self._page.conversation.compaction()  # raises before the load
+            self._page.conversation.compaction()  # raises an error before the load if there is too little to summarize
             self._model.need(self.compact)
         else:
             await self._compacting.begin(self._model.loaded, self._model.drafter)
 
     async def _make_room(self, turn: Turn) -> bool:
-        """Starts a summary and sends the question again after it; returns whether it has started."""
+        """Starts a summary, after which the question is sent again; returns whether it has started."""
         loaded, self._compacted = self._model.loaded, True
         if loaded is None:
             return False
@@ -153,7 +153,7 @@ class Replying:
         return self.writing
 
     def stop(self) -> None:
-        """Stops what is being written, or a load that waits for another machine."""
+        """Stops the current reply or summary, or a load that waits for another machine."""
         if self._model.awaits:
             self._engine.stop()
         if self._compacting.active:
@@ -236,20 +236,20 @@ class Replying:
         await self._end()
 
     def _offer_race(self) -> None:
-        """Hints at the race once, after a reply whose tokens are too short to gain: it can widen the bundled model."""
+        """Hints at races once, if steps are too short for drafting to gain: a race can widen the bundled model."""
         short = self._page.status.short_step_ms is not None
         if short and not self._race_offered and model_name(self._model.load, Paths.default()) == BUNDLED:
             self._race_offered = True
             self._page.hint("/race shows what guessing does on a larger model")
 
     async def failed(self, message: ReplyFailed) -> None:
-        """Shows the error; sends a question again, once, if the engine died before reading it."""
+        """Shows the error; if the engine died before the reply began, sends the question again, once."""
         turn, widget = self.turn, self.widget
         self._page.status.idle()
         if message.died:
             self._model.died()
             unread = turn and not message.begun and not self._retried and not self._then
-            if turn and widget and unread:  # it may have ended while it was idle
+            if turn and widget and unread:  # the engine may have ended while idle
                 self._retried = True
                 await widget.remove()
                 await self._end()
@@ -258,7 +258,7 @@ class Replying:
         if turn and widget:
             if message.begun or message.died:
                 await widget.finish("interrupted")
-            else:  # refused: undoes the sending
+            else:  # refused: puts the question back into the prompt
                 if not turn.again:
                     self._page.prompt.give_back(turn.asked.content)
                 with suppress(SlipstreamError):  # the error shown below is the cause

@@ -1,4 +1,4 @@
-"""The chat screen: its keys, and the dispatch of messages to its parts."""
+"""The chat screen: binds the keys, and dispatches messages to its parts."""
 
 from __future__ import annotations
 
@@ -64,13 +64,13 @@ from slipstream.app.tui.parts.run_in_thread import run_in_thread
 from slipstream.models.errors import SlipstreamError
 
 LOOK_AT_FILES = 2.0  # interval in seconds at which the chat file is checked for changes by other programs
-LOW = 18  # height below which the status bar is one line
-QUIT_WITHIN = 2.0  # seconds in which a second Ctrl-C quits
+LOW = 18  # screen height below which the status bar has one line
+QUIT_WITHIN = 2.0  # seconds within which a second Ctrl-C quits
 IN_THE_LIST = frozenset({"search", "thoughts", "retry", "page", "go", "top", "bottom", "select"})
-"""Actions and commands whose keys mean something else while the list of chats has the focus."""
+"""Actions and commands that are disabled while the list of chats has the focus: it uses their keys itself."""
 
 
-# the keys of the chat; the settings give them others
+# default keys of the chat; the settings can change them
 KEYS: Final[list[BindingType]] = named(
     [
         Binding("escape", "command('stop')", "Stop", id="stop", key_display="Esc"),
@@ -130,7 +130,7 @@ class ChatScreen(Screen[None]):
         model: str,
         models: ModelsAccess,
     ) -> None:
-        """Makes the parts.
+        """Creates the parts of the screen.
 
         Args:
             model: The model's display name until it is loaded.
@@ -158,8 +158,8 @@ class ChatScreen(Screen[None]):
             page, engine, self.editing, self.reply, self.model, self.chats, self.selection, self.guidance,
             self.downloads, self.drafters, self.benchmark, self.races,
         )  # fmt: skip
-        self.notes: list[str] = []  # remarks at the start
-        self._interrupted = 0.0  # when Ctrl-C was pressed last
+        self.notes: list[str] = []  # remarks to show at the start
+        self._interrupted = 0.0  # time of the last Ctrl-C
 
     # --- display --------------------------------------------------------------------------------------------------
 
@@ -177,7 +177,7 @@ class ChatScreen(Screen[None]):
         yield self.engine
 
     async def on_mount(self) -> None:
-        """Shows the chat and begins to load the model in a thread."""
+        """Shows the chat, and starts loading the model in a thread."""
         self.prompt.focus()
         self.model.start()
         await self.show_chat()
@@ -197,7 +197,7 @@ class ChatScreen(Screen[None]):
         self.page.list_chats()
 
     def on_resize(self) -> None:
-        """Gives a low screen a status bar of one line, and a wide one the list of chats."""
+        """Uses a status bar of one line on a low screen, and lays out the list of chats for the width."""
         self.set_class(self.size.height < LOW, "low")
         self.sidebar.fit(self.size.width)
         self.page.list_chats()
@@ -206,7 +206,7 @@ class ChatScreen(Screen[None]):
         """Shows the open chat, or a welcome if it is empty.
 
         Args:
-            at: Number of a message to go to; None goes to the end.
+            at: Id of the message to scroll to; None scrolls to the end.
         """
         self.page.welcome = None
         self.editing.leave()
@@ -430,7 +430,7 @@ class ChatScreen(Screen[None]):
         await self.commands.do(name, argument)
 
     async def action_history(self, step: int) -> None:
-        """Steps through the prompt history; outside of it, opens the palette (-1) or a new chat (1)."""
+        """Steps through the prompt history if possible; else opens the command palette (-1) or a new chat (1)."""
         if self.prompt.has_focus and (step < 0 or self.prompt.recalling):
             self.prompt.recall(step)
         elif step < 0:

@@ -16,7 +16,7 @@ class Command:
     name: str  # the name after the slash
     title: str  # its name in the palette
     about: str  # description
-    argument: str = ""  # argument: "NAME", in brackets if optional; empty for none
+    argument: str = ""  # name of the argument, in brackets if optional; empty for none
     key: str = ""  # default key, or empty
     plain: bool = False  # whether it works on screens other than the chat
 
@@ -77,7 +77,7 @@ COMMANDS: tuple[Command, ...] = (
 
 
 def is_command(text: str) -> bool:
-    """Whether a prompt is a command; two slashes escape one."""
+    """Whether a prompt is a command; a message that begins with a slash is typed with two."""
     return text.startswith(MARK) and not text.startswith(2 * MARK)
 
 

@@ -39,7 +39,7 @@ class _Bar:
 
 
 class Strip(Widget):
-    """Live figures of the current or last reply, in a layout that does not depend on them."""
+    """Live figures of the current or last reply; the layout stays the same for all values."""
 
     def __init__(self, drafter: str, exact: bool = True) -> None:
         """Begins without figures.
@@ -51,12 +51,12 @@ class Strip(Widget):
         self.speed = Speed()
         self.next_drafter = drafter
         self._drafter = drafter
-        self._guesser = ""  # the drafter of the last drafted step, one of several in a combination
-        self._choice: Choice | None = None  # the autopilot's latest
+        self._guesser = ""  # the drafter of the last drafted step; one part of a combination
+        self._choice: Choice | None = None  # the autopilot's latest choice
         self._exact = exact
         self._promise = ""
         self._writing = False
-        self._read: float | None = None  # prefilled share of the prompt; None otherwise
+        self._read: float | None = None  # prefilled share of the prompt; None if it is not being prefilled
         self._legend = False
         self._seen: dict[str, None] = {}  # drafters whose text is on the screen
 
@@ -96,7 +96,7 @@ class Strip(Widget):
         self.idle()
 
     def switch(self, drafter: str, writing: bool) -> None:
-        """Shows the drafter of the next reply; the figures stay those of the last one."""
+        """Shows the drafter of the next reply; the figures of the last reply stay."""
         self.next_drafter = drafter
         if not writing and not self.speed.tokens:
             self._drafter = drafter
@@ -153,7 +153,7 @@ class Strip(Widget):
     # --- the drafter ----------------------------------------------------------------------------------------------
 
     def _about(self, width: int) -> Content:
-        """The drafter or why none drafts, its acceptance rate, and the output promise."""
+        """The drafter and its acceptance rate, or why nothing is drafted; then the output promise."""
         off = self._off()
         if off:
             cells = [off.ljust(NAME + RIGHT + PER_STEP + 4)]
@@ -191,13 +191,13 @@ class Strip(Widget):
 
     @property
     def _idle(self) -> bool:
-        """Whether the autopilot drafts nothing now, or has drafted nothing in the reply that is over."""
+        """Whether the autopilot drafts nothing in the current reply now, or drafted nothing in the last."""
         plain = self._drafter == AUTO and self._choice is not None and self._choice.drafter == PLAIN
         return plain and bool(self.speed.tokens) and (self._writing or not self.speed.drafted)
 
     @property
     def short_step_ms(self) -> float | None:
-        """Milliseconds of a plain step, if the autopilot drafts nothing because they are so few; None otherwise."""
+        """Milliseconds of a plain step, if it is so short that the autopilot drafts nothing; None otherwise."""
         plain = self.speed.plain_tok_per_s
         return 1000 / plain if self._idle and plain and 1000 / plain < SHORT_MS else None
 

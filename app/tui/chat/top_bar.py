@@ -11,7 +11,7 @@ from slipstream.app.protocol import Loaded
 from slipstream.app.tui.parts.format import bar, percent
 
 CELLS = 8
-NEAR = 0.8  # share of the context from which the bar warns
+NEAR = 0.8  # share of used context from which the bar warns
 FULL = 0.95
 
 
@@ -36,7 +36,7 @@ NAME = "slipstream"
 
 
 class TopBar(Widget):
-    """Title on the left, model and context on the right; drops the device first, then the title."""
+    """Title on the left, model and context on the right; on a narrow screen drops the device, then the title."""
 
     chat = reactive("")  # title of the chat
     loaded: reactive[Loaded | None] = reactive(None)  # the loaded model

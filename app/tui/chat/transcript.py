@@ -45,19 +45,19 @@ class Later(Static):
 
 
 class Forgotten(Static):
-    """A line below the messages that were dropped from the context."""
+    """A line between the messages that were dropped from the context and the rest."""
 
     def __init__(self, messages: int, tokens: int) -> None:
         """Makes the line.
 
         Args:
-            tokens: Their tokens; 0 if unknown.
+            tokens: Number of their tokens; 0 if unknown.
         """
         counts = ", ".join([plural(messages, "message"), *([plural(tokens, "token")] if tokens else [])])
         super().__init__(Content(f"▲ above this line the model no longer reads: {counts}"))
 
 
-AT_ONCE = 12  # messages that are mounted at a time: Markdown takes about 20 ms a paragraph
+AT_ONCE = 12  # messages that are mounted at a time: Markdown takes about 20 ms per paragraph
 MOST_SHOWN = 60  # maximum mounted messages; older ones are loaded on demand
 
 
@@ -67,10 +67,10 @@ class Transcript(VerticalScroll, can_focus=False):
     def __init__(self) -> None:
         super().__init__()
         self._earlier, self._later = Earlier(), Later()
-        self._above = self._below = 0
-        self._forgotten: tuple[int, int, int] | None = None  # first message in the context, dropped messages and tokens
+        self._above = self._below = 0  # numbers of messages that are not mounted, above and below
+        self._forgotten: tuple[int, int, int] | None = None  # first message in the context; counts of dropped ones
         self._line: Forgotten | None = None
-        self._line_at: tuple[Widget, int, int] | None = None  # the message below the line, and the line's numbers
+        self._line_at: tuple[Widget, int, int] | None = None  # the message below the line, and the counts on the line
         self._looked_at = (0, 0.0, 0)  # screen height, scroll position and column height at the last ``_look``
         self._looking = False
         self.column = Vertical()  # at least as high as the screen: an anchored short one would stick to the bottom
@@ -85,12 +85,12 @@ class Transcript(VerticalScroll, can_focus=False):
 
     @property
     def said(self) -> list[Said]:
-        """The messages on the screen, from top to bottom."""
+        """The mounted messages, from top to bottom."""
         return [child for child in self.column.children if isinstance(child, Said)]
 
     @property
     def whole(self) -> bool:
-        """Whether the newest message is shown."""
+        """Whether the newest message is mounted."""
         return not self._below
 
     @property
@@ -99,7 +99,7 @@ class Transcript(VerticalScroll, can_focus=False):
         return focused if isinstance(focused, Said) else None
 
     def find(self, message: int) -> Said | None:
-        """The message of this number, if it is on the screen."""
+        """The message with this id, if it is mounted."""
         return next((said for said in self.said if said.message == message), None)
 
     @property
@@ -110,7 +110,7 @@ class Transcript(VerticalScroll, can_focus=False):
         """Replaces the shown messages by those of a chat.
 
         Args:
-            at: Number of a message to scroll to the top of the screen; None shows the end.
+            at: Id of the message to scroll to the top of the screen; None scrolls to the end.
         """
         place = next((place for place, message in enumerate(messages) if message.id == at), None)
         start = max(len(messages) - AT_ONCE if place is None else min(place - 2, len(messages) - AT_ONCE), 0)
@@ -130,7 +130,7 @@ class Transcript(VerticalScroll, can_focus=False):
         """Shows another branch of the same chat, or a longer one; keeps the common messages mounted.
 
         Args:
-            at: Number of the first different message, which must be mounted; None shows the end.
+            at: Id of the first message that differs, which this mounts; None mounts the newest messages.
         """
         widgets = self.said
         here = messages[self._above : self._above + len(widgets)]
@@ -160,7 +160,7 @@ class Transcript(VerticalScroll, can_focus=False):
         """Marks the beginning of the context.
 
         Args:
-            first: Number of the first message in the context; None if all are.
+            first: Id of the first message in the context; None if no message was dropped.
         """
         now = (first, messages, tokens) if first is not None else None
         if now != self._forgotten:
@@ -168,7 +168,7 @@ class Transcript(VerticalScroll, can_focus=False):
             await self._draw_line()
 
     async def add(self, widget: Widget) -> None:
-        """Adds a widget at the bottom, and unmounts the oldest messages above ``MOST_SHOWN``."""
+        """Adds a widget at the bottom; if scrolled to the end, unmounts the oldest messages beyond ``MOST_SHOWN``."""
         if isinstance(widget, Reply):
             widget.colour(self.coloured)
             widget.show_formulas(self.formulas)
@@ -220,7 +220,7 @@ class Transcript(VerticalScroll, can_focus=False):
         await self._draw_line()
 
     async def _draw_line(self) -> None:
-        """Puts the line above the first message in the context, if that is mounted."""
+        """Draws the line above the first message in the context, if that message is mounted."""
         widget = self.find(self._forgotten[0]) if self._forgotten else None
         wanted = (widget, *self._forgotten[1:]) if self._forgotten and widget else None
         line = self._line
@@ -260,7 +260,7 @@ class Transcript(VerticalScroll, can_focus=False):
         self.call_after_refresh(self.scroll_to_widget, said, animate=False, top=top)
 
     def page(self, direction: int) -> None:
-        """Scrolls a screen up (-1) or down (1); loads more messages at an end."""
+        """Scrolls a screen up (-1) or down (1); at the top or bottom, loads more messages."""
         if direction < 0 and self.scroll_y <= 0 and self._above:
             self.post_message(Earlier.Wanted())
         elif direction < 0:

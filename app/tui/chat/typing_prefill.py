@@ -1,4 +1,4 @@
-"""Prefills the prompt while it is typed, so that only the last words remain when it is sent."""
+"""Prefills the prompt while it is typed, so that only its last words are left to prefill when it is sent."""
 
 from __future__ import annotations
 
