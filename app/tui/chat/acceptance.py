@@ -27,7 +27,7 @@ class Fared:
     drafted: int = 0  # drafted tokens
     accepted: int = 0  # accepted tokens
     depths: Depths = field(default_factory=list)  # see ``Depths``
-    # acceptance rate over time, oldest first, each over at least ``SAMPLE`` drafted tokens but for a reply's last
+    # acceptance rates over time, oldest first; each covers ``SAMPLE`` or more drafted tokens, except a reply's last
     points: deque[float] = field(default_factory=lambda: deque(maxlen=POINTS))
 
     @property
@@ -56,7 +56,7 @@ class AcceptanceRecord:
     def fill(self, figures: Iterable[Figures]) -> None:
         """Replaces all counts by the stored figures of a chat's replies, oldest first.
 
-        Older versions stored the depths only for all drafters together: these are used for replies with one drafter.
+        Older versions stored the depths only for all drafters together; these are used if a reply had one drafter.
         """
         self._before, self._now = {}, {}
         for kept in figures:
@@ -66,7 +66,7 @@ class AcceptanceRecord:
             self.end()
 
     def add(self, drafters: Mapping[str, Mapping[str, int]], depths: Mapping[str, Depths]) -> None:
-        """Sets the counts of the current reply since its beginning."""
+        """Updates the counts of the current reply; they cover the reply from its beginning."""
         for name, count in drafters.items():
             if not count.get("drafted"):
                 continue

@@ -20,8 +20,8 @@ from slipstream.models.errors import UsageError
 from slipstream.models.vision.image_file import named_like_image
 
 MOST_BYTES = 1 << 20  # largest file that can be attached, enough to fill the longest contexts
-MOST_LISTED = 5000  # limit of a folder's entries that are read for completions
-MOST_OFFERED = 50  # limit of names that are offered at once
+MOST_LISTED = 5000  # maximum entries of a folder that are read for completions
+MOST_OFFERED = 50  # maximum names that are offered at once
 MOST_STARTS = 4  # how many ``@`` of a line are tried as the start of a name, since names may contain spaces and ``@``
 _MENTION = re.compile(r"(?<!\S)@(\S+)")
 _START = re.compile(r"(?:^|\s)@(?!\s)")
@@ -66,7 +66,7 @@ class Attachment:
 
 
 def folded(message: str) -> str:
-    """A message for the screen: each text as ``Attachment.fenced`` writes it is replaced by its name and size."""
+    """A message for the screen: replaces each attached text (see ``Attachment.fenced``) by its name and size."""
 
     def label(block: re.Match[str]) -> str:
         if block["kind"] != _kind(block["name"]):  # a code block that the user typed
@@ -96,7 +96,7 @@ def read_attachment(name: str) -> Attachment:
     """Reads a text file, or the header of an image.
 
     Args:
-        name: Its path; relative ones begin in the current folder, ``~`` is the home.
+        name: Path of the file, relative to the current folder; ``~`` is the home folder.
 
     Raises:
         UsageError: If it is not a file, is unreadable, is too large, or is neither text nor an image.
@@ -124,7 +124,7 @@ def read_attachment(name: str) -> Attachment:
 
 
 def mentioned(text: str, at_end: bool = False) -> list[tuple[int, int, str]]:
-    """Finds the files that a text names with ``@path``: start, end and path of each.
+    """Finds the files that a text mentions with ``@path``; returns start, end and path of each.
 
     Words after an ``@`` that name no file are ignored. A path with spaces is found only by completion.
 
@@ -157,7 +157,7 @@ def pasted_image(text: str) -> str | None:
 
 
 def unattached(text: str) -> list[tuple[str, str]]:
-    """Lists the names after an ``@`` that look like a path but are not files, each with the reason."""
+    """Lists the names after an ``@`` that look like paths but are not files, each with the reason."""
     named = dict.fromkeys(mention[1].rstrip(_BEHIND) for mention in _MENTION.finditer(text))
     likely = [name for name in named if _LIKE_A_PATH.fullmatch(name) and not _is_file(name)]
     return [(name, _why_no_file(name)) for name in likely]

@@ -1,4 +1,4 @@
-"""The text styles of the drafters; they differ without colours, too."""
+"""The text styles of the drafters; kinds of drafters also differ without colours."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DRAFTED = "underline $success"  # drafted by a model or its heads
 COPIED = "underline italic $secondary"  # copied from earlier text
 PURPLE = "#a678de"  # not in the themes; legible on light and dark
 
-# the styles of the drafters; italic for those without a model
+# the styles of the drafters; italic for drafters without a model
 DRAFTERS: Final[Mapping[str, str]] = MappingProxyType(
     {
         "draft": DRAFTED,
@@ -48,8 +48,8 @@ def legend(width: int, drafters: Iterable[str] = ()) -> Content:
 
     Args:
         width: Cells, 42 at least.
-        drafters: The drafters of the shown text; the first are dropped without enough room. If empty, the legend is
-            generic.
+        drafters: The drafters of the shown text; the first are dropped if there is too little room. If empty, the legend
+            is generic.
     """
     drafted = [(one_line(name), DRAFTERS.get(name, DRAFTED)) for name in drafters]
     long = [*(drafted or [("guessed by a model", DRAFTED), ("copied", COPIED)])]

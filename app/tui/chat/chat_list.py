@@ -38,10 +38,10 @@ class ChatList:
 
         Args:
             replying: Ends a reply before its chat is left.
-            show_chat: Redraws the chat, at a message or at its end.
+            show_chat: Shows the chat from a message on, or its end.
         """
         self._page, self._store, self._replying, self._show_chat = page, store, replying, show_chat
-        self._deleted: StoredChat | None = None  # can still be restored
+        self._deleted: StoredChat | None = None  # the chat that was deleted last
 
     # --- switching chats ------------------------------------------------------------------------------------------
 
@@ -67,7 +67,7 @@ class ChatList:
         """Opens a chat.
 
         Args:
-            message: Number of a message to go to; None goes to the end.
+            message: Id of the message to scroll to; None scrolls to the end.
         """
         other = not self._is_open(chat)
         with self._page.errors_told():
@@ -90,7 +90,7 @@ class ChatList:
     # --- actions on a chat ----------------------------------------------------------------------------------------
 
     async def asked(self, event: Sidebar.Asked) -> None:
-        """Runs an action of the list on a chat."""
+        """Runs an action that the user chose in the list."""
         chat, push = event.chat, self._page.screen.app.push_screen
         if event.what == "rename":
             screen = LineScreen("Title", one_line(chat.title), "keeps")

@@ -21,8 +21,8 @@ class ContextMeter:
 
     def __init__(self, page: ChatPage) -> None:
         self._page = page
-        self._prompt_tokens = 0  # of the current reply
-        self._left_out = 0  # dropped messages
+        self._prompt_tokens = 0  # prompt tokens of the current reply
+        self._left_out = 0  # number of dropped messages
         self._full = False  # whether the hint that the context is full was shown
 
     async def clear(self) -> None:
@@ -53,7 +53,7 @@ class ContextMeter:
         await self._leave_out(counted.dropped_messages, counted.dropped_tokens)
 
     def begin(self) -> None:
-        """Starts a reply from the current count: a prompt in the KV cache sends no ``Prefilling``."""
+        """Starts a reply from the current count; a prompt that is already in the KV cache sends no ``Prefilling``."""
         self._prompt_tokens = self._page.top_bar.used
 
     def prefilling(self, event: Prefilling) -> None:

@@ -33,7 +33,7 @@ class DraftTreeLog(ScrollView):
     """A log of steps that follows the newest while scrolled to the end. Draws only visible lines."""
 
     class Drawn(Message):
-        """Posted after each redraw, so that the chart is redrawn at the same rate."""
+        """The log was redrawn; the chart is redrawn at the same rate."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -69,7 +69,7 @@ class DraftTreeLog(ScrollView):
             self.scroll_end(animate=False, force=True)
 
     def watch_scroll_y(self, old_value: float, new_value: float) -> None:
-        """Follows once the end is reached, and stops when scrolled up; new lines alone do not stop it."""
+        """Follows the newest step once scrolled to the end, until scrolled up; new lines alone do not end this."""
         super().watch_scroll_y(old_value, new_value)
         if new_value >= self.max_scroll_y:
             self._follows = True
@@ -129,7 +129,7 @@ class DraftTreeLog(ScrollView):
 
     def render_line(self, y: int) -> Strip:
         width, line = self.size.width, self.scroll_offset.y + y
-        blank = Strip.blank(width, self.rich_style)  # one without a style ends the chat under NO_COLOR
+        blank = Strip.blank(width, self.rich_style)  # a blank without a style would crash the chat under NO_COLOR
         if not self._lines:
             said = Visual.to_strips(self, EMPTY, width, None, self.visual_style)
             return said[y].extend_cell_length(width, self.rich_style) if y < len(said) else blank
@@ -138,7 +138,7 @@ class DraftTreeLog(ScrollView):
 
 
 BESIDE = 96
-"""Width from which the panel is next to the transcript instead of below."""
+"""Screen width from which the panel is next to the transcript instead of below."""
 CHART = 64  # width from which the chart is next to the trees
 
 
@@ -151,7 +151,7 @@ class Split(Container):
 
 
 class DraftPanel(Container):
-    """Trees and a chart; hidden until F4."""
+    """The draft trees and the acceptance chart; hidden until F4."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "leave", "Back", show=False)]
 

@@ -31,7 +31,6 @@ class DrafterWork:
         self.fresh = False  # whether there are heads or an index newer than the loaded model
 
     def open(self) -> None:
-        """Opens the drafters screen."""
         loaded, load = self._model.loaded, self._model.load
         if self._model.unavailable:
             self._page.hint(sentence(f"{self._model.unavailable}."))
@@ -71,7 +70,6 @@ class DrafterWork:
         self._model.draft_with(offer.name, self._replying.writing)
 
     def use_next(self) -> None:
-        """Sets the next usable drafter."""
         self._model.next_drafter(self._replying.writing)
 
     # --- work -----------------------------------------------------------------------------------------------------

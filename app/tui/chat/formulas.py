@@ -61,7 +61,7 @@ class Formula(NamedTuple):
 
 
 def formula_at(source: str, at: int) -> Formula | None:
-    """The formula that begins at a position, including its delimiters; None if there is no valid one."""
+    """The valid formula that begins at a position, including its delimiters; None if there is none."""
     if source[at : at + 1] not in ("$", "\\"):
         return None
     found = _PARTS.match(source, at, at + _MOST + 4)
@@ -72,7 +72,7 @@ def formula_at(source: str, at: int) -> Formula | None:
 
 
 def formulas(source: str) -> Iterator[Formula]:
-    """Candidate formulas of a Markdown text; those in code are not rendered."""
+    """Finds the formulas of a Markdown text, also those in code, which are not rendered."""
     at = 0
     while (at := min((place for mark in ("$", "\\") if (place := source.find(mark, at)) >= 0), default=-1)) >= 0:
         if found := formula_at(source, at):
@@ -129,7 +129,7 @@ def _row(nodes: Sequence[Any]) -> str:
 
 
 def _atoms(node: Any) -> Iterator[str]:
-    """The smallest parts of a node that can have or be a script."""
+    """The smallest parts of a node that can be a script or have one."""
     kind = type(node).__name__
     if kind == "LatexCharsNode":
         yield from node.chars.replace("'", "′").replace("-", "−")
@@ -181,7 +181,7 @@ def _environment(node: Any) -> str:
 
 
 def _wrapped(text: str) -> str:
-    """Adds brackets to more than one symbol."""
+    """Puts more than one symbol in brackets."""
     text = text.strip()
     return text if len(text) < 2 or re.fullmatch(r"[\d.]+|\w[⁰-₟ᴬ-ᵿ²³¹]*|\w[^\w\s]?", text) else f"({text})"
 

@@ -1,4 +1,4 @@
-"""All keys, and what the figures mean."""
+"""The help screen: all keys, and the meaning of the figures."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ FIGURES = (
     ("free extra token", "bonus: the model's own, after right guesses"),
 )
 
-NARROW = 70  # width below which a meaning goes on the line under its key
+NARROW = 70  # screen width below which a meaning is on the line below its key
 
 
 class HelpScreen(Dialog[None]):
@@ -81,7 +81,7 @@ class HelpScreen(Dialog[None]):
     BINDINGS: ClassVar[list[BindingType]] = [("escape,f1,q,enter", "dismiss", "Close")]
 
     def __init__(self, keys: KeyMap, here: Sequence[tuple[str, str]] = ()) -> None:
-        """Takes the chat's keys, and those of the screen below in ``here`` if that is another one."""
+        """Lists the chat's keys, and before them ``here``, the keys of another screen that is open."""
         super().__init__()
         self._keys, self._here = keys, here
 
@@ -103,7 +103,7 @@ class HelpScreen(Dialog[None]):
 
 
 def with_command(usual: str, keys: KeyMap) -> str:
-    """The current keys of a row and the command that does the same; empty if there is neither."""
+    """The current keys of a row, and the command with the same action; empty if there is neither."""
     command = next((each for each in COMMANDS if each.key and each.key == usual.split(", ")[0]), None)
     return ", ".join(filter(None, (keys.now(usual), f"{MARK}{command.name}" if command else "")))
 

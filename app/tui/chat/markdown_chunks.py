@@ -1,6 +1,6 @@
-"""Cuts a long reply into passages of self-contained Markdown.
+"""Splits a long reply into passages of self-contained Markdown.
 
-A growing reply is cut while it arrives: only its last passage is parsed again, so that the cost of a token does not
+A reply is split while it arrives: only its last passage is parsed again, so that the cost of a token does not
 depend on the length of the reply.
 """
 
@@ -19,12 +19,12 @@ from slipstream.app.platform.safe_text import clean
 from slipstream.app.tui.chat.formulas import formula_rule
 
 SIZE: Final = 1200  # characters after which the next block begins another passage
-STEP: Final = 150  # characters between two checks whether the passage ends
+STEP: Final = 150  # characters between two checks whether to end the passage
 CODE_SIZE: Final = 3000
-"""The same for a code block; larger, since its parts are highlighted and scrolled separately."""
+"""``SIZE`` for code blocks; larger, since the parts of a block are highlighted and scrolled separately."""
 LINE: Final = 4 * SIZE
 """Characters after which a paragraph without a suitable line end is cut between words."""
-TOLD: Final = 24  # characters that identify the block type of a line, more than a list number
+TOLD: Final = 24  # characters after which the block type of a line is known; longer than a list number
 _WORD: Final = re.compile(r"[^\W\d_]")
 _CODE: Final = frozenset({"fence", "code_block"})
 _LISTS: Final = frozenset({"bullet_list_open", "ordered_list_open"})
@@ -45,7 +45,7 @@ def parser(formulas: bool = False) -> MarkdownIt:
 
 
 def _line_end(state: StateInline, silent: bool) -> bool:
-    """A markdown-it rule that keeps a line end and the indentation of the next line, as of code without a fence."""
+    """A markdown-it rule that keeps line ends and indentation, which code without a fence needs."""
     source, end = state.src, state.pos + 1
     if source[state.pos] != "\n":
         return False
@@ -55,7 +55,7 @@ def _line_end(state: StateInline, silent: bool) -> bool:
         state.pending = state.pending.rstrip(" ")
         state.push("hardbreak", "br", 0)
         for _ in source[state.pos + 1 : end].expandtabs(4):
-            state.push("softbreak", "br", 0)  # Textual shows it as a space; of the spaces in a text it shows only one
+            state.push("softbreak", "br", 0)  # Textual shows each as a space, but joins the spaces in a text
     state.pos = end
     return True
 
@@ -74,7 +74,7 @@ def _clean(state: StateCore) -> None:
 class Passage:
     """A part of a reply."""
 
-    text: str = ""  # what the model wrote
+    text: str = ""  # the model's text
     # prefix from the passage above: the first line of a code block, or the head of a table
     opening: str = ""
     goes_on: bool = False  # whether it begins inside of a block
@@ -85,7 +85,7 @@ class Passage:
         return self.opening + self.text
 
     def codes(self) -> list[str]:
-        """Its code blocks, or the parts of them that are in it, from top to bottom."""
+        """Its code blocks, from top to bottom; of a block that spans several passages, only the part in this one."""
         return [clean(token.content) for token in _blocks(self.source) if token.type in _CODE]
 
     @property
@@ -118,7 +118,7 @@ class Passages:
                 before = 0
 
     def codes(self) -> list[str]:
-        """All complete code blocks of the reply, from top to bottom."""
+        """All code blocks of the reply, joined across passages, from top to bottom."""
         codes: list[str] = []
         for passage in self._all:
             parts = passage.codes()
@@ -129,7 +129,7 @@ class Passages:
 
 
 def last_block(source: str) -> int:
-    """The first line of a text's last block, from 0."""
+    """Number of the first line of a text's last block, from 0."""
     blocks = _blocks(source)
     return max((token.map[0] for token in blocks if token.map and token.level == 0), default=0)
 
@@ -188,7 +188,7 @@ def _last_told(lines: list[int], source: str, starts: list[int]) -> int:
 
 
 def _code_joint(source: str, starts: list[int], end: int) -> int:
-    """Where to cut a long code block, preferably before an empty line and an unindented one; 0 to leave it whole."""
+    """Where to cut a long code block, preferably at an empty line above an unindented one; 0 to leave it whole."""
     if len(source) < CODE_SIZE:
         return 0
     lines = source.split("\n")

@@ -19,10 +19,10 @@ from slipstream.app.tui.chat.slash import MARK, is_command, matching
 class Completion:
     """A row of the list."""
 
-    text: str  # what replaces the word
+    text: str  # text that replaces the word
     shown: str  # name in the row
     about: str = ""  # description in the row
-    file: str = ""  # the file that it attaches, or empty
+    file: str = ""  # the file that it attaches; empty for none
     whole: bool = False  # whether it is complete, so that Enter sends it at once
 
 
@@ -84,7 +84,7 @@ class CompletionList(OptionList, can_focus=False):
         return self._choices[self.highlighted or 0]
 
     def offer(self, choices: Sequence[Completion], start: int = 0) -> None:
-        """Replaces the rows; an empty list closes it."""
+        """Replaces the rows; without rows, the list closes."""
         self.start = start
         if list(choices) == self._choices:
             return

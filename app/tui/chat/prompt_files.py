@@ -15,12 +15,12 @@ from slipstream.app.tui.parts.notice import trouble
 from slipstream.models.errors import UsageError
 
 _SECONDS = 8.0  # duration of a toast
-MOST_LINES = 30  # lines from which on a paste is folded: the prompt shows six
-MOST_CHARACTERS = 4000  # characters from which on a paste is folded
+MOST_LINES = 30  # lines from which a text is folded; the prompt shows six
+MOST_CHARACTERS = 4000  # characters above which a text is folded
 
 
 def is_long(text: str) -> bool:
-    """Whether a text is better folded."""
+    """Whether a text is long enough to be folded."""
     return len(text) > MOST_CHARACTERS or text.count("\n") >= MOST_LINES
 
 
@@ -35,10 +35,10 @@ class Folds:
         self._marks = re.compile(r"(?!)")  # matches nothing
 
     def fold(self, text: str, label: str = "") -> str:
-        """Makes a mark.
+        """Creates a mark for a text.
 
         Args:
-            label: What it says; the size of pasted text if empty.
+            label: Text of the mark; if empty, the size of the pasted text.
         """
         lines = text.removesuffix("\n").count("\n") + 1
         label = label or f"pasted {lines:,} lines, {size(len(text.encode('utf-8', 'replace')))}"
@@ -60,7 +60,7 @@ class Folds:
         return [mark.span() for mark in self._marks.finditer(line)]
 
     def at(self, line: str, column: int) -> tuple[int, int] | None:
-        """Begin and end of the mark that a column touches, or None."""
+        """Start and end of the mark that a column touches, or None."""
         return next((span for span in self.spans(line) if span[0] <= column <= span[1]), None)
 
 
@@ -68,22 +68,22 @@ class Files:
     """Reads the files that a prompt names, and replaces each name by a mark."""
 
     def __init__(self, prompt: TextArea, folds: Folds, attached: Callable[[Attachment], object]) -> None:
-        """Attaches nothing.
+        """Attaches nothing yet.
 
         Args:
             attached: Called with each file that was read.
         """
         self._prompt, self._folds, self._attached = prompt, folds, attached
-        self._reported: set[str] = set()  # names that are no files
+        self._reported: set[str] = set()  # names that were reported as missing
 
     def attach(self, name: str, start: int | None = None) -> Attachment:
         """Attaches a text file or an image.
 
         Args:
-            start: Column of the cursor's line from which on it replaces the text; None replaces the whole prompt.
+            start: The file replaces the text between this column and the cursor; None replaces the whole prompt.
 
         Raises:
-            UsageError: If it cannot be read; the prompt is as it was.
+            UsageError: If it cannot be read; the prompt stays unchanged.
         """
         prompt = self._prompt
         read = read_attachment(name)
@@ -104,7 +104,7 @@ class Files:
             return None
 
     def attach_mentioned(self) -> bool:
-        """Attaches all files that the text names; False if one cannot be read."""
+        """Attaches all files that the text mentions; returns False if one cannot be read."""
         prompt = self._prompt
         labels: list[str] = []
         for row in range(prompt.document.line_count):
@@ -121,7 +121,7 @@ class Files:
         return True
 
     def attach_ended(self, row: int, column: int) -> None:
-        """Attaches the file whose name ends before a space or line end that was just typed."""
+        """Attaches the file that is mentioned directly before a space or line end that was just typed."""
         prompt = self._prompt
         line = prompt.document.get_line(row)
         before = line[:column]
@@ -139,7 +139,7 @@ class Files:
         prompt.move_cursor((cursor_row, cursor_column + grown * (cursor_row == row)))
 
     def _report_missing(self, text: str) -> None:
-        """Reports, once each, the names behind an ``@`` that look like a path and are no file."""
+        """Reports the names after an ``@`` that look like paths but are not files, each only once."""
         missing = {name: why for name, why in unattached(text) if name not in self._reported}
         self._reported |= missing.keys()
         if missing:

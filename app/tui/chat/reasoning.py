@@ -15,13 +15,13 @@ from slipstream.app.tui.parts.format import plural, spent
 from slipstream.app.tui.parts.long_column import LongColumn, Part
 
 CHUNK = 1500
-"""Characters after which the next line end begins another widget, so that a step redraws only the last one."""
+"""Characters after which the next line end begins a new widget, so that a step redraws only the last one."""
 LINE = 4 * CHUNK
-"""Characters after which a widget begins even without a line end."""
+"""Characters after which a new widget begins even without a line end."""
 
 
 class _Chunk(Part):
-    """One widget's text."""
+    """The text of one widget."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -80,7 +80,7 @@ class ThinkingHead(Widget):
     """The head line: duration, and a preview of the newest thoughts. A click folds or unfolds them."""
 
     class Clicked(Message):
-        """It was clicked."""
+        """The user clicked the line."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -116,9 +116,9 @@ class ThinkingView(Vertical):
     def __init__(self) -> None:
         super().__init__()
         self._head = ThinkingHead()
-        self.body = PlainColumn()  # the thoughts themselves
+        self.body = PlainColumn()  # the unfolded thoughts
         self._end = self._space = ""  # the last characters, and trailing white space
-        self.tokens, self.milliseconds = 0, 0.0  # of all thoughts
+        self.tokens, self.milliseconds = 0, 0.0  # tokens and duration of all thoughts
         self.under_way = False  # whether more thoughts follow
         self.opened = False  # whether the thoughts are unfolded
 
@@ -138,11 +138,11 @@ class ThinkingView(Vertical):
         """Adds thoughts.
 
         Args:
-            tokens: How many tokens all of them have; 0 where they were not counted.
+            tokens: Number of tokens of all thoughts; 0 if they were not counted.
         """
         text = self._space + text if not self.body.empty else text.lstrip()
         words = text.rstrip()
-        self._space = text[len(words) :]  # hidden at the end
+        self._space = text[len(words) :]  # shown once text follows
         if words:
             self.body.add(words)
             self._end = (self._end + words)[-LAST_WORDS:]
@@ -151,7 +151,6 @@ class ThinkingView(Vertical):
             self._draw()
 
     def open(self) -> None:
-        """Unfolds the thoughts."""
         self.opened = True
         if self.is_attached:
             self._draw()

@@ -16,7 +16,7 @@ class Editing:
 
     def __init__(self, page: ChatPage) -> None:
         self._page = page
-        self.message: int | None = None  # number of the question; None while nothing is edited
+        self.message: int | None = None  # id of the edited question
         self._set_aside = ""  # the prompt's previous text
 
     def begin(self, question: Question) -> None:
@@ -71,7 +71,7 @@ class Selection:
             self._page.transcript.to_end()
 
     def typed(self, message: Said.Typed) -> None:
-        """Moves the focus to the prompt, with the text that was typed on a message."""
+        """Focuses the prompt, and inserts the text that was typed while a message was selected."""
         self.leave()
         if message.pasted:
             self._page.prompt.post_message(events.Paste(message.text))
@@ -80,13 +80,13 @@ class Selection:
 
     @property
     def message(self) -> int | None:
-        """Number of the selected message; None if there is none."""
+        """Id of the selected message; None if there is none."""
         selected = self._page.transcript.selected
         return selected.message if selected else None
 
     @property
     def question(self) -> Question | None:
-        """The selected question, or that of the selected reply."""
+        """The selected question, or the question of the selected reply."""
         selected, said = self._page.transcript.selected, self._page.transcript.said
         above = said[: said.index(selected) + 1] if selected else []
         return next((message for message in reversed(above) if isinstance(message, Question)), None)

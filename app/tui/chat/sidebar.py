@@ -23,11 +23,11 @@ from slipstream.app.chats.store import ChatStore
 from slipstream.app.platform.safe_text import one_line
 from slipstream.models.errors import SlipstreamError
 
-BEFORE = 14  # characters of a snippet before its first word
+BEFORE = 14  # characters of a snippet that are kept before its first match
 
 
 def chat_rows(chats: Iterable[StoredChat], current: str | None, now: float) -> list[Option]:
-    """A row for every chat, with its id, grouped below headings without one.
+    """Rows of the chats, each with the id of its chat, grouped below headings that have no id.
 
     Args:
         chats: Chats, in the order of the list.
@@ -45,7 +45,7 @@ def chat_rows(chats: Iterable[StoredChat], current: str | None, now: float) -> l
 
 
 def hit_rows(hits: Mapping[str, Hit]) -> list[Option]:
-    """A row for every search hit, with its key: the chat's title and a snippet."""
+    """Rows of the search hits, each with the key of its hit: the chat's title and a snippet."""
     return [Option(_hit(hit), id=key) for key, hit in hits.items()]
 
 
@@ -62,7 +62,7 @@ def _title(title: str) -> Content:
 
 
 def section(chat: StoredChat, now: float) -> str:
-    """The group of a chat: "Pinned", "Today", "Yesterday", "This week" or a month, as "March 2024"."""
+    """The group of a chat: "Pinned", "Today", "Yesterday", "This week" or a month, such as "March 2024"."""
     if chat.pinned:
         return "Pinned"
     today, then = time.localtime(now), time.localtime(chat.updated)
@@ -81,7 +81,7 @@ def _heading(name: str, below: bool) -> Content:
 
 
 def _near(hit: Hit) -> tuple[str, tuple[tuple[int, int], ...]]:
-    """The snippet from shortly before its first match, so that this is visible."""
+    """The snippet from shortly before its first match, so that the match is visible."""
     cut = max(hit.spans[0][0] - BEFORE, 0) if hit.spans else 0
     start = hit.snippet.find(" ", cut) + 1 if cut else 0
     if not 0 < start <= (hit.spans[0][0] if hit.spans else 0):
@@ -95,7 +95,7 @@ def _highlighted(text: str, spans: tuple[tuple[int, int], ...]) -> Content:
     return Content(text, [Span(0, len(text), "$foreground 65%"), *words])
 
 
-WIDE = 110  # width from which the list is next to the chat instead of over it
+WIDE = 110  # screen width from which the list is next to the chat instead of over it
 MOST = 500  # chats that are listed; others are only found by search
 MOST_HITS = 40
 PAGE = 8
@@ -126,7 +126,7 @@ class Sidebar(Vertical):
 
     @dataclass
     class Opened(Message):
-        """The user chose a chat, or a message of it."""
+        """The user chose a chat, or a message in it."""
 
         chat: str
         message: int | None
@@ -183,7 +183,7 @@ class Sidebar(Vertical):
         return focus
 
     def leave(self) -> None:
-        """Clears the search; closes a list over the chat."""
+        """Clears the search; closes the list if it covers the chat."""
         self.query_one(Input).value = ""
         self._shown_over = False
         self._lay_out()
@@ -250,7 +250,7 @@ class Sidebar(Vertical):
     # --- keys -----------------------------------------------------------------------------------------------------
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Leaves the delete keys to the search text if they would change it."""
+        """Disables the delete keys while they would change the search text."""
         line = self.query_one(Input)
         return action != "ask" or "delete" not in parameters or (line.selection.is_empty and line.cursor_at_end)
 
@@ -266,7 +266,7 @@ class Sidebar(Vertical):
             self.action_move(step)
 
     def action_leave(self) -> None:
-        """Clears the search; leaves the list if it is empty."""
+        """Clears the search text; leaves the list if there is none."""
         if self.query_one(Input).value:
             self.query_one(Input).value = ""
         else:

@@ -14,11 +14,11 @@ from textual.widgets import Static
 from slipstream.app.tui.chat.formulas import Formula, formulas
 
 _REACH: Final = 240
-"""Characters of the source in which a shown character is searched: a link's address may be that long."""
+"""Maximum characters of Markdown to skip when searching a shown character; a link's address may be that long."""
 
 
 class Sources:
-    """The style of each character of a text, run-length encoded."""
+    """The style of each character of a text by its source, run-length encoded."""
 
     def __init__(self) -> None:
         self.on = False  # whether they are shown
@@ -59,7 +59,7 @@ class Painter:
     def paint(self, view: Widget, source: str, start: int) -> None:
         """Updates the widgets.
 
-        Rendered text keeps the order of the source, which also has Markdown marks: each character is searched after the
+        Rendered text keeps the order of the Markdown, which also contains marks: each character is searched after the
         previous one. Characters that Markdown adds, such as bullets, are not found and get no style.
 
         Args:
@@ -84,7 +84,7 @@ class Painter:
                 widget.update(wanted, layout=False)
 
     def _styled(self, bare: Content, source: str, at: int, start: int, known: Sequence[Formula]) -> tuple[int, Content]:
-        """The end of the text in the source, and the styled text."""
+        """The end of the text in the Markdown, and the styled text."""
         begins, style, content = 0, "", bare
         for place, found in self._places(bare.plain, source, at, known):
             here = self._sources.style(start + found)
@@ -96,9 +96,9 @@ class Painter:
 
     @staticmethod
     def _places(shown: str, source: str, at: int, known: Sequence[Formula]) -> Iterator[tuple[int, int]]:
-        """The positions of the shown characters in the source; omits those that are not found.
+        """Pairs of a shown character's position and its position in the Markdown; omits characters that are not found.
 
-        Of a formula, yields its first and last character with its start and end.
+        For a formula, yields only its first and last characters, with the start and end of its Markdown.
         """
         ahead = iter(known)
         formula = next(ahead, None)

@@ -12,12 +12,12 @@ from slipstream.app.platform.paths import write_private
 from slipstream.models.errors import SlipstreamError
 from slipstream.models.outside import read_object
 
-_LARGEST: Final = 8 << 20  # bytes of the file, and about the characters of all texts together
-NEW: Final = ""  # stands for a chat that has not begun
+_LARGEST: Final = 8 << 20  # maximum bytes of the file
+NEW: Final = ""  # key of a new chat, which is not stored yet
 
 
 class Unsent:
-    """Unsent texts by chat; without a file, they last until the program ends."""
+    """Unsent texts by chat; without a file, they are kept only until the program ends."""
 
     def __init__(self, path: Path | None) -> None:
         """Reads the file; an unreadable one counts as empty."""
@@ -52,7 +52,7 @@ class Unsent:
         if self._path is None or (self._kept and not gone):
             return
         self._kept = True
-        with suppress(OSError, SlipstreamError):  # storing a chat reports a full disk
+        with suppress(OSError, SlipstreamError):  # a full disk is reported when a chat is stored
             if self._texts:
                 write_private(self._path, json.dumps(self._texts))
             else:

@@ -1,4 +1,4 @@
-"""The content of an empty chat: the model's load, and example prompts."""
+"""The content of an empty chat: the progress of loading the model, and example prompts."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ BAR_WIDTH = 32
 
 
 class Example(Static):
-    """An example; a click puts it into the prompt."""
+    """An example prompt; a click puts it into the prompt."""
 
     class Picked(Message):
         """The user clicked an example."""
@@ -67,7 +67,7 @@ class Welcome(Vertical):
                 yield Static(Content(TIP), classes="tip")
 
     def progress(self, share: float | None) -> None:
-        """Shows the progress of the load; None while the file is checked before its first use."""
+        """Shows the progress of the load; ``share`` is None while the file is checked before its first use."""
         if share is None:
             self._state.update(Content(f"checking the file of {one_line(self._model)}\nbefore its first use"))
             return
