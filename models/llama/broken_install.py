@@ -1,7 +1,7 @@
 """Finds out why an installed llama.cpp cannot be loaded, and the command that repairs it.
 
-llama.cpp is first loaded in a separate process, because a library that is built for another processor ends the process
-that loads it. The error that this process prints, or the signal that ends it, shows the reason.
+llama.cpp is first loaded in a separate process, because a library built for another processor crashes the process that
+loads it. The error that this process prints, or the signal that ends it, shows the reason.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from slipstream.models.llama.install import from_source, needed_version, prebuil
 Kind = Literal["missing", "damaged", "architecture", "library", "system", "processor"]
 
 ILLEGAL: Final = (-4, 132, 0xC000001D)
-"""Exit codes after an illegal instruction: Python's, a shell's, and Windows'."""
+"""Exit codes after an illegal instruction, as Python, a shell and Windows report it."""
 _PATIENCE: Final = 60.0
 _ERROR: Final = re.compile(r"^(?:\w+\.)*(\w+Error): (.*)$", re.MULTILINE)
 _NEEDS: Final = re.compile(r"([\w.+-]+\.(?:so[\w.]*|dylib|dll)): cannot open shared object|Library not loaded: (\S+)")
@@ -27,7 +27,7 @@ _OTHER: Final = re.compile(r"wrong ELF class|incompatible architecture|not a val
 _OLD: Final = re.compile(r"version [`'](\w+_[\d.]+)' not found|Symbol not found: .*was built for (macOS [\d.]+)")
 _SYSTEMS: Final = {"libcud": "CUDA's runtime", "libcublas": "CUDA's runtime", "libvulkan": "the Vulkan loader",
                    "libgomp": "GCC's OpenMP runtime", "libomp": "the OpenMP runtime"}  # fmt: skip
-"""The start of a library's name to the software that contains it."""
+"""Prefix of a library's name to the software that contains it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class BrokenInstall:
 
     @property
     def cure(self) -> str:
-        """The repair, with the command."""
+        """How to repair it, with the command."""
         version = needed_version()
         if self.kind in ("processor", "system"):
             return f"Build it on this machine, which takes some minutes: {from_source('-DGGML_NATIVE=on', version)}"
@@ -52,11 +52,11 @@ class BrokenInstall:
 
 
 def broken_install(log: str, code: int | None = 1) -> BrokenInstall | None:
-    """Reads the reason from a process that failed to load llama.cpp; None if it failed for another reason.
+    """Finds out why a process failed to load llama.cpp; None if it failed for another reason.
 
     Args:
-        log: Its standard error.
-        code: Its exit code.
+        log: The process's standard error.
+        code: The process's exit code.
     """
     if code in ILLEGAL:
         return BrokenInstall("processor", "llama.cpp is built for another kind of processor (illegal instruction)")
@@ -111,7 +111,7 @@ def _own(name: str) -> bool:
 
 
 def _of_another_machine(said: str) -> bool:
-    """Whether a library's header names another machine: Linux only reports that it cannot be opened."""
+    """Whether a library's ELF header names another architecture: Linux's error does not say so."""
     path = re.search(r"Failed to load shared library '([^']+)'", said)
     if not path or "cannot open shared object file" not in said:
         return False

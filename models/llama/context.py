@@ -26,14 +26,14 @@ from slipstream.models.types import EMPTY_TREE, Abilities, Evaluation, Floats, T
 class LlamaTarget:
     """A model with a KV cache, as ``slipstream.models.llama.target.Target`` describes it.
 
-    A tree is evaluated in one ``llama_decode``: every leaf has a sequence of its own (the first leaf has sequence 0,
-    the conversation's), a row belongs to the sequences of all leaves below it, and sees the cells of its first one.
+    A tree is evaluated in one ``llama_decode``. Every leaf has its own sequence; the first leaf has sequence 0, the
+    conversation's. A row belongs to the sequences of all leaves below it, and attends to the cells of the first one.
 
     Attributes:
         abilities: What it can do.
-        options: How it was opened.
-        scores: See ``ContextOptions``; contexts beside this one use the same value.
-        rope: See ``ContextOptions``; contexts that share its weights or its hidden states must scale positions alike.
+        options: The options that it was opened with.
+        scores: See ``ContextOptions``; contexts of drafting heads use the same value.
+        rope: See ``ContextOptions``; contexts of drafting heads must use the same scaling.
     """
 
     def __init__(
@@ -45,11 +45,11 @@ class LlamaTarget:
         """Opens a context on a loaded model.
 
         Args:
-            options: How it is opened.
+            options: The options of the context.
             drafts: Whether a drafter is used from the start; otherwise call ``prepare_drafts`` before the first draft.
 
         Raises:
-            SlipstreamError: If there is not enough memory for it, or the model is no decoder.
+            SlipstreamError: If there is not enough memory for it, or the model is not a decoder.
         """
         self._model, self._masks, self._logits = model, MaskRows(model), model.n_rows
         wanted = options.n_ctx or min(model.n_ctx_train, 8192)
@@ -77,15 +77,15 @@ class LlamaTarget:
             rewinds=rollback is None,
             widths=tuple(width for width in widths if width <= max_rows),
         )
-        # with widths, every pass also has as many sequences and outputs as it can have, or its graph would change
+        # with widths, every pass also has the maximum number of sequences and outputs, so that its graph stays the same
         self._leaves = max(1, self.abilities.max_leaves) if self.abilities.widths else 1
-        self._least = 1  # rows of an evaluation, if there are widths
+        self._least = 1  # minimum rows of an evaluation, if there are widths
 
     def prepare_drafts(self) -> None:
-        """Reopens the context with the copies of states that taking back drafts needs, if it has none yet.
+        """Reopens the context with the state copies that rolling back drafts needs, unless it has them.
 
         Raises:
-            SlipstreamError: If there is not enough memory for them; the context is as before then.
+            SlipstreamError: If there is not enough memory for them; the context then stays as it was.
         """
         if self._ready:
             return
@@ -123,7 +123,7 @@ class LlamaTarget:
 
     @property
     def cached(self) -> int:
-        """Tokens of text in the cache, images left out; after a chunk of a prefill, the last ones are the chunk's."""
+        """Number of text tokens in the cache, without images; a chunk that was just read is included."""
         return self._cache.cached - self._cache.layout.rows
 
     @property
@@ -133,7 +133,7 @@ class LlamaTarget:
 
     @property
     def context(self) -> Any:
-        """The ``llama_context``, for contexts that read its weights; it is freed by ``close``."""
+        """The ``llama_context``, for contexts that use its weights or cache; ``close`` frees it."""
         return self._context
 
     @property
@@ -145,7 +145,7 @@ class LlamaTarget:
         return self._model.placement
 
     def request(self, points: frozenset[int], rows: int = 1) -> None:
-        """Chooses the hidden points that evaluations and prefill chunks carry from now on, and their least rows.
+        """Chooses the hidden points of all later evaluations and prefill chunks; see ``Target.request``.
 
         Raises:
             ValueError: If the model does not provide one of the points.
@@ -154,10 +154,10 @@ class LlamaTarget:
         self._least = rows
 
     def use_masks(self, masks: Floats) -> None:
-        """Sets the vectors [k, n_embd] of the ids n_vocab to n_vocab + k - 1, which probes of a tree may carry.
+        """Sets the mask vectors [k, n_embd], which probes of a tree use under the ids n_vocab to n_vocab + k - 1.
 
         Raises:
-            ValueError: If the model takes no masks, or not of this width.
+            ValueError: If the model takes no masks, or their width is wrong.
         """
         self._masks.use(masks)
 
@@ -167,7 +167,7 @@ class LlamaTarget:
 
     @property
     def most_rows(self) -> int:
-        """Rows of the largest pass."""
+        """Maximum rows of one pass."""
         return int(self._chunk)
 
     def use_threads(self, count: int) -> None:
@@ -181,7 +181,7 @@ class LlamaTarget:
         on_chunk: Callable[[PrefillChunk], None] | None = None,
         cancelled: Callable[[], bool] | None = None,
     ) -> Prefill:
-        """Makes the cache hold exactly ``tokens``, reusing the prefix that it has already.
+        """Makes the cache hold exactly ``tokens``, reusing the prefix that it already has.
 
         Args:
             tokens: The prompt.
@@ -208,20 +208,20 @@ class LlamaTarget:
         return Prefill(reused, cache.cached - reused, complete)
 
     def feed(self, tokens: Sequence[Token]) -> None:
-        """Commits a few tokens that enter the cache as the first rows of the next evaluation."""
+        """Commits a few tokens; the next evaluation decodes them as its first rows."""
         self._cache.feed(tokens)
 
     def evaluate(self, last: Token, tree: TokenTree = EMPTY_TREE) -> Evaluation:
-        """Evaluates ``last`` and the tree below it in one ``llama_decode``, queued tokens first.
+        """Evaluates ``last`` and the tree below it in one ``llama_decode``, after the queued tokens.
 
-        Rows that pad it to one of the ``widths`` are probes below the last leaf, which ``keep`` drops.
+        With ``widths``, the tree is padded with probes below its last leaf; ``keep`` drops them.
 
         Returns:
             [1 + nodes, n_vocab] logits, a view that is valid until the next call, and the requested hidden points.
 
         Raises:
             ContextFullError: If the rows do not fit.
-            ValueError: If the tree is larger than this context takes.
+            ValueError: If the tree is too large for this context.
         """
         count, cache = len(tree), self._cache
         if cache.open:
@@ -248,7 +248,7 @@ class LlamaTarget:
             self._batch.by_vector(self._masks)
         rows, root = len(run) + len(tree), len(run) - 1
         self._decode(rows)
-        before = root if whole else 0  # outputs before the root's
+        before = root if whole else 0  # number of outputs before the root's
         logits = rows_at(C.llama_get_logits(self._context), rows - root + before, self._logits)
         logits = logits[before : before + 1 + count, : self.abilities.n_vocab]
         hidden = self._hidden.read(rows, slice(root, root + 1 + count))
@@ -258,13 +258,16 @@ class LlamaTarget:
     def keep(self, path: Sequence[int]) -> None:
         """Commits the last evaluation's ``last`` token and the nodes of ``path``, and drops the other rows.
 
-        With ``same_text``, nodes that were not on the batch's first path are queued to be read again: their cells are
-        in another order than plain decoding's, and sums over them would round differently.
+        With ``same_text``, nodes outside the batch's first path are queued and decoded again: the order of their cells
+        differs from plain decoding, so sums over them would round differently.
         """
         self._cache.keep(path)
 
     def rewind(self, length: int) -> None:
-        """Drops every token from ``length`` on, images whole; reads earlier ones again if the memory cannot be cut."""
+        """Drops every token from ``length`` on, and any image that would be split.
+
+        If the memory cannot be cut there, it is cut further back, and the tokens in between are queued again.
+        """
         self._cache.rewind(length)
 
     def reset(self) -> None:
@@ -276,15 +279,15 @@ class LlamaTarget:
         self._cache.memory.clear()
 
     def save(self) -> bytearray:
-        """Packs the cache's state, queued tokens read first; only this build can restore it."""
+        """Decodes queued tokens, then returns the cache's state; only the same build can restore it."""
         self._reader.read()
         return self._cache.memory.save()
 
     def restore(self, state: bytearray, tokens: Sequence[Token]) -> None:
-        """Replaces the cache by a saved state of ``tokens``; only states that this program wrote may be passed.
+        """Replaces the cache with a saved state of ``tokens``; pass only states that ``save`` returned.
 
         Raises:
-            SlipstreamError: If llama.cpp rejects the state, or one of its images is unknown; the cache is empty then.
+            SlipstreamError: If llama.cpp rejects the state, or one of its images is unknown; the cache is then empty.
         """
         self._cache.restore(state, tokens)
 
@@ -298,7 +301,7 @@ class LlamaTarget:
         self._cache.passed(C.llama_decode(self._context, self._batch.batch), rows)
 
     def _padded(self, tree: TokenTree, run: int, token: Token) -> TokenTree:
-        """Pads the tree with probes to one of the ``widths``, if they fit the context."""
+        """Pads the tree with probes to one of the ``widths``, if the context has room for them."""
         rows = run + len(tree)
         more = padded(max(rows, self._least), self.abilities.widths) - rows
         fits = len(self.tokens) + 1 + len(tree) + more <= self.abilities.n_ctx

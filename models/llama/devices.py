@@ -26,12 +26,12 @@ def memory(root: Path = Path("/")) -> tuple[int, int]:
         root: Where ``proc`` and ``sys`` are mounted, on Linux.
 
     Returns:
-        Bytes of memory, and bytes that a program can take without swapping; 0 and 0 if unknown.
-        A limit on this process (cgroup, ``ulimit -v``) counts as the machine's.
+        Total bytes, and bytes that a program can take without swapping; 0 and 0 if unknown.
+        Limits on this process (cgroup, ``ulimit -v``) are applied.
     """
     if sys.platform == "linux":
         return _linux(root)
-    import psutil  # it ignores the limits of a process, which Linux reports
+    import psutil  # it ignores the limits of a process, which ``_linux`` reads
 
     found = psutil.virtual_memory()
     return found.total, found.available
@@ -65,7 +65,7 @@ def _cgroups(root: Path) -> list[tuple[int, int]]:
                 continue
             folder = top / path.lstrip("/")
             while folder.is_relative_to(top):
-                with suppress(OSError, ValueError):  # "max" is no number: no limit
+                with suppress(OSError, ValueError):  # "max", not a number, means no limit
                     limit, used = (int((folder / name).read_text()) for name in names[:2])
                     kept = re.search(rf"^{names[2]} (\d+)", (folder / "memory.stat").read_text(), re.MULTILINE)
                     if limit < _NO_LIMIT:
@@ -86,7 +86,7 @@ def _address_space(root: Path) -> int:
 
 
 def processor(root: Path = Path("/")) -> str:
-    """The maker's name of the processor."""
+    """The product name of the processor."""
     if sys.platform == "darwin":
         return _output_of("sysctl", "-n", "machdep.cpu.brand_string").strip() or platform.machine()
     with suppress(OSError):
@@ -124,11 +124,11 @@ class Device:
 
     Attributes:
         name: llama.cpp's name of it, such as ``CUDA0`` or ``CPU``.
-        kind: "gpu" has memory of its own; "igpu" and "cpu" share the machine's; "accel" helps the processor.
-        description: The maker's name of it.
-        total_bytes: Memory that it has.
-        free_bytes: Memory that is free on it now.
-        machine: ``HOST:PORT`` of the machine that lends it; empty for one of this machine.
+        kind: "gpu" has its own memory; "igpu" and "cpu" share the machine's; "accel" speeds up the processor.
+        description: Its product name.
+        total_bytes: Its memory.
+        free_bytes: Its free memory when it was listed.
+        machine: ``HOST:PORT`` of the machine that lends it; empty for a device of this machine.
     """
 
     name: str
@@ -144,14 +144,14 @@ class Survey:
     """The devices and the build that llama.cpp reports.
 
     Attributes:
-        devices: The devices that it can run on, the processor last.
+        devices: The devices that llama.cpp can run on, the processor last.
         backends: Names of the backends that are built in, such as ``CPU`` or ``CUDA``.
         features: Processor features that the build uses, such as ``AVX2``.
         version: Version of llama.cpp.
         cores: Physical cores that this process may use; 0 if not known.
         amx_left_out: Whether the processor has AMX and this build cannot use it.
         problem: Why only the processor is listed; empty if the survey succeeded.
-        cure: The repair, with the command; empty if unknown.
+        cure: How to repair it, with the command; empty if unknown.
     """
 
     devices: tuple[Device, ...]
@@ -170,7 +170,7 @@ def devices() -> list[Device]:
 
 
 def survey() -> Survey:
-    """Lists the devices in a separate process: a GPU's driver takes memory in each process, and may end it."""
+    """Lists the devices in a separate process: a GPU driver takes memory in each process, and may crash it."""
     command = [sys.executable, "-m", "slipstream.models.llama.devices"]
     try:
         done = subprocess.run(command, capture_output=True, timeout=_PATIENCE, check=False, stdin=subprocess.DEVNULL)
@@ -226,7 +226,7 @@ def survey_here() -> Survey:
 
 
 def cpu() -> Device:
-    """The processor, with the machine's memory: ggml's own figure ignores limits and counts caches as taken."""
+    """The processor with the memory from ``memory``: ggml's figure ignores limits and counts caches as used."""
     total, free = memory()
     return Device("CPU", "cpu", processor(), total, free)
 

@@ -25,8 +25,8 @@ from slipstream.models.types import (
 class FakeTarget:
     """Logits are a hash of the last ``order`` tokens, so that text repeats itself and drafts can be accepted.
 
-    ``blur`` mixes in a second hash: two fakes of one seed and different blur agree often but not always, like a target
-    and its draft model. Every call checks the order of calls that ``Target`` describes.
+    ``blur`` mixes in a second hash: two fakes with the same seed and different blur often agree, like a target and its
+    draft model. Every call checks that calls come in the order that ``Target`` describes.
     """
 
     def __init__(
@@ -67,10 +67,10 @@ class FakeTarget:
         self._points = points
 
     def prepare_drafts(self) -> None:
-        """Does nothing: it can always take back tokens."""
+        """Does nothing: it can always roll back tokens."""
 
     def use_masks(self, masks: Floats) -> None:
-        """Takes masks; each then counts as one more token."""
+        """Counts the masks; probes may then use one more token id for each."""
         if masks.ndim != 2 or masks.shape[1] != self.abilities.n_embd:
             raise ValueError(f"masks of shape {masks.shape} for a model of width {self.abilities.n_embd}")
         self._masks = len(masks)

@@ -1,4 +1,4 @@
-"""Contexts that read the target's features: an EAGLE-3 head, MTP layers of a target or in a file, heads of a block."""
+"""Contexts of drafting heads that read the target's features: EAGLE-3 heads, MTP layers and block heads."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from slipstream.models.llama.target import KV_TYPES, ContextOptions
 from slipstream.models.types import PACKED, Floats, Token
 
 MTP: Final = 1  # llama_context_type
-_BRANCHES: Final = 4  # of a draft; the target's own limit of leaves also applies
+_BRANCHES: Final = 4  # maximum branches of a draft; the target's ``max_leaves`` also applies
 
 
 class HeadOutput(NamedTuple):
@@ -34,13 +34,13 @@ class HeadOutput(NamedTuple):
 
 
 class FeatureContext:
-    """A head's context beside the target's: it reads pairs of a token and the feature of the position before it.
+    """A head's context: it reads pairs of a token and the target's feature of the position before it.
 
-    Positions are this context's own: the n-th pair of sequence 0 has position n, wherever the pair is in the text.
-    RoPE depends on differences of positions only, so a gap in the text only costs some accuracy.
+    Positions count pairs: the n-th pair of sequence 0 has position n, even if text before it was skipped. RoPE depends
+    only on differences of positions, so a gap costs only some accuracy.
 
     Attributes:
-        leaves: Limit of rows in one level of a draft.
+        leaves: Maximum rows in one level of a draft.
         length: Number of pairs of the text, all in sequence 0; drafted pairs follow them.
     """
 
@@ -48,9 +48,9 @@ class FeatureContext:
         """Opens a context.
 
         Args:
-            target: The target, which lends its embedding and its vocabulary matrix, and sets the number of threads.
+            target: The target; the head uses its embedding, its output matrix and its number of threads.
             head: An EAGLE-3 head or MTP layers in a file, or None for the target's own MTP layer. The caller has
-                checked that it fits the target; one that does not fit crashes the process in a later pass.
+                checked that it fits the target; otherwise a later pass would crash the process.
 
         Raises:
             SlipstreamError: If there is not enough memory for it.
@@ -62,7 +62,7 @@ class FeatureContext:
         params = options.params(target.abilities.n_ctx)
         params.ctx_type = MTP if head is None or head.mtp else 0
         self._context = HeadContext(target, model, params, width)
-        if head is None:  # an EAGLE-3 head has layers of its own, of the same names
+        if head is None:  # LoRA adapters must not change an EAGLE-3 head's own layers of the same names
             target.model.adapt(self._context.pointer)
         self._batch = self._context.batch
         self._features = np.zeros((ROWS, width), np.float32)
@@ -73,7 +73,7 @@ class FeatureContext:
         self._depth = 0  # number of drafted levels
 
     def encode(self, rows: Floats) -> Floats:
-        """Narrows the target's joined hidden states to features: [rows, joined width] to [rows, width]."""
+        """Projects the target's concatenated hidden states to features: [rows, joined width] to [rows, width]."""
         parts: list[Floats] = []
         for start in range(0, len(rows), ROWS):
             chunk = np.ascontiguousarray(rows[start : start + ROWS], np.float32)
@@ -88,7 +88,7 @@ class FeatureContext:
 
         Args:
             tokens: One per pair.
-            features: [pairs, width], each of the position before its token.
+            features: [pairs, width], the feature of the position before each token.
             answer: Whether to return the output; then at most ``ROWS`` pairs.
 
         Returns:
@@ -106,7 +106,7 @@ class FeatureContext:
         return output
 
     def grow(self, parents: Sequence[int], tokens: Sequence[Token], features: Floats) -> HeadOutput:
-        """Reads one level of drafted pairs, each the child of a row in the last level; the first follows the text.
+        """Reads the next level of drafted pairs; each pair is the child of a row in the previous level.
 
         The pairs of the text and of the draft together must fit the target's context.
 
@@ -114,8 +114,8 @@ class FeatureContext:
         takes an unused sequence, to which the row's cells are copied.
 
         Args:
-            parents: For each pair, the row of the last level that it follows; 0 in the first level.
-            tokens: The drafted tokens, at most as many as there are leaves.
+            parents: For each pair, the row of the previous level that it follows; 0 in the first level.
+            tokens: The drafted tokens, at most ``leaves``.
             features: [pairs, width], the output features of the parents' rows.
 
         Returns:
@@ -167,7 +167,7 @@ class FeatureContext:
         self._run(C.llama_decode)
 
     def _run(self, call: Any) -> None:
-        """Runs the batch; rows that were processed before a failure are dropped."""
+        """Runs the batch; if it fails, drops the rows that were processed before the failure."""
         try:
             self._context.run(call)
         except SlipstreamError:
@@ -176,24 +176,24 @@ class FeatureContext:
 
 
 class AssistantContext:
-    """A context on a Gemma 4 assistant: MTP layers that keep no cells of their own but read the target's KV cache.
+    """A context on a Gemma 4 assistant: MTP layers without their own KV cache, which read the target's.
 
     It reads pairs of a token and the feature of the position before it, as ``FeatureContext`` does.
 
-    The text is already in the target's cache, so only the pair whose output is wanted is run. A drafted pair sees the
-    text and itself, at the position of the last token; pairs of one level do not see one another.
+    The text is already in the target's cache, so only pairs whose output is needed are run. A drafted pair attends to
+    the text and itself, at the position of the last token; pairs of one level do not attend to one another.
 
     Attributes:
-        leaves: Limit of rows in one level of a draft.
+        leaves: Maximum rows in one level of a draft.
         length: Number of pairs of the text.
     """
 
     def __init__(self, target: LlamaTarget, model: LlamaModel) -> None:
-        """Opens a context; llama.cpp empties the target's cache for it, so the target reads its text again.
+        """Opens a context; llama.cpp empties the target's cache for it, so the target must read its text again.
 
         Args:
             target: A Gemma 4 model.
-            model: The assistant, which ``unfit_mtp`` has found to fit it.
+            model: The assistant; the caller has checked with ``unfit_mtp`` that it fits the target.
 
         Raises:
             SlipstreamError: If there is not enough memory for it.
@@ -202,14 +202,14 @@ class AssistantContext:
         self.length = 0
         self.leaves = max(1, min(_BRANCHES, target.abilities.max_leaves))
         self._target, self._features = target, np.zeros((ROWS, target.abilities.n_embd), np.float32)
-        options = target.options  # those of the shared cache: it has no cache of its own
+        options = target.options  # the cache is the target's, so its options apply
         params = replace(options, flash=True if options.kv in PACKED else options.flash).params(target.abilities.n_ctx)
         params.type_k = params.type_v = KV_TYPES["f16"]
         params.ctx_type = MTP
         self._context = HeadContext(target, model.pointer, params, target.abilities.n_embd)
 
     def append(self, tokens: Sequence[Token], features: Floats, *, answer: bool) -> HeadOutput | None:
-        """Takes pairs of the text; see ``FeatureContext.append``. ``answer`` returns the last one's output."""
+        """Counts pairs of the text; see ``FeatureContext.append``. With ``answer``, returns the last pair's output."""
         self.length += len(tokens)
         return self._pass(tokens[-1:], features[-1:]) if answer else None
 
@@ -234,7 +234,7 @@ class AssistantContext:
 
 
 class BlockOutput(NamedTuple):
-    """The result of a block, valid until the next pass; row i stands for the block's row i.
+    """The result of a block, one row per token of the block; valid until the next pass.
 
     Attributes:
         logits: [rows, n_vocab]; no rows for a head with a selector.
@@ -246,13 +246,13 @@ class BlockOutput(NamedTuple):
 
 
 class BlockContext:
-    """A context on a DFlash, DFlash2 or DSpark head, which guesses a block of tokens in one pass.
+    """A context on a DFlash, DFlash2 or DSpark head, which drafts a block of tokens in one pass.
 
-    Its cache holds the target's features of the text. A block is the last token followed by masks; its rows see the
-    whole cache and one another, and are dropped after the pass.
+    Its cache holds the target's features of the text. A block is the last token followed by masks; its rows attend to
+    the whole cache and to one another, and are dropped after the pass.
 
-    Positions are this context's own: the n-th feature has position n, wherever it is in the text. RoPE depends on
-    differences of positions only, so a gap in the text only costs some accuracy.
+    Positions count features: the n-th feature has position n, even if text before it was skipped. RoPE depends only on
+    differences of positions, so a gap costs only some accuracy.
 
     Attributes:
         head: The head's metadata.
@@ -263,8 +263,8 @@ class BlockContext:
         """Opens a context.
 
         Args:
-            target: The target, which lends its embedding and its vocabulary matrix, and sets the number of threads.
-            model: The head's weights, which ``unfit_block`` has found to fit the target.
+            target: The target; the head uses its embedding, its output matrix and its number of threads.
+            model: The head's weights; the caller has checked with ``unfit_block`` that they fit the target.
             head: The head's metadata.
 
         Raises:
@@ -275,14 +275,14 @@ class BlockContext:
             target.abilities.n_ctx + head.block
         )
         params.attention_type = C.LLAMA_ATTENTION_TYPE_NON_CAUSAL
-        # a selector's graph computes no logits, and outputs its scores for every row
+        # the graph of a head with a selector computes no logits; it outputs the selector's scores for every row
         self._context = HeadContext(target, model.pointer, params, model.n_embd, masked=not head.selected)
 
     def inject(self, features: Floats) -> None:
         """Appends the target's features of the text: [positions, joined width].
 
         Raises:
-            SlipstreamError: If a pass fails; the caller must ``rewind`` then.
+            SlipstreamError: If a pass fails; the caller must then call ``rewind``.
         """
         for start in range(0, len(features), ROWS):
             rows = np.ascontiguousarray(features[start : start + ROWS], np.float32)
@@ -294,7 +294,7 @@ class BlockContext:
         """Runs a block after the text.
 
         Args:
-            last: The text's last token, whose own feature the target has yet to compute.
+            last: The last token of the text; the target has not computed its feature yet.
 
         Raises:
             SlipstreamError: If the pass fails.

@@ -102,18 +102,18 @@ _CALLS: Final[Mapping[str, tuple[Any, tuple[Any, ...]]]] = {
     "backend_tensor_get": (None, (_P, _P, _SIZE, _SIZE)),
     "backend_graph_compute": (_INT, (_P, _P)),
 }
-"""Name of each function without its ``ggml_``, the type of its result, and those of its arguments."""
+"""Name of each function without ``ggml_``, its result type, and its argument types."""
 
 
 @cache
 def calls() -> Any:
-    """Finds ggml's functions in the library that llama.cpp itself uses, as attributes without their ``ggml_``.
+    """Finds ggml's functions in the library that llama.cpp itself uses, as attributes named without ``ggml_``.
 
-    A wheel holds that library under several names, and loading another one would make a second ggml in this process.
-    A lookup in llama.cpp's own library also finds the symbols of linked libraries, except on Windows.
+    A wheel contains that library under several names; loading it by another name would create a second ggml in this
+    process. A lookup in llama.cpp's own library also finds the symbols of linked libraries, except on Windows.
 
     Raises:
-        SlipstreamError: If one is missing.
+        SlipstreamError: If a function is missing.
     """
     folder = Path(C._lib._name).parent
     linked = [folder / f"{name}.dll" for name in ("ggml-base", "ggml", "libggml-base", "libggml")]
@@ -133,7 +133,7 @@ def calls() -> Any:
 
 
 class _Properties(ctypes.Structure):
-    """The beginning of ``struct ggml_backend_dev_props``; ``rest`` has room for its capabilities."""
+    """The beginning of ``struct ggml_backend_dev_props``; ``rest`` reserves space for its other fields."""
 
     _fields_ = (
         ("name", ctypes.c_char_p),
@@ -147,7 +147,7 @@ class _Properties(ctypes.Structure):
 
 
 def own_devices() -> list[int]:
-    """Handles of this machine's devices: without borrowed ones, and each once if two backends list it."""
+    """Handles of this machine's devices, without those of RPC; a device that two backends list appears once."""
     ggml = calls()
     lent = ggml.backend_reg_by_name(b"RPC")
     found: list[int] = []
@@ -166,13 +166,13 @@ def own_devices() -> list[int]:
 
 
 def own_gpus() -> list[int]:
-    """Handles of this machine's GPUs, those with memory of their own first."""
+    """Handles of this machine's GPUs, discrete ones first."""
     ggml, own = calls(), own_devices()
     return [each for kind in (GPU, INTEGRATED_GPU) for each in own if ggml.backend_dev_type(each) == kind]
 
 
 def rpc_call(name: str) -> Any:
-    """A function of ggml's RPC backend, by its name without ``ggml_backend_rpc_``.
+    """Finds a function of ggml's RPC backend by its name without ``ggml_backend_rpc_``.
 
     Raises:
         SlipstreamError: If the installed llama.cpp is built without that backend.
@@ -186,7 +186,7 @@ def rpc_call(name: str) -> Any:
 
 
 class Operations:
-    """Builds a graph. Tensors have three dimensions, in ggml's order, fastest first: numpy's shape reversed.
+    """Builds a graph. Tensors have three dimensions in ggml's order, which is numpy's reversed.
 
     Attributes:
         inputs: Float32 tensors that are set before each run, and their shapes.
@@ -213,7 +213,7 @@ class Operations:
         self.outputs.append((tensor, np.empty(shape[::-1], kind)))
 
     def multiply(self, weight: Tensor, states: Tensor) -> Tensor:
-        """[d, v, m] by [d, n, m] to [v, n, m]: the products of the rows of both."""
+        """``ggml_mul_mat``: [d, v, m] and [d, n, m] to [v, n, m]."""
         return int(self._ggml.mul_mat(self._context, weight, states))
 
     def add(self, one: Tensor, other: Tensor) -> Tensor:
@@ -221,15 +221,15 @@ class Operations:
         return int(self._ggml.add(self._context, one, other))
 
     def silu(self, tensor: Tensor) -> Tensor:
-        """Each number times its logistic function."""
+        """Computes x * sigmoid(x) for each number."""
         return int(self._ggml.silu(self._context, tensor))
 
     def soft_max(self, tensor: Tensor) -> Tensor:
-        """Probabilities along the first axis."""
+        """Softmax along the first axis."""
         return int(self._ggml.soft_max(self._context, tensor))
 
     def top_k(self, tensor: Tensor, count: int) -> Tensor:
-        """Indices (int32) of the ``count`` largest along the first axis, unordered."""
+        """Indices (int32) of the ``count`` largest numbers along the first axis, unordered."""
         return int(self._ggml.top_k(self._context, tensor, count))
 
     def rows(self, tensor: Tensor, indices: Tensor) -> Tensor:

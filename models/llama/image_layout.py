@@ -1,7 +1,7 @@
-"""Positions of the tokens of a text with images in a context's memory.
+"""Maps the tokens of a text with images to positions in a context's memory.
 
-In a text, negative numbers stand for an image, one for each row. A row takes a cell, as a token does. In most models it
-also takes a position; with multi-axis positions (M-RoPE) an image takes fewer positions than rows.
+In a text, an image is a run of negative numbers, one for each of its rows. A row takes one cell, as a token does. In
+most models it also takes one position; with M-RoPE, an image takes fewer positions than rows.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ _SIGN: Final = np.int32(-(1 << 31))
 
 
 def image_tokens(key: str, rows: int) -> list[Token]:
-    """The negative numbers that stand for an image's rows.
+    """Returns one negative number for each row of an image.
 
     Args:
-        key: Identifies the image and its encoder: equal rows get equal numbers, others do not.
+        key: Identifies the image and its encoder; equal keys give equal numbers, other keys give others.
     """
     drawn = np.frombuffer(hashlib.shake_256(key.encode()).digest(4 * rows), "<i4")
     numbers: list[Token] = (drawn | _SIGN).tolist()
@@ -31,16 +31,16 @@ def image_tokens(key: str, rows: int) -> list[Token]:
 
 
 def first_image(tokens: Sequence[Token], start: int, end: int) -> int:
-    """Index of the first token of an image from ``start`` on; ``end`` if there is none before."""
+    """Index of the first image token in ``tokens[start:end]``; ``end`` if there is none."""
     return next((at for at in range(start, end) if tokens[at] < 0), end)
 
 
 class ImageChunk(Protocol):
-    """An image or a tile of one, which enters a context in one pass."""
+    """An image, or one tile of an image, that is decoded in one pass."""
 
     @property
     def tokens(self) -> list[Token]:
-        """The negative numbers that stand for its rows."""
+        """The negative numbers for its rows."""
 
     @property
     def positions(self) -> int:
@@ -59,10 +59,10 @@ class ImageChunk(Protocol):
 
 
 class Images(Protocol):
-    """The images that prompts may hold; see ``slipstream.models.vision.projector``."""
+    """The images that prompts may contain; see ``slipstream.models.vision.projector``."""
 
     def chunk_at(self, tokens: Sequence[Token], start: int) -> ImageChunk:
-        """The image whose tokens begin at an index of a text.
+        """Returns the image whose tokens start at ``tokens[start]``.
 
         Raises:
             SlipstreamError: If it is unknown or incomplete.
@@ -81,12 +81,12 @@ class _Span:
     """An image in a text."""
 
     start: int  # index of its first token
-    end: int  # index after its last one
+    end: int  # index after its last token
     saved: int  # rows minus positions
 
 
 class Layout:
-    """The images of a text, in order; turns indices of tokens into positions and back."""
+    """The images of a text, in order; converts indices of tokens to positions and back."""
 
     def __init__(self) -> None:
         self._spans: list[_Span] = []
@@ -101,19 +101,19 @@ class Layout:
         return sum(span.end - span.start for span in self._spans)
 
     def whole(self, length: int) -> int:
-        """The greatest length, at most this one, that splits no image."""
+        """The greatest length, at most ``length``, that splits no image."""
         return next((span.start for span in self._spans if span.start < length < span.end), length)
 
     def cut(self, length: int) -> None:
-        """Drops the images that end after a length."""
+        """Drops the images that end after index ``length``."""
         self._spans = [span for span in self._spans if span.end <= length]
 
     def position(self, index: int) -> int:
-        """Position of the token at an index outside images, or at the start of one."""
+        """Position of the token at an index; the index must not be inside an image, except at its start."""
         return index - sum(span.saved for span in self._spans if span.end <= index)
 
     def index(self, position: int) -> int:
-        """Index of the token at a position outside images, or at the start of one."""
+        """Index of the token at a position; the position must not be inside an image, except at its start."""
         for span in self._spans:
             if position <= span.start:
                 break

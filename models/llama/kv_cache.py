@@ -16,24 +16,20 @@ from slipstream.models.types import Token, TokenTree
 class KvCache:
     """The committed tokens and their cells.
 
-    Sequence 0 is the conversation's. The other sequences hold the branches of a tree, and are brought in step with
-    sequence 0 by ranged copies over the positions they lack.
+    Sequence 0 is the conversation's. The other sequences hold the branches of a tree; ``branch`` copies the positions
+    that they lack from sequence 0.
 
     Attributes:
         memory: The context's memory.
         tokens: The committed tokens.
-        cached: Tokens in sequence 0; later ones are queued.
-        layout: Images of the cached tokens: memory calls take positions, everything else counts tokens.
+        cached: Number of tokens in sequence 0; the tokens after them are queued.
+        layout: Images of the cached tokens; converts counts of tokens to the positions that memory calls take.
         images: Encodes the images of prompts.
-        open: The last token and the tree that were evaluated and not yet kept, and the number of sequences.
+        open: Last token, tree and number of sequences of an evaluation before its ``keep``; None after it.
     """
 
     def __init__(self, memory: Memory, sequences: int, same_text: bool) -> None:
-        """Begins empty.
-
-        Args:
-            same_text: See ``ContextOptions``.
-        """
+        """Starts empty; see ``ContextOptions`` for ``same_text``."""
         self.memory: Final = memory
         self.tokens: list[Token] = []
         self.cached = 0
@@ -41,8 +37,8 @@ class KvCache:
         self.images: Images = NoImages()
         self.open: tuple[Token, TokenTree, int] | None = None
         self._same_text = same_text
-        self._in_step = [0] * sequences  # tokens that each sequence shares with sequence 0
-        self._jumped = False  # whether text was fed or cut since the last evaluation
+        self._in_step = [0] * sequences  # number of tokens that each sequence shares with sequence 0
+        self._jumped = False  # whether tokens were fed or cut since the last ``mark``
 
     def feed(self, tokens: Sequence[Token]) -> None:
         """Queues tokens."""
@@ -50,7 +46,7 @@ class KvCache:
         self._jumped = True
 
     def branch(self, leaves: int) -> None:
-        """Brings the first ``leaves`` sequences in step with sequence 0."""
+        """Copies the tokens of sequence 0 to the first ``leaves`` sequences, where they lack them."""
         at = self.layout.position
         cached = at(self.cached)
         for sequence in range(1, leaves):
@@ -59,18 +55,18 @@ class KvCache:
                 self._in_step[sequence] = self.cached
 
     def passed(self, code: int, rows: int) -> bool:
-        """Handles the return code of a pass over ``rows`` rows; returns False if it was aborted on request."""
+        """Handles the return code of a pass over ``rows`` rows; returns False if the caller aborted the pass."""
         if code == 0:
             self.memory.wrote(rows)
             return True
         self.memory.failed()
         queued = self.tokens[self.cached :]
-        self.rewind(self.cached)  # rows that were processed before the failure must go
+        self.rewind(self.cached)  # drops the rows that were processed before the failure
         self.tokens.extend(queued)
         if code == 2:
             return False
         why = "no room in the KV cache" if code == 1 else f"llama_decode returned {code}"
-        kind = SlipstreamError if code == 1 else EvaluationError  # a full cache is no fault of the device
+        kind = SlipstreamError if code == 1 else EvaluationError  # a full cache is not a device failure
         raise kind(f"the model could not be evaluated: {why}.", "Start a new chat, or load the model again.")
 
     def keep(self, path: Sequence[int]) -> None:
@@ -94,10 +90,10 @@ class KvCache:
                 self._in_step[sequence] = after
             return
         self.cached = self._cut(end) if len(tree) > in_first else end
-        if self._jumped and not tree.drafted:  # a draft model's guesses may follow, one by one, and be taken back
+        if self._jumped and not tree.drafted:  # a draft model may decode guesses one by one after this, then roll back
             self.mark()
         shared = in_first
-        for sequence in range(1, leaves):  # each one shares less of the path than the one before
+        for sequence in range(1, leaves):  # each sequence shares at most as much of the path as the previous one
             while shared and tree.last_leaves[path[shared - 1]] < sequence:
                 shared -= 1
             if shared < in_first:
@@ -110,7 +106,7 @@ class KvCache:
         self._jumped = False
 
     def rewind(self, length: int) -> None:
-        """Drops every token from ``length`` on, images whole; earlier ones are queued if the memory cannot be cut."""
+        """Drops every token from ``length`` on; see ``LlamaTarget.rewind``."""
         self.open, self._jumped = None, True
         length = self.layout.whole(length)
         if length < len(self.tokens):
@@ -120,7 +116,7 @@ class KvCache:
         self.cached = keep
 
     def restore(self, state: bytearray, tokens: Sequence[Token]) -> None:
-        """Replaces the cache by a saved state of ``tokens``; see ``LlamaTarget.restore``."""
+        """Replaces the cache with a saved state of ``tokens``; see ``LlamaTarget.restore``."""
         self.rewind(0)
         layout, at = Layout(), first_image(tokens, 0, len(tokens))
         while at < len(tokens):
@@ -132,7 +128,7 @@ class KvCache:
         self.tokens, self.cached, self.layout = list(tokens), len(tokens), layout
 
     def _cut(self, length: int) -> int:
-        """Cuts the memory to ``length`` tokens or fewer; returns how many are left, see ``Memory.cut``."""
+        """Cuts the memory to ``length`` tokens or fewer, see ``Memory.cut``; returns how many are left."""
         keep = self.layout.index(self.memory.cut(self.layout.position(length)))
         self.layout.cut(keep)
         return keep

@@ -1,4 +1,4 @@
-"""The llama.cpp library in this process: its log, its build, safe parameters, and the cores for its threads."""
+"""The llama.cpp library in this process: its log, its build, safe parameters, and the number of physical cores."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from slipstream.models.types import Floats
 
 _GCC: Final = re.compile(rb"GCC: \([^)]*\) (\d+)\.(\d+)")
 _TILES_FIXED_IN: Final = {8: 99, 9: 99, 10: 99, 11: 5, 12: 4, 13: 3}
-"""Major version of GCC to the first minor one that writes tile configurations completely."""
+"""GCC's major version to the first minor version that writes whole tile configurations."""
 _LOADING: Final = 3
-"""Increased when the way of loading models changes, so that measurements are repeated."""
+"""Increase it when models are loaded differently, so that measurements are repeated."""
 
 
 class Log:
-    """Keeps the last lines of llama.cpp's log; ``process_log`` returns the only one of a process.
+    """Keeps the last lines of llama.cpp's log; ``process_log`` returns the process's only instance.
 
     Attributes:
         lines: The last lines at warning level or above.
@@ -34,7 +34,7 @@ class Log:
     """
 
     def __init__(self) -> None:
-        """Takes over the log."""
+        """Redirects llama.cpp's log to this object."""
         self.lines: deque[str] = deque(maxlen=50)
         self._captured: list[str] | None = None
         self.callback = C.llama_log_callback(self._receive)  # kept: C holds no reference
@@ -60,7 +60,7 @@ class Log:
             self._captured = before
 
     def reason(self) -> str:
-        """The innermost cause of the last failure, in llama.cpp's own words; empty if nothing was logged."""
+        """The cause of the last failure, as llama.cpp logged it; empty if it logged nothing."""
         for line in self.lines:
             if "error loading model" in line or "unknown model architecture" in line:
                 return line.rsplit(": ", 1)[-1] if "architecture" not in line else line[line.index("unknown") :]
@@ -69,7 +69,7 @@ class Log:
 
 @cache
 def process_log() -> Log:
-    """The log of this process, kept as long as C may call it."""
+    """The log of this process; cached, because C keeps calling it."""
     return Log()
 
 
@@ -80,14 +80,14 @@ def rows_at(pointer: Any, rows: int, width: int) -> Floats:
     return _view(ctypes.addressof(pointer.contents), rows, width)
 
 
-@lru_cache(maxsize=64)  # the addresses are few, and a new C array type costs tens of microseconds
+@lru_cache(maxsize=64)  # there are few addresses, and a new C array type costs tens of microseconds
 def _view(address: int, rows: int, width: int) -> Floats:
     memory = memoryview((ctypes.c_float * (rows * width)).from_address(address)).cast("B")
     return np.frombuffer(memory, np.float32).reshape(rows, width)
 
 
 def model_params() -> Any:
-    """llama.cpp's default parameters of a model, made safe for this machine and build."""
+    """llama.cpp's default model parameters, made safe for this machine and build."""
     params = C.llama_model_default_params()
     if amx_is_miscompiled():
         params.use_extra_bufts = False
@@ -96,7 +96,7 @@ def model_params() -> Any:
 
 @cache
 def amx_is_miscompiled() -> bool:
-    """Whether AMX would end this process with SIGILL, so that it stays unused."""
+    """Whether llama.cpp's AMX code would crash this process with SIGILL; AMX is then disabled."""
     try:
         cpu = Path("/proc/cpuinfo").read_text(encoding="ascii", errors="replace")
         library = next(Path(str(C.__file__)).with_name("lib").glob("libggml-cpu.so*"))
@@ -106,14 +106,14 @@ def amx_is_miscompiled() -> bool:
 
 
 def loses_tiles(cpu: str, library: bytes) -> bool:
-    """Whether a machine has AMX and a library was built by a compiler that miscompiles its tiles.
+    """Whether a machine has AMX and a library was built with a compiler that miscompiles AMX tiles.
 
     GCC before 11.5, 12.4, 13.3 and 14 loses all but the first bytes of a tile configuration (its bug 114098), and a
     build on a machine with AMX uses tiles.
 
     Args:
         cpu: The text of ``/proc/cpuinfo``.
-        library: The bytes of a shared library, which contain the names of its compilers.
+        library: The bytes of a shared library, which contain the versions of its compilers.
     """
     if "amx_int8" not in cpu.split():
         return False
@@ -123,7 +123,7 @@ def loses_tiles(cpu: str, library: bytes) -> bool:
 
 @cache
 def built() -> str:
-    """Identifies the library by its size and time of installation, and the way of loading models."""
+    """Identifies the library's build by its size, its modification time and ``_LOADING``."""
     facts = Path(str(C._lib._name)).stat()
     return f"{facts.st_size:x}-{facts.st_mtime_ns:x}-{_LOADING}"
 
@@ -143,6 +143,6 @@ def physical_cores() -> int:
 
 
 def threads_of(context: Any) -> int:
-    """The current number of threads of a context, for the contexts beside it."""
+    """The current number of threads of a context."""
     count: int = C.llama_n_threads(context)
     return count

@@ -1,4 +1,4 @@
-"""Rows that enter a model as vectors: learned masks, and the tokens in the same batch."""
+"""Input vectors for batches with learned masks: the masks, and the embeddings of the batch's tokens."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from slipstream.models.types import Floats, Token
 MASK_ARCHITECTURES: Final = frozenset(
     ["llama", "mistral3", "qwen2", "qwen3", "qwen3moe", "smollm3", "internlm2", "deci"]
 )
-"""Architectures whose graphs use a vector like a token's embedding, without scaling it or adding to it."""
+"""Architectures that use an input vector unchanged, as they do a token's embedding, without scaling or additions."""
 
 _TABLE: Final = "token_embd.weight"
 _KEPT: Final = 4096
-"""Most rows kept in memory; a text has fewer different tokens."""
+"""Maximum cached rows; a text has fewer different tokens."""
 
 
 class _TypeTraits(ctypes.Structure):
@@ -40,12 +40,12 @@ class _TypeTraits(ctypes.Structure):
 
 
 class MaskRows:
-    """The embeddings of tokens as the model itself looks them up, and of masks, whose ids follow the vocabulary.
+    """The embeddings of tokens, and of masks, whose ids follow the vocabulary.
 
     A batch holds tokens or vectors, never both, so a batch with a mask needs the vectors of all its tokens. They are
-    turned into floats by the function of ggml that the graph uses (``ggml_get_rows`` on a CPU, where llama.cpp keeps
-    this tensor), so a token is bit-equal either way. The table stays on disk: a large model's
-    would take gigabytes, and a text has few different tokens.
+    dequantized by the ggml function that the graph uses (``ggml_get_rows`` on a CPU, where llama.cpp keeps this
+    tensor), so they are bit-equal to the graph's. The table stays on disk: a large model's would take gigabytes, and a
+    text has few different tokens.
 
     Attributes:
         offered: Whether the model takes masks.
@@ -53,7 +53,7 @@ class MaskRows:
     """
 
     def __init__(self, model: LlamaModel) -> None:
-        """Finds the table; there are no masks yet."""
+        """Finds the embedding table; ``use`` sets the masks."""
         header = model.header
         self.width, self._n_vocab = model.n_embd, model.n_vocab
         table = next((t for t in header.tensors if t.name == _TABLE and t.shape[0] == model.n_embd), None)
@@ -71,8 +71,8 @@ class MaskRows:
 
         Raises:
             ModelFileError: If the model's file cannot be opened any more.
-            SlipstreamError: If the installed llama.cpp lacks a function for it.
-            ValueError: If this model offers none, or they have another width.
+            SlipstreamError: If the installed llama.cpp lacks a function that this needs.
+            ValueError: If the model takes no masks, or their width is wrong.
         """
         if not self.offered:
             raise ValueError("masks are not offered")

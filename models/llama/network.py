@@ -1,4 +1,4 @@
-"""Small networks outside llama.cpp's own models: fixed graphs of ggml operations on weights, on the target's device."""
+"""Small networks that are not llama.cpp models: fixed graphs of ggml operations, on a GPU or the CPU."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from slipstream.models.llama.ggml import (
 from slipstream.models.outside import quoted, shown_path
 from slipstream.models.types import Floats
 
-_MOST_NODES: Final = 256  # tensors of one graph
+_MOST_NODES: Final = 256  # maximum tensors of one graph
 _OTHER: Final = "Choose another drafter."
 
 Build = Callable[[Operations, Mapping[str, Tensor], int], None]
-"""Builds the graph for a number of rows out of weights by name; calls ``input`` and ``output`` at least once each."""
+"""Builds the graph for a number of rows from named weights; calls ``input`` and ``output`` at least once each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +47,8 @@ class _Graph:
 class Network:
     """Weights on a device, and a graph on them for each requested number of rows.
 
-    The device is a GPU of this machine that has all operations of the graph, else the CPU. Buffers on the CPU are plain
-    ones, never those of AMX, which some compilers miscompile (see ``library.model_params``).
+    The device is a GPU of this machine that supports all operations of the graph, else the CPU. Buffers on the CPU
+    never use AMX, which some compilers miscompile (see ``library.model_params``).
 
     Attributes:
         device: Description of the device.
@@ -61,14 +61,14 @@ class Network:
 
         Args:
             header: The checked header of their file.
-            weights: Name to tensors of the file of one shape and type, which become one: [d, v] stacked to [d, v, m] in
-                the type that they have, [d] to [d, 1, m] in float32.
+            weights: Name to the m tensors of the file to stack, all of one shape and type: matrices [d, v] become
+                [d, v, m] in the same type, vectors [d] become [d, 1, m] in float32.
             build: Builds the graphs.
             threads: Returns the number of threads on a CPU; called before every run.
 
         Raises:
-            ModelFileError: If the weights cannot be read, or are not of one shape and type.
-            SlipstreamError: If there is not enough memory, or no device for the graph.
+            ModelFileError: If the weights cannot be read, or those of a stack differ in shape or type.
+            SlipstreamError: If there is not enough memory, or no device can run the graph.
         """
         self._ggml, self._build, self._threads = calls(), build, threads
         self._threads_in_use = 0
@@ -86,10 +86,10 @@ class Network:
         """Runs the graph.
 
         Args:
-            inputs: One for each input of the graph, [m, rows, d]; the rows of the first choose the graph.
+            inputs: One for each input of the graph, [m, rows, d]; the number of rows selects the graph.
 
         Returns:
-            The outputs, in numpy's order of sizes; overwritten by the next run with as many rows.
+            The outputs, in numpy's order of dimensions; the next run with as many rows overwrites them.
 
         Raises:
             SlipstreamError: If there is not enough memory, or the device fails.
@@ -145,7 +145,7 @@ class Network:
                 offset += values.nbytes
 
     def _device(self) -> int:
-        """The first device that can do all of a graph."""
+        """The first device that supports all operations of a graph."""
         ggml = self._ggml
         with ExitStack() as opened:
             graph = self._describe(1, opened).pointer

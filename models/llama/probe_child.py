@@ -1,6 +1,6 @@
 """The process that loads model files for ``slipstream.models.gguf.probe``: it may crash, hang or run out of memory.
 
-It reads lists of paths as lines of JSON, answers ``{}`` for a good file, else the error, and ends with its input.
+Each line of its input is a JSON list of paths. It answers with ``{}`` or the error, and exits when its input ends.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from slipstream.models.llama.target import ContextOptions
 from slipstream.models.types import EMPTY_TREE
 
 TEXT: Final = "Hello, the world \u20ac \U0001f600 of 1234!\n\0 <|im_end|>"
-"""Words, digits, a control character, bytes that few vocabularies have whole: each is tokenized in another way."""
+"""Words, digits, a control character, and characters that most vocabularies split into bytes: all kinds of tokens."""
 _CPU_SECONDS: Final = 5
-_CPU_BYTES: Final = 50_000_000  # bytes that add a second of processor time
+_CPU_BYTES: Final = 50_000_000  # file size that adds a second to the limit of processor time
 _SPACE: Final = 8 << 30
 _LOG_BYTES: Final = 16 << 20
 _LARGE: Final = 1 << 30
@@ -41,14 +41,14 @@ def probe(path: Path) -> None:
     """Loads a file, tokenizes a text and evaluates its first tokens.
 
     Raises:
-        SlipstreamError: If the file is refused; a dangerous one may end this process instead.
+        SlipstreamError: If the file is refused; a bad file may crash this process instead.
     """
     header = read_header(path)
     size = sum(part.stat().st_size for part in header.parts)
     threads = physical_cores() if size > _LARGE else 1
     limit(size, threads)
     with closing(LlamaModel(path, placement=Placement(0), repack=size <= _LARGE)) as model:
-        if role_of(header) == "drafter":  # it can only run beside its target
+        if role_of(header) == "drafter":  # it can only run with its target
             return
         check_vocabulary(header)
         options = ContextOptions(n_ctx=min(256, model.n_ctx_train), max_rows=8, max_leaves=1, threads=threads)
@@ -61,7 +61,7 @@ def probe(path: Path) -> None:
 
 
 def limit(size: int, threads: int) -> None:
-    """Limits processor time, and memory where no GPU's driver reserves more, for a file of ``size`` bytes."""
+    """Limits processor time for a file of ``size`` bytes, and address space too, unless a GPU driver needs more."""
     if sys.platform == "win32":
         return
     import resource
@@ -89,7 +89,7 @@ def _harden() -> None:
 
 
 def _listen(requests: IO[bytes], wanted: queue.SimpleQueue[list[str]]) -> None:
-    """Reads requests in a thread, so that the end of the parent ends this process even within C code."""
+    """Reads requests in a thread, so that this process exits with its parent even while C code runs."""
     for line in requests:
         wanted.put(json.loads(line))
     os._exit(0)

@@ -1,7 +1,7 @@
 """Devices that other machines lend through ggml's RPC server.
 
-ggml ends the process if a lender is missing, has another version or closes the connection, and waits for ever if it is
-silent. So this module first sends the protocol's first messages itself, with timeouts.
+ggml ends the process if a lender is missing, has another version or closes the connection, and waits forever if it does
+not answer. So this module first sends the protocol's opening messages itself, with timeouts.
 Protocol: ``ggml/src/ggml-rpc/ggml-rpc.cpp`` of llama.cpp.
 """
 
@@ -21,16 +21,16 @@ from slipstream.models.outside import quoted
 PORT: Final = 50052
 """The port that lenders listen on by default."""
 PROTOCOL: Final = (7, 0)
-"""Version of the protocol in the llama.cpp that the package requires: the major one must be the same."""
+"""Protocol version of the llama.cpp that the package requires: the major version must be the same."""
 
 _ENDPOINT: Final = re.compile(r"(?:[A-Za-z0-9](?:[A-Za-z0-9._-]{0,252}[A-Za-z0-9])?):([0-9]{1,5})")
 _MOST_LENDERS: Final = 16
 _PATIENCE: Final = 3.0  # seconds for each message
-_LONGEST: Final = 64  # bytes of an answer
+_LONGEST: Final = 64  # maximum bytes of an answer
 _DEVICE_MEMORY: Final = 11  # enum rpc_cmd
 _HELLO: Final = 14
 _DEVICE_COUNT: Final = 15
-_CAPABILITIES: Final = 24  # bytes; zeros: TCP alone
+_CAPABILITIES: Final = 24  # bytes; all zeros means TCP only
 _MOST_DEVICES: Final = 64
 _CLOSED: Final = "it closed the connection: another version of llama.cpp, or no RPC server"
 
@@ -45,10 +45,10 @@ class Lender:
 
 
 def endpoints(text: str) -> list[str]:
-    """Reads ``HOST:PORT,…``; a host without a port has the usual one.
+    """Parses ``HOST:PORT,…``; a host without a port gets the default port.
 
     Raises:
-        UsageError: If one is no address.
+        UsageError: If an address is invalid, or there are too many.
     """
     found = []
     for part in filter(None, (part.strip() for part in text.split(","))):
@@ -70,7 +70,7 @@ def ask(endpoint: str, patience: float = _PATIENCE) -> Lender:
 
     Args:
         endpoint: Its ``HOST:PORT``.
-        patience: Seconds for each of its answers.
+        patience: Timeout of each answer in seconds.
     """
     try:
         return Lender(endpoint, _devices(endpoint, patience))
@@ -93,7 +93,7 @@ def ask_all(text: str) -> list[Lender]:
 
 @cache
 def register(endpoint: str) -> tuple[int, ...]:
-    """Connects this process to a lender that has just answered ``ask``; ggml ends the process if it cannot connect.
+    """Connects this process to a lender; call ``ask`` first, since ggml ends the process if it cannot connect.
 
     Returns:
         ggml's handles of its devices.
@@ -111,7 +111,7 @@ def register(endpoint: str) -> tuple[int, ...]:
 
 
 class _Refused(Exception):
-    """An invalid answer, or one of another version."""
+    """A lender's answer is invalid or of another version."""
 
 
 def _devices(endpoint: str, patience: float) -> tuple[Device, ...]:

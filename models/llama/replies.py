@@ -26,10 +26,10 @@ class _Slot:
 
 
 class ManyReplies:
-    """Replies of one model, generated side by side in sequences of their own.
+    """Generates replies of one model in parallel, each in its own sequence.
 
-    Where memory limits decoding, a pass over many rows costs little more than one over a single row; on a CPU it still
-    costs less than as many passes.
+    Where memory bandwidth limits decoding, a pass over many rows costs little more than a pass over one row. On a CPU
+    it still costs less than one pass per row.
     """
 
     def __init__(self, model: LlamaModel, side_by_side: int, n_ctx: int, options: ContextOptions) -> None:
@@ -37,9 +37,9 @@ class ManyReplies:
 
         Args:
             model: The model.
-            side_by_side: Replies at a time.
-            n_ctx: Most tokens of one prompt with its reply.
-            options: KV type, flash attention and threads are taken from here.
+            side_by_side: Maximum number of replies generated in parallel.
+            n_ctx: Maximum tokens of one prompt with its reply.
+            options: Only its KV type, flash attention and threads are used.
 
         Raises:
             SlipstreamError: If there is not enough memory for it.
@@ -63,11 +63,11 @@ class ManyReplies:
     ) -> Iterator[tuple[Sequence[Token], list[Token]]]:
         """Yields (prompt, reply) as replies end, in no fixed order.
 
-        A reply is a function of its prompt and sampler, up to the rounding of wider passes.
+        A reply depends only on its prompt and sampler, except for rounding in wider passes.
 
         Args:
-            prompts: Prompts with the samplers of their replies; one too long for the context is skipped.
-            most: Most tokens of a reply; a reply that the model ends includes its end token.
+            prompts: Prompts with their samplers; a prompt too long for the context is skipped.
+            most: Maximum tokens of a reply; a reply that the model ends includes the end token.
             stop: Polled before each pass; True ends the run and drops incomplete replies.
         """
         slots: list[_Slot] = []
@@ -102,7 +102,7 @@ class ManyReplies:
 
     def _open(self, prompt: Sequence[Token], sampler: Sampler) -> _Slot:
         slot = _Slot(self._free.pop(), prompt, History(list(prompt)), sampler)
-        read = prompt[:-1]  # the last one is the first row of the reply
+        read = prompt[:-1]  # the last token is the first row of the reply
         for at in range(0, len(read), self._chunk):
             self._pass([(t, at + i, slot.number, False) for i, t in enumerate(read[at : at + self._chunk])])
         return slot

@@ -29,9 +29,9 @@ class PrefillChunk:
 
     Attributes:
         tokens: The chunk's tokens.
-        done: Prompt tokens in the KV cache so far.
-        total: Tokens of the prompt.
-        hidden: Requested hidden point to [len(tokens), n_embd].
+        done: Number of prompt tokens in the KV cache so far.
+        total: Number of tokens of the prompt.
+        hidden: The requested hidden points, each [len(tokens), n_embd].
     """
 
     tokens: Sequence[Token]
@@ -45,8 +45,8 @@ class Prefill:
     """The result of a prefill.
 
     Attributes:
-        reused: Tokens that were in the KV cache already.
-        decoded: Tokens that had to be read.
+        reused: Number of tokens that were already in the KV cache.
+        decoded: Number of tokens that had to be read.
         complete: False if it was cancelled; the tokens read so far stay in the cache.
     """
 
@@ -58,7 +58,7 @@ class Prefill:
 class Target(Protocol):
     """A model with a KV cache that evaluates trees.
 
-    The cache holds committed tokens only, between calls. A generation step is ``evaluate`` then ``keep``.
+    Between calls, the cache holds committed tokens only. A generation step calls ``evaluate``, then ``keep``.
     """
 
     @property
@@ -69,19 +69,18 @@ class Target(Protocol):
         """The committed tokens, in the cache or queued by ``feed``."""
 
     def request(self, points: frozenset[int], rows: int = 1) -> None:
-        """Chooses the hidden points that evaluations and prefill chunks carry from now on.
+        """Chooses the hidden points of all later evaluations and prefill chunks.
 
         Args:
             points: See ``Abilities.hidden``.
-            rows: Least rows of an evaluation, where there are ``Abilities.widths``: a series of equal passes needs no
-                new graph.
+            rows: Minimum rows of an evaluation, if there are ``Abilities.widths``: passes of equal size reuse a graph.
         """
 
     def prepare_drafts(self) -> None:
-        """Prepares to take back drafted tokens, if it was opened without that; the cache keeps its tokens."""
+        """Prepares to roll back drafted tokens, if it was opened without that; the cache keeps its tokens."""
 
     def use_masks(self, masks: Floats) -> None:
-        """Sets the vectors [k, n_embd] of the ids n_vocab to n_vocab + k - 1, which probes of a tree may carry."""
+        """Sets the mask vectors [k, n_embd], which probes of a tree use under the ids n_vocab to n_vocab + k - 1."""
 
     def prefill(
         self,
@@ -89,10 +88,10 @@ class Target(Protocol):
         on_chunk: Callable[[PrefillChunk], None] | None = None,
         cancelled: Callable[[], bool] | None = None,
     ) -> Prefill:
-        """Makes the cache hold exactly ``tokens``, reusing the prefix that it has already."""
+        """Makes the cache hold exactly ``tokens``, reusing the prefix that it already has."""
 
     def feed(self, tokens: Sequence[Token]) -> None:
-        """Commits a few tokens that enter the cache as the first rows of the next evaluation."""
+        """Commits a few tokens; the next evaluation decodes them as its first rows."""
 
     def evaluate(self, last: Token, tree: TokenTree = EMPTY_TREE) -> Evaluation:
         """Evaluates ``last`` and the tree below it in one pass."""
@@ -107,18 +106,17 @@ class Target(Protocol):
         """Drops every token, and zeroes the memory that held them."""
 
     def save(self) -> bytearray:
-        """Packs the cache's state, to be restored by the same build on the same model."""
+        """Returns the cache's state; only the same build and model can restore it."""
 
     def restore(self, state: bytearray, tokens: Sequence[Token]) -> None:
-        """Replaces the cache by a saved state of ``tokens``."""
+        """Replaces the cache with a saved state of ``tokens``."""
 
     def close(self) -> None:
         """Frees the memory; the target must not be used after."""
 
 
 WIDTHS: Final = (1, 2, 4, 8, 16, 32, 64)
-"""Numbers of rows of passes over a network: a changed graph is sent again, an unchanged one takes only a short
-message."""
+"""Pass sizes, in rows, when other machines hold layers: a changed graph must be sent to them again."""
 
 KV_TYPES: Final[dict[KvType, int]] = {"f32": 0, "f16": 1, "q8_0": 8, "q4_0": 2}  # ggml_type
 _ROPE_TYPES: Final[dict[RopeKind, int]] = {"none": 0, "linear": 1, "yarn": 2}  # llama_rope_scaling_type
@@ -129,17 +127,18 @@ class ContextOptions:
     """Options of a context.
 
     Attributes:
-        n_ctx: Tokens that it holds; 0 for what the model was trained on, 8,192 at most.
-        max_rows: Most rows of one evaluation.
-        max_leaves: Most leaves of a tree.
+        n_ctx: Its length in tokens; 0 for the model's training length, at most 8,192.
+        max_rows: Maximum rows of one evaluation.
+        max_leaves: Maximum leaves of a tree.
         kv: Type of the KV cache.
         flash: Flash attention on, off, or None for llama.cpp's choice.
-        scores: Whether that choice is off: attention without it is often faster on a CPU. A packed KV cache always has
-            flash attention.
-        same_text: Whether to keep the cells in plain decoding's order, by reading a path again that was not the first.
-        threads: Threads; 0 for the physical cores.
-        rollback: Rows that a recurrent or hybrid model takes back. It keeps a copy of its state for each, in a large
-            model 50 MB; 8 is as deep as chains are drafted.
+        scores: Whether ``flash=None`` turns flash attention off, which is often faster on a CPU. A quantized KV cache
+            ignores this.
+        same_text: Whether to keep the cells in plain decoding's order; accepted nodes outside a tree's first path are
+            then decoded again.
+        threads: Number of threads; 0 for one per physical core.
+        rollback: Rows that a recurrent or hybrid model can roll back. It keeps a copy of its state for each, 50 MB in a
+            large model; drafted chains have at most 8 tokens.
         borrow: llama.cpp's ``op_offload``: whether a GPU computes large passes with weights copied to it.
         widths: See ``Abilities.widths``; None for ``WIDTHS`` if layers are on another machine, else none.
         rope: Scaling of positions; None to keep the file's.
@@ -162,15 +161,15 @@ class ContextOptions:
         """Fills in llama.cpp's parameters.
 
         Args:
-            n_ctx: Tokens that the context holds.
-            recurrent: Whether the model is recurrent or hybrid: it has a state for each sequence and takes chains only.
+            n_ctx: Length of the context in tokens.
+            recurrent: Whether the model is recurrent or hybrid; then it takes chains only.
         """
         params = C.llama_context_default_params()
         params.n_ctx = n_ctx
         flash = False if self.flash is None and self.scores and self.kv not in PACKED else self.flash
         params.n_batch = params.n_ubatch = pass_tokens(flash is not False)
         params.n_seq_max = 1 if recurrent else max(1, self.max_leaves)
-        params.n_rs_seq = self.rollback if recurrent else 0  # llama.cpp sets it to 0 if the model cannot
+        params.n_rs_seq = self.rollback if recurrent else 0  # llama.cpp sets it to 0 if the model cannot roll back
         params.n_outputs_max = params.n_outputs_max_per_seq = max(self.max_rows, params.n_seq_max)
         params.kv_unified = True
         params.op_offload = self.borrow

@@ -1,10 +1,10 @@
-"""Measures, once, how fast this machine multiplies by weights, to predict the speed of models.
+"""Measures the speed of matrix products on this machine once, to predict the speed of models.
 
-Decoding reads every weight once per token, so its speed is that of reading them or, on a processor with few cores, of
-the file type's arithmetic. The time of a product of one row with a matrix too large for the caches shows both. Products
-with more rows show the cost of verifying several tokens in a pass.
+Decoding reads every weight once per token, so its speed is limited by memory bandwidth or, with few cores, by the
+arithmetic of the quantization. Multiplying one row by a matrix too large for the caches measures both limits. Products
+with more rows measure the cost of verifying several tokens in a pass.
 
-It runs in a separate process: a GPU's driver takes memory in each process, and may end it.
+It runs in a separate process: a GPU driver takes memory in each process, and may crash it.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from typing import Any, Final
 TYPES: Final[Mapping[str, tuple[int, float]]] = MappingProxyType(
     {"Q4_0": (2, 4.5), "Q4_K": (12, 4.5), "Q6_K": (14, 6.5625), "Q8_0": (8, 8.5), "BF16": (30, 16.0)}
 )
-"""Measured file types: ggml's number and the bits per weight."""
+"""Measured file types: ``ggml_type`` and bits per weight."""
 ROWS: Final = (1, 2, 4, 8)  # rows of the products
 _COLUMNS: Final = 4096
 _BYTES: Final = MappingProxyType({"cpu": 80 << 20, "gpu": 256 << 20})
-"""Bytes of a matrix: more than the last cache of most machines."""
+"""Bytes of a matrix: larger than the last-level cache of most machines."""
 _SECONDS: Final = 0.05
 _RUNS: Final = 3
-"""Least time and least number of runs of each product in a round."""
+"""Minimum time and minimum number of runs of each product in a round."""
 _ROUNDS: Final = 3
 """Rounds over all products: the median ignores a short disturbance."""
 _CHAIN, _SMALL = 100, 256
 """Number of products in a chain, and the rows and columns of their matrix."""
 _USUAL_CORE, _USUAL_MOST, _USUAL_GPU = 8e9, 40e9, 250e9
-"""Bytes per second that one core, all cores and a GPU of a usual machine read."""
+"""Typical memory bandwidth of one core, of all cores, and of a GPU, in bytes per second."""
 _PATIENCE: Final = 120.0
 """Seconds that the process may take."""
 
@@ -47,11 +47,11 @@ class Throughput:
 
     kind: str  # "gpu" or "cpu"
     rates: dict[str, dict[int, float]]  # by file type and rows of a product: bytes of weights per second
-    operation: float  # seconds of a product with a matrix that fits a cache
+    operation: float  # seconds of a product with a matrix that fits in a cache
 
 
 def assumed(cores: int, gpu: bool) -> list[Throughput]:
-    """Typical measurements of a processor, and of a GPU if there is one, until they are measured."""
+    """Typical values of a processor, and of a GPU if there is one, for use until they are measured."""
     slow = min(_USUAL_MOST, _USUAL_CORE * cores)
     found = [Throughput("cpu", {name: {1: slow, 2: slow, 4: slow / 2, 8: slow / 3} for name in TYPES}, 4e-6)]
     if gpu:
@@ -60,7 +60,7 @@ def assumed(cores: int, gpu: bool) -> list[Throughput]:
 
 
 def throughput() -> list[Throughput]:
-    """Measures the GPU, if llama.cpp has one, and the processor; empty if llama.cpp does not answer."""
+    """Measures the GPU, if llama.cpp has one, and the processor; empty if the measuring process fails."""
     command = [sys.executable, "-m", "slipstream.models.llama.throughput"]
     try:
         done = subprocess.run(command, capture_output=True, timeout=_PATIENCE, check=True, stdin=subprocess.DEVNULL)
@@ -75,7 +75,7 @@ def packed(found: list[Throughput]) -> str:
 
 
 def unpacked(text: str) -> list[Throughput]:
-    """Reads the last line that ``packed`` made; empty if there is none."""
+    """Reads the last line that ``packed`` wrote; empty if there is none."""
     for line in reversed(text.splitlines()):  # a driver may print before and after
         try:
             return [_unpacked(each) for each in json.loads(line)["throughput"]]
@@ -146,7 +146,7 @@ def _use_threads(backend: int, device: int) -> None:
 
 
 def _products(backend: int, kind: str, number: int, height: int) -> dict[int, float]:
-    """Rows to seconds of a product; empty if the device has no memory for it, or cannot compute it."""
+    """Seconds of a product by its number of rows; empty if the device cannot store the matrix or compute it."""
     import numpy as np
 
     from slipstream.models.llama import ggml
@@ -166,7 +166,7 @@ def _products(backend: int, kind: str, number: int, height: int) -> dict[int, fl
         if not buffer:
             return {}
         opened.callback(calls.backend_buffer_free, buffer)
-        zeros = np.zeros(calls.nbytes(weight), np.uint8)  # the time does not depend on the numbers
+        zeros = np.zeros(calls.nbytes(weight), np.uint8)  # the time does not depend on the values
         calls.backend_tensor_set(weight, zeros.ctypes.data, 0, zeros.nbytes)
         del zeros
         found = {}
@@ -184,7 +184,7 @@ def _products(backend: int, kind: str, number: int, height: int) -> dict[int, fl
 
 
 def _chain(backend: int) -> float:
-    """Seconds of a small product, in a chain of them."""
+    """Seconds per product in a chain of small products."""
     import numpy as np
 
     from slipstream.models.llama import ggml
@@ -199,7 +199,7 @@ def _chain(backend: int) -> float:
 
 
 def _time(backend: int, build: Callable[[Any], None]) -> float | None:
-    """Median seconds of several runs of a graph; None if the device has no memory for it, or cannot compute it."""
+    """Median seconds of several runs of a graph; None if the device cannot store or compute it."""
     import numpy as np
 
     from slipstream.models.llama import ggml
