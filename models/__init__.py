@@ -4,10 +4,10 @@ import os
 from typing import Final
 
 SPIN_COUNT: Final = "1000"
-"""Turns that a thread of libgomp spins at a barrier before it sleeps; libgomp reads this once, when llama.cpp loads it.
+"""How often a libgomp thread spins at a barrier before it sleeps; libgomp reads this once, when llama.cpp loads it.
 
-Its default of 300,000 keeps a core from the thread that is waited for wherever another program runs: beside two busy
-loops on two cores, passes then take twice to fifteen times as long (``python -m tests.bench waiting``).
+With libgomp's default of 300,000, waiting threads keep cores from working threads while another program runs: with two
+busy loops on two cores, passes take 2 to 15 times as long (``python -m tests.bench waiting``).
 """
 
 if "OMP_WAIT_POLICY" not in os.environ:

@@ -2,14 +2,14 @@
 
 
 class SlipstreamError(Exception):
-    """An error with a message for people.
+    """An error with a message for the user.
 
-    Functions that read or write files also raise it for errors of the disk; docstrings list only other reasons.
+    Functions that read or write files also raise it for disk errors; docstrings list only other reasons.
 
     Attributes:
         title: What failed and why, in one line.
         hint: The next thing to try, in one line; may be empty.
-        code: Exit code of the command that ends with it: 1 for a failure, 2 for a wrong use.
+        code: Exit code of a command that fails with it: 1 for a failure, 2 for wrong usage.
     """
 
     code = 1
@@ -21,7 +21,7 @@ class SlipstreamError(Exception):
 
 
 class UsageError(SlipstreamError):
-    """A wrong argument or input: the same command cannot work until it is changed."""
+    """A wrong argument or input: repeating the command unchanged fails again."""
 
     code = 2
 
@@ -63,14 +63,10 @@ class DownloadError(SlipstreamError):
 
 
 def reason_of(error: OSError) -> str:
-    """The system's reason, as the end of a title: "permission denied"."""
+    """The system's reason as the end of a title, such as "permission denied"."""
     return (error.strerror or str(error)).lower()
 
 
 def unstartable(what: str, error: OSError) -> SlipstreamError:
-    """The error for a process that the system does not start.
-
-    Args:
-        what: The process, as a title begins: "the engine's process".
-    """
+    """The error for a process that the system cannot start; ``what`` begins its title: "the engine's process"."""
     return SlipstreamError(f"{what} cannot be started: {reason_of(error)}.", "Close other programs and try again.")

@@ -1,4 +1,4 @@
-"""Writes files that only their owner can read, and replaces them whole or not at all."""
+"""Writes files that only their owner can read, and replaces files atomically."""
 
 from __future__ import annotations
 
@@ -48,9 +48,9 @@ def replace_file(path: Path, parts: Iterable[Bytes], sync: bool = True) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Waits until the names in a folder are on the disk."""
+    """Waits until the folder's entries are on the disk."""
     if sys.platform == "win32":
-        return  # Windows opens no folders
+        return  # Windows cannot open folders
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)

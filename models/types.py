@@ -15,7 +15,7 @@ Token = int  # a token id of the target's vocabulary
 Floats = NDArray[np.float32]
 
 KvType = Literal["f32", "f16", "q8_0", "q4_0"]  # the number type of a KV cache
-# the types of a KV cache that only flash attention reads, in blocks of 32 numbers of a head
+# types of a KV cache that need flash attention; they store blocks of 32 numbers of a head
 PACKED: Final = frozenset({"q8_0", "q4_0"})
 
 _RUN: Final = 4  # length of a run of tokens that counts as a repetition
@@ -30,7 +30,7 @@ depending on how the MTP layer was trained."""
 
 
 def pass_tokens(flash: bool) -> int:
-    """Tokens of the largest pass over a prompt: few without flash attention, since all scores of a pass are stored."""
+    """Maximum tokens of a prefill pass; fewer without flash attention, since all scores of the pass are then stored."""
     return 512 if flash else 128
 
 
@@ -43,7 +43,7 @@ def shared_prefix(mine: Sequence[Token], theirs: Sequence[Token], start: int = 0
 
 
 def padded(rows: int, widths: Sequence[int]) -> int:
-    """The number of rows, padded to the next of ``widths`` (ascending)."""
+    """The number of rows, rounded up to the next of ``widths`` (ascending), if there is one."""
     return next((width for width in widths if width >= rows), rows)
 
 
@@ -110,7 +110,7 @@ class TokenTree:
             zeros = (0,) * len(self.parents)
             self._set_layout(tuple(range(1, len(self.parents) + 1)), zeros, zeros, 1)
             return
-        open_path = [ROOT]  # root to the previous node: a depth-first node hangs on one of these
+        open_path = [ROOT]  # path from the root to the previous node; in depth-first order, a node's parent is on it
         probed_under: set[int] = set()
         depths, first, last, leaf = list[int](), list[int](), [0] * len(self.parents), 0
         for node, parent in enumerate(self.parents):
@@ -198,12 +198,12 @@ class Abilities:
     n_ctx: int  # tokens that fit the context
     n_embd: int  # width of a hidden state
     n_layer: int
-    max_rows: int  # most rows of one evaluation: the last committed token and the tree's nodes
-    max_leaves: int  # most leaves of a tree; 1 means chains only, 0 means plain decoding only
+    max_rows: int  # maximum rows of one evaluation: the last committed token and the tree's nodes
+    max_leaves: int  # maximum leaves of a tree; 1 means chains only, 0 means plain decoding only
     hidden: frozenset[int] = frozenset()  # the hidden points that it provides
-    same_text: bool = False  # whether its logits are bit-equal whatever the shape of the batches (see ``keep``)
-    masks: bool = False  # whether probes may carry learned vectors instead of tokens (see ``Target.use_masks``)
-    # rows of the vocabulary matrix after the tokens'; their logits are not returned; only inflated models have any
+    same_text: bool = False  # whether its logits are bit-equal for all shapes of batches (see ``keep``)
+    masks: bool = False  # whether probes may use learned vectors instead of tokens (see ``Target.use_masks``)
+    # rows of the output matrix beyond the vocabulary, only in inflated models; their logits are not returned
     spare_rows: int = 0
     rewinds: bool = True  # whether the KV cache can be cut back to any prefix; else the prefix is evaluated again
-    widths: tuple[int, ...] = ()  # the numbers of rows that passes are padded to, ascending; empty: as many as needed
+    widths: tuple[int, ...] = ()  # pass sizes in rows that evaluations are padded to, ascending; empty: no padding

@@ -12,14 +12,14 @@ from llama_cpp import llama_cpp as C
 from slipstream.models.llama.mask_rows import MaskRows
 from slipstream.models.types import Floats, Token
 
-_SECTIONS: Final = 4  # copies of a vector's position under M-RoPE
+_SECTIONS: Final = 4  # positions of one row with M-RoPE
 
 
 class Batch:
-    """A ``llama_batch`` of up to ``rows`` rows whose memory is numpy's.
+    """A ``llama_batch`` of up to ``rows`` rows, stored in numpy arrays.
 
-    Rows name the sequences they belong to as a range of leaf numbers. In a depth-first tree the leaves below any node
-    are consecutive, so one constant array 0, 1, 2, ... serves every row: the row's list of sequences points into it.
+    A row's sequences are the leaves below it. In a depth-first tree these are consecutive, so every row's list of
+    sequences points into one constant array 0, 1, 2, ...
     """
 
     def __init__(self, rows: int, sequences: int) -> None:
@@ -66,9 +66,10 @@ class Batch:
         leaves: int,
         output_all: bool,
     ) -> None:
-        """Fills in a run of all leaves and a tree below its last token; that token and the tree have outputs.
+        """Fills in a run of tokens that all leaves share, and a tree below its last token.
 
-        With ``output_all`` the rest of the run has too: llama.cpp would otherwise add these outputs and log a warning.
+        That token and the tree have outputs. With ``output_all``, the rest of the run has outputs too; llama.cpp would
+        otherwise add them and log a warning.
         """
         shared, count = len(run), len(run) + len(tokens)
         root = position + shared - 1
@@ -79,18 +80,18 @@ class Batch:
         self._outputs[:count] = [output_all] * (shared - 1) + [1] * (count - shared + 1)
         spans = zip(first_leaves, last_leaves, strict=True)
         self._counts[:count] = [leaves] * shared + [last - first + 1 for first, last in spans]
-        starts = [self._origin + 4 * first for first in first_leaves]  # 4 bytes a sequence number
+        starts = [self._origin + 4 * first for first in first_leaves]  # a sequence number has 4 bytes
         self._lists[:count] = [self._origin] * shared + starts
         self.batch.n_tokens = count
 
     def beside(self, tokens: Sequence[Token], position: int, sequences: Sequence[int]) -> None:
-        """Fills in rows at one position, each of one sequence; all have outputs."""
+        """Fills in rows at the same position, each in one sequence; all have outputs."""
         count = len(tokens)
         self.batch.token, self.batch.embd = self._by_token, None
         self._tokens[:count] = tokens
         self._positions[:count] = position
         self._counts[:count] = 1
-        self._lists[:count] = [self._origin + 4 * sequence for sequence in sequences]  # 4 bytes a sequence number
+        self._lists[:count] = [self._origin + 4 * sequence for sequence in sequences]  # a sequence number has 4 bytes
         self._outputs[:count] = 1
         self.batch.n_tokens = count
 
@@ -99,7 +100,7 @@ class Batch:
 
         Args:
             rows: [count, width], contiguous.
-            sections: Copies of the positions, one after the other: 4 for a model with M-RoPE.
+            sections: Number of copies of all positions; 4 for a model with M-RoPE.
         """
         count = len(rows)
         self.prompt([0] * count, position, output_all=False)
@@ -107,7 +108,7 @@ class Batch:
         self.batch.token, self.batch.embd = None, rows.ctypes.data_as(ctypes.POINTER(ctypes.c_float))
 
     def by_vector(self, rows: MaskRows) -> None:
-        """Replaces the tokens of the batch by vectors: a batch with a mask may hold vectors only."""
+        """Replaces the tokens of the batch with vectors: a batch with a mask may contain vectors only."""
         count = self.batch.n_tokens
         if self._vectors is None:
             self._vectors = np.empty((len(self._tokens), rows.width), np.float32)

@@ -1,4 +1,4 @@
-"""Reads queued tokens into a KV cache, in chunks that take a similar time."""
+"""Reads queued tokens into a KV cache, in chunks that take about equally long."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from slipstream.models.llama.target import PrefillChunk
 
 _FIRST_CHUNK: Final = 64
 _LEAST_CHUNK: Final = 32  # tokens; in a smaller chunk, each token takes much longer
-_CHUNK_SECONDS: Final = 0.25  # target time of a chunk, for smooth progress; on a CPU a stop takes effect within a chunk
+_CHUNK_SECONDS: Final = 0.25  # target time of a chunk, for smooth progress; only a CPU can abort within a chunk
 
 
 class ChunkReader:
@@ -26,11 +26,11 @@ class ChunkReader:
     def __init__(
         self, context: Any, cache: KvCache, hidden: HiddenPoints, batch: Batch, most_rows: int, most_outputs: int
     ) -> None:
-        """Reads into a cache.
+        """Creates a reader for ``cache``.
 
         Args:
-            most_rows: Rows of the largest pass.
-            most_outputs: Most outputs of a pass; with the last hidden state, each row is one.
+            most_rows: Maximum rows of a pass.
+            most_outputs: Maximum outputs of a pass; every row is an output if the last hidden state is requested.
         """
         self._context, self._cache, self._hidden, self._batch = context, cache, hidden, batch
         self._most_rows, self._most_outputs = most_rows, most_outputs
@@ -79,11 +79,11 @@ class ChunkReader:
         return True
 
     def _read_image(self, on_chunk: Callable[[PrefillChunk], None] | None) -> bool:
-        """Reads the image that is queued first; returns False if it was aborted on request."""
+        """Reads the image at the front of the queue; returns False if the caller aborted it."""
         cache = self._cache
         try:
             image = cache.images.chunk_at(cache.tokens, cache.cached)
-            C.llama_set_embeddings(self._context, False)  # otherwise each row is an output: too many
+            C.llama_set_embeddings(self._context, False)  # otherwise every row would be an output: too many
             code = image.decode(self._context, cache.layout.position(cache.cached))
         except SlipstreamError:
             cache.rewind(cache.cached)

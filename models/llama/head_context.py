@@ -1,4 +1,4 @@
-"""A llama.cpp context on a drafting head, beside the target's."""
+"""The llama.cpp context of a drafting head."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from slipstream.models.llama.symbols import SYMBOLS
 from slipstream.models.types import Floats
 
 ROWS: Final = 64
-"""Limit of rows in one pass; small, since these graphs compute the logits of every row."""
+"""Maximum rows of one pass; small, since these graphs compute the logits of every row."""
 
 
 class HeadContext:
-    """A head's context; provides logits, and features: the rows that llama.cpp calls nextn embeddings.
+    """A head's context; provides logits, and features, which llama.cpp calls nextn embeddings.
 
     Attributes:
-        batch: The next pass.
+        batch: The rows of the next pass.
         memory: The handle for ``llama_memory_*`` calls.
     """
 
@@ -30,12 +30,12 @@ class HeadContext:
         """Opens a context.
 
         Args:
-            target: The target, which lends what the head lacks, and sets the number of threads.
-            model: The ``llama_model`` of the head. The caller has checked that it fits the target; one that does not
-                fit crashes the process in a later pass.
-            params: llama.cpp's parameters; the sizes of a pass and the target are filled in here.
+            target: The target; it provides the weights that the head lacks, and the number of threads.
+            model: The ``llama_model`` of the head. The caller has checked that it fits the target; otherwise a later
+                pass would crash the process.
+            params: llama.cpp's parameters, without the sizes of a pass and the target.
             width: Width of a feature.
-            masked: Whether only outputs have features; otherwise every row.
+            masked: Whether only rows with outputs have features; otherwise all rows have them.
 
         Raises:
             SlipstreamError: If there is not enough memory for it.
@@ -53,10 +53,10 @@ class HeadContext:
         SYMBOLS.set_features(self.pointer, True, masked)
 
     def run(self, call: Any = C.llama_decode) -> None:
-        """Runs the batch on as many threads as the target has now.
+        """Runs the batch with the target's current number of threads.
 
         Raises:
-            SlipstreamError: If the pass fails; some of its rows may then be in the cache.
+            SlipstreamError: If the pass fails; some of its rows may already be in the cache.
         """
         threads = threads_of(self._target.context)
         if threads != self._threads:

@@ -1,4 +1,4 @@
-"""The hidden points of a llama.cpp context: those offered, those requested, and their rows."""
+"""The hidden points of a llama.cpp context: which ones it offers, which ones are requested, and their rows."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class HiddenPoints:
     """The hidden points that a context provides with each pass.
 
     Attributes:
-        offered: Points that may be requested; llama.cpp aborts the process for any other.
+        offered: Points that may be requested; for any other point, llama.cpp aborts the process.
         last: Whether the last hidden state is requested: every row of a pass is then an output.
     """
 
@@ -56,7 +56,7 @@ class HiddenPoints:
         C.llama_set_embeddings(self._context, self.last)
 
     def read(self, rows: int, part: slice = slice(None)) -> dict[int, Floats]:
-        """Views a part of the rows of the last pass, which had ``rows`` of them: [len(part), n_embd] for each point."""
+        """Views the rows ``part`` of the last pass, which had ``rows`` rows: [len(part), n_embd] for each point."""
         found: dict[int, Floats] = {}
         for point in self._points:
             if point == LAST_HIDDEN:

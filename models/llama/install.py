@@ -14,7 +14,7 @@ RPC: Final = "-DGGML_RPC=on"
 
 
 def from_source(flags: str, version: str = "") -> str:
-    """The command that builds it on this machine, without pip's cache of earlier builds.
+    """The command that builds llama-cpp-python on this machine, without pip's cache of earlier builds.
 
     Args:
         flags: CMake flags, such as ``RPC``.
@@ -26,7 +26,7 @@ def from_source(flags: str, version: str = "") -> str:
 
 
 def install(version: str, options: str) -> str:
-    """The command that installs it: with this Python's pip, or with uv if this Python has none.
+    """The command that installs llama-cpp-python: with this Python's pip, or with uv if this Python has no pip.
 
     Args:
         options: Further options of pip.
@@ -45,7 +45,7 @@ PAGES: Final = "https://abetlen.github.io/llama-cpp-python/whl"
 
 
 def prebuilt(version: str, page: str = "") -> str:
-    """The command that installs a prebuilt wheel, and never compiles.
+    """The command that installs a prebuilt wheel of llama-cpp-python without compiling.
 
     Args:
         page: Name of the backend's page below ``PAGES``; empty for Metal on Apple silicon, the CPU elsewhere.
@@ -69,7 +69,7 @@ def needed_version() -> str:
 
 
 def without_rpc() -> SlipstreamError:
-    """The error for using or lending devices of other machines when llama.cpp is built without RPC."""
+    """The error for borrowing or lending devices when llama.cpp is built without RPC."""
     return SlipstreamError(
         "the installed llama.cpp cannot use or lend the devices of other machines: it is built without RPC.",
         f"Build it with RPC, which takes some minutes: {from_source(RPC)}",

@@ -1,8 +1,8 @@
 """The process that lends this machine's devices with ggml's RPC server.
 
-Run it as ``python -m slipstream.models.llama.lender ENDPOINT THREADS CACHE``; an empty CACHE keeps no weights. The
-server ends its process on some errors, and serves one borrower at a time. The standard input is a pipe that only the
-supervisor holds open: when it closes, this process ends.
+Run it as ``python -m slipstream.models.llama.lender ENDPOINT THREADS CACHE``; with an empty CACHE, it stores no
+weights. The server ends its process on some errors, and serves one borrower at a time. Its standard input is a pipe
+that only the supervisor keeps open: when the pipe closes, this process ends.
 """
 
 from __future__ import annotations

@@ -21,33 +21,33 @@ _MODES: Final = {"none": 0, "layer": 1, "row": 2}  # llama_split_mode
 class Placement:
     """The devices that hold the layers of a model."""
 
-    gpu_layers: int = -1  # layers on GPUs, the output counted as one; -1 for all
-    devices: tuple[str, ...] | None = None  # ``Device.name`` of the GPUs; None for all of this machine
-    shares: tuple[int, ...] = ()  # layers of each of ``devices``; empty to leave that to llama.cpp
+    gpu_layers: int = -1  # number of layers on GPUs, the output counted as one; -1 for all
+    devices: tuple[str, ...] | None = None  # ``Device.name`` of the GPUs; None for all GPUs of this machine
+    shares: tuple[int, ...] = ()  # number of layers on each of ``devices``; empty: llama.cpp chooses
     mode: SplitMode = "layer"  # how they share the model
-    main: int = 0  # index in ``devices`` of the GPU that holds what is not split by rows
-    cpu_experts: int = 0  # first layers whose experts stay in the machine's memory, wherever their other weights are
+    main: int = 0  # index in ``devices`` of the GPU for tensors that are not split by rows
+    cpu_experts: int = 0  # number of first layers whose experts stay in main memory, even if the layers are on a GPU
 
     @property
     def machines(self) -> list[str]:
-        """The other machines that lend its devices."""
+        """The other machines that lend some of ``devices``."""
         return [machine for name in self.devices or () if (machine := name.rpartition("/")[0])]
 
     def before_gpus(self, layers: int) -> int:
-        """Number of a model's first layers that are on the processor, the output counted as a layer."""
+        """Number of first layers on the processor; ``layers`` counts all layers of the model, with the output."""
         if self.devices == () or (self.devices is None and not own_gpus()):
             return layers
         return max(0, layers - self.gpu_layers) if self.gpu_layers >= 0 else 0
 
     def beside(self) -> Placement:
-        """The placement of a small model that reads this model's results: all of it on the same devices."""
+        """The placement of a drafting head for this model: all its layers on the same devices."""
         return Placement(-1 if self.gpu_layers else 0, self.devices)
 
     def fill(self, params: Any) -> None:
-        """Fills in llama.cpp's parameters of a model.
+        """Fills in llama.cpp's model parameters.
 
         Raises:
-            UsageError: If this machine has no device of such a name.
+            UsageError: If one of ``devices`` does not exist.
         """
         params.n_gpu_layers = self.gpu_layers
         if self.devices is None:
@@ -69,7 +69,7 @@ def handle(name: str) -> int:
     """Ggml's handle of a device.
 
     Raises:
-        UsageError: If there is none of this name.
+        UsageError: If there is no device of this name.
     """
     machine, _, number = name.rpartition("/")
     found = register(machine)[int(number)] if machine else calls().backend_dev_by_name(name.encode())

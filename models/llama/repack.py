@@ -1,4 +1,4 @@
-"""Overrides the buffers of single weights: experts in the machine's memory, and repacked weights without AMX.
+"""Overrides the buffer types of single weights, to keep experts in main memory, and to repack weights without AMX.
 
 One option of llama.cpp turns on both AMX and the repacking of weights (``ggml/src/ggml-cpu/repack.cpp``). If AMX code
 crashes, the option stays off, and the weights to repack are listed by name here.
@@ -19,7 +19,7 @@ from slipstream.models.llama.library import amx_is_miscompiled, model_params
 from slipstream.models.llama.placement import Placement
 
 _WEIGHT: Final = re.compile(r"(?:blk\.(\d+)\.((?:attn_(?:q|k|v|qkv|output)|ffn_(?:gate|up|down)))|output)\.weight")
-"""Weights that are used in matrix products only."""
+"""Weights that are used only in matrix products."""
 _BUFFER: Final = 8  # bytes from the start of struct ggml_tensor to the address of its buffer
 
 
@@ -30,7 +30,7 @@ class _Override(ctypes.Structure):
 
 
 def weight_params(header: Header, repack: bool = True, placement: Placement = Placement()) -> Any:  # noqa: B008
-    """llama.cpp's parameters of a model, made safe for this machine and build, with the best layout of weights.
+    """llama.cpp's model parameters, made safe for this machine and build, with the fastest layout of weights.
 
     Args:
         header: The model's checked header.
@@ -42,7 +42,7 @@ def weight_params(header: Header, repack: bool = True, placement: Placement = Pl
     places = list[tuple[str, int | None]]()
     if placement.cpu_experts:
         numbers = "|".join(map(str, range(placement.cpu_experts)))
-        # stands for any buffer of the processor: llama.cpp also repacks these if it repacks others
+        # means any CPU buffer type: llama.cpp also repacks these weights if it repacks others
         places.append((rf"^blk\.({numbers}){EXPERTS}", ggml.calls().backend_cpu_buffer_type()))
     if repack and amx_is_miscompiled() and not ggml.own_gpus():
         places += [(pattern, buffer_type()) for pattern in repacked(header, placement)]
@@ -54,7 +54,7 @@ def weight_params(header: Header, repack: bool = True, placement: Placement = Pl
 
 
 def repacked(header: Header, placement: Placement) -> list[str]:
-    """Patterns of the weights that are faster when repacked, in the layers on the processor."""
+    """Name patterns of the weights to repack: those in CPU layers for which ``gains`` is true."""
     here = placement.before_gpus(1 + (header.n_layer or 0))
     layers: dict[str, list[str]] = defaultdict(list)
     patterns = []
@@ -73,7 +73,7 @@ def repacked(header: Header, placement: Placement) -> list[str]:
 
 @cache
 def gains(kind: int, shape: tuple[int, ...]) -> bool:
-    """Whether ggml can multiply repacked weights of a type and shape, by the check that llama.cpp makes.
+    """Whether ggml can multiply repacked weights of a type and shape; llama.cpp makes the same check.
 
     Source: ``weight_buft_supported`` of ``src/llama-model-loader.cpp``.
     """
@@ -95,7 +95,7 @@ def gains(kind: int, shape: tuple[int, ...]) -> bool:
 
 @cache
 def buffer_type() -> int | None:
-    """The buffer type whose weights are repacked; None if the build has none."""
+    """The buffer type that repacks its weights; None if the build has none."""
     calls = ggml.calls()
     device = calls.backend_dev_by_type(ggml.CPU)
     backend = calls.backend_dev_backend_reg(device)

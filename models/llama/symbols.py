@@ -1,7 +1,7 @@
-"""The functions of libllama that have C++ names only, looked up once, when this module is imported.
+"""Functions that libllama exports under C++ names only; looked up once, when this module is imported.
 
-Compilers mangle such names, and a release may drop one. A missing function is None here: the drafters that need it
-report that, and everything else runs without it.
+Compilers mangle such names, and a release may drop a function. A missing function is None here: the drafters that need
+it report that, and everything else runs without it.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ class Symbols:
 
     set_layer_input: Any  # (context, layer, on): output the input of a layer with each pass
     get_layer_input: Any  # (context, layer) -> [rows, n_embd]
-    set_features: Any  # (context, on, masked): output the nextn rows, if masked only for outputs
+    set_features: Any  # (context, on, masked): output the nextn rows; masked: only for rows with outputs
     get_features: Any  # (context) -> [rows, n_embd]
 
     def lacking(self, *names: str) -> str:
-        """Why a feature cannot run, as the end of a sentence; empty if the library has these functions."""
+        """The reason why a feature cannot run, as the end of a sentence; empty if the library has these functions."""
         missing = [_NAMES[name][0] for name in names if getattr(self, name) is None]
         return f"this build of llama.cpp does not export {', '.join(missing)}" if missing else ""
 
