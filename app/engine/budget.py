@@ -12,19 +12,19 @@ from slipstream.app.engine.stopping import StopRules
 class FixedBudget:
     """A ``should_extend`` with fixed limits."""
 
-    rules: StopRules  # when the reply is over; drafting past its end is waste
-    rows: int = 8  # most levels of a draft
-    least: float = 0.5  # least probability of a path that is worth a row
-    # one step in so many is plain, so that plain decoding's speed stays measured
+    rules: StopRules  # decides when the reply is over; a draft past its end is wasted
+    rows: int = 8  # maximum depth of a draft
+    least: float = 0.5  # minimum probability of a drafted path
+    # one plain step per this many steps, so that the speed of plain decoding stays measured
     probe_every: int = 64
-    # the same while that speed is unknown, in the reply's first ``probe_every`` steps only: on a busy machine it may
-    # never become known
+    # the interval while that speed is unknown; used in the first ``probe_every`` steps only, since the speed may stay
+    # unknown on a busy machine
     search_every: int = 8
     known: Callable[[], bool] = lambda: True  # whether that speed is known
-    step: int = 0  # steps so far; the loop's owner counts
+    step: int = 0  # steps so far; the caller of the loop counts them
 
     def __call__(self, probability: float, depth: int) -> bool:
-        """Whether a node at this depth, on a path of this probability, pays."""
+        """Whether to draft a node at this depth, on a path of this probability."""
         if self.step % self.probe_every == self.probe_every // 8:
             return False
         searches = self.step < self.probe_every and self.step % self.search_every == self.search_every // 2
@@ -35,9 +35,9 @@ class FixedBudget:
 
 @dataclass(slots=True)
 class WithinReply:
-    """Whether a node fits the reply: the ``should_extend`` of a drafter that decides itself what pays."""
+    """A ``should_extend`` that checks only the end of the reply, for a drafter that limits its own drafts."""
 
-    rules: StopRules  # when the reply is over
+    rules: StopRules  # decides when the reply is over
 
     def __call__(self, probability: float, depth: int) -> bool:
         """Whether a node at this depth may still be accepted."""

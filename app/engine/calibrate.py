@@ -1,4 +1,4 @@
-"""Measurements at load: the speed of plain decoding, and what may be promised of the text."""
+"""Measurements at load: the speed of plain decoding, and whether drafting leaves the text the same."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def measure_plain(target: Target) -> float:
     """Times single-row passes, the baseline of the speed-up.
 
     Returns:
-        The median in milliseconds of those that no other program disturbed.
+        The median in milliseconds, without passes that another program disturbed.
     """
     start = min(8, target.abilities.n_ctx - 1)
     target.prefill([_token(target, at) for at in range(start)])
@@ -57,21 +57,21 @@ def measure_plain(target: Target) -> float:
         target.keep(())
         passes.append((1e3 * (perf_counter() - began), 1e3 * (process_time() - processor_began)))
     target.rewind(0)
-    return median(undisturbed(passes[3:]))  # the first ones warm the caches
+    return median(undisturbed(passes[3:]))  # the first passes warm the caches
 
 
 def measure_promise(target: Target, plain_ms: float, seconds: float = 3.0) -> str:
     """Compares passes of several widths with single-row passes, bit by bit, from a short and a long prefix.
 
-    Takes the larger of ``seconds`` and 20 single-row passes at most; with no time to compare all, it promises less.
+    It stops after ``seconds``, or after the time of 20 single-row passes if that is longer.
 
     Args:
         target: Compared only if it keeps its cells in order (``Abilities.same_text``).
         plain_ms: Milliseconds of a single-row pass.
-        seconds: Least time to take.
+        seconds: Minimum time limit.
 
     Returns:
-        ``SAME_TEXT`` or ``SAME_DISTRIBUTION``.
+        ``SAME_TEXT`` if all bits are the same; ``SAME_DISTRIBUTION`` if not, or if the time was too short.
     """
     if not target.abilities.same_text:
         return SAME_DISTRIBUTION
@@ -108,16 +108,16 @@ def measure_promise(target: Target, plain_ms: float, seconds: float = 3.0) -> st
 
 
 def kept_promise(target: Target, plain_ms: float, memory: Memory | None, key: str) -> str:
-    """What may be promised of the text: ``SAME_TEXT`` if an earlier load showed it, else what is measured now.
+    """Returns ``SAME_TEXT`` if an earlier load proved it, else the result of ``measure_promise``.
 
-    Whether passes of all widths compute the same bits depends on model, build and device alone; a busy machine may
-    have no time to show it.
+    The proof depends only on the model, build, device and settings. It is kept because a busy machine may be too slow
+    to repeat it in time.
 
     Args:
         target: See ``measure_promise``.
         plain_ms: Milliseconds of a single-row pass.
-        memory: Keeps the promise; None to keep nothing.
-        key: Names the model, the build, the device and the settings for which it was shown.
+        memory: Stores the proof; None to store nothing.
+        key: Identifies the model, build, device and settings.
     """
     proof = f"{SAME_TEXT} {key}".encode()
     if target.abilities.same_text and memory and memory.read(_PROMISE) == proof:
@@ -129,5 +129,5 @@ def kept_promise(target: Target, plain_ms: float, memory: Memory | None, key: st
 
 
 def _token(target: Target, at: int) -> Token:
-    """One of a run of ordinary tokens that does not repeat itself soon."""
+    """Token number ``at`` of a sequence that repeats only after many tokens."""
     return (at * 7919 + 4099) % target.abilities.n_vocab

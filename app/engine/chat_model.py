@@ -1,4 +1,4 @@
-"""A loaded model that can chat: its vocabulary, its prompts, and what draws and guides its tokens."""
+"""A loaded chat model: its vocabulary, and the makers of its prompts, samplers and guides."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ if TYPE_CHECKING:  # grammars are seldom used
 
 @dataclass(slots=True)
 class ChatModel:
-    """A model that can chat.
+    """A loaded chat model.
 
     Attributes:
-        target: The model; between replies, others may use it too.
+        target: The model; other code may use it between replies.
         vocabulary: Its vocabulary.
         prompts: Makes its prompts.
         plain: The clock of plain decoding.
-        threads: Chooses the number of threads; None where it is fixed.
+        threads: Chooses the number of threads; None if the number is fixed.
         new_remarks: See ``Done.remarks``.
     """
 
@@ -79,7 +79,7 @@ class ChatModel:
         return Guide(sampler, len(prompt.tokens) - prompt.said, prompt.thinks, vocabulary, budget, matcher)
 
     def unknown_level(self, level: str) -> dict[str, str]:
-        """A remark on a reasoning level that the model lacks, with those that it has; made once for each level."""
+        """Remarks that the model lacks this reasoning level, and lists its levels; only once for each level."""
         known = self.prompts.reasoning.switches
         if level == AUTO_LEVEL or level in known or level in self._reported_levels:
             return {}

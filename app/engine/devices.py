@@ -1,4 +1,4 @@
-"""The devices that a load may use, of this machine and others, and the placement of models on them."""
+"""The devices of this machine and of others that a load may use, and the placement of models on them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class FoundDevices:
 
 
 def find(request: Load) -> FoundDevices:
-    """Lists the devices that a load may use, other machines' included.
+    """Lists the devices that a load may use, including those of other machines.
 
     Raises:
         SlipstreamError: If other machines are named and llama.cpp is built without RPC.
@@ -54,10 +54,10 @@ def find(request: Load) -> FoundDevices:
 
 
 def proportions(wanted: Devices, found: FoundDevices) -> list[float]:
-    """Reads ``Devices.tensor_split``: a number for each GPU, 0 where it is left out.
+    """Reads ``Devices.tensor_split``: a number for each GPU; 0 for GPUs beyond its end.
 
     Raises:
-        UsageError: If it is no list of numbers, or longer than the list of GPUs.
+        UsageError: If it is not a list of numbers, or is longer than the list of GPUs.
     """
     try:
         shares = [decimal_number(part) for part in wanted.tensor_split.split(",") if part.strip()]
@@ -112,7 +112,7 @@ def describe(fit: Fit, found: FoundDevices, threads: int, layers: int, draft: Pl
 
     Args:
         threads: Threads in use on the CPU.
-        layers: Layers of the model, the output counted as one.
+        layers: Number of layers of the model; the output counts as one.
         draft: Placement of its draft model.
     """
     processor = f"CPU, {threads} thread{'s' if threads > 1 else ''}"

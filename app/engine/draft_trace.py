@@ -12,9 +12,9 @@ from slipstream.app.protocol import DraftTree, Piece, Watched
 from slipstream.drafters.base import Step
 from slipstream.models.types import ROOT, Token
 
-LOOK_EVERY: Final = 0.03  # seconds between two trees: more could not be seen, and would slow down a small model
+LOOK_EVERY: Final = 0.03  # minimum seconds between two trees: more cannot be seen, and would slow down a small model
 PLAIN_EVERY: Final = 0.1
-"""Least seconds before a step without a draft: it shows little, and must not delay the next draft."""
+"""Minimum seconds between the last trace and that of a step without a draft, which shows little."""
 
 
 class Pieces(Protocol):
@@ -25,7 +25,7 @@ class Pieces(Protocol):
 
 
 class DraftTrace:
-    """Traces the steps of one reply while the panel is open; otherwise it costs one call a step."""
+    """Traces the steps of one reply while the panel is open; otherwise it only costs one call per step."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class DraftTrace:
         self._traced_at = self._plain_at = float("-inf")
 
     def of(self, step: Step, milliseconds: float) -> Watched | None:
-        """The trace of a step that ``stats`` already counts; None while the panel is closed, or too soon."""
+        """Traces a step that ``stats`` already counts; None if the panel is closed or the last trace is too recent."""
         if not self._watched():
             return None
         now = self._clock()
@@ -81,12 +81,12 @@ class DraftTrace:
         )
 
     def _text(self, token: Token) -> str:
-        """The text of a token alone; bytes of incomplete characters are escaped."""
+        """Decodes a single token; bytes of incomplete characters are escaped."""
         return self._vocabulary.piece(token).decode("utf-8", "backslashreplace")
 
 
 def joined_traces(first: Watched | None, second: Watched | None) -> Watched | None:
-    """The trace of two joined steps: all trees, and the later figures."""
+    """Joins the traces of two steps: all trees, and the later figures."""
     if first is None or second is None:
         return second or first
     return Watched(first.trees + second.trees, second.by_drafter, second.drafter_depths)

@@ -23,7 +23,7 @@ def check_drafter(name: str) -> None:
     """Rejects the name of an unknown drafter.
 
     Raises:
-        UsageError: Names the known ones.
+        UsageError: If the name is unknown; the error lists the known names.
     """
     if name != AUTO:
         registry.check_name(name)
@@ -44,7 +44,7 @@ class Drafters:
         profile: Profile,
         disabled: Callable[[], frozenset[str]] = frozenset,
     ) -> None:
-        """Makes none yet.
+        """Makes no drafter yet.
 
         Args:
             plain_ms: Milliseconds of a plain pass, measured at load.
@@ -62,11 +62,11 @@ class Drafters:
         """Finds or makes a drafter.
 
         Args:
-            on_progress: Called with the share that is done: the autopilot measures the machine on a model's first use.
+            on_progress: Called with the share done; the autopilot measures the machine on a model's first use.
 
         Raises:
-            UsageError: If it is unknown or does not work with this target.
-            SlipstreamError: If there is no memory for rolling back drafts.
+            UsageError: If the drafter is unknown or does not work with this target.
+            SlipstreamError: If there is not enough memory for rolling back drafts.
         """
         if name != Plain.name:
             self._target.prepare_drafts()
@@ -92,7 +92,7 @@ class Drafters:
         return [DrafterOffer(AUTO, True, about=_ABOUT), *methods]
 
     def new_failures(self) -> dict[str, str]:
-        """The drafters that failed since the last call, by name, and the reason as the end of a sentence."""
+        """Maps each drafter that failed since the last call to the reason, worded as the end of a sentence."""
         fresh = {name: why for name, why in self._guard.failed.items() if name not in self._reported}
         self._reported.update(fresh)
         return fresh
@@ -105,7 +105,7 @@ class Drafters:
             drafter.close()
 
     def _apply_disabled(self) -> None:
-        """Closes an autopilot whose drafters are no longer the enabled ones; the next one starts from its profile."""
+        """Closes the autopilot if other drafters are disabled now; the next one starts from its saved profile."""
         now = self._disabled()
         if now != self._disabled_before and self.pilot:
             self._profile.keep(self.pilot)

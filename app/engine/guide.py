@@ -1,4 +1,4 @@
-"""Constrains the sampler: ends a reply's thoughts at their budget, and keeps its answer to a grammar."""
+"""Constrains the sampler: ends the reasoning at its token budget, and makes the answer follow a grammar."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ if TYPE_CHECKING:  # grammars are seldom used
     from slipstream.models.grammar.matching import Matcher
 
 _PATIENCE: Final = 8
-"""Tokens beyond the budget that may complete a character or a mark."""
+"""Maximum tokens beyond the budget to complete a character or a mark."""
 _NO_LIMIT: Final = sys.maxsize
 _LEADING: Final = 2
-"""Most tokens of empty lines between thoughts and an answer with a grammar."""
+"""Maximum tokens of empty lines between the reasoning and an answer with a grammar."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +33,8 @@ class GuideVocabulary:
     """The part of a model's vocabulary that a guide uses."""
 
     piece: Callable[[Token], bytes]  # the bytes of a token
-    tokenize: Callable[[str], list[Token]]  # turns a mark into tokens, control tokens among them
-    # tokens that open thoughts at the start of a reply; none if the model has no thoughts or begins inside them
+    tokenize: Callable[[str], list[Token]]  # turns a mark into tokens, which may be control tokens
+    # tokens that may open the reasoning at the start of a reply; empty if the model has none, or the prompt opened it
     openers: frozenset[Token] = frozenset()
     blanks: frozenset[Token] = frozenset()  # tokens of empty lines
 
@@ -43,12 +43,12 @@ class GuideVocabulary:
 class _State:
     """The state of a reply after a token."""
 
-    thinking: Thinking  # tells thoughts from answer
+    thinking: Thinking  # separates reasoning from answer
     matcher: Matcher | None = None  # the grammar's state
-    count: int = 0  # tokens of the thoughts, between the marks
+    count: int = 0  # tokens of the reasoning, between the marks
     forced: tuple[Token, ...] = ()  # tokens that must follow
-    waiting: bytes = b""  # of an incomplete character
-    leading: int = 0  # tokens of empty lines since the thoughts; -1 once the answer has begun
+    waiting: bytes = b""  # bytes of an incomplete character
+    leading: int = 0  # tokens of empty lines since the reasoning; -1 once the answer has begun
 
     def copy(self) -> _State:
         matcher = self.matcher.copy() if self.matcher else None
@@ -61,18 +61,18 @@ class _State:
 
     @property
     def constrained(self) -> bool:
-        """Whether the grammar constrains the next token: one of the answer, or the first of the reply."""
+        """Whether the grammar constrains the next token: inside the answer, or where the answer may begin."""
         return self.matcher is not None and (self.leading < 0 or self.thinking.answers_next)
 
 
 class Guide:
-    """A sampler that closes thoughts at their budget, and keeps the answer to its grammar.
+    """A sampler that ends the reasoning at its budget, and makes the answer follow its grammar.
 
-    Both are functions of the reply's tokens alone, so that the text is the same with every drafter, and a rejected
-    draft needs no undoing. The mask of a grammar comes before penalties and truncation.
+    Both depend on the reply's tokens alone: every drafter gives the same text, and a rejected draft needs no undo. The
+    mask of a grammar is applied before penalties and truncation.
 
     Attributes:
-        closed: Tokens of the thoughts when ``close`` ended them; -1 if it did not.
+        closed: Number of reasoning tokens when ``close`` ended the reasoning; -1 if it did not.
     """
 
     def __init__(
@@ -89,8 +89,8 @@ class Guide:
         Args:
             sampler: Draws the tokens that are not forced.
             start: Index in the history where the reply begins.
-            thinks: Closing mark of the thinking part that the prompt leaves open; empty if it leaves none open.
-            budget: Most tokens of thoughts; -1 for no limit.
+            thinks: Closing mark of the reasoning if the prompt has opened it; otherwise empty.
+            budget: Maximum tokens of reasoning; -1 for no limit.
             matcher: The grammar of the answer, in its initial state.
         """
         self._sampler, self._vocabulary = sampler, vocabulary
@@ -105,14 +105,14 @@ class Guide:
         return state.forced[0] if state.forced else self._sampler.pick(self._masked(logits, state), history, ahead)
 
     def distribution(self, logits: Floats, history: History, ahead: Sequence[Token] = ()) -> tuple[Ids, Doubles]:
-        """The distribution that ``pick`` draws from, see ``Sampler``; a forced token alone."""
+        """The distribution that ``pick`` draws from, see ``Sampler``; a forced token has probability 1."""
         state = self._after(history, ahead)
         if state.forced:
             return np.array([state.forced[0]]), np.ones(1)
         return self._sampler.distribution(self._masked(logits, state), history, ahead)
 
     def pruned(self, draft: Draft, history: History) -> Draft:
-        """Removes nodes that cannot be accepted; a draft with probes stays whole, as its drafter learns from them."""
+        """Removes nodes that cannot be accepted, except from a draft with probes: its drafter learns from them."""
         tree = draft.tree
         if not tree.tokens or tree.probes:
             return draft
@@ -129,7 +129,7 @@ class Guide:
         return draft if len(kept) == len(tree) else some_of(draft, kept)
 
     def close(self, history: History) -> None:
-        """Closes thoughts that are under way, once, as a budget of their present length would."""
+        """Ends the reasoning as a budget of its present length would; works once, and only inside the reasoning."""
         state = self._after(history, ())
         if self.closed < 0 and state.thinking.under_way and not state.forced:
             self._budget = self.closed = state.count
@@ -152,7 +152,7 @@ class Guide:
         return state
 
     def _masked(self, logits: Floats, state: _State) -> Floats:
-        """The logits with what the grammar forbids at minus infinity."""
+        """Returns the logits, with minus infinity for tokens that the grammar forbids."""
         if state.matcher is None or not state.constrained:
             return logits
         allowed = np.zeros(logits.size, np.bool_)
@@ -162,7 +162,7 @@ class Guide:
         return np.where(allowed, logits, np.float32(-np.inf))
 
     def _extra(self, state: _State) -> frozenset[Token]:
-        """Tokens allowed before the answer: those that open thoughts, and empty lines after them."""
+        """Extra tokens allowed before the answer: marks that open the reasoning, then empty lines after it."""
         if state.leading < 0 or state.leading >= _LEADING:
             return frozenset()
         return self._vocabulary.blanks if state.thinking.thought else self._vocabulary.openers
@@ -192,7 +192,7 @@ class Guide:
                 state.leading = -1
         if state.forced and token == state.forced[0]:
             state.forced = state.forced[1:]
-        else:  # not the forced token: it was written without this budget
+        else:  # not the forced token: the text was written without this budget
             self._close_if_due(state)
 
     def _close_if_due(self, state: _State) -> None:

@@ -1,6 +1,6 @@
-"""KV caches kept in files, so that a chat continues in another process without a new prefill.
+"""Saves KV caches in files, so that a chat continues in another process without a new prefill.
 
-A file holds a chat's text as tokens: only its owner may read it, and it is deleted with the chat.
+A file contains the chat's text as tokens: only its owner may read it, and it is deleted with the chat.
 """
 
 from __future__ import annotations
@@ -36,28 +36,28 @@ class Kept:
     digest: bytes  # SHA-256 of the state
 
     def state(self) -> bytearray | None:
-        """Reads the state; None if it is damaged or gone. llama.cpp parses it as C structures: hence the checksum."""
+        """Reads the state; None if it is missing or its checksum is wrong: llama.cpp would parse it unchecked in C."""
         try:
             with self.path.open("rb") as file:
                 state = bytearray(os.fstat(file.fileno()).st_size - file.seek(_HEAD + 4 * len(self.tokens)))
                 read = file.readinto(state)
-            os.utime(self.path)  # the least recently used are deleted first
-        except (OSError, ValueError, MemoryError):  # it became shorter than its head, or is too large now
+            os.utime(self.path)  # the least recently used files are deleted first
+        except (OSError, ValueError, MemoryError):  # now shorter than its header, or too large
             return None
         return state if read == len(state) and hashlib.sha256(state).digest() == self.digest else None
 
 
 def write_state(path: Path, key: str, tokens: Sequence[Token], state: bytes | bytearray, limit: int) -> None:
-    """Writes a state atomically, readable by its owner alone; deletes the oldest others beyond the limit.
+    """Writes a state atomically, readable by its owner alone; deletes the oldest other states beyond the limit.
 
     Args:
         path: The file; its folder exists.
-        key: Names model, build and settings; a state is valid for this key only.
+        key: Identifies model, build and settings; a state is valid for this key only.
         state: From ``Target.save``.
-        limit: Bytes of all kept states together. A larger one is not kept, and the old file is deleted.
+        limit: Maximum bytes of all states together. A larger state is not written, and the old file is deleted.
 
     Raises:
-        OSError: If it cannot be written; the old file remains.
+        OSError: If the file cannot be written; the old one remains.
     """
     if _HEAD + 4 * len(tokens) + len(state) > limit:
         path.unlink(missing_ok=True)
@@ -82,10 +82,10 @@ def _delete_oldest(folder: Path, newest: Path, limit: int) -> None:
 
 
 def find_state(path: Path, key: str) -> Kept | None:
-    """Reads which tokens a file keeps.
+    """Reads the header of a file.
 
     Returns:
-        None if the file is missing, damaged, or of another model, build or context.
+        None if the file is missing, damaged, or from another model, build or context.
     """
     try:
         with path.open("rb") as file:
@@ -101,7 +101,7 @@ def find_state(path: Path, key: str) -> Kept | None:
 
 
 def system_state(folder: Path, key: str, tokens: Sequence[Token]) -> Path:
-    """The file of a system prompt's state; no chat can have this name."""
+    """The file of a system prompt's state; no chat's file can have this name."""
     return folder / f"+{_digest(key, struct.pack(f'<{len(tokens)}i', *tokens)).hex()[:32]}.state"
 
 
@@ -109,16 +109,16 @@ def _digest(key: str, packed: bytes) -> bytes:
     return hashlib.sha256(key.encode() + b"\0" + packed).digest()
 
 
-WORTH: Final = 32  # least tokens of a file: prefilling fewer takes no longer than opening one
+WORTH: Final = 32  # minimum tokens to save or restore: prefilling fewer takes no longer than opening a file
 QUIET: Final = 60.0
-"""Seconds without a request after which a grown chat is saved; a killed engine loses no more than this."""
-_GROWN: Final = 4  # one token in so many is then new: states are large, and disks wear
+"""Seconds without a request after which a chat that grew is saved, in case the engine is killed later."""
+_GROWN: Final = 4  # saves only if one token in this many is new: states are large, and disks wear
 
 
 class KvCacheStore:
-    """Saves the cache of the target's current chat: before another chat begins, when idle, and at the end.
+    """Saves the cache of the target's current chat: before a switch to another chat, when idle, and at the end.
 
-    Only copying the cache takes time here; a thread writes the copy, so that nothing waits for the disk.
+    The caller waits only for a copy of the cache in memory; a thread writes the copy to the disk.
     """
 
     def __init__(
@@ -129,26 +129,26 @@ class KvCacheStore:
         folder: Path | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Begins in no chat.
+        """Starts without a current chat.
 
         Args:
-            key: Names model, build and settings: kept states are valid for it only.
-            limit: Bytes that all states may take together; 0 keeps none.
-            folder: Of the states of system prompts; None keeps none.
+            key: Identifies model, build and settings; states are valid for it only.
+            limit: Maximum bytes of all states together; 0 to save none.
+            folder: Folder for the states of system prompts; None to save none.
         """
         self._target, self._key, self._limit, self._folder = target, key, limit, folder
         self._clock = clock
-        self._path: Path | None = None  # of the chat that the target is in
-        self._kept: Sequence[Token] = ()  # what that file holds
+        self._path: Path | None = None  # file of the current chat
+        self._kept: Sequence[Token] = ()  # tokens saved in that file
         self._last_request = clock()
         self._writing: threading.Thread | None = None
 
     def enter(self, state: str | None, tokens: Sequence[Token], system: int = 0) -> None:
-        """Switches to a chat before its prompt is read: saves the chat before, and restores what is kept of this one.
+        """Switches to a chat before its prompt is prefilled: saves the previous chat, and restores this one's state.
 
         Args:
             state: The chat's file; None if it has none.
-            system: Tokens of the system prompt at its start, which other chats may share.
+            system: Number of tokens of the system prompt at its start; other chats may share it.
         """
         path = Path(state) if state and self._limit else None
         if path != self._path:
@@ -167,13 +167,13 @@ class KvCacheStore:
             shared = shared_prefix(kept.tokens, tokens) if kept else 0
             usable = self._target.abilities.rewinds or (kept and shared == len(kept.tokens))
             if kept and usable and shared - known >= WORTH and (state_bytes := kept.state()) is not None:
-                with suppress(SlipstreamError):  # then the whole prompt is read
+                with suppress(SlipstreamError):  # then the whole prompt is prefilled
                     self._target.restore(state_bytes, kept.tokens)
                     self._kept = kept.tokens if file == path else ()
                     return
 
     def wants_system(self, tokens: Sequence[Token], system: int) -> bool:
-        """Whether to save a system prompt's state, once exactly that much of a prompt is read.
+        """Whether to save a system prompt's state once the cache holds exactly its tokens.
 
         Args:
             system: See ``enter``.
@@ -190,7 +190,7 @@ class KvCacheStore:
         self._write(system_state(self._folder, self._key, self._target.tokens))
 
     def due(self) -> float | None:
-        """Seconds until the chat should be saved if no request comes; None if it need not be."""
+        """Seconds until the chat should be saved if no request comes; None if it need not be saved."""
         new = self._new_tokens()
         if self._path is None or new < WORTH or new * _GROWN < len(self._target.tokens):
             return None
@@ -214,13 +214,13 @@ class KvCacheStore:
         self._finish_writing()
         try:
             state, tokens = self._target.save(), list(self._target.tokens)
-        except (MemoryError, SlipstreamError):  # the next request reads the chat again
+        except (MemoryError, SlipstreamError):  # the next request prefills the chat again
             return
         self._writing = threading.Thread(target=self._to_disk, args=(path, tokens, state), name="states")
         self._writing.start()
 
     def _to_disk(self, path: Path, tokens: list[Token], state: bytearray) -> None:
-        with suppress(OSError, SlipstreamError):  # on a full disk, the next start only has to read the chat again
+        with suppress(OSError, SlipstreamError):  # after a failure, the next start prefills the chat again
             private_folder(path.parent)
             write_state(path, self._key, tokens, state, self._limit)
 

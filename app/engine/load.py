@@ -1,4 +1,4 @@
-"""Opens what a plan names, measures it, and makes a session of it."""
+"""Opens the models of a plan, measures them, and creates a session."""
 
 from __future__ import annotations
 
@@ -57,9 +57,9 @@ if TYPE_CHECKING:
 
 RETRIEVAL: Final = Retrieval.name
 _MEASURING: Final = 0.9
-"""Progress at which the files are read, and measuring begins."""
+"""Progress when the files are loaded and measuring begins."""
 _SMALL: Final = 1 << 30
-"""Bytes of weights up to which threads are measured; in larger models they hardly wait for each other."""
+"""Threads are tuned below this many bytes of weights; in larger models they hardly wait for each other."""
 
 
 def load(
@@ -75,7 +75,7 @@ def load(
         The session, and its description for the interface.
 
     Raises:
-        SlipstreamError: If a file is no model that can chat, or there is no memory.
+        SlipstreamError: If a file is not a chat model, or there is not enough memory.
     """
     plan = plan_load(request, on_progress, note)
     header, fit, guard = plan.header, plan.fit, plan.guard
@@ -102,7 +102,7 @@ def load(
         opened.callback(prompts.close)
         derived = Path(request.derived) if request.derived else None
         index = guard.run(RETRIEVAL, lambda: _open_index(request, header, opened), None)
-        changed = " ".join(each.key for each in plan.adapters)  # adapters change the likely text: drafters learn anew
+        changed = " ".join(each.key for each in plan.adapters)  # drafters learn separately for adapted text
         memory = Memory(derived, _learner(header.fingerprint, changed)) if derived else None
         parts = Resources(
             target.abilities,
@@ -116,7 +116,7 @@ def load(
             vocabulary_mapping=mapping,
             guard=guard,
         )
-        # new weights may come with the very header of the old ones: the fingerprint alone does not tell them apart
+        # the fingerprint covers headers and sizes alone, and files with different weights may share it
         weights = f"{header.fingerprint} {identity(header)}"
         key = f"{weights} {llama_cpp.__version__} {target.abilities.n_ctx} {options}{changed}"
         key += f" {projector.fingerprint}" if projector else ""
@@ -150,7 +150,7 @@ def load(
 
         session = Session(chat_model, drafters, store, past, opened.pop_all(), open_second)
         opened.callback(session.close)
-        # a drafter that does not fit is an error before the first token
+        # reports an unusable drafter now, not at the first reply
         drafters.get(request.drafter, lambda share: on_progress(_MEASURING + (1 - _MEASURING) * share))
         opened.pop_all()
     on_progress(1.0)
@@ -188,7 +188,7 @@ def load(
 
 
 def _learner(fingerprint: str, changed: str) -> str:
-    """Names the model for what drafters learn: its file, and the adapters that change it."""
+    """Identifies the model and its adapters for the data that drafters learn."""
     return hashlib.sha256(f"{fingerprint} {changed}".encode()).hexdigest() if changed else fingerprint
 
 
@@ -218,7 +218,7 @@ def _projector(
     opened: ExitStack,
     on_progress: Callable[[float | None], None],
 ) -> tuple[Projector | None, SlipstreamError | None]:
-    """Opens the image encoder, or returns why the model sees no images, for a prompt that has one."""
+    """Opens the image encoder, or returns the error for a prompt with an image."""
     name = shown_path(model.header.name)
     if not request.mmproj:
         if request.mmproj_unsure:
@@ -226,7 +226,7 @@ def _projector(
             unsure = "files here that fit its width do not say whether they belong to it"
             return None, UsageError(f"{name} cannot see images: {unsure}.", f"If one does, start with {files}.")
         return None, UsageError(f"{name} cannot see images: no mmproj file is known for it.", NO_MMPROJ)
-    from slipstream.models.vision.projector import Projector  # mtmd and its symbols
+    from slipstream.models.vision.projector import Projector  # loads mtmd
 
     path, threads = Path(request.mmproj), request.threads or physical_cores()
     try:
@@ -253,7 +253,7 @@ def _open_draft(
     """Opens the draft model, and the mapping from its vocabulary to the target's if they differ."""
     with ExitStack() as own:
         path = Path(request.draft_model or "")
-        same = read_header(path).fingerprint == model.header.fingerprint  # a draft of the target's own file
+        same = read_header(path).fingerprint == model.header.fingerprint  # the draft model is the target's own file
         adapters = model.adapters if same else ()
         small = _open_model(path, place, lambda share: on_progress(0.8 + 0.1 * share), own, adapters)
         contexts = contexts_of(small.header)

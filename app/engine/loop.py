@@ -28,15 +28,15 @@ def generate(
 ) -> Iterator[Step]:
     """Writes a reply, step by step.
 
-    The target's cache must hold ``history`` without its last token. The text is a function of the target, the sampler
-    and the history alone: a drafter changes only how many tokens a step emits.
+    The target's cache must hold ``history`` without its last token. The text depends on the target, the sampler and
+    the history alone: a drafter changes only how many tokens a step emits.
 
     Args:
-        sampler: How tokens are drawn; drafters draw with it, too.
-        history: The prompt; grows by every step's tokens.
+        sampler: Draws the tokens; drafters use it too.
+        history: The prompt; every step appends its tokens.
         cancelled: Called before every step; True ends the reply.
-        rule: Accepts nodes of a draft; any but the exact rule changes the text.
-        guide: Constrains the sampler's choice of the target's tokens; None for none.
+        rule: Accepts nodes of a draft; only the exact rule leaves the text unchanged.
+        guide: Constrains the target's tokens; None for no constraint.
 
     Yields:
         Each step, once the cache and the drafter have it; a caller that stops iterating leaves both consistent.
@@ -60,7 +60,7 @@ def generate(
             evaluation = target.evaluate(history.tokens[-1])
             evaluated, computed = perf_counter(), 0.0
             step = rule(NO_DRAFT, evaluation, picker, history, rules.over)
-            drafter.reject(draft, error)  # only now: without the draft, the target succeeded
+            drafter.reject(draft, error)  # the pass succeeded without the draft, so the draft is at fault
         accepted = perf_counter()
         target.keep(step.path)
         history.tokens.extend(step.tokens)

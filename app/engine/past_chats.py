@@ -22,10 +22,10 @@ _NO_LIMIT: Final = 1 << 31
 
 
 class PastChats:
-    """Adds chats to an index, and removes deleted ones, by comparing the two; nothing else adds chats.
+    """Adds new replies to the text index, and removes deleted chats; nothing else adds chats.
 
-    Hence a killed process loses nothing, and chats that are older than the index, or of another model, are added as
-    well. A reply is indexed after its question, rendered as a prompt, so that the same question finds its answer.
+    It compares the index with the database, so it also adds what a killed process left, older chats, and chats of
+    other models. A reply is indexed after its question, rendered as a prompt, so that the same question finds it.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class PastChats:
         """Reads nothing yet.
 
         Args:
-            fingerprint: Of the model: kept token ids are valid for it only.
+            fingerprint: Identifies the model; stored token ids are valid for it only.
         """
         self._chats, self._index, self._fingerprint = chats, index, fingerprint
         self.prompts, self._tokenize, self._n_vocab = prompts, tokenize, n_vocab
@@ -50,7 +50,7 @@ class PastChats:
         """Removes deleted chats, and adds a slice of the new replies.
 
         Returns:
-            Whether there is more.
+            Whether more replies are left to add.
         """
         self._index.refresh()
         newest = self._chats.newest()
@@ -95,7 +95,7 @@ class PastChats:
         return self.prompts.build([Message("user", reply.question)], _NO_LIMIT).tokens + tokens
 
     def _merge(self) -> None:
-        """Merges many segments into few, in a thread: it may take seconds, and may be killed."""
+        """Merges many segments into few in a thread, since it may take seconds; it can be killed safely."""
         if self._index.size().segments > SEGMENTS and not self.merging.is_alive():
             self.merging = threading.Thread(target=self._tidy, name="merging", daemon=True)
             self.merging.start()

@@ -1,4 +1,4 @@
-"""What a request loads, and where: files, drafters whose files are sound, context, devices."""
+"""Plans a load: checks the files, leaves out drafters that fail, and chooses the context and the devices."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ from slipstream.models.outside import shown_path
 from slipstream.models.types import PACKED, KvType
 
 _TIGHT: Final = (0.7, 1.3)
-"""Shares of the usable memory between which a dry run measures the need: a few milliseconds for the last per cent."""
+"""If the estimated need is between these shares of the usable memory, a dry run of some milliseconds refines it."""
 _LEAST_CONTEXT: Final = 512
-"""Tokens; halving it further frees next to nothing, and leaves no room for a chat."""
+"""Minimum context after halving, in tokens: a smaller one frees hardly any memory, and is too small for a chat."""
 DRAFT: Final = DraftModel.name
 HEADS: Final = ("medusa", "kangaroo", "space", *HEAD_METHODS)
 
@@ -55,11 +55,11 @@ class Plan:
 
     header: Header  # of the target
     adapters: Sequence[Adapter]  # of the target
-    contexts: ContextRange  # that the target can have
+    contexts: ContextRange  # the contexts that the target can have
     found: FoundDevices  # the devices
     fit: Fit
     scores: bool  # see ``ContextOptions``
-    guard: Guard  # knows the drafters that have failed
+    guard: Guard  # records the drafters that failed
     draft_place: Placement | None  # of the draft model; None without one
     heads: Mapping[str, Path]  # files of trained heads, by method
     machines: Sequence[str]  # other machines that are used
@@ -73,7 +73,7 @@ def plan_load(request: Load, on_progress: Callable[[float | None], None], note: 
         note: See ``Guard``; its last byte is 1 while a GPU computes, and 2 while other machines do.
 
     Raises:
-        SlipstreamError: If the target's file is no model that can chat, or there is no memory.
+        SlipstreamError: If the target's file is not a chat model, or there is not enough memory.
     """
     check_drafter(request.drafter)
     guard, header = Guard(request.failed, note and note[:-1]), read_header(Path(request.model))
@@ -123,15 +123,15 @@ def fitted(
     """Chooses context, KV type and layers on each GPU, where the request leaves them open.
 
     Args:
-        header: Of the model.
-        draft: Of the draft model.
+        header: The model's header.
+        draft: The draft model's header; None without one.
         found: The devices.
         heads: Files of trained heads that draft for it.
         scores: See ``ContextOptions``; for a model on the CPU.
         tried: Whether llama.cpp may read the file; if not, only a model that is far too large is rejected.
 
     Raises:
-        SlipstreamError: If the model does not fit; the hint names what would.
+        SlipstreamError: If the model does not fit; the hint says what would.
     """
     beside = [*heads, *(Path(each.path) for each in request.lora)]
     longest = [contexts_of(each).longest for each in (header, draft) if each]
@@ -167,7 +167,7 @@ def fitted(
 
 
 def contexts_of(header: Header) -> ContextRange:
-    """The contexts of a model, by its file and by the catalogue."""
+    """The contexts that a model can have, from its file and the catalogue."""
     return context_range(header, catalog().scaling(names_of(header)))
 
 
@@ -179,12 +179,12 @@ def options_for(
     scores: bool = False,
     rope: RopeScaling | None = None,
 ) -> ContextOptions:
-    """How the context is opened: what was chosen, and what the request sets.
+    """Combines the chosen values and those of the request.
 
     Args:
-        request: What is to be loaded.
-        n_ctx: Tokens that it holds.
-        kv: Type of the KV cache; llama.cpp packs one with flash attention only.
+        request: The load.
+        n_ctx: Size of the context in tokens.
+        kv: Type of the KV cache; a quantized one needs flash attention.
         borrow: See ``ContextOptions``.
         scores: See ``ContextOptions``.
         rope: See ``ContextOptions``.
@@ -205,7 +205,7 @@ def _check_context(request: Load, header: Header) -> ContextRange:
     """Rejects a context that the model cannot have.
 
     Raises:
-        UsageError: Names the longest one.
+        UsageError: If the context is negative or too long; the error names the longest possible one.
     """
     contexts = contexts_of(header)
     if request.n_ctx < 0:
@@ -220,10 +220,10 @@ def _check_context(request: Load, header: Header) -> ContextRange:
 
 
 def _kv_type(request: Load, header: Header) -> KvType | None:
-    """The type of KV cache that is asked for; None to choose.
+    """The requested type of the KV cache; None if it is to be chosen.
 
     Raises:
-        UsageError: If the model cannot have it.
+        UsageError: If the model cannot use the type.
     """
     asked = next((kind for kind in KV_TYPES if kind == request.kv_type), None)
     if asked in PACKED and not shape_of(header).packable:

@@ -1,4 +1,4 @@
-"""Reads prompts: those of requests, and those that are still being typed."""
+"""Prefills the prompts of requests, and prompts that are still being typed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from slipstream.models.types import History
 class PromptReader:
     """Reads prompts into the target's cache, and passes their hidden states to the drafter of the reply.
 
-    Hidden states come once, with the pass that reads a token: so the drafter also gets them while a prompt is typed.
+    Only the pass that reads a token returns its hidden state, so the drafter gets it even while a prompt is typed.
     """
 
     def __init__(self, target: Target, store: KvCacheStore) -> None:
@@ -29,12 +29,12 @@ class PromptReader:
         on_chunk: Callable[[int], None],
         cancelled: Callable[[], bool],
     ) -> Prefill:
-        """Reads a prompt but for its last token, which the first step evaluates.
+        """Reads a prompt except its last token, which the first step evaluates.
 
         Args:
-            history: The prompt, as the drafter gets it.
+            history: The prompt for the drafter.
             state: See ``Generate.state``.
-            on_chunk: Called after every chunk with the tokens in the cache.
+            on_chunk: Called after every chunk with the number of tokens in the cache.
             cancelled: Whether to stop at once; the tokens read so far stay.
         """
         return self._read(history.tokens[:-1], prompt.system, history, drafter, state, on_chunk, cancelled)
@@ -52,7 +52,7 @@ class PromptReader:
         Args:
             prompt: What to read; the cache is rewound to the common prefix.
             state: See ``Generate.state``.
-            waiting: Whether another request waits; the current chunk is then the last one, and is kept.
+            waiting: Whether another request waits; reading then ends after the current chunk.
             cancelled: Whether to stop at once.
         """
         left = False

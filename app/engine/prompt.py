@@ -20,14 +20,14 @@ from slipstream.models.chat_template.template import ChatTemplate, TemplatePart
 from slipstream.models.errors import ContextFullError, SlipstreamError, UsageError
 from slipstream.models.types import Token
 
-_REPLY_ROOM: Final = 256  # tokens kept free for the reply, or a quarter of a small context
+_REPLY_ROOM: Final = 256  # tokens kept free for the reply; in a small context, a quarter of it
 
 _LONG: Final = 50_000
 """Characters of messages beyond which building a prompt may take over 0.1 s, the limit for stopping a reply."""
 
 _POLL: Final = 0.02  # seconds
 
-_UNSURE: Final = 8  # last tokens of a text that is being typed; they may change with the next letters
+_UNSURE: Final = 8  # number of last tokens of a typed text that the next letters may change
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,15 +35,14 @@ class Prompt:
     """A prompt that fits the context, or the beginning of one."""
 
     tokens: list[Token]  # what the target reads
-    trimmed: int  # tokens of the oldest messages, which were dropped; positions of the noise still count them
-    dropped: int  # messages that were dropped
-    size: int  # tokens of the whole prompt, as it would be read now
-    # tokens before the first message that is not the system's, which chats with the same system prompt share; 0 without
-    # a system prompt
+    trimmed: int  # number of tokens in dropped messages; the sampler's noise positions still count them
+    dropped: int  # number of dropped messages, the oldest ones
+    size: int  # number of tokens of the whole prompt if it were sent now
+    # number of tokens up to the end of the system prompt, which chats with the same one share; 0 without one
     system: int = 0
-    thinks: str = ""  # closing mark of the thinking part in which the reply begins; empty if it begins in none
-    said: int = 0  # tokens at its end that belong to the continued reply
-    openers: frozenset[Token] = frozenset()  # tokens with which the reply may open its thoughts itself
+    thinks: str = ""  # closing mark of the reasoning if the prompt has opened it; otherwise empty
+    said: int = 0  # number of tokens at the end that belong to the continued reply
+    openers: frozenset[Token] = frozenset()  # tokens with which the reply may open its reasoning
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +65,7 @@ class _Rendered:
 class PromptBuilder:
     """Renders messages by a chat template and turns them into tokens.
 
-    Messages are tokenized apart from the template's own text and without special tokens, so that a pasted
+    Messages are tokenized separately from the template's own text and without special tokens, so that a pasted
     ``<|im_end|>`` stays text.
     """
 
@@ -86,12 +85,12 @@ class PromptBuilder:
             opening: The tokens that every text starts with.
             token_bytes: See ``LlamaModel.token_bytes``.
             images: Turns an image, a file and its SHA-256, into tokens; None if the model sees no images.
-            blind: Why it sees none.
+            blind: The error for an image if it sees none.
         """
         self._template, self._tokenize, self._opening, self._token_bytes = template, tokenize, opening, token_bytes
         self._images, self._blind = images, blind
         self._thread = ThreadPoolExecutor(1, "prompt")
-        self._made: Future[Prompt] | None = None  # the last one built in the thread
+        self._made: Future[Prompt] | None = None  # the last prompt made in the thread
         self._kept_thoughts: dict[str, bool] = {}
 
     @cached_property
@@ -100,7 +99,7 @@ class PromptBuilder:
         return reasoning_of(self._template)
 
     def control_tokens(self, text: str) -> list[Token]:
-        """Turns a mark of the template's own into tokens, control tokens among them."""
+        """Tokenizes a mark of the template; the result may contain control tokens."""
         return self._tokenize(text, True)
 
     def tokens_of(self, text: str) -> list[Token]:
@@ -136,20 +135,20 @@ class PromptBuilder:
     ) -> Prompt:
         """Builds the prompt; if it does not fit, drops the oldest turns but not the system message.
 
-        A quarter of the context is dropped at a time, so that the next turns can reuse the cache. If the last message
-        is a reply, the prompt ends with it, so that it continues. While there is room, the same turns are kept as when
-        the reply began, so that it continues as if it had never stopped.
+        It drops a quarter of the context at a time, so that the next turns can reuse the cache. If the last message is
+        a reply, the prompt ends with it, and the model continues it. While there is room, the prompt keeps the same
+        turns as when the reply began, so that the continuation is the same as without a stop.
 
         Args:
             messages: The chat.
             n_ctx: Context in tokens.
-            reasoning: How much the model is to think, see ``Sampling``.
+            reasoning: See ``Sampling``.
             whole: Whether to raise ``ContextFullError`` instead of dropping turns.
 
         Raises:
             UsageError: If there is nothing to answer.
             ContextFullError: If the last message alone is too long; see ``whole``.
-            SlipstreamError: If it has an image that the model cannot see.
+            SlipstreamError: If the last message has an image that the model cannot see.
         """
         if not messages or not (messages[-1].role == "assistant" or messages[-1].content.strip()):
             raise UsageError("the prompt is empty.", "Write something to answer.")
@@ -200,7 +199,7 @@ class PromptBuilder:
         until = kept.begun if kept.begun >= 0 else len(kept.parts)
         written = kept.parts[until][1] if until < len(kept.parts) else []
         tokens = self._opened(_joined(kept.parts[:until]) + (written[:-_UNSURE] if typed else []))[: n_ctx - 1]
-        while tokens and tokens[-1] < 0:  # an image may have been cut apart
+        while tokens and tokens[-1] < 0:  # an image at the end may be incomplete
             tokens.pop()
         return Prompt(
             tokens,
@@ -213,8 +212,8 @@ class PromptBuilder:
     def _fitting(self, whole: _Rendered, n_ctx: int, room: int) -> _Rendered:
         """Drops the oldest turns until the prompt fits, or only the last turn is left.
 
-        This frees a quarter of the context, unless a longer turn would have to be dropped for it. The choice depends on
-        the messages alone, so the same chat always gets the same prompt.
+        It frees a multiple of a quarter of the context, or less if a long turn would free a quarter more than that. The
+        choice depends on the messages alone, so the same chat always gets the same prompt.
         """
         if len(whole.tokens) <= room:
             return whole
@@ -253,15 +252,15 @@ class PromptBuilder:
 
     @cached_property
     def _openers(self) -> frozenset[Token]:
-        """Tokens with which replies may open their thoughts, as far as the template names the marks."""
+        """Tokens with which replies may open their reasoning: the single-token marks that the template contains."""
         marks = [mark for mark in (*CLOSING, CHANNEL) if mark in self._template.source]
         return frozenset(tokens[0] for mark in marks if len(tokens := self._tokenize(mark, True)) == 1)
 
     def _sent(self, message: Message) -> tuple[Message, dict[str, str]]:
-        """A message as passed to the template, and its thoughts if they are passed apart.
+        """A message as passed to the template, and its reasoning if that is passed separately.
 
-        A template that cuts thoughts at their marks gets them with the reply, gpt-oss's template gets the answer alone.
-        Any other gets them as ``reasoning_content``, which it keeps or leaves out.
+        A template that removes reasoning by its marks gets the whole reply; gpt-oss's template gets the answer alone.
+        Other templates get the reasoning as ``reasoning_content``, and keep it or leave it out.
         """
         if message.role != "assistant":
             return message, {}
@@ -273,7 +272,7 @@ class PromptBuilder:
         if not (opening or inside) or not self._keeps_thoughts(opening or opens):
             return message, {}
         parts = split(message.content, bool(inside))
-        if not parts.answer:  # the reply ends inside its thoughts
+        if not parts.answer:  # the reply ends inside its reasoning
             return message, {}
         return Message(message.role, parts.answer), {"reasoning_content": parts.thoughts}
 
@@ -293,7 +292,7 @@ class PromptBuilder:
     def _with_images(
         self, text: str, files: Mapping[str, str], images: Callable[[Path, str], list[Token]]
     ) -> list[Token]:
-        """The tokens of a message's text, with those of an image in the place of each mark whose file is there."""
+        """Tokenizes a message's text; replaces each mark of an available image by the image's tokens."""
         tokens, start = list[Token](), 0
         for mark in MARK.finditer(text):
             if file := files.get(mark[2]):
@@ -311,7 +310,7 @@ class PromptBuilder:
         return len(self._opened(_joined(rendered.parts[:until])))
 
     def _too_long(self, kept: _Rendered, said: int, n_ctx: int) -> ContextFullError:
-        """The error that names what fills the context, and what to do."""
+        """Makes the error that says what fills the context, and what to do."""
         size = len(kept.tokens) + said
         last = len(kept.parts[kept.begun][1]) if kept.begun >= 0 else 0
         system = self._system_size(kept)
@@ -344,11 +343,11 @@ def _joined(parts: Iterable[tuple[int | None, list[Token]]]) -> list[Token]:
 
 
 def _cuts(messages: Sequence[Message]) -> list[int]:
-    """Indices of the user's messages that a shortened chat may begin with, without the first one."""
+    """Indices of the user's messages, except the first, at which a shortened chat may begin."""
     system = 1 if messages[0].role == "system" else 0
     return [at for at in range(system + 1, len(messages)) if messages[at].role == "user"]
 
 
 def _room(n_ctx: int) -> int:
-    """Limit of tokens of a prompt before its oldest turns are dropped."""
+    """Maximum tokens of a prompt; beyond it, the oldest turns are dropped."""
     return n_ctx - min(_REPLY_ROOM, n_ctx // 4)

@@ -28,7 +28,7 @@ from slipstream.models.sampling.sampler import Sampler
 from slipstream.models.types import History
 
 _EXPLAIN_EVERY: Final = 8
-"""Steps between two reported choices of the autopilot: more could not be read."""
+"""Steps between two reported choices of the autopilot: a person cannot read more."""
 
 
 @dataclass(slots=True)
@@ -42,7 +42,7 @@ class _Chosen:
 
 
 class Written:
-    """The reply so far: its text, its figures, and when it is over."""
+    """The reply so far: its text, its figures, and the rules that end it."""
 
     def __init__(
         self,
@@ -108,7 +108,7 @@ class Written:
         )
 
     def rest(self) -> Stepped | None:
-        """The text that was held back, once the reply is over."""
+        """Returns the text that was held back, once the reply is over."""
         pieces = self._stream.finish(stopped=not self.rules.reason)
         divided = self._reasoning.divide_rest(pieces)
         if not pieces and not divided:
@@ -117,7 +117,7 @@ class Written:
         return Stepped(self._request, pieces, [], PLAIN, 0, 0, 0.0, speed, divided=divided, ttft_ms=self.ttft_ms)
 
     def _divide(self, pieces: Sequence[Piece]) -> Divided | None:
-        """Divides new text into reasoning and answer; a step that reasons counts as reasoning."""
+        """Divides new text into reasoning and answer; all steps until the reasoning ends count as reasoning."""
         reasons, divided = self._reasoning.under_way, self._reasoning.divide(pieces)
         if reasons or self._reasoning.under_way:
             self.stats.think()
@@ -126,7 +126,7 @@ class Written:
 
 @dataclass(frozen=True, slots=True)
 class ReadPrompt:
-    """A prompt in the cache: its tokens, the text so far, the prefill, and what draws the reply's tokens."""
+    """A prompt in the cache, with the history, the sampler and the guide of its reply."""
 
     prompt: Prompt
     history: History
@@ -148,17 +148,17 @@ class Reply:
         written: Written | None,
         cancelled: Callable[[], bool],
     ) -> None:
-        """Made by ``Session.begin`` alone."""
+        """Called only by ``Session.begin``."""
         self._request, self._model, self._drafters, self._drafter = request, model, drafters, drafter
         self._read, self._written, self._cancelled = read, written, cancelled
         self._before = 0.0
 
     def resume(self) -> None:
-        """Starts the clock of the next step: something else was computed since the last one."""
+        """Restarts the clock of the next step after other work."""
         self._before = perf_counter()
 
     def steps(self, answer_now: Callable[[], bool] = lambda: False) -> Iterator[Stepped]:
-        """Writes, step by step; a step's time counts from the end of the one before, or from ``resume``.
+        """Writes the reply step by step; a step's time starts at the end of the last step, or at ``resume``.
 
         Args:
             answer_now: See ``Session.reply``.
@@ -204,7 +204,7 @@ class Reply:
             text=written.text,
             tokens=reusable(self._read.history.tokens[size:], written.text, model.vocabulary),
             prompt_tokens=size,
-            prefilled_tokens=prefill.decoded + prefill.complete,  # the first step reads the last one
+            prefilled_tokens=prefill.decoded + prefill.complete,  # the first step evaluates the last token
             dropped_messages=prompt.dropped,
             ttft_ms=written.ttft_ms,
             speed=stats.speed(),

@@ -30,7 +30,7 @@ class Session:
     Attributes:
         model: The model.
         drafters: Its drafters.
-        open_second: Opens a session without drafters on the same weights, to be closed before this one; may be None.
+        open_second: Opens a session without drafters on the same weights, closed before this one; may be None.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class Session:
         """Takes over a model.
 
         Args:
-            kept: Keeps the target's cache in files.
+            kept: Saves the target's cache in files.
             past_chats: Keeps the text index in step with the chats; None if they are not indexed.
             opened: Closes the model, after everything else.
             open_second: Opens a session without drafters on the same weights, with a cache of its own.
@@ -72,10 +72,10 @@ class Session:
             emit: Called with the progress of the prompt, and with every step.
             cancelled: Called between chunks and steps; True ends the reply, and keeps what was written.
             watched: Whether steps are to carry their drafts; called at every step.
-            answer_now: Whether to close its thoughts by the model's own mark; called at every step.
+            answer_now: Whether to end the reasoning with the model's own mark; called at every step.
 
         Returns:
-            How it ended.
+            The result.
 
         Raises:
             SlipstreamError: If the request fails; the session stays usable.
@@ -92,7 +92,7 @@ class Session:
         cancelled: Callable[[], bool],
         watched: Callable[[], bool] = lambda: False,
     ) -> Reply:
-        """Reads the prompt of a reply; its caller then iterates over the steps; see ``reply``."""
+        """Reads the prompt of a reply; the caller then iterates over its steps. See ``reply``."""
         model = self.model
         drafter, sampler = self.drafters.get(request.drafter), model.sampler(request.sampling)
         size, whole = self.target.abilities.n_ctx, request.overflow == "stop"
@@ -124,8 +124,8 @@ class Session:
     ) -> None:
         """Reads the beginning of a prompt that is still being typed, so that its reply begins sooner.
 
-        The reply reads what is missing, and rewinds what has changed. A cache that cannot be rewound is only replaced,
-        never extended: another reply to the question before would have to read all of it again.
+        The reply reads the rest, and rewinds to the first change. A cache that cannot be rewound is only replaced and
+        never extended: otherwise another reply to the previous question would have to read the whole prompt again.
 
         Args:
             waiting: Whether another request waits, see ``PromptReader.read_ahead``.
@@ -133,7 +133,7 @@ class Session:
             counted: Called with the size of the prompt, before anything is read.
 
         Raises:
-            SlipstreamError: If the reply would fail, too.
+            SlipstreamError: If the reply would fail as well.
         """
         drafter, abilities, cached = self.drafters.get(request.drafter), self.target.abilities, self.target.tokens
         prompts = self.model.prompts
@@ -164,14 +164,14 @@ class Session:
         self.target.rewind(0)
 
     def fix_threads(self) -> None:
-        """Fixes the number of threads, so that measurements side by side do not differ in it."""
+        """Fixes the number of threads, so that compared measurements use the same number."""
         self.model.threads = None
 
     def idle(self) -> bool:
         """Does some of the deferred work; returns whether more is left."""
         if self._kept.due() == 0.0:
             self._kept.keep()
-        with suppress(SlipstreamError, OSError):  # costs speed, and is tried again after the next reply
+        with suppress(SlipstreamError, OSError):  # only costs speed, and is tried again after the next reply
             return self._past_chats is not None and self._past_chats.catch_up()
         return False
 

@@ -15,26 +15,26 @@ from slipstream.drafters.base import Step, Timings
 from slipstream.models.types import ROOT
 
 _ENOUGH: Final = 8
-"""With so many plain steps, those of the reply alone are the baseline: the machine may have been faster before."""
+"""From this many plain steps on, the baseline ignores earlier replies: the machine may have been faster then."""
 
-_LEAST: Final = 4  # plain steps of a baseline
+_LEAST: Final = 4  # minimum plain steps for a baseline
 
 _WINDOW: Final = 64  # plain steps that are remembered from one reply to the next
 
 _FRESH_SECONDS: Final = 60.0
-_FRESH_STEPS: Final = 200  # a plain step counts for the longer of the two: these seconds, or so many plain steps
+_FRESH_STEPS: Final = 200  # a plain step counts for ``_FRESH_SECONDS``, or for the time of this many steps if longer
 
-_NEAR: Final = 256  # tokens by which a counted step's text may differ in length, or a quarter of the text if more
+_NEAR: Final = 256  # a step counts if its text length is within this many tokens, or a quarter of the text if more
 
-_UNSURE: Final = 0.1  # standard error of the baseline, as a share of it, above which no ratio is given
+_UNSURE: Final = 0.1  # relative standard error of the baseline above which there is no ratio
 
 _BUSY: Final = 0.6
-"""Spread of the plain steps' times, as a share of their mean, above which another program disturbs them."""
+"""Relative spread of the plain steps' times above which another program must disturb them."""
 
 
 @dataclass(slots=True)
 class Count:
-    """Sums over some steps: drafted is the depth of the drafts."""
+    """Sums over some steps; ``drafted`` sums the depths of the drafts."""
 
     steps: int = 0
     drafted: int = 0
@@ -51,10 +51,10 @@ class _PlainStep:
 
 
 class PlainClock:
-    """The baseline of every speed-up: what a plain step takes on this machine, now, at this length of text.
+    """The baseline of every speed-up: the current time of a plain step at this length of text.
 
-    It is the mean of whole steps, disturbed ones included, like the speed of a reply: a reply of plain steps alone is
-    exactly as fast as plain decoding. With few steps, one disturbed step would dominate; then there is no baseline.
+    It is the mean of whole steps, including disturbed ones, like the speed of a reply, so a reply of plain steps is
+    exactly as fast as the baseline. With few steps, one disturbed step would dominate, so there is no baseline.
     """
 
     def __init__(self, clock: Callable[[], float] = perf_counter) -> None:
@@ -81,7 +81,7 @@ class PlainClock:
         self._figures = self._sums()
 
     def forget(self) -> None:
-        """Forgets all steps: the speed of the model has changed."""
+        """Forgets all steps, after the speed of the model has changed."""
         self._recent.clear()
         self.begin(self._length)
 
@@ -98,7 +98,7 @@ class PlainClock:
         return count >= _ENOUGH and spread > _BUSY
 
     def _sums(self) -> tuple[int, float, float]:
-        """How many steps count, their mean in milliseconds, and their standard deviation as a share of it."""
+        """The number of steps that count, their mean in milliseconds, and their relative standard deviation."""
         count, total, squares = self._count, self._sum, self._squares
         if count < _ENOUGH:
             times = self._near()
@@ -121,15 +121,15 @@ class ReplyStats:
     plain: PlainClock  # the clock of plain decoding; gets the plain steps
     begun: int = 0  # tokens of the reply that an earlier process wrote
     prompt_tokens: int = 0  # tokens before the reply
-    tokens: int = 0  # tokens emitted, those included
-    thought: int = 0  # those of the thinking part
-    thought_ms: float = 0.0  # milliseconds that they took
+    tokens: int = 0  # tokens emitted, including ``begun``
+    thought: int = 0  # tokens of the reasoning
+    thought_ms: float = 0.0  # milliseconds of the reasoning
     seconds: float = 0.0  # time of all steps, including the work between them
     phases: Timings = field(default_factory=Timings)  # milliseconds of each phase
     whole: Count = field(default_factory=Count)  # sums over all steps
     by_drafter: dict[str, Count] = field(default_factory=dict)  # sums by drafter
-    # by drafter, per depth from 1: [steps that reached it, accepted there]. A depth below the first rejection, or below
-    # the end of the reply, was not reached
+    # by drafter, per depth from 1: [steps that reached it, accepted there]. A step reaches no depth after its first
+    # rejection or after the end of the reply
     drafter_depths: dict[str, list[list[int]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -137,7 +137,7 @@ class ReplyStats:
         self.plain.begin(self.prompt_tokens + self.begun)
 
     def add(self, step: Step, milliseconds: float) -> None:
-        """Adds a step that took ``milliseconds``, everything around it included."""
+        """Adds a step; ``milliseconds`` includes the work around it."""
         self.tokens += len(step.tokens)
         self.seconds += milliseconds / 1e3
         times = step.timings
@@ -164,17 +164,17 @@ class ReplyStats:
             depths[at][1] += at < first_ranked
 
     def think(self) -> None:
-        """Counts all steps so far as reasoning, which comes first."""
+        """Counts all steps so far as reasoning: reasoning comes first in a reply."""
         self.thought, self.thought_ms = self.tokens, 1e3 * self.seconds
 
     @property
     def by_depth(self) -> list[list[int]]:
-        """Per depth from 1: [steps that reached it, accepted there], of all drafters."""
+        """Per depth from 1: [steps that reached it, accepted there], summed over all drafters."""
         depths = zip_longest(*self.drafter_depths.values(), fillvalue=(0, 0))
         return [[sum(reached), sum(accepted)] for reached, accepted in (zip(*at, strict=True) for at in depths)]
 
     def phase_ms(self) -> dict[str, float]:
-        """Milliseconds a step of each phase: draft, evaluate, accept, commit; "rest" is what is done between steps."""
+        """Mean milliseconds of each phase in a step; "rest" is the work between steps."""
         steps = self.whole.steps or 1
         sums = self.phases
         totals = {"draft": sums.draft, "evaluate": sums.evaluate, "accept": sums.accept, "commit": sums.commit}
@@ -207,7 +207,7 @@ def drafter_of(step: Step) -> str:
 
 
 def origins(step: Step) -> list[tuple[Origin, str]]:
-    """The origin of each of a step's tokens, and the drafter's name where it was accepted."""
+    """The origin of each token of a step, and the drafter's name for accepted tokens."""
     written: list[tuple[Origin, str]] = [("accepted", step.draft.sources[node]) for node in step.path]
     if not step.draft.tree.drafted:
         return [("plain", "")]
@@ -218,7 +218,7 @@ def origins(step: Step) -> list[tuple[Origin, str]]:
 
 
 def _first_ranked(step: Step) -> int:
-    """Length of the path's beginning that follows best-ranked children, which come first."""
+    """Number of nodes at the start of the path that are the first, best-ranked child of their parent."""
     parent = ROOT
     for count, node in enumerate(step.path):
         if node != parent + 1:

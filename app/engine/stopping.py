@@ -1,4 +1,4 @@
-"""When a reply is over: an end token, a stop string, enough tokens, or no more room."""
+"""Decides when a reply is over: at an end token, a stop string, the token limit, or a full context."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Reason = Literal["", "stop", "length", "context"]
 
 
 class StopRules:
-    """Decides when a reply is over, by its committed tokens alone: a rejected draft needs no undoing.
+    """Decides when a reply is over. Its state depends on committed tokens alone, so a rejected draft needs no undo.
 
     Attributes:
         reason: Why the committed reply is over; empty while it is not.
@@ -25,8 +25,8 @@ class StopRules:
         """Keeps the rules.
 
         Args:
-            room: Tokens that still fit the context.
-            max_tokens: Most tokens of the reply; 0 for no limit.
+            room: Number of tokens that still fit the context.
+            max_tokens: Maximum tokens of the reply; 0 for no limit.
 
         Raises:
             UsageError: If a limit is negative or a stop string is empty.
@@ -45,11 +45,11 @@ class StopRules:
         self._tail = b""  # the end of the reply, shorter than the longest stop string
 
     def over(self, tokens: Sequence[Token]) -> bool:
-        """Whether the reply is over once ``tokens`` follow what was committed."""
+        """Whether the reply would be over after ``tokens``, without committing them."""
         return bool(self._verdict(tokens))
 
     def left(self) -> int:
-        """Tokens that may still follow."""
+        """Number of tokens that may still follow."""
         room = self._room - self._count
         return min(room, self._limit - self._count) if self._limit else room
 

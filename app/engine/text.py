@@ -1,4 +1,4 @@
-"""From tokens to text that may be shown: whole characters only, and nothing of a stop string."""
+"""Turns tokens into text for the screen: whole characters only, and no part of a stop string."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ def reusable(tokens: list[Token], text: str, vocabulary: Vocabulary) -> list[Tok
 class TextStream:
     """Turns the bytes of tokens into pieces of text with their origin.
 
-    Bytes of an unfinished character are held back, and so is an end that may be the start of a stop string. A piece is
-    credited to the token that completed its first character.
+    It holds back the bytes of an unfinished character, and a suffix that may begin a stop string. A piece has the
+    origin of the token that completed its first character.
     """
 
     def __init__(self, stops: Sequence[str] = ()) -> None:
@@ -56,7 +56,7 @@ class TextStream:
         return self._take(self._decoder.decode(raw), origin, source)
 
     def finish(self, stopped: bool = False) -> list[Piece]:
-        """Returns what was held back; an unfinished character becomes U+FFFD, or is left out of a stopped reply."""
+        """Returns the text held back; an unfinished character becomes U+FFFD, or is dropped if ``stopped``."""
         released = [] if stopped else self._take(self._decoder.decode(b"", True), "plain")
         if not self._ended:
             released += self._release(sum(len(piece.text) for piece in self._held))
@@ -76,14 +76,14 @@ class TextStream:
         return self._release(len(held) - self._stop_prefix(held))
 
     def _stop_prefix(self, held: str) -> int:
-        """Length of the longest end of ``held`` that begins a stop string."""
+        """Length of the longest suffix of ``held`` that begins a stop string."""
         for size in range(min(len(held), max(map(len, self._stops)) - 1), 0, -1):
             if any(stop.startswith(held[-size:]) for stop in self._stops):
                 return size
         return 0
 
     def _release(self, size: int) -> list[Piece]:
-        """Returns the first ``size`` held characters, joining neighbours of one origin."""
+        """Returns the first ``size`` held characters; joins neighbouring pieces of the same origin."""
         released: list[Piece] = []
         while size > 0 and self._held:
             piece = self._held.pop(0)

@@ -1,4 +1,4 @@
-"""Joins events for a screen that cannot show thousands a second."""
+"""Joins events, since a screen cannot show thousands a second."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Event = Prefilling | Stepped
 
 
 class Throttle:
-    """Joins steps that follow each other faster than the given time; a step that comes later is passed on at once.
+    """Joins steps that follow each other faster than the given time; passes a later step on at once.
 
     A model of a few million parameters takes 3,000 steps a second. Reading and showing each of them takes more
     processor time than computing it, on the same cores.
@@ -39,7 +39,7 @@ class Throttle:
 
 
 def joined(first: Stepped, second: Stepped) -> Stepped:
-    """Makes one event of two steps of a reply: sums, and the later figures."""
+    """Joins two steps of a reply into one event: sums, and the later figures."""
     return Stepped(
         request=second.request,
         pieces=first.pieces + second.pieces,

@@ -1,4 +1,4 @@
-"""Tunes a model to this machine: the faster kind of attention, measured once, and the threads that help now."""
+"""Tunes a model to this machine: measures the faster kind of attention once, and the best number of threads."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ from slipstream.models.llama.target import ContextOptions, Target
 from slipstream.models.types import EMPTY_TREE, TokenTree
 
 _KEPT: Final = "attention"
-LENGTH: Final = 768  # tokens in the cache: a chat of some turns
+LENGTH: Final = 768  # tokens in the cache, as in a chat of a few turns
 _ROWS: Final = TokenTree.chain((1, 2, 3))
 PASSES: Final = 5
-_GAIN: Final = 0.9  # of flash attention's time: storing scores must be clearly faster
+_GAIN: Final = 0.9  # storing scores must take less than this share of flash attention's time
 
 
 def flash_attention_is_slower(small: Path, folder: Path | None) -> bool:
     """Compares flash attention, llama.cpp's default, with attention that stores its scores, on one small model.
 
-    The flash attention of llama.cpp's processor backend takes the rows of a small pass one by one. On x86-64 with
-    AVX-512, 768 tokens in an F16 cache, a pass of one row takes twice as long with it, one of four rows three times.
+    On llama.cpp's CPU backend, flash attention computes the rows of a small pass one by one. On x86-64 with AVX-512 and
+    768 tokens in an F16 cache, it makes a pass of one row twice as slow, and a pass of four rows three times.
 
     Args:
         small: A model that is quick to open.
-        folder: Where the result is kept, for this build on this machine; None to keep nothing.
+        folder: Folder that stores the result for this build on this machine; None to store nothing.
 
     Returns:
         Whether storing scores is clearly faster; False if the small model cannot be opened.
@@ -65,7 +65,7 @@ def _compare(model: LlamaModel) -> bool:
         for target in targets:
             target.prefill([at % target.abilities.n_vocab for at in range(LENGTH)])
         took: list[list[float]] = [[], []]
-        for _ in range(PASSES):  # in turns: a busy machine slows down both
+        for _ in range(PASSES):  # alternates, so that a busy machine slows down both
             for target, times in zip(targets, took, strict=True):
                 times.append(pass_time(target))
         flash, scores = (median(times) for times in took)
@@ -86,10 +86,10 @@ def _pass(target: Target, tree: TokenTree) -> float:
     return 1e3 * (perf_counter() - began)
 
 
-_SECONDS: Final = 0.3  # for one number of threads
-_THREAD_ROWS: Final = 6  # that one measurement adds to the cache before it rewinds
-_SLOW: Final = 4.0  # a pass is slow if a row takes more than so many usual plain passes
-_PATIENCE: Final = 4  # slow passes in a row before threads are chosen again
+_SECONDS: Final = 0.3  # maximum time to measure one number of threads
+_THREAD_ROWS: Final = 6  # rows that one measurement adds to the cache before it rewinds
+_SLOW: Final = 4.0  # a pass is slow if a row takes more than this many usual plain passes
+_PATIENCE: Final = 4  # consecutive slow passes before threads are measured again
 
 
 class Threaded(Target, Protocol):
@@ -114,10 +114,10 @@ class Threads:
         """Measures for the first time.
 
         Args:
-            target: Measured at its present length, which it keeps.
+            target: Measured at its present length, and rewound to it.
             followers: Draft models, which get the same number of threads.
             cores: Physical cores: the most threads.
-            pause: Seconds before cores that were busy are measured again: this is slow while they are busy.
+            pause: Seconds before busy cores are measured again: measuring is slow while they are busy.
         """
         self._target, self._followers, self._cores = target, followers, cores
         self._usual = 0.0  # milliseconds of a plain pass when last measured
@@ -128,14 +128,14 @@ class Threads:
         self._tune()
 
     def begin(self) -> bool:
-        """Before a reply, measures again if cores were busy some time ago; returns whether it did."""
+        """Call before a reply: measures again if some cores were busy before; returns whether it did."""
         due = self.count < self._cores and perf_counter() > self._tuned + self._pause
         if due:
             self._tune()
         return due
 
     def add(self, step: Step) -> bool:
-        """After a step, measures again if passes have become much slower; returns whether it did."""
+        """Call after a step: measures again if passes have become much slower; returns whether it did."""
         rows = 1 + len(step.draft.tree)
         slow = step.timings.evaluate > _SLOW * self._usual * rows
         self._slow_steps = self._slow_steps + 1 if slow else 0
@@ -145,7 +145,7 @@ class Threads:
         return due
 
     def _tune(self) -> None:
-        """Takes all cores, unless fewer threads are a quarter faster."""
+        """Chooses all cores, unless fewer threads take a quarter less time."""
         self._slow_steps = 0
         self._tuned = perf_counter()
         if len(self._target.tokens) + _THREAD_ROWS > self._target.abilities.n_ctx:
