@@ -23,7 +23,7 @@ from slipstream.models.outside import decimal_number, quoted
 
 PLAIN: Final = "none"  # the name of decoding without a drafter
 
-MOST_SCALE: Final = 100  # of a LoRA adapter
+MOST_SCALE: Final = 100  # maximum absolute scale of a LoRA adapter
 
 STATES_LIMIT: Final = 4 << 30  # default limit of all kept KV caches, in bytes
 
@@ -43,7 +43,7 @@ _NOT_DRAWING: Final = frozenset({"typical", "logit_bias", "reasoning", "reasonin
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """How a reply is drawn; see ``slipstream.models.sampling.sampler.Sampler``."""
+    """How the tokens of a reply are drawn; see ``slipstream.models.sampling.sampler.Sampler``."""
 
     temperature: float = 0.8
     top_k: int = 40
@@ -53,13 +53,13 @@ class Sampling:
     presence_penalty: float = 0.0
     top_n_sigma: float = 0.0
     dry: float = 0.0
-    logit_bias: str = ""  # tokens and the bias of their logits, see ``slipstream.models.sampling.bias``
+    logit_bias: str = ""  # tokens and their logit biases, see ``slipstream.models.sampling.bias``
     seed: int = 0
     # threshold of Medusa's typical acceptance, which changes the text; None for the exact rule. See
     # ``slipstream.drafters.accept.Typical``
     typical: float | None = None
     reasoning: str = AUTO_LEVEL  # how much the model thinks before it answers: one of ``marks.LEVELS``
-    reasoning_budget: int = -1  # most tokens of thoughts; the model's own mark then ends them; -1 for no limit
+    reasoning_budget: int = -1  # maximum tokens of reasoning, which the model's own mark then ends; -1 for no limit
 
     def drawing(self) -> dict[str, Any]:
         """The arguments of ``Sampler``."""
@@ -96,7 +96,7 @@ class Lora:
         """Reads ``FILE`` or ``FILE:SCALE``.
 
         Raises:
-            UsageError: If what follows the last colon is no number.
+            UsageError: If the text after the last colon is not a valid scale.
         """
         path, colon, scale = text.rpartition(":")
         if not colon or "/" in scale or "\\" in scale or scale.endswith(".gguf"):
@@ -139,15 +139,15 @@ class Load:
     devices: Devices = field(default_factory=Devices)
     spare_cores: int = 0  # cores that a small model leaves free for the interface
     threads: int = 0  # threads of every pass; 0 for as many as help
-    halved: int = 0  # how often the context is halved, once for each time that memory ran out
-    index: str | None = None  # folder of the text indexes, or None to draft from none
+    halved: int = 0  # how often to halve the context: once for each time that memory ran out
+    index: str | None = None  # folder of the text indexes, or None for none
     chats: str | None = None  # database of the chats that are indexed, or None for none
     left_out: str | None = None  # file of the drafters that the user disabled, by model; None for none
     states: str | None = None  # folder of the KV caches of system prompts, or None to keep none
     # limit of all kept KV caches in bytes; the least recently used are deleted first. 0 keeps none
     states_limit: int = STATES_LIMIT
-    # file that lists the model files that loaded in a process of their own, where each is tried before its first use;
-    # None to try none
+    # file that lists the model files that passed a probe: before its first use, each is loaded in a separate process;
+    # None to probe none
     probed: str | None = None
     # small model on which the implementations of attention are timed on the CPU; None for llama.cpp's choice
     measured_with: str | None = None
@@ -155,7 +155,7 @@ class Load:
     failed: dict[str, str] = field(default_factory=dict)
     kv_type: str = "auto"  # type of the KV cache: f16, q8_0, q4_0, or auto for F16 where it fits, else Q8_0
     lora: list[Lora] = field(default_factory=list)  # adapters of the target
-    mmproj_unsure: list[str] = field(default_factory=list)  # image encoders that may fit, where none surely does
+    mmproj_unsure: list[str] = field(default_factory=list)  # image encoders that may fit, if none certainly does
     mmproj: str | None = None  # path of the image encoder; None for a model without images
 
 
@@ -167,7 +167,7 @@ class Message:
     content: str
     # for a reply of the same model: its token ids, so that the KV cache is reused; else empty
     tokens: list[int] = field(default_factory=list)
-    # of a user's message, the files of the images that it names (``app.chats.images.MARK``), by their SHA-256
+    # for a user's message: the files of its images (``app.chats.images.MARK``) by SHA-256
     images: dict[str, str] = field(default_factory=dict)
 
 
@@ -179,17 +179,17 @@ class Generate:
     messages: list[Message]  # the chat, oldest first; ends with the user's message, or with a reply to continue
     sampling: Sampling = field(default_factory=Sampling)  # how tokens are drawn
     drafter: str = "none"
-    max_tokens: int = 0  # most tokens of the reply; 0 means until it ends by itself or the context is full
+    max_tokens: int = 0  # maximum tokens of the reply; 0 for no limit except the context
     stop: list[str] = field(default_factory=list)  # strings that end the reply; they are not part of it
     # file that keeps the KV cache of this chat between processes, or None. Written when another chat is opened, when
     # the engine is idle for a while, and when it ends
     state: str | None = None
-    frame_ms: float = 0.0  # steps that follow faster are merged into one event; 0 for an event a step
+    frame_ms: float = 0.0  # merges steps that follow faster into one event; 0 for an event per step
     # tokens of the reply that an earlier process wrote; the reply continues after them with the same text
     begun: list[int] = field(default_factory=list)
     grammar: str = ""  # a JSON schema or a grammar that the answer must follow; empty for none
     grammar_kind: GrammarKind = "json"
-    # for a chat that does not fit the context: "drop" leaves the oldest messages out, "stop" refuses
+    # if a chat does not fit the context, "drop" leaves out the oldest messages, "stop" refuses the request
     overflow: Literal["drop", "stop"] = "drop"
     # time of sending by ``perf_counter``, a clock that all processes share
     asked: float = field(default_factory=perf_counter)
@@ -199,7 +199,7 @@ class Generate:
 class Prepare:
     """Prefills a prompt that is still being typed; the next request ends it.
 
-    ``Counted`` answers at once, if the engine is idle.
+    If the engine is idle, it answers at once with ``Counted``.
     """
 
     messages: list[Message]  # the chat, oldest first; ends with what the user has typed so far, which may be nothing
@@ -358,7 +358,7 @@ class DraftTree:
 class Watched:
     """The drafts that a step carries after ``Watch``."""
 
-    trees: list[DraftTree]  # oldest first; only some of many quick steps
+    trees: list[DraftTree]  # oldest first; quick steps are sampled
     by_drafter: dict[str, dict[str, int]] = field(default_factory=dict)  # as in ``Done``, of the reply so far
     drafter_depths: dict[str, list[list[int]]] = field(default_factory=dict)  # as in ``Done``, of the reply so far
 
@@ -367,7 +367,7 @@ class Watched:
 class Divided:
     """The new text of a step in the reasoning, or at its end.
 
-    Text that may still become a mark is in neither part until that is decided.
+    Text that may be the start of a mark is held back until that is certain.
     """
 
     reasoning: str  # new reasoning, without the marks around it
@@ -382,7 +382,7 @@ class Choice:
     drafter: str  # "none" for a plain step
     nodes: int  # drafted tokens that the pass verifies
     cost: float  # cost of the pass in plain passes, 1 or more
-    expected: float  # tokens expected of the step
+    expected: float  # expected number of tokens of the step
     plain_ms: float  # milliseconds of a plain step
     trial: bool = False  # whether the drafter is being explored
 
@@ -423,8 +423,8 @@ class Done:
     # text (a stop string was cut off, a character is incomplete)
     tokens: list[int]
     prompt_tokens: int  # tokens of the prompt
-    prefilled_tokens: int  # those of them that were not in the KV cache
-    dropped_messages: int  # number of oldest messages that were left out, since they did not fit the context
+    prefilled_tokens: int  # tokens of the prompt that were not in the KV cache
+    dropped_messages: int  # number of oldest messages left out because the chat did not fit the context
     ttft_ms: float  # milliseconds from ``Generate.asked`` to the first token
     speed: Speed  # the final figures
     by_depth: list[list[int]] = field(default_factory=list)  # per depth from 1: [steps that reached it, accepted there]
@@ -443,7 +443,7 @@ class Done:
     # what happened to the model's files since the load, and the remedy; each is reported once
     remarks: dict[str, str] = field(default_factory=dict)
     complete: bool = True  # whether the answer completes its grammar; True without one
-    # tokens of the reasoning when ``EndThoughts`` ended it, else -1; a ``reasoning_budget`` of as many repeats that
+    # tokens of the reasoning when ``EndThoughts`` ended it, else -1; as ``reasoning_budget`` it has the same effect
     thoughts_closed: int = -1
 
 
@@ -459,14 +459,14 @@ class Failed:
 
 
 def least_tokens(text: str, token_bytes: int) -> int:
-    """Fewest tokens that a text can make; 0 where ``token_bytes``, see ``LlamaModel.token_bytes``, is unknown."""
+    """A lower bound of a text's tokens; 0 if ``token_bytes`` is 0, see ``LlamaModel.token_bytes``."""
     raw = text.encode("utf-8", "replace")
     spaces = sum(map(raw.count, _SPACES)) + len(_WRITTEN_SPACE) * raw.count(_WRITTEN_SPACE)
     return -(-(len(raw) - spaces) // token_bytes) if token_bytes else 0
 
 
 def check_size(text: str, token_bytes: int, n_ctx: int) -> None:
-    """Refuses a message by its size, before it is kept, sent or tokenized.
+    """Rejects a message that is too large, before it is stored, sent or tokenized.
 
     Raises:
         ContextFullError: If it cannot fit the context.
@@ -480,7 +480,7 @@ def check_size(text: str, token_bytes: int, n_ctx: int) -> None:
 
 
 def check_reasoning(level: str, loaded: Loaded) -> None:
-    """Raises ``UsageError`` for a level of reasoning that a model does not have; it names the others."""
+    """Raises ``UsageError`` if a model lacks a level of reasoning; the error lists the levels it has."""
     if level != AUTO_LEVEL and level not in loaded.reasoning:
         raise UsageError(f"{loaded.name} has no reasoning level {level}.", reasoning_levels(loaded.reasoning))
 

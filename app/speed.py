@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-LEAST_TOKENS: Final = 30  # no speed-up of fewer tokens: single steps would dominate it
+LEAST_TOKENS: Final = 30  # with fewer tokens there is no speed-up: single steps would dominate it
 
 GAIN: Final = 1.05  # from this ratio on, a reply counts as faster
 LOSS: Final = 0.95  # below this ratio, it counts as slower
@@ -52,9 +52,9 @@ class Speed:
     accepted: int = 0  # drafted tokens that the target accepted
     steps: int = 0
     tokens: int = 0
-    earlier: int = 0  # those of them that an ended process wrote: their time is in none of the figures
+    earlier: int = 0  # tokens that an earlier process wrote; no figure includes their time
     thought: int = 0  # tokens of the reasoning, see ``slipstream.app.chats.reasoning``
-    thought_ms: float = 0.0  # milliseconds that they took
+    thought_ms: float = 0.0  # milliseconds of the reasoning
     busy: bool = False  # whether other programs seem to disturb the steps
 
     @property
@@ -69,7 +69,7 @@ class Speed:
 
     @property
     def timed(self) -> int:
-        """The tokens whose time is known."""
+        """Number of tokens whose time is known."""
         return self.tokens - self.earlier
 
     @property

@@ -41,9 +41,9 @@ _ANSWER: Final = 1.0  # seconds in which each machine must answer after one was 
 
 
 class Engine:
-    """Starts the engine's process on demand, and restarts it after it ended, with the changes of ``Recovery``.
+    """Starts the engine's process on demand, and restarts it after a crash, with the changes of ``Recovery``.
 
-    ``load`` and ``reply`` block and are called from one thread at a time; all others from any.
+    ``load`` and ``reply`` block; call them from one thread at a time. All other methods may be called from any thread.
     """
 
     def __init__(self, log: Path, limits: Limits = Limits()) -> None:  # noqa: B008 (frozen)
@@ -60,7 +60,7 @@ class Engine:
         self._on_count: Callable[[Counted], None] = lambda _: None
         self._on_wait: Callable[[str], None] = lambda _: None
         self._waits = False  # whether a request waits for another machine
-        self._machines: list[str] = []  # other machines that compute; while a model is loaded, all that were named
+        self._machines: list[str] = []  # other machines that compute; during a load, all machines that it names
         self._lock = threading.Lock()  # only the thread that clears ``_process`` reports its end
 
     @property
@@ -95,7 +95,7 @@ class Engine:
         """Loads a model, with the changes of ``Recovery`` after a crash.
 
         Raises:
-            SlipstreamError: If it cannot be loaded, or has ended too often in a row.
+            SlipstreamError: If the model cannot be loaded, or the process has ended too often in a row.
             EngineDiedError: If the process ended while loading.
         """
         self._wanted = load
@@ -112,7 +112,7 @@ class Engine:
             if not self._greeted:
                 self._greet()
                 if self._watched:
-                    self._send(Watch(True))  # a new process does not know of the last ``watch``
+                    self._send(Watch(True))  # repeats the last ``watch`` for the new process
             self._machines = _machines(load)
             if self._process:
                 self._process.expect_machines(bool(self._machines))
@@ -132,7 +132,7 @@ class Engine:
         If the process ends in a drafter's call, it is restarted, and the reply continues without that drafter.
 
         Raises:
-            SlipstreamError: If it cannot be served; the engine continues.
+            SlipstreamError: If the request fails; the engine continues.
             EngineDiedError: If the process ended; the events so far remain valid.
         """
         begun, failed, ttft_ms = list(generate.begun), dict[str, str](), 0.0
@@ -142,7 +142,7 @@ class Engine:
                     if isinstance(event, Stepped):
                         begun += event.tokens
                     if isinstance(event, Stepped | Done):
-                        ttft_ms = ttft_ms or event.ttft_ms  # the first token may have come from the last process
+                        ttft_ms = ttft_ms or event.ttft_ms  # an earlier process may have written the first token
                         event = event if event.ttft_ms == ttft_ms else replace(event, ttft_ms=ttft_ms)
                     if isinstance(event, Done):
                         event = replace(event, failed=failed | event.failed)
@@ -158,7 +158,7 @@ class Engine:
         with self._request():
             self._send(generate)
             if self._stopped == generate.request:
-                self.stop(generate.request)  # it was sent to the last process
+                self.stop(generate.request)  # the earlier stop was sent to the last process
             if self._answer_now == generate.request:
                 self.end_thoughts(generate.request)
             try:
@@ -216,7 +216,7 @@ class Engine:
         self._greeted = True
 
     def _tell(self, message: Prepare | Watch | Stop | EndThoughts) -> None:
-        """Sends a message, if the process still runs; the call that waits for its answer reports the end."""
+        """Sends a message if the process still runs; otherwise the call that waits for an answer reports the crash."""
         process = self._process
         if process:
             with suppress(OSError, ValueError):
@@ -231,7 +231,7 @@ class Engine:
             raise self._died("before it was asked") from error
 
     def _receive(self, when: str, request: int = 0) -> Frame:
-        """Reads the next event; raises ``Failed`` of this request, and drops that of an earlier reply."""
+        """Reads the next event; raises a ``Failed`` of this request, and drops one of an earlier reply."""
         process = self._process
         while True:
             event = process.read() if process else None
@@ -246,7 +246,7 @@ class Engine:
                 raise refusal
 
     def _beaten(self, beat: Beat) -> None:
-        """Reports once that a request waits for another machine: the engine does no work at all."""
+        """Reports once that a request waits for another machine, when the engine does no work at all."""
         waited, self._waits = self._waits, bool(self._machines) and beat.still >= _WAITS
         if self._waits and not waited:
             self._on_wait(", ".join(self._machines))
@@ -284,7 +284,7 @@ class Engine:
         if when == _STARTING:
             try:
                 check_install(engine_environment(os.environ))
-            except SlipstreamError as error:  # more specific than the end of the process
+            except SlipstreamError as error:  # more specific than how the process ended
                 return EngineDiedError(error.title, error.hint)
         lost = _silent(self._machines) if end.cause == "machine" else ""
         return EngineDiedError(f"the engine ended {when}: {end.reason}.{lost}", end.hint)

@@ -11,7 +11,7 @@ from typing import IO, Any, Final, Literal, Union, get_args, get_origin, get_typ
 from slipstream.app import protocol
 from slipstream.models.errors import SlipstreamError
 
-FRAME_LIMIT: Final = 64 << 20  # most bytes of one frame; enough for a pasted book, too little for a corrupt length
+FRAME_LIMIT: Final = 64 << 20  # maximum bytes of a frame; allows a pasted book, and rejects most corrupt lengths
 
 
 class ProtocolError(Exception):

@@ -39,7 +39,7 @@ _SECRET: Final = ("TOKEN", "KEY", "SECRET", "PASS", "CREDENTIAL", "AUTH")
 def engine_environment(environment: Mapping[str, str]) -> dict[str, str]:
     """Chooses the environment variables of the engine's process: those it needs, without secrets.
 
-    Allowed names are listed, since secrets cannot be; even a proxy's address may hold a password.
+    It passes only listed names, since any other variable may hold a secret: even a proxy's address can.
     """
     chosen = {name: value for name, value in environment.items() if _allowed(name.upper())}
     chosen["GGML_NO_BACKTRACE"] = "1"  # otherwise an abort starts a debugger, and hangs
@@ -51,14 +51,14 @@ def _allowed(name: str) -> bool:
 
 
 _LOOK_EVERY: Final = 1.0  # seconds
-_TO_END: Final = 2.0  # most seconds from the end of its output to its own end
+_TO_END: Final = 2.0  # maximum seconds from the end of its output to the end of the process
 _LOG_END: Final = 1 << 16  # bytes
 
 
 class EngineProcess:
     """The process and two threads: one starts it, reads its frames and waits for its end; one is its watchdog.
 
-    Linux ends the process with the thread that started it, so that thread lives as long as the process.
+    Linux kills the process when the thread that started it ends, so that thread lives as long as the process.
     """
 
     def __init__(
@@ -97,14 +97,14 @@ class EngineProcess:
         return not self._ended.is_set()
 
     def expect_machines(self, on: bool) -> None:
-        """Says whether other machines compute for it, until it has loaded a model, which says so itself."""
+        """Sets whether other machines compute for it; a later ``Loaded`` overrides this."""
         self._watchdog.expect_machines(on)
 
     def write(self, message: Frame) -> None:
         """Sends a message.
 
         Raises:
-            OSError: If the process has closed its end.
+            OSError: If the process has closed its end of the pipe.
             ValueError: If the pipe was closed.
         """
         if isinstance(message, Stop):
@@ -190,7 +190,7 @@ class EngineProcess:
                 stdout=subprocess.PIPE,
                 stderr=file,
                 env=engine_environment(os.environ),
-                start_new_session=True,  # Ctrl-C in the terminal is not for it
+                start_new_session=True,  # Ctrl-C in the terminal must not end it
             )
         except OSError as error:
             raise unstartable("the engine's process", error) from error

@@ -46,7 +46,7 @@ _HINTS: Final = {
 }
 _NAME_BYTES: Final = 64
 _NOTE_BYTES: Final = 1 + 16 * _NAME_BYTES  # as in ``slipstream.drafters.guard``, whose import would load numpy
-_HARMLESS: Final = "ggml_vulkan: No devices found"  # logged by every process of such a build without a GPU
+_HARMLESS: Final = "ggml_vulkan: No devices found"  # logged by every process of a Vulkan build without a GPU
 _TRACES: Final = ("  File ", "Thread 0x", "Current thread", "Extension modules", "Fatal Python error")
 _LAST: Final = 12  # number of last log lines that are searched; earlier ones may report harmless errors
 _KEPT: Final = "What was written is kept; the next message starts it again"
@@ -64,7 +64,7 @@ class End:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """What a process was doing: kept in a file that it maps, and that its parent reads after its end."""
+    """What a process was doing; it writes this into a mapped file, and its parent reads the file after its end."""
 
     drafter: str = ""  # the drafter whose call was running; empty if none was
     gpu: bool = False  # whether a GPU computed
@@ -88,7 +88,7 @@ def begin_note(path: Path) -> None:
 
 
 def map_note(path: Path) -> memoryview:
-    """Maps the note of this process: that of ``Guard``, and a byte for GPU or machines. Plain memory if that fails."""
+    """Maps the note of this process: ``Guard``'s bytes, and one for GPU or machines; plain memory if that fails."""
     with suppress(OSError, ValueError), path.open("r+b") as file:
         return memoryview(mmap(file.fileno(), _NOTE_BYTES + 1))
     return memoryview(bytearray(_NOTE_BYTES + 1))
@@ -158,11 +158,11 @@ def _signal(code: int) -> str:
         return str(-code)
 
 
-MOST: Final = 3  # ends in a row, without a complete reply between them, after which one start is refused
+MOST: Final = 3  # crashes in a row, without a complete reply between them, after which one start is refused
 
 
 class Recovery:
-    """Records the ends of a model's process, and changes its next start; another model starts without changes.
+    """Records how a model's process ended, and changes its next start; another model starts without changes.
 
     Halves the context each time memory ran out. Disables a GPU that failed, and a drafter that crashed the process.
     """

@@ -40,7 +40,7 @@ _WORKS: Final = 0.02  # least share of one core that counts as work; the heartbe
 
 
 class Heartbeat:
-    """Reports, from its own thread, how long ago the work progressed and the process used any resource."""
+    """Reports from its own thread the seconds since the last progress, and since the process last did any work."""
 
     def __init__(
         self,
@@ -92,9 +92,9 @@ class Limits:
 
     start: float = 120.0  # without a first frame: Python may load from a slow disk
     silent: float = 30.0  # without a heartbeat: the process is stopped, or one thread blocks all others
-    still: float = 30.0  # without any work: a deadlock, a lost GPU or a lost disk; ``stop`` after a request to stop
-    waiting: float = 300.0  # the same while other machines compute for it: a large model on a slow one takes long
-    stuck: float = 600.0  # without progress, however much it works
+    still: float = 30.0  # without any work: a deadlock, a lost GPU or disk; after a request to stop, ``stop`` applies
+    waiting: float = 300.0  # as ``still``, while other machines compute for it: a slow one may take long
+    stuck: float = 600.0  # without progress, even if it works
     stop: float = 20.0  # without progress since it was asked to stop
     # without any work since it was asked to stop, while other machines compute for it: nothing else can stop it
     stop_waiting: float = 2.0
@@ -145,7 +145,7 @@ class Watchdog:
             self._machines = bool(event.machines)
 
     def expect_machines(self, on: bool) -> None:
-        """Other machines may be slow to take their share of a model."""
+        """Sets whether other machines compute for it: they may be slow to load their share of a model."""
         self._machines = on
 
     def stop_asked(self) -> None:
@@ -153,7 +153,7 @@ class Watchdog:
             self._since_stop = 0.0
 
     def verdict(self, seconds: float) -> str:
-        """Why it counts as hung, in words; empty while it may only be slow.
+        """Returns why the engine counts as hung, in words; empty while it may only be slow.
 
         Args:
             seconds: Seconds since the last verdict, without suspension.

@@ -45,13 +45,13 @@ from slipstream.models.errors import ContextFullError, EvaluationError, ModelCha
 _SET_PDEATHSIG: Final = 1  # linux/prctl.h
 _SET_DUMPABLE: Final = 4
 _HARMLESS: Final = (ImportError, MemoryError, OSError)
-"""Errors whose messages name files and libraries; those of others may quote a prompt."""
+"""Errors whose messages name only files and libraries; messages of other errors may quote a prompt."""
 
 
 def harden() -> None:
-    """Makes this process end with its parent, and keeps its memory from the disk and from other programs.
+    """Ends this process with its parent, and protects its memory from core files and other programs.
 
-    Linux kills it when the thread that started it ends. A core limit of 0 does not stop cores that are piped to a
+    Linux kills it when the thread that started it ends. A core limit of 0 does not stop core dumps piped to a
     collector; a process that is not dumpable leaves none, and other programs of the user cannot read its memory.
     """
     if sys.platform == "linux":
@@ -76,7 +76,7 @@ def _log(kind: type[BaseException], error: BaseException | None, trace: Tracebac
 
 
 _QUIET: Final = 1.0  # seconds
-_LAST_WORDS: Final = 1.0  # seconds for an orderly end after the interface ended; Linux kills the process at once
+_LAST_WORDS: Final = 1.0  # seconds for an orderly end after the interface ended; Linux kills it at once instead
 
 
 class Worker:
@@ -101,7 +101,7 @@ class Worker:
         self._heartbeat.start()
         try:
             import_module("slipstream.app.engine.load")  # loads llama.cpp while the interface starts
-        except (ImportError, OSError, RuntimeError) as error:  # its message names only files
+        except (ImportError, OSError, RuntimeError) as error:  # whose messages name only files
             print(f"{type(error).__name__}: {error}", file=sys.stderr)
             raise
         while (task := self._next()) is not None:
@@ -111,8 +111,8 @@ class Worker:
             try:
                 answer: Frame = self._load(task) if isinstance(task, Load) else self._reply(task)
             except SlipstreamError as error:
-                lost = isinstance(error, EvaluationError) and self._note[-1]  # a GPU, or another machine
-                if lost or isinstance(error, ModelChangedError):  # only a new process can go on: the parent starts it
+                lost = isinstance(error, EvaluationError) and self._note[-1]  # a GPU or another machine computed
+                if lost or isinstance(error, ModelChangedError):  # only a new process can continue
                     print(f"Error: {'the GPU failed: ' if lost else ''}{error.title}", file=sys.stderr, flush=True)
                     os._exit(1)
                 number = task.request if isinstance(task, Generate) else 0
@@ -164,7 +164,7 @@ class Worker:
                 self._session.prepare(task, lambda: not self._work.empty(), lambda: self._stopped > stopped, self._tell)
 
     def _cancelled(self, request: int) -> bool:
-        """Called between steps, chunks and the nodes of a graph, so it also records progress."""
+        """Whether to stop; also records progress, since it is called between steps, chunks and nodes of a graph."""
         self._heartbeat.progress()
         return self._stopped >= request
 
