@@ -20,7 +20,7 @@ from slipstream.app.bench.progress import Measuring
 from slipstream.app.bench.report import FEW, STOPPED
 from slipstream.app.library.format import rate
 from slipstream.app.platform.safe_text import one_line
-from slipstream.app.protocol import PLAIN
+from slipstream.app.protocol import AUTO, PLAIN
 from slipstream.app.speed import times
 from slipstream.app.tui.parts.browser import TableView, below, heading, text
 from slipstream.app.tui.parts.format import STYLES, bar, gain_bar, percent
@@ -79,7 +79,8 @@ class BenchView(TableView):
             return [when.stylize("$foreground 45%"), *[Content("")] * 2, Content("✗").stylize("$error"), Content("")]
         over = kept.report.best[-1] if kept.report.best else None
         texts = " ".join(one_line(name) for name in kept.report.prompts)
-        auto = Content(times(over.auto.value) if over and over.auto else "")
+        own = _auto(kept.report, over) if over else None
+        auto = Content(times(own.gain.value) if own and own.gain else "")
         best = Content(f"{one_line(over.drafter)} {times(over.speedup.value)}" if over else "")
         unsure = bool(kept.report.noise.remarks() or _few(kept.report))
         return [when, text(kept.report.model), Content(texts), _marked(auto, unsure), _marked(best, unsure)]
@@ -208,7 +209,8 @@ def remarks(report: DrafterReport) -> Content:
     promise = {"same text": "identical", "same distribution": "same odds; single words may differ"}
     output = promise.get(report.promise, one_line(report.promise))
     return below(
-        *(_best(row) for row in report.best),
+        *(_best(row, _auto(report, row)) for row in report.best),
+        Content("Speed-ups are against the replies without a drafter right before and after; row “none” has all of those."),
         Content(f"Same text as without a drafter: {report.equal_texts} of {report.texts} (output: {output})."),
         Content(f"Prompts: {prompts}; at most {report.reply} tokens a reply."),
         *(Content(f"Left out: {one_line(name)}, {one_line(why)}.") for name, why in report.unusable.items()),
@@ -229,9 +231,15 @@ def _row(row: DrafterFigures) -> list[Content]:
     ]
 
 
-def _best(row: BestFixed) -> Content:
-    """The fastest drafter of one kind, and the autopilot's speed-up."""
-    auto = f"; auto {row.auto.text()}" if row.auto else ""
+def _auto(report: DrafterReport, best: BestFixed) -> DrafterFigures | None:
+    """The autopilot's row of the same kind and temperature; None if it was not measured."""
+    wanted = (AUTO, best.kind, best.temperature)
+    return next((row for row in report.rows if (row.drafter, row.kind, row.temperature) == wanted), None)
+
+
+def _best(row: BestFixed, own: DrafterFigures | None) -> Content:
+    """The fastest drafter of one kind, and the autopilot's speed-up as the table has it."""
+    auto = f"; auto {own.speedup_text}" if own else ""
     words = f"Best on {one_line(row.kind)}, T {row.temperature:g}: {one_line(row.drafter)} {row.speedup.text()}{auto}."
     return Content(words)
 

@@ -21,9 +21,9 @@ from slipstream.app.bench.progress import Update, encoded
 from slipstream.app.bench.unfinished import PREFIX, recover, unfinished
 from slipstream.app.library.resolve_model import choose
 from slipstream.app.platform.paths import Paths
-from slipstream.app.protocol import DrafterOffer
+from slipstream.app.protocol import AUTO, DrafterOffer
 from slipstream.app.tui.bench.form import SIZES, BenchForm, BenchPlan
-from slipstream.app.tui.bench.result import BenchResult, BenchView
+from slipstream.app.tui.bench.result import BenchResult, BenchView, remarks
 from slipstream.app.tui.bench.screen import BenchScreen
 from slipstream.models.errors import SlipstreamError
 
@@ -266,6 +266,18 @@ async def test_results_are_listed_opened_and_deleted(open_chat: Open, tmp_path: 
         await chat.press("x", "n", "x", "y")
         await chat.until(lambda: len(screen.view) == 2)
         assert newer.exists() and not broken.exists() and older.exists()
+
+
+def test_an_autopilot_that_guessed_nothing_has_no_speed_up_anywhere(tmp_path: Path) -> None:
+    kept = kept_results(kept_before(tmp_path).parent)[0]
+    assert kept.report
+    rows = [replace(row, acceptance=None) if row.drafter == AUTO else row for row in kept.report.rows]
+    idle = replace(kept.report, rows=rows)
+    assert "Best on copy, T 0.8: lookup 1.90x [1.80, 2.00]; auto 1.70x [1.60, 1.80]." in str(remarks(kept.report))
+    assert "Best on copy, T 0.8: lookup 1.90x [1.80, 2.00]; auto guessed nothing." in str(remarks(idle))
+    view = BenchView()
+    view.results = [kept, replace(kept, report=idle)]
+    assert [str(view.cells(at)[3]) for at in range(2)] == ["1.7x?", ""]
 
 
 @pytest.mark.parametrize(
