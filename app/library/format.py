@@ -43,16 +43,15 @@ def rate(tok_per_s: float) -> str:
 
 def rates(low: float, high: float) -> str:
     """A range of tokens a second: "9–13", "0.8–1.4", "120–190"; a prediction has two digits at most."""
-    if high < 2:
-        return f"{low:.1f}–{high:.1f}"
-    if high < 20:
-        return f"{low:.0f}–{high:.0f}"
-    return f"{_two_digits(low):,}–{_two_digits(high):,}"
+    return f"{_two_digits(low)}–{_two_digits(high)}"
 
 
-def _two_digits(value: float) -> int:
+def _two_digits(value: float) -> str:
+    """Rounded without regard to the other end: equal ends of two ranges look equal."""
+    if value < 2:
+        return f"{value:.1f}"
     unit: int = 10 ** max(0, len(f"{value:.0f}") - 2)
-    return unit * round(value / unit)
+    return f"{unit * round(value / unit):,}"
 
 
 def left(seconds: float) -> str:

@@ -11,6 +11,8 @@ def test_words() -> None:
     assert [rates(0.84, 1.36), rates(8.6, 13.4), rates(31.6, 48.2), rates(118.0, 194.0), rates(1180.0, 2140.0)] == [
         "0.8–1.4", "9–13", "32–48", "120–190", "1,200–2,100"
     ]  # fmt: skip
+    plain, drafted = rates(0.42, 1.05), rates(0.42, 2.3)
+    assert (plain, drafted) == ("0.4–1.1", "0.4–2")  # a drafter does not seem to lower the lower end
     assert [percent(None), percent(0.0), percent(0.714), percent(1.0)] == ["–", "0 %", "71 %", "100 %"]
     assert [times(None), times(0.04), times(0.94), times(1.96)] == ["–", "0.04x", "0.9x", "2.0x"]
     assert [duration(85.2), duration(1249.0)] == ["85 ms", "1.2 s"]
