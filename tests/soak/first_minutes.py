@@ -1,27 +1,58 @@
 """A new user's first minutes on a real terminal, in which no two figures may contradict each other.
 
 A command: ``python -m tests.soak.first_minutes [idle|busy|both]``. Starts the chat in a new home, asks three questions,
-has a text copied, opens every screen, races, runs the benchmark and ``slipstream run --json``, at three sizes of
-terminal; "busy" has two loops compute beside it. Parses every screen. Prints what contradicts, and one line.
+has a text copied, opens every screen, races, runs the smallest benchmark of two drafters, and ``slipstream run
+--json``, at three sizes of terminal; "busy" has two loops compute beside it. Parses every screen, and compares the
+result of the benchmark with its kept file and with the drafters' screen. Prints what contradicts, figures that differ
+for a reason, and one line.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import re
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
 from tests.app.terminal import ROOT, Terminal
 from tests.bench.waiting import busy
+from tests.soak.screen_figures import (
+    RACED,
+    Gain,
+    Row,
+    Rows,
+    bench_faults,
+    best_faults,
+    drafters_faults,
+    end_faults,
+    estimate_fault,
+    estimated,
+    expected_rows,
+    faults,
+    gained,
+    json_faults,
+    kept_faults,
+    lines_of,
+    listed_faults,
+    measured_note,
+    models_faults,
+    off_quotient,
+    panes,
+    picks,
+    plain_speed,
+    quotient_faults,
+    spread_of,
+    table_rows,
+    unfolded,
+)
 
-from slipstream.app.speed import LEAST_TOKENS
+from slipstream.app.bench.figures import ALL_KINDS
+from slipstream.app.protocol import PLAIN
 
 PROGRAM: Final = (sys.executable, "-m", "slipstream.app.cli.main")
 SIZES: Final = ((80, 24), (100, 30), (140, 40))
@@ -35,95 +66,10 @@ LAST: Final = "Name three birds that live near the water."
 PATIENCE: Final = 180.0
 F4, F8, F9 = "\x1bOS", "\x1b[19~", "\x1b[20~"
 CTRL_D, CTRL_L, CTRL_O, CTRL_Q = "\x04", "\x0c", "\x0f", "\x11"
-ESCAPE: Final = "\x1b"
-
-_NUMBER = r"([\d,]+(?:\.\d+)?)"
-_RATIO = re.compile(rf"{_NUMBER}x (faster|slower|same speed)")
-_WITH = re.compile(rf"^ *with drafter +█* +{_NUMBER} tok/s  (.*)$", re.MULTILINE)
-_WITHOUT = re.compile(rf"^ *without +█* +{_NUMBER} tok/s", re.MULTILINE)
-_FOOTNOTE = re.compile(
-    rf"(\w+) {_NUMBER}x (faster|slower|same speed) · {_NUMBER} tok/s instead of {_NUMBER}((?: · [^·]*){{0,3}})"
-)
-_TOKENS = re.compile(rf"{_NUMBER} tokens?\b")
-_RACED = re.compile(rf"{_NUMBER}x (faster|slower|same speed): {_NUMBER} (s|tok/s) instead of {_NUMBER}")
-
-
-def number(text: str) -> float:
-    """A figure as it is shown."""
-    return float(text.replace(",", ""))
-
-
-def step_of(shown: str) -> float:
-    """Half of the last digit that is shown, which rounding may hide."""
-    return 0.5 * 10.0 ** -len(shown.partition(".")[2])
-
-
-def ratio_fault(where: str, ratio: str, word: str, over: str, under: str) -> str:
-    """How a ratio or its word contradicts the two figures that it is made of; empty where they agree.
-
-    Args:
-        where: For people.
-        ratio: As it is shown.
-        word: "faster", "slower" or "same speed".
-        over: The figure that is divided.
-        under: The one that it is divided by.
-    """
-    shown, top, bottom = number(ratio), number(over), number(under)
-    low = (top - step_of(over)) / (bottom + step_of(under)) - step_of(ratio)
-    high = (top + step_of(over)) / max(bottom - step_of(under), 1e-9) + step_of(ratio)
-    if not low <= shown <= high:
-        return f"{where}: {ratio}x, but {over} against {under}"
-    fits = {"faster": shown >= 1.0, "slower": shown <= 1.0, "same speed": 0.9 <= shown <= 1.1}
-    return "" if fits[word] else f"{where}: {ratio}x is called {word}"
-
-
-def unfolded(shown: str) -> str:
-    """A screen as one line, so that what is broken into lines stands together."""
-    return " ".join(shown.split())
-
-
-def faults(shown: str) -> Iterator[str]:
-    """Compares the figures of one screen: what contradicts, or an empty text, for each comparison."""
-    flat = unfolded(shown)
-    ours, plain = _WITH.search(shown), _WITHOUT.search(shown)
-    if ours and plain and (ratio := _RATIO.search(ours[2])):
-        yield ratio_fault("status bar", ratio[1], ratio[2], ours[1], plain[1])
-    for drafter, ratio, word, over, under, rest in _FOOTNOTE.findall(flat):
-        yield ratio_fault(f"footnote of {drafter}", ratio, word, over, under)
-        tokens = _TOKENS.search(rest)
-        few = tokens and number(tokens[1]) < LEAST_TOKENS
-        yield f"footnote of {drafter}: {ratio}x of {rest}" if few else ""
-    for ratio, word, drafted, unit, undrafted in _RACED.findall(flat):
-        figures = (drafted, undrafted) if unit == "tok/s" else (undrafted, drafted)
-        yield ratio_fault("race", ratio, word, *figures)
-
-
-def end_faults(shown: str) -> Iterator[str]:
-    """Compares the status bar with the footnote of the reply that has just ended, as ``faults`` does."""
-    notes, ours, plain = _FOOTNOTE.findall(unfolded(shown)), _WITH.search(shown), _WITHOUT.search(shown)
-    if notes and ours and plain:
-        _, ratio, word, over, under, _ = notes[-1]
-        bar = _RATIO.search(ours[2])
-        figures = (ratio, word, over, under)
-        if bar and (bar[1], bar[2], ours[1], plain[1]) == figures:
-            yield ""
-        else:
-            yield f"status bar: {ours[0].strip()}, {plain[0].strip()}; footnote: {' '.join(figures)}"
-
-
-def json_faults(lines: list[str]) -> Iterator[str]:
-    """What contradicts in the output of ``run --json``."""
-    *steps, done = [json.loads(line) for line in lines]
-    if sum(len(step["tokens"]) for step in steps) != done["tokens"]:
-        yield f"--json: the steps have other tokens than the summary's {done['tokens']}"
-    drafted, accepted = (sum(step[key] for step in steps) for key in ("drafted", "accepted"))
-    if drafted and abs(done["acceptance"] - accepted / drafted) > 1e-3:
-        yield f"--json: acceptance {done['acceptance']}, but {accepted} of {drafted}"
-    speedup, plain = done["speedup"], done["plain_tok_per_s"]
-    if speedup is not None and done["tokens"] < LEAST_TOKENS:
-        yield f"--json: {speedup}x of {done['tokens']} tokens"
-    if speedup is not None and abs(speedup - done["tok_per_s"] / plain) > 0.01 * speedup:
-        yield f"--json: {speedup}x, but {done['tok_per_s']} against {plain}"
+ESCAPE, HOME, DOWN, PAGE_DOWN = "\x1b", "\x1b[H", "\x1b[B", "\x1b[6~"
+BENCHED: Final = frozenset({"auto", "draft"})
+LOOKED_AT: Final = 4  # recommended models whose details are opened
+QUIET: Final = 0.4  # seconds without output after which a screen is whole
 
 
 def answered(shown: str, question: str) -> bool:
@@ -141,11 +87,13 @@ class Life:
         self.terminal = terminal
         self.found: dict[str, None] = {}
         """What contradicted."""
+        self.notes: list[str] = []
+        """Figures that may differ, for people."""
         self.screens = self.figures = 0
         """Screens that were drawn, and figures that were compared."""
         self._last = ""
 
-    def compare(self, compared: Iterator[str]) -> None:
+    def compare(self, compared: Iterable[str]) -> None:
         """Counts comparisons, and keeps what contradicts."""
         for fault in compared:
             self.figures += 1
@@ -182,6 +130,16 @@ class Life:
         self.terminal.type(keys)
         self.rest(seconds)
 
+    def settled(self, keys: str = "") -> str:
+        """Presses keys, and returns the screen once nothing more is drawn: until then, half of it may be old."""
+        if keys:
+            self.press(keys, QUIET)
+        end = time.monotonic() + 10.0
+        while self.terminal.read(QUIET) and time.monotonic() < end:
+            pass
+        self.look()
+        return self.terminal.shown
+
     def ask(self, question: str) -> None:
         """Asks, and waits for the whole reply."""
         self.press(question)
@@ -191,35 +149,137 @@ class Life:
         self.compare(end_faults(self.terminal.shown))
 
 
-def live(home: Path, size: tuple[int, int]) -> tuple[list[str], int, int]:
-    """Lives the first minutes; returns what contradicted, and how many screens and figures were compared."""
+def command(home: Path, *arguments: str) -> tuple[int, str]:
+    """Runs ``slipstream``; returns its exit code and its output."""
+    environment = {**os.environ, "SLIPSTREAM_HOME": str(home)}
+    done = subprocess.run([*PROGRAM, *arguments], capture_output=True, text=True, env=environment, cwd=ROOT)
+    return done.returncode, done.stdout
+
+
+def choose(life: Life, wanted: frozenset[str]) -> str:
+    """Switches the other drafters of the benchmark's form off; returns the form."""
+    shown, switched = life.settled(), set[str]()
+    for _ in range(2 * len(picks(shown))):
+        before, shown = picks(shown), life.settled(" ")
+        now = {name for name, on in picks(shown).items() if on != before.get(name)}
+        if now & wanted:
+            shown = life.settled(" ")
+        switched |= now
+        if switched >= before.keys():
+            break
+        shown = life.settled(DOWN)
+    chosen = {name for name, on in picks(shown).items() if on}
+    life.compare(["" if chosen == wanted else f"form of the benchmark: {chosen} are chosen, not {wanted}"])
+    return shown
+
+
+def pages(life: Life) -> list[str]:
+    """All that a page shows, from its top to its end."""
+    found = [life.settled()]
+    while (shown := life.settled(PAGE_DOWN)) != found[-1]:
+        found.append(shown)
+    return found
+
+
+def bench(life: Life, home: Path, busy: bool) -> dict[str, Gain]:
+    """Runs the smallest benchmark of two drafters and compares its figures; returns the speed-ups over all texts."""
+    life.press(F8)
+    life.press("n")
+    form = choose(life, BENCHED)
+    began = time.monotonic()
+    life.press("\r")
+    life.until(lambda shown: "Measuring" in shown)
+    life.until(lambda shown: "Measuring" not in shown)
+    took = time.monotonic() - began
+    read = pages(life)
+    rows: dict[tuple[str, str], Row] = {}
+    for row in (row for page in read for row in table_rows(lines_of(page))):
+        known = rows.setdefault((row.kind, row.drafter), row)
+        life.compare(["" if known == row else f"table: {known}, then {row}"])
+    text = "\n".join(read)
+    for page in read:
+        life.compare(bench_faults(lines_of(page), rows))
+    busy = busy or "The machine was busy" in text
+    life.compare([] if busy else quotient_faults(rows, spread_of(text)))
+    life.compare(best_faults(text, rows))
+    above, beside = panes(life.settled(ESCAPE))
+    life.compare(listed_faults(above, rows, ALL_KINDS))
+    life.compare(bench_faults(beside, rows))
+    for path in (home / "benches").glob("*.json"):
+        life.compare(kept_faults(rows, json.loads(path.read_text("utf-8"))))
+    life.compare([] if busy else [estimate_fault(form, took)])
+    life.notes.append(bench_note(form, took, busy, rows))
+    life.press(ESCAPE)
+    return {row.drafter: row.gain for row in rows.values() if row.kind == ALL_KINDS and row.gain}
+
+
+def bench_note(form: str, took: float, busy: bool, rows: Rows) -> str:
+    """What a benchmark took, and how far its speed-ups are from the quotients of the speeds beside them."""
+    plain = {kind: row for (kind, drafter), row in rows.items() if drafter == PLAIN}
+    most = max((off_quotient(row, plain[kind]) for (kind, _), row in rows.items() if kind in plain), default=1.0)
+    machine = " on a busy machine" if busy else ""
+    off = f"speed-ups are within {most:.2f}x of the quotient of the speeds"
+    return f"the benchmark took {took:.0f} s{machine}, estimated about {estimated(form)[0]}; its {off}"
+
+
+def drafters(life: Life, benched: Mapping[str, Gain]) -> None:
+    """Opens the drafters' screen and compares the speed-ups, also of the last benchmark."""
+    life.press(CTRL_D)
+    life.until(lambda shown: "Drafters for" in shown and "Looking …" not in shown)
+    shown = life.settled(HOME)
+    names = [row.drafter for row in gained(panes(shown)[0])]
+    life.compare("" if name in names else f"drafters: no speed-up of {name}, which was measured" for name in benched)
+    for _ in names:
+        life.compare(drafters_faults(shown, benched))
+        shown = life.settled(DOWN)
+    life.press(ESCAPE)
+
+
+def models(life: Life, home: Path) -> None:
+    """Opens the models' screen and compares the predicted speeds, also with those of a command."""
+    plain = plain_speed(life.terminal.shown)
+    life.press(CTRL_L)
+    life.until(lambda shown: "Installed" in shown)
+    shown = life.settled()
+    life.compare(models_faults(shown, []))
+    note = measured_note(expected_rows(panes(shown)[0]), plain) if plain else ""
+    life.notes += [note] if note else []
+    life.press("2")
+    life.until(lambda shown: bool(expected_rows(panes(shown)[0])))
+    shown = life.settled()
+    code, told = command(home, "models", "pairs", "--json")
+    offers = [] if code else json.loads(told)
+    life.compare([f"models pairs --json ended with {code}" if code else ""])
+    for _ in range(LOOKED_AT):
+        life.compare(models_faults(shown, offers))
+        shown = life.settled(DOWN)
+    life.press(ESCAPE)
+
+
+def live(home: Path, size: tuple[int, int], busy: bool) -> Life:
+    """Lives the first minutes."""
     with Terminal(*PROGRAM, home=home, size=size) as terminal:
         life = Life(terminal)
         life.until(lambda shown: "Message" in shown)
         for question in (*QUESTIONS, COPY):
             life.ask(question)
-        for key in (F4, CTRL_L, CTRL_O, CTRL_D, F9):
+        for key in (F4, CTRL_O, F9):
             life.press(key, 2.0)
             life.press(ESCAPE, 1.0)
+        drafters(life, {})
+        models(life, home)
         life.press("/race\r")
-        life.until(lambda shown: _RACED.search(unfolded(shown)) is not None or "too short for a ratio" in shown)
+        life.until(lambda shown: RACED.search(unfolded(shown)) is not None or "too short for a ratio" in shown)
         life.press(ESCAPE)
-        life.press(F8)
-        life.rest(60.0)
-        life.press(ESCAPE)
-        life.press(ESCAPE)
+        benched = bench(life, home, busy)
+        drafters(life, benched)
         life.ask(LAST)
         terminal.type(CTRL_Q)
         life.until(lambda _: terminal.code is not None, 30.0)
-        found = list(life.found)
-        if terminal.code != 0:
-            found.append(f"exit code {terminal.code}")
-    command = [*PROGRAM, "run", "--json", "-p", QUESTIONS[1]]
-    done = subprocess.run(
-        command, capture_output=True, text=True, env={**os.environ, "SLIPSTREAM_HOME": str(home)}, cwd=ROOT
-    )
-    found += [f"run --json ended with {done.returncode}"] if done.returncode else json_faults(done.stdout.splitlines())
-    return found, life.screens, life.figures
+        life.compare(["" if terminal.code == 0 else f"exit code {terminal.code}"])
+    code, told = command(home, "run", "--json", "-p", QUESTIONS[1])
+    life.compare([f"run --json ended with {code}"] if code else json_faults(told.splitlines()))
+    return life
 
 
 def main(how: str = "both") -> int:
@@ -228,10 +288,11 @@ def main(how: str = "both") -> int:
     for loops in {"idle": (0,), "busy": (2,), "both": (0, 2)}[how]:
         for size in SIZES:
             with tempfile.TemporaryDirectory() as home, busy(loops):
-                found, drawn, compared = live(Path(home), size)
-            lives, screens, figures, failed = lives + 1, screens + drawn, figures + compared, failed + bool(found)
-            for fault in found:
-                print(f"{size[0]}x{size[1]}, {'busy' if loops else 'idle'}: {fault}", flush=True)
+                life = live(Path(home), size, loops > 0)
+            lives, screens, figures = lives + 1, screens + life.screens, figures + life.figures
+            failed += bool(life.found)
+            for line in (*life.found, *(f"note: {note}" for note in life.notes)):
+                print(f"{size[0]}x{size[1]}, {'busy' if loops else 'idle'}: {line}", flush=True)
     told = f"{lives} lives, {screens:,} screens, {figures:,} comparisons"
     print(f"first minutes: {told}, {failed} lives with a contradiction")
     return int(failed > 0)

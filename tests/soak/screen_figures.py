@@ -1,0 +1,529 @@
+"""Reads figures from the program's screens and its ``--json``, and compares those that must agree.
+
+Figures stay the texts that are shown, so that a comparison knows what rounding may hide. A comparison is what
+contradicts, in words, or an empty text.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Final
+
+from slipstream.app.bench.figures import ALL_KINDS, DISAGREE
+from slipstream.app.bench.prompts import BUILT_IN
+from slipstream.app.library.format import rate
+from slipstream.app.protocol import AUTO, PLAIN
+from slipstream.app.speed import LEAST_TOKENS
+
+_NUMBER: Final = r"([\d,]+(?:\.\d+)?)"
+_RATIO: Final = re.compile(rf"{_NUMBER}x (faster|slower|same speed)")
+_WITH: Final = re.compile(rf"^ *with drafter +█* +{_NUMBER} tok/s  (.*)$", re.MULTILINE)
+_WITHOUT: Final = re.compile(rf"^ *without +█* +{_NUMBER} tok/s", re.MULTILINE)
+_FOOTNOTE: Final = re.compile(
+    rf"(\w+) {_NUMBER}x (faster|slower|same speed) · {_NUMBER} tok/s instead of {_NUMBER}((?: ?·[^·]*){{0,3}})"
+)
+_TOKENS: Final = re.compile(rf"{_NUMBER} tokens?\b")
+RACED: Final = re.compile(rf"{_NUMBER}x (faster|slower|same speed): {_NUMBER} (s|tok/s) instead of {_NUMBER}")
+FACTOR: Final = 1.5  # most by which an estimate of time may be off
+
+
+def number(text: str) -> float:
+    """A figure as it is shown."""
+    return float(text.replace(",", ""))
+
+
+def step_of(shown: str) -> float:
+    """Half of the last digit that is shown, which rounding may hide."""
+    return 0.5 * 10.0 ** -len(shown.partition(".")[2])
+
+
+def agree(one: str, other: str) -> bool:
+    """Whether two texts may show the same figure."""
+    return abs(number(one) - number(other)) <= 1.001 * (step_of(one) + step_of(other))
+
+
+def unfolded(shown: str) -> str:
+    """A screen as one line, so that what is broken into lines stands together."""
+    return " ".join(shown.split())
+
+
+# --- the chat -----------------------------------------------------------------------------------------------------
+
+
+def quotient(over: str, under: str) -> tuple[float, float]:
+    """The least and the greatest ratio of two figures before they were rounded."""
+    top, bottom = number(over), number(under)
+    return (
+        (top - step_of(over)) / (bottom + step_of(under)),
+        (top + step_of(over)) / max(bottom - step_of(under), 1e-9),
+    )
+
+
+def ratio_fault(where: str, ratio: str, word: str, over: str, under: str) -> str:
+    """How a ratio or its word contradicts the two figures that it is made of.
+
+    Args:
+        where: For people.
+        ratio: As it is shown.
+        word: "faster", "slower" or "same speed".
+        over: The figure that is divided.
+        under: The one that it is divided by.
+    """
+    shown, (low, high) = number(ratio), quotient(over, under)
+    if not low - step_of(ratio) <= shown <= high + step_of(ratio):
+        return f"{where}: {ratio}x, but {over} against {under}"
+    fits = {"faster": shown >= 1.0, "slower": shown <= 1.0, "same speed": 0.9 <= shown <= 1.1}
+    return "" if fits[word] else f"{where}: {ratio}x is called {word}"
+
+
+def faults(shown: str) -> Iterator[str]:
+    """Compares the figures of one screen of the chat."""
+    flat = unfolded(shown)
+    ours, plain = _WITH.search(shown), _WITHOUT.search(shown)
+    if ours and plain and (ratio := _RATIO.search(ours[2])):
+        yield ratio_fault("status bar", ratio[1], ratio[2], ours[1], plain[1])
+    for drafter, ratio, word, over, under, rest in _FOOTNOTE.findall(flat):
+        yield ratio_fault(f"footnote of {drafter}", ratio, word, over, under)
+        tokens = _TOKENS.search(rest)
+        if tokens:
+            few = number(tokens[1]) < LEAST_TOKENS
+            yield f"footnote of {drafter}: {ratio}x of {tokens[0]}" if few else ""
+    for ratio, word, drafted, unit, undrafted in RACED.findall(flat):
+        figures = (drafted, undrafted) if unit == "tok/s" else (undrafted, drafted)
+        yield ratio_fault("race", ratio, word, *figures)
+
+
+def end_faults(shown: str) -> Iterator[str]:
+    """Compares the status bar with the footnote of the reply that has just ended."""
+    notes, ours, plain = _FOOTNOTE.findall(unfolded(shown)), _WITH.search(shown), _WITHOUT.search(shown)
+    if notes and ours and plain:
+        _, ratio, word, over, under, _ = notes[-1]
+        bar = _RATIO.search(ours[2])
+        figures = (ratio, word, over, under)
+        if bar and (bar[1], bar[2], ours[1], plain[1]) == figures:
+            yield ""
+        else:
+            yield f"status bar: {ours[0].strip()}, {plain[0].strip()}; footnote: {' '.join(figures)}"
+
+
+def json_faults(lines: Sequence[str]) -> Iterator[str]:
+    """Compares the figures of ``run --json``."""
+    *steps, done = [json.loads(line) for line in lines]
+    if sum(len(step["tokens"]) for step in steps) != done["tokens"]:
+        yield f"--json: the steps have other tokens than the summary's {done['tokens']}"
+    drafted, accepted = (sum(step[key] for step in steps) for key in ("drafted", "accepted"))
+    if drafted and abs(done["acceptance"] - accepted / drafted) > 1e-3:
+        yield f"--json: acceptance {done['acceptance']}, but {accepted} of {drafted}"
+    speedup, plain = done["speedup"], done["plain_tok_per_s"]
+    if speedup is not None and done["tokens"] < LEAST_TOKENS:
+        yield f"--json: {speedup}x of {done['tokens']} tokens"
+    if speedup is not None and abs(speedup - done["tok_per_s"] / plain) > 0.01 * speedup:
+        yield f"--json: {speedup}x, but {done['tok_per_s']} against {plain}"
+
+
+# --- lists --------------------------------------------------------------------------------------------------------
+
+_SCROLL_BAR: Final = re.compile(r" *[▁-█]? *$")
+
+
+def lines_of(shown: str) -> list[str]:
+    """The lines of a screen without its scroll bar."""
+    return [_SCROLL_BAR.sub("", line) for line in shown.splitlines()]
+
+
+def panes(shown: str) -> tuple[list[str], list[str]]:
+    """The lines of a list, and those of the details below it or, on a wide screen, beside it."""
+    lines = lines_of(shown)
+    columns = {at for line in lines for at, each in enumerate(line) if each == "│"}
+    for at in sorted(columns, reverse=True):
+        if sum(line[at : at + 1] == "│" for line in lines) > 0.8 * len(lines):
+            return [_SCROLL_BAR.sub("", line[:at]) for line in lines], [
+                line[at + 1 :] for line in lines if line[at : at + 1] == "│"
+            ]
+    rule = next((at for at, line in enumerate(lines) if re.fullmatch(r" *─{20,}", line)), len(lines))
+    return lines[:rule], lines[rule + 1 :]
+
+
+_BAR: Final = r"([━─│ ]*[━─│])"
+
+
+def bar_fault(where: str, ratio: str, drawn: str) -> str:
+    """How the length of a bar contradicts its ratio: the tick stands at 1x, and thin lines are the interval."""
+    if "│" not in drawn:
+        return f"{where}: no tick at 1x"
+    tick, end = drawn.index("│"), drawn.rfind("━") + 1
+    ends = {end, end + 1} if end == tick else {end}  # the tick may cover the bar's end
+    shown, step = number(ratio), step_of(ratio)
+    low, high = (shown - step) * (tick - 0.5) - 0.5, (shown + step) * (tick + 0.5) + 0.5
+    fits = any(low <= each <= max(1.0, high) for each in ends)
+    return "" if fits else f"{where}: {ratio}x, but a bar of {end} where 1x is {tick}"
+
+
+# --- the benchmark ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Gain:
+    """A speed-up and the ends of its interval, which may be missing."""
+
+    value: str
+    low: str = ""
+    high: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A row of the benchmark's table."""
+
+    drafter: str
+    kind: str  # of text
+    tok_per_s: str
+    gain: Gain | None  # None where there is no ratio, as for plain decoding
+    right: str  # percent of the guesses; "–" without any, "" where the column is not shown
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """A bar of the benchmark."""
+
+    drafter: str
+    kind: str  # "" if its heading is scrolled away
+    gain: Gain
+    drawn: str
+
+
+Rows = Mapping[tuple[str, str], Row]
+"""By kind of text and drafter."""
+
+_KINDS: Final = (*BUILT_IN, ALL_KINDS)
+_GAIN: Final = r"(\d+\.\d+)x(?: \[(\d+\.\d+), (\d+\.\d+)\])?"
+_NO_GAIN: Final = r"guessed nothing|fewer than \d+ tokens"
+_ROW: Final = re.compile(
+    rf"^ *(\S+) +({'|'.join(_KINDS)}) +[\d.]+ +{_NUMBER}(?: +(?:{_GAIN}|{_NO_GAIN}))?"
+    r"(?: +\d+\.\d\d)?(?: +(?:(\d+) %|(–)))?(?: +[\d,]+ ms)?(?: +\d+/\d+)?$"
+)
+_DRAWN: Final = re.compile(rf"^ *(\S+) +{_GAIN} +{_BAR}$")
+_KIND: Final = re.compile(rf"^ *({'|'.join(_KINDS)})(?:, temperature [\d.]+)?$")
+_BEST: Final = re.compile(
+    rf"Best on ({'|'.join(_KINDS)}), T [\d.]+: (\S+) {_GAIN}(?:; auto (?:{_GAIN}|({_NO_GAIN})))?\."
+)
+_SPREAD: Final = re.compile(r"Two runs without a drafter differ by (\d+\.\d+)x")
+_LISTED: Final = re.compile(r"^ *\d\d \w{3} \d\d:\d\d .*?(?:(\d+\.\d+)x\??)? +(\S+) (\d+\.\d+)x\??$")
+_ABOUT: Final = re.compile(r"About ([\d.]+) (s|min|h) \(")
+
+
+def table_rows(lines: Iterable[str]) -> list[Row]:
+    """The rows of the benchmark's table."""
+    found = [row.groups("") for line in lines if (row := _ROW.match(line))]
+    return [
+        Row(drafter, kind, tok_per_s, Gain(value, low, high) if value else None, right or none)
+        for drafter, kind, tok_per_s, value, low, high, right, none in found
+    ]
+
+
+def bars(lines: Iterable[str]) -> list[Bar]:
+    """The bars of the benchmark."""
+    kind, found = "", list[Bar]()
+    for line in lines:
+        if heading := _KIND.match(line):
+            kind = heading[1]
+        elif row := _DRAWN.match(line):
+            found.append(Bar(row[1], kind, Gain(row[2], row[3] or "", row[4] or ""), row[5]))
+    return found
+
+
+def same_gain(one: Gain | None, other: Gain | None) -> bool:
+    """Whether two texts may show the same speed-up, each with its interval or without."""
+    if one is None or other is None:
+        return one is other
+    pairs = ((one.value, other.value), (one.low, other.low), (one.high, other.high))
+    return all(agree(first, second) for first, second in pairs if first and second)
+
+
+def bench_faults(lines: Sequence[str], rows: Rows) -> Iterator[str]:
+    """Compares the bars of one screen with the whole table, and each speed-up with its interval."""
+    for row in table_rows(lines):
+        if row.gain and row.gain.low:
+            inside = number(row.gain.low) <= number(row.gain.value) <= number(row.gain.high)
+            yield "" if inside else f"table, {row.drafter} on {row.kind}: {row.gain} is outside of its interval"
+    for bar in bars(lines):
+        where = f"bar, {bar.drafter} on {bar.kind or 'some text'}"
+        yield bar_fault(where, bar.gain.value, bar.drawn)
+        known = rows.get((bar.kind, bar.drafter))
+        if known:
+            yield "" if same_gain(bar.gain, known.gain) else f"{where}: {bar.gain}, but {known.gain} in the table"
+
+
+def spread_of(shown: str) -> float:
+    """By which factor a speed-up may differ from the quotient of the speeds beside it, as the screen says."""
+    said = _SPREAD.search(unfolded(shown))
+    return max(DISAGREE, float(said[1]) if said else 1.0)
+
+
+def off_quotient(row: Row, plain: Row) -> float:
+    """The factor, 1 or more, between a speed-up and its tok/s over plain decoding's, beyond rounding."""
+    if row.gain is None:
+        return 1.0
+    low, high = quotient(row.tok_per_s, plain.tok_per_s)
+    ratio, step = number(row.gain.value), step_of(row.gain.value)
+    return max(1.0, low / (ratio + step), (ratio - step) / high)
+
+
+def quotient_faults(rows: Rows, spread: float) -> Iterator[str]:
+    """Compares each speed-up with the speeds beside it.
+
+    A speed-up is over the plain replies next to the drafter's, plain decoding's tok/s is of all of its replies: they
+    differ as much as runs without a drafter do, or as the interval says.
+    """
+    for row in rows.values():
+        plain = rows.get((row.kind, PLAIN))
+        if row.gain and plain:
+            low, high = quotient(row.tok_per_s, plain.tok_per_s)
+            in_interval = row.gain.low and number(row.gain.low) <= high and low <= number(row.gain.high)
+            good = in_interval or off_quotient(row, plain) <= spread
+            figures = f"{row.gain.value}x, but {row.tok_per_s} against {plain.tok_per_s} tok/s"
+            yield "" if good else f"table, {row.drafter} on {row.kind}: {figures}"
+
+
+def best_faults(shown: str, rows: Rows) -> Iterator[str]:
+    """Compares the sentences on the best drafters with the table."""
+    for kind, drafter, value, low, high, auto, auto_low, auto_high, why in _BEST.findall(unfolded(shown)):
+        where, told = f"best on {kind}", Gain(value, low, high)
+        own = Gain("1.00") if drafter == PLAIN else rows[kind, drafter].gain if (kind, drafter) in rows else None
+        yield "" if same_gain(told, own) else f"{where}: {drafter} {told}, but {own} in the table"
+        better = [
+            row.drafter
+            for row in rows.values()
+            if row.kind == kind and row.drafter != AUTO and row.gain and number(row.gain.value) > number(value)
+        ]
+        yield f"{where}: {drafter} {value}x, but {', '.join(better)} in the table" if better else ""
+        if (auto or why) and (kind, AUTO) in rows:
+            said, known = Gain(auto, auto_low, auto_high) if auto else None, rows[kind, AUTO].gain
+            yield "" if same_gain(said, known) else f"{where}: auto {said}, but {known} in the table"
+
+
+def listed_faults(lines: Iterable[str], rows: Rows, kind: str) -> Iterator[str]:
+    """Compares the newest row of the list of results with the table of that result.
+
+    Args:
+        kind: The kind of text that the list summarizes.
+    """
+    newest = next((found for line in lines if (found := _LISTED.match(line))), None)
+    if newest is None:
+        yield "list of results: its newest row cannot be read"
+        return
+    auto, drafter, value = newest[1], newest[2], newest[3]
+    told = {AUTO: auto, drafter: value} if auto else {drafter: value}
+    for name, ratio in told.items():
+        known = Gain("1.00") if name == PLAIN else rows[kind, name].gain if (kind, name) in rows else None
+        good = known is not None and agree(ratio, known.value)
+        yield "" if good else f"list of results: {name} {ratio}x, but {known} in the table"
+
+
+def kept_faults(rows: Rows, kept: Mapping[str, Any]) -> Iterator[str]:
+    """Compares the table with the file that keeps the result, which has the form of ``bench --json``."""
+    for found in kept["drafters"]["rows"]:
+        where = f"kept result, {found['drafter']} on {found['kind']}"
+        row, ratio = rows.get((found["kind"], found["drafter"])), found["speedup"]
+        if row is None:
+            yield f"{where}: not in the table"
+            continue
+        yield "" if rate(found["tok_per_s"]) == row.tok_per_s else f"{where}: {found['tok_per_s']}, but {row}"
+        if found["drafter"] == PLAIN:
+            continue
+        few = ratio is not None and found["tokens"] < LEAST_TOKENS
+        yield f"{where}: a ratio of {found['tokens']} tokens" if few else ""
+        texts = [f"{ratio[key]:.2f}" if ratio and ratio[key] is not None else "" for key in ("value", "low", "high")]
+        known = Gain(*texts) if ratio and found["acceptance"] is not None else None
+        yield "" if known == row.gain else f"{where}: {known}, but {row.gain} in the table"
+        share = "–" if found["acceptance"] is None else f"{100 * found['acceptance']:.0f}"
+        yield "" if row.right in ("", share) else f"{where}: {share} % right, but {row.right} in the table"
+
+
+def estimated(shown: str) -> tuple[str, float, float]:
+    """The time that the form says, in words, and the least and the greatest seconds that these words stand for."""
+    said = _ABOUT.search(unfolded(shown))
+    if said is None:
+        return "", 0.0, float("inf")
+    unit, half = {"s": (1.0, 2.5), "min": (60.0, 0.5), "h": (3600.0, 0.05)}[said[2]]
+    return f"{said[1]} {said[2]}", unit * (float(said[1]) - half), unit * (float(said[1]) + half)
+
+
+def estimate_fault(shown: str, took: float) -> str:
+    """How the time that a benchmark took contradicts what the form said before."""
+    words, low, high = estimated(shown)
+    good = words and low / FACTOR <= took <= high * FACTOR
+    return "" if good else f"form of the benchmark: about {words or '?'}, but it took {took:.0f} s"
+
+
+def picks(shown: str) -> dict[str, bool]:
+    """The drafters in the benchmark's form, and whether each is chosen."""
+    lines = shown.splitlines()
+    column = next((line.index("Drafters") for line in lines if "Drafters" in line and "Prompts" in line), None)
+    if column is None:
+        return {}
+    found = [re.match(r" *([✓·]) (\S+)", line[column:]) for line in lines]
+    return {each[2]: each[1] == "✓" for each in found if each}
+
+
+# --- the drafters' screen -----------------------------------------------------------------------------------------
+
+_GAINED: Final = re.compile(rf"^ *(?:● )?(\S+) +(\d+\.\d+)x {_BAR}(?: +(chats|bench|auto)\b)?")
+_AGAINST: Final = re.compile(r"Against no drafter: ((?:[\d.]+x [a-z ]+(?: · )?)+)\.")
+_SOURCES: Final = {"in your chats": "chats", "in the last benchmark": "bench", "as the autopilot measured": "auto"}
+
+
+@dataclass(frozen=True, slots=True)
+class Gained:
+    """A drafter's speed-up in the list of drafters."""
+
+    drafter: str
+    value: str
+    drawn: str
+    source: str  # "chats", "bench" or "auto"; "" for plain decoding
+
+
+def gained(lines: Iterable[str]) -> list[Gained]:
+    """The drafters with a speed-up, in the order of the list."""
+    found = [_GAINED.match(line) for line in lines]
+    return [Gained(row[1], row[2], row[3], row[4] or "") for row in found if row]
+
+
+def against(lines: Sequence[str]) -> tuple[str, dict[str, str]]:
+    """The drafter of the details, and its speed-ups by source."""
+    first = next((line.split() for line in lines if line.strip()), [])
+    said = _AGAINST.search(unfolded("\n".join(lines)))
+    parts = [part.partition("x ") for part in said[1].split(" · ")] if said else []
+    return first[0] if first else "", {_SOURCES[where]: value for value, _, where in parts}
+
+
+def drafters_faults(shown: str, benched: Mapping[str, Gain]) -> Iterator[str]:
+    """Compares the drafters' screen with itself and with the last benchmark.
+
+    Args:
+        benched: The speed-ups of the last benchmark over all of its texts; empty if there was none.
+    """
+    above, beside = panes(shown)
+    rows, (name, details) = gained(above), against(beside)
+    for before, row in pairwise(rows):
+        sorted_so = number(before.value) >= number(row.value)
+        yield "" if sorted_so else f"drafters: {row.drafter} {row.value}x below {before.drafter} {before.value}x"
+    for row in rows:
+        yield bar_fault(f"drafters, {row.drafter}", row.value, row.drawn)
+        if row.source == "bench":
+            known = benched.get(row.drafter)
+            good = known is not None and agree(row.value, known.value)
+            yield "" if good else f"drafters: {row.drafter} {row.value}x, but {known} in the benchmark"
+        if row.drafter == name and row.source:
+            same = details.get(row.source) == row.value
+            yield "" if same else f"drafters: {name} {row.value}x of {row.source} in the list, but {details} below it"
+    if "bench" in details:
+        known = benched.get(name)
+        good = known is not None and agree(details["bench"], known.value)
+        yield "" if good else f"drafters, details of {name}: {details}, but {known} in the benchmark"
+
+
+# --- the models' screen -------------------------------------------------------------------------------------------
+
+_RANGE: Final = r"([\d,.]+)–([\d,.]+)"
+_OFFERED: Final = re.compile(rf"^ *[★●✗]? ?(\S.*?)  .*? {_RANGE}(?: +(?:{_RANGE}|–)(?= |$))?")
+_EXPECTED: Final = re.compile(rf"Expected here: {_RANGE} tokens a second(?:, {_RANGE} with a drafter)?")
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """The predicted ranges of a model's tokens a second."""
+
+    model: str
+    plain: tuple[str, str]
+    drafted: tuple[str, str] | None  # with a drafter; None if it is not shown
+    in_use: bool = False  # whether the row is marked as the loaded model's
+
+    def fits(self, model: str) -> bool:
+        """Whether it is of a model, whose name may be cut off in the list."""
+        cut = self.model.removesuffix("…").strip()
+        return model.startswith(cut) if self.model.endswith("…") else model == cut
+
+
+def expected_rows(lines: Iterable[str]) -> list[Expected]:
+    """The models with a predicted range in a list."""
+    found = [(line, _OFFERED.match(line)) for line in lines]
+    return [
+        Expected(row[1], (row[2], row[3]), (row[4], row[5]) if row[4] else None, line.lstrip().startswith("●"))
+        for line, row in found
+        if row
+    ]
+
+
+def expected_details(lines: Sequence[str]) -> Expected | None:
+    """The predicted range in the details of a model."""
+    flat = unfolded("\n".join(lines))
+    said = _EXPECTED.search(flat)
+    if said is None:
+        return None
+    return Expected(flat.partition(" · ")[0], (said[1], said[2]), (said[3], said[4]) if said[3] else None)
+
+
+def range_faults(where: str, told: Expected) -> Iterator[str]:
+    """Whether each range ends above its beginning, and a drafter lowers neither end."""
+    for low, high in filter(None, (told.plain, told.drafted)):
+        yield "" if number(low) <= number(high) else f"{where}, {told.model}: {low}–{high}"
+    if told.drafted:
+        better = all(number(ours) >= number(plain) for ours, plain in zip(told.drafted, told.plain, strict=True))
+        ranges = f"{'–'.join(told.drafted)} with a drafter, {'–'.join(told.plain)} without"
+        yield "" if better else f"{where}, {told.model}: {ranges}"
+
+
+def _not_above(row: Expected, speed: Mapping[str, Mapping[str, float]]) -> bool:
+    """Whether ranges are at most those of a later prediction: further measurements only make the machine faster."""
+    shown = (*row.plain, *(row.drafted or ()))
+    later = (speed["plain"]["low"], speed["plain"]["high"], speed["drafted"]["low"], speed["drafted"]["high"])
+    return all(
+        number(text) - max(step_of(text), 0.05 * number(text)) <= value
+        for text, value in zip(shown, later, strict=False)
+    )
+
+
+def models_faults(shown: str, offers: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Compares the ranges in a list of models with those in the details, and with ``models pairs --json``.
+
+    Args:
+        offers: What the command said later; empty to leave that out.
+    """
+    above, beside = panes(shown)
+    rows, details = expected_rows(above), expected_details(beside)
+    for row in rows:
+        yield from range_faults("models", row)
+        if details and row.fits(details.model):
+            same = row.plain == details.plain and details.drafted in (None, row.drafted)
+            yield "" if same else f"models: {row} in the list, but {details} in the details"
+        if told := [
+            offer["speed"] for offer in offers if row.fits(offer["pair"]["target"]["model"]) and offer["speed"]
+        ]:
+            good = any(_not_above(row, speed) for speed in told)
+            yield "" if good else f"models: {row}, but {told} by models pairs --json"
+    if details:
+        yield from range_faults("details of a model", details)
+
+
+def measured_note(rows: Iterable[Expected], plain: str) -> str:
+    """How the measured speed of the loaded model, without a drafter, lies to its predicted range.
+
+    Returns:
+        Empty if there is no range or the speed is in it.
+    """
+    for row in rows:
+        low, high = row.plain
+        if row.in_use and not number(low) - step_of(low) <= number(plain) <= number(high) + step_of(high):
+            return f"{row.model} was expected to write {low}–{high} tok/s without a drafter and writes {plain}"
+    return ""
+
+
+def plain_speed(shown: str) -> str:
+    """The speed without a drafter in the status bar; empty if it is not shown."""
+    found = _WITHOUT.search(shown)
+    return found[1] if found else ""

@@ -1,0 +1,301 @@
+"""The figures that are read from screens, and what each comparison finds in them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.soak.screen_figures import (
+    Bar,
+    Expected,
+    Gain,
+    Gained,
+    Row,
+    against,
+    agree,
+    bar_fault,
+    bars,
+    bench_faults,
+    best_faults,
+    drafters_faults,
+    end_faults,
+    estimate_fault,
+    estimated,
+    expected_details,
+    expected_rows,
+    faults,
+    gained,
+    json_faults,
+    kept_faults,
+    lines_of,
+    listed_faults,
+    measured_note,
+    models_faults,
+    off_quotient,
+    panes,
+    picks,
+    plain_speed,
+    quotient_faults,
+    ratio_fault,
+    spread_of,
+    table_rows,
+)
+
+CHAT = """
+ auto 1.8x faster · 44 tok/s instead of 24 · saved 2 s ·
+ 38 tokens · first token 12 ms
+ with drafter  ██████████ 44 tok/s  1.8x faster
+ without       █████      24 tok/s
+"""
+RESULT = """
+ Slipstream mini · 25 November 2026, 08:58 · AMD EPYC
+
+  ! Two runs without a drafter differ by 1.20x: smaller gains mean nothing.
+  all texts
+  draft     1.25x [1.20, 1.31]   ━━━━━━━━━━━━━━━━━━━━│━━━━─
+  chat
+  draft     0.80x                ━━━━━━━━━━━━━━━━    │                        ▅
+  auto      guessed nothing
+
+  drafter                   text         T  tok/s     speed-up [95 %]  right
+  none                      chat       0.8  1,000                          –
+  auto                      chat       0.8    990     guessed nothing      – ▁
+  draft                     chat       0.8    800  0.80x                46 %
+  none                      all texts  0.8  1,000                          –
+  draft                     all texts  0.8  1,250  1.25x [1.20, 1.31]   58 %
+  Best on chat, T 0.8: none 1.00x; auto guessed nothing.
+  Best on all texts, T 0.8: draft 1.25x [1.20,
+  1.31].
+"""
+LIST = """
+ Benchmark of Slipstream mini on this machine
+  when                    model            text              auto  best
+  25 Nov 08:58            Slipstream mini  chat story copy  1.1x?  draft 1.2x?
+
+ ──────────────────────────────────────────────────────────────────────────────
+  25 November 2026, 08:58 · AMD EPYC                                         ▅
+"""
+FORM = """
+ │  Prompts                             Drafters                              │
+ │   ✓ chat                              · auto                               │
+ │   · greedy (T 0)                      ✓ draft                              │
+ │   · medium                                                                 │
+ │  About 10 s (2 prompts a set, 48 tokens a reply); the time left is shown   │
+"""
+DRAFTERS = """
+ Drafters for Slipstream mini · CPU, 1 thread
+
+  ● draft       1.3x ━━━━━━━━━━│━━     bench  a smaller model writes ahead
+    none        1.0x ━━━━━━━━━━│              no guessing: the model writes alone
+    lookup      0.6x ━━━━━━    │       chats  copies what followed the same …
+  Not tried yet
+    retrieval  what followed the same words in your past chats and files     ▇
+ ──────────────────────────────────────────────────────────────────────────────
+  lookup
+  copies what followed the same words earlier in the chat
+  Against no drafter: 0.6x in your chats · 0.7x in the last
+  benchmark.
+ ⏎ Use  v Race  i Import  f Index  Esc Back
+"""
+BENCHED = {"draft": Gain("1.25"), "lookup": Gain("0.66")}
+MODELS = """
+ ◢ slipstream  models                             AMD EPYC: 24 GB of 25 GB free
+
+    Model                           Size    tok/s  with drafter  Drafter
+  ★ SmolLM2-360M-Instruct         386 MB  120–190       120–190  draft 135M  ▇
+    gpt-oss-20b                    12 GB      2–5           2–6  eagle3
+    Mistral-Small-3.2-24B-Inst…    15 GB  0.4–1.1             –  –
+ ────────────────────────────────────────────────────────────────────────────
+  gpt-oss-20b · MXFP4
+  Expected here: 2–5 tokens a second, 2–6 with a drafter, estimated from
+  this machine's memory speed.
+"""
+INSTALLED = """
+  ● qwen3-0.6b    Q4_K_M  640 MB        38–59      40k  –        imported
+    mini          Q4_K_M   12 MB              40k  –        imported
+"""
+
+
+def rows(shown: str = RESULT) -> dict[tuple[str, str], Row]:
+    return {(row.kind, row.drafter): row for row in table_rows(lines_of(shown))}
+
+
+def wrong(compared: object) -> list[str]:
+    """What a comparison finds."""
+    return [fault for fault in compared if fault]  # type: ignore[attr-defined]
+
+
+def test_figures_agree_within_their_last_digit() -> None:
+    assert agree("1.2", "1.25") and agree("1.3", "1.25") and agree("1,210", "1210.4")
+    assert not agree("1.2", "1.26") and not agree("1,210", "1,212")
+
+
+def test_the_chat_shows_one_ratio() -> None:
+    assert wrong(faults(CHAT)) == wrong(end_faults(CHAT)) == []
+    assert plain_speed(CHAT) == "24" and plain_speed("") == ""
+    assert wrong(faults(CHAT.replace("38 tokens", "12 tokens"))) == ["footnote of auto: 1.8x of 12 tokens"]
+    assert "footnote" in wrong(end_faults(CHAT.replace("1.8x faster · 44", "1.9x faster · 44")))[0]
+    assert wrong(faults("1.5x faster: 2.0 s instead of 4.0")) == ["race: 1.5x, but 4.0 against 2.0"]
+    assert ratio_fault("here", "0.8", "faster", "8", "10") == "here: 0.8x is called faster"
+
+
+def test_the_summary_of_a_run_is_the_sum_of_its_steps() -> None:
+    step = '{"tokens": [1, 2], "drafted": 2, "accepted": 1}'
+    done = '{"tokens": 2, "acceptance": 0.5, "speedup": null, "tok_per_s": 9, "plain_tok_per_s": 8}'
+    assert wrong(json_faults([step, done])) == []
+    assert len(wrong(json_faults([step, step, done.replace("null", "2.0").replace("0.5", "0.9")]))) == 4
+
+
+def test_a_list_and_its_details_lie_below_or_beside_each_other() -> None:
+    above, below = panes(DRAFTERS)
+    assert above[-1].startswith("    retrieval") and below[0] == "  lookup"
+    wide = "\n".join(["Title", *[f"{'━━│' if at % 2 else 'row':<20}│ detail {at}" for at in range(9)]])
+    left, right = panes(wide)
+    assert left[:3] == ["Title", "row", "━━│"] and right[0] == " detail 0" and len(right) == 9
+
+
+def test_a_bar_is_as_long_as_its_ratio() -> None:
+    assert not bar_fault("", "0.80", "━" * 16 + "    │")
+    assert not bar_fault("", "1.25", "━" * 20 + "│━━━━──")
+    assert not bar_fault("", "1.00", "━" * 20 + "│")
+    assert bar_fault("here", "0.80", "━" * 19 + " │") == "here: 0.80x, but a bar of 19 where 1x is 20"
+    assert bar_fault("here", "0.80", "━" * 19) == "here: no tick at 1x"
+
+
+def test_the_table_and_the_bars_of_a_benchmark() -> None:
+    assert rows() == {
+        ("chat", "none"): Row("none", "chat", "1,000", None, "–"),
+        ("chat", "auto"): Row("auto", "chat", "990", None, "–"),
+        ("chat", "draft"): Row("draft", "chat", "800", Gain("0.80"), "46"),
+        ("all texts", "none"): Row("none", "all texts", "1,000", None, "–"),
+        ("all texts", "draft"): Row("draft", "all texts", "1,250", Gain("1.25", "1.20", "1.31"), "58"),
+    }
+    wide = "  draft   chat   0.8    216  0.53x [0.40, 0.63]             1.31   46 %        19 ms        2/2       ▄"
+    assert table_rows(lines_of(wide)) == [Row("draft", "chat", "216", Gain("0.53", "0.40", "0.63"), "46")]
+    first, second = bars(lines_of(RESULT))
+    assert first == Bar("draft", "all texts", Gain("1.25", "1.20", "1.31"), "━" * 20 + "│━━━━─")
+    assert (second.drafter, second.kind, second.gain) == ("draft", "chat", Gain("0.80"))
+    assert wrong(bench_faults(lines_of(RESULT), rows())) == []
+    other = rows(RESULT.replace("1.25x [1.20, 1.31]   58", "1.35x [1.20, 1.31]   58"))
+    assert len(wrong(bench_faults(lines_of(RESULT), other))) == 1
+    outside = RESULT.replace("1.25x [1.20", "1.25x [1.28")
+    assert len(wrong(bench_faults(lines_of(outside), rows(outside)))) == 1
+
+
+def test_a_speed_up_is_about_the_quotient_of_the_speeds() -> None:
+    assert spread_of(RESULT) == 1.2 and spread_of("") == 1.15
+    assert wrong(quotient_faults(rows(), 1.15)) == []
+    slow = rows(RESULT.replace("  800  ", "  650  "))
+    assert wrong(quotient_faults(slow, 1.2)) == ["table, draft on chat: 0.80x, but 650 against 1,000 tok/s"]
+    assert wrong(quotient_faults(slow, 1.25)) == []
+    assert off_quotient(slow["chat", "draft"], slow["chat", "none"]) == pytest.approx(0.795 / 0.650, rel=0.01)
+    assert off_quotient(slow["chat", "auto"], slow["chat", "none"]) == 1.0
+    inside = rows(RESULT.replace("0.80x             ", "0.80x [0.64, 1.00]"))
+    assert wrong(quotient_faults(inside, 1.0)) == []
+
+
+@pytest.mark.parametrize(
+    ("said", "instead", "found"),
+    [
+        ("draft 1.25x [1.20,", "draft 1.35x [1.20,", "draft Gain(value='1.35', low='1.20', high='1.31'), but Gain("),
+        ("draft 1.25x [1.20,\n  1.31].", "none 1.00x.", "best on all texts: none 1.00x, but draft in the table"),
+        ("auto guessed nothing.", "auto 0.95x.", "auto Gain(value='0.95', low='', high=''), but None in the table"),
+    ],
+)
+def test_the_best_drafters_are_those_of_the_table(said: str, instead: str, found: str) -> None:
+    assert wrong(best_faults(RESULT, rows())) == []
+    (fault,) = wrong(best_faults(RESULT.replace(said, instead), rows()))
+    assert found in fault
+
+
+def test_the_list_of_results_has_the_figures_of_the_newest() -> None:
+    told = rows() | {("all texts", "auto"): Row("auto", "all texts", "1,100", Gain("1.08"), "50")}
+    above, _ = panes(LIST)
+    assert wrong(listed_faults(above, told, "all texts")) == []
+    assert wrong(listed_faults(panes(LIST.replace("1.1x?", "     "))[0], told, "all texts")) == []
+    assert len(wrong(listed_faults(panes(LIST.replace("1.1x?", "0.9x "))[0], told, "all texts"))) == 1
+    assert len(wrong(listed_faults(panes(LIST.replace("draft 1.2x?", "none 1.1x"))[0], told, "all texts"))) == 1
+    assert wrong(listed_faults([], told, "all texts")) == ["list of results: its newest row cannot be read"]
+
+
+def test_the_kept_result_is_the_table() -> None:
+    def row(drafter: str, tok_per_s: float, ratio: float, acceptance: float | None, **more: Any) -> dict[str, Any]:
+        speedup = {"value": ratio, "low": None, "high": None}
+        return {
+            "drafter": drafter, "kind": "chat", "tok_per_s": tok_per_s, "speedup": speedup, "acceptance": acceptance,
+            "tokens": 96, **more,
+        }  # fmt: skip
+
+    every = [row("none", 1000.2, 1.0, None), row("auto", 989.9, 0.97, None), row("draft", 800.4, 0.8, 0.457)]
+    assert wrong(kept_faults(rows(), {"drafters": {"rows": every}})) == []
+    bad = [row("draft", 810.4, 0.81, 0.5, tokens=20), row("medusa", 1.0, 1.0, 1.0)]
+    assert len(wrong(kept_faults(rows(), {"drafters": {"rows": bad}}))) == 5
+
+
+def test_the_form_says_how_long_it_takes() -> None:
+    assert picks(FORM) == {"auto": False, "draft": True} and picks("") == {}
+    assert estimated(FORM) == ("10 s", 7.5, 12.5)
+    assert estimated(FORM.replace("10 s", "2 min")) == ("2 min", 90.0, 150.0)
+    assert not estimate_fault(FORM, 18.0) and not estimate_fault(FORM, 5.1)
+    assert estimate_fault(FORM, 19.0) == "form of the benchmark: about 10 s, but it took 19 s"
+    assert estimate_fault(FORM, 4.9) and estimate_fault("", 10.0)
+
+
+def test_the_drafters_have_one_gain_each() -> None:
+    above, below = panes(DRAFTERS)
+    assert [(row.drafter, row.value, row.source) for row in gained(above)] == [
+        ("draft", "1.3", "bench"),
+        ("none", "1.0", ""),
+        ("lookup", "0.6", "chats"),
+    ]
+    assert gained(above)[0] == Gained("draft", "1.3", "━" * 10 + "│━━", "bench")
+    assert against(below) == ("lookup", {"chats": "0.6", "bench": "0.7"}) and against([]) == ("", {})
+    assert wrong(drafters_faults(DRAFTERS, BENCHED)) == []
+
+
+@pytest.mark.parametrize(
+    ("said", "instead", "count"),
+    [
+        ("0.6x ━━━━━━ ", "1.1x ━━━━━━ ", 3),  # the order, the bar, the details
+        ("0.6x in your chats", "0.8x in your chats", 1),
+        ("0.7x in the last", "0.8x in the last", 1),
+        ("1.3x ━", "1.4x ━", 1),
+    ],
+)
+def test_a_gain_that_differs_is_found(said: str, instead: str, count: int) -> None:
+    assert len(wrong(drafters_faults(DRAFTERS.replace(said, instead), BENCHED))) == count
+
+
+def speed(low: float, high: float, drafted: float) -> dict[str, Any]:
+    ranges = {"plain": {"low": low, "high": high}, "drafted": {"low": low, "high": drafted}}
+    return {"pair": {"target": {"model": "gpt-oss-20b"}}, "speed": ranges}
+
+
+def test_a_model_has_one_predicted_range() -> None:
+    above, below = panes(MODELS)
+    assert expected_rows(above) == [
+        Expected("SmolLM2-360M-Instruct", ("120", "190"), ("120", "190")),
+        Expected("gpt-oss-20b", ("2", "5"), ("2", "6")),
+        Expected("Mistral-Small-3.2-24B-Inst…", ("0.4", "1.1"), None),
+    ]
+    assert expected_rows(above)[2].fits("Mistral-Small-3.2-24B-Instruct-2506")
+    assert expected_details(below) == Expected("gpt-oss-20b", ("2", "5"), ("2", "6"))
+    assert expected_details([]) is None
+    none = {"pair": {"target": {"model": "gpt-oss-20b"}}, "speed": None}
+    assert wrong(models_faults(MODELS, [none, speed(1.97, 4.9, 6.2)])) == []
+    assert wrong(models_faults(MODELS, [speed(2.4, 8.0, 9.0)])) == []  # it was measured again
+    assert len(wrong(models_faults(MODELS, [speed(1.4, 4.9, 6.2)]))) == 1
+    assert len(wrong(models_faults(MODELS.replace("here: 2–5", "here: 2–4"), []))) == 1
+    assert wrong(models_faults(MODELS.replace("    2–6", "  0–1.9"), []))[:1] == [
+        "models, gpt-oss-20b: 0–1.9 with a drafter, 2–5 without"
+    ]
+    assert wrong(models_faults(MODELS.replace("120–190  draft", "190–120  draft"), []))[0].endswith("190–120")
+
+
+def test_the_measured_speed_is_in_the_predicted_range() -> None:
+    models = expected_rows(INSTALLED.splitlines())
+    assert models == [Expected("qwen3-0.6b", ("38", "59"), None, in_use=True)]
+    assert not measured_note(models, "38") and not measured_note([], "1")
+    assert measured_note(models, "61") == (
+        "qwen3-0.6b was expected to write 38–59 tok/s without a drafter and writes 61"
+    )
