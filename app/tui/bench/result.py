@@ -210,7 +210,7 @@ def remarks(report: DrafterReport) -> Content:
     output = promise.get(report.promise, one_line(report.promise))
     return below(
         *(_best(row, _auto(report, row)) for row in report.best),
-        Content("Speed-ups are against the replies without a drafter right before and after; row “none” has all of those."),
+        Content("Speed-ups are against the replies without a drafter right before and after; row “none” is of all."),
         Content(f"Same text as without a drafter: {report.equal_texts} of {report.texts} (output: {output})."),
         Content(f"Prompts: {prompts}; at most {report.reply} tokens a reply."),
         *(Content(f"Left out: {one_line(name)}, {one_line(why)}.") for name, why in report.unusable.items()),
