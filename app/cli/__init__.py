@@ -1,1 +1,1 @@
-"""The commands: parse, call, print. Each returns its exit code; ``main`` prints every ``SlipstreamError``."""
+"""The commands of the command line. Each returns its exit code; ``main`` prints every ``SlipstreamError``."""

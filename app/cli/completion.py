@@ -1,10 +1,10 @@
-"""Shell completion: small scripts call slipstream itself for the next words, so they are never outdated.
+"""Shell completion: small scripts call slipstream itself for the completions, so they are never outdated.
 
 ``slipstream completion SHELL`` prints the script; it calls ``slipstream --complete WORD...`` with the words up to the
-cursor, the last one unfinished. The answer is a line per word: the word, a tab, its meaning; ``:files`` means files.
+cursor, the last one unfinished. It prints a line per completion: word, tab, meaning; ``:files`` for all file names.
 
-Not shtab: its scripts fix options and choices when they are printed; names of models, chats and settings would still
-need the functions below, and one more for each kind and shell.
+shtab is not used: its scripts contain fixed options and choices. Names of models, chats and settings would still
+need the functions below, and another function for each kind of name and each shell.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ SCRIPTS: Final[Mapping[str, str]] = MappingProxyType({"bash": _BASH, "zsh": _ZSH
 
 
 def candidates(parser: Parser, words: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Lists the completions of the last word.
+    """Yields the completions of the last word.
 
     Args:
         words: The words after ``slipstream``; the last one is unfinished and may be empty.

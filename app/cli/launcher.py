@@ -1,4 +1,4 @@
-"""The parent process of the chat: restores the terminal if the chat was killed and could not."""
+"""The parent process of the chat: restores the terminal if the chat was killed before it could do so."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def terminal_size_problem(columns: int, lines: int) -> str | None:
 def run(argv: Sequence[str]) -> int:
     """Runs a command as the child that owns the terminal, and restores the terminal if the child did not.
 
-    Restores nothing if the terminal's attributes are as before: the child has restored it or has not drawn yet. On
-    Windows, or if standard input is no terminal, only runs the command.
+    Restores nothing if the terminal's attributes are unchanged: the child has restored them or has not drawn yet. On
+    Windows, or if standard input is not a terminal, only runs the command.
 
     Returns:
         Its exit code; 128 and the signal's number if a signal ended it.
@@ -61,7 +61,7 @@ def run(argv: Sequence[str]) -> int:
             signal.signal(number, handler)
     with suppress(OSError, termios.error):  # the terminal may be gone
         if termios.tcgetattr(terminal) != before:
-            os.write(next(filter(os.isatty, (2, 1, terminal))), RESET)  # the chat draws on standard error
+            os.write(next(filter(os.isatty, (2, 1, terminal))), RESET)  # Textual draws on standard error
             termios.tcsetattr(terminal, termios.TCSANOW, before)
     return code
 

@@ -1,4 +1,4 @@
-"""The command line: parse, call, print."""
+"""The command line: parses the arguments, runs the command, and reports errors."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ if TYPE_CHECKING:  # each command imports only what it needs, to start fast
     from slipstream.app.settings.file import SettingsFile
 
 ASK: Final = "--complete"
-"""Precedes the words of a command line that a shell completes, see ``slipstream.app.cli.completion``."""
+"""First argument when a shell requests completions, see ``slipstream.app.cli.completion``."""
 
 IN_THIS_PROCESS: Final = ("bench", "drafters", "lend", "race")
-"""Commands that load llama.cpp in this process, not in the engine's."""
+"""Commands that load llama.cpp in this process instead of the engine's."""
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
@@ -109,7 +109,7 @@ def run_command(arguments: list[str]) -> int:
         return run_lend(options)
     if command == "run":
         return _one_reply(options)
-    gc.disable()  # no garbage while modules load; the chat enables it once its screen is up
+    gc.disable()  # imports create no garbage; the chat enables it once its screen is shown
     try:
         return _chat(options, arguments)
     finally:
@@ -194,7 +194,7 @@ def _chat(options: argparse.Namespace, arguments: list[str]) -> int:
     problem = launcher.terminal_size_problem(*os.get_terminal_size(sys.stdout.fileno()))
     if problem:
         raise SlipstreamError(problem, "Enlarge the window and start again, or use slipstream run.")
-    check_files(load, paths.bundled)  # a file that is no model is one line here, not a notice on a screen
+    check_files(load, paths.bundled)  # reports a file that is not a model in one line, before the screen opens
     notes = [word for note in options.note for word in ("--note", note)]
     drafter = [] if options.drafter or load.drafter == kept.settings.model.drafter else ["--drafter", load.drafter]
     return launcher.run([sys.executable, "-m", "slipstream.app.cli.main", "--as-child", *notes, *drafter, *arguments])
@@ -214,7 +214,7 @@ def _say(options: argparse.Namespace, words: str) -> None:
 
 
 def _say_unkept(options: argparse.Namespace, note: str) -> None:
-    """Reports that nothing is kept; refuses ``--chat``, which would lose the chat."""
+    """Reports that nothing can be stored; with ``--chat`` this is an error, since the chat would be lost."""
     if note and options.chat:
         raise SlipstreamError(note)
     if note:
@@ -222,7 +222,7 @@ def _say_unkept(options: argparse.Namespace, note: str) -> None:
 
 
 def _load(options: argparse.Namespace, paths: Paths, kept: SettingsFile) -> Load:
-    """The request that loads the chosen model and drafter; a wrong name is an error before anything is loaded."""
+    """The load request for the chosen model and drafter; a wrong name is an error before anything is loaded."""
     from slipstream.app.library.load_request import BUNDLED, check_experts, check_placement, check_projector, usual
     from slipstream.app.library.resolve_model import choose
     from slipstream.app.protocol import Lora
@@ -252,7 +252,7 @@ def _load(options: argparse.Namespace, paths: Paths, kept: SettingsFile) -> Load
 
 
 def _drafter(options: argparse.Namespace, settled: str) -> str | None:
-    """The drafter, None for the autopilot; an unknown name is an error in the options, and replaced in the settings."""
+    """The drafter; None for the autopilot. An unknown name in the options is an error, in the settings a notice."""
     from slipstream.app.protocol import AUTO
 
     if settled == AUTO and not options.drafter:

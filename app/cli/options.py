@@ -1,4 +1,4 @@
-"""The options of each command; imports nothing else, so that every command starts fast."""
+"""The options of each command; imports no command, so that every command starts fast."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _EPILOG: Final = (
 
 
 def sentence(about: str) -> str:
-    """Makes a sentence of a line of help; ``str.capitalize`` would change the names in it."""
+    """Turns a line of help into a sentence; ``str.capitalize`` would change the case of names in it."""
     return f"{about[0].upper()}{about[1:]}."
 
 
 def add_command(
     commands: argparse._SubParsersAction[Any], name: str, about: str, **more: Any
 ) -> argparse.ArgumentParser:
-    """Adds a command, described by its line of help."""
+    """Adds a command whose line of help is also its description."""
     parser: argparse.ArgumentParser = commands.add_parser(name, help=about, description=sentence(about), **more)
     return parser
 
@@ -52,7 +52,7 @@ def add_bench(commands: argparse._SubParsersAction[Any]) -> None:
 
 
 def bench_options(bench: argparse.ArgumentParser) -> None:
-    """Adds the options that all parts share."""
+    """Adds the options that all parts of the benchmark share."""
     bench.add_argument(
         "--drafters",
         metavar="NAMES",
@@ -115,7 +115,7 @@ def bench_options(bench: argparse.ArgumentParser) -> None:
 
 
 def _placement_options(parser: argparse.ArgumentParser) -> None:
-    """Adds placement and adapters of the model; these options also count before the command."""
+    """Adds the options for the model's placement and adapters; they may also precede the command."""
     add_lora(parser)
     parser.add_argument(
         "--gpu-layers",
@@ -136,7 +136,7 @@ def _placement_options(parser: argparse.ArgumentParser) -> None:
 
 
 def add_lora(parser: argparse.ArgumentParser, default: object = argparse.SUPPRESS) -> None:
-    """Adds ``--lora``; it also counts before the command."""
+    """Adds ``--lora``, which may also precede the command."""
     parser.add_argument(
         "--lora",
         action="append",
@@ -293,7 +293,7 @@ def _model_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-m",
         "--model",
-        default=argparse.SUPPRESS,  # it also counts before the command
+        default=argparse.SUPPRESS,  # it may also precede the command
         type=path,
         help="a name of models list, a path to a .gguf, or bundled (the default)",
     )

@@ -1,4 +1,4 @@
-"""The command line and its help; imports nothing else, so that every command starts fast."""
+"""The parser of the command line and its help; imports no command, so that every command starts fast."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ from slipstream.app.cli.values import decimal, path, possibly_empty, seed, text,
 from slipstream.models.chat_template.marks import AUTO_LEVEL, LEVELS
 from slipstream.models.errors import UsageError
 
-_MOST_WORDS: Final = 300  # characters of a refusal; it may quote the command line, which has no bound
+_MOST_WORDS: Final = 300  # maximum characters of an error message, which may quote the whole command line
 
 
 class Parser(argparse.ArgumentParser):
     """Reports wrong use in one line with exit code 2, and parses every value by ``slipstream.app.cli.values``."""
 
-    more: Callable[[], str] | None = None  # makes a part of the help that is too slow to make each time
+    more: Callable[[], str] | None = None  # returns more help; called only for --help, because it is slow
 
     def __init__(self, *args: Any, **more: Any) -> None:
         super().__init__(*args, **more)
         for kind, read in ((None, text), (int, whole), (float, decimal)):
             self.register("type", kind, read)
-        self._negative_number_matcher = re.compile(r"-(?:[\d.]|inf|nan)", re.IGNORECASE)  # argparse's lacks -1e5
+        self._negative_number_matcher = re.compile(r"-(?:[\d.]|inf|nan)", re.IGNORECASE)  # argparse's own lacks -1e5
 
     @property
     def actions(self) -> list[argparse.Action]:
@@ -44,7 +44,7 @@ class Parser(argparse.ArgumentParser):
         return self._actions
 
     def add_subparsers(self, **more: Any) -> argparse._SubParsersAction[Any]:
-        """Adds subcommands; the words after one are checked by its own parser."""
+        """Adds subcommands; their own parsers check the words after them."""
         commands = super().add_subparsers(**more)
         commands.type = str
         return commands
@@ -62,7 +62,7 @@ class Parser(argparse.ArgumentParser):
 
 
 class _Version(argparse.Action):
-    """Prints the version; looks it up only then, since that takes as long as all imports of this module."""
+    """Prints the version; looks it up only when asked, which takes as long as all imports of this module."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
         from importlib.metadata import version
@@ -72,7 +72,6 @@ class _Version(argparse.Action):
 
 
 def make_parser() -> Parser:
-    """Makes the parser of all commands."""
     parser = Parser(prog="slipstream", description="Chat with a large language model on your own computer.")
     parser.add_argument("--version", action=_Version, nargs=0, help="show the version and exit")
     parser.add_argument("--as-child", action="store_true", help=argparse.SUPPRESS)
@@ -145,7 +144,7 @@ def _model_options(parser: argparse.ArgumentParser, inherit: bool = False) -> No
     """Adds the options that the chat and ``run`` share.
 
     Args:
-        inherit: Whether an option that is missing after the command keeps its value from before it.
+        inherit: Whether an option that is not given after the command keeps the value given before it.
     """
 
     def option(*names: str, default: object = None, **more: Any) -> None:
@@ -214,7 +213,7 @@ def _model_options(parser: argparse.ArgumentParser, inherit: bool = False) -> No
     )
 
 
-# a command, by its whole name, to (what to type, what it does)
+# full name of a command to examples: what to type, and what it does
 EXAMPLES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = MappingProxyType(
     {
         "slipstream": (
@@ -335,7 +334,7 @@ def ending(command: str) -> str:
     """The end of a command's help.
 
     Args:
-        command: Its whole name, such as ``slipstream models pull``.
+        command: Its full name, such as ``slipstream models pull``.
     """
     parts = []
     if examples := EXAMPLES.get(command):

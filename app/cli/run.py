@@ -1,4 +1,4 @@
-"""``slipstream run``: one reply on standard output; the reasoning on standard error, if that is a terminal."""
+"""``slipstream run``: prints one reply; its reasoning goes to standard error, if that is a terminal."""
 
 from __future__ import annotations
 
@@ -40,20 +40,20 @@ _SAVING: Final = 60.0  # seconds to save the KV cache of a kept chat
 
 @dataclass(frozen=True, slots=True)
 class RunRequest:
-    """One ``slipstream run``."""
+    """The arguments of ``slipstream run``."""
 
     load: Load
     prompt: str  # the prompt, standard input included
-    images: list[AttachedImage] = field(default_factory=list)  # above the prompt
+    images: list[AttachedImage] = field(default_factory=list)  # placed above the prompt
     system: str = ""  # system message, or empty
     sampling: Sampling = field(default_factory=Sampling)
-    max_tokens: int = 0  # most tokens; 0 for no limit
+    max_tokens: int = 0  # maximum tokens; 0 for no limit
     stop: list[str] = field(default_factory=list)  # strings that end the reply
     chat: str | None = None  # name of the kept chat to continue, or None
-    as_json: bool = False  # whether to print one JSON object a step, then a summary
+    as_json: bool = False  # whether to print one JSON object per step, then a summary
     grammar: tuple[str, GrammarKind] = ("", "json")  # see ``Generate``
     given: frozenset[str] = frozenset()  # fields of ``sampling`` that options set; a kept chat may override the others
-    # fields of ``sampling`` that options or settings set; the model's own values replace the others
+    # fields of ``sampling`` that options or settings set; the model's recommended values replace the others
     chosen: frozenset[str] = frozenset()
     overflow: str = "drop"  # see ``ReplySettings``
 
@@ -93,7 +93,7 @@ def run(request: RunRequest, paths: Paths) -> int:
 
 
 def _loading(share: float | None) -> None:
-    """Explains a longer wait, on a terminal."""
+    """Explains on a terminal why the first load of a file takes longer."""
     if share is None and sys.stderr.isatty():
         tell_check()
 
@@ -187,7 +187,7 @@ def _print_reply(
     keep: Callable[[Iterator[Event]], Iterator[Event]] = iter,
     number: int = 1,
 ) -> Done:
-    """Prints a reply as it streams; the first Ctrl-C stops it in order, a second one ends the program at once."""
+    """Prints a reply as it streams; the first Ctrl-C stops it cleanly, a second one ends the program at once."""
     generate = Generate(
         request=number,
         messages=messages,

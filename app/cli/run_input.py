@@ -1,4 +1,4 @@
-"""What ``slipstream run`` reads besides its options: standard input, and the file of a grammar."""
+"""Reads the input of ``slipstream run``: standard input, and the file of a grammar."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from slipstream.models.errors import UsageError, reason_of
 from slipstream.models.grammar import GrammarKind
 from slipstream.models.outside import quoted, read_limited, shown_path
 
-_MOST_GRAMMAR: Final = 1 << 20  # bytes of a schema or a grammar
-_MOST_INPUT: Final = 8 << 20  # bytes of standard input: eight for each token of the largest possible context
+_MOST_GRAMMAR: Final = 1 << 20  # maximum bytes of a schema or a grammar
+_MOST_INPUT: Final = 8 << 20  # maximum bytes of standard input: eight for each token of the largest context
 _PATIENCE: Final = 2.0  # seconds before the hint on a silent pipe
 
 
@@ -46,10 +46,10 @@ def read_grammar(schema: str | None, grammar: str | None) -> tuple[str, GrammarK
 
 
 def read_stdin(prompted: bool, stdin: BinaryIO) -> str:
-    """Reads piped text; nothing from a terminal or /dev/null.
+    """Reads piped text; returns nothing for a terminal or /dev/null.
 
     Args:
-        prompted: Whether there is a prompt without it; a silent pipe then causes a hint on standard error.
+        prompted: Whether there is a prompt already; a silent pipe then causes a hint on standard error.
 
     Raises:
         UsageError: If it is not UTF-8, or larger than any context.

@@ -18,11 +18,11 @@ _DIM, _PLAIN = "\x1b[2m", "\x1b[0m"
 
 
 class AnswerPrinter:
-    """Prints one reply as it streams. A pipe gets only the answer, byte for byte; a terminal gets it cleaned."""
+    """Prints one reply as it streams. A pipe gets only the answer, unchanged; a terminal gets it sanitized."""
 
     def __init__(self) -> None:
-        self._before = ""  # the end of the answer so far, for the filter
-        self._thoughts = ""  # the same of the reasoning
+        self._before = ""  # end of the printed answer, see ``clean``
+        self._thoughts = ""  # end of the printed reasoning
         self._styled = not os.environ.get("NO_COLOR")
 
     def take(self, thoughts: str, answer: str) -> None:
@@ -73,7 +73,7 @@ def text_of(pieces: Sequence[Piece]) -> str:
 
 
 def print_done(done: Done, answer: str, loaded: Loaded, generate: Generate, as_json: bool) -> None:
-    """Prints the remarks on a whole reply, and its figures as JSON."""
+    """Prints the remarks on a finished reply, or its figures as JSON."""
     for words in failure_words(done.failed):
         notice(f"{words}.")
     if not done.complete:

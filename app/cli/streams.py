@@ -1,4 +1,4 @@
-"""The standard streams of a command: always open; a failed write causes at most one line."""
+"""Keeps the standard streams of a command open, and reports a failed write in one line."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from slipstream.models.errors import reason_of
 
 READER_LEFT: Final = 141  # the exit code of SIGPIPE, which shells expect in a pipe
 
-_LONGEST: Final = 1000  # most characters of a notice, which may contain file names of any length
+_LONGEST: Final = 1000  # maximum characters of a notice, which may contain file names of any length
 
 
 class Output(io.FileIO):
@@ -73,7 +73,7 @@ class Streams:
         error = self.refused
         if error is None:
             return code
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # otherwise Python reports an error at its end
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # otherwise Python would report the error again at its exit
         if isinstance(error, BrokenPipeError):  # the reader has closed the pipe, as `head` does
             return READER_LEFT
         notice(f"cannot write to standard output: {reason_of(error)}. Make room, or write to another place.")
@@ -94,7 +94,7 @@ def can_ask() -> bool:
 
 
 def confirmed(question: str, enter: bool = False) -> bool:
-    """Asks on the terminal; ``enter`` is the answer for Enter alone."""
+    """Asks a yes-or-no question on the terminal; ``enter`` is the answer for Enter alone."""
     print(f"{question} [{'Y/n' if enter else 'y/N'}] ", end="", file=sys.stderr, flush=True)
     return sys.stdin.readline().strip().lower() in ("y", "yes", *([""] if enter else []))
 

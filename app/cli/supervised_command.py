@@ -1,7 +1,7 @@
-"""A command that ends with the program that started it.
+"""Runs a command that ends when the program that started it ends.
 
 Run it as ``python -m slipstream.app.cli.supervised_command NICE COMMAND…``. Its standard input is a pipe that only its
-starter holds open: when it closes, the starter has ended, even by a kill, and the command ends too.
+starter holds open. It closes when the starter ends, even by a kill; then the command ends too.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _GRACE: Final = 10.0  # seconds that an interrupted command has to save its work
 def main() -> None:
     """Runs a command, with a lower priority for NICE above 0, until it or its starter ends."""
     nice, *arguments = sys.argv[1:]
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # the parent may ignore it, which is inherited
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # the parent may ignore SIGINT; a child inherits that
     leave_no_core_file()
     if hasattr(os, "nice"):
         os.nice(int(nice))
@@ -39,7 +39,7 @@ def _end_with_starter() -> None:
             pass
     interrupt_self()
     time.sleep(_GRACE)
-    kill_group(0)  # with its children: it leads its own group
+    kill_group(0)  # with its children: this process leads its own group
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Types of option values; the parser reads every value by one of these functions."""
+"""Types of option values; the parser reads every value with one of these functions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _LARGEST_SEED: Final = (1 << 64) - 1
 
 
 def text(value: str) -> str:
-    """Reads a text that is not empty; the default type."""
+    """Reads a text that is not empty; this is the default type."""
     return possibly_empty(_filled(value))
 
 
