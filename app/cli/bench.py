@@ -63,7 +63,7 @@ def measure(
     check_files(measured)
     for option in ("json", "svg"):
         if file := getattr(options, option):
-            _write(Path(file), "", "a", option)  # fails now rather than in ten minutes
+            _write(Path(file), "", "a", option)  # fails now instead of after the measurement
     machine = Machine.here()
     print("\n".join(machine.lines()), flush=True)
     figures: dict[str, Any] = {"machine": asdict(machine)}
@@ -109,14 +109,14 @@ def _print(update: Update) -> None:
 
 
 def _plan(options: argparse.Namespace, settings: Settings) -> Plan:
-    """The plan of the options; raises ``UsageError`` for wrong ones before anything is loaded."""
+    """Makes the plan from the options; raises ``UsageError`` for a wrong one before anything is loaded."""
     names = _names(options.drafters)
     accept_rule(options.typical, 1.0)  # raises for a wrong threshold
     temperatures = settings.temperatures if options.temp is None else _temperatures(options.temp)
     if options.typical is not None:
         temperatures = tuple(t for t in temperatures if t > 0)  # it has no effect at 0
         if not temperatures:
-            accept_rule(options.typical, 0.0)  # raises the error for that
+            accept_rule(options.typical, 0.0)  # raises the error for temperature 0
     seeds = settings.seeds if options.seeds is None else options.seeds
     tokens = settings.reply if options.tokens is None else options.tokens
     for name, value in (("seeds", seeds), ("tokens", tokens)):

@@ -79,7 +79,7 @@ def _inline(
 
 
 def _run(app: App[int], *, mouse: bool, inline: bool = False) -> None:
-    """Runs the interface and raises the error that ends it; Textual's own report would print variables' values."""
+    """Runs the interface and raises the error that ended it; Textual's own report would print variables' values."""
     from rich.console import Console  # the interface has loaded it
 
     printed = io.StringIO()
@@ -91,7 +91,7 @@ def _run(app: App[int], *, mouse: bool, inline: bool = False) -> None:
 
 
 def turn_collection_on() -> None:
-    """Turns garbage collection on, without loaded modules: they stay, and would take long to scan."""
+    """Turns garbage collection on, but excludes loaded modules: they stay loaded and would take long to scan."""
     gc.freeze()
     gc.enable()
 

@@ -1,4 +1,4 @@
-"""``slipstream chats``: the kept chats without the chat's screen."""
+"""``slipstream chats``: lists, searches, exports, imports and changes the kept chats."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def _list(store: ChatStore, as_json: bool) -> None:
 def _when(moment: float) -> str:
     try:
         return time.strftime("%Y-%m-%d %H:%M", time.localtime(moment))
-    except (OverflowError, ValueError, OSError):  # of a wrong clock or file
+    except (OverflowError, ValueError, OSError):  # a wrong clock or a damaged file
         return "unknown".ljust(16)
 
 
@@ -106,7 +106,7 @@ def _import(store: ChatStore, file: str) -> None:
 
 
 def _delete(store: ChatStore, names: list[str], yes: bool) -> int:
-    found = [store.find(name) for name in names]  # an unknown name deletes none
+    found = [store.find(name) for name in names]  # an unknown name raises before anything is deleted
     guessed = [id_and_title(chat) for chat, name in zip(found, names, strict=True) if not has_name(chat, name)]
     if guessed and not yes:
         which = ", ".join(guessed)

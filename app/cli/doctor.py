@@ -26,7 +26,7 @@ def doctor(as_json: bool, rpc: str) -> int:
 
     Args:
         as_json: Whether to print one JSON object instead of text.
-        rpc: Machines that lend their devices; empty for those of the settings.
+        rpc: Machines that lend their devices; empty for the machines in the settings.
 
     Returns:
         The exit code: 0, or 1 if something is broken.

@@ -116,7 +116,7 @@ def _row(file: HeadsFile, off: frozenset[str]) -> tuple[str, ...]:
 
 
 def _serves_untrained(name: str, load: Load, header: Header) -> str:
-    """The verdict by the model's header; the load may still refuse it."""
+    """Whether a drafter without a heads file works, judged by the model's header; loading may still refuse it."""
     facts = Abilities(header.n_vocab, load.n_ctx, header.n_embd or 0, header.n_layer or 0, max_rows=1, max_leaves=1)
     if name == DraftModel.name and load.draft_model:
         return "yes"

@@ -1,4 +1,4 @@
-"""``slipstream drafters index``: indexes text and code to draft from, lists and removes it, and switches the index."""
+"""``slipstream drafters index``: adds text and code to the index, lists and removes it, turns the index on and off."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from slipstream.models.errors import ModelFileError, UsageError
 from slipstream.models.gguf.reader import Header, read_header
 from slipstream.models.outside import shown_path
 
-_SLOT: Final = 8  # bytes on disk
+_SLOT: Final = 8  # bytes of a slot on disk
 
 
 def index(options: argparse.Namespace, paths: Paths) -> int:

@@ -41,7 +41,7 @@ class ChosenText:
     chats: Mapping[str, Messages] = field(default_factory=dict)  # messages of chats by id
 
     def facts(self) -> list[object]:
-        """Plain values that differ if the text differs."""
+        """JSON values that identify the text, see ``_job_name``."""
         lengths = {chat: sum(len(message["content"]) for message in said) for chat, said in self.chats.items()}
         return [self.kind, str(self.folder), lengths]
 
@@ -70,7 +70,7 @@ def chosen_text(on: str, paths: Paths) -> ChosenText:
 
 
 def _chats(paths: Paths) -> dict[str, Messages]:
-    """The shown branch of every chat with a reply, up to the first message without text, by id."""
+    """The current branch of every chat with a reply, up to the first message without text; by id of the chat."""
     found: dict[str, Messages] = {}
     with closing(ChatStore(paths.chats, paths.states, paths.heads, paths.index, paths.images)) as store:
         store.listen(notice)

@@ -14,7 +14,7 @@ from slipstream.models.memory.fit import gigabytes
 
 
 def run_lend(options: argparse.Namespace) -> int:
-    """Serves until Ctrl-C raises ``KeyboardInterrupt``."""
+    """Lends the devices until Ctrl-C raises ``KeyboardInterrupt``."""
     if not 0 < options.port < 1 << 16:
         raise UsageError(f"port is {options.port}; it must be from 1 to 65535.")
     if options.cache_gb < 0 or options.threads < 0:
@@ -35,7 +35,7 @@ def run_lend(options: argparse.Namespace) -> int:
 
 
 def _reach(lending: Lending) -> str:
-    """How another machine connects, and the risk of that."""
+    """Explains how another machine connects; warns of the risk if the address is not local."""
     name, port = one_line(platform.node() or "THIS-MACHINE"), lending.port
     tunnel = f"ssh -N -L {port}:localhost:{port} {name}"
     if lending.local:

@@ -36,7 +36,7 @@ from slipstream.models.library.pairing import DRAFT, PairOffer
 from slipstream.models.library.records import Checked, Installed
 
 _LATE_S: Final = 1.0
-_SHOWN: Final = 3  # titles of chats
+_SHOWN: Final = 3  # maximum chat titles in the warning before a removal
 INTERRUPTED: Final = 130
 
 
@@ -146,7 +146,7 @@ def _pairs(manager: ModelManager, options: argparse.Namespace) -> int:
 
 
 def verify(manager: ModelManager, options: argparse.Namespace) -> int:
-    """Reads every byte of a model, or of all of slipstream's own.
+    """Checks every byte of a model, or of all of slipstream's own models.
 
     Returns:
         The exit code: 0, 1 if one is damaged, 130 if it was interrupted.
@@ -302,7 +302,7 @@ def _shown(label: str, progress: Progress) -> str:
 
 
 def _drafter(manager: ModelManager, model: Installed) -> PairOffer | None:
-    """The best drafter, if it is in the catalogue and not installed."""
+    """The best drafter to fetch; None if an installed one is at least as good, or none is known."""
     for offer in manager.pairs(model.name):
         if offer.sound:
             return None

@@ -126,7 +126,7 @@ def _remark(offer: CatalogOffer) -> str:
 
 
 def pairs_table(offers: Sequence[PairOffer]) -> str:
-    """The drafters of a model; below the line of one that does not work is the reason."""
+    """The drafters of a model; if one does not work, the line below it has the reason."""
     lines = table(
         ("DRAFTER", "METHOD", "SIZE", "WHY", "GAIN", ""),
         [
@@ -154,15 +154,15 @@ def pairs_table(offers: Sequence[PairOffer]) -> str:
 
 
 def shown_fit(fit: Fit) -> str:
-    """How a model runs, in a few words."""
+    """Where a model runs, in a few words."""
     return _FITS[fit.verdict]
 
 
-_STEP: Final = 10  # per cent between two lines of progress if the output is no terminal
+_STEP: Final = 10  # per cent between two lines of progress if the output is not a terminal
 
 
 def print_json(value: object) -> None:
-    """Prints dataclasses, and lists and dicts of them, as one line of JSON; in ASCII on a terminal, to be safe."""
+    """Prints dataclasses, and lists and dicts of them, as one line of JSON; a terminal gets only ASCII, to be safe."""
     print(json.dumps(_plain(value), ensure_ascii=sys.stdout.isatty()))
 
 

@@ -51,7 +51,7 @@ def run_race(options: argparse.Namespace) -> int:
             with (
                 process_log().listening(),
                 session_of(load) as (session, loaded),
-            ):  # else llama.cpp prints
+            ):  # otherwise llama.cpp prints its log
                 for event in race(session, loaded, options.drafter, prompt, sampling, most, stop, widened):
                     show.take(event)
 
@@ -97,7 +97,7 @@ class _Json:
 
 
 class _Lines:
-    """Prints only the result, for output that is no terminal."""
+    """Prints only the result, for output that is not a terminal."""
 
     _start: Start
     even = False  # whether the drafter gained nothing
@@ -115,7 +115,7 @@ class _Lines:
 
 
 class _Terminal:
-    """Redraws the same lines, by the race's own clocks; shows a short race in slow motion."""
+    """Redraws the same lines at the times that the race measured; shows a short race in slow motion."""
 
     def __init__(self) -> None:
         self._start: Start | None = None
@@ -124,7 +124,7 @@ class _Terminal:
         self.even = False
 
     def take(self, event: Event) -> None:
-        """Draws an event when its time has come."""
+        """Waits until the time of an event, then draws it."""
         if isinstance(event, Start):
             self._start, self._began = event, monotonic()
             return

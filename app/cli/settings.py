@@ -1,4 +1,4 @@
-"""``slipstream settings``: the settings without a screen."""
+"""``slipstream settings``: lists, sets and resets the settings without the chat."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def settings(options: argparse.Namespace) -> int:
 
 
 def _keep_context(file: SettingsFile, name: str, value: str | None) -> int:
-    """Keeps the context of a single model, named by its file."""
+    """Stores the context length of a single model, named by its file; None for ``value`` removes it."""
     usual, model = known("model.context"), name.removeprefix(_OWN)
     tokens = None if value is None else int(replace(usual, group=CONTEXTS, key=model).read(value))
     file.keep_context(model, tokens)
