@@ -71,7 +71,7 @@ class ChatApp(App[int]):
             load: The model, and the drafter to begin with.
             store: All chats; the caller closes it after ``run``.
             chat: A chat to continue, or None for a new one.
-            models: Makes the context of the models screens when it is first needed.
+            models: Creates the context of the models screens when it is first needed.
             settings: The user's settings; None reads the default file.
             shown: Called after the first frame.
 
@@ -86,7 +86,7 @@ class ChatApp(App[int]):
         self._engine_room = EngineService(engine, store, now.ahead)
         self.models_access = ModelsAccess(models)
         drawn = sampling or now.sampling.sampling(seed=0)
-        asked = bool(values_of(drawn, file.kept.sampling.sampling(seed=0)))  # given for this session
+        asked = bool(values_of(drawn, file.kept.sampling.sampling(seed=0)))  # whether the command line set the sampling
         conversation = Conversation(store, drawn, chat, led_by(now.reply), asked, lambda: file.chosen)
         name = title_of(Path(load.model))
         self.chat = ChatScreen(self._engine_room, load, store, conversation, name, self.models_access)
@@ -127,7 +127,7 @@ class ChatApp(App[int]):
         return usual
 
     async def on_event(self, event: events.Event) -> None:
-        """Withholds unknown Alt keys, and a too small size: Textual cannot wrap text at a width of zero."""
+        """Drops unbound Alt keys, and resizes to a too small window: Textual cannot wrap text at a width of zero."""
         if isinstance(event, events.Key) and types_nothing(event, self.screen):
             return
         if isinstance(event, events.Resize):
@@ -135,7 +135,7 @@ class ChatApp(App[int]):
             if self._too_small:
                 self._window = event.size
                 self._display(self.screen, None)
-                self.call_later(self._display, self.screen, None)  # a batch of updates in progress drops the first
+                self.call_later(self._display, self.screen, None)  # a running batch of updates drops the first call
                 return
             self.screen.refresh()
         await super().on_event(event)
@@ -148,7 +148,7 @@ class ChatApp(App[int]):
         super()._display(screen, renderable)
 
     def exit(self, result: int | None = None, return_code: int = 0, message: RenderableType | None = None) -> None:
-        """Ends the chat within ``PATIENCE``, even if the engine, a thread or the terminal hangs."""
+        """Ends the chat within ``terminal.PATIENCE``, even if the engine, a thread or the terminal hangs."""
         super().exit(result, return_code, message)
         if sys.platform != "win32" and not self.is_headless:
             from slipstream.app.tui.terminal import end_in_time
@@ -159,7 +159,7 @@ class ChatApp(App[int]):
         """Suspends the chat; the shell's ``fg`` continues it.
 
         Raises:
-            UsageError: If there is no such shell.
+            UsageError: If no shell can continue it.
         """
         if sys.platform != "win32" and not self.is_headless:
             from slipstream.app.tui.terminal import suspend
@@ -189,7 +189,7 @@ class ChatApp(App[int]):
                 yield SystemCommand(command.title, shown.help, partial(self.chat.commands.choose, command))
 
     def on_notify(self, event: Notify) -> None:
-        """Removes all toasts but the newest, and one with the same text, before another is shown."""
+        """Before a toast is shown, removes all others but the newest, and that one too if its text is the same."""
         before = list(self._notifications)
         for shown in before:
             if shown is not before[-1] or shown.message == event.notification.message:
@@ -199,7 +199,7 @@ class ChatApp(App[int]):
         return action != "delete_right" or (self.focused is self.chat.prompt and self.chat.prompt.text_follows)
 
     def action_delete_right(self) -> None:
-        """Deletes as in a shell; without text right of the cursor, the same key opens the drafters."""
+        """Deletes as in a shell; without text after the cursor, the same key opens the drafters."""
         self.chat.prompt.action_delete_right()
 
     def action_help(self) -> None:

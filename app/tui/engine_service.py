@@ -1,4 +1,4 @@
-"""Runs blocking engine calls in threads and posts the results; the engine's interface and the messages."""
+"""Runs blocking engine calls in threads and posts the results; defines the engine's interface and the messages."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class LoadFailed(Message):
 
 @dataclass
 class PromptCounted(Message):
-    """Tokens that the chat and the typed text take of the context."""
+    """The chat and the typed text were counted in tokens."""
 
     counted: Counted
 
@@ -165,7 +165,7 @@ class EngineEnded(Message):
     error: SlipstreamError
 
 
-_LOOK_EVERY: Final = 0.02  # seconds
+_LOOK_EVERY: Final = 0.02  # seconds between two checks whether a reply has ended
 
 
 class EngineService(Widget):
@@ -175,7 +175,7 @@ class EngineService(Widget):
 
     def __init__(self, engine: ChatEngine, store: ChatStore, ahead: AheadSettings) -> None:
         super().__init__()
-        self.ahead = ahead  # when typed text is prefilled; may change at any time
+        self.ahead = ahead  # settings for prefilling typed text; may change at any time
         self._engine = engine
         self._store = store
         self._request = 0
@@ -189,7 +189,7 @@ class EngineService(Widget):
         return self._request
 
     def on_mount(self) -> None:
-        """Registers the callbacks for events outside of requests."""
+        """Registers the callbacks for events that no request returns."""
         self._engine.tell_count(self._counted)
         self._engine.tell_end(lambda error: self._tell(EngineEnded(error)))
         self._engine.tell_wait(lambda names: self._tell(MachineAwaited(names)))
@@ -262,7 +262,7 @@ class EngineService(Widget):
                 self._engine.prepare(request)
 
     def _counted(self, counted: Counted) -> None:
-        """Posts the count of the newest prompt; older counts are stale."""
+        """Posts the token count of the newest prompt; ignores older counts."""
         if counted.request == self._counting:
             self.post_message(PromptCounted(counted))
 
@@ -277,7 +277,7 @@ class EngineService(Widget):
             except SlipstreamError as error:
                 outcome = LoadFailed(error)
             with self._lock:
-                told = self._wanted is load  # else another model was chosen meanwhile
+                told = self._wanted is load  # else another model was requested meanwhile
                 if told:
                     self._tell(outcome)
 
@@ -311,7 +311,7 @@ class EngineService(Widget):
                 done = event
             else:
                 self._tell(SummaryStreamed(event))
-        assert done  # or an error
+        assert done  # ``reply`` raises otherwise
         return done
 
     def _tell(self, message: Message) -> None:

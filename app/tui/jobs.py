@@ -29,16 +29,16 @@ if TYPE_CHECKING:  # the lists are loaded when they are first opened
 NICE: Final = 10  # niceness of a long job
 
 _PREFIX: Final = "slipstream: "
-_LINE: Final = 1 << 20  # bytes of the longest line
-_KEPT: Final = 200  # lines of its output
-_PATIENCE: Final = 1.0  # seconds
+_LINE: Final = 1 << 20  # maximum bytes of a line
+_KEPT: Final = 200  # maximum lines of output that are kept
+_PATIENCE: Final = 1.0  # seconds between an interrupt and a kill
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
     """How a command ended."""
 
-    code: int  # its exit code; negative for a signal's number
+    code: int  # its exit code; a negative one is the number of a signal
     said: tuple[str, ...]  # the last lines of its output
     error: str = ""  # its last error message; empty if it printed none
 
@@ -117,7 +117,7 @@ class Background:
 
 
 def command(arguments: Sequence[str], nice: int) -> list[str]:
-    """The command line that runs a command of slipstream and ends with this process."""
+    """The command line that runs a slipstream command; the command ends when this process does."""
     return [sys.executable, "-m", "slipstream.app.cli.supervised_command", str(nice), *arguments]
 
 
@@ -126,7 +126,7 @@ def _interrupt(process: Process) -> None:
     if sys.platform != "win32":
         process.send_signal(signal.SIGINT)
     elif process.stdin:
-        process.stdin.close()  # it ends with its starter; Windows sends no signal to one process alone
+        process.stdin.close()  # ends the command; Windows cannot signal a single process
 
 
 async def _end(process: Process) -> None:
@@ -140,7 +140,7 @@ async def _end(process: Process) -> None:
 
 
 async def _read(stream: StreamReader, on_line: Callable[[str], None]) -> None:
-    """Passes on every line; skips those that are too long."""
+    """Passes on every line; skips the beginning of a line that is too long."""
     while True:
         try:
             raw = await stream.readuntil(b"\n")
@@ -166,14 +166,14 @@ _BAR: Final = 12
 class Job:
     """A running job."""
 
-    title: str  # what is being done, as a sentence's beginning: "Training medusa heads"
+    title: str  # what is being done, as the beginning of a sentence: "Training medusa heads"
     line: str = ""  # the last line of its output
     stopping: bool = False  # whether a stop was requested
-    progress: str = ""  # its progress, if it does not report it by its lines
+    progress: str = ""  # its progress; used instead of ``line`` if not empty
 
     @property
     def share(self) -> float | None:
-        """Its progress, 0 to 1, parsed from the last line; None if the line has none."""
+        """Its progress from 0 to 1, parsed from ``progress`` or the last line; None if there is none."""
         line = self.progress or self.line
         if found := _PERCENT.search(line):
             return min(float(found[1]) / 100, 1.0)
@@ -265,10 +265,10 @@ def failure(ended: Ended) -> SlipstreamError:
 
 
 class WorkNote:
-    """Shows the running job, or the outcome of the last, above a list."""
+    """Shows the running job, or the outcome of the last one, above a list."""
 
     def __init__(self, browser: Browser, heading: str, jobs: Jobs, news: Callable[[], str]) -> None:
-        """Makes the title.
+        """Creates the title.
 
         Args:
             news: Outcome of the last job; empty if there was none.

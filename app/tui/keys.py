@@ -48,14 +48,14 @@ def teach_alt_enter() -> None:
 
 
 def types_nothing(event: Key, screen: Screen[Any]) -> bool:
-    """Whether a key is Alt with a character, and nothing is bound to it: an input would insert the bare character."""
+    """Whether a key is an unbound Alt with a character; an input would insert the character without Alt."""
     return event.key.startswith("alt+") and event.is_printable and event.key not in screen.active_bindings
 
 
 def named(bindings: Iterable[Binding]) -> list[BindingType]:
-    """Gives every binding an id for the settings: its own, or its action's name.
+    """Gives every binding without an id the name of its action as id, for the settings.
 
-    The bindings take priority over the focused widget's, except Esc.
+    The bindings take priority over those of the focused widget, except Esc.
     """
     return [
         replace(each, id=each.id or _name(each.action), priority=each.priority or each.key != "escape")
@@ -76,11 +76,11 @@ class KeyMap:
 
     usual: Mapping[str, str]  # default keys by action, joined by commas
     own: Mapping[str, str]  # keys of the actions that the user changed; empty for no key
-    problems: tuple[str, ...] = ()  # errors in the user's keys, one a line; wrong keys are ignored
+    problems: tuple[str, ...] = ()  # error messages about the user's keys; wrong keys are ignored
 
     @staticmethod
     def made(wanted: Mapping[str, str], bindings: Iterable[BindingType]) -> KeyMap:
-        """Checks the keys that the settings give.
+        """Checks the keys in the settings.
 
         Args:
             wanted: Keys by action.
@@ -117,7 +117,7 @@ class KeyMap:
         return shown(self.own.get(action, self.usual[action]))
 
     def usual_of(self, action: str) -> str:
-        """Its default keys, formatted."""
+        """The default keys of an action, formatted."""
         return shown(self.usual[action])
 
     def now(self, words: str) -> str:
@@ -145,7 +145,7 @@ def _checked(action: str, key: str, free: set[str]) -> str:
     """Checks a key and spells it as Textual does.
 
     Args:
-        free: Default keys of actions, which typing does not need.
+        free: Default keys of actions; they are valid even if the prompt uses them.
 
     Raises:
         UsageError: If the key does not exist, or is needed for typing.

@@ -23,7 +23,7 @@ assert sys.platform != "win32"  # mypy checks the rest for POSIX only
 
 ENDING = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGINT)
 """Signals that end the chat as Ctrl-Q does; Ctrl-C is a key here and sends no signal."""
-PATIENCE = 5.0  # seconds in which a chat must end; then its process is killed, and the launcher restores the terminal
+PATIENCE = 5.0  # seconds until a chat that is ending is killed; the launcher then restores the terminal
 CHECK_EVERY = 0.5  # seconds between two checks that the launcher and the terminal are still there
 
 
@@ -53,7 +53,7 @@ class ChatDriver(LinuxDriver):
         super().stop_application_mode()
 
     def _sigtstp_application(self, *_: object) -> None:
-        """Restores the terminal, then stops the whole job: the shell takes over once the launcher has stopped."""
+        """Restores the terminal, then stops the whole job: the shell takes over once the launcher has stopped, too."""
         self.suspend_application_mode()
         self._must_signal_resume = True
         os.killpg(0, signal.SIGSTOP)
@@ -72,7 +72,7 @@ class ChatDriver(LinuxDriver):
 
     def _lost(self) -> None:
         """Ends the chat; called by the thread that writes to the terminal."""
-        with suppress(RuntimeError):  # it has ended
+        with suppress(RuntimeError):  # the loop has ended
             self._loop.call_soon_threadsafe(self._app.exit, None, 128 + signal.SIGHUP)
 
 
@@ -127,7 +127,7 @@ def leave_cleanly(app: App[int]) -> None:
 
 
 def end_in_time(code: int) -> None:
-    """Ends this process with an exit code after ``PATIENCE``, whatever it still waits for."""
+    """Ends this process with an exit code after ``PATIENCE``, even if something hangs."""
     last = threading.Timer(PATIENCE, os._exit, (code,))  # a thread or a widget may hang
     last.daemon = True
     last.start()

@@ -1,4 +1,4 @@
-"""The colour themes: dark, light, and one of high contrast."""
+"""The colour themes: dark, light and high contrast."""
 
 from __future__ import annotations
 

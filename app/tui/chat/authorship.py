@@ -48,7 +48,7 @@ def legend(width: int, drafters: Iterable[str] = ()) -> Content:
 
     Args:
         width: Cells, 42 at least.
-        drafters: The drafters of the shown text; the first are dropped if there is too little room. If empty, the legend
+        drafters: The drafters of the shown text; the first are dropped if the line is too long. If empty, the legend
             is generic.
     """
     drafted = [(one_line(name), DRAFTERS.get(name, DRAFTED)) for name in drafters]

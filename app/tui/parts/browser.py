@@ -40,7 +40,7 @@ class View(ABC):
 
     @abstractmethod
     def key(self, at: int) -> str:
-        """An identifier of a row that outlives changes of the list."""
+        """An identifier of a row that stays the same when the list changes."""
 
     @abstractmethod
     def lines(self, width: int) -> list[Content]:
@@ -48,7 +48,7 @@ class View(ABC):
 
     @abstractmethod
     def details(self, at: int) -> list[Content]:
-        """Blocks about a row, separated by blank lines on a wide screen; empty ones are dropped."""
+        """Blocks of text about a row; blank lines separate them on a wide screen, and empty ones are dropped."""
 
     def is_heading(self, at: int) -> bool:
         """Whether a row is a heading, which cannot be selected."""
@@ -59,7 +59,7 @@ class View(ABC):
 
     @property
     def words(self) -> str:
-        """The message above the list, or instead of it."""
+        """The message above the list; shown instead of it if there are no rows."""
         return self.error or self.note or (self.nothing if self.ready else self.waiting)
 
 
@@ -73,10 +73,10 @@ class TableView(View):
 
     @abstractmethod
     def cells(self, at: int) -> list[Content]:
-        """The cells of a row, one a column."""
+        """The cells of a row, one per column."""
 
     def lines(self, width: int) -> list[Content]:
-        """The heading, then a line a row."""
+        """The heading, then one line per row."""
         return table(self.columns, [self.cells(at) for at in range(len(self))], width)
 
 
@@ -145,7 +145,7 @@ class Browser(Container):
         super().__init__()
         self.view = view
         self._keys: list[str] = []
-        self._marked: dict[int, str] = {}  # key of the selected row by ``id`` of the view
+        self._marked: dict[int, str] = {}  # key of the selected row, by ``id`` of the view
         self._columns = Static(classes="columns")
         self._words = Static(classes="words")
         self._details = Static(classes="text")
@@ -217,7 +217,7 @@ class Browser(Container):
             self.rows.highlighted = self._choosable(to, 1 if step > 0 else -1)
 
     def _choosable(self, at: int, step: int) -> int | None:
-        """The nearest row that is no heading, in this direction, else in the other."""
+        """The nearest row that is not a heading, in this direction if possible, else in the other."""
         ways = (
             range(at, len(self.view) if step > 0 else -1, step),
             range(at, -1 if step > 0 else len(self.view), -step),
@@ -244,7 +244,7 @@ LOW: Final = 18  # height below which the style sheet hides minor parts
 
 
 class BrowsingScreen(Sheet[T]):
-    """Base of the screens with a ``Browser``; subclasses bind the keys that leave."""
+    """Base of the screens with a ``Browser``; subclasses bind the keys that close the screen."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("down", "move(1)", "Down", show=False),

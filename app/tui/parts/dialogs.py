@@ -1,4 +1,4 @@
-"""Base classes of the screens above the chat; dialogs for a confirmation and a line of text, and path completion."""
+"""Base classes of the screens above the chat; dialogs for a confirmation and a line of text; path completion."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ T = TypeVar("T")
 class Sheet(Screen[T]):
     """A screen that ignores a second ``dismiss``.
 
-    Keys may be queued while it closes, as by two quick Enters; Textual would then close the screen below, or end the
+    Keys may be queued while it closes, such as two quick Enters; Textual would then close the screen below, or end the
     program if there is none.
     """
 
@@ -37,14 +37,14 @@ class Sheet(Screen[T]):
 
 
 class Dialog(ModalScreen[T], Sheet[T]):
-    """A sheet over a visible screen."""
+    """A sheet that leaves the screen below visible."""
 
 
 class Palette(CommandPalette, Sheet[None]):
     """Textual's palette, made safe for keys that arrive before it is drawn."""
 
     def run_worker(self, *arguments: Any, **options: Any) -> Worker[Any]:
-        """Collects the commands; ignores failures, since closing the palette meanwhile causes one."""
+        """Collects the commands; ignores failures, since closing the palette during the work causes one."""
         return super().run_worker(*arguments, **options | {"exit_on_error": False})
 
     def _action_command_list(self, action: str) -> None:

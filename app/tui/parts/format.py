@@ -1,4 +1,4 @@
-"""Formats figures for the status bar, the footnote of a reply, and a speed-up as a bar."""
+"""Formats the figures of the status bar and of a reply's footnote; draws a speed-up as a bar."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ STYLES: Final = {"gain": "$success", "loss": "$error", "even": "$foreground 70%"
 
 
 def judged(ratio: float) -> str:
-    """The key of ``STYLES`` for a speed-up whose interval is not known."""
+    """The key of ``STYLES`` for a speed-up without a confidence interval."""
     return "gain" if ratio >= GAIN else "loss" if ratio < LOSS else "even"
 
 
 def gain_bar(value: float, most: float, width: int, style: str, high: float | None = None) -> Content:
-    """A bar from 0 to a speed-up; a tick stands at 1x, the speed without a drafter.
+    """A bar from 0 to a speed-up; a tick marks 1x, the speed without a drafter.
 
     Args:
         value: The speed-up.
         most: The speed-up that fills the width, at least 1.
         width: Columns.
         style: Style of the bar.
-        high: Upper end of its interval, drawn as a thin line.
+        high: Upper end of its confidence interval, drawn as a thin line.
     """
     scale = width / most
     tick, end = min(width - 1, round(scale)), min(width, max(1, round(value * scale)))
@@ -53,12 +53,12 @@ def percent(share: float | None) -> str:
 
 
 def duration(milliseconds: float) -> str:
-    """A short time: "85 ms", "1.2 s"."""
+    """A short duration: "85 ms", "1.2 s"."""
     return f"{milliseconds:.0f} ms" if milliseconds < 1000 else f"{milliseconds / 1000:.1f} s"
 
 
 def spent(milliseconds: float) -> str:
-    """A time, in whole seconds from 10 s on: "0.4 s", "12 s", "2 min 5 s"."""
+    """A duration, in whole seconds from 10 s on: "0.4 s", "12 s", "2 min 5 s"."""
     seconds = milliseconds / 1000
     if seconds < 9.95:
         return f"{seconds:.1f} s"
@@ -67,7 +67,7 @@ def spent(milliseconds: float) -> str:
 
 
 def ago(seconds: float) -> str:
-    """A time that has passed, in the largest unit: "just now", "5 min", "3 h", "2 days"."""
+    """A past time, in the largest unit: "just now", "5 min", "3 h", "2 days"."""
     minutes = seconds / 60
     if minutes < 1:
         return "just now"

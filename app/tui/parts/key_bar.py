@@ -1,4 +1,4 @@
-"""The footer with as many keys as fit, and the keys on a dialog's lower border."""
+"""The footer, which shows as many keys as fit; and the keys on a dialog's lower border."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ STAYING: Final = frozenset({"app.help", "command('stop')", "app.quit"})  # their
 
 
 class KeyBar(Footer):
-    """A footer that shows keys whole: without enough room it is compact, then drops the last ones.
+    """A footer that cuts off no key: without enough room it becomes compact, then drops the last keys.
 
     While a widget with ``own_keys = True``, or one inside it, has the focus, it shows only that widget's keys.
     """
 
     def __init__(self) -> None:
-        """Hides the palette's key, which the help lists."""
+        """Hides the palette's key; the help lists it."""
         super().__init__(show_command_palette=False)
 
     def compose(self) -> ComposeResult:
@@ -71,7 +71,7 @@ def sheet_keys(*words: str) -> str:
     """Formats keys for a border; a click on one of ``_KEYS`` simulates the key.
 
     Args:
-        words: Each begins with its key, as "Enter runs".
+        words: Each begins with its key, for example "Enter runs".
     """
     return " · ".join(map(_part, words))
 

@@ -14,13 +14,13 @@ from textual.geometry import Size
 from textual.strip import Strip
 from textual.widget import Widget
 
-FEW = 4  # a column of at most so many parts is always mounted whole
-NEAR = 1  # screens above and below the visible one in which parts are mounted
-FAR = 2  # screens above and below beyond which parts are unmounted
+FEW = 4  # all parts of a column with at most this many are always mounted
+NEAR = 1  # distance from the visible screen, in screens, within which parts are mounted
+FAR = 2  # distance beyond which parts are unmounted
 
 
 class Part(ABC):
-    """A part of a column: a widget near the screen, else only a number of lines."""
+    """A part of a column: mounted as a widget near the screen, else only a number of lines."""
 
     def __init__(self) -> None:
         self.widget: Widget | None = None  # the mounted widget
@@ -86,7 +86,7 @@ class LongColumn(Vertical):
         self._first = self._end = 0  # the mounted range of parts, end excluded
         self._drawn = 0  # number of parts at the last draw
         self._due = False
-        self._hidden = False  # at the last draw
+        self._hidden = False  # whether it was hidden since the last draw
 
     def compose(self) -> ComposeResult:
         """Mounts the last parts: a chat is read from its end."""
@@ -142,7 +142,7 @@ class LongColumn(Vertical):
         """Mounts the parts near the screen, and unmounts distant ones.
 
         Args:
-            top: Line of the column at the top of the screen; outside of the column if it is elsewhere.
+            top: Line of the column at the top of the screen; may be above or below the column.
 
         Returns:
             Lines by which the content at the top of the screen has moved down.
@@ -181,7 +181,7 @@ class LongColumn(Vertical):
         return (min(first, keep_first), max(end, keep_end)) if first < end else (keep_first, keep_end)
 
     def _around(self, starts: list[int], top: int, bottom: int) -> tuple[int, int]:
-        """The range of parts that overlap two lines, end excluded."""
+        """The range of parts between two lines, end excluded."""
         first = min(max(bisect_right(starts, top) - 1, 0), len(self.parts))
         return first, max(first, min(bisect_right(starts, bottom - 1), len(self.parts)))
 

@@ -32,9 +32,9 @@ class Notice(Static):
         super().__init__(Content(text, spans), classes="remark" if remark else "failure")
 
 
-NOTICED: Final = 1.2  # seconds until a toast is noticed
-READ: Final = 0.045  # seconds to read a character
-TROUBLE: Final = 8.0  # seconds that an error stays
+NOTICED: Final = 1.2  # seconds until a user notices a toast
+READ: Final = 0.045  # seconds to read one character
+TROUBLE: Final = 8.0  # seconds that an error is shown
 
 
 def hint(on: Widget, words: str) -> None:

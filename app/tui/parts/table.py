@@ -28,7 +28,7 @@ def table(columns: Sequence[Column], rows: Sequence[Sequence[Content]], width: i
         width: Cells of the screen.
 
     Returns:
-        The heading, then a line a row.
+        The heading, then one line per row.
     """
     wide = [max([len(column.title), *(row[at].cell_length for row in rows)]) for at, column in enumerate(columns)]
     shown = [at for at in range(len(columns)) if at == 0 or any(row[at].plain for row in rows)]
