@@ -39,8 +39,8 @@ class BenchPlan:
     """What to measure.
 
     Attributes:
-        prompts: Names of built-in sets, and a file.
-        drafters: Names.
+        prompts: Names of built-in sets, and the path of a file.
+        drafters: Names of drafters.
         temperatures: Sampling temperatures; 0 is greedy.
         size: One of ``SIZES``.
     """
@@ -114,13 +114,13 @@ class Picks(OptionList, inherit_bindings=False):
         """The selection changed."""
 
     def __init__(self, names: Sequence[str], chosen: Sequence[str], one: bool = False, id: str | None = None) -> None:
-        """Makes a row for each name.
+        """Creates a row for each name.
 
         Args:
             names: The options.
             chosen: The initial selection.
             one: Whether only one can be selected.
-            id: Of the widget.
+            id: Id of the widget.
         """
         self._names, self._chosen, self._one = names, set(chosen), one
         super().__init__(*(Option(self._row(name)) for name in names), markup=False, id=id)

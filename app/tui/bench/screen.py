@@ -23,7 +23,7 @@ from slipstream.app.tui.parts.key_bar import KeyBar
 from slipstream.app.tui.parts.run_in_thread import run_in_thread
 
 BESIDE: Final = 40
-"""Columns of the details next to the list."""
+"""Columns of the bars if the details are next to the list."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class BenchScreen(BrowsingScreen[None]):
         super().__init__(self.view)
         self._work = WorkNote(self.browser, f"Benchmark of {context.model} on this machine", context.jobs, context.news)
         self._chat = context
-        self._page: BenchResult | None = None  # of the running benchmark
+        self._page: BenchResult | None = None  # the page that shows the running benchmark
 
     def compose(self) -> ComposeResult:
         yield self._work.title
@@ -113,7 +113,7 @@ class BenchScreen(BrowsingScreen[None]):
         fresh = results and results[0].path not in [kept.path for kept in self.view.results]
         self.view.results, self.view.ready = results, True
         self.show_work()
-        if self._page and self.view.measuring is None:  # it has ended
+        if self._page and self.view.measuring is None:  # the benchmark has ended
             if fresh and results[0].report:
                 self._page.show(results[0])
             else:

@@ -52,7 +52,7 @@ class DraftersContext:
 
     Attributes:
         model: The argument of ``-m``.
-        file: Its file.
+        file: The model's file.
         plain_tok_per_s: Its measured speed without a drafter; None before the first reply.
         jobs: The background jobs.
         begin: Starts work, which continues while the screen is closed.

@@ -1,4 +1,4 @@
-"""The drafters of a model as rows, with details of one."""
+"""Lists the drafters of a model as rows, with details of the selected one."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FRESH, CANNOT = "Not tried yet", "Not for this model"
 _NARROWEST: Final = 10
 _WIDEST: Final = 24
 _ROOMY: Final = 70
-"""Width from which bars may be longer and gains have their source."""
+"""Width from which bars may be longer, and the source of each gain is shown."""
 _SOURCE: Final = 5  # columns of a gain's source: "chats"
 _LEAST_WORDS: Final = 12
 _WIDTHS: Final = (2, 4, 8, 16)
@@ -130,7 +130,7 @@ class DraftersView(View):
         return self._standing.gains.known.get(name) if self._standing else None
 
     def _source_of(self, name: str) -> str:
-        """A word for where the gain was measured; empty for plain decoding, which is the measure."""
+        """A word for where the gain was measured; empty for plain decoding, to which gains are relative."""
         return self._standing.gains.sources.get(name, "") if self._standing and name != PLAIN else ""
 
     def is_off(self, name: str) -> bool:

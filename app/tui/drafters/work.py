@@ -11,7 +11,7 @@ TRAINED: Final = ("medusa", "kangaroo", "space", "dflash")
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """A command.
+    """A command that runs in the background.
 
     Attributes:
         title: Beginning of a sentence, such as "Training medusa".

@@ -44,7 +44,7 @@ class Models(Protocol):
         """Sets the remote machines whose devices are used."""
 
     def look_again(self, in_use: Collection[str]) -> None:
-        """Has the lenders asked again at the next call, except those that serve the chat's model; does not block."""
+        """Makes the next call query the lenders again, except those that the chat's model uses; does not block."""
 
     def lenders(self) -> list[Lender]:
         """The remote machines that lend devices."""
@@ -112,10 +112,10 @@ class Models(Protocol):
     # --- downloads ------------------------------------------------------------------------------------------------
 
     def fetch(self, quant: Quant) -> Job:
-        """Starts a download in the background, which verifies and installs the model at its end."""
+        """Starts a download in the background; at its end, the model is verified and installed."""
 
     def fetch_pair(self, pair: CatalogPair) -> list[Job]:
-        """Starts to download those of a target and its drafter that are not installed."""
+        """Starts to download a target and its drafter; skips each that is installed."""
 
     def fetch_file(self, file: CatalogFile) -> Job:
         """Starts to download a file of the catalogue."""

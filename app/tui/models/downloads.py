@@ -22,11 +22,11 @@ DOING = {
 }
 STYLES = {"done": "$success", "failed": "$error", "paused": "$warning"}
 QUIET = 5.0
-"""Seconds without data after which the row shows it."""
+"""Seconds without data after which the row shows how long there was none."""
 
 
 class DownloadsView(View):
-    """Two lines a download, newest first: name and bar, then figures."""
+    """Two lines per download, newest first: name and bar, then figures."""
 
     nothing = "No downloads."
     ready = True
@@ -45,7 +45,7 @@ class DownloadsView(View):
         return self.jobs[at].id
 
     def lines(self, width: int) -> list[Content]:
-        """An empty heading, then two lines a download."""
+        """An empty heading, then two lines per download."""
         return [Content(""), *(self._row(job, width) for job in self.jobs)]
 
     def _row(self, job: Job, width: int) -> Content:

@@ -1,4 +1,4 @@
-"""The model manager: downloads."""
+"""The model manager's actions on downloads."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Fetching:
     def __init__(
         self, screen: Screen[Choice | None], listing: Listing, models: ModelsAccess, use: Callable[[Installed], None]
     ) -> None:
-        """Starts no download.
+        """Starts no download yet.
 
         Args:
             use: Loads a model that is installed already.
@@ -54,7 +54,7 @@ class Fetching:
             self._fetch_pair(offer)
 
     def _fetch_pair(self, offer: CatalogOffer) -> None:
-        """Fetches a pair of the catalogue, without its drafter if that is unsupported."""
+        """Fetches a pair of the catalogue, without its drafter if the drafter is unsupported."""
         hint(self._screen, "Asking the hub …")
         pair = offer.pair
         if unserved(pair):
@@ -97,13 +97,13 @@ class Fetching:
             self._screen.app.push_screen(screen, partial(self._fetch_quant, pair))
 
     def _pair_of(self, repo: str) -> CatalogPair | None:
-        """The pair of the catalogue for this model, under any account, whose drafter is a usable file."""
+        """The pair in the catalogue for a repository's model, whose drafter is a usable file; None if there is none."""
         offers = self._listing.recommended.offers
         pairs = [offer.pair for offer in offers if is_model(offer.pair.target, [repo])]
         return next((pair for pair in pairs if pair.drafter and not unserved(pair)), None)
 
     def _fetch_quant(self, pair: CatalogPair | None, offer: QuantOffer | None) -> None:
-        """Fetches a quantization and its drafter in the catalogue."""
+        """Fetches a quantization, and the drafter that the catalogue has for it."""
         if offer is None:
             return
         here = self._installed(offer.installed)

@@ -65,7 +65,7 @@ COLUMNS = (
 
 
 class InstalledView(TableView):
-    """One row a model; the loaded one is marked."""
+    """One row per model; the loaded one is marked."""
 
     waiting = "Looking at what is here …"
     nothing = "No models are here. The tab “Recommended” has some that fit this machine."

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class ImportScreen(Dialog[tuple[Path, Literal["link", "copy"]] | None]):
-    """Edits a path. Closes with it and how to import the file, or None."""
+    """Edits a path. Closes with the path and whether to link or copy the file, or with None."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         ("escape", "dismiss", "Back"),

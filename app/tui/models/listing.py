@@ -56,7 +56,7 @@ class Listing:
     def __init__(
         self, screen: Screen[Choice | None], browser: Browser, installed: InstalledView, models: ModelsAccess
     ) -> None:
-        """Makes the other lists, all empty.
+        """Creates the other lists, all empty.
 
         Args:
             screen: The screen that shows them.
@@ -147,7 +147,7 @@ class Listing:
             self._refresh_keys()
 
     def _refresh_keys(self) -> None:
-        """Refreshes the footer only if other keys apply: doing so at every poll costs too much."""
+        """Refreshes the footer only if other keys apply; a refresh at every poll would cost too much."""
         now = (self.tab, self.browser.view, self.browser.at is None)
         if now != self._keys_for:
             self._keys_for = now
@@ -168,12 +168,12 @@ class Listing:
     # --- queries --------------------------------------------------------------------------------------------------
 
     def mark_in_use(self, fingerprint: str, machines: Sequence[str]) -> None:
-        """Marks the model that the chat uses, and the other machines that hold some of it."""
+        """Marks the model that the chat uses, and the other machines that hold parts of it."""
         self.installed.in_use = self.here.in_use = fingerprint
         self.machine.in_use = tuple(machines)
 
     def look_at_machines(self) -> None:
-        """Reads the devices; other machines, which come and go, are asked again."""
+        """Reads the devices; queries other machines again, since they may have come or gone."""
         in_use = self.machine.in_use
 
         def look(models: Models) -> tuple[list[Device], list[Lender]]:
@@ -192,7 +192,7 @@ class Listing:
             self.ask(lambda models: models.offers(), self._offers_came)
 
     def _forget_facts(self) -> None:
-        """Starts new facts of all models; those that are being computed go to the old ones."""
+        """Discards the facts of all models; facts that are still being computed go into the old dictionary."""
         self.installed.facts = self.here.facts = {}
 
     def list_installed(self) -> None:
@@ -273,7 +273,7 @@ class Listing:
             self.ask(lambda models: (models.offline, models.jobs()), self._looked, failed)
 
     def _looked(self, seen: tuple[bool, list[Job]]) -> None:
-        """Shows the downloads, and lists models that were installed by them."""
+        """Shows the downloads; lists the installed models again when a download has ended."""
         self._looking = False
         offline, jobs = seen
         self.downloads.take(jobs)

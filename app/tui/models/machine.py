@@ -83,7 +83,7 @@ class Machine(Widget):
     lenders: reactive[tuple[Lender, ...]] = reactive(())
     """The remote machines that lend devices."""
     in_use: reactive[tuple[str, ...]] = reactive(())
-    """Endpoints of those that the chat's model uses."""
+    """Endpoints of the remote machines that the chat's model uses."""
 
     def render(self) -> Content:
         left = Content.assemble(("◢ ", "$primary"), ("slipstream", "bold"), ("  models", "$foreground 70%"))

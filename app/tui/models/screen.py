@@ -71,7 +71,7 @@ class ModelsScreen(BrowsingScreen[Choice | None]):
         self.listing.begin()
 
     def on_screen_resume(self) -> None:
-        """Looks at machines and installed models again: they may have changed since the screen was last open."""
+        """Reads the machines and installed models again: they may have changed since the screen was last open."""
         self.listing.look_at_machines()
         self.listing.list_installed()
         self.browser.draw()
@@ -98,7 +98,7 @@ class ModelsScreen(BrowsingScreen[Choice | None]):
     # --- navigation -----------------------------------------------------------------------------------------------
 
     def action_leave(self) -> None:
-        """Moves the focus from the search line to the list; closes the screen if the list has it."""
+        """Moves the focus from the search line to the list; closes the screen if the list has the focus."""
         if self.listing.line.has_focus:
             self.listing.leave_line()
         else:
@@ -123,7 +123,7 @@ class ModelsScreen(BrowsingScreen[Choice | None]):
 
     @on(Input.Submitted)
     def _submitted(self) -> None:
-        """Searches for a new text, and opens the selected result of an old one; offline, uses the selected model."""
+        """Searches for a new text; opens the selected result of an unchanged one; offline, uses the selected model."""
         text = self.listing.line.value.strip()
         if self.listing.offline:
             self.action_use()
@@ -134,7 +134,7 @@ class ModelsScreen(BrowsingScreen[Choice | None]):
 
     @on(Browser.Chosen)
     def _chosen(self) -> None:
-        """A second click does what Enter does."""
+        """Handles a second click on a row like Enter."""
         if self.listing.tab == INSTALLED or (self.listing.tab == SEARCH and self.listing.offline):
             self.action_use()
         elif self.listing.tab == RECOMMENDED:

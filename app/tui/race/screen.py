@@ -20,7 +20,7 @@ from slipstream.app.tui.parts.key_bar import KeyBar
 
 WIDEST: Final = 120
 SHORT: Final = 2.0
-"""Seconds after which a message shows a clock."""
+"""Seconds after which a message shows the elapsed time."""
 _LOADING: Final = "Loading the model …"
 _WIDENING: Final = "Making the larger model …"
 _STYLES: Final = {
@@ -40,8 +40,8 @@ class RaceContext:
     """What the screen needs from the chat.
 
     Attributes:
-        again: Begins another race; True inflates the bundled model to a larger one's cost.
-        offer: Offers the race of the inflated model, with what it takes.
+        again: Begins another race; True widens the bundled model, so that it takes as long per token as a larger one.
+        offer: Offers a race of the widened model, and shows the disk space and time that it takes.
         stop: Ends the race.
     """
 
@@ -126,7 +126,7 @@ class RaceScreen(Screen[None]):
         """Creates the screen.
 
         Args:
-            bundled: Whether the chat's model is the bundled one, which can be inflated.
+            bundled: Whether the chat's model is the bundled one, which can be widened.
         """
         super().__init__()
         self._chat, self._bundled = context, bundled
@@ -148,12 +148,12 @@ class RaceScreen(Screen[None]):
         """Marks the race as over; ``words`` is the error to show, if it failed."""
         self.racing = False
         if words:
-            self._widened = False  # the small model can still be raced where the large one cannot be made
+            self._widened = False  # the next race is of the small model, since the large one failed
             self.picture.say(words)
         self.refresh_bindings()
 
     def action_again(self) -> None:
-        """Repeats the last race; the larger model was confirmed before."""
+        """Repeats the last race; a race of the larger model needs no second confirmation."""
         self._begin()
         self.picture.say(_WIDENING if self._widened else _LOADING, counts=True)
         self._chat.again(self._widened)

@@ -29,8 +29,8 @@ class Settled:
         chat.model.keep_context = self._keep_context
         for theme in (DARK, LIGHT, CONTRAST):
             app.register_theme(theme)
-        self.problems = list(file.problems)  # errors in the settings, one a line
-        self._themed_before = app.theme != "textual-dark"  # TEXTUAL_THEME is set
+        self.problems = list(file.problems)  # error messages about the settings
+        self._themed_before = app.theme != "textual-dark"  # whether TEXTUAL_THEME is set
         self.keys = KeyMap.made(file.settings.keys, ChatScreen.BINDINGS)  # the keys of the chat
         self.problems += self.keys.problems
         self._now: Settings | None = None

@@ -41,7 +41,7 @@ class Row:
         return self.name.split(".", 1)[1]
 
     def word(self, value: Value) -> str:
-        """A value as text: by its name if it has one."""
+        """A value as text; its name if it has one."""
         named = self.setting.about.named if self.setting else None
         return named[1] if named and value == named[0] else written(value)
 
@@ -80,7 +80,7 @@ class Editor(Vertical):
 
     def __init__(self) -> None:
         super().__init__()
-        self.row: Row | None = None  # what is being edited
+        self.row: Row | None = None  # the row that is being edited
         self.line = Input(compact=True, select_on_focus=False, max_length=20_000)
         self.choices = OptionList(markup=False)
 
