@@ -32,7 +32,7 @@ class Spreader(Picker, Protocol):
         """The ids [n] that ``pick`` can draw, best first, and their probabilities [n]."""
 
 
-Over = Callable[[Sequence[Token]], bool]  # whether the reply ends with the last of the step's tokens so far
+Over = Callable[[Sequence[Token]], bool]  # takes the step's tokens so far; whether the reply ends with the last one
 
 AcceptRule = Callable[[Draft, Evaluation, Spreader, History, Over], Step]
 """Makes a step from the draft, the target's rows, the sampler, the tokens before the step, and ``over``."""
@@ -47,9 +47,9 @@ def accept(
 ) -> Step:
     """Walks the tree with the target's own samples.
 
-    Every emitted token is a draw of the target, one for each node that is visited, whether or not a child carries it:
-    the text has the target's distribution whatever was drafted. Rows that the walk does not visit are not sampled, and
-    probes are never entered.
+    Every emitted token is sampled from the target, one at each visited node, whether or not a child has that token. So
+    the text has the target's distribution for any draft. Rows of nodes that are not visited are not sampled, and probes
+    are never visited.
 
     Args:
         over: Whether the reply ends with the last of the step's tokens so far.
@@ -74,23 +74,23 @@ def accept(
 class Typical:
     """Medusa's typical acceptance: accepts tokens that the target finds likely enough, which changes the text.
 
-    A drafted token x is accepted where p(x) > min(epsilon, alpha * exp(-H(p))), with p the distribution that the
-    target's token would be drawn from, H(p) its entropy in nats, and alpha = sqrt(epsilon): the lower the entropy, the
-    higher the threshold. The longest path of accepted nodes wins, of equals the more probable one; the target draws the
-    token after it. Every emitted token could have been drawn, but replies no longer have the target's distribution, and
+    A drafted token x is accepted if p(x) > min(epsilon, alpha * exp(-H(p))). Here p is the distribution that the target
+    samples from, H(p) is its entropy in nats, and alpha = sqrt(epsilon): a lower entropy raises the threshold. The step
+    emits the longest path of accepted nodes (of equally long paths the most probable) and a token that the target
+    samples after it. The target could have sampled each emitted token, but replies do not have its distribution, and
     the text depends on the drafter as well as the seed.
 
     Source: Medusa (Cai et al., 2024, arXiv 2401.10774; github.com/FasterDecoding/Medusa, ``medusa/model/utils.py``:
     ``evaluate_posterior``, which takes p before top-k and top-p).
 
     Raises:
-        UsageError: If it is out of its range.
+        UsageError: If ``epsilon`` is out of its range.
     """
 
     epsilon: float  # the threshold, above 0 and at most 1; the paper's is 0.09, with alpha 0.3
 
     def __post_init__(self) -> None:
-        if not 0 < self.epsilon <= 1:  # a NaN fits nowhere
+        if not 0 < self.epsilon <= 1:  # also rejects NaN
             raise UsageError(
                 f"the threshold of typical acceptance is {self.epsilon}; it must be above 0 and at most 1."
             )
@@ -108,7 +108,7 @@ class Typical:
         return Step(draft, path, tuple(tokens), evaluation, over(tokens))
 
     def _best_path(self, draft: Draft, evaluation: Evaluation, sampler: Spreader, history: History) -> tuple[int, ...]:
-        """The longest path of accepted nodes, of equals the more probable, of equals the first."""
+        """The longest path of accepted nodes; ties go to the more probable path, then to the first."""
         tree = draft.tree
         paths: dict[int, tuple[int, ...]] = {ROOT: ()}  # path to each accepted node
         chances = {ROOT: 1.0}
@@ -139,7 +139,7 @@ def accept_rule(typical: float | None, temperature: float) -> AcceptRule:
     """Chooses the rule: the exact one unless typical acceptance is requested.
 
     Raises:
-        UsageError: If the threshold is out of its range, or the temperature is 0: then one token alone is likely.
+        UsageError: If the threshold is out of its range, or the temperature is 0, where only one token is possible.
     """
     if typical is None:
         return accept

@@ -1,8 +1,8 @@
 """The common part of DFlash, DFlash2 and DSpark: a head that guesses a block of tokens in one pass.
 
-It works like llama.cpp's ``common/speculative.cpp``: the target's features of the text stay in the head's cache, and a
-block of the last token and masks runs after them. If the target takes trees, a tree grows from the candidates of the
-positions, best path first, as in DDTree (arXiv 2604.12989), without a further pass.
+It works like llama.cpp's ``common/speculative.cpp``: the head's cache holds the target's features of the text, and a
+draft is one pass over a block: the last token, then masks. If the target takes trees, a tree grows from the candidates
+of all positions, best path first, as in DDTree (arXiv 2604.12989), without a further pass.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Guess(NamedTuple):
 
 
 Following = Callable[[BlockOutput, Sequence[Token]], Guess | None]
-"""Reads the guess after a path of drafted tokens; None if the block has none."""
+"""Reads from a block the guess after a path of drafted tokens; None if the block has none."""
 
 
 class BlockDrafter(Drafter):
@@ -53,7 +53,7 @@ class BlockDrafter(Drafter):
         Args:
             head: Used by this drafter alone, and closed with it.
             target: The target; it must outlive this drafter.
-            following: Reads a block.
+            following: Reads the guesses of a block.
             opened: Resources to close after the head, such as its weights.
         """
         self.name, self.needs = name, Needs(frozenset(head.head.layers))
@@ -123,7 +123,7 @@ class BlockDrafter(Drafter):
 
 
 def _trusting(ranked: list[Token], shares: list[float], surest: Token, confidence: float) -> list[float]:
-    """Sets the surest token's share to the head's confidence, and scales the others to the rest."""
+    """Sets the share of token ``surest`` to the head's confidence, and scales the other shares to the remainder."""
     if surest not in ranked:
         return shares
     before = shares[ranked.index(surest)]

@@ -1,4 +1,4 @@
-"""Corrects the probabilities of drafters by the tokens that the target drew."""
+"""Corrects drafters' probabilities with the tokens that the target drew."""
 
 from __future__ import annotations
 
@@ -40,17 +40,17 @@ class Ratio(Generic[Value]):
         return self.observed / self.expected
 
     def given(self, prior: Value, weight: float) -> Value:
-        """The ratio with ``weight`` more expected, of which the share ``prior`` came true."""
+        """The ratio after adding a prior: ``weight`` more expected, and ``weight * prior`` more observed."""
         return (self.observed + weight * prior) / (self.expected + weight)
 
 
 class ProbabilityCalibration:
-    """Maps a drafter's probability to the share of recent tokens near it that the target drew.
+    """Maps a drafter's probability to the measured one: how often the target drew recent tokens of similar probability.
 
-    Transformers adapts one threshold for the probability at which it stops (``assistant_confidence_threshold``); here
-    the probability itself is corrected, and the caller decides whether it pays. An outcome counts if the target's own
-    token is known, drafted or not: the token before which a draft stopped is measured too, and tokens below the first
-    rejection were not decided and do not count as wrong.
+    Transformers adapts one threshold, the probability at which it stops (``assistant_confidence_threshold``); here the
+    probability itself is corrected, and the caller decides whether the token pays. An outcome is known wherever the
+    target has drawn its own token, even if nothing was drafted there: so the token that a draft left out at its end
+    counts too. Tokens below the first rejection have no outcome; they do not count as wrong.
     """
 
     def __init__(self) -> None:
@@ -61,12 +61,12 @@ class ProbabilityCalibration:
         return self._ratios[bisect_right(_BOUNDS, prob)].given(prob, _WEIGHT)
 
     def add(self, prob: float, right: bool) -> None:
-        """Adds whether a token of this probability was the target's."""
+        """Adds whether the target drew a token that had this probability."""
         self._ratios[bisect_right(_BOUNDS, prob)].add(right, 1.0)
 
 
 class RankedTokens:
-    """The ranked tokens after each path of a draft; their probabilities are corrected by what the target drew."""
+    """Stores ranked tokens after each path of a draft, and calibrates their probabilities with the target's tokens."""
 
     def __init__(self) -> None:
         self._calibration = ProbabilityCalibration()
@@ -93,7 +93,7 @@ class RankedTokens:
         )
 
     def observe(self, history: History, step: Step) -> None:
-        """Measures the probabilities by the step's tokens, whichever drafter they came from."""
+        """Calibrates the probabilities with the step's tokens, even if the step evaluated another draft."""
         if self._at != len(history.tokens) - len(step.tokens):
             return
         above: tuple[Token, ...] = ()

@@ -23,7 +23,7 @@ class _Alike(NamedTuple):
 
 
 class Combined(Drafter):
-    """Drafters that all observe every step, whichever of them drafted.
+    """Several drafters as one; each of them observes every step.
 
     Attributes:
         drafters: The combined drafters, the preferred one first.
@@ -36,13 +36,13 @@ class Combined(Drafter):
 
         Args:
             drafters: The preferred one first.
-            combine: Makes one draft of all, given the text's number of tokens; the iteration makes each draft.
+            combine: Makes one draft of all, given the text's number of tokens; iterating calls one drafter at a time.
         """
         self.name, self.drafters, self._combine = name, tuple(drafters), combine
 
     @property
     def needs(self) -> Needs:
-        """The needs of all drafters together, computed anew: one may have failed."""
+        """The needs of all drafters together, computed on each access because a drafter may fail."""
         needs = [drafter.needs for drafter in self.drafters]
         hidden = frozenset[int]().union(*(each.hidden for each in needs))
         return Needs(hidden, max(each.leaves for each in needs))
@@ -75,8 +75,8 @@ class Combined(Drafter):
 def in_order(drafters: Sequence[Drafter]) -> Combined:
     """Drafts with the first confident drafter; those after it do not draft in that step.
 
-    If none is confident, the draft with the most probable first token is used. A draft of probes alone is the last
-    choice, but better than none, since its drafter learns from it. The draft is used whole, with its probes.
+    If none is confident, the draft with the most probable first token is used. A draft of probes only is the last
+    choice; it is better than no draft, since its drafter learns from it. Drafts keep their probes.
     """
     return Combined("chain", drafters, _first_confident)
 

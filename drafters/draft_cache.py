@@ -1,4 +1,4 @@
-"""Keeps a draft model's cache at the end of a text, without holding up a step for long."""
+"""Keeps a draft model's KV cache up to date with a text, with a bounded delay for each step."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 from slipstream.models.llama.target import Target
 from slipstream.models.types import Token, shared_prefix
 
-_FEW: Final = 16  # tokens that are added to the next pass; more are read before it
+_FEW: Final = 16  # up to so many missing tokens join the model's next pass; more are prefilled before it
 _SHORT: Final = 64
 """Most tokens read before a reply's first token; a longer prompt is read afterwards, a piece with each step."""
 _SECONDS: Final = 0.05  # target time of one piece
@@ -19,8 +19,8 @@ _LARGEST: Final = 512  # tokens of a piece
 class DraftCache:
     """Keeps the cache of a draft model up to date with a text that grows, is cut, or is replaced.
 
-    A long prompt is read lazily: nothing before the reply's first token, then a piece with each step, of the size that
-    took 50 ms the last time.
+    A long prompt is read lazily: nothing before the reply's first token, then one piece in each step. A piece is sized
+    to take 50 ms at the speed of the previous one.
     """
 
     def __init__(self, model: Target) -> None:
@@ -40,11 +40,11 @@ class DraftCache:
         self._agreed = min(self._agreed, length)
 
     def reading_ms(self, tokens: list[Token], more: int = 0) -> float:
-        """Milliseconds that ``follow`` needs, over several calls, to reach a text's end; 0 if it never does.
+        """Milliseconds that ``follow`` needs, over several calls, to read a text; 0 for few tokens.
 
         Args:
-            tokens: The text, which may differ from that of the last ``begin``.
-            more: Tokens that will follow it.
+            tokens: The text; it may differ from the one that the last reply began with.
+            more: Number of tokens that will be added to the text.
         """
         cached, at = self.model.tokens, self._agreed
         if at > min(len(tokens), len(cached)) or (at and cached[at - 1] != tokens[at - 1]):
@@ -53,9 +53,9 @@ class DraftCache:
         return behind * self._token_ms if behind > _FEW else 0.0
 
     def follow(self, tokens: list[Token]) -> bool:
-        """Extends the cache towards a text without its last token; returns whether it reached that end.
+        """Extends the cache to a text without its last token; returns whether it now holds all of that.
 
-        It never does if the text is longer than the context, or has a token that the model lacks.
+        It cannot if the text is longer than the context, or has a token that the model lacks.
         """
         model = self.model
         first, self._begun = not self._begun, True
@@ -79,7 +79,7 @@ class DraftCache:
         return self._agreed == wanted
 
     def _shared(self, tokens: list[Token]) -> int:
-        """Cached tokens of a text without its last one; the text's length if the cache can never hold it."""
+        """How many tokens of a text, except its last, are cached; the text's length if the cache can never hold it."""
         abilities = self.model.abilities
         shared = min(shared_prefix(self.model.tokens, tokens, self._agreed), len(tokens) - 1)
         never = len(tokens) > abilities.n_ctx or max(tokens[shared:], default=0) >= abilities.n_vocab

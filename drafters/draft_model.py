@@ -1,8 +1,8 @@
-"""Drafter ``draft``: a smaller model writes ahead (Leviathan et al., arXiv 2211.17192; Chen et al., arXiv 2302.01318).
+"""Drafter ``draft``: a smaller model drafts (Leviathan et al., arXiv 2211.17192; Chen et al., arXiv 2302.01318).
 
-If its vocabulary differs from the target's, its text is tokenized again. Sources of that: universal assisted
-generation (github.com/huggingface/transformers, generation/candidate_generator.py) and llama.cpp's speculative example
-until May 2026 (its pull request 12635). Both decode and tokenize around every draft.
+If its vocabulary differs from the target's, its text is tokenized again for the target. Sources of this: universal
+assisted generation (github.com/huggingface/transformers, generation/candidate_generator.py) and llama.cpp's speculative
+example until May 2026 (its pull request 12635). Both convert the text before and after every draft.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from slipstream.models.types import EMPTY_TREE, Abilities, History, Token
 _SIBLINGS: Final = 4  # candidates for each position
 _LEAVES: Final = 4
 _NODES: Final = 16
-_MOST: Final = 24  # tokens of the draft model in one draft
+_MOST: Final = 24  # most tokens that a draft model of another vocabulary writes for one draft
 _BEST: Final = Sampler(temperature=0.0)
-"""The noise is keyed by the target's token ids, so it does not apply to another vocabulary."""
+"""Greedy: the keyed noise depends on the target's token ids, so it does not apply to another vocabulary."""
 _NOTHING: Final = History([])
 
 
@@ -33,9 +33,9 @@ class DraftModel(Drafter):
     """A small model of the same vocabulary drafts a chain, and a small tree around it where that pays.
 
     It draws with the target's own keyed noise: where both models draw the same token from the same noise, the draft is
-    accepted, at any temperature (Daliri et al., arXiv 2408.07978). First the chain grows, with a pass for each token,
-    until the next token does not pay. Then the runners-up of its positions are added, best first, while they pay; those
-    whose children may pay are evaluated together in one pass, until nothing more pays.
+    accepted, at any temperature (Daliri et al., arXiv 2408.07978). First the chain grows, with one pass for each token,
+    until the next token does not pay. Then the runners-up at its positions are added, best first, while they pay. The
+    new nodes whose children may pay are evaluated together in one pass; this repeats until no further node pays.
     """
 
     name = "draft"
@@ -49,7 +49,7 @@ class DraftModel(Drafter):
             leaves: Most leaves of a tree; 1 for chains.
         """
         self._model, self._n_vocab = model, abilities.n_vocab
-        # a chain takes passes of one row: a recurrent draft model returns to its mark and reads accepted tokens again
+        # chains need passes of one row only: a recurrent draft model returns to its mark and rereads accepted tokens
         self._leaves = max(1, min(leaves, abilities.max_leaves, model.abilities.max_leaves))
         self._rows = min(abilities.max_rows, model.abilities.max_rows if self._leaves > 1 else abilities.max_rows) - 1
         self._siblings = _SIBLINGS if self._leaves > 1 else 1
@@ -82,7 +82,7 @@ class DraftModel(Drafter):
         return chain_draft(tokens, probs, self.name)
 
     def observe(self, history: History, step: Step) -> None:
-        """Measures the probabilities by the target's tokens, whichever drafter drafted."""
+        """Calibrates the probabilities with the target's tokens, even if the step evaluated another draft."""
         self._ranked.observe(history, step)
 
     def reading_ms(self, history: History) -> float:
@@ -129,17 +129,17 @@ class DraftModel(Drafter):
 
 
 class _Guess(NamedTuple):
-    """A token of the target."""
+    """A drafted token of the target's vocabulary."""
 
     token: Token
     share: float  # the draft model's probability of its text
 
 
 class TranslatedModel(Drafter):
-    """A small model of any vocabulary continues the text, which is then tokenized for the target.
+    """A small model of another vocabulary continues the text; its text is then tokenized for the target.
 
-    The last token is left out: more text might have made it longer. The probability of a target's token is the product
-    of those of the draft model's tokens that begin in it.
+    The last token is left out, because further text could make it longer. The probability of a token is the product of
+    the probabilities of the draft model's tokens that begin in it.
     """
 
     name = "draft"
@@ -186,7 +186,7 @@ class TranslatedModel(Drafter):
         return chain_draft(tokens, probs, self.name)
 
     def observe(self, history: History, step: Step) -> None:
-        """Measures the probabilities by the target's tokens, whichever drafter drafted."""
+        """Calibrates the probabilities with the target's tokens, even if the step evaluated another draft."""
         if self._at != len(history.tokens) - len(step.tokens):
             return
         for guess, right in zip(self._guesses, step.tokens, strict=False):
@@ -202,11 +202,11 @@ class TranslatedModel(Drafter):
         self._mapping.rewind(length)
 
     def _write(self, size: int, should_extend: ShouldExtend) -> list[_Guess]:
-        """Lets the draft model write until it is unsure, and returns its text as the target's tokens.
+        """Drafts text until a token does not pay or ends the text, and returns it as the target's tokens.
 
         Args:
-            size: Tokens of the history in the target's vocabulary.
-            should_extend: Called with the estimated depth of the text so far in the target's tokens.
+            size: Number of tokens of the history in the target's vocabulary.
+            should_extend: Called with the estimated depth of the drafted text in the target's tokens.
         """
         model, mapping = self._model, self._mapping
         ratio = min(1.0, size / len(mapping.tokens))

@@ -1,7 +1,7 @@
 """Drafter ``dspark``: a block guessed in one pass, whose positions depend on the token before them, run by llama.cpp.
 
 Source: DSpark (arXiv 2607.05147). It is DFlash with a Markov term: two matrices w1 and w2 add ``w2 . w1[previous]`` to
-the logits of a position. llama.cpp adds it along the greedy path; below other nodes this module adds the difference.
+the logits of a position. llama.cpp adds the term for the greedy path; for other paths this module adds the difference.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from slipstream.models.sampling.top_k import NONE, best
 from slipstream.models.types import Floats, Token
 
 NAME: Final[BlockMethod] = "dspark"
-_CANDIDATES: Final = 32  # tokens whose logits are corrected below a node beside the greedy path
+_CANDIDATES: Final = 32  # best tokens of a position, whose logits are corrected for other paths than the greedy one
 
 
 class MarkovTerm:
-    """The two matrices of a head, in their stored form."""
+    """The two Markov matrices of a head, kept quantized as in its file."""
 
     def __init__(self, header: Header) -> None:
-        """Reads them.
+        """Reads the matrices.
 
         Raises:
             ModelFileError: If they cannot be read or unpacked.
@@ -50,12 +50,12 @@ class MarkovTerm:
             self._row_of[ids] = np.arange(len(ids))
 
     def moved(self, logits: Floats, instead: Token, before: Token) -> Floats:
-        """The logits of a position after another token than llama.cpp assumed; minus infinity for most tokens.
+        """Corrects a position's logits for the token before it; minus infinity for all but the best tokens.
 
         Args:
-            logits: As llama.cpp computed them.
-            instead: The token that it assumed before this position.
-            before: The token that is there.
+            logits: The logits that llama.cpp computed.
+            instead: The previous token that llama.cpp assumed.
+            before: The actual previous token.
         """
         ids, values = best(logits, _CANDIDATES, NONE, logits[:0])
         first = self._rows(0, np.array([before, instead], np.int64))
@@ -89,7 +89,7 @@ def open_dspark(path: Path, target: LlamaTarget) -> BlockDrafter:
                 assumed = int(block.logits[row - 1].argmax())
                 if path[-1] != assumed:
                     return Guess(markov.moved(logits, assumed, path[-1]))
-            # the confidence is that of the greedy path
+            # the head's confidence holds for the greedy path only
             greedy = all(int(block.logits[head.first + at].argmax()) == token for at, token in enumerate(path))
             return Guess(logits, float(block.features[row, 0]) if head.confidence and greedy else None)
 

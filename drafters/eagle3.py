@@ -23,7 +23,7 @@ NAME: Final = "eagle3"
 
 
 def open_eagle3(path: Path, target: LlamaTarget) -> FeatureDrafter:
-    """Loads a head, which narrows the joined inputs of three layers of the target to a feature.
+    """Loads a head, which projects the concatenated inputs of three target layers to one feature.
 
     Args:
         path: The head's GGUF, which ``unfit`` has found to fit the target.

@@ -1,9 +1,9 @@
 """The common part of EAGLE-3 and MTP: a head that pairs each token with the target's feature of the position before.
 
-It works like llama.cpp's ``common/speculative.cpp``: the pairs of the text, with the target's features, stay in the
-head's cache; a draft continues from them with the head's own features, and its pairs are dropped afterwards. Drafts are
-trees as in EAGLE-2 (Li et al., arXiv 2406.16858): each level extends the most probable paths of the level above, in one
-pass, and the best of all nodes are kept.
+It works like llama.cpp's ``common/speculative.cpp``: the head's cache holds the pairs of the text, with the target's
+features. A draft continues from them with the head's own features; its pairs are dropped afterwards. Drafts are trees
+as in EAGLE-2 (Li et al., arXiv 2406.16858): for each level, one pass extends the most probable paths of the level
+above, and the best of all nodes form the draft.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _NODES: Final = 16
 
 
 class _Open(NamedTuple):
-    """A node of a level; they sort by probability, the most probable first."""
+    """A node that the next level may extend; open nodes sort by probability, the most probable first."""
 
     minus: float  # minus the probability of its path
     row: int  # the row of the pass that drafted it
@@ -77,8 +77,8 @@ class FeatureDrafter(Drafter):
         Args:
             head: Used by this drafter alone, and closed with it.
             target: The target; it must outlive this drafter.
-            points: The hidden points that are joined to a feature, in this order.
-            encode: Converts the target's joined hidden states [positions, joined width] to features.
+            points: The hidden points whose states are concatenated to a feature, in this order.
+            encode: Converts the concatenated hidden states [positions, joined width] to features.
             opened: Resources to close after the head, such as its weights.
         """
         self.name, self.needs = name, Needs(frozenset(points))
@@ -158,7 +158,7 @@ class FeatureDrafter(Drafter):
             guess = self._head.grow(rows, [node.tokens[-1] for node in level], guess.features[rows])
 
     def _settle(self, count: int, *, answer: bool = False) -> HeadOutput | None:
-        """Reads the pairs of the first ``count`` waiting features; returns their output with ``answer``."""
+        """Feeds the head the pairs of the first ``count`` waiting features; with ``answer``, returns its output."""
 
         def read(positions: Sequence[int], joined: Floats) -> HeadOutput | None:
             tokens = [self._text[position + 1] for position in positions]

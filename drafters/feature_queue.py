@@ -19,19 +19,19 @@ HELD: Final = 32  # features that may wait for a pass while another method draft
 class FeatureQueue:
     """The positions whose features a head has read, and those whose features wait for its next pass.
 
-    Features come only with the pass that evaluates their token: if the target reuses a part of a prompt whose features
-    were dropped, the positions of that part are missing, and the head drafts from the others.
+    A token's features come only with the pass that evaluates the token. If the target reuses a part of a prompt whose
+    features were dropped, the positions of that part are missing, and the head drafts from the others.
 
     Attributes:
         read: Positions whose features are in the head's cache, ascending.
-        waiting: Positions whose features are not in it yet, ascending, after those.
+        waiting: Later positions, ascending, whose features are not in the cache yet.
     """
 
     def __init__(self, points: Sequence[int], rewind: Callable[[int], None]) -> None:
         """Creates an empty queue.
 
         Args:
-            points: The hidden points that are joined to a feature, in this order.
+            points: The hidden points whose states are concatenated to a feature, in this order.
             rewind: Cuts the head's cache to a number of positions.
         """
         self.read: list[int] = []
@@ -40,7 +40,7 @@ class FeatureQueue:
         self._features: list[Floats] = []  # features of the waiting positions, [joined width] each
 
     def take(self, first: int, hidden: Mapping[int, Floats], rows: Sequence[int] | None = None) -> None:
-        """Stores the features of the positions from ``first`` on, in place of earlier ones.
+        """Stores the features of the positions from ``first`` on, and drops the earlier ones of these positions.
 
         Args:
             hidden: The target's hidden states: point to [rows, width].
@@ -53,7 +53,7 @@ class FeatureQueue:
         self._features.extend(features)
 
     def drop(self, read: int, waiting: int) -> None:
-        """Drops what was read from position ``read`` on, and what waits from position ``waiting`` on."""
+        """Drops the read features from position ``read`` on, and the waiting ones from position ``waiting`` on."""
         kept = bisect_left(self.read, read)
         if kept < len(self.read):
             del self.read[kept:]
@@ -79,7 +79,7 @@ class FeatureQueue:
         try:
             result = read(positions, np.stack(self._features[:count]))
         except SlipstreamError:
-            self._rewind(len(self.read))  # some of several passes may have succeeded
+            self._rewind(len(self.read))  # undoes the passes that succeeded, if there were several
             raise
         self.read += positions
         del self.waiting[:count], self._features[:count]

@@ -1,7 +1,7 @@
 """Keeps a failing drafter from failing the reply.
 
 A drafter must affect neither the text of a reply nor its completion. The guard wraps each drafter: an exception
-disables it until the model is loaded again, and the target decodes on with the same text.
+disables the drafter until the model is loaded again, and the target goes on without it, with the same text.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from slipstream.models.types import Abilities, Floats, History, Token, TokenTree
 
 NAME_BYTES: Final = 64
 NOTE_BYTES: Final = 1 + 16 * NAME_BYTES
-"""Size of a note: the number of the drafter whose call is running, and the names of the drafters from number 1 on."""
+"""Size of a note: one byte for the number of the drafter whose call is running, then the names of drafters 1 to 16."""
 
 _NO_NEEDS: Final = Needs()
 _Result = TypeVar("_Result")
@@ -45,7 +45,7 @@ class Guard:
         self._numbers: dict[str, int] = {}
 
     def made(self, name: str, make: Callable[[], Drafter], abilities: Abilities) -> Drafter:
-        """Makes a drafter whose methods never raise; one that cannot be made has failed.
+        """Makes a drafter whose methods never raise; if making it raises, it counts as failed.
 
         Args:
             abilities: The target's limits; drafts are cut to them.
@@ -54,7 +54,7 @@ class Guard:
         return inner if isinstance(inner, Guarded) else Guarded(self, name, inner or _Nothing(), abilities)
 
     def run(self, name: str, call: Callable[..., _Result], otherwise: _Other, *arguments: object) -> _Result | _Other:
-        """Runs a call of a drafter, whose number is in the note meanwhile.
+        """Runs a call of a drafter; during the call, the note has the drafter's number.
 
         Returns:
             The call's result; ``otherwise`` if the drafter fails, or has failed before.
@@ -150,7 +150,7 @@ class Guarded(Drafter):
         if min(tree.tokens) < 0 or (max(tree.tokens) >= most.n_vocab and not self._only_masks_beyond(tree)):
             raise SlipstreamError("it drafted a token that this model does not have")
         room = max(0, min(most.max_rows - 1, most.n_ctx - len(history.tokens))) if most.max_leaves else 0
-        if count > room:  # the layout is depth first: its first nodes are a tree
+        if count > room:  # nodes are in depth-first order, so the first ones form a tree
             probes = frozenset(node for node in tree.probes if node < room)
             tree = TokenTree(tree.tokens[:room], tree.parents[:room], probes)
             draft = Draft(tree, draft.probs[:room], draft.sources[:room])

@@ -17,7 +17,7 @@ from slipstream.models.errors import SlipstreamError, UsageError
 from slipstream.models.llama.symbols import SYMBOLS
 from slipstream.models.types import LAST_HIDDEN
 
-# the files of this folder that hold a method, each as ``METHOD``; the names are the files', not the methods'
+# modules of this folder that define a ``METHOD``; a module and its method may have different names
 _FILES: Final = (
     "none",
     "draft_model",
@@ -40,15 +40,15 @@ def _methods() -> dict[str, Method]:
     return {method.name: method for method in found}
 
 
-METHODS: Final[Mapping[str, Method]] = MappingProxyType(_methods())  # by name, in the order of lists
+METHODS: Final[Mapping[str, Method]] = MappingProxyType(_methods())  # by name, in display order
 
-IN_ORDER: Final = "+"  # joins names to a chain: the first confident one of ``lookup+draft`` drafts
+IN_ORDER: Final = "+"  # chains drafters: in ``lookup+draft`` the first confident one drafts
 
-TOGETHER: Final = "|"  # joins names to a merge, and binds closer: ``lookup|draft`` drafts with both, in one tree
+TOGETHER: Final = "|"  # merges drafts, and binds tighter: in ``lookup|draft`` both draft, into one tree
 
 
 def why_not(name: str, resources: Resources) -> str:
-    """The reason why a known method, or one of several joined, cannot serve this target; empty if it can."""
+    """Why the known method or methods in a name cannot serve this target; empty if they can."""
     names = parts_of(name)
     reasons = {each: _failed(resources).get(each) or _why_not(each, resources) for each in names}
     if len(names) == 1:
@@ -76,13 +76,13 @@ def _why_not(name: str, resources: Resources) -> str:
     try:
         return method.lacks(resources)
     except SlipstreamError as error:
-        if resources.guard:  # its file was found and is now damaged or missing: not the caller's mistake
+        if resources.guard:  # its file was found before, so the drafter has failed
             resources.guard.fail(name, error)
         return error.title.rstrip(".")
 
 
 def parts_of(name: str) -> list[str]:
-    """The methods that a name joins, in order; for a method, itself."""
+    """The names of the methods that a name joins, in order; a method's own name is its only part."""
     return name.replace(TOGETHER, IN_ORDER).split(IN_ORDER)
 
 
@@ -101,7 +101,7 @@ def check_name(name: str) -> None:
 
 
 def _unknown(each: str, name: str) -> UsageError:
-    """The error for a name that no method has, alone or as a part of a joined name."""
+    """The error for an unknown name ``each``, which is ``name`` or a part of it."""
     from difflib import get_close_matches  # seldom needed
 
     joined = f" (in {name!r})" if each != name else ""
@@ -122,7 +122,7 @@ def _unknown(each: str, name: str) -> UsageError:
 def make(name: str, resources: Resources) -> Drafter:
     """Makes a drafter, or several joined.
 
-    If one serves this target and still cannot be made, ``resources.guard`` records its failure.
+    If a method serves this target but making its drafter fails, ``resources.guard`` records the failure.
 
     Raises:
         UsageError: If a name is unknown, or a method cannot serve this target, with the reason.

@@ -25,23 +25,23 @@ class Resources:
 
     abilities: Abilities  # the target's abilities
     draft_model: Target | None = None  # a draft model, if there is one
-    # method to the file that was trained for this target; already checked
+    # by method, the file of heads that were trained for this target; already checked
     heads: Mapping[str, Path] = field(default_factory=lambda: MappingProxyType({}))
-    # the target if it is llama.cpp's, for methods that run on its device or read its weights
+    # the target if it runs on llama.cpp, for methods that use its device or read its weights
     llama: LlamaTarget | None = None
     folder: Path | None = None  # folder for files that are derived from the target, kept from one run to the next
     text_index: TextIndex | None = None  # the user's past text, if it is indexed and may be used
     memory: Memory | None = None  # drafters' knowledge of the target from earlier runs, if it is kept
     header: Header | None = None  # header of the target's file, if it has one
-    # between the target's vocabulary and the draft model's, if they differ
+    # maps between the vocabularies of the target and the draft model, if they differ
     vocabulary_mapping: VocabularyMapping | None = None
-    # runs the calls of the drafters, so that a failing one fails no reply; None lets them raise
+    # runs the drafters' calls, so that a failing drafter does not fail the reply; without it, drafters raise
     guard: Guard | None = None
 
 
 FEATURE_CALLS: Final = ("set_features", "get_features")
 LAYER_CALLS: Final = ("set_layer_input", "get_layer_input", *FEATURE_CALLS)
-"""Functions of llama.cpp for heads on features of the last layer, and on those of any layer."""
+"""llama.cpp functions for heads that read features of the last layer, and for heads that read those of any layer."""
 
 
 def needs_nothing(_resources: Resources) -> str:
@@ -72,7 +72,7 @@ class Method:
     name: str
     make: Callable[[Resources], Drafter]  # makes the drafter if ``lacks`` returned nothing
     needs: Needs = Needs()  # noqa: RUF009 (frozen)
-    # what is missing for it, as it follows "does not work with this model:"; empty if nothing is
+    # what the method lacks, worded to follow "does not work with this model:"; empty if it lacks nothing
     lacks: Callable[[Resources], str] = needs_nothing
     about: str = ""  # what it does, in one plain line of at most 60 characters, without a full stop
     auto: bool = False  # whether the autopilot may use it: all methods but plain decoding

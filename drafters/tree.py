@@ -1,4 +1,4 @@
-"""Builds drafts: grows a tree best first, and lays its nodes out in the one valid order."""
+"""Builds drafts: grows a tree best first, and puts its nodes in depth-first order."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from slipstream.drafters.base import NO_DRAFT, Draft, ShouldExtend
 from slipstream.models.types import ROOT, Token, TokenTree
 
 Children = Iterable[tuple[Token, float]]
-"""The children that a node may have, the most probable first: token, probability given the node."""
+"""The possible children of a node, the most probable first: (token, probability given the node)."""
 
 
 def chain_draft(tokens: Sequence[Token], probs: Sequence[float], source: str) -> Draft:
     """Builds the draft of one path.
 
     Args:
-        tokens: The path, from below the last committed token.
-        probs: Per token, the drafter's probability of it given those before.
+        tokens: The tokens after the last committed one.
+        probs: Per token, the drafter's probability of it given the tokens before.
     """
     if not tokens:
         return NO_DRAFT
@@ -48,10 +48,10 @@ class _Node:
 
 
 class TreeBuilder:
-    """Collects nodes and lays them out.
+    """Collects nodes and builds a draft of them.
 
-    Siblings with the same token become one, which has the probability and source of the more probable, of equals the
-    first, and the children of both. Probes are never merged.
+    Siblings with the same token are merged: the node has the children of both, and the probability and source of the
+    more probable sibling (of the first one if both are equal). Probes are never merged.
 
     Attributes:
         leaves: Number of leaves so far; 1 for an empty tree.
@@ -72,8 +72,8 @@ class TreeBuilder:
 
         Args:
             parent: The handle that an earlier call returned, or ``ROOT``.
-            prob: The drafter's probability of it given its parent.
-            probe: Whether it must never be accepted; below a probe everything is a probe.
+            prob: The drafter's probability of the node given its parent.
+            probe: Whether the node must never be accepted; all nodes below a probe are probes.
 
         Returns:
             The node's handle, or that of a sibling with the same token.
@@ -108,7 +108,7 @@ class TreeBuilder:
 
         Args:
             parent: The node: one that ``grow`` has yielded, or ``TOP``.
-            children: Read lazily: each one only after the one before it was added to the tree.
+            children: Read lazily: a child is read only after the previous one was added to the tree.
         """
         rest = iter(children)
         for token, prob in rest:
@@ -119,13 +119,13 @@ class TreeBuilder:
     def grow(self, should_extend: ShouldExtend, source: str, nodes: int, leaves: int) -> Iterator[Grown]:
         """Adds offered nodes, the most probable path first; yields each one so that its children can be offered.
 
-        Best first is optimal for every number of nodes, since no child is more probable than its parent. A child that
-        does not pay, or that exceeds the leaves, also rules out its remaining siblings, which are less probable. When
-        nothing is left, the generator ends; call it again after further offers.
+        Best first is optimal for every number of nodes, since no child is more probable than its parent. If a child
+        does not pay or would exceed ``leaves``, its remaining siblings, which are less probable, are dropped too. The
+        generator ends when no offered node is left; call it again after further offers.
 
         Args:
-            nodes: Most nodes of the whole tree.
-            leaves: Most leaves of the whole tree; 1 for a chain.
+            nodes: Maximum nodes of the whole tree.
+            leaves: Maximum leaves of the whole tree; 1 for a chain.
         """
         waiting = self._waiting
         while waiting and len(self._nodes) < nodes:
@@ -154,7 +154,7 @@ class TreeBuilder:
         return tuple(order)
 
     def build(self) -> Draft:
-        """Lays out the tree; node i of it is the handle ``layout()[i]``."""
+        """Builds the draft; its node i has the handle ``layout()[i]``."""
         nodes = self._nodes
         if not nodes:
             return NO_DRAFT
@@ -173,7 +173,7 @@ class TreeBuilder:
         return Draft(tree, tuple([node.prob for node in nodes]), tuple([node.source for node in nodes]))
 
     def _ranked(self, siblings: list[int]) -> list[int]:
-        """Siblings in the order for popping: best last, ties by the order in which they were added."""
+        """Sorts siblings for popping from the end: the best one is last, or the first added of equal ones."""
         if len(siblings) < 2:
             return siblings.copy()
 
@@ -184,7 +184,7 @@ class TreeBuilder:
 
 
 def some_of(draft: Draft, nodes: Sequence[int]) -> Draft:
-    """The draft of some nodes, none of them a probe, each parent before its children."""
+    """Makes a draft of some nodes of a draft: no probes, and each parent before its children."""
     tree, size = draft.tree, len(nodes)
     if not nodes:
         return NO_DRAFT
