@@ -1,11 +1,11 @@
 """Drafter ``kangaroo``: the target's own first layers and a small adapter draft, with two early exits.
 
 Source: Kangaroo (Liu et al., arXiv 2404.18911; github.com/Equationliu/Kangaroo). The first exit is in depth: the draft
-leaves the target after a few layers (``slipstream.models.heads.self_draft``). The second is in length: drafting stops
-at the first unsure token, which is verified too, since its pass is already done.
+is computed by the target's first few layers (``slipstream.models.heads.self_draft``). The second is in length: drafting
+stops after the first unsure token; it is verified too, since its pass is already done.
 
 Unlike the published code, verification does not continue from the drafted tokens' states: the target computes its first
-layers again, which costs their share of a pass and needs no change of the target.
+layers again. This costs their share of a pass, but needs no change of the target.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ from slipstream.models.sampling.sampler import Sampler
 from slipstream.models.sampling.top_k import Doubles
 from slipstream.models.types import EMPTY_TREE, ROOT, Abilities, History, Token
 
-_SIBLINGS: Final = 3  # most tokens beside an unsure one
+_SIBLINGS: Final = 3  # most runners-up of an unsure token
 _NOWHERE: Final = -1
 
 
 class Sureness:
     """The probability below which a drafted token is the last one, tuned online.
 
-    Going on after a token pays if that token is accepted and the next one is too. Let c be the price of a node: the
-    least probability of a path that ``should_extend`` still takes. Let f be the share of accepted tokens among those
-    that followed an accepted one. Of the recorded (probability p, accepted a) pairs, going on at and above a bound
-    would have brought the sum over p >= bound of (a f - c), in tokens. The bound with the largest sum is the goal, and
-    the bound moves a tenth of the way with every draft. Older pairs count less. Tokens below the bound are recorded
-    too, because unsure tokens are verified; tokens after a wrong one are not, because they were not decided.
+    Drafting one more token pays if the token before it and the new token are both accepted. Let c be the price of a
+    node: the least path probability that ``should_extend`` accepts. Let f be the share of accepted tokens among those
+    after an accepted token. Each decided token is recorded as a pair: its probability p, and whether it was accepted
+    (a, 0 or 1). With a given bound, drafting on after tokens of p >= bound would have gained the sum of (a f - c) over
+    them. Each draft moves the bound a tenth of the way to the one with the largest sum. Older pairs count less. The
+    unsure token below the bound is recorded too, since it is verified; tokens after a wrong one are not decided.
 
     Attributes:
         bound: The probability.
@@ -67,10 +67,10 @@ class Sureness:
         self._pairs = 0
 
     def add(self, probability: float, accepted: bool, after: bool) -> None:
-        """Adds a pair of a decided token.
+        """Records a decided token.
 
         Args:
-            after: Whether it followed another, accepted drafted token.
+            after: Whether it follows an accepted drafted token.
         """
         tried = self._each[min(int(probability * self._BINS), self._BINS - 1)]
         self._right.add(tried * accepted, tried)
@@ -82,13 +82,13 @@ class Sureness:
         """Moves the bound toward the best one.
 
         Args:
-            price: The price of a node: the least probability of a path for which it pays.
+            price: The price of a node: the least path probability for which a node pays.
         """
         if self._pairs < self._ENOUGH:
             return
         gains = self._right.observed * self._following.value() - price * self._right.expected
         brought = gains[::-1].cumsum()[::-1]
-        # bins without pairs leave the sum as it is: of equal bounds the one nearest to the present
+        # bins without pairs do not change the sum: of several best bounds, take the one nearest to the current bound
         best = np.flatnonzero(brought[1:] == brought[1:].max()) + 1
         goals = best / self._BINS
         goal = goals[np.abs(goals - self.bound).argmin()]
@@ -96,13 +96,13 @@ class Sureness:
 
 
 class Kangaroo(Drafter):
-    """Drafts a chain up to the first unsure token, and its runners-up where ``should_extend`` takes them.
+    """Drafts a chain up to the first unsure token, and that token's runners-up if ``should_extend`` accepts them.
 
     It draws with the target's own keyed noise, which ranks the runners-up too. The probability of the path so far
-    decides whether to go on; the next token is then drafted, however unlikely it is.
+    decides whether another token is drafted; that token is kept even if it is unlikely.
 
     Attributes:
-        sureness: Decides whether it goes on.
+        sureness: Decides which token is the last.
     """
 
     name = "kangaroo"
@@ -115,14 +115,14 @@ class Kangaroo(Drafter):
         in_step: Callable[[], None] = lambda: None,
         opened: ExitStack | None = None,
     ) -> None:
-        """Takes over a cut.
+        """Takes over a cut of the target: its first layers and the adapter, as a model.
 
         Args:
-            model: The cut of the target; only this drafter uses it.
+            model: The cut; only this drafter uses it.
             abilities: The target's limits of rows and leaves.
             sure: Initial ``Sureness.bound``; the authors' value for their 7B model.
             in_step: Called before each draft, to give the cut the target's number of threads.
-            opened: Closes the cut, with this drafter.
+            opened: Resources to close with this drafter, the cut among them.
         """
         self._model, self._cache = model, DraftCache(model)
         self._rows = abilities.max_rows - 1
@@ -169,7 +169,7 @@ class Kangaroo(Drafter):
         return builder.build()
 
     def observe(self, history: History, step: Step) -> None:
-        """Records its probabilities of tokens that the target has now drawn, whichever draft was evaluated."""
+        """Records the drafted tokens that the step decides, even if it evaluated another draft."""
         if len(history.tokens) - len(step.tokens) != self._drafted_at:
             return
         self._drafted_at = _NOWHERE
@@ -192,7 +192,7 @@ class Kangaroo(Drafter):
 
 
 def _price(should_extend: ShouldExtend) -> float | None:
-    """The least probability of a path for which a second node pays, to 1/32; None if there is none."""
+    """The least path probability for which a second node pays, to 1/32; None if it never pays."""
     if not should_extend(1.0, 2):
         return None
     low, high = 0.0, 1.0
@@ -210,7 +210,7 @@ def _lacks(resources: Resources) -> str:
 
 
 def _cut_adapters(resources: Resources, cut: Path, folder: Path) -> list[Adapter]:
-    """The parts of the target's LoRA adapters that change the layers of its cut, as files in a folder."""
+    """Writes the parts of the target's LoRA adapters that apply to the layers of its cut into a folder."""
     assert resources.llama
     adapters = resources.llama.model.adapters
     if not adapters:
@@ -226,10 +226,10 @@ def _make(resources: Resources) -> Drafter:
     with ExitStack() as opened:
         folder = resources.folder or Path(opened.enter_context(TemporaryDirectory(prefix="slipstream-")))
         path = kept_cut(resources.header.path, resources.heads[Kangaroo.name], folder)
-        with TemporaryDirectory(prefix="slipstream-") as parts:  # llama.cpp reads adapters completely
+        with TemporaryDirectory(prefix="slipstream-") as parts:  # needed only while llama.cpp loads
             adapters = _cut_adapters(resources, path, Path(parts))
             place = llama.placement
-            # each of its tokens would wait for another machine
+            # not on other machines: each drafted token would wait for the network
             place = Placement(0, ()) if place.machines else place.beside()
             model = opened.enter_context(closing(LlamaModel(path, placement=place, adapters=adapters)))
         n_ctx = resources.abilities.n_ctx

@@ -1,4 +1,4 @@
-"""Drafter ``lookahead``: in one pass, the target guesses future n-grams and verifies those that fit.
+"""Drafter ``lookahead``: in one pass, the target guesses future n-grams and verifies earlier guesses.
 
 Source: Lookahead decoding (Fu et al., 2024, arXiv 2402.02057; github.com/hao-ai-lab/LookaheadDecoding). No weights.
 """
@@ -23,7 +23,7 @@ _LENGTH: Final = 4
 _NGRAMS: Final = 5
 
 _FIRST: Final = 0.5
-"""Prior probability of the first token of the latest n-gram; it halves with each older one."""
+"""Prior probability of the first token of the n-gram used last; it halves for each one used before."""
 
 _LATER: Final = 0.6  # prior probability of a later token, given that those before it were right
 
@@ -41,9 +41,9 @@ class NGram:
     """One n-gram of the pool."""
 
     tokens: tuple[Token, ...]  # the tokens after its first one
-    guessed: bool  # whether it was only ever guessed by the window; False once prompt or reply contained it
-    # share of each of its tokens that was right, given those before, when its first token was the last of the text; as
-    # long as its longest trial
+    guessed: bool  # whether it comes from the window alone; False once prompt or reply contained it
+    # per token, how often it was right after the text ended with the n-gram's first token and the tokens before it were
+    # right; only as many tokens as were ever measured
     right: list[Ratio[float]] = field(default_factory=list)
 
     def probability(self, at: int, prior: float, weight: float) -> float:
@@ -51,14 +51,14 @@ class NGram:
         return self.right[at].given(prior, weight) if at < len(self.right) else prior
 
     def add(self, at: int, right: bool) -> None:
-        """Adds whether token ``at`` was right, those before it having been."""
+        """Adds whether token ``at`` was right; the tokens before it were."""
         if at == len(self.right):
             self.right.append(Ratio(_OWN_DECAY, 0.0, 0.0))
         self.right[at].add(right, 1.0)
 
 
 class NGramPool:
-    """N-grams by their first token, limited in both numbers; the least recently used leave first."""
+    """N-grams by their first token; beyond both limits, the least recently used ones are dropped."""
 
     def __init__(self, per_token: int, first_tokens: int = 1 << 16) -> None:
         self._per_token, self.first_tokens = per_token, first_tokens
@@ -91,30 +91,30 @@ class NGramPool:
 class Lookahead(Drafter):
     """Verifies up to ``ngrams`` n-grams that begin with the last token, and refines a window of guesses.
 
-    The window has N - 1 levels of W columns: the token at level j of column i guesses the text's token i + j places
-    after the last one, which is itself level 0 of column 0. A token sees level 0 up to its column and its own column's
-    lower levels. As a tree of probes that is a chain of level 0 below the root, with the higher levels of each column
-    as a branch below the column's token::
+    The window has N - 1 levels of W columns. The token at level j of column i guesses the text's token i + j places
+    after the last one; the last token itself is level 0 of column 0. A token attends to level 0 up to its column, and
+    to the lower levels of its column. As a tree of probes, level 0 is a chain that starts at the root, and the higher
+    levels of each column are a branch below the column's token of level 0::
 
         root ── column 0: level 1 ─ level 2
          └ level 0 of column 1 ── level 1 ─ level 2
             └ level 0 of column 2 ── level 1 ─ level 2 ...
 
-    The best next token of each column's top row makes the next level; with it, each column spells an n-gram for the
-    pool, and the oldest level leaves. Prompt and reply feed the pool too. One pass has at most
-    W - 1 + W (N - 2) + G (N - 1) nodes and W + G leaves.
+    The most probable token after the top of each column forms the next level. In a full window, each column and its new
+    token are then an n-gram for the pool, and the lowest level is dropped. The n-grams of prompt and reply enter the
+    pool too. One pass has at most W - 1 + W (N - 2) + G (N - 1) nodes and W + G leaves.
 
-    The probability of a drafted token is measured: by depth and, for first tokens, by how recently the n-gram was used,
-    corrected by the n-gram's own record. Every step measures every n-gram that could have been drafted, whether it was
-    or not, so that the probabilities stay correct while nothing pays.
+    The probability of a drafted token is measured by depth and, for first tokens, by how recently the n-gram was used;
+    the n-gram's own record corrects it. Every step measures all n-grams that could have been drafted, even if none was,
+    so that the probabilities stay correct while nothing pays.
 
-    A target with too few leaves, such as one that takes chains only, gets the likeliest n-gram or, if none may follow,
+    If the target takes too few leaves, for example chains only, the draft is the most probable n-gram or, if none pays,
     the window's first column.
 
-    Probes cost rows as drafted tokens do, and pay later, by n-grams that are not in prompt and reply. Their gain is the
-    number of accepted tokens per step beyond those of the text's n-grams; divided by the window's rows, it is passed to
-    ``should_extend`` like the probability of a drafted token. So the window pauses where rows are expensive, and runs
-    where they are nearly free. A new reply starts from the prior.
+    Probes cost rows like drafted tokens, but pay only later, through n-grams that are not in prompt or reply. Their
+    gain is the number of tokens per step that guessed n-grams match beyond those of the text. Divided by the window's
+    nodes, the gain is passed to ``should_extend`` like the probability of a drafted token. So the window pauses where
+    rows are expensive, and runs where they are nearly free. A new reply starts from the prior.
 
     Attributes:
         pool: The n-grams.
@@ -127,7 +127,7 @@ class Lookahead(Drafter):
     def __init__(
         self, abilities: Abilities, columns: int = _COLUMNS, length: int = _LENGTH, ngrams: int = _NGRAMS
     ) -> None:
-        """Sets the shape.
+        """Sets the sizes.
 
         Args:
             abilities: The target's limits of rows, leaves and context.
@@ -147,8 +147,8 @@ class Lookahead(Drafter):
         self._window_nodes = columns - 1 + columns * (length - 2)
         self.pool = NGramPool(ngrams)
         self._read: list[Token] = []  # the text whose n-grams are in the pool
-        self._levels: list[list[Token]] = []  # lowest first; column 0 of the lowest is the last token
-        self._evaluated: tuple[Draft, tuple[int, ...]] = (NO_DRAFT, ())  # and the top node of each column in it
+        self._levels: list[list[Token]] = []  # lowest first; in the tree, the root replaces column 0 of the lowest
+        self._evaluated: tuple[Draft, tuple[int, ...]] = (NO_DRAFT, ())  # the draft, and each column's top node
         self.first = [Ratio(_DECAY, 0.0, 0.0) for _ in range(ngrams)]
         self.later = [Ratio(_DECAY, 0.0, 0.0) for _ in range(length - 2)]
         self._brought = Ratio(_DECAY, 0.0, 0.0)
@@ -205,7 +205,7 @@ class Lookahead(Drafter):
         self._levels.append(top)
 
     def rewind(self, length: int) -> None:
-        """Cuts the text; its n-grams stay in the pool, as guesses that are as good as before."""
+        """Cuts the text; the n-grams of the removed part stay in the pool, since they may occur again."""
         del self._read[length:]
 
     def close(self) -> None:
@@ -221,7 +221,7 @@ class Lookahead(Drafter):
     def _add_window(self, builder: TreeBuilder) -> tuple[int, ...]:
         """Adds the window and returns the top node of each column.
 
-        Probes come last below the root, and in the order in which they are added: their handles are their nodes.
+        ``layout`` puts probes after all other nodes, in the order of addition: so a probe's handle is also its node.
         """
         tops: list[int] = []
         lowest = ROOT
@@ -235,7 +235,7 @@ class Lookahead(Drafter):
         return tuple(tops)
 
     def _measure(self, last: Token, tokens: Sequence[Token]) -> int:
-        """Measures which n-grams were right; returns how many more tokens the guessed ones matched than the text's."""
+        """Measures the n-grams; returns how many more tokens the best guessed one matched than the text's best one."""
         best = {True: 0, False: 0}
         for rank, gram in enumerate(self.pool.after(last)):
             matched = shared_prefix(gram.tokens, tokens)

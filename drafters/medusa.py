@@ -1,8 +1,8 @@
 """Drafter ``medusa``: heads on the target's last hidden state guess the next few tokens at once, verified as a tree.
 
 Source: Medusa (Cai et al., arXiv 2401.10774; github.com/FasterDecoding/Medusa, medusa/model/medusa_model.py). The
-published trees are static and were measured for one model; here the tree grows best first, from the heads' current
-probabilities and how often those were right before.
+published trees are static and were measured for one model; here the tree grows best first, by the heads' current
+probabilities, corrected by how often such guesses were right.
 """
 
 from __future__ import annotations
@@ -46,16 +46,16 @@ _MOST: Final = 0.98  # largest probability of a guess
 _NOISE: Final = 0.4
 """Share of the target's own noise that enters the ranking.
 
-The whole of it would be right for heads that know the target's distribution; those of the bundled model draft 2 to 5 %
-more accepted tokens with 0.3 to 0.5, and less with 0.75 or 1 than with none (temperature 0.8, trees of 8 and 16).
+A share of 1 would suit heads that know the target's distribution exactly. With the bundled model's heads, 0.3 to 0.5
+gives 2 to 5 % more accepted tokens than 0, and 0.75 or 1 gives fewer (temperature 0.8, trees of 8 and 16 nodes).
 """
 
 
 class MedusaHeads:
-    """K heads: residual blocks x + SiLU(Wx + b), then a vocabulary matrix that is each head's own or one for all.
+    """K heads: residual blocks x + SiLU(Wx + b), then a vocabulary matrix, either one for each head or one for all.
 
     Attributes:
-        info: The facts in their file.
+        info: The metadata in their file.
         count: Number of heads.
         kept: Candidates of each head.
     """
@@ -126,16 +126,17 @@ class MedusaHeads:
 
 
 class RankRecord:
-    """Ratio of the real accuracy of each rank to its head's probability, by depth.
+    """Ratio of each rank's measured accuracy to its head's probability, by head.
 
-    A depth counts if all above it was accepted, whatever was drafted there: below a rejection nothing was decided.
+    A step measures the heads of the tokens that it emitted, even if they were not drafted; below a rejection nothing is
+    known.
     """
 
     def __init__(self, accuracies: Floats, ranks: int) -> None:
         """Starts from the accuracies that training measured.
 
         Args:
-            accuracies: [heads, known ranks]; further ranks are assumed to equal the last.
+            accuracies: [heads, known ranks]; further ranks get the accuracy of the last one.
         """
         known = accuracies[:, np.minimum(np.arange(ranks), accuracies.shape[1] - 1)]
         trained = np.maximum(_FROM_TRAINING * known, 1e-3).astype(np.float64)
@@ -144,7 +145,7 @@ class RankRecord:
         self._right = np.eye(ranks + 1, ranks)  # one-hot by rank; the last row is for no rank
 
     def corrected(self, claimed: Floats) -> Floats:
-        """Corrects the heads' probabilities, [heads, ranks], given that all above was accepted."""
+        """Corrects the heads' probabilities [heads, ranks]; each holds if the tokens above are accepted."""
         found: Floats = np.minimum(claimed * self._factors, _MOST).astype(np.float32)
         return found
 
@@ -156,10 +157,10 @@ class RankRecord:
 
 
 class Medusa(Drafter):
-    """Head k guesses the token k + 2 after the one whose hidden state it reads, without the tokens between.
+    """Head k reads a token's hidden state and guesses the token k + 2 places later, without knowing those between.
 
-    The state of the last accepted token comes with the evaluation that accepted it, so that a draft costs the heads
-    alone. The token after it, drawn from that state, is the history's last: head 0 guesses the first drafted token.
+    The evaluation that accepts a token also returns its state, so a draft costs only the heads. The target drew the
+    history's last token from that state, so head 0 guesses the first token after the history.
     """
 
     name = "medusa"
@@ -180,23 +181,23 @@ class Medusa(Drafter):
         self.needs = Needs(Medusa.needs.hidden, self._leaves)
         self._record = RankRecord(rank_accuracies(heads.info, heads.count), heads.kept)
         self._state: Floats | None = None  # hidden state of the token before the history's last
-        self._at: int | None = None  # length of the history whose last token follows the state's, if there is a state
+        self._at: int | None = None  # length of the history when the state, if any, was stored
         self._guess: tuple[NDArray[np.int32], Floats] | None = None  # the heads' tokens and probabilities in this step
 
     def begin(self, history: History) -> None:
-        """Starts a reply: there is no state until the target has read something."""
+        """Starts a reply: there is no state until the target has read tokens."""
         self._state = self._guess = None
         self._at = len(history.tokens)
 
     def on_prefill(self, tokens: Sequence[Token], hidden: Mapping[int, Floats]) -> None:
-        """Keeps the state of the last token that was read: after the whole prompt, that of the last but one."""
+        """Keeps the state of the last token that was read; in the end, that is the prompt's last token but one."""
         self._state = hidden[LAST_HIDDEN][-1].copy()
 
     def draft(self, history: History, should_extend: ShouldExtend, sampler: Sampler) -> Draft:
         """Grows a tree, the most probable node first, while nodes pay."""
         self._guess = None
         room = min(self._nodes, self._n_ctx - len(history.tokens))
-        stale = self._at not in (None, len(history.tokens))  # another drafter's steps have gone by
+        stale = self._at not in (None, len(history.tokens))  # it did not observe some steps
         if self._state is None or stale or not should_extend(1.0, 1) or room < 1:
             return NO_DRAFT
         tokens, claimed = self._heads.best(self._state)
@@ -239,7 +240,7 @@ class Medusa(Drafter):
 def _noisy(
     tokens: NDArray[np.int32], claimed: Floats, sampler: Sampler, position: int
 ) -> tuple[NDArray[np.int32], Floats]:
-    """Favours the tokens that the target's noise favours at each position; a head's total probability stays."""
+    """Reweights each head's candidates by the target's noise at their position; a head's total probability stays."""
     noise = np.stack([gumbel(sampler.seed, position + head, ids) for head, ids in enumerate(tokens.astype(np.int64))])
     tilted = claimed * np.exp(_NOISE * sampler.temperature * noise)
     tilted *= claimed.sum(axis=1, keepdims=True) / tilted.sum(axis=1, keepdims=True)
@@ -267,10 +268,10 @@ def unfit(path: Path, abilities: Abilities) -> str:
 
 
 def rank_accuracies(info: HeadsInfo, heads: int) -> Floats:
-    """Accuracy of each rank, whatever came before: [heads, ranks].
+    """Accuracy of each rank [heads, ranks], not conditional on the tokens before.
 
-    Training measures it. For published heads it is their authors' accuracy of the best token and of the best five for
-    Vicuna 7B (assets/medusa_acc.csv), distributed over ranks 1 to 4 in proportion to one over the rank.
+    Training measures it. For published heads it comes from their authors' top-1 and top-5 accuracies for Vicuna 7B
+    (assets/medusa_acc.csv); ranks 1 to 4 share the difference of the two in proportion to one over the rank.
     """
     found = info.settings.get("rank_accuracies")
     if isinstance(found, list) and found and len(found) % heads == 0:

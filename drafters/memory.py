@@ -16,7 +16,7 @@ class Memory:
     """
 
     def __init__(self, folder: Path, model: str) -> None:
-        """Makes nothing yet.
+        """Creates no files yet.
 
         Args:
             model: Fingerprint of the model.

@@ -24,10 +24,10 @@ NAME: Final = "mtp"
 
 
 def open_mtp(target: LlamaTarget, path: Path | None = None) -> FeatureDrafter:
-    """Opens a second context: on the target's weights, for the layer after its last one, or on a file of such layers.
+    """Opens a second context for MTP layers: on the target's weights, or on a separate file.
 
-    After the first token the layer reads its own output. Its pairs are those of EAGLE-3 without the narrowing;
-    llama.cpp takes a pair's position from its token, which shifts all positions by one and changes nothing.
+    After the first drafted token the layer reads its own output. Its pairs are those of EAGLE-3, without the projection
+    of the features. llama.cpp gives a pair its token's position; this shifts all positions by one and has no effect.
 
     Args:
         target: The target; it must outlive the drafter.

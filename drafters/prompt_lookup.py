@@ -22,15 +22,15 @@ _FRESHENED: Final = 32  # suffixes whose latest end is updated per token
 
 
 class SuffixAutomaton:
-    """Finds the longest suffix of a text that occurred before in it, at amortised constant work per token.
+    """Finds the longest suffix of a text that occurred earlier in it, with amortised constant work per token.
 
     The classic construction (Blumer et al., 1985) with end positions, as SAM-Decoding (arXiv 2411.10666) uses it, but
-    with the *latest* end of every state instead of the first. The state that the suffix link of the whole text points
-    to is the longest suffix that occurred before, so no separate matching is needed.
+    with the *latest* end of every state instead of the first. The suffix link of the whole text points to the state of
+    the longest suffix that occurred before, so no separate matching is needed.
 
-    Keeping the latest ends exact would mean one write per distinct suffix and token, which is quadratic in text like
-    "aaaa". Only the 32 longest suffixes are updated. The end that ``match`` gives is therefore always a
-    true occurrence, and the most recent one unless the matched text lay more than 32 links deep when it last occurred.
+    Exact latest ends would need a write per token for each of its distinct suffixes, which is quadratic in text like
+    "aaaa". So only the 32 longest suffixes are updated. The end in ``match`` is always a true occurrence; it is the
+    most recent one unless the matched text was more than 32 suffix links deep when it last occurred.
 
     Attributes:
         tokens: The text.
@@ -54,7 +54,7 @@ class SuffixAutomaton:
 
     @property
     def match(self) -> tuple[int, int]:
-        """Length of the longest suffix that occurred before, and the index of an earlier occurrence's last token.
+        """Length of the longest suffix that occurred before, and the index where an earlier occurrence of it ends.
 
         (0, -1) if the last token is new. Occurrences may overlap.
         """
@@ -65,9 +65,9 @@ class SuffixAutomaton:
             self._append(token)
 
     def continuation(self, end: int, count: int) -> list[Token]:
-        """Copies ``count`` tokens from after index ``end``; past the end of the text the copy continues with itself.
+        """Copies ``count`` tokens after index ``end``; past the end of the text, it continues with its own copy.
 
-        So text that repeats with a period is continued with that period.
+        So periodic text is continued with its period.
         """
         copied = self.tokens[end + 1 : end + 1 + count]
         while len(copied) < count:
@@ -102,7 +102,7 @@ class SuffixAutomaton:
             repeated = link[repeated]
 
     def _split(self, state: int, token: Token, target: int) -> int:
-        """Gives the suffixes of ``target`` that also end here a state of their own."""
+        """Clones ``target`` for those of its suffixes that also end here."""
         clone = self._new_state(self._length[state] + 1, self._latest_end[target])
         self._link[clone] = self._link[target]
         self._only_token[clone], self._only_target[clone] = self._only_token[target], self._only_target[target]
@@ -136,10 +136,10 @@ class SuffixAutomaton:
 
 
 def copy_probability(matched: int) -> float:
-    """Guesses how probable the next token of a copy is after ``matched`` equal tokens.
+    """The prior probability that the next copied token is right after ``matched`` equal tokens.
 
-    A prior, to be corrected by acceptance: 0.45 at 2 and 0.95 at 16, linear in the logarithm between, constant above. A
-    copied token lengthens the match by one, so later tokens of a draft are more probable.
+    It is 0.45 at 2 and 0.95 at 16, linear in the logarithm, and constant above. A copied token lengthens the match by
+    one, so later tokens of a draft are more probable.
     """
     return min(0.95, 0.45 + (math.log2(max(matched, 1)) - 1) / 6)
 
@@ -165,7 +165,7 @@ class PromptLookup(Drafter):
         self._min_match = max(1, min_match)
         self._limit = limit
         self.index = SuffixAutomaton()
-        self._cut = False  # whether the end of the history was cut and is still indexed
+        self._cut = False  # whether the end of the history was cut, but is still in the index
 
     def begin(self, history: History) -> None:
         """Indexes the new part of the prompt."""
@@ -200,7 +200,7 @@ class PromptLookup(Drafter):
         self.index = SuffixAutomaton()
 
     def _follow(self, history: History) -> None:
-        """Makes the index hold exactly the history, extending it if its text is a prefix."""
+        """Makes the index cover exactly the history; extends it if its text is a prefix, else rebuilds it."""
         known = len(self.index)
         if self.index.tokens != history.tokens[:known]:
             self.index, known = SuffixAutomaton(), 0

@@ -1,4 +1,4 @@
-"""Drafter ``recycle``: the tokens that the target last ranked highest after a token may follow it now.
+"""Drafter ``recycle``: drafts the tokens that the target ranked highest when it last read the same token.
 
 Source: Token Recycling (Luo et al., ACL 2025, arXiv 2408.08696; github.com/Luowaterbi/TokenRecycling). No weights.
 """
@@ -27,13 +27,13 @@ from slipstream.models.types import ROOT, Abilities, History, Token
 _LEAVES: Final = 8
 
 _PRIOR: Final = (49 / 80, 10 / 80, 6 / 80, 5 / 80, 3 / 80, 3 / 80, 2 / 80, 2 / 80)
-"""Prior accuracy of each rank: the share of the paper's static tree (80 nodes) at and below each child of the root."""
+"""Prior accuracy of each rank: of the 80 nodes of the paper's static tree, the share in each child's sub-tree."""
 
 _PRIOR_WEIGHT: Final = 4  # weight of the prior, in outcomes
 _DECAY: Final = 0.99
 
 _SURENESS: Final = np.array([0.3, 0.5, 0.7, 0.9], np.float32)
-"""Bounds between classes of rows by the best token's share of those kept: unsure rows get wide trees."""
+"""Bounds between classes of rows, by the best token's share of the kept probability; unsure rows branch more."""
 
 _NO_PENALTIES: Final = np.empty(0, np.float32)
 _UNSEEN: Final = -1  # sureness of a row that was never written
@@ -43,7 +43,7 @@ _MAGIC: Final = b"RECYCLE1"
 
 
 class RankAccuracy:
-    """Accuracy of each rank, by the sureness of the row."""
+    """Measures the accuracy of each rank, by the sureness class of the row."""
 
     def __init__(self, ranks: int) -> None:
         classes = len(_SURENESS) + 1
@@ -71,16 +71,15 @@ class RankAccuracy:
 class TokenRecycling(Drafter):
     """Keeps, per token, the 8 tokens that the target last ranked highest after it, and grows a tree from them.
 
-    Every row that the target evaluates replaces its token's row of the table, rows of rejected tokens too; a row on the
-    accepted path takes precedence over others of the same token. The paper draws one static tree; here it grows best
-    first, by the accuracy of each rank, which is measured with every token of the text, drafted or not. The static
-    tree's shape is the prior. The table depends on the target and not on the text, so it is kept from one run to the
-    next.
+    Every row that the target evaluates replaces its token's row of the table, even for rejected tokens. If one step has
+    several rows of a token, a row on the accepted path takes precedence. The paper uses one static tree; here the tree
+    grows best first, by the accuracy of each rank, which every token of the text measures, even if it was not drafted.
+    The static tree's shape is the prior. The table depends on the target, not on the text, so it is kept between runs.
 
     Attributes:
         accuracy: Accuracy of each rank.
         table: [n_vocab, k] the tokens ranked highest after each token.
-        sure: [n_vocab] the target's sureness of the first of them, 0 to 4; below 0 for a token not seen yet.
+        sure: [n_vocab] the sureness class of the first of these, 0 to 4; below 0 for a token not seen yet.
     """
 
     name = "recycle"
@@ -94,7 +93,7 @@ class TokenRecycling(Drafter):
             abilities: The target's limits of rows, leaves and context.
             nodes: Most nodes of a tree.
             leaves: Most leaves of a tree; 1 for chains.
-            memory: Stores the table; a table that does not fit the model is ignored and replaced.
+            memory: Stores the table; a stored table that does not fit the model is ignored and replaced.
         """
         self._n_vocab, self._n_ctx = abilities.n_vocab, abilities.n_ctx
         self._nodes = min(nodes, abilities.max_rows - 1)
@@ -144,7 +143,7 @@ class TokenRecycling(Drafter):
         self.table, self.sure = self.table[:0].copy(), self.sure[:0].copy()
 
     def dump(self) -> bytes:
-        """Packs the rows that were written, little-endian: 4 (1 + 8) + 1 bytes each."""
+        """Packs the rows that were written, little-endian: each 4 (1 + 8) bytes of token ids and 1 of sureness."""
         seen = np.flatnonzero(self.sure != _UNSEEN)
         head = _HEADER.pack(_MAGIC, self._n_vocab, self._kept, len(seen))
         parts = (seen.astype("<i4"), self.table[seen].astype("<i4"), self.sure[seen])
@@ -153,10 +152,10 @@ class TokenRecycling(Drafter):
     def load(self, packed: bytes) -> None:
         """Stores the rows that ``dump`` packed.
 
-        Wrong rows cost speed and never change a text; only a table that cannot be this model's is rejected.
+        Wrong rows cost only speed and never change a text, so only a table that cannot be this model's is rejected.
 
         Raises:
-            SlipstreamError: If the bytes are not such a table; this one stays as it is.
+            SlipstreamError: If the bytes are not a table for this model; the current table stays.
         """
         if len(packed) < _HEADER.size:
             raise _misfit("it is cut off")
@@ -185,7 +184,7 @@ class TokenRecycling(Drafter):
         beside = [node for node in range(len(tree)) if node not in path and node not in tree.probes]
         tokens: list[Token] = []
         found: list[tuple[Ids, Doubles]] = []
-        for node in (*beside, ROOT, *path):  # for equal tokens, the last row wins
+        for node in (*beside, ROOT, *path):  # for equal tokens, the last row is kept
             try:
                 best = best_of(step.evaluation.logits[node + 1], self._kept, NONE, _NO_PENALTIES)
             except SlipstreamError:  # the row is not a number: skip it

@@ -1,8 +1,8 @@
 """Drafter ``retrieval``: continuations of the last words in the user's past chats and documents.
 
-Source: REST (He et al., 2023, arXiv 2311.08252; github.com/FasterDecoding/REST): the longest suffix of the text, of 16
-down to 2 tokens, is looked up in a datastore, its continuations become a trie with counts, and the most frequent nodes
-a tree. Unlike REST's, the tree is verified by the one accept rule, which is exact at any temperature.
+Source: REST (He et al., 2023, arXiv 2311.08252; github.com/FasterDecoding/REST). It looks up the longest suffix of the
+text, of 16 down to 2 tokens, in a datastore. The continuations form a trie with counts, and its most frequent nodes are
+the draft. Unlike REST's, this draft is verified by the accept rule of all drafters, exact at any temperature.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ _END: Final = -1  # marks the end of a piece of indexed text
 
 
 class Acceptance:
-    """How often the target continued as the index did, by the length of the match.
+    """How often the target continued a match as the indexed text did, by the length of the match.
 
-    For each length, the ratio of right tokens to the sum of the guessed shares; ``copy_probability`` is the prior.
+    For each length: the ratio of right tokens to the sum of the guessed shares; ``copy_probability`` is the prior.
     """
 
     def __init__(self) -> None:
         self._ratios = [Ratio(_DECAY, 0.0, 0.0) for _ in range(DEPTH + 1)]
 
     def trust(self, matched: int) -> float:
-        """Factor from a share after a match of this length to a probability, 0 to 0.98."""
+        """The factor, 0 to 0.98, that turns a share into a probability after a match of this length."""
         at = min(matched, DEPTH)
         return min(_MOST, self._ratios[at].given(copy_probability(at), _PRIOR))
 
@@ -58,8 +58,8 @@ class Retrieval(Drafter):
     """Grows a tree from the continuations of the longest match, the most probable path first.
 
     A node's probability is the share of the continuations that contain it, times the measured factor for matches of
-    this length; a drafted token lengthens the match by one. The tree is compared with the target's tokens, whichever
-    drafter's draft that step evaluated.
+    this length; a drafted token lengthens the match by one. Each step compares the tree with the target's tokens, even
+    if it evaluated another draft.
 
     If the target takes chains only, it drafts a chain. The owner of the index closes the index.
 
@@ -145,7 +145,7 @@ class Retrieval(Drafter):
         return tree.build()
 
     def _counted(self, rows: Sequence[tuple[Token, ...]], depth: int) -> Children:
-        """The tokens at a depth of continuations, which run backwards, the most frequent first."""
+        """The tokens at a depth of the rows, the most frequent first; a row is a continuation in reverse."""
         if not rows:
             return ()
         trust = self.acceptance.trust(self._matched + depth)

@@ -1,7 +1,7 @@
-"""Drafter ``space``: masks after the text guess the tokens after the next one, in the pass that verifies.
+"""Drafter ``space``: masks after the text guess the tokens after the next one, in the same pass that verifies a draft.
 
 Source: SPACE (Yi et al., Findings of ACL 2024, arXiv 2402.13740; github.com/cteant/SPACE), auto-correct decoding. The
-published code samples with a bias (a rejected token is replaced by a draw from the whole distribution); here every
+published code samples with a bias (it replaces a rejected token by a draw from the whole distribution); here every
 token is the target's own draw.
 """
 
@@ -25,15 +25,15 @@ from slipstream.models.types import ROOT, Abilities, Floats, History, Token
 _CANDIDATES: Final = 12
 _SIBLINGS: Final = 2  # besides the first candidate of a position
 
-_HOPE: Final = 2.0  # accepted guesses that every mask starts with
+_HOPE: Final = 2.0  # weight of the optimistic prior: accepted guesses that every mask starts with
 _DECAY: Final = 0.95  # per step, whether or not the mask was tried
 
 
 class Gains:
-    """How often the guess of each mask was accepted, given that those before it were.
+    """How often the guess of each mask was accepted, given that the guesses before it were.
 
-    It is optimistic: unknown outcomes count as accepted, and old ones fade. So masks that did not pay are tried again
-    after a while, less often the less they gained.
+    The estimate is optimistic: unknown outcomes count as accepted, and old ones fade. So masks that did not pay are
+    tried again after a while; the less they gained, the later.
 
     Attributes:
         ratios: Per mask, its accepted guesses over its tries.
@@ -47,7 +47,7 @@ class Gains:
         return list(accumulate((ratio.given(1.0, _HOPE) for ratio in self.ratios), mul))
 
     def add(self, tried: int, accepted: int) -> None:
-        """Adds a step: the number of masks whose guesses were decided, and of those accepted before the first miss."""
+        """Adds a step: how many masks' guesses were decided, and how many were accepted before the first miss."""
         for mask, ratio in enumerate(self.ratios):
             ratio.add(mask < accepted, mask < tried)
 
@@ -72,13 +72,13 @@ class Space(Drafter):
          │        └ mask 1 ─ mask 2 ─ mask 3
          └ mask 1 ─ mask 2 ─ mask 3
 
-    A mask replaces a token and guesses its successor: the target draws the token after an accepted prefix in this pass,
-    at the position of mask 1, so mask 1 guesses the token after it, mask 2 the one after that. Whichever prefix is
-    accepted, the group below its end saw no rejected token. Its rows of logits give the next step's candidates: at each
-    depth, the likeliest tokens by the sampler and its keyed noise.
+    A mask takes the position of an unknown token and guesses the token after it. The target draws the token after the
+    accepted prefix in this pass; it has the position of mask 1. So mask 1 guesses the token after that one, and mask 2
+    the next. Only the group below the end of the accepted prefix is used: it attended to no rejected token. Its rows of
+    logits give the next step's candidates: at each depth, the most probable tokens by the sampler and its keyed noise.
 
-    A group pays for its rows only if the walk ends above it. ``should_extend`` decides on each mask by the probability
-    of that, times the measured probability that its guess is then accepted.
+    A group pays for its rows only if the accepted path ends at the node above it. ``should_extend`` decides on each
+    mask by the probability of this, times the measured probability that the mask's guess is then accepted.
 
     Attributes:
         gains: The measured acceptance of the masks.
@@ -107,7 +107,7 @@ class Space(Drafter):
         self._follow = 0  # length of the text that the guesses follow
         self._at = 0  # length of the history at the last draft
         self._ranked: list[tuple[list[Token], list[float]]] = []  # by depth: tokens, best first, and their shares
-        self._evaluated: tuple[Draft, dict[int, tuple[int, int]]] = (NO_DRAFT, {})  # node to first mask, masks below it
+        self._evaluated: tuple[Draft, dict[int, tuple[int, int]]] = (NO_DRAFT, {})  # node to first mask, mask count
 
     def begin(self, history: History) -> None:
         """Starts a reply without guesses."""
@@ -117,7 +117,7 @@ class Space(Drafter):
         """Drafts the guesses of the masks, and adds masks for new ones."""
         self._at = len(history.tokens)
         if self._follow != self._at:
-            self._ready = 0  # another drafter's steps have gone by
+            self._ready = 0  # later steps evaluated other drafts
         self._ranked.clear()
         self._evaluated = NO_DRAFT, {}
         room = min(self._abilities.max_rows - 1, self._abilities.n_ctx - len(history.tokens))
@@ -171,7 +171,7 @@ class Space(Drafter):
         return zip(tokens, map(self._calibrations[depth - 1].corrected, shares), strict=True)
 
     def _add_masks(self, tree: TreeBuilder, places: list[_Place], should_extend: ShouldExtend, room: int) -> None:
-        """Adds masks, the one that is likeliest to gain a token first, while they pay for their rows."""
+        """Adds masks while they pay for their rows, first the one that most probably gains a token."""
         pairs = product(enumerate(places), enumerate(self.gains.expected()))
         wanted = sorted((-place.last * gain, at, mask) for (at, place), (mask, gain) in pairs)
         for minus, at, mask in wanted:
@@ -188,7 +188,7 @@ class Space(Drafter):
             place.masks.append(tree.add(above, self._abilities.n_vocab + mask, 0.0, self.name, probe=True))
 
     def _measure(self, step: Step, mine: bool) -> None:
-        """Measures which guesses were right, drafted or not, and the gain of the masks."""
+        """Measures which guesses were right, even if they were not drafted, and the gain of the masks."""
         for (tokens, shares), calibration, right in zip(self._ranked, self._calibrations, step.tokens, strict=False):
             for token, share in zip(tokens, shares, strict=True):
                 calibration.add(share, token == right)

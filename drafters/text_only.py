@@ -1,4 +1,4 @@
-"""Wraps a drafter for a prompt with images: it gets the text without them."""
+"""Wraps a drafter for a prompt with images: the drafter gets only the text."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from slipstream.models.types import Floats, History, Token
 class TextOnly(Drafter):
     """Hides the images of a history from a drafter, which has no tokens for them.
 
-    Heads get no hidden states of an image's rows either, so they guess worse than after text; the reply stays the same,
-    since the target sees the image. Positions still count the image, since they are the keys of the noise.
+    Heads do not get the hidden states of an image's rows either, so they guess worse than after text. The reply stays
+    the same, since the target reads the image. Positions still count the image, because they are keys of the noise.
     """
 
     def __init__(self, inner: Drafter, n_ctx: int) -> None:
@@ -56,7 +56,7 @@ class TextOnly(Drafter):
         self._inner.reject(draft, why)
 
     def _following(self, history: History) -> History:
-        """The text of a history that has only grown since ``begin``."""
+        """The text of a history; since ``begin``, the history may only have grown."""
         new = history.tokens[self._seen :]
         text = [token for token in new if token >= 0]
         self._text.tokens += text

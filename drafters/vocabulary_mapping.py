@@ -1,4 +1,4 @@
-"""Maps text between two vocabularies: the history to a draft model's tokens, and its text to the target's."""
+"""Maps text between two vocabularies: the history to the draft model's tokens, and drafted text to the target's."""
 
 from __future__ import annotations
 
@@ -51,7 +51,8 @@ class Tokenizer:
     def inside(self, text: str) -> list[Token]:
         """Tokenizes a piece that follows other text.
 
-        Some tokenizers put a space before the first word, so other text is put first and its tokens are dropped.
+        Some tokenizers add a space before the first word; so other text is put before the piece, and its tokens are
+        dropped.
         """
         lead = "a" if text[:1].isspace() else "\n"
         tokens, dropped = self._vocabulary.tokenize(lead + text, False), self._leads[lead]
@@ -62,12 +63,12 @@ class Tokenizer:
 class VocabularyMapping:
     """The history in the tokens of a draft model, and the draft model's text in the tokens of the target.
 
-    Tokens are translated by their bytes. The history is cut where a word or a control token begins; when it grows, only
-    the text after the last cut is tokenized again, so that a step costs work for its new tokens only. Control tokens
-    have no bytes: those with equal names are matched, others are left out.
+    Tokens are translated by their bytes. The history is cut where a word or a control token begins. When the history
+    grows, only the text after the last cut is tokenized again, so a step costs work for its new tokens only. Control
+    tokens have no bytes: those with equal names are matched, others are left out.
 
     Attributes:
-        tokens: The history as the draft model reads it; to be read only.
+        tokens: The history in the draft model's tokens; read-only.
         whole: Whether ``tokens`` covers the whole history.
         ends: The draft model's tokens that end a reply.
     """
@@ -76,14 +77,14 @@ class VocabularyMapping:
         """Starts with an empty history.
 
         Args:
-            controls: Control tokens of the target to those of the draft model, for the ones that both have.
+            controls: Control tokens that both models have: the target's to the draft model's.
         """
         self._target, self._draft = Tokenizer(target), Tokenizer(draft)
         self._opening = len(target.opening())  # replaced by the draft model's own
         self._to_draft = dict(controls)
         self._to_target = {theirs: ours for ours, theirs in controls.items()}
         self._source: list[Token] = []  # the part of the history that was translated
-        self._agreed = 0  # tokens of it that the next history is known to share
+        self._agreed = 0  # how many of these tokens the next history is known to share
         self.tokens = list(draft.opening())
         self.whole = False
         self.ends = draft.ends
@@ -105,10 +106,10 @@ class VocabularyMapping:
         return len(history) - shared_prefix(self._source, history, at)
 
     def follow(self, history: list[Token]) -> int:
-        """Translates the new part of a history, or the start of a long new part.
+        """Translates the new part of a history, or only its start if it is long.
 
         Returns:
-            How many of ``tokens`` are unchanged.
+            How many of the first ``tokens`` are unchanged.
         """
         same = shared_prefix(self._source, history, self._agreed)
         while self._cuts[-1][0] > same:
@@ -137,8 +138,8 @@ class VocabularyMapping:
     def continued(self, text: bytes) -> list[tuple[Token, int]]:
         """Finds the target's tokens for text that follows the history.
 
-        The text is tokenized with the end of the history, and tokens are returned only if one begins where the history
-        ends: otherwise the target's last token would have been another one.
+        The text is tokenized together with the end of the history. Tokens are returned only if one of them begins where
+        the history ends; otherwise the text would change the history's last token.
 
         Args:
             text: The bytes that follow; cut at the first invalid character.
@@ -168,7 +169,7 @@ class VocabularyMapping:
             The bytes after the cut.
         """
         words = b""  # since the last cut
-        good = 0, 0  # the start of the last word in them, in bytes and in tokens of the history
+        good = 0, 0  # where the last word in ``words`` starts, in bytes and in tokens of the history
         for at in range(start, end):
             token = history[at]
             piece = self._target.piece(token)
