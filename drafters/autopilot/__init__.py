@@ -1,7 +1,7 @@
-"""Drafter ``auto``: a drafter over drafters that chooses at every step which of them drafts how much, if any.
+"""Drafter ``auto``: chooses for every step which drafter drafts, if any, and how many of its nodes are verified.
 
-policy: the drafter itself. active_set: the drafters that are called, and when an idle one is tried. arm: one of them,
-with its record. cost_model: what a pass of the target takes. throughput: what steps took and brought. tree_pruning: the
+policy: the drafter itself. active_set: the drafters that are called, and the trials of idle ones. arm: one drafter with
+its record. cost_model: the time of a pass of the target. throughput: time and tokens of the steps. tree_pruning: the
 nodes that pay. profile: what is kept between runs. settings: every tuned number.
 """
 

@@ -1,4 +1,4 @@
-"""Which drafters are called: the cheap, the leader, and an idle one on trial, within a budget for what trials lose."""
+"""Tracks the active drafters: the cheap ones, the leader, and one on trial within the exploration budget."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from slipstream.models.types import History, Token, shared_prefix
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """Something that may be tried.
+    """A possible trial of an idle drafter or of plain decoding.
 
     Attributes:
-        arm: An idle drafter; None for plain decoding.
-        milliseconds: What the trial is expected to lose.
-        waited: Steps since it drafted last.
+        arm: The idle drafter; None for plain decoding.
+        milliseconds: The price: the time that the trial is expected to lose.
+        waited: Steps since it was used last.
     """
 
     arm: Arm | None
@@ -30,56 +30,56 @@ class Trial:
 
 
 class Exploration:
-    """The budget of trials: a share of the time that passes, spent on what trials lose.
+    """The budget of trials: a share of the elapsed time, spent on the time that trials lose.
 
-    Of the trials within the budget, the one that waited longest for its price begins: a drafter that may nearly win is
-    tried often, a costly one rarely.
+    Of the trials within the budget, the one that waited most steps per millisecond of its price begins. So a drafter
+    that is nearly as good as the best is tried often, a costly one rarely.
 
     Attributes:
         milliseconds: The budget.
-        trial: The trial under way.
+        trial: The current trial.
     """
 
     def __init__(self, plain_ms: float, row_ms: float, known: bool) -> None:
-        """Starts with a small budget, unless the drafters are known from an earlier run.
+        """Starts with a small budget, or with none if the drafters are known from an earlier run.
 
         Args:
             plain_ms: Milliseconds of a plain step.
-            row_ms: Least milliseconds of one more row: where rows are cheap, first trials may lose more.
-            known: Whether the drafters are known.
+            row_ms: Least milliseconds of one more row; the cheaper rows are, the larger is the first budget.
+            known: Whether the drafters have records of an earlier run.
         """
         least, most = settings.FIRST_STEPS
         self.milliseconds = 0.0 if known else min(max(plain_ms / max(row_ms, 1e-6), least), most) * plain_ms
         self.trial: Trial | None = None
-        self._price = 0.0  # of the cheapest trial at the last choice
+        self._price = 0.0  # of the cheapest trial when one was last chosen
         self._most_ms = settings.MOST_SAVED * plain_ms
         self._lost_ms = 0.0  # by this trial
 
     @property
     def affordable(self) -> bool:
-        """Whether the cheapest trial is within the budget, by the prices of the last choice."""
+        """Whether the budget covers the cheapest trial, by its price when one was last chosen."""
         return self.milliseconds >= self._price
 
     @property
     def arm(self) -> Arm | None:
-        """The drafter that is tried; None if there is no trial, or one of plain decoding."""
+        """The drafter on trial; None if there is no trial, or one of plain decoding."""
         return self.trial.arm if self.trial else None
 
     def earn(self, milliseconds: float, plain_ms: float) -> None:
-        """Adds the share of a step's time."""
+        """Adds the trials' share of elapsed time to the budget."""
         self._most_ms = settings.MOST_SAVED * plain_ms
         self.milliseconds = min(self.milliseconds + settings.EXPLORE_SHARE * milliseconds, self._most_ms)
 
     def lose(self, milliseconds: float, plain_ms: float) -> bool:
-        """Adds what a step of the trial lost; returns whether the trial has lost so much that it should end."""
+        """Adds the time that a step of the trial lost; returns whether the trial should end early."""
         self._lost_ms += milliseconds
         return self.trial is not None and self._lost_ms > self.trial.milliseconds + settings.TRIAL_LOSS * plain_ms
 
     def end(self, plain_ms: float) -> Arm | None:
-        """Ends the trial, and takes what it lost beyond its price from the budget.
+        """Ends the trial, and takes its loss beyond its price from the budget.
 
         Returns:
-            The drafter that was tried.
+            The drafter that was on trial.
         """
         trial, self.trial = self.trial, None
         if trial:
@@ -110,16 +110,16 @@ def trials(
     since_plain: int,
     own_ms: float,
 ) -> Iterator[Trial]:
-    """The possible trials, with what each is expected to lose.
+    """The possible trials, with the time that each is expected to lose.
 
     Args:
         idle: Drafters that are not active.
-        leader: The active drafter that is not cheap, if there is one.
-        objective: What tokens and time are worth.
+        leader: The leading drafter, if there is one.
+        objective: The value of tokens and time.
         history: The text so far.
         step: Number of this step.
-        since_plain: Steps without a plain one; 0 while no drafter is active.
-        own_ms: Milliseconds of the autopilot's own work in a step, where no other drafter is active.
+        since_plain: Steps since the last plain one; 0 while no drafter is active.
+        own_ms: Milliseconds of the autopilot's own work in a step; 0 if other drafters are active anyway.
     """
     plain = objective.plain
     best = max(plain, leader.value(objective)) if leader else plain
@@ -138,10 +138,10 @@ def trials(
 
 
 class Repetition:
-    """Detects that a text repeats itself, in half a microsecond a token: then copying drafters are worth a trial.
+    """Detects that a text repeats itself, in half a microsecond per token; copying drafters are then worth a trial.
 
     Attributes:
-        streak: How many of the latest tokens in a row ended a run of tokens that had occurred before.
+        streak: Number of latest tokens in a row that each ended an n-gram which had occurred before.
     """
 
     def __init__(self) -> None:
@@ -150,9 +150,9 @@ class Repetition:
         self.streak = 0
 
     def begin(self, tokens: Sequence[Token]) -> None:
-        """Reads a prompt; what it shares with the text before is not read again."""
+        """Reads a prompt; the prefix that it shares with the previous text is not read again."""
         shared = shared_prefix(self._text, tokens)
-        if shared < settings.SAME_CHAT * len(self._text):  # runs of another chat would count as this one's
+        if shared < settings.SAME_CHAT * len(self._text):  # n-grams of another chat are not repetitions
             self._seen.clear()
             shared = 0
         self._text[shared:] = tokens[shared:]
@@ -177,12 +177,12 @@ class Repetition:
 class ActiveSet:
     """Activates and deactivates drafters.
 
-    Idle drafters neither draft nor observe, and cost nothing. They are tried at intervals, and so is plain decoding,
+    Idle drafters neither draft nor observe, and cost nothing. Idle drafters and plain decoding are tried at intervals,
     within a small share of the time.
 
     Attributes:
         arms: The active drafters, which observe every step.
-        leader: The drafter of most value that is not cheap; None if plain decoding is worth more.
+        leader: Of the drafters that are not cheap, the one of highest value; None if plain decoding is worth more.
         exploration: The trials and their budget.
         row_ms: Least milliseconds of one more row.
     """
@@ -192,9 +192,9 @@ class ActiveSet:
 
         Args:
             arms: The drafters; those that fail are removed from this list.
-            throughput: What time and tokens are worth.
-            most_rows: Most rows of a pass.
-            known: Whether the drafters' records are of an earlier run.
+            throughput: Measures steps, and gives the value of tokens and time.
+            most_rows: Maximum rows of a pass.
+            known: Whether the drafters have records of an earlier run.
         """
         self.arms: list[Arm] = []
         self.leader: Arm | None = None
@@ -203,7 +203,7 @@ class ActiveSet:
         self.row_ms = self._costs.row_ms(self._rows)
         self.exploration = Exploration(self._costs.rows[1], self.row_ms, known)
         self._repetition = Repetition()
-        self._paid_ms = 0.0  # of all steps, at the latest review
+        self._paid_ms = 0.0  # time of all steps up to the latest review
         self._own_ms = 0.0  # the autopilot's own work in a step with active drafters
         self._quiet = True  # whether there is no trial and no leader, and all active drafters are light
 
@@ -223,7 +223,7 @@ class ActiveSet:
             arm.activate(history)
 
     def account(self, lost_ms: float, own_ms: float) -> None:
-        """Adds what a step lost, and ends a trial that lost enough.
+        """Adds the time that a step lost, and ends a trial that has lost too much.
 
         Args:
             lost_ms: Milliseconds that plain decoding would have saved.
@@ -240,7 +240,7 @@ class ActiveSet:
         Args:
             history: The text.
             step: Number of this step.
-            since_plain: Steps without a plain one.
+            since_plain: Steps since the last plain one.
 
         Returns:
             Whether the active drafters may have changed.
@@ -263,7 +263,7 @@ class ActiveSet:
             return False
         tried = self.exploration.arm
         if tried and tried.drafter.reading_ms(history):
-            return False  # its trial continues until it has read the text
+            return False  # the trial continues until its drafter has read the text
         self.row_ms = self._costs.row_ms(self._rows)
         objective = self._throughput.objective()
         plain_pass = objective.rows[1]
@@ -296,7 +296,7 @@ class ActiveSet:
             self.arms.remove(arm)
 
     def _drop_failed(self) -> None:
-        """Disables the drafters that have failed; the reply continues with the others."""
+        """Removes the drafters that have failed; the reply continues with the others."""
         if self.exploration.arm and self.exploration.arm.drafter.failed:
             self.exploration.end(self._throughput.plain_ms)
         if self.leader and self.leader.drafter.failed:
@@ -312,7 +312,7 @@ class ActiveSet:
         return best if pays else None
 
     def _activate_light(self, history: History) -> None:
-        """Activates the best light drafter if none is active: the text repeats itself, and the drafter may copy."""
+        """Activates the best light drafter if none is active: it may be able to copy the repetition."""
         light = [arm for arm in self._all if arm.cheap(self._costs.rows[1], settings.LIGHT)]
         if any(arm in self.arms for arm in light):
             return
@@ -322,7 +322,7 @@ class ActiveSet:
             best.activate(history)
 
     def _stays(self, arm: Arm) -> bool:
-        """Whether calling a drafter at every step pays, though it does not lead."""
+        """Whether it pays to call a drafter at every step although it is not the leader."""
         if arm.hidden or arm.record.ahead:
             return False
         step_ms = arm.calls_ms + (0.0 if self.leader else self._own_ms)

@@ -18,9 +18,9 @@ from slipstream.models.types import ROOT, History, Token, TokenTree
 class Calibration:
     """Corrects a drafter's probabilities by how often its drafts were right at each depth.
 
-    A depth is observed where all above it was right, drafted or only guessed: positions below the first rejection are
-    censored, neither right nor wrong. So the correction of a depth is that of a probability given the path above, and a
-    path's is the product.
+    A depth is observed if the draft was right at all depths above it, even if the draft was not evaluated. Positions
+    below the first wrong token are censored: neither right nor wrong. So a depth's correction applies to a probability
+    given the path above, and a path's correction is the product of those of its depths.
 
     Attributes:
         paths: Correction of the probability of a path by its depth; index 0 is the empty path.
@@ -29,7 +29,7 @@ class Calibration:
     def __init__(self) -> None:
         """Starts with the probabilities as they are."""
         self._outcomes = [Ratio(settings.DECAY, settings.PRIOR, settings.PRIOR) for _ in range(settings.DEPTHS)]
-        self._ratio = [1.0] * settings.DEPTHS  # of each: the correction of a probability given the path above
+        self._ratio = [1.0] * settings.DEPTHS  # by depth: the correction of a probability given the path above
         self.paths = [1.0] * (settings.DEPTHS + 1)
 
     def probs(self, draft: Draft) -> list[float]:
@@ -43,7 +43,7 @@ class Calibration:
         ]
 
     def observe(self, draft: Draft, tokens: Sequence[Token]) -> int:
-        """Compares a draft, evaluated or not, with the target's own tokens; returns how deep it was right."""
+        """Compares a draft with the target's tokens, even if it was not evaluated; returns how deep it was right."""
         tree, node, depth, first = draft.tree, ROOT, 0, settings.DEPTHS
         for at, token in enumerate(tokens[: settings.DEPTHS]):
             expected, child = 0.0, None
@@ -65,7 +65,7 @@ class Calibration:
         return depth
 
     def _multiply(self, first: int, observed: int) -> None:
-        """Brings the corrections of paths up to date; depths from ``first`` to below ``observed`` have changed."""
+        """Updates the corrections of paths after those of depths from ``first`` to ``observed`` - 1 have changed."""
         product = self.paths[first]
         for at in range(first, settings.DEPTHS):
             product *= max(self._ratio[at], settings.LEAST_CORRECTION)
@@ -95,7 +95,7 @@ class Limits:
     Attributes:
         corrections: Of a path's probability, by its depth.
         least: Least probability of a path that pays.
-        deepest: Most levels.
+        deepest: Maximum depth.
     """
 
     corrections: Sequence[float]
@@ -114,15 +114,15 @@ class Record:
     Averages are over the steps in which it drafted, whether or not its draft was verified.
 
     Attributes:
-        asked: Drafts that it made.
-        judged: Times that the value of its draft was known.
+        asked: Number of drafts that it made.
+        judged: Number of its drafts whose value was estimated.
         tokens: Tokens expected of its steps.
         rows: Rows of its steps.
-        draft_ms: Milliseconds of its drafting.
-        observe_ms: Milliseconds of its observing a step.
-        gain_ms: Milliseconds that it saves a step over the next best choice.
-        slower: Factor of a pass that returns the hidden states it needs.
-        ahead: Whether it drafts for later steps too (probes), so that no single draft shows its worth.
+        draft_ms: Milliseconds that it takes to draft.
+        observe_ms: Milliseconds that it takes to observe a step.
+        gain_ms: Milliseconds per step that it saves over the next best choice.
+        slower: Slowdown factor of a pass that returns the hidden states it needs.
+        ahead: Whether its drafts have probes: they pay in later steps, so no single draft shows its value.
         outcomes: Accepted tokens of its chosen drafts, over the tokens that these drafts promised.
     """
 
@@ -146,7 +146,7 @@ class Arm:
         drafter: The drafter.
         record: What is known of it.
         calibration: Corrects its probabilities.
-        limits: Of its drafts.
+        limits: The limits of its drafts.
         last_step: The autopilot's step in which it drafted last.
         took_ms: Milliseconds of its drafter's latest call.
     """
@@ -161,10 +161,10 @@ class Arm:
         self._begun = False  # whether its drafter began this reply
         self._fresh = 0  # drafts since it was activated
         self._observed = False  # whether it observed a step since it was activated
-        self._draft = NO_DRAFT  # of this step, whole
-        self._reads = False  # whether it still reads the text: its latest draft is then no measure of it
+        self._draft = NO_DRAFT  # its draft of this step, not pruned
+        self._reads = False  # whether it is still reading the text; its drafts are then not representative
         self._right = 0.0  # depth to which its recent drafts were right
-        self._depth = self._spread = self._covariance = 0.0  # mean and moments of depth and time: the cost of a level
+        self._depth = self._spread = self._covariance = 0.0  # moments of depth and time, for ``level_ms``
 
     @property
     def hidden(self) -> bool:
@@ -173,12 +173,12 @@ class Arm:
 
     @property
     def calls_ms(self) -> float:
-        """Milliseconds a step of its drafting and observing."""
+        """Milliseconds per step that it takes to draft and observe."""
         return self.record.draft_ms + self.record.observe_ms
 
     @property
     def level_ms(self) -> float:
-        """Milliseconds of one more level of its draft; 0 where the depth makes no difference."""
+        """Milliseconds of one more level of its draft; 0 if depth makes no difference."""
         return max(0.0, self._covariance / (self._spread + settings.LEVEL_SPREAD))
 
     @property
@@ -188,9 +188,9 @@ class Arm:
 
     @property
     def trust(self) -> float:
-        """Share of the tokens expected of its chosen drafts that were accepted.
+        """The accepted share of the tokens that its chosen drafts promised, times ``CAUTION``.
 
-        The draft with the highest estimate is often overestimated (the winner's curse).
+        It lowers estimates, since the draft with the highest one is often overestimated (the winner's curse).
         """
         return settings.CAUTION * min(self.record.outcomes.value(), 1.0)
 
@@ -198,8 +198,8 @@ class Arm:
         """Whether it was activated too recently for its gain to be known.
 
         Args:
-            step_ms: Milliseconds a step of keeping it active.
-            most_ms: Most milliseconds that it may have cost since it was activated.
+            step_ms: Milliseconds per step of keeping it active.
+            most_ms: Milliseconds that it may cost before its gain must be known.
         """
         return self._fresh < settings.LISTEN_STEPS and self._fresh * step_ms < most_ms
 
@@ -209,7 +209,7 @@ class Arm:
         return known and self.calls_ms < share * plain_ms
 
     def value(self, objective: Objective) -> float:
-        """The value of one of its steps, by its record (see ``Objective.value``)."""
+        """The value of a step that it drafts, by its record (see ``Objective.value``)."""
         record = self.record
         if record.judged:
             return objective.value(record.tokens, record.rows, self.calls_ms, record.slower)
@@ -217,7 +217,7 @@ class Arm:
         return objective.value(settings.GUESS_TOKENS, settings.GUESS_ROWS, milliseconds, record.slower)
 
     def begin(self) -> None:
-        """Starts a reply; its drafter begins once the arm is active."""
+        """Starts a reply; its drafter begins when the arm is activated."""
         self._begun, self._draft = False, NO_DRAFT
 
     def activate(self, history: History) -> None:
@@ -227,13 +227,13 @@ class Arm:
             self._begun = True
 
     def deactivate(self) -> None:
-        """Notes that its drafter observes no steps from now on."""
+        """Resets what holds only while its drafter observes the steps."""
         self._fresh, self._observed, self._draft = 0, False, NO_DRAFT
 
     def draft(self, history: History, sampler: Sampler, step: int, deepest: int) -> Draft:
         """Drafts at most ``deepest`` levels, within ``limits``, and times it.
 
-        A draft goes at most a little deeper than recent ones were right: a confident wrong one would cost a long pass.
+        A draft goes at most ``DEEPER`` levels beyond recent right depths: a confident wrong draft costs a long pass.
         """
         record = self.record
         self.limits.deepest = min(deepest, int(self._right) + settings.DEEPER) if record.asked else 1
@@ -251,7 +251,7 @@ class Arm:
         depth = draft.tree.depth if draft.tree.tokens else 0
         if record.asked == 1:
             self._depth, record.draft_ms = depth, took
-        elif depth <= self._depth + 1:  # the time of a deeper draft is not an outlier
+        elif depth <= self._depth + 1:  # a much deeper draft may take much longer
             took = clipped(took, record.draft_ms)
         deeper, longer = depth - self._depth, took - record.draft_ms
         self._depth += weight * deeper
@@ -271,7 +271,7 @@ class Arm:
         candidate, record = nothing, self.record
         if draft.tree.tokens:
             candidate = prune(draft, self.calibration.probs(draft), objective, record.slower, self.trust)
-        if not self._reads and (self._fresh > 1 or not record.ahead):  # probes serve later steps alone at first
+        if not self._reads and (self._fresh > 1 or not record.ahead):  # a first draft of probes gains nothing yet
             record.judged += 1
             weight = self._weight(record.judged)
             record.tokens += weight * (candidate.tokens - record.tokens)
@@ -290,15 +290,15 @@ class Arm:
         self.record.observe_ms += settings.NEW * (clipped(self.took_ms, usual) - usual)
 
     def add_gain(self, milliseconds: float) -> None:
-        """Adds what it saved in a step."""
+        """Adds the time that it saved in a step."""
         self.record.gain_ms += settings.GAIN * (milliseconds - self.record.gain_ms)
 
     def add_outcome(self, expected: float, accepted: int) -> None:
         """Adds how many tokens of a chosen draft were expected to be accepted, and how many were."""
-        self.record.outcomes.add(accepted, expected / self.trust)  # as the draft itself promised
+        self.record.outcomes.add(accepted, expected / self.trust)  # without the factor ``trust``
 
     def add_slowdown(self, ratio: float) -> None:
-        """Adds how many times longer than usual a pass took that returned hidden states."""
+        """Adds how many times longer a pass took because it returned hidden states."""
         usual = self.record.slower
         ratio = min(max(ratio, usual / settings.COST_CLIP), usual * settings.COST_CLIP)
         self.record.slower += settings.NEW * (ratio - self.record.slower)

@@ -1,4 +1,4 @@
-"""What one pass of the target over n rows costs on this machine: measured at load, refined by every step."""
+"""The time of a pass of the target over n rows on this machine: measured at load, refined by every step."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ MEASURABLE: Final = sys.platform != "win32"
 
 
 class Disturbance:
-    """Detects passes that another program disturbed: it follows the share of processor time that passes usually get.
+    """Detects passes that another program disturbed, by their processor time per millisecond.
 
-    While a thread of a pass waits for a core, the pass gets less processor time a millisecond than usual: its threads
-    either compute or spin until the last one is done. No system reports the waiting time of all threads in one cheap
-    call, so this share stands for it on Linux and macOS; Windows counts processor time in units of 16 ms, too coarse
-    for a pass.
+    The threads of a pass compute, or spin until the last one is done. So while one of them waits for a core, the pass
+    gets less processor time per millisecond than usual. The waiting time itself would be a better measure, but no
+    system reports it for all threads in one cheap call. Windows counts processor time in units of 16 ms, which is too
+    coarse for a pass; there, no pass counts as disturbed.
     """
 
     def __init__(self) -> None:
@@ -35,17 +35,17 @@ class Disturbance:
         """Adds a pass; returns whether it was disturbed.
 
         Args:
-            milliseconds: What it took.
-            processor_ms: Processor time of all threads during it; 0 where that is not measured.
+            milliseconds: Its time.
+            processor_ms: Processor time of all threads during the pass; 0 if not measured.
         """
         share = processor_ms / milliseconds if MEASURABLE and milliseconds > 0 else 0.0
         self._usual = max(share, settings.SHARE_DECAY * self._usual)
-        # a GPU computes: the processor only waits, and its share has no meaning
+        # with a small usual share, a GPU computes and the processor only waits: the share then means nothing
         return share < settings.DISTURBED * self._usual and self._usual >= settings.COMPUTES
 
 
 def undisturbed(passes: Sequence[tuple[float, float]]) -> list[float]:
-    """The times of the passes that got about the largest share of processor time; never empty if ``passes`` is not.
+    """The times of the passes whose share of processor time is near the largest; never empty if ``passes`` is not.
 
     Args:
         passes: Time and processor time of each, in any unit.
@@ -56,20 +56,20 @@ def undisturbed(passes: Sequence[tuple[float, float]]) -> list[float]:
 
 
 def clipped(milliseconds: float, usual: float) -> float:
-    """A measured time, at most ``OUTLIER`` times the usual: a longer pass was disturbed by another program."""
+    """Limits a measured time to ``OUTLIER`` times the usual: a longer one was disturbed by another program."""
     return min(milliseconds, settings.OUTLIER * max(usual, settings.LEAST_MS))
 
 
 class CostModel:
     """Milliseconds of a pass by its rows.
 
-    Measurements at some widths and at one or two lengths of text are interpolated. Every live pass moves the cost of
-    its width and, once that width is known, the drift of all. A padded pass costs what its padded width costs.
+    It interpolates measurements at some widths and at one or two lengths of text. Every live pass refines the cost of
+    its width and, once that width is known, the drift of all widths. A padded pass costs as much as its padded width.
 
     Attributes:
         rows: Milliseconds of a pass of n rows at index n, now; index 0 is not used.
-        steady: Rows that passes are padded to while drafts are made, if that costs less than passes whose width
-            changes; else 1.
+        steady: Minimum rows to which passes are padded while drafts are made, if that costs less than changing widths;
+            else 1.
         drift: How much slower than measured the machine is now; 1 is as measured.
     """
 
@@ -79,15 +79,15 @@ class CostModel:
         """Interpolates measurements.
 
         Args:
-            short: Rows to milliseconds with little text in the cache; 1 is among them.
+            short: Rows to milliseconds with little text in the cache; it must have 1 row.
             long: The same with ``long_at`` tokens in the cache; may be empty.
             long_at: Tokens in the cache for ``long``.
-            most: Most rows of a pass.
+            most: Maximum rows of a pass.
             widths: See ``Abilities.widths``.
         """
         self.steady = max((n for n in widths if short.get(n, inf) <= settings.STEADY * short[1]), default=1)
         self._widths = [padded(max(rows, self.steady if rows > 1 else 1), widths) for rows in range(most + 1)]
-        """Rows of a pass that needs so many."""
+        """Rows after padding of a pass that needs n rows, at index n."""
         self._latest = 1  # rows of the latest pass
         self._short, self._long, self._long_at = dict(short), dict(long), long_at
         self._base = _interpolated(short, most)
@@ -98,7 +98,7 @@ class CostModel:
             self._growth = _interpolated(growth, most)
         self._refined = [1.0] * (most + 1)
         self._observed = [0] * (most + 1)
-        self._factors: list[list[float]] = [[] for _ in range(most + 1)]  # of the first live passes, sorted
+        self._factors: list[list[float]] = [[] for _ in range(most + 1)]  # of first live passes, sorted
         self.drift = 1.0
         self.rows: list[float] = []
         self.set_length(settings.SHORT_TEXT)
@@ -111,11 +111,11 @@ class CostModel:
         self.rows = [costs[width] for width in self._widths]
 
     def observe(self, rows: int, milliseconds: float) -> None:
-        """Adds the time of a live pass that needed so many rows."""
+        """Adds the time of a live pass that needed ``rows`` rows."""
         rows, before = self._widths[rows], self._latest
         self._latest = rows
         if self.steady > 1 and rows != before:
-            return  # it took a new graph, as few passes do
+            return  # llama.cpp built a new graph, as for few passes
         ratio = min(max(milliseconds / self.rows[rows], 1 / settings.COST_CLIP), settings.COST_CLIP)
         observed = self._observed[rows] = self._observed[rows] + 1
         if observed <= settings.KNOWN:
@@ -146,11 +146,11 @@ class CostModel:
 
     @property
     def confirmed(self) -> bool:
-        """Whether live plain passes have replaced the one at load, which another program may have disturbed."""
+        """Whether live plain passes have replaced the time measured at load, which may have been disturbed."""
         return self._observed[1] >= settings.CONFIRMED
 
     def row_ms(self, rows: int) -> float:
-        """Least milliseconds of one more row in passes of up to ``rows`` rows: the first rows may cost more."""
+        """Least milliseconds per additional row, over passes of up to ``rows`` rows: the first rows may cost more."""
         first, costs = self.rows[1], self.rows
         return min((costs[n] - first) / (n - 1) for n in range(2, rows + 1)) if rows > 1 else first
 
@@ -170,7 +170,7 @@ class CostModel:
             most: Most rows of a pass.
             widths: See ``Abilities.widths``.
         """
-        with suppress(ValueError, KeyError, TypeError, AttributeError):  # another version's, or damaged: measured again
+        with suppress(ValueError, KeyError, TypeError, AttributeError):  # damaged, or of another version
             kept = json.loads(packed)
             short, long = ({int(n): float(ms) for n, ms in kept[name].items()} for name in ("short", "long"))
             good = all(0 < ms < 1e6 for ms in (*short.values(), *long.values()))
@@ -189,18 +189,18 @@ def measure_costs(
     clock: Callable[[], float] = perf_counter,
     text: Sequence[Token] = (),
 ) -> CostModel:
-    """Times passes of several widths, with little text in the cache, and with more where there is time.
+    """Times passes of several widths, with little text in the cache, and with more if there is time.
 
-    Takes the larger of ``seconds`` and 20 plain passes; widths that do not fit in are interpolated. The cache is empty
-    afterwards.
+    Takes ``seconds`` or the time of 20 plain passes, whichever is longer; widths that do not fit in are interpolated.
+    The cache is empty afterwards.
 
     Args:
         target: The target to measure.
-        single: Milliseconds of a pass of one row, about.
+        single: Milliseconds of a pass of one row, roughly.
         seconds: Least time to take.
         clock: Time in seconds.
-        text: Tokens to evaluate, repeated if they are too few; random tokens if empty. A pass of a model with experts
-            reads every expert that a row is routed to, so that rows of real text cost more than equal rows and less
+        text: Tokens to evaluate, repeated if they are too few; arbitrary tokens if empty. A pass of a model with
+            experts reads every expert that a row is routed to. So rows of real text cost more than equal rows, and less
             than random ones.
     """
     until = clock() + max(seconds, settings.MEASURE_PASSES * single / 1e3)
@@ -230,12 +230,12 @@ def _measure(
 ) -> dict[int, float]:
     """The median milliseconds of passes by rows, with ``length`` tokens in the cache.
 
-    Empty if these do not fit the context, or their prefill is too slow. A width that is not expected to end before
-    ``until`` is left out.
+    Empty if the tokens do not fit the context, or their prefill is too slow. A width is left out if its pass would
+    probably not end before ``until``.
 
-    A plain pass mostly follows another one, and llama.cpp reuses its graph then; so do padded ones.
+    A plain pass usually follows another plain pass, so that llama.cpp reuses its graph; padded passes do the same.
     """
-    alike = {1, *target.abilities.widths}  # measured after a pass of the same width
+    alike = {1, *target.abilities.widths}  # so these are measured after a pass of the same width
     if length >= target.abilities.n_ctx:
         return {}
     start = _run(target, text, 0, length)
@@ -268,7 +268,7 @@ def _measure(
 
 
 def _interpolated(known: Mapping[int, float], most: int) -> list[float]:
-    """Values at 0 to ``most``, linear between those known; beyond the last as between the last two."""
+    """Interpolates linearly at 0 to ``most``; beyond the last known value, continues the line of the last two."""
     places = sorted(known)
     values = [known[places[0]]]
     for n in range(1, most + 1):
@@ -285,6 +285,6 @@ def _interpolated(known: Mapping[int, float], most: int) -> list[float]:
 
 
 def _run(target: Target, text: Sequence[Token], start: int, size: int) -> list[Token]:
-    """A part of the text, or ordinary tokens that do not repeat themselves soon."""
+    """A part of the text, or else arbitrary tokens that do not repeat soon."""
     places = range(start, start + size)
     return [text[at % len(text)] if text else (at * 7919 + 4099) % target.abilities.n_vocab for at in places]

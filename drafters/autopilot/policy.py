@@ -1,7 +1,7 @@
 """The autopilot: chooses what each step drafts, by the value of time and tokens.
 
-It names no other method: all drafters are called through their one interface. As in HedgeSpec (arXiv 2510.20064),
-drafters that cost next to nothing are scored on every step, whichever of them drafted it.
+It contains no code for particular methods: all drafters have the same interface. As in HedgeSpec (arXiv 2510.20064),
+cheap drafters are scored on every step, even if another drafter's draft was evaluated.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from slipstream.models.types import Abilities, Floats, History, Token
 class Autopilot(Drafter):
     """Calls the drafters of most value, and leaves the others idle.
 
-    A cheap drafter is called at every step, and its draft is weighed by calibrated probabilities. Of the others one
-    leads: that with the best record. It is called where no cheaper one promises more. Only the nodes whose expected
-    gain exceeds their cost are verified.
+    Cheap drafters are called at every step, and their drafts are valued by calibrated probabilities. Of the others, the
+    one with the best record leads: it is called if no cheap drafter's draft promises more. Only the nodes whose
+    expected gain exceeds their cost are verified.
 
     Attributes:
         decision: The latest choice.
         arms: The drafters that have not failed, and their records.
-        throughput: What the steps took and brought.
+        throughput: The time and tokens of the steps.
     """
 
     name = AUTO
@@ -51,20 +51,20 @@ class Autopilot(Drafter):
 
         Args:
             drafters: By name; closed with the autopilot.
-            costs: Of the target.
-            abilities: Of the target.
-            known: Whether the arms are given records of an earlier run.
+            costs: The time of the target's passes.
+            abilities: The target's abilities.
+            known: Whether the caller gives the arms records of an earlier run.
             clock: Time in seconds.
         """
         self.arms = [Arm(name, drafter, clock) for name, drafter in drafters.items()]
         self.throughput = Throughput(costs)
-        self.decision = self._plain = Decision()  # of this step, and of a plain one as of the latest review
+        self.decision = self._plain = Decision()  # of this step; of a plain step, by the latest review
         self._active = ActiveSet(self.arms, self.throughput, abilities.max_rows, known)
         self._abilities, self._clock = abilities, clock
         self._drafters = list(drafters.values())
-        self._number = self._plain_at = 0  # of the step, and of the latest plain one
-        self._step: Step | None = None  # the latest one of this reply, until it is accounted for
-        self._drafter: Arm | None = None  # the one that drafted it
+        self._number = self._plain_at = 0  # numbers of this step, and of the latest plain one
+        self._step: Step | None = None  # the latest step of this reply, until its time is recorded
+        self._drafter: Arm | None = None  # the arm that drafted that step
         self._coasting = False  # whether this step is neither measured nor reviewed
         self._began = self._drafting_ms = self._own_ms = 0.0  # of the step: its start, and its time outside of the pass
         self._hidden: Arm | None = None  # an active drafter for which passes return hidden states
@@ -84,7 +84,7 @@ class Autopilot(Drafter):
                 arm.drafter.on_prefill(tokens, hidden)
 
     def draft(self, history: History, should_extend: ShouldExtend, sampler: Sampler) -> Draft:
-        """Accounts for the step before, reviews the active drafters, and drafts."""
+        """Records the previous step's time, reviews the active drafters, and drafts."""
         began = self._clock()
         self._number += 1
         if self._step:
@@ -115,12 +115,10 @@ class Autopilot(Drafter):
             self._drafting_ms += arm.took_ms
 
     def rewind(self, length: int) -> None:
-        """Forgets every token from index ``length`` on."""
         for drafter in self._drafters:
             drafter.rewind(length)
 
     def close(self) -> None:
-        """Frees the drafters."""
         for drafter in self._drafters:
             drafter.close()
 
@@ -132,9 +130,9 @@ class Autopilot(Drafter):
         self.needs = Needs(hidden, leaves, self.throughput.costs.steady if drafts else 1)
 
     def _coast(self) -> bool:
-        """The fast path: while all drafters are idle, three plain steps of four are neither measured nor reviewed.
+        """The fast path: while all drafters are idle, three of four plain steps are neither measured nor reviewed.
 
-        With cold caches a measured step takes 20 us more, and a step of a small model takes 1 ms.
+        Measuring a step takes 20 us with cold caches, while a whole step of a small model takes 1 ms.
         """
         idle = not self._active.arms and not self._active.exploration.trial
         self._coasting = idle and self._number % settings.REVIEW_STEPS > 0 and self.throughput.costs.confirmed
@@ -144,7 +142,7 @@ class Autopilot(Drafter):
         return self._coasting
 
     def _account(self, step: Step, now: float) -> None:
-        """Adds the time of the latest step and what came of it."""
+        """Records the time and tokens of the latest step."""
         self._step = None
         wall_ms, drafting_ms = 1e3 * (now - self._began), self._drafting_ms + self._own_ms
         expected = self.decision.expected
@@ -159,7 +157,7 @@ class Autopilot(Drafter):
         return NO_DRAFT
 
     def _propose_all(self, history: History, should_extend: ShouldExtend, sampler: Sampler) -> Draft:
-        """Calls the cheap drafters, then the explored drafter, or the leader if it promises more than they do."""
+        """Calls the cheap drafters, then the one on trial, or else the leader if it promises more than they do."""
         active, objective = self._active, self.throughput.objective(self.needs.rows)
         nothing, deepest = Candidate(NO_DRAFT, 1.0, objective.plain), self._deepest(should_extend)
         tried, leader = active.exploration.arm, active.leader
@@ -185,14 +183,14 @@ class Autopilot(Drafter):
         return self._choose(proposals, nothing, objective, len(history.tokens))
 
     def _deepest(self, should_extend: ShouldExtend) -> int:
-        """Most levels of a draft before the reply's end."""
+        """Maximum depth of a draft before the reply's end."""
         most = self._abilities.max_rows - 1
         return most if should_extend(1.0, most) else sum(should_extend(1.0, depth) for depth in range(1, most))
 
     def _choose(
         self, proposals: Sequence[tuple[Arm, Candidate]], nothing: Candidate, objective: Objective, size: int
     ) -> Draft:
-        """Takes the candidate of most value, or several merged; none if none is worth its pass."""
+        """Takes the candidate of highest value, or several merged; drafts nothing if no draft is worth its pass."""
         best, second, drafter = nothing, -inf, None
         for arm, candidate in proposals:
             if candidate.value > best.value or (arm.record.ahead and candidate.draft.tree.tokens):
@@ -204,7 +202,7 @@ class Autopilot(Drafter):
             arm.add_gain((best.value - second) / objective.rate if arm is drafter else 0.0)
         if len(proposals) > 1:
             best = self._merge(best, proposals, objective, size)
-            drafter = drafter or max(proposals, key=lambda proposal: proposal[1].value)[0]  # only merged ones may pay
+            drafter = drafter or max(proposals, key=lambda proposal: proposal[1].value)[0]  # alone, none pays
         nodes = len(best.draft.tree)
         if not nodes or not drafter:
             return self._decode_plainly()
@@ -216,7 +214,7 @@ class Autopilot(Drafter):
     def _merge(
         self, best: Candidate, proposals: Sequence[tuple[Arm, Candidate]], objective: Objective, size: int
     ) -> Candidate:
-        """One tree of several drafts, where that is worth more than the best alone."""
+        """Merges several drafts into one tree if the tree is worth more than the best draft alone."""
         drafted = [(arm, candidate.draft) for arm, candidate in proposals if candidate.draft.tree.drafted]
         drafted = [(arm, draft) for arm, draft in drafted if not draft.tree.probes]
         if len(drafted) < 2 or best.draft.tree.probes or objective.rows[1] < settings.MERGE_MS:

@@ -1,4 +1,4 @@
-"""Makes the autopilot, and keeps what was measured of a target and its drafters from one run to the next."""
+"""Makes the autopilot, and keeps measurements of a target and its drafters from one run to the next."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from slipstream.models.types import EMPTY_TREE, History, Token
 
 _COSTS: Final = "costs"
 _DAMAGED: Final = (ValueError, KeyError, TypeError, AttributeError, IndexError, ZeroDivisionError)
-"""What reading a damaged file, or an older program's, may raise; its content is then measured again."""
+"""Errors in reading a file that is damaged or of another version; its content is then measured again."""
 
 
 class Profile:
-    """What was measured of a target and its drafters; it holds for one machine and one build."""
+    """Stored measurements of a target and its drafters, valid for one machine and one build."""
 
     def __init__(self, memory: Memory | None, key: str, text: Sequence[Token] = ()) -> None:
         """Measures nothing yet.
 
         Args:
-            memory: Its files; None to keep nothing.
-            key: Names the model, the build, the device and the settings for which it holds.
+            memory: Stores the measurements; None to keep nothing.
+            key: Names the model, the build, the device and the settings for which they are valid.
             text: See ``measure_costs``.
         """
         self._memory, self._key, self._text = memory, key, text
@@ -60,7 +60,7 @@ class Profile:
         return pilot
 
     def keep(self, pilot: Autopilot) -> None:
-        """Writes the records; those of disabled drafters stay as they were."""
+        """Writes the records; disabled drafters keep their stored ones."""
         if self._memory:
             records = self._records() | {arm.name: arm.record for arm in pilot.arms if arm.record.judged}
             kept = {"key": self._key, "arms": {name: asdict(record) for name, record in records.items()}}
@@ -86,7 +86,7 @@ class Profile:
 
 
 def measured_costs(memory: Memory) -> dict[int, float]:
-    """The kept cost of passes over that of a plain one, by their rows; empty if there is none."""
+    """The stored times of passes by their rows, in plain passes; empty if nothing is stored."""
     with suppress(*_DAMAGED):
         short = json.loads(memory.read(_COSTS) or b"{}")["short"]
         return {int(rows): float(ms) / float(short["1"]) for rows, ms in short.items()}
@@ -94,7 +94,7 @@ def measured_costs(memory: Memory) -> dict[int, float]:
 
 
 def learned_gains(memory: Memory) -> dict[str, float]:
-    """Speed over plain decoding by drafter, by the kept records; empty if the autopilot has not run long enough."""
+    """Each drafter's speed relative to plain decoding, by the stored records; empty if no record is long enough."""
     with suppress(*_DAMAGED):
         packed, kept = memory.read(_COSTS), json.loads(memory.read(AUTO) or b"{}")
         measured = json.loads(packed or b"{}")
@@ -108,7 +108,7 @@ def learned_gains(memory: Memory) -> dict[str, float]:
 
 
 def _gain(record: Record, costs: CostModel) -> float:
-    """Milliseconds of plain decoding for the tokens of a step, over those of the step."""
+    """The time that plain decoding takes for a step's tokens, over the time of the step."""
     low = min(int(record.rows), len(costs.rows) - 1)
     high = min(low + 1, len(costs.rows) - 1)
     verified = costs.rows[low] + (record.rows - low) * (costs.rows[high] - costs.rows[low])
@@ -125,7 +125,7 @@ def _record(packed: Mapping[str, Any]) -> Record:
 def warm_up(arms: Sequence[Arm], target: Target, plain_ms: float, clock: Callable[[], float] = perf_counter) -> None:
     """Calls unmeasured drafters a few times, and discards their drafts.
 
-    The first calls take longest: they read weights from the disk and allocate buffers. No reply should wait for that.
+    The first calls take longest: they read weights from the disk and allocate buffers. So a reply need not wait for it.
 
     Args:
         arms: The drafters; they hold no text afterwards.
@@ -156,7 +156,7 @@ def warm_up(arms: Sequence[Arm], target: Target, plain_ms: float, clock: Callabl
 def _warm_up_hidden(
     arms: Sequence[Arm], target: Target, plain_ms: float, until: float, clock: Callable[[], float]
 ) -> None:
-    """The same for drafters that need hidden states, which passes of the target return."""
+    """Warms up drafters that need hidden states, with those that passes of the target return."""
     rows = settings.WARMUP_PREFILL + 2 * len(settings.WARMUP_DEPTHS)
     if not arms or clock() > until or rows > target.abilities.n_ctx:
         return

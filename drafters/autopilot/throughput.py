@@ -1,4 +1,4 @@
-"""Time and tokens of steps: the rate of the latest ones, and the parts of a step's time."""
+"""Measures the time and tokens of steps: the rate of the latest steps, and the parts of a step's time."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ PLAIN: Final = Plain.name
 
 
 class Decision(NamedTuple):
-    """What was chosen for a step.
+    """The autopilot's choice for a step.
 
     Attributes:
-        drafter: Its name; "none" for a plain step.
+        drafter: The drafter's name; "none" for a plain step.
         nodes: Nodes of the draft.
-        cost: Milliseconds of the pass over those of a plain one.
+        cost: Time of the pass, in plain passes.
         expected: Tokens expected of the step.
-        plain_ms: Milliseconds of a plain step as a whole.
-        trial: Whether the drafter is explored rather than chosen.
+        plain_ms: Milliseconds of a whole plain step.
+        trial: Whether the drafter is on trial.
     """
 
     drafter: str = PLAIN
@@ -35,15 +35,15 @@ class Decision(NamedTuple):
 
 
 class Throughput:
-    """Measures every step, and derives what tokens and time are worth.
+    """Measures every step, and derives the value of tokens and time.
 
     Attributes:
-        costs: Of a pass by its rows; every step refines them.
-        unmeasured: Plain steps since the latest measured one, which the autopilot counts here.
+        costs: Milliseconds of a pass by its rows; every step refines them.
+        unmeasured: Plain steps since the latest measured step; the autopilot counts them here.
         sample_ms: Milliseconds of sampling one token.
-        rest_ms: Milliseconds of a step outside of the pass, drafting and sampling.
-        plain_ms: Milliseconds of a plain step as a whole.
-        rate: Tokens a millisecond of the latest steps; 0 before the first.
+        rest_ms: Milliseconds of a step apart from the pass, drafting and sampling.
+        plain_ms: Milliseconds of a whole plain step.
+        rate: Tokens per millisecond of the latest steps; 0 before the first.
         total_ms: Milliseconds of all steps so far, without disturbances.
     """
 
@@ -61,7 +61,7 @@ class Throughput:
         self.unmeasured = 0
 
     def objective(self, least: int = 1) -> Objective:
-        """What tokens and time are worth now, with passes of so many rows at least."""
+        """The value of tokens and time now, if every pass has at least ``least`` rows."""
         best, rows = max(self.rate, 1 / self.plain_ms), self.costs.rows
         if least > 1:
             rows = [rows[least]] * (1 + least) + rows[1 + least :]
@@ -80,13 +80,13 @@ class Throughput:
         """Adds a step.
 
         Args:
-            step: With its timings.
+            step: The step with its timings.
             wall_ms: Milliseconds from its start to the start of the next step.
-            drafting_ms: Those spent in drafters and in the autopilot.
+            drafting_ms: Milliseconds spent in drafters and in the autopilot.
             drafter: The arm that drafted; None for a plain step.
             expected: Tokens that were expected of the step.
             hidden: The drafter for which the pass returned hidden states, if any.
-            least: Rows that the pass had at least.
+            least: Minimum rows of the pass.
 
         Returns:
             How many milliseconds plain decoding would have saved.

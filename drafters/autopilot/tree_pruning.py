@@ -11,14 +11,14 @@ from slipstream.models.types import ROOT
 
 
 class Objective(NamedTuple):
-    """What tokens and time are worth in this step.
+    """The value of tokens and time in this step.
 
-    The rate of the whole reply is maximised: a node pays if it brings more tokens than its time brings at the best rate
-    reached on this text. Using the step's own rate would draft too little on easy steps. (For the maximum of a ratio of
+    It maximises the rate of the whole reply: a node pays if its expected tokens exceed those that the same time yields
+    at the rate ``rate``. Using the step's own rate would draft too little on easy steps. (For the maximum of a ratio of
     sums see Dinkelbach, Management Science 13 (7), 1967.)
 
     Attributes:
-        rate: Tokens a millisecond, at least those of plain decoding.
+        rate: Tokens per millisecond: the recent rate, but at least that of plain decoding.
         token: Value of a token: 1 less the cost of sampling it.
         rows: Milliseconds of a pass of n rows, at index n.
     """
@@ -33,13 +33,13 @@ class Objective(NamedTuple):
         return self.token - self.rate * self.rows[1]
 
     def value(self, tokens: float, rows: float, milliseconds: float = 0.0, slower: float = 1.0) -> float:
-        """Tokens, less those that the best rate would bring in the time of the pass and in ``milliseconds``.
+        """A step's tokens, less those that ``rate`` yields in the time of its pass and in ``milliseconds``.
 
         Args:
-            tokens: Expected of the step.
-            rows: Of its pass; a fraction is interpolated.
-            milliseconds: Spent outside of the pass.
-            slower: Factor of the pass.
+            tokens: Tokens expected of the step.
+            rows: Rows of its pass; for a fraction, the time is interpolated.
+            milliseconds: Time spent outside of the pass.
+            slower: Slowdown factor of the pass.
         """
         low = int(rows)
         cost = self.rows[low]
@@ -54,7 +54,7 @@ class Candidate(NamedTuple):
     Attributes:
         draft: The draft, pruned.
         tokens: Tokens expected of the step.
-        value: See ``Objective.value``; time already spent on drafting is left out.
+        value: See ``Objective.value``; it does not count the time already spent on drafting.
     """
 
     draft: Draft
@@ -65,17 +65,17 @@ class Candidate(NamedTuple):
 def prune(
     draft: Draft, probs: Sequence[float], objective: Objective, slower: float = 1.0, trust: float = 1.0
 ) -> Candidate:
-    """Adds the nodes one by one, the most probable path first, and keeps the size of most value.
+    """Adds the nodes one by one, the most probable path first, and keeps the number of nodes of highest value.
 
-    Every size is a candidate, zero included: the first rows may cost more than those that follow. A draft with probes
-    stays whole, because probes pay off in later steps.
+    Every number is compared, including 0, since the first rows may cost more than later ones. A draft with probes stays
+    whole, because probes pay off in later steps.
 
     Args:
         draft: The draft.
         probs: Per node, its corrected probability given its parent.
-        objective: What tokens and time are worth.
-        slower: Factor of the pass for this drafter.
-        trust: Share of the expected tokens that came in the past.
+        objective: The value of tokens and time.
+        slower: Slowdown factor of the pass for this drafter.
+        trust: Factor on the expected tokens; see ``Arm.trust``.
     """
     tree = draft.tree
     paths = list(probs)
