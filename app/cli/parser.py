@@ -62,7 +62,7 @@ class Parser(argparse.ArgumentParser):
 
 
 class _Version(argparse.Action):
-    """Prints the version; looks it up only when asked, which takes as long as all imports of this module."""
+    """Prints the version; looks it up only then, because this takes as long as all imports of this module."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
         from importlib.metadata import version

@@ -73,7 +73,7 @@ def text_of(pieces: Sequence[Piece]) -> str:
 
 
 def print_done(done: Done, answer: str, loaded: Loaded, generate: Generate, as_json: bool) -> None:
-    """Prints the remarks on a finished reply, or its figures as JSON."""
+    """Prints the remarks on a finished reply; if ``as_json``, also its figures."""
     for words in failure_words(done.failed):
         notice(f"{words}.")
     if not done.complete:

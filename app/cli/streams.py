@@ -1,4 +1,4 @@
-"""Keeps the standard streams of a command open, and reports a failed write in one line."""
+"""Keeps the standard streams of a command open, and reports a failed write in at most one line."""
 
 from __future__ import annotations
 

@@ -127,7 +127,7 @@ class ChatApp(App[int]):
         return usual
 
     async def on_event(self, event: events.Event) -> None:
-        """Drops unbound Alt keys, and resizes to a too small window: Textual cannot wrap text at a width of zero."""
+        """Drops unbound Alt keys, and resizes to too small a window: Textual cannot wrap text at a width of zero."""
         if isinstance(event, events.Key) and types_nothing(event, self.screen):
             return
         if isinstance(event, events.Resize):

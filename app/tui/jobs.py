@@ -140,7 +140,7 @@ async def _end(process: Process) -> None:
 
 
 async def _read(stream: StreamReader, on_line: Callable[[str], None]) -> None:
-    """Passes on every line; skips the beginning of a line that is too long."""
+    """Passes on every line; drops a line of more than ``_LINE`` bytes, except sometimes its end."""
     while True:
         try:
             raw = await stream.readuntil(b"\n")

@@ -114,7 +114,7 @@ def progress(measuring: Measuring, width: int) -> Content:
 
 
 def live_bars(measuring: Measuring, width: int) -> Content:
-    """The speed-ups so far over all kinds, then the drafters without one."""
+    """The speed-ups so far over all kinds, then the drafters that have none yet."""
     update = measuring.update
     if update is None:
         return Content("")
@@ -170,7 +170,7 @@ def bars(rows: Sequence[DrafterFigures], width: int, noise: Noise, room_for: Seq
 
 
 def _marked(figure: Content, unsure: bool) -> Content:
-    """A figure with a question mark if it is unsure, else a blank, so that the figures of a column are aligned."""
+    """Adds a question mark to an unsure figure, and a blank to any other, so that the column stays aligned."""
     return figure.append(Content("?").stylize("$warning") if unsure else Content(" ")) if figure else figure
 
 

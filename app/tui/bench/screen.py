@@ -164,7 +164,6 @@ class BenchScreen(BrowsingScreen[None]):
             self._open(self._page)
 
     def action_delete(self) -> None:
-        """Deletes the selected result after confirmation."""
         kept = self._kept()
         if kept is None:
             return

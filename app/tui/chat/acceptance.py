@@ -17,7 +17,7 @@ from slipstream.app.tui.parts.format import BARS, percent
 
 SAMPLE = 24  # drafted tokens per point of the sparkline; fewer are too noisy
 POINTS = 120
-Depths = list[list[int]]  # per depth from 1: [steps that reached it, accepted there]
+Depths = list[list[int]]  # per depth, from 1: [steps that reached it, steps that accepted a token there]
 
 
 @dataclass(slots=True)

@@ -88,7 +88,7 @@ def _kind(name: str) -> str:
 class Found:
     """A path completion."""
 
-    path: str  # path after the ``@``; a folder's ends with a slash
+    path: str  # path after the ``@``; ends with a slash if it is a folder
     bytes: int | None  # size of a file; None for a folder
 
 
@@ -226,7 +226,7 @@ def _why_no_file(name: str) -> str:
 def _path(name: str) -> Path:
     try:
         return Path(name).expanduser()
-    except RuntimeError:  # no such user's home
+    except RuntimeError:  # there is no such user
         return Path(name)
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:  # slow imports: the chat is drawn first
 
 
 class DrafterWork:
-    """Changes, trains, imports and indexes drafters."""
+    """Switches drafters, trains and imports heads, and indexes text."""
 
     def __init__(self, page: ChatPage, model: ChatModel, replying: Replying, jobs: Jobs) -> None:
         self._page, self._model, self._replying, self._jobs = page, model, replying, jobs

@@ -80,7 +80,6 @@ class Guidance:
         self._page.hint(f"Seed of the next replies: {int(text)}")
 
     def take_temperature(self, text: str) -> None:
-        """Sets the temperature of this chat."""
         setting = known("sampling.temperature")
         try:
             value = float(setting.read(text))

@@ -1,4 +1,4 @@
-"""Races the chat's model with a drafter against the same model without; the chat's model is unloaded meanwhile."""
+"""Runs races: one reply with a drafter, one without. The chat's model is unloaded meanwhile."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SHAPE: Final = "1b"  # the widened bundled model takes as long per token as a mo
 
 
 class Races:
-    """Races the model. It is unloaded meanwhile, and sent prompts wait."""
+    """Runs races. The chat's model is unloaded meanwhile, and sent prompts wait."""
 
     def __init__(self, page: ChatPage, engine: EngineService, model: ChatModel, replying: Replying, jobs: Jobs) -> None:
         self._page, self._engine, self._model, self._replying, self._jobs = page, engine, model, replying, jobs

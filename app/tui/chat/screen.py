@@ -67,7 +67,7 @@ LOOK_AT_FILES = 2.0  # interval in seconds at which the chat file is checked for
 LOW = 18  # screen height below which the status bar has one line
 QUIT_WITHIN = 2.0  # seconds within which a second Ctrl-C quits
 IN_THE_LIST = frozenset({"search", "thoughts", "retry", "page", "go", "top", "bottom", "select"})
-"""Actions and commands that are disabled while the list of chats has the focus: it uses their keys itself."""
+"""Actions and commands that are disabled while the list of chats has the focus, because it uses their keys."""
 
 
 # default keys of the chat; the settings can change them

@@ -273,7 +273,6 @@ class Sidebar(Vertical):
             self.post_message(self.Left())
 
     def action_ask(self, what: str) -> None:
-        """Posts an action for the selected chat."""
         key = self._highlighted_id()
         chat = self._chats.get(self._places[key].chat if key in self._places else key or "")
         if chat:

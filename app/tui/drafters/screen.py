@@ -160,7 +160,6 @@ class DraftersScreen(BrowsingScreen[Picked | None]):
 
     @on(Browser.Chosen)
     def action_use(self) -> None:
-        """Uses the selected drafter for the next reply."""
         offer = self._offer()
         if offer is None:
             return

@@ -166,7 +166,6 @@ class ModelsAccess:
         run_in_thread(node, lambda: what(self.open()), then, failed)
 
     def apply(self, hub: HubSettings, rpc: str) -> None:
-        """Applies the settings."""
         self._hub, self._rpc = hub, rpc
         self._tell()
 

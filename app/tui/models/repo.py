@@ -139,7 +139,7 @@ class Card(Markdown):
 
 
 def pieces(card: str) -> list[str]:
-    """Cuts a card between paragraphs into pieces that are quick to lay out; drops text over the limits."""
+    """Cuts a card between paragraphs into pieces that are quick to lay out; drops text beyond the limits."""
     lines = clean(card)[:LONGEST].split("\n")
     whole = len(card) <= LONGEST and len(lines) <= MOST_LINES
     lines = lines[:MOST_LINES] if whole else lines[: min(MOST_LINES, len(lines) - 1)] or [lines[0][:PIECE]]
@@ -243,7 +243,6 @@ class RepoScreen(BrowsingScreen["QuantOffer | None"]):
 
     @on(Browser.Chosen)
     def action_fetch(self) -> None:
-        """Closes with the selected quantization."""
         at = self.browser.at
         if at is None:
             return

@@ -167,7 +167,6 @@ class ModelsScreen(BrowsingScreen[Choice | None]):
         self.listing.ask(lambda models: models.load_of(model, pair), ready)
 
     def action_pairs(self) -> None:
-        """Lists all drafters of the selected model."""
         if model := self.listing.model:
             facts = self.listing.installed.facts.get(model.name)
             if facts and facts.pairs:
@@ -198,7 +197,6 @@ class ModelsScreen(BrowsingScreen[Choice | None]):
         self._keeping.ask_import()
 
     def action_fetch_or_use(self) -> None:
-        """Fetches the selected recommendation, or uses its model if that is installed."""
         self._fetching.fetch_recommended()
 
     def action_sort(self) -> None:

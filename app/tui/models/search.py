@@ -52,7 +52,6 @@ class SearchView(TableView):
         )
 
     def next_sort(self) -> None:
-        """Switches to the next sort order."""
         self.sort = SORTS[(SORTS.index(self.sort) + 1) % len(SORTS)]
 
     def __len__(self) -> int:

@@ -173,7 +173,6 @@ class RaceScreen(Screen[None]):
         self.picture.say(_WIDENING, counts=True)
 
     def action_leave(self) -> None:
-        """Ends the race and goes back to the chat."""
         if self.racing:
             self._chat.stop()
         self.dismiss(None)

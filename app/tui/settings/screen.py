@@ -172,7 +172,6 @@ class SettingsScreen(Sheet[None]):
         self._explain()
 
     def action_reset(self) -> None:
-        """Resets the selected setting."""
         own = self._own(self.row)
         if own is None:
             self._hint("It is at its default.")
