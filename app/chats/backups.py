@@ -1,4 +1,4 @@
-"""Backups of the chats: one a day, and one before each migration."""
+"""Backs up the chats: once a day, and before each migration."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Final
 
 from slipstream.app.platform.paths import unwritable
 
-VERSIONS: Final = 3  # backups of earlier versions that are kept
-DAYS: Final = 7  # daily backups that are kept
+VERSIONS: Final = 3  # number of backups of earlier versions
+DAYS: Final = 7  # number of daily backups
 DAY: Final = 86400.0
 
 
@@ -39,7 +39,7 @@ def age(path: Path) -> float:
 
 
 def keep_version(path: Path, version: int) -> None:
-    """Backs a database up before a migration; see ``_copy``.
+    """Backs up a database before a migration; see ``_copy``.
 
     Args:
         path: The database, locked against writers.
@@ -55,10 +55,10 @@ def keep_version(path: Path, version: int) -> None:
 
 
 def keep_day(path: Path) -> None:
-    """Backs a database up if the newest daily backup is a day old; a damaged database replaces no backup.
+    """Backs up a database if the newest daily backup is a day old; a damaged database replaces no backup.
 
-    An older backup stays if it has a chat that no newer one has: that chat was lost, since a chat that the user deletes
-    is deleted from all backups.
+    An older backup is kept if it has a chat that no newer one has: such a chat was lost, not deleted by the user, since
+    that also deletes it from all backups.
 
     Raises:
         SlipstreamError: If the copy cannot be written.
@@ -77,7 +77,7 @@ def keep_day(path: Path) -> None:
 
 
 def drop_parts(path: Path) -> None:
-    """Deletes unfinished copies of a killed process: a deleted chat would stay in them."""
+    """Deletes unfinished copies of a killed process: they could still contain deleted chats."""
     for part in path.parent.glob(f".{path.stem}-*{path.suffix}.*"):
         part.unlink(missing_ok=True)
 
@@ -130,11 +130,11 @@ def _chats(backup: Path) -> set[str]:
 
 
 def _copy(path: Path, backup: Path) -> None:
-    """Copies a database completely and checks the copy, or leaves none; only its owner can read it."""
+    """Makes a complete, checked copy that only its owner can read; leaves no file on failure."""
     part = backup.with_name(f".{backup.name}.{os.getpid()}")
     try:
         os.close(os.open(part, os.O_CREAT | os.O_RDWR | os.O_TRUNC, 0o600))
-        # a backup page by page, since VACUUM INTO may renumber the rows; mode=rw, or SQLite would create a missing file
+        # copies pages, since VACUUM INTO may renumber the rows; mode=rw, since SQLite would create a missing file
         existing = f"{path.absolute().as_uri()}?mode=rw"
         with closing(sqlite3.connect(existing, uri=True)) as source, closing(sqlite3.connect(part)) as copy:
             source.backup(copy)

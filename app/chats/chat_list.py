@@ -77,7 +77,7 @@ class ChatList:
     def open_or_create(self, name: str) -> StoredChat:
         """Finds a chat by its id or title, or creates one with that id and title.
 
-        The beginning of a title counts only if it cannot be an id; otherwise a new chat's name might open another chat.
+        A title's beginning matches only if ``name`` is not a valid id; otherwise a new name might open another chat.
 
         Raises:
             UsageError: If the name is new and not a valid id, belongs to a chat that was just deleted, or matches
@@ -156,7 +156,7 @@ class ChatList:
         """Removes a chat from the list and from the text indexes; ``restore`` undoes it until the chat is erased.
 
         Raises:
-            SlipstreamError: If it, or its traces in the indexes, cannot be deleted.
+            SlipstreamError: If the chat, or its text in the indexes, cannot be deleted.
         """
         self.get(chat)
         with self._db.write(durable=True):
@@ -170,13 +170,13 @@ class ChatList:
         return changed.rowcount > 0
 
     def erase_deleted(self, after: float = UNDO_WITHIN) -> None:
-        """Erases deleted chats and all files derived from them, and overwrites them in the database.
+        """Erases deleted chats and all files derived from them, and overwrites their text in the database.
 
         Args:
             after: Seconds after which a deleted chat is erased.
 
         Raises:
-            SlipstreamError: If they, or their traces in heads and indexes, cannot be erased.
+            SlipstreamError: If a chat, or its traces in heads and indexes, cannot be erased.
         """
         before = time.time() - after
         with self._db.read():
@@ -211,7 +211,7 @@ class ChatList:
                 self._images.forget_orphans(self._with_images)
 
     def _with_images(self, chat: str = "") -> list[str]:
-        """The messages that name images, of one chat or of all."""
+        """The messages with images, of one chat or of all."""
         with self._db.read():
             rows = self._db.execute(
                 "SELECT content FROM messages WHERE content LIKE '%](image:%' AND ? IN ('', chat)", (chat,)

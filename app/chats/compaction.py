@@ -1,7 +1,7 @@
 """Replaces the older messages of a chat by a summary that the model writes; the messages themselves stay stored.
 
-A summary is a message of the chat. It follows the messages that it replaces and the few newest ones, which the model
-still reads; it records their number. Removing it restores everything.
+A summary is a message of the chat. It comes after the messages that it replaces and a few newer ones that it keeps: the
+model still reads these, and the summary records their number. Removing the summary restores everything.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ ASKED: Final = (
     "what we will need: what I want, facts, names, numbers, decisions, code that is still in use, and what is open. "
     "Write only the summary, in at most 300 words."
 )
-_KEPT_TURNS: Final = 2  # newest turns that are not summarized
-_KEPT_SHARE: Final = 4  # they have at most one of so many parts of the chat's characters
-_MOST_TOKENS: Final = 1024  # of a summary, reasoning included
+_KEPT_TURNS: Final = 2  # maximum newest turns to keep
+_KEPT_SHARE: Final = 4  # keeps turns only if they have at most this fraction (1/4) of the chat's characters
+_MOST_TOKENS: Final = 1024  # maximum tokens of a summary, reasoning included
 
 Ask = Callable[[list[Message]], Done]
 
 
 @dataclass(frozen=True, slots=True)
 class Compaction:
-    """The messages that a summary replaces, and those that it keeps."""
+    """The messages that a summary replaces, and the messages that it keeps."""
 
     system: list[StoredMessage]
     older: list[StoredMessage]  # replaced by the summary
@@ -51,14 +51,14 @@ class Compaction:
 
         Args:
             ask: Writes a reply to messages; raises ``ContextFullError`` if they do not fit.
-            fingerprint: Of the model.
+            fingerprint: Fingerprint of the model.
             images: See ``history``.
 
         Returns:
             The summary; empty if it was stopped.
 
         Raises:
-            SlipstreamError: If it cannot be written; nothing has changed.
+            SlipstreamError: If it cannot be written; nothing is changed.
         """
         led = history(self.system, fingerprint)
         rest, summary = history(self.older, fingerprint, images=images), ""
@@ -83,7 +83,7 @@ class Compaction:
 
 
 def compaction(messages: Sequence[StoredMessage]) -> Compaction:
-    """Chooses the messages to summarize: all but the newest turns, if these are a small part of the chat.
+    """Chooses the messages to summarize: all except the newest turns, or all if those are a large part of the chat.
 
     Args:
         messages: The shown branch, oldest first.
@@ -94,7 +94,7 @@ def compaction(messages: Sequence[StoredMessage]) -> Compaction:
     system = [message for message in messages if message.role == "system"]
     said = [message for message in messages if message.role != "system"]
     before = last_summary(said)
-    fresh = said if before is None else said[before + 1 :]  # a message that an earlier summary replaces is not kept
+    fresh = said if before is None else said[before + 1 :]  # keeps no message that an earlier summary replaces
     turns = [at for at, message in enumerate(fresh) if message.role == "user"]
     size = sum(len(message.content) for message in since_summary(said))
     start = len(fresh)

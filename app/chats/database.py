@@ -70,7 +70,7 @@ class Database:
         return not self._hold.closed and self._files.change() is not Change.NONE
 
     def check_files(self) -> None:
-        """Rewrites the files if another program changed them; every call does so first."""
+        """Rewrites the files if another program changed them; all other methods also do this first."""
         with self.read():
             pass
 
@@ -99,7 +99,7 @@ class Database:
                 reachable = self._last_check()
                 with suppress(SlipstreamError):  # another process keeps writing
                     last.enter_context(self._writers.alone())
-            last.callback(lambda: self.connection.close())  # may empty the log, so it holds the writers' lock
+            last.callback(lambda: self.connection.close())  # may empty the log, so the writers' lock is held
             if self.alone and not ended and reachable:
                 with suppress(SlipstreamError), self.read():  # tried again at the next end
                     if self.execute("SELECT 1 FROM chats LIMIT 1").fetchone():
@@ -192,7 +192,7 @@ class Database:
         return words
 
     def _without_log(self) -> str:
-        """Moves the content of a log that was deleted but is still open to the database."""
+        """Moves the content of a log that was deleted but is still open into the database file."""
         whole = self._whole()
         busy = self.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
         if busy:
@@ -220,7 +220,7 @@ class Database:
         self._files.drop_log()
         others = _read(self.path)
         if others and others.messages:
-            with suppress(SlipstreamError, sqlite3.Error):  # such as one of a newer version
+            with suppress(SlipstreamError, sqlite3.Error):  # for example, the file is of a newer version
                 words = ""
                 if others.lacks(self._held.rows):
                     words = self._rewritten(Change.REPLACED.value, self._held.rows, others)

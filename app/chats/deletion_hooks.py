@@ -1,4 +1,4 @@
-"""Removes a deleted chat's traces: from text indexes, from kept KV caches, and by marking heads trained on it."""
+"""Removes a deleted chat from text indexes and saved KV caches, and marks heads that were trained on it."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Final
 from slipstream.app.platform.paths import private_folder, worded
 from slipstream.models.errors import SlipstreamError
 
-CHAT: Final = "chat:"  # prefix of a chat's document in an index; files are named by their absolute paths
+CHAT: Final = "chat:"  # prefix of a chat's document name in an index; a file's document name is its absolute path
 
 _OFF: Final = "off"
 
 
 def is_on(root: Path) -> bool:
-    """Whether text may be indexed and drafted from, as by default."""
+    """Whether text may be indexed and used for drafts; on by default."""
     return not (root / _OFF).exists()
 
 
@@ -83,18 +83,18 @@ def mark_deleted(folder: Path | None, chat: str) -> None:
                 mark_stale(path, chat)
 
 
-_SHARED: Final = "+*.state"  # of system prompts, see ``slipstream.app.engine.kv_cache_store``
+_SHARED: Final = "+*.state"  # states of system prompts, see ``slipstream.app.engine.kv_cache_store``
 _UNFINISHED: Final = ".*.state.*"
 
 
 def forget_state(folder: Path | None, chat: str) -> None:
-    """Deletes a chat's state and those of all system prompts, since none is linked to its chat.
+    """Deletes a chat's state and the states of all system prompts, since those are not linked to chats.
 
     Args:
         folder: Folder of kept states; None without one.
 
     Raises:
-        OSError: If one cannot be deleted.
+        OSError: If a state cannot be deleted.
     """
     if folder:
         for path in (folder / f"{chat}.state", *folder.glob(_SHARED)):
@@ -106,8 +106,8 @@ def forget_orphans(folder: Path | None, chats: Callable[[], set[str]], alone: bo
 
     Args:
         folder: Folder of kept states; None without one.
-        chats: Lists all chats; called after the files are listed, since a chat is older than its state.
-        alone: Whether no other process keeps states; half-written files then belong to a killed one.
+        chats: Lists all chats; called after the files are listed, since a chat is created before its state.
+        alone: Whether no other process writes states; half-written files then belong to a killed process.
     """
     if folder is None:
         return

@@ -37,11 +37,11 @@ def exported(store: ChatStore, chats: Sequence[str], form: Format) -> str:
 
 
 def markdown(store: ChatStore, chat: str, branches: bool = True, thoughts: bool = True) -> str:
-    """A chat as Markdown: the shown branch, then the others from their forks on.
+    """A chat as Markdown: the shown branch, then every other branch from its fork on.
 
     Args:
         branches: Whether to include the branches that are not shown.
-        thoughts: Whether the reasoning is written, folded; otherwise a line mentions it.
+        thoughts: Whether to write the reasoning, folded; otherwise a line mentions it.
 
     Raises:
         UsageError: If there is no such chat.

@@ -38,7 +38,7 @@ class AttachedImage:
 
     @property
     def mark(self) -> str:
-        """The text that stands for it in a message."""
+        """Its mark in a message."""
         return f"![{self.label}](image:{self.facts.sha256})"
 
 
@@ -46,7 +46,7 @@ def read_attached(path: Path) -> AttachedImage:
     """Reads an image to be sent; decodes only its header.
 
     Raises:
-        UsageError: If it is no image, damaged or too large.
+        UsageError: If it is not an image, is damaged, or is too large.
     """
     from slipstream.models.vision.image_file import facts_of, read_image  # loads Pillow
 
@@ -65,13 +65,13 @@ def images_of(text: str) -> list[str]:
 
 
 class ImageFolder:
-    """The files of the images in chats, named by their hash, so that each image is kept once."""
+    """The files of the images in chats, named by their hash, so that each image is stored once."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def keep(self, raw: bytes, sha256: str) -> Path:
-        """Keeps an image, readable only by its owner; raises ``SlipstreamError`` if it cannot be written."""
+        """Stores an image, readable only by its owner; raises ``SlipstreamError`` if it cannot be written."""
         path = self._path(sha256)
         if not path.exists():
             private_folder(self._folder)
@@ -85,7 +85,7 @@ class ImageFolder:
         return {sha256: str(path) for sha256, path in places if path.is_file()}
 
     def forget(self, images: Iterable[str], texts: Callable[[], Iterable[str]]) -> None:
-        """Deletes those of ``images`` that no message names any more.
+        """Deletes each of ``images`` that no message contains any more.
 
         Args:
             texts: Lists the messages with images; called only if a file exists.
@@ -97,7 +97,7 @@ class ImageFolder:
                 places[sha256].unlink()
 
     def forget_orphans(self, texts: Callable[[], Iterable[str]]) -> None:
-        """Deletes all images that no message names, and unfinished files; no other process may be writing images."""
+        """Deletes images that no message contains, and unfinished files; no other process may be writing images."""
         self.forget([path.stem for path in self._folder.glob("*.image")], texts)
         for path in self._folder.glob(_UNFINISHED):
             with suppress(OSError):

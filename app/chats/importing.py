@@ -43,7 +43,7 @@ def conversation(values: dict[str, Any]) -> tuple[StoredChat, list[tuple[StoredM
         The chat, and its messages with their picks, parents first.
 
     Raises:
-        ValueError: If the mapping is no tree.
+        ValueError: If the mapping is not a tree.
     """
     nodes = values["mapping"]
     if not isinstance(nodes, dict) or not all(isinstance(node, dict) for node in nodes.values()):
@@ -78,7 +78,7 @@ def conversation(values: dict[str, Any]) -> tuple[StoredChat, list[tuple[StoredM
 
 
 def _children(nodes: dict[str, Any]) -> dict[str, list[str]]:
-    """The children of each node: those that it lists, and unlisted ones that name it as their parent."""
+    """The children of each node: its listed ones, and unlisted nodes that name it as their parent."""
     following: dict[str, list[str]] = {name: [] for name in nodes}
     for name, node in nodes.items():
         listed = node.get("children")
@@ -128,14 +128,14 @@ def _chatgpt_time(value: Any) -> float:
 
 
 _HINT: Final = "Give a file of slipstream chats export --format json, or ChatGPT's conversations.json."
-MOST_BYTES: Final = 256 << 20  # of a file; its parsed values take several times as much memory
+MOST_BYTES: Final = 256 << 20  # maximum size of a file; its parsed values take several times as much memory
 _TOKEN_LIMIT: Final = 1 << 31
 _COUNTS: Final = ("prompt_tokens", "prefilled_tokens", "dropped_messages", "dropped_tokens", "ttft_ms")
 _SPEED: Final = tuple(name for name in Speed.__slots__ if name != "busy")
 
 
 def read_export(path: Path) -> bytes:
-    """Reads a file to be imported; refuses one that is too large."""
+    """Reads a file to be imported; rejects a file that is too large."""
     try:
         with path.open("rb") as file:
             size = os.fstat(file.fileno()).st_size
@@ -161,8 +161,8 @@ def import_chats(
         tell: Called with a line about chats that were left out.
 
     Raises:
-        UsageError: If it is no export, or has no messages.
-        SlipstreamError: If they cannot be kept.
+        UsageError: If the file is not an export, or has no messages.
+        SlipstreamError: If the chats cannot be stored.
     """
     name = shown_path(source)
     try:
@@ -251,7 +251,7 @@ def _message(values: Any, chat: str) -> StoredMessage:
 
 
 def _figures(values: Any) -> Figures | None:
-    """The figures of a reply; None if they have other types than in this version."""
+    """The figures of a reply; None if their types are not those of this version."""
     if not isinstance(values, dict) or not isinstance(values.get("speed"), dict):
         return None
     speed = values["speed"]

@@ -47,7 +47,7 @@ def is_remote(path: Path, mounts: Path = Path("/proc/self/mountinfo")) -> bool:
         for line in mounts.read_text("utf-8", "surrogateescape").splitlines():
             fields, _, system = line.partition(" - ")
             point = Path(re.sub(r"\\(\d{3})", lambda octal: chr(int(octal[1], 8)), fields.split(" ")[4]))
-            if (path == point or point in path.parents) and len(point.parts) >= best:  # the last one counts
+            if (path == point or point in path.parents) and len(point.parts) >= best:  # the last of equal mounts counts
                 best, kind = len(point.parts), system.split(" ")[0]
         return _REMOTE.fullmatch(kind) is not None
     return False
@@ -83,7 +83,7 @@ class Writers:
     """A lock for writing to a database.
 
     SQLite has its own, but before 3.51.3 it may damage a file when one connection resets the log while another writes
-    ("WAL-reset bug"); this lock covers both.
+    ("WAL-reset bug"); this lock prevents that.
     """
 
     def __init__(self, path: Path, patience: float = 5.0) -> None:
@@ -102,7 +102,7 @@ class Writers:
         Raises:
             SlipstreamError: If another process holds it for too long.
         """
-        if sys.platform == "win32":  # SQLite's own lock must do
+        if sys.platform == "win32":  # relies on SQLite's own lock
             yield
             return
         import fcntl

@@ -50,8 +50,8 @@ def _normalized(text: str) -> str:
     return one_line(text).casefold()
 
 
-LENGTH = 48  # most characters of a title
-LEAST_LENGTH = 12  # least characters of a clause that makes a title
+LENGTH = 48  # maximum characters of a title
+LEAST_LENGTH = 12  # minimum characters of a clause that becomes a title
 
 _READ = 20_000  # characters of a message that are searched for its title; few, since the screen waits
 

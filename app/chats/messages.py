@@ -1,4 +1,4 @@
-"""The messages of all chats: read, searched, added and changed.
+"""Reads, searches, adds and changes the messages of all chats.
 
 A chat is a tree of messages: an edited message or a second reply is a sibling of the first, and nothing is overwritten.
 """
@@ -48,7 +48,7 @@ class Messages:
             return self._rows(self._tree(chat).shown())
 
     def all_messages(self, chat: str) -> list[tuple[StoredMessage, int]]:
-        """The messages of all branches, oldest first, each with its pick: the sibling with the greatest is shown."""
+        """The messages of all branches, oldest first, each with its pick: the greatest pick of siblings is shown."""
         self._chats.get(chat)
         with self._db.read():
             rows = self._db.execute(
@@ -71,7 +71,7 @@ class Messages:
         return {message: siblings for message, siblings in places.items() if len(siblings) > 1}
 
     def search(self, words: str, limit: int = 50) -> list[Hit]:
-        """The titles and messages with all words, in any branch of any chat; titles first, then the newest message.
+        """The titles and messages with all words, in any branch of any chat; titles first, then messages, newest first.
 
         Args:
             words: Words or beginnings of words, in any order.
@@ -126,7 +126,7 @@ class Messages:
         Args:
             parent: The message that it follows.
             kept: Number of messages directly before it that it does not replace.
-            fingerprint: Of the model that wrote it.
+            fingerprint: Fingerprint of the model that wrote it.
         """
         with self._db.write(durable=True):
             message = self._add(chat, parent, "user", text, "done", fingerprint, reason=f"{SUMMARY} {kept}")

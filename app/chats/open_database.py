@@ -21,15 +21,15 @@ SETTINGS: Final = (
     "busy_timeout=5000",  # another program may be reading
     "synchronous=FULL",
     "temp_store=MEMORY",  # for the table of changed rows, which must work on a full disk
-    "fullfsync=ON",  # macOS: an fsync alone may stay in the drive
+    "fullfsync=ON",  # macOS: fsync alone may leave data in the drive's cache
     "foreign_keys=ON",
     "mmap_size=0",
     "cell_size_check=ON",
     "secure_delete=ON",
 )
 QUICK_TO_CHECK: Final = 8 << 20
-"""Bytes up to which a database is checked at every start; a larger one is checked after a crash."""
-UNCHECKED: Final = 7 * DAY  # age of the newest backup, in seconds, from which a database of any size is checked
+"""A database of fewer bytes is checked at every start; a larger one is checked after a crash."""
+UNCHECKED: Final = 7 * DAY  # a database of any size is checked if its newest backup is older than these seconds
 _DAMAGED: Final = (
     "malformed",
     "not a database",
@@ -59,7 +59,7 @@ def open_database(path: Path, alone: bool) -> tuple[sqlite3.Connection, str]:
             drop_parts(path)
         drop_old(path)
         why = _damage(path)
-    elif not path.exists():  # deleted while another process has it open; a new one must not share its log
+    elif not path.exists():  # deleted while another process has it open; a new file must not share the old log
         for side in SIDE_FILES:
             path.with_name(path.name + side).unlink(missing_ok=True)
     try:
@@ -88,7 +88,7 @@ def open_database(path: Path, alone: bool) -> tuple[sqlite3.Connection, str]:
 
 
 def _damage(path: Path) -> str:
-    """Damage that SQLite does not detect, or that crashes it; empty without any."""
+    """Describes damage that SQLite does not detect, or that crashes it; empty if there is none."""
     if path.is_dir():
         return "was a folder"
     log = path.with_name(path.name + "-wal")
@@ -98,7 +98,7 @@ def _damage(path: Path) -> str:
     header = _header(path)
     if not header and (logged or backups(path)):
         return "was empty" if header == b"" else "was missing"
-    if header and (len(header) < 100 or not {*header[18:20]} <= {1, 2}):  # SQLite would overwrite it, or refuse
+    if header and (len(header) < 100 or not {*header[18:20]} <= {1, 2}):  # SQLite would overwrite it, or refuse it
         return "was damaged"
     return "had a damaged log" if logged and is_log_damaged(log) else ""
 
@@ -119,7 +119,7 @@ def is_damage(error: sqlite3.Error | UnicodeDecodeError) -> bool:
 
 
 def storage_error(path: Path, error: sqlite3.Error | UnicodeDecodeError) -> SlipstreamError:
-    """The error for the user for one of SQLite."""
+    """Turns an error of SQLite into an error for the user."""
     if is_damage(error):
         return SlipstreamError(
             f"the chats in {path} are damaged.", "Start slipstream again: it rescues what can be read."
@@ -150,7 +150,7 @@ def _connect(path: Path, check: bool) -> sqlite3.Connection:
     db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
     db.text_factory = readable
     try:
-        # a write-ahead log needs memory that all readers share
+        # a write-ahead log needs memory that all readers share, so it cannot work on a network file system
         for setting in (*SETTINGS, f"journal_mode={'TRUNCATE' if is_remote(path.parent) else 'WAL'}"):
             db.execute(f"PRAGMA {setting}").fetchall()
         if check:
