@@ -1,6 +1,6 @@
 """Detects when another program deletes, replaces or empties the files of an open database.
 
-SQLite keeps writing to a deleted file, and the data is lost with the process. Checking the names before each use costs
+SQLite keeps writing to a deleted file, and the data is lost when the process ends. A check before each use costs
 a few microseconds. The files themselves are never opened here: closing one would drop SQLite's locks on it
 (https://sqlite.org/howtocorrupt.html, 2.2).
 """
@@ -21,7 +21,7 @@ _MOST_HELD: Final = 8
 
 
 class Change(Enum):
-    """A change of the files since the last look; the values are for people."""
+    """A change of the files since the last look; the values are shown to the user."""
 
     NONE = "is as it was"
     LOCKS = "lost its lock files"
@@ -49,7 +49,7 @@ class OpenFiles:
         self._seen = {name: self._stat(name) for name in ("", "-wal", "-shm", *LOCKS)}
 
     def written(self) -> None:
-        """Records sizes and times after a write of this process, and a new log."""
+        """Records the new sizes and times, and a new log, after a write of this process."""
         for name in ("", "-wal", "-shm"):
             before, now = self._seen[name], self._stat(name)
             if now and (before is None or _same(before, now)):  # otherwise ``change`` reports it
@@ -59,7 +59,7 @@ class OpenFiles:
         """The change of the files since the last look.
 
         Args:
-            locks: Whether to check the lock files, too.
+            locks: Whether to check the lock files as well.
         """
         database, seen = self._stat(""), self._seen[""]
         if database is None or seen is None:
@@ -77,7 +77,7 @@ class OpenFiles:
         return Change.LOCKS if locks and self.lost_locks() else Change.NONE
 
     def lost_locks(self) -> bool:
-        """Whether a lock file was deleted or replaced: other processes would then lock another one."""
+        """Whether a lock file was deleted or replaced: other processes would then lock another file."""
         return any(_lost(self._seen[name], self._stat(name)) for name in LOCKS)
 
     def drop_log(self) -> None:
@@ -121,7 +121,7 @@ def _cut(before: os.stat_result | None, now: os.stat_result | None) -> bool:
 class HeldChats:
     """The rows of the chats in use, kept in memory in case the file loses its content.
 
-    Triggers record the messages that a transaction changes, so no writer has to.
+    Triggers record the messages that a transaction changes, so that no writer needs to.
     """
 
     def __init__(self) -> None:

@@ -21,7 +21,7 @@ _FINISHED: Final = "role = 'assistant' AND status IN ('done', 'interrupted')"
 class StoredReply:
     """A finished reply."""
 
-    id: int  # its number; later ones are greater
+    id: int  # its number; later replies have greater numbers
     question: str  # the message that it answers; empty without one
     content: str
     tokens: list[int]  # its token ids, valid only for the model of this fingerprint
@@ -31,14 +31,14 @@ class StoredReply:
 class ChatReader:
     """Reads the chats; never creates or changes the file, and opens it only during a call.
 
-    A missing file has no chats.
+    A missing file counts as empty.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
     def newest(self) -> dict[str, int]:
-        """Number of the newest finished reply of every chat, the newest first; 0 without one."""
+        """Maps every chat to the number of its newest finished reply, or 0; newest first."""
         query = f"""
             SELECT chats.id, coalesce(max(messages.id), 0) FROM chats
             LEFT JOIN messages ON messages.chat = chats.id AND {_FINISHED}
@@ -56,7 +56,7 @@ class ChatReader:
         """The finished replies of all branches of a chat, up to the first that is still streaming.
 
         Args:
-            after: Number of the reply before them.
+            after: Only replies with greater numbers are returned.
         """
         query = f"""
             SELECT id, coalesce((SELECT content FROM messages AS asked
@@ -78,7 +78,7 @@ class ChatReader:
         try:
             with closing(sqlite3.connect(f"{self._path.absolute().as_uri()}?mode=rw", timeout=5, uri=True)) as db:
                 db.text_factory = readable
-                db.execute("PRAGMA query_only=ON")  # with mode=ro, the log would stay behind
+                db.execute("PRAGMA query_only=ON")  # mode=ro would leave the log behind
                 if db.execute("PRAGMA user_version").fetchone() != (len(MIGRATIONS),):
                     raise SlipstreamError(
                         f"the chats in {self._path} are of another version of slipstream.",

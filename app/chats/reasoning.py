@@ -1,8 +1,8 @@
 """Separates reasoning from answer.
 
-Models write their reasoning first, between marks, see ``slipstream.models.chat_template.marks``, or in a channel of its
-own (gpt-oss). Some prompts end with the opening mark, so that the reply begins inside. Marks after the first words of
-the answer are plain text: the answer may be about them.
+Models write their reasoning first: between marks (see ``slipstream.models.chat_template.marks``), or in a separate
+channel (gpt-oss). Some prompts end with the opening mark, so the reply begins inside the reasoning. Marks after the
+first words of the answer count as plain text, since the answer may be about them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _OPENING: Final = re.compile(
     r"|(?:<\|start\|>assistant)?<\|channel\|>(?P<channel>[a-z]{1,16})[^<]{0,64}<\|message\|>)"
 )
 _BEGINNINGS: Final = (*CLOSING, "<|channel|>", "<|start|>assistant<|channel|>")
-_LONGEST: Final = 120  # characters of an opening mark, the name of its channel included
+_LONGEST: Final = 120  # maximum characters of an opening mark with the name of its channel
 
 
 class Thinking:
@@ -48,7 +48,7 @@ class Thinking:
 
     @classmethod
     def after(cls, messages: Sequence[Message], opened: bool | str) -> Thinking:
-        """Begins the reply to a chat; a last message that the reply continues counts as its beginning.
+        """Begins the reply to a chat; if the reply continues the last message, it starts with that text.
 
         Args:
             opened: See ``__init__``.
@@ -70,7 +70,7 @@ class Thinking:
 
     @property
     def answers_next(self) -> bool:
-        """Whether the answer begins with the next words, unless they open more reasoning."""
+        """Whether the next words begin the answer, unless they open more reasoning."""
         return not (self.under_way or self._answering or self._held.strip()) and self._closing != _HARMONY
 
     @property
@@ -175,7 +175,7 @@ def split(text: str, opened: bool = False) -> Parts:
 
 
 def divided(text: str, opened: bool = False) -> tuple[str, str]:
-    """Divides a whole reply into reasoning and answer exactly as its steps are divided, with the space around them.
+    """Divides a whole reply into reasoning and answer exactly as its steps are divided; keeps the space around them.
 
     Args:
         opened: Whether the prompt ended with an opening mark.
@@ -210,5 +210,5 @@ def _may_open(text: str) -> bool:
 
 
 def _overlap(text: str, mark: str) -> int:
-    """Length of the longest end of a text that is a beginning of the mark."""
+    """Length of the longest suffix of the text that is a prefix of the mark."""
     return next((size for size in range(min(len(mark) - 1, len(text)), 0, -1) if mark.startswith(text[-size:])), 0)

@@ -1,4 +1,4 @@
-"""Keeps a reply in the store while it streams, and turns a kept chat into the engine's messages."""
+"""Stores a reply while it streams, and turns a stored chat into the engine's messages."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from slipstream.app.speed import Speed
 from slipstream.models.errors import EngineDiedError, SlipstreamError
 
 WRITTEN_WITHIN: Final = 0.2
-"""Seconds until text is in the store; including the write, a kill loses less than 250 ms of text."""
+"""Seconds until new text is written to the store; with the write, a kill loses less than 250 ms of text."""
 
 LEAD: Final = "Summary of our conversation so far:\n\n"
 """Precedes a summary in the prompt."""
@@ -30,9 +30,9 @@ def recorded(
     message: int,
     before: StoredMessage | None = None,
 ) -> Iterator[Event]:
-    """Passes a reply's events on and keeps the reply.
+    """Passes a reply's events on and stores the reply.
 
-    A failed write does not end the reply: its text is part of the next write, and only a failure of the last one is an
+    A failed write does not end the reply: the next write includes its text, and only a failure of the last write is an
     error. The reply's final status is "done"; "interrupted" if the engine died or the generator was closed; "failed" if
     the engine refused it before its first word.
 
@@ -42,11 +42,11 @@ def recorded(
         before: For a continued reply, the result of ``ChatStore.go_on``.
 
     Raises:
-        SlipstreamError: If the engine fails, or the whole reply cannot be kept.
+        SlipstreamError: If the engine fails, or the whole reply cannot be stored.
     """
     speed = Speed()
     begun = over = False
-    in_tokens = not before or bool(before.tokens) or not before.content  # incomplete tokens are useless
+    in_tokens = not before or bool(before.tokens) or not before.content  # stores all tokens of the reply or none
     writer, runs = _Writer(store, message), list[Run]()
     if before and before.content and not (before.figures and before.figures.origins):
         runs.append((len(before.content), "plain", ""))
@@ -83,7 +83,7 @@ def recorded(
             known = before.figures if before else None
             if begun:
                 known = _figures(before, Figures(speed, origins=joined_runs(runs)))
-            with suppress(SlipstreamError):  # the error in flight matters more; the next start marks the reply
+            with suppress(SlipstreamError):  # the current error matters more; the next start marks the reply
                 writer.write()
                 store.finish_reply(message, "interrupted", figures=known)
 
@@ -107,7 +107,7 @@ class _Writer:
             self._changed.notify()
 
     def write(self) -> None:
-        """Writes the text so far; raises ``SlipstreamError`` if it cannot, and keeps it for the next write."""
+        """Writes the text so far; if this raises ``SlipstreamError``, the next write includes the text."""
         with self._changed:
             self._store.append_reply(self._message, "".join(self._text), self._tokens)
             self._text, self._tokens = [], []
@@ -141,12 +141,12 @@ def history(
 ) -> list[Message]:
     """Makes the messages of a request.
 
-    A reply has its tokens if the same model wrote it. Empty replies are left out. Neighbours of one role are merged,
-    since most templates require alternating turns.
+    A reply has its tokens if the same model wrote it. Empty messages are left out. Neighbouring messages of one role
+    are merged, since most templates require alternating turns.
 
     Args:
         messages: The chat, oldest first.
-        fingerprint: Of the model that will reply.
+        fingerprint: Fingerprint of the model that will reply.
         system: A system message to begin with, or empty.
         images: Finds the files of the images in a text, see ``ImageFolder.found``.
     """
@@ -163,7 +163,7 @@ def _prompt_text(message: StoredMessage) -> str:
 
 
 def merged(messages: Iterable[Message]) -> list[Message]:
-    """The same messages with neighbours of one role merged."""
+    """Merges neighbouring messages of the same role."""
     runs = [list(run) for _, run in groupby(messages, key=lambda message: message.role)]
     return [
         run[0]
@@ -183,7 +183,7 @@ def last_summary(messages: Sequence[StoredMessage]) -> int | None:
 
 
 def since_summary(messages: Iterable[StoredMessage]) -> list[StoredMessage]:
-    """The messages that a model reads: the last summary replaces older ones."""
+    """The messages that a model reads: the last summary replaces the older messages that it covers."""
     every = list(messages)
     at = last_summary(every)
     if at is None:

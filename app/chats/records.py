@@ -19,12 +19,12 @@ MESSAGE_COLUMNS = "id, chat, parent, role, content, tokens, model, status, draft
 ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"  # no i, l, o, u: nothing to misread
 ID_LENGTH = 6
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")  # a valid id of a chat; its kept state is a file of that name
-SUMMARY = "summary"  # begins the ``reason`` of a summary; the number of messages that it keeps follows
+SUMMARY = "summary"  # prefix of a summary's ``reason``; the number of messages that it keeps follows
 UNFINISHED = ("cancelled", "length", "context")  # reasons that cut a reply short
-MESSAGE_LIMIT = 10_000_000  # most characters of an imported message; no model reads as many
-TITLE_LIMIT = 200  # most characters of a title; a longer one is cut when it is imported or read
+MESSAGE_LIMIT = 10_000_000  # maximum characters of an imported message; no model reads more
+TITLE_LIMIT = 200  # maximum characters of a title; a longer one is cut when it is imported or read
 Status = Literal["streaming", "done", "interrupted", "failed"]
-"""Of a reply: being written; complete; ended by a crash; refused by the engine. A user's message is done or failed."""
+"""A reply is being written, complete, cut off, or refused by the engine. A user's message is "done" or "failed"."""
 
 _MOST_DIGITS = 9
 
@@ -69,7 +69,7 @@ class Figures:
     exact: bool = True
     dropped_tokens: int = 0
     drafter_depths: dict[str, list[list[int]]] = field(default_factory=dict)
-    origins: list[Run] = field(default_factory=list)  # the sources of the text, from its first character on
+    origins: list[Run] = field(default_factory=list)  # origins of consecutive stretches of the text
     thoughts_closed: int = -1  # as in ``protocol.Done``
 
     @staticmethod
@@ -92,7 +92,7 @@ class Figures:
         return json.dumps(asdict(self), separators=(",", ":"))
 
     def followed_by(self, rest: Figures) -> Figures:
-        """The figures of a continued reply: of its first part and the rest together."""
+        """Combines the figures of a reply's first part with those of its continuation."""
         return Figures(
             _joined(self.speed, rest.speed),
             _deeper(self.by_depth, rest.by_depth),
@@ -196,7 +196,7 @@ def _deeper(first: list[list[int]], second: list[list[int]]) -> list[list[int]]:
 
 
 def pack_tokens(tokens: list[int]) -> bytes:
-    """Four bytes a token, little-endian."""
+    """Packs each token into four bytes, little-endian."""
     return struct.pack(f"<{len(tokens)}i", *tokens)
 
 
@@ -244,7 +244,7 @@ def row_of_message(message: StoredMessage) -> tuple[Any, ...]:
 
 
 def storable(text: str) -> str:
-    """Replaces lone surrogates: UTF-8 has none, and one would fail the whole write."""
+    """Replaces lone surrogates: UTF-8 cannot encode them, so the whole write would fail."""
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
@@ -259,11 +259,11 @@ def readable(raw: bytes) -> str:
 
 
 def new_id() -> str:
-    return "".join(ALPHABET[byte % len(ALPHABET)] for byte in os.urandom(ID_LENGTH))  # 256 is a multiple of its length
+    return "".join(ALPHABET[byte % len(ALPHABET)] for byte in os.urandom(ID_LENGTH))  # unbiased: 256 % 32 is 0
 
 
 class Tree:
-    """The branches of a chat, as numbers of messages; the last picked of several siblings is shown."""
+    """The branches of a chat, as message numbers; of several siblings, the one picked last is shown."""
 
     def __init__(self, nodes: Iterable[tuple[int, int | None, int]]) -> None:
         """``nodes`` are ``(number, parent, picked)`` of every message, without refused ones, in order of the number."""

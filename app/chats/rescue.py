@@ -1,7 +1,7 @@
-"""Rescues damaged chats: the readable rows, and those that only the newest backup has.
+"""Rescues a damaged database: keeps the readable rows, and adds lost rows from the newest backup.
 
-The new file is complete before it gets the old one's name, and the old one is renamed, not changed: after a kill at any
-moment, the next start either repeats the rescue or finds it done.
+The new file is complete before it gets the old one's name, and the old one is renamed, not changed. So after a kill at
+any moment, the next start either repeats the rescue or finds it done.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from slipstream.app.platform.paths import unwritable, worded
 SIDE_FILES: Final = ("-wal", "-shm", "-journal")
 _MARK: Final = ".damaged"
 KEPT_ASIDE: Final = 30 * 86400.0
-"""Seconds after which a file that was set aside is deleted: the user may have deleted some of its chats since."""
+"""Seconds after which a file that was set aside is deleted: it may contain chats that the user deleted later."""
 _KINDS: Final[dict[str, type | tuple[type, ...]]] = {"TEXT": str, "BLOB": bytes, "REAL": (int, float), "INTEGER": int}
 _FEWEST: Final = {"chats": 5, "messages": 13}
-"""Number of columns in the first version; rows that were never rewritten still have so many."""
+"""Number of columns in the first version; rows that were never rewritten still have this number."""
 
 
 def rescue(path: Path, why: str, known: Rows | None = None, whole: bool = False, others: Rows | None = None) -> str:
@@ -45,7 +45,7 @@ def rescue(path: Path, why: str, known: Rows | None = None, whole: bool = False,
 
     Raises:
         SlipstreamError: If the new file cannot be written.
-        sqlite3.Error: The same, as SQLite reports it.
+        sqlite3.Error: If SQLite cannot write it.
     """
     part, ready = path.with_name(f".{path.name}.rescued-{os.getpid()}"), _ready(path)
     rows, backup, added = Rows(), None, set[int]()
@@ -82,11 +82,11 @@ def rescue(path: Path, why: str, known: Rows | None = None, whole: bool = False,
 
 
 def write_new(path: Path, rows: Rows) -> None:
-    """Writes rows to a new database that only its owner can read; removes from ``rows`` those that the tables refuse.
+    """Writes rows to a new database that only its owner can read; removes rows that the tables refuse from ``rows``.
 
     Raises:
-        SlipstreamError: If it cannot be written.
-        sqlite3.Error: The same, as SQLite reports it.
+        SlipstreamError: If the file cannot be written.
+        sqlite3.Error: If SQLite cannot write it.
     """
     with worded(path):
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
@@ -168,7 +168,7 @@ def _salvaged(path: Path) -> Rows:
             [(str(row[1]), str(row[2])) for row in db.execute(f"PRAGMA table_info({table})")] for table in _FEWEST
         )
     found = Rows()
-    for trusted in (True, False):  # after a damaged frame of the log, there may be more rows without a valid checksum
+    for trusted in (True, False):  # second pass: rows after a damaged frame of the log, which have no valid checksum
         for number, values in rows_of_pages(path, trusted):
             if _fits(values, messages, "messages") and values[0] is None:
                 row = dict(zip((name for name, _ in messages), (number, *values[1:]), strict=False))
@@ -209,7 +209,7 @@ def _add_backup(path: Path, rows: Rows) -> tuple[Path | None, set[int]]:
 
 
 def _is_lost(old: Row, now: Row | None) -> bool:
-    """Whether a message is missing or garbled: only system messages and streaming replies change later."""
+    """Whether a message is missing or garbled. Only system messages change later, and replies only grow."""
     if now is None or is_other(old, now):
         return True
     moved = old["parent"] is not None and now["parent"] is not None and now["parent"] != old["parent"]

@@ -23,12 +23,12 @@ class Rows:
     messages: dict[int, Row] = field(default_factory=dict)
 
     def update(self, other: Rows) -> None:
-        """Adds copies of other rows; they replace those of the same id or number."""
+        """Adds copies of other rows; they replace rows of the same id or number."""
         self.chats |= {name: dict(row) for name, row in other.chats.items()}
         self.messages |= {number: dict(row) for number, row in other.messages.items()}
 
     def lacks(self, other: Rows) -> bool:
-        """Whether some messages of ``other`` are not among these."""
+        """Whether a message of ``other`` is missing here."""
         return any(
             number not in self.messages or is_other(row, self.messages[number])
             for number, row in other.messages.items()
@@ -65,15 +65,15 @@ def rows_in(path: Path) -> Rows:
 
 
 def is_other(one: Row, other: Row) -> bool:
-    """Whether two rows of the same number are two messages."""
+    """Whether two rows of the same number are different messages."""
     return any(one[name] != other[name] for name in ("chat", "role", "created"))
 
 
 def write_rows(db: sqlite3.Connection, rows: Rows) -> None:
     """Adds rows to a database, in one transaction.
 
-    Messages that the database already has are not added; if others have the same numbers, the new ones get new numbers.
-    A message without its parent follows the one before it. Rows that the tables refuse are removed from ``rows``.
+    Skips messages that the database already has. If other messages have the same numbers, all new ones are renumbered.
+    A message whose parent is lost follows the one before it. Removes rows that the tables refuse from ``rows``.
 
     Raises:
         sqlite3.Error: If nothing can be written.
@@ -93,7 +93,7 @@ def _write(db: sqlite3.Connection, rows: Rows) -> None:
         if number in known.messages and not is_other(row, known.messages[number])
     }
     taken = any(number in known.messages for number in messages.keys() - here)
-    shift = max(known.messages) if taken else 0  # all are renumbered, to keep their order
+    shift = max(known.messages) if taken else 0  # renumbers all, to keep their order
     last: dict[str, int] = {}
     for number in sorted(messages, key=lambda number: (messages[number]["role"] != "system", number)):
         row = messages[number]

@@ -1,7 +1,7 @@
 """Reads rows from a damaged SQLite file and its write-ahead log, page by page, like the shell's ``.recover``.
 
-Every page that looks like a leaf of a table is read by itself, so that a lost header, root or page costs no other page.
-A row counts only if its lengths agree to the byte. File formats: https://sqlite.org/fileformat2.html and
+Every page that looks like a leaf of a table is read by itself, so a lost header, root or page loses no other page. A
+row counts only if its lengths agree to the byte. File formats: https://sqlite.org/fileformat2.html and
 https://sqlite.org/walformat.html.
 """
 
@@ -26,11 +26,11 @@ _WORD: Final = 0xFFFFFFFF
 
 
 def rows(path: Path, trusted: bool) -> Iterator[tuple[int, list[Value]]]:
-    """The rows of all tables with their numbers, in no order; the caller separates the tables by their columns.
+    """The rows of all tables with their numbers, unordered; the caller separates the tables by their columns.
 
     Args:
         path: The database; its log is in the same folder. Unreadable pages give no rows.
-        trusted: Whether to leave out the frames of the log after a damaged one.
+        trusted: Whether to leave out the log's frames after a damaged one.
 
     Raises:
         OSError: If an existing file cannot be opened: that may be temporary, and a rescue without it would lose rows.
@@ -55,7 +55,7 @@ def rows(path: Path, trusted: bool) -> Iterator[tuple[int, list[Value]]]:
 def is_log_damaged(path: Path) -> bool:
     """Whether a log has complete transactions after a damaged frame.
 
-    SQLite stops reading at the first wrong checksum without an error, since that is the log's end after a power cut.
+    SQLite stops reading at the first wrong checksum without an error, since a log also ends so after a power cut.
 
     Args:
         path: The log; a missing one is sound.
@@ -83,7 +83,7 @@ class _Frame(NamedTuple):
 
 
 class _Pages:
-    """The pages of a database, in the log's version if it has one."""
+    """The pages of a database; a page in the log replaces that in the file."""
 
     def __init__(self, main: BinaryIO | None, log: BinaryIO | None, trusted: bool) -> None:
         self._main, self._log = main, log
@@ -101,7 +101,7 @@ class _Pages:
         yield from sorted(number for number in self._logged if number > self._count)
 
     def read(self, number: int) -> bytes:
-        """A page; empty if there is none, incomplete at the end of the file."""
+        """Reads a page; empty if it does not exist, shorter if the file ends inside it."""
         if number in self._logged:
             file, offset = self._log, self._logged[number]
         else:
@@ -111,7 +111,7 @@ class _Pages:
         try:
             file.seek(offset)
             return file.read(self.size)
-        except OSError:  # an unreadable block of the disk costs only its page
+        except OSError:  # an unreadable block of the disk loses only its page
             return b""
 
 
@@ -135,7 +135,7 @@ def _log_page_size(log: BinaryIO) -> int:
 
 
 def _frames(log: BinaryIO, size: int) -> Iterator[_Frame]:
-    """The frames since the last reset of the log, also those after a damaged one."""
+    """The frames since the last reset of the log, including those after a damaged one."""
     log.seek(0)
     header = log.read(_LOG_HEADER)
     order = ">" if header[3:4] == b"\x83" else "<"

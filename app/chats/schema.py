@@ -1,8 +1,8 @@
 """The tables of the chat store, and their migrations.
 
-``user_version`` counts the migrations of a file. A released migration is never edited: a change is a new one. Triggers
-update the full-text index, so no writer has to. ``trusted_schema`` stays on: before SQLite 3.41, triggers cannot write
-to a full-text index without it.
+``user_version`` counts the migrations of a file. A released migration is never edited; a change is a new migration.
+Triggers update the full-text index, so that no writer needs to. ``trusted_schema`` stays on: before SQLite 3.41,
+triggers cannot write to a full-text index without it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from slipstream.models.errors import SlipstreamError
 
 FINISHED = "status IN ('done', 'interrupted')"
 """Condition for messages in the search index: neither streaming nor refused by the engine."""
-_FUTURE = 100  # most migrations that newer releases may add; a higher version means damage
+_FUTURE = 100  # maximum number of migrations that newer releases may add; a higher version means damage
 MIGRATIONS: tuple[tuple[str, ...], ...] = (
     (
         """

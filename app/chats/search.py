@@ -17,7 +17,7 @@ _UNSPACED: Final = re.compile(
     "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]"
 )
 _LONGEST: Final = 2 * TITLE_LIMIT
-_SIDE: Final = 30  # characters of a snippet before a word of such a script
+_SIDE: Final = 30  # characters before a found word in a snippet of such a script
 
 
 @dataclass(frozen=True, slots=True)

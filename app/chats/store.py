@@ -17,7 +17,7 @@ from slipstream.models.errors import SlipstreamError
 
 
 class ChatStore:
-    """All chats and their messages; safe to call from any thread. Its methods are those of its parts."""
+    """All chats and their messages; safe to call from any thread. See its parts for the methods."""
 
     def __init__(
         self,
@@ -31,7 +31,7 @@ class ChatStore:
 
         Args:
             states: Folder of kept KV caches, which are deleted with their chats.
-            heads: Folder of trained heads, which are marked when a chat that they were trained on is deleted.
+            heads: Folder of trained heads; deleting a chat marks the heads trained on it.
             index: Folder of the text indexes, from which deleted chats are removed.
             images: Folder of the images in chats; None for one next to the database.
         """
@@ -67,11 +67,11 @@ class ChatStore:
 
     @property
     def notice(self) -> str:
-        """A report for the user on repairs on opening, or since then if ``listen`` was not called; else empty."""
+        """The last report of a repair, for the user, or empty; after ``listen``, new reports go there instead."""
         return self.database.notice
 
     def close(self) -> None:
         """Erases deleted chats, which can then no longer be restored, and closes the file."""
-        with suppress(SlipstreamError):  # the next start tries again; or it is closed already
+        with suppress(SlipstreamError):  # the next start tries again, or the file is already closed
             self._chats.sweep()
         self.database.close()
