@@ -90,6 +90,11 @@ class ChatModel:
         if self._page.welcome:
             self._page.welcome.progress(message.share)
 
+    def wait(self, machines: str) -> None:
+        """Shows that the load waits for other machines, until it makes progress or ends."""
+        self.awaits = True
+        self._say(f"waiting for {machines} · Esc stops")
+
     async def ready(self, loaded: Loaded) -> None:
         """Shows the loaded model, and calls the waiting callback."""
         self.awaits = False

@@ -279,9 +279,11 @@ class ChatScreen(Screen[None]):
 
     @on(MachineAwaited)
     def _machine_awaited(self, message: MachineAwaited) -> None:
-        self.model.awaits = self.engine.busy and self.model.loaded is None
-        self.page.hint(f"Waiting for {message.names}. Esc stops.")
-        self.refresh_bindings()
+        if self.engine.busy and self.model.loaded is None:
+            self.model.wait(message.names)
+            self.refresh_bindings()
+        else:
+            self.page.hint(f"Waiting for {message.names}. Esc stops.")
 
     @on(PromptCounted)
     async def _prompt_counted(self, message: PromptCounted) -> None:

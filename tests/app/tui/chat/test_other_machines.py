@@ -34,7 +34,7 @@ async def test_a_load_that_waits_for_a_silent_machine_can_be_stopped(open_chat: 
         await chat.press("escape")
         assert not engine.stopped
         engine.wait("mac:50052")
-        await chat.until(lambda: "Waiting for mac:50052. Esc stops." in chat.toasts())
+        await chat.until(lambda: "waiting for mac:50052 · Esc stops" in chat.shown())
         await chat.press("escape")
         await chat.until(lambda: bool(engine.stopped))
         engine.go_load()
