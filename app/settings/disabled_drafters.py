@@ -30,7 +30,7 @@ def left_out(file: Path, fingerprint: str) -> frozenset[str]:
 
 
 def known_left_out(file: Path, fingerprint: str) -> frozenset[str]:
-    """The same without an error: an unreadable file disables no drafter."""
+    """Like ``left_out``, but an unreadable file disables no drafter."""
     with suppress(UsageError):
         return left_out(file, fingerprint)
     return frozenset()

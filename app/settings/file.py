@@ -1,4 +1,4 @@
-"""The settings and their file, whose text keeps the user's own words; command-line options override them."""
+"""The settings and their file; changes keep the user's own text, and command-line options override it."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class SettingsFile:
 
         Raises:
             UsageError: If there is no such setting, the value is invalid, or the file is broken and left as it is.
-            SlipstreamError: If the file cannot be written. A valid value holds until slipstream ends nevertheless.
+            SlipstreamError: If the file cannot be written; a valid value still applies until slipstream ends.
         """
         checked = known(name).checked(value)
         self._write({name: checked})
@@ -89,7 +89,7 @@ class SettingsFile:
 
         Raises:
             UsageError: If the context is invalid, or the file is broken and left as it is.
-            SlipstreamError: If the file cannot be written. The context holds until slipstream ends nevertheless.
+            SlipstreamError: If the file cannot be written; the context still applies until slipstream ends.
         """
         value = None if tokens is None else checked_context(model, tokens)
         self._over.pop(_CONTEXT, None)
@@ -136,7 +136,7 @@ class SettingsFile:
             raise SlipstreamError(error.title, f"{error.hint} Until slipstream ends the change holds.") from error
 
     def take_notice(self) -> str:
-        """What happened to the file since the last call, for the user; empty if nothing did."""
+        """Reports to the user what happened to the file since the last call; empty if nothing did."""
         notice, self._notice = self._notice, ""
         return notice
 
@@ -164,7 +164,7 @@ def known(name: str) -> Setting:
     """The setting of a name.
 
     Raises:
-        UsageError: If there is none; it names the nearest.
+        UsageError: If there is no such setting; the error names the nearest.
     """
     every = all_settings()
     if name not in every:
@@ -229,7 +229,7 @@ _CONTEXTS: Final = """\
 
 
 def template() -> str:
-    """A file that sets nothing and explains everything."""
+    """A file that sets nothing and explains every setting."""
     parts = [_HEAD]
     known = all_settings().values()
     for group, title in titles().items():

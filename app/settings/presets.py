@@ -46,7 +46,7 @@ class Presets:
         """The system prompts by name.
 
         Raises:
-            UsageError: If the file cannot be read; it names the line where it is broken.
+            UsageError: If the file cannot be read; the error names the broken line.
         """
         table = self._table(self._read(), "system")
         for name, text in table.items():
@@ -66,7 +66,7 @@ class Presets:
         }
 
     def keep_system(self, name: str, text: str) -> None:
-        """Keeps a system prompt under a name.
+        """Stores a system prompt under a name.
 
         Raises:
             UsageError: If the name is invalid, or the file is broken and left as it is.
@@ -75,7 +75,7 @@ class Presets:
         self._keep("system", name, text)
 
     def keep_preset(self, name: str, sampling: Sampling, usual: Sampling | None = None) -> None:
-        """Keeps the fields of ``sampling`` that differ from ``usual`` as a preset.
+        """Stores the fields of ``sampling`` that differ from ``usual`` as a preset.
 
         Raises:
             UsageError: See ``keep_system``.
@@ -152,7 +152,7 @@ def suggested(sampling: Sampling, values: Mapping[str, float], chosen: Collectio
 
 
 def led_by(reply: ReplySettings) -> ReplySettings:
-    """Replaces the name of a kept system prompt in the settings by its text."""
+    """Replaces the name of a stored system prompt in the settings by its text."""
     if reply.system:
         with suppress(SlipstreamError):  # a broken file is reported when presets are used
             return replace(reply, system=Presets(Paths.default().presets).systems().get(reply.system, reply.system))

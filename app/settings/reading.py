@@ -1,4 +1,4 @@
-"""Reads the settings; the program also starts if the file has errors."""
+"""Reads the settings; errors in the file do not prevent a start."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Read:
     # the valid settings in the file, by name
     values: MappingProxyType[str, Value] = field(default_factory=lambda: MappingProxyType({}))
     problems: tuple[str, ...] = ()  # the errors, a line each
-    broken: str = ""  # why it cannot be read at all, or empty; nothing may be written to it then
+    broken: str = ""  # why the file cannot be read at all, or empty; a broken file is never written to
     text: str = ""  # the file as it was read; empty if it is broken
 
 
@@ -54,7 +54,7 @@ def text_of(path: Path) -> str:
     """The text of a file, empty if it does not exist.
 
     Raises:
-        UsageError: If it cannot be read, is no file, is too large, or is no UTF-8.
+        UsageError: If it cannot be read, is not a file, is too large, or is not UTF-8.
     """
     try:
         if path.exists() and not path.is_file():
@@ -75,11 +75,11 @@ def parsed(path: Path, text: str) -> dict[str, Any]:
     """The tables of a file.
 
     Raises:
-        UsageError: If it is no TOML; it names line and column.
+        UsageError: If it is not TOML; the error names line and column.
     """
     if not text.strip():
         return {}
-    import tomllib  # many have no such file
+    import tomllib  # many users have no such file
 
     try:
         return tomllib.loads(text)

@@ -112,7 +112,7 @@ class Setting:
         return float(cast(float, value)) if isinstance(self.default, float) else cast(Value, value)
 
     def read(self, text: str) -> Value:
-        """Reads a value as a person types it: without quotes, with a comma for the decimal point, yes for true.
+        """Reads a value as a person types it, without quotes; accepts a decimal comma, and words such as yes.
 
         Raises:
             UsageError: If it is invalid for this setting.
