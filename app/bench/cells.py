@@ -85,7 +85,7 @@ Cells = Mapping[tuple[str, str, float], Cell]
 def best_fixed(cells: Cells) -> list[BestFixed]:
     """Compares the autopilot with the best fixed choice, for each kind of text and temperature.
 
-    With several kinds, a last row for each temperature takes the prompts of all: no fixed choice is best for all kinds.
+    With several kinds, a last row for each temperature covers all their prompts: no fixed choice is best for all kinds.
     """
     kinds = list(dict.fromkeys(kind for _, kind, _ in cells))
     temperatures = list(dict.fromkeys(temperature for _, _, temperature in cells))
@@ -107,8 +107,8 @@ def best_fixed(cells: Cells) -> list[BestFixed]:
 def _best(
     kind: str, temperature: float, pairs: Mapping[str, Mapping[tuple[str, int], Paired]], idle: Collection[str]
 ) -> BestFixed:
-    """The best fixed choice by the sums of each prompt, and the autopilot against it; ``idle`` drafted nothing."""
-    plain = {place: Paired(pair.plain, pair.plain) for place, pair in pairs[PLAIN].items()}  # its own measure
+    """Finds the best fixed choice, without the ``idle`` drafters, and compares the autopilot with it."""
+    plain = {place: Paired(pair.plain, pair.plain) for place, pair in pairs[PLAIN].items()}  # its own baseline
     fixed = {PLAIN: plain} | {name: own for name, own in pairs.items() if name not in (PLAIN, AUTO, *idle)}
     ratios = {name: ratio for name, own in fixed.items() if (ratio := measured(list(own.values())))}
     ratios[PLAIN] = Interval(1.0)

@@ -31,7 +31,7 @@ from slipstream.models.types import Floats, History, Token, shared_prefix
 class Difference:
     """The first token at which a reply differs from plain decoding's."""
 
-    index: int  # of the token in the reply, from 0
+    index: int  # index of the token in the reply, from 0
     plain: Token | None  # plain decoding's token; None if its reply has ended
     drafted: Token | None  # the other reply's token; None if it has ended
     again: Token | None  # the token of a second run of plain decoding; differs from ``plain`` if runs do not repeat
@@ -45,11 +45,11 @@ def explain(
     """Decodes plainly up to the first difference, and examines the target's scores there.
 
     Args:
-        tolerance: Most that rounding may change a logit by.
+        tolerance: Maximum change of a logit by rounding.
     """
     index = shared_prefix(plain, drafted)
     ours, theirs = _token_at(plain, index), _token_at(drafted, index)
-    if ours is None or theirs is None:  # the same tokens, but one reply went on: no score explains that
+    if ours is None or theirs is None:  # the same tokens, but one reply is longer: no score explains that
         return Difference(index, ours, theirs, ours, None, False)
     settings = turn.sampling.drawing()
     sampler = Sampler(**settings)
@@ -84,7 +84,7 @@ def near_tie(sampler: Sampler, row: Floats, history: History, tokens: Sequence[T
     winner = sampler.pick(row, history)
     for token in tokens:
         raised, swapped = row.copy(), row.copy()
-        raised[token] += np.float32(2 * tolerance)  # as if it had risen by one tolerance and all others sunk by one
+        raised[token] += np.float32(2 * tolerance)  # as if all others also sank by one tolerance
         swapped[token] += np.float32(tolerance)
         swapped[winner] -= np.float32(tolerance)
         if token != winner and token not in (sampler.pick(raised, history), sampler.pick(swapped, history)):
@@ -119,7 +119,7 @@ def _token_at(tokens: Sequence[Token], index: int) -> Token | None:
 
 
 TOLERANCE: Final = 0.05
-"""Most that rounding may change a logit by; passes of other widths and layouts changed it by up to 0.03."""
+"""Maximum change of a logit by rounding; passes of other widths and layouts changed logits by up to 0.03."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +137,7 @@ class CheckReport:
 
     model: str
     promise: str  # the promise about equal texts that was made at load
-    tolerance: float  # most that a logit may change for a difference to be a near-tie
+    tolerance: float  # maximum change of a logit in a near-tie
     compared: dict[str, int]  # number of compared replies of each drafter
     tokens: dict[str, int]  # number of equal tokens of each drafter, up to the first difference of each reply
     findings: list[Finding]  # replies that differ
@@ -152,7 +152,7 @@ class CheckReport:
 
     @property
     def passed(self) -> bool:
-        """Whether every difference is a near-tie, or, where the same text was promised, there is none."""
+        """Whether all replies are equal; near-ties may differ unless the same text was promised."""
         return not (self.findings if self.promise == SAME_TEXT else self.wrong)
 
 
@@ -168,9 +168,9 @@ def check_drafters(
         stop: Called at every step; once it is true, the report covers the replies until then.
 
     Raises:
-        Stopped: If there are none.
+        Stopped: If there are no replies until then.
         UsageError: If no drafter can serve the model.
-        SlipstreamError: If the model cannot be loaded, or takes none of the prompts.
+        SlipstreamError: If the model cannot be loaded, or no prompt fits it.
     """
     with session_of(request) as (session, loaded):
         usable, unusable = usable_drafters(session, loaded, plan.names)
@@ -191,11 +191,11 @@ def audit(
     """Compares every reply of the drafters in ``report.compared`` with plain decoding's.
 
     Args:
-        report: A report in which nothing was compared yet.
-        context: Tokens that fit the model's context.
+        report: A report without comparisons.
+        context: Size of the model's context in tokens.
 
     Returns:
-        The report with what was found.
+        The report with the results.
     """
     compared, tokens, findings = dict(report.compared), dict.fromkeys(report.compared, 0), list[Finding]()
 

@@ -1,6 +1,6 @@
 """Measures the memory of a process that loads a model with one drafter and writes with it.
 
-Run as a module, it is that process: it prints one line of JSON.
+Run as a module, this file is that process, and prints one line of JSON.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ def drafter_memory(
     """Measures each drafter in a child process.
 
     Returns:
-        The peak of resident memory in MB of 1,000,000 bytes, Python and the model's file included, but not what is on a
-        GPU; None if the child failed, which is reported by ``tell``.
+        The peak of resident memory in MB of 1,000,000 bytes, including Python and the model's file, without a GPU's
+        memory; None if the child failed, which ``tell`` reports.
     """
     found: dict[str, float | None] = {}
     for name in drafters:
@@ -40,9 +40,9 @@ def drafter_memory(
 
 
 def peak_bytes() -> int:
-    """The most memory that this process has held so far, files mapped into it included."""
+    """The peak of this process's resident memory, including mapped files."""
     status = Path("/proc/self/status")
-    if status.exists():  # getrusage would count the parent's memory too, where the child was forked from it
+    if status.exists():  # getrusage would include the memory of a parent that forked this process
         line = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM:"))
         return int(line.split()[1]) * 1024
     if sys.platform == "win32":

@@ -1,4 +1,4 @@
-"""Part ``drafters``: drafting methods on one model, each reply between two plain ones."""
+"""Part ``drafters``: compares drafting methods on one model; each reply is written between two plain ones."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def turn_of(drafters: Sequence[str]) -> list[str]:
 
 
 class Meter:
-    """Follows a measurement: the time left, the noise, and the rows so far."""
+    """Tracks a measurement: the time left, the noise, and the rows so far."""
 
     def __init__(
         self, model: str, plan: Plan, drafters: Sequence[str], estimate: Estimate, on_update: Callable[[Update], None]
@@ -92,8 +92,8 @@ def compare_drafters(
 ) -> DrafterReport:
     """Writes every reply with every drafter: plain, a drafter, plain, the next drafter, plain and so on.
 
-    A drafter's reply is compared with the mean of the plain ones before and after it, so that a machine that becomes
-    slower or faster meanwhile affects both alike. The order of the drafters changes from turn to turn.
+    A drafter's reply is compared with the mean of the plain ones before and after it, so that a change of the machine's
+    speed affects both alike. The order of the drafters changes from turn to turn.
 
     Args:
         memory_steps: Tokens to write when measuring each drafter's memory, in a separate process that loads the model
@@ -104,7 +104,7 @@ def compare_drafters(
     Raises:
         Stopped: If there are no such turns.
         UsageError: If none of the drafters works with the model.
-        SlipstreamError: If the model cannot be loaded, or takes none of the prompts.
+        SlipstreamError: If the model cannot be loaded, or no prompt fits it.
     """
 
     def report(line: str) -> None:
@@ -154,9 +154,9 @@ def measure(
     """Plays a plan, each drafter's reply between two plain ones.
 
     Args:
-        context: Tokens that fit the model's context.
-        meter: Has the names of the drafters, and follows every reply.
-        write_with: Writes a turn with the drafter of a name.
+        context: Size of the model's context in tokens.
+        meter: Has the names of the drafters, and tracks every reply.
+        write_with: Writes a turn with a drafter, given by name.
 
     Returns:
         The cells, and the counts of ``turns.play``.
@@ -185,7 +185,7 @@ def measure(
             drafted.append(written_by(name))
             plain.append(written_by(PLAIN))
             meter.compare(turn, name, plain[-2], drafted[-1], plain[-1])
-        for at, (name, written) in enumerate(zip(order, drafted, strict=True)):  # counted once all have written it
+        for at, (name, written) in enumerate(zip(order, drafted, strict=True)):  # after all have written it
             add(name, written, between(plain[at].work, plain[at + 1].work))
         for written in plain:
             add(PLAIN, written, written.work)

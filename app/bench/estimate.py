@@ -9,16 +9,16 @@ from time import perf_counter
 from typing import Final
 
 _DECAY: Final = 0.7
-"""Weight of a reply's pace after the next reply: a machine that becomes busy shows within three replies."""
+"""Decay of older replies' weight at each new reply: a machine that becomes busy shows within three replies."""
 _SURE: Final = 8  # tokens of a reply after which its own speed predicts its end
 
 
 class Estimate:
-    """Adds up the remaining replies.
+    """Adds up the expected time of the remaining replies.
 
-    A reply takes its tokens times its drafter's seconds a token, prefill included. It has as many tokens as the replies
-    to the same prompt; one to a later prompt, the mean so far of this kind of text. Seconds a token are the drafter's
-    own, on this kind of text if known. The sum is scaled by the newest replies' actual time over their expected time.
+    A reply takes its tokens times its drafter's seconds per token, prefill included; those are measured on this kind of
+    text if possible. A reply is expected to have as many tokens as another to the same turn; for a later prompt, the
+    mean of this kind of text. The sum is scaled by the actual over the expected time of the newest replies.
     """
 
     def __init__(
@@ -31,11 +31,11 @@ class Estimate:
 
         Args:
             names: The drafters in the order of a turn; plain decoding appears repeatedly.
-            tokens: Most tokens of a reply.
+            tokens: Maximum tokens of a reply.
         """
         self._names, self._most, self._clock = names, tokens, clock
         self.warm: dict[str, float] = {}
-        """Seconds a token of each drafter in its warm-up."""
+        """Seconds per token of each drafter in its warm-up."""
         self._took = defaultdict[tuple[str, str], float](float)  # by drafter and kind of text
         self._tokens = Counter[tuple[str, str]]()
         self._replies = Counter[tuple[str, str]]()
@@ -112,7 +112,7 @@ class Estimate:
         return sum(self._pace(name, kind) for name in names)
 
     def _pace(self, name: str, kind: str) -> float:
-        """Seconds a token."""
+        """Seconds per token."""
         for keys in ([(name, kind)], [key for key in self._tokens if key[0] == name]):
             if tokens := sum(self._tokens[key] for key in keys):
                 return sum(self._took[key] for key in keys) / tokens
@@ -121,7 +121,7 @@ class Estimate:
         return sum(self._took.values()) / self._tokens.total() if self._tokens else 0.0
 
     def _length(self, kind: str) -> float:
-        """Tokens of a reply."""
+        """Expected tokens of a reply."""
         for keys in ([key for key in self._tokens if key[1] == kind], list(self._tokens)):
             if replies := sum(self._replies[key] for key in keys):
                 mean = sum(self._tokens[key] for key in keys) / replies

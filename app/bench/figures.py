@@ -29,8 +29,8 @@ class DrafterFigures:
     acceptance: float | None  # accepted over drafted tokens; None if nothing was drafted
     by_depth: list[float | None]  # acceptance at each depth from 1; None at a depth that no step reached
     phases: dict[str, float]  # milliseconds per step: draft, evaluate, accept, commit, and the rest between steps
-    # median milliseconds to the first token; the target mostly has the prompt in its cache already, a drafter with a
-    # cache of its own does not
+    # median milliseconds to the first token; the prompt is mostly in the target's cache already, but not in a drafter's
+    # own cache
     first_token_ms: float
     tokens: int  # tokens emitted
     equal_texts: int  # replies that were the same as plain decoding's, token for token
@@ -74,7 +74,7 @@ class Noise:
 
 
 QUIET: Final = Noise()  # no noise
-DISAGREE: Final = 1.15  # least ``Noise.spread`` that is reported
+DISAGREE: Final = 1.15  # minimum ``Noise.spread`` that is reported
 _BUSY_SHARE: Final = 0.25
 
 
@@ -87,8 +87,8 @@ class BestFixed:
     drafter: str  # the fixed choice with the best speed-up, also a combination or "none"
     speedup: Interval  # its speed over plain decoding's
     auto: Interval | None  # the autopilot's speed over plain decoding's; None if it was not measured
-    # the autopilot's speed over the best fixed choice's, see ``intervals.advantage``; it slightly favours the best
-    # fixed choice, which was chosen by the same figures
+    # the autopilot's speed over the best fixed choice's, see ``intervals.advantage``; slightly too low, since the best
+    # fixed choice was chosen by the same figures
     auto_over_best: Interval | None
 
 
@@ -104,7 +104,7 @@ class DrafterReport:
     prompts: dict[str, int]  # prompts of each kind of text that were replied to
     too_long: dict[str, int]  # prompts of each kind of text with a turn that does not fit the context
     seeds: list[int]  # seeds with which each prompt was replied to
-    reply: int  # most tokens of a reply
+    reply: int  # maximum tokens of a reply
     typical: float | None  # threshold of typical acceptance, which changes the text; None if it was off
     equal_texts: int  # replies that were the same as plain decoding's
     texts: int  # replies written with a drafter
@@ -115,6 +115,6 @@ class DrafterReport:
 
     @property
     def overall(self) -> list[DrafterFigures]:
-        """The rows over all kinds of text, at the last temperature: one figure a drafter."""
+        """The rows over all kinds of text, at the last temperature: one row per drafter."""
         last = self.best[-1] if self.best else None
         return [row for row in self.rows if last and (row.kind, row.temperature) == (last.kind, last.temperature)]

@@ -27,17 +27,17 @@ from slipstream.models.memory.fit import fit
 from slipstream.models.outside import shown_path
 
 USUAL_MIX: Final = "Q4_0"
-_BYTES_A_MINUTE: Final = 1e9  # a rough guess: making files and racing them both take time in proportion to their size
-_SPARE: Final = 1 << 28  # bytes of a disk that stay free
+_BYTES_A_MINUTE: Final = 1e9  # a rough guess: the time to make and race files grows with their size
+_SPARE: Final = 1 << 28  # bytes of the disk to leave free
 
 
 @dataclass(frozen=True, slots=True)
 class Wish:
     """The wanted inflated models."""
 
-    shapes: tuple[Shape, ...]  # of the target, each in every quantization
+    shapes: tuple[Shape, ...]  # shapes of the target; each is made in every quantization
     mixes: tuple[str, ...]  # the quantizations
-    drafter: Shape | None  # of the draft model; None for no draft model
+    drafter: Shape | None  # shape of the draft model; None for no draft model
     keep: bool  # whether the files stay on the disk
 
     @staticmethod
@@ -61,7 +61,7 @@ class Family:
     """The plan of an inflated target and its drafters."""
 
     small: str  # name of the small target
-    shape: Shape  # of the target, with attention heads of the small target's size
+    shape: Shape  # shape of the target, with attention heads of the small target's size
     mix: str  # the quantization
     target: Inflated
     draft: Inflated | None
@@ -137,7 +137,7 @@ def _family(
     draft = None
     if drafter is None or small is None:
         left_out["draft"] = "no draft model was widened" + ("; see --inflate-drafter" if small else "")
-    else:  # a draft model has its target's vocabulary
+    else:  # a draft model gets its target's vocabulary
         draft = inflated_model(small, replace(drafter, n_vocab=placed.large.n_vocab), mix)
     return Family(header.name, placed.large, mix, inflated_model(header, shape, mix), draft, made, left_out)
 
@@ -226,9 +226,9 @@ def inflated_folder(derived: Path) -> Path:
 
 @contextmanager
 def inflated(family: Family, folder: Path, keep: bool, tell: Callable[[str], None]) -> Iterator[Made]:
-    """Makes missing files, for the duration of the body or, with ``keep``, permanently.
+    """Makes missing files; deletes them after the body unless ``keep`` is set.
 
-    They are not made in the system's temporary folder, which may be in memory that the model needs.
+    It does not use the system's temporary folder, which may be in memory that the model needs.
 
     Raises:
         SlipstreamError: If the disk is full or cannot be written to.

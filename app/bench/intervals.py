@@ -24,7 +24,7 @@ _SEED: Final = 20230
 class Work:
     """Tokens and the time that they took."""
 
-    tokens: float  # of several replies, their mean or sum
+    tokens: float  # for several replies, their mean or sum
     seconds: float  # time of their steps, without prefill
 
     def __add__(self, other: Work) -> Work:
@@ -72,7 +72,7 @@ def speedup(prompts: Sequence[Paired]) -> Interval:
     """Estimates a drafter's speed over plain decoding's.
 
     The ratio is of totals: all tokens over all seconds of the drafter, divided by the same of plain decoding. A mean of
-    the prompts' ratios would weigh a short reply, whose time is mostly noise, like a long one.
+    the prompts' ratios would give a short reply, whose time is mostly noise, the weight of a long one.
 
     The interval is a bootstrap over prompts: 4,000 times, n of the n prompts are drawn with replacement, each with all
     its turns and seeds and the adjacent plain replies. Its ends are percentiles, moved outwards because the percentile
@@ -80,7 +80,7 @@ def speedup(prompts: Sequence[Paired]) -> Interval:
     Bootstrap", arXiv 1411.5279). The draws have a fixed seed: the same figures give the same interval.
 
     Args:
-        prompts: The sums of each prompt; there must be one at least.
+        prompts: The sums of each prompt; at least one prompt.
     """
     return _estimate(_rows(prompts), None)
 
@@ -94,7 +94,7 @@ def share(prompts: Sequence[tuple[int, int]]) -> Interval:
     """Estimates a share; the interval is as in ``speedup``.
 
     Args:
-        prompts: Of each, how many were right, and of how many; there must be one at least.
+        prompts: For each prompt, the number of hits and the number of trials; at least one prompt.
     """
     return _estimate(np.array([(right, of, 1.0, 1.0) for right, of in prompts], np.float64), None)
 
@@ -102,8 +102,8 @@ def share(prompts: Sequence[tuple[int, int]]) -> Interval:
 def advantage(ours: Sequence[Paired], theirs: Sequence[Paired]) -> Interval:
     """Estimates one drafter's speed over another's on the same prompts.
 
-    Each is taken relative to its adjacent plain replies, so that a change of the machine between the two cancels out.
-    The interval is as in ``speedup``; a draw takes a prompt with both drafters' replies.
+    Each speed is relative to the adjacent plain replies, so that a change of the machine between the two cancels out.
+    The interval is as in ``speedup``; each draw of a prompt includes both drafters' replies.
     """
     return _estimate(_rows(ours), _rows(theirs))
 
@@ -135,10 +135,10 @@ def _estimate(rows: Doubles, others: Doubles | None) -> Interval:
 
 
 def _tail(count: int) -> float:
-    """The share of draws left out at each end: that of a normal deviate as large as Student's t, widened.
+    """The share of draws cut off at each end: the tail of the normal distribution beyond Student's t, widened.
 
-    t is Cornish and Fisher's expansion in 1 / degrees of freedom: within 1 % of it from 5 prompts on; with fewer, the
-    interval goes nearly from the lowest draw to the highest anyway.
+    t is approximated by Cornish and Fisher's expansion in 1 / degrees of freedom: within 1 % from 5 prompts on; with
+    fewer, the interval reaches nearly from the lowest draw to the highest anyway.
     """
     z, freedom = NormalDist().inv_cdf((1 + _LEVEL) / 2), count - 1
     t = z + (z**3 + z) / (4 * freedom) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)

@@ -1,4 +1,4 @@
-"""Keeps, lists, reads and deletes the results of benchmarks that were run from the chat."""
+"""Stores, lists, reads and deletes the results of benchmarks that were run from the chat."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Kept:
     """A result."""
 
     path: Path
-    when: datetime  # when it was kept, in local time
+    when: datetime  # when it was stored, in local time
     report: DrafterReport | None = None  # None if the file cannot be read
     processor: str = ""
     problem: str = ""  # why it cannot be read; empty if it can

@@ -19,8 +19,8 @@ class Plan:
     names: Sequence[str]  # drafters, or ``ALL``
     sets: Sequence[PromptSet]  # kinds of text and their prompts
     temperatures: Sequence[float] = (0.0, 0.8)
-    seeds: Sequence[int] = (1,)  # each prompt gets a reply with each; at temperature 0 only with the first
-    tokens: int = 160  # most tokens of a reply
+    seeds: Sequence[int] = (1,)  # each prompt gets a reply with each seed; at temperature 0 only with the first
+    tokens: int = 160  # maximum tokens of a reply
     typical: float | None = None  # threshold of typical acceptance, which changes the text; None for the exact rule
 
 
@@ -28,13 +28,13 @@ class Plan:
 class Settings:
     """The default amount of measurement."""
 
-    limit: int = LIMIT  # most prompts of a set; 0 for all
+    limit: int = LIMIT  # maximum prompts of a set; 0 for all
     temperatures: tuple[float, ...] = (0.0, 0.8)
     seeds: int = 1  # number of seeds for each prompt
-    reply: int = 160  # most tokens of a reply
+    reply: int = 160  # maximum tokens of a reply
     drafter_steps: int = 64  # tokens to write when measuring each drafter's memory; 0 skips that
 
     @staticmethod
     def brief() -> Settings:
-        """Less of everything, for slow models."""
+        """Smaller amounts, for slow models."""
         return Settings(limit=2, temperatures=(0.8,), reply=64, drafter_steps=0)

@@ -17,8 +17,8 @@ from slipstream.app.platform.safe_text import one_line
 from slipstream.app.protocol import PLAIN
 
 _LEAST_BAR: Final = 12
-_NAME: Final = 20  # most columns of a name; the longer name of a combination is cut
-_ELSEWHERE: Final = 100  # columns if the output is no terminal
+_NAME: Final = 20  # maximum columns of a name; longer names of combinations are cut
+_ELSEWHERE: Final = 100  # columns if the output is not a terminal
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ def chart(rows: Sequence[DrafterFigures], style: Style, noise: Noise = QUIET) ->
     """Draws a bar for each drafter, kind of text and temperature, from 0 to its speed-up, with its interval.
 
     Args:
-        rows: The figures; plain decoding's own are left out, it is the line at 1x.
+        rows: The figures; plain decoding has no bar, it is the line at 1x.
     """
     rows = [row for row in rows if row.drafter != PLAIN]
     if not rows:
@@ -125,7 +125,7 @@ _COLORS: Final = {"idle": 90, "gain": 32, "loss": 31}
 
 
 def _colored(line: str, found: Verdict, style: Style) -> str:
-    """Green for a gain, red for a loss, grey for what drafted nothing."""
+    """Colours a gain green, a loss red, and an idle drafter grey."""
     color = _COLORS.get(found) if style.color else None
     return f"\x1b[{color}m{line}\x1b[0m" if color else line
 
@@ -135,7 +135,7 @@ _LEFT: Final = 150  # names
 _RIGHT: Final = 150  # figures
 _ROW: Final = 20
 _APART: Final = 32  # pixels between two numbers of the scale
-_NAME_WIDTH: Final = 22  # characters of a drafter's name that have room
+_NAME_WIDTH: Final = 22  # maximum characters of a drafter's name
 _TOP: Final = 32
 _TITLE: Final = "Speed-up over plain decoding"
 

@@ -34,7 +34,7 @@ class Prompt:
         return 1 + len(self.later)
 
     def after(self, reply: Message) -> Prompt:
-        """The prompt of the next turn, after a reply; there must be one."""
+        """The prompt of the next turn, after a reply; ``later`` must not be empty."""
         asked_next = Message("user", self.later[0])
         return replace(self, messages=(*self.messages, reply, asked_next), later=self.later[1:])
 
@@ -51,10 +51,10 @@ _ROLES: Final = ("system", "user", "assistant")
 
 
 def read_prompts(path: Path) -> list[Prompt]:
-    """Reads all prompts of a file: ``.jsonl``, an object a line, or ``.txt``, a prompt a line; plain or packed.
+    """Reads a file of prompts: ``.jsonl`` has an object per line, ``.txt`` a prompt per line; plain or compressed.
 
     Raises:
-        UsageError: If it has no prompts, or is no file of prompts; names the line.
+        UsageError: If it has no prompts, or another format; the error names the line.
         SlipstreamError: If it cannot be read.
     """
     kind = path.with_suffix("").suffix if path.suffix in _OPENERS else path.suffix
@@ -73,7 +73,7 @@ def read_prompts(path: Path) -> list[Prompt]:
 
 
 def unpacked(path: Path, hint: str) -> str:
-    """The text of a file, plain or packed (.xz, .gz).
+    """The text of a file, plain or compressed (.xz, .gz).
 
     Args:
         hint: What to try if it cannot be read.
@@ -150,16 +150,16 @@ def prompt_sets(names: Sequence[str], limit: int, by_category: bool = False) -> 
     """Reads sets of prompts.
 
     Args:
-        names: Names of built-in sets, and paths of files; all built-in sets where there are none.
+        names: Names of built-in sets, and paths of files; empty for all built-in sets.
         limit: Prompts of each set, chosen evenly from its first to its last; 0 for all.
-        by_category: Whether each category of a file is a set of its own, as in Spec-Bench.
+        by_category: Whether each category of a file becomes a separate set, as in Spec-Bench.
 
     Returns:
-        A set each; that of a file is named by its folder and name, such as "gsm8k/test", and by its category.
+        The sets; a file's set is named by its folder and name, such as "gsm8k/test", and by its category.
 
     Raises:
-        UsageError: If a file has no prompts or is none of prompts, or a set is given twice.
-        SlipstreamError: If one cannot be read.
+        UsageError: If a file has no prompts or another format, or a set is given twice.
+        SlipstreamError: If a file cannot be read.
     """
     if limit < 0:
         raise UsageError(f"limit is {limit}; it must be 0 (all prompts) or more.")
@@ -181,7 +181,7 @@ _Item = TypeVar("_Item")
 
 
 def evenly(prompts: Sequence[_Item], limit: int) -> tuple[_Item, ...]:
-    """Takes ``limit`` of the prompts at equal distances; all if it is 0 or there are no more."""
+    """Takes ``limit`` of the prompts at equal distances; all if it is 0 or exceeds their number."""
     count = min(limit or len(prompts), len(prompts))
     return tuple(prompts[at * len(prompts) // count] for at in range(count))
 

@@ -1,8 +1,8 @@
 """Races a drafter against plain decoding: the same prompt and seed, in two contexts on the same weights.
 
-The steps of the two replies alternate in one process, and each clock counts only its own steps. The reply with the
-earlier clock takes the next step, so that both have had about the same time at every moment. Before that, both write
-another reply: memory is mapped, threads start, and the autopilot tries the drafters once, as it has in a chat.
+The steps of the two replies alternate in one process, and each clock counts only the steps of its own reply. The reply
+with the earlier clock takes the next step, so that the clocks stay about equal. Before the race, both write another
+reply as a warm-up: it maps memory, starts threads, and lets the autopilot try the drafters once, as in a chat.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from slipstream.models.errors import SlipstreamError
 from slipstream.models.types import Token
 
 CONTEXT: Final = 2048  # tokens of each of the two contexts: room for a prompt and a reply
-_OTHER_PROMPT: Final = "What is the weather like in autumn?"  # a warm-up on the race's prompt would tell what comes
-_WARM_UP: Final = (128, 16)  # most tokens, with the drafter and without
+_OTHER_PROMPT: Final = "What is the weather like in autumn?"  # on the race's own prompt, drafters would learn the reply
+_WARM_UP: Final = (128, 16)  # maximum tokens, with the drafter and without
 _WARM_UP_SECONDS: Final = 8.0
 
 

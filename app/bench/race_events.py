@@ -8,7 +8,7 @@ from typing import Any, Final
 from slipstream.app.speed import speedup
 
 PROMPT: Final = "Tell me a story about a lighthouse keeper and her cat."
-FRAMES: Final = 20  # most frames a second
+FRAMES: Final = 20  # maximum frames per second
 LEAST_SECONDS: Final = 6.0  # a shorter race is shown in slow motion
 
 
@@ -48,11 +48,11 @@ class Start:
     drafter: str
     prompt: str
     seed: int
-    limit: int  # most tokens of each
+    limit: int  # maximum tokens of each reply
     plain_ms: float  # milliseconds of a plain step, approximately
     promise: str  # see ``Loaded.promise``
     widened: str = ""  # an inflated model's description; empty for other models
-    warm_up: int = 0  # tokens of another reply that the drafter has written before
+    warm_up: int = 0  # tokens that the drafter wrote in the warm-up
 
     @property
     def slower(self) -> float:
@@ -111,8 +111,8 @@ def decoded(found: dict[str, Any]) -> Event:
     """Reads ``encoded`` back.
 
     Raises:
-        LookupError: If it is no such object.
-        TypeError: Likewise.
+        LookupError: If a field is missing.
+        TypeError: If the fields do not match.
     """
     if "race" in found:
         return Start(**found["race"])

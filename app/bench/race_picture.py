@@ -12,9 +12,9 @@ from slipstream.app.speed import GAIN, LOSS, compared
 Kind = Literal["title", "faint", "head", "ours", "plain", "text", "good", "bad"]
 Line = tuple[str, Kind]
 _NOTE: Final = 15
-_TALL: Final = 18  # least height with blank lines between the parts
+_TALL: Final = 18  # minimum height for blank lines between the parts
 _BUSY: Final = " · machine was busy"
-SHORT_MS: Final = 10.0  # milliseconds of a plain step below which drafting gains next to nothing
+SHORT_MS: Final = 10.0  # if a plain step takes fewer milliseconds, drafting gains next to nothing
 
 
 def picture(start: Start, frame: Frame, finish: Finish | None, width: int, height: int) -> list[Line]:

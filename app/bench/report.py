@@ -21,7 +21,7 @@ def table(title: str, head: Sequence[str], rows: Sequence[Sequence[str]], notes:
 
 
 _DEPTHS_SHOWN: Final = 6
-FEW: Final = 5  # least prompts for a reliable interval
+FEW: Final = 5  # minimum prompts for a reliable interval
 
 
 def drafters_text(report: DrafterReport) -> str:

@@ -10,7 +10,7 @@ from typing import Any, Self
 
 
 class Stopped(Exception):
-    """Ctrl-C was pressed: the reply or the part that was cut short is not counted."""
+    """Ctrl-C was pressed; the reply or part that it cut short is not counted."""
 
 
 def never() -> bool:

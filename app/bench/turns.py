@@ -24,14 +24,14 @@ from slipstream.models.types import Token
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One reply to be written, by every drafter."""
+    """A reply that every drafter is to write."""
 
     kind: str
     prompt: int  # index of the prompt
     number: int  # index of the turn in the conversation
     messages: tuple[Message, ...]  # the conversation so far
     sampling: Sampling
-    tokens: int  # most tokens of the reply
+    tokens: int  # maximum tokens of the reply
 
     @property
     def place(self) -> str:
@@ -63,8 +63,8 @@ _WARM_UP: Final = Turn("", 0, 0, (Message("user", "Hello!"),), Sampling(), 16)
 def session_of(request: Load) -> Iterator[tuple[Session, Loaded]]:
     """Loads a model as the engine does, and frees it at the end.
 
-    Drafters neither read nor keep learned data, since they may have seen the prompts, or may see them again. The
-    autopilot may also use disabled drafters. The number of threads stays as chosen at load.
+    Drafters neither load nor save learned data, since they could learn the prompts. The autopilot may also use disabled
+    drafters. The number of threads stays as chosen at load.
     """
     with tempfile.TemporaryDirectory(prefix="slipstream-bench-") as derived:
         fresh = replace(request, derived=derived if request.derived else None, left_out=None)
@@ -117,20 +117,20 @@ def conversations(plan: Plan) -> list[tuple[str, int, Prompt, Sampling]]:
         (kind.name, at, prompt, Sampling(temperature=temperature, seed=seed, typical=plan.typical))
         for seed, temperature, kind in product(plan.seeds, plan.temperatures, plan.sets)
         for at, prompt in enumerate(kind.prompts)
-        if temperature or seed == plan.seeds[0]  # otherwise the same reply again, which some drafters would remember
+        if temperature or seed == plan.seeds[0]  # every seed gives the same reply, which some drafters would remember
     ]
 
 
 def play(
     plan: Plan, context: int, tell: Callable[[str], None], estimate: Estimate, reply: Callable[[Turn], Written]
 ) -> dict[str, tuple[int, int]]:
-    """Plays every conversation once for each seed and temperature, all its turns.
+    """Plays all turns of every conversation, once for each seed and temperature.
 
-    The next turn follows plain decoding's reply to the one before, so that all drafters get the same prompt.
+    Each turn follows plain decoding's reply to the turn before, so that all drafters get the same prompt.
 
     Args:
-        context: Tokens that fit the model's context, for the error.
-        estimate: Predicts the time left; follows each conversation.
+        context: Size of the model's context in tokens, for the error.
+        estimate: Predicts the time left; updated at each conversation.
         reply: Writes a turn with every drafter and returns plain decoding's reply.
 
     Returns:
@@ -196,7 +196,7 @@ def usable_drafters(
         if not reason:
             try:
                 warmed(name, write(session, name, _WARM_UP))  # creates it, and maps its memory
-            except SlipstreamError as error:  # a damaged file of heads; a part of a combination that does not work
+            except SlipstreamError as error:  # a damaged file of heads, or an unusable part of a combination
                 reason = error.title.rstrip(".")
         if reason:
             unusable[name] = reason

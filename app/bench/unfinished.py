@@ -1,4 +1,4 @@
-"""The temporary file of a benchmark that the chat runs: it holds the figures until they are kept."""
+"""The temporary file of a benchmark that the chat runs: it holds the figures until they are stored."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from slipstream.models.hub.lock import HeldError, close_removed, open_locked
 if TYPE_CHECKING:  # seldom needed
     from slipstream.app.bench.kept import Kept
 
-PREFIX: Final = ".running-"  # of the temporary files, which lists of results leave out
+PREFIX: Final = ".running-"  # prefix of the temporary files, so that lists of results leave them out
 
 
 @contextmanager
 def unfinished(folder: Path) -> Iterator[Path]:
     """Creates the file of one benchmark, and removes it at the end unless ``keep`` has moved it.
 
-    It is locked while the benchmark runs: an unlocked one belongs to a killed chat, see ``recover``.
+    The file is locked while the benchmark runs: an unlocked one belongs to a killed chat, see ``recover``.
     """
     path = private_folder(folder) / f"{PREFIX}{os.urandom(4).hex()}"
     with worded(path):
@@ -34,10 +34,10 @@ def unfinished(folder: Path) -> Iterator[Path]:
 
 
 def recover(folder: Path) -> list[Kept]:
-    """Keeps the figures of benchmarks whose chat was killed, and removes their files without figures.
+    """Stores the figures of benchmarks whose chat was killed, and removes their files without figures.
 
     Args:
-        folder: Where results are kept; need not exist.
+        folder: Folder of results; need not exist.
 
     Returns:
         The results that were recovered.
