@@ -1,7 +1,7 @@
-"""Parses and quotes what comes from outside: options, the hub, files that other programs may change.
+"""Parses and quotes untrusted input: options, the hub's answers, files that other programs may change.
 
-Python converts at most 4,300 digits, takes ``²`` for a digit, nests JSON until the stack is full, and lets a text hold
-half a character. Here each of these is an error.
+Python converts at most 4,300 digits, accepts ``²`` as a digit, nests JSON until the stack is full, and accepts lone
+surrogates in texts. Here each of these is an error.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any, Final, Never, TypeGuard
 if TYPE_CHECKING:
     from pathlib import Path
 
-LARGEST: Final = (1 << 31) - 1  # largest whole number that every C interface takes
+LARGEST: Final = (1 << 31) - 1  # largest whole number that every C interface accepts
 MOST: Final = 1 << 50  # largest size or count that is accepted
-MOST_BYTES: Final = 1 << 20  # size of a small file, by default
+MOST_BYTES: Final = 1 << 20  # default limit for the size of a small file
 _DIGITS: Final = 20
 _MOST_CHARACTERS: Final = 400
 _SHA256: Final = re.compile(r"[0-9a-f]{64}")
@@ -40,10 +40,10 @@ def shown_path(path: str | Path) -> str:
 
 
 def whole_number(text: str, low: int = -LARGEST, high: int = LARGEST) -> int:
-    """Reads a whole number that a person wrote.
+    """Parses a whole number that the user typed.
 
     Raises:
-        ValueError: If the text is no number, or it is out of range; the message names the range.
+        ValueError: If the text is not a number, or is out of range; the message names the range.
     """
     text = text.strip()
     if len(text) > _MOST_CHARACTERS or not _WHOLE.fullmatch(text):
@@ -54,10 +54,10 @@ def whole_number(text: str, low: int = -LARGEST, high: int = LARGEST) -> int:
 
 
 def decimal_number(text: str) -> float:
-    """Reads a finite decimal number that a person wrote.
+    """Parses a finite decimal number that the user typed.
 
     Raises:
-        ValueError: If the text is no number.
+        ValueError: If the text is not a number.
     """
     text = text.strip()
     plain = len(text) <= _MOST_CHARACTERS and _DECIMAL.fullmatch(text)
@@ -72,12 +72,12 @@ def is_sha256(value: object) -> TypeGuard[str]:
 
 
 def count_of(value: object, most: int = MOST) -> int | None:
-    """Returns a number of JSON, at least 0 and at most ``most``; None for anything else."""
+    """Returns ``value`` if it is a whole number from 0 to ``most``, else None."""
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= most else None
 
 
 def number_in(text: str, most: int = MOST) -> int | None:
-    """Returns the number that ASCII digits spell, at most ``most``; None for anything else."""
+    """Parses a whole number from 0 to ``most`` that is written in ASCII digits; None for any other text."""
     digits = text.isascii() and text.isdecimal() and len(text) <= _DIGITS
     return count_of(int(text), most) if digits else None
 
@@ -89,7 +89,7 @@ def parsed(text: str, parse: Callable[[str], Any]) -> Any:
         parse: ``json.loads`` or ``tomllib.loads``.
 
     Raises:
-        ValueError: If it is broken, or nested too deeply.
+        ValueError: If the text is invalid, or nested too deeply.
     """
     try:
         return parse(text)
@@ -101,13 +101,13 @@ def parse_json(raw: bytes) -> Any:
     """Parses JSON.
 
     Raises:
-        ValueError: If it is not JSON, is nested too deeply, or holds an impossible number or text.
+        ValueError: If it is not JSON, is nested too deeply, or contains a NaN, an infinity or a lone surrogate.
     """
     import json  # imported late: some commands never need it
 
     found = parsed(raw.decode(), lambda text: json.loads(text, parse_constant=_refuse))
     if b"\\ud" in raw or b"\\uD" in raw:
-        json.dumps(found, ensure_ascii=False).encode()  # fails on half a character
+        json.dumps(found, ensure_ascii=False).encode()  # fails on a lone surrogate
     return found
 
 
@@ -129,11 +129,11 @@ def read_limited(path: Path, most: int = MOST_BYTES, opener: Callable[..., Any] 
     """Reads a small file whole or not at all.
 
     Args:
-        most: Largest size in bytes, unpacked.
-        opener: Opens it; ``gzip.open``, for example, also unpacks it.
+        most: Maximum size in bytes, unpacked.
+        opener: Opens the file; ``gzip.open``, for example, also unpacks it.
 
     Raises:
-        OSError: If it cannot be read, is too large, or is no regular file.
+        OSError: If it cannot be read, is too large, or is not a regular file.
     """
     kind = stat.S_IFMT(os.stat(path).st_mode)
     if kind not in (stat.S_IFREG, stat.S_IFDIR):  # opening a pipe would wait for its writer

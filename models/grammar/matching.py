@@ -1,7 +1,7 @@
 """Finds the tokens that a JSON schema or a grammar allows next.
 
-llguidance computes the mask of a state in some 14 microseconds, whatever the vocabulary; llama.cpp's own grammars take
-19 milliseconds for 152,000 tokens, and end the process if a token does not fit.
+llguidance computes the mask of a state in about 14 microseconds for any size of vocabulary. llama.cpp's own grammars
+take 19 milliseconds for 152,000 tokens, and end the process if a token does not fit.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from slipstream.models.types import Token
 _NAMES: Final = {"json": "the JSON schema", "lark": "the grammar", "gbnf": "the grammar"}
 
 _SPACE: Final = r"\x20|\n\x20{0,16}"
-"""Most whitespace between parts of JSON: without a bound, a model may write empty lines without end."""
+"""Limits the whitespace between parts of JSON: otherwise a model may write empty lines forever."""
 
 
 class GrammarTokens:
-    """A vocabulary prepared for any number of grammars, which takes up to a second."""
+    """A vocabulary that is prepared for grammars; the preparation takes up to a second."""
 
     def __init__(
         self, pieces: Sequence[bytes], ends: Collection[Token], tokenize: Callable[[str], list[Token]]
@@ -71,7 +71,7 @@ class Matcher:
         return Matcher(self._state.deep_copy(), self._size)
 
     def allowed(self) -> NDArray[np.bool_]:
-        """Whether each token may follow, [n_vocab]; end tokens may if the text can end."""
+        """Whether each token may follow, [n_vocab]; an end token may follow if the text may end here."""
         bits = np.frombuffer(self._state.compute_bitmask(), np.uint8)
         return np.unpackbits(bits, count=self._size, bitorder="little").view(np.bool_)
 

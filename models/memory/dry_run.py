@@ -1,7 +1,7 @@
 """Measures the compute buffer of a model's graph with llama.cpp, without loading the model.
 
-``no_alloc`` reads a file's header only and lays the graph out without memory for it: 2 to 20 ms, whatever the size of
-the model. The size appears only in the log. Source: ``sched_reserve`` of ``src/llama-context.cpp``.
+With ``no_alloc``, llama.cpp reads only the file's header and plans the graph without allocating it: 2 to 20 ms for any
+size of model. The buffer's size appears only in the log. Source: ``sched_reserve`` of ``src/llama-context.cpp``.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ _BUFFER: Final = re.compile(r"compute buffer size = +([\d.]+) MiB")
 
 
 class DryRun:
-    """A model file whose contexts are laid out and discarded."""
+    """Plans contexts of a model file without allocating them."""
 
     def __init__(self, path: Path) -> None:
-        """Reads the file's header in C, so it must have been checked before."""
+        """Lets C code read the file's header; the caller has checked it."""
         params = model_params()
-        Placement().fill(params)  # a lender that is gone would end this process
+        Placement().fill(params)  # only own devices: a lender that is gone would end this process
         params.no_alloc, params.load_mode, params.load_mtp = True, C.LLAMA_LOAD_MODE_NONE, False
         C.llama_backend_init()
         with process_log().listening():

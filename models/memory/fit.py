@@ -17,11 +17,11 @@ from slipstream.models.types import PACKED, KvType
 
 MARGIN: Final = 1.05  # factor on every estimate: the largest error that estimates may have
 _GPU_KEPT: Final = 512 << 20
-"""Bytes that stay free on each GPU: for its driver's work space, and for the screen, which draws on the same memory."""
+"""Bytes that stay free on each GPU for its driver and for the display."""
 _KEPT: Final = 1 << 30
 _KEPT_SHARE: Final = 0.1
-"""Bytes and share of the machine's memory that stay free, whichever is more, for other programs and the file cache. If
-little memory is free, a quarter of it stays free, so that a small model runs on a small machine too."""
+"""Main memory that stays free for other programs and the file cache: the larger of these bytes and this share of all
+memory, but at most a quarter of the free memory, so that a small model runs on a small machine."""
 _UNKNOWN: Final = 1 << 60  # bytes assumed if the system does not report its memory, so that no model is refused
 
 
@@ -29,8 +29,8 @@ _UNKNOWN: Final = 1 << 60  # bytes assumed if the system does not report its mem
 class Room:
     """Memory that a model may take."""
 
-    gpus: tuple[int, ...]  # bytes on each GPU, those that other machines lend last
-    memory: int  # bytes of the machine's memory
+    gpus: tuple[int, ...]  # bytes on each GPU; GPUs of other machines come last
+    memory: int  # bytes of main memory
     shared: bool = False  # whether the first GPU uses the machine's memory, as on Apple silicon
     names: tuple[str, ...] = ()  # ``Device.name`` of each GPU
     machines: tuple[str, ...] = ()  # the machine that lends each GPU; empty for this machine's
@@ -45,14 +45,14 @@ class Room:
         return self.memory + sum(self.gpus[self.shared :])
 
     def used(self, need: Need) -> float:
-        """The largest share that a model takes of a device, with margin; above 1 it does not fit."""
+        """The largest share of a device's memory that a model takes, with margin; above 1, it does not fit."""
         beside = need.total - sum(need.on[self.shared :])
         shares = [*zip(need.on, self.gpus, strict=False), (beside, self.memory)]
         return max(MARGIN * taken / max(1, room) for taken, room in shares)
 
 
 def room_of(devices: Sequence[Device]) -> Room:
-    """The usable memory; like llama.cpp, it counts an integrated GPU only if this machine has no other."""
+    """The usable memory; like llama.cpp, it counts an integrated GPU only if this machine has no discrete one."""
     own = [device for device in devices if device.kind == "gpu" and not device.machine]
     integrated = [device for device in devices if device.kind == "igpu"][:1]
     gpus = [*(own or integrated), *(device for device in devices if device.machine)]
@@ -91,7 +91,7 @@ def parts(need: Need) -> str:
 
 
 def spare(room: Room) -> str:
-    """The usable memory in words, without the margin."""
+    """The usable memory in words, with the margin taken off."""
     memory = f"{gigabytes(room.memory / MARGIN)} of memory"
     parts = []
     if room.own:
@@ -108,7 +108,7 @@ def spare(room: Room) -> str:
 
 
 def alternative(shape: Shape, need: Need, room: Room, n_ctx: int | None) -> str:
-    """Describes what would fit instead of a model that does not; ``n_ctx`` is a shorter context with which it would."""
+    """Describes what would fit instead of the model; ``n_ctx`` is a shorter context that would fit, if there is one."""
     if n_ctx:
         return f"A context of {n_ctx:,} tokens would fit."
     left = room.total / MARGIN - need.kv - need.compute
@@ -125,12 +125,12 @@ def alternative(shape: Shape, need: Need, room: Room, n_ctx: int | None) -> str:
 
 Verdict = Literal["gpu", "split", "memory", "too big"]
 Measure = Callable[[int, "KvType", bool], int | None]
-"""Measures the bytes of llama.cpp's compute buffer, given a context, a type of KV cache, and whether flash attention is
-off; None if llama.cpp cannot measure it."""
+"""Measures llama.cpp's compute buffer in bytes; None if llama.cpp cannot. Takes the context in tokens, the type of the
+KV cache, and whether flash attention is off."""
 
 USUAL_CONTEXT: Final = 8192  # largest context by default, in tokens
 _COMFORTABLE: Final = 4096
-"""Context in tokens below which another place (GPU, split, memory) with a longer one is preferred."""
+"""If only a context shorter than this fits in a place (GPU, split, memory), a place with a longer one is preferred."""
 _SHORTER: Final = (6144, 4096, 2048, 1024, 512)
 _DRAFT_LEAVES: Final = 4
 
@@ -140,14 +140,14 @@ class Fit:
     """The best way to open a model on this machine."""
 
     verdict: Verdict  # "gpu": whole on GPUs; "split": some layers on them; "memory": all on the processor; "too big"
-    gpu_layers: int  # layers on GPUs, the output counted as one; -1 for all
+    gpu_layers: int  # number of layers on GPUs, the output counted as one; -1 for all
     n_ctx: int  # context in tokens; for "too big" the one that was tried
     kv_type: KvType  # type of the KV cache
     need: Need
     why: str  # the numbers in a sentence or two, and for "too big" what would fit
-    # ``Device.name`` of each GPU that is used, to the layers on it, in order
+    # ``Device.name`` of each GPU that is used, to the number of layers on it, in order
     shares: Mapping[str, int] = field(default_factory=dict)
-    cpu_experts: int = 0  # first layers whose experts stay in the machine's memory, beside GPUs
+    cpu_experts: int = 0  # number of first layers whose experts stay in main memory while GPUs are used
 
     @property
     def machines(self) -> list[str]:
@@ -162,7 +162,7 @@ class Fit:
 
 @dataclass(frozen=True, slots=True)
 class _Case:
-    """A model with its drafter (a draft model and the index of its GPU, bytes of heads), and its kind of attention."""
+    """A model with its draft model (on the GPU of index ``draft_on``), the bytes of its heads, and its options."""
 
     shape: Shape
     draft: Shape | None = None
@@ -176,7 +176,7 @@ class _Case:
 
     @property
     def layers(self) -> int:
-        """Layers that can be on GPUs, the output counted as one."""
+        """Number of layers that can be on GPUs, the output counted as one."""
         return len(self.shape.layers) + 1
 
     def need(self, n_ctx: int, kv: KvType, shares: Sequence[int], rows: int = 64, leaves: int = 16) -> Need:
@@ -185,7 +185,7 @@ class _Case:
         return own + self._drafter(n_ctx, any(shares), rows)
 
     def spread(self, n_ctx: int, kv: KvType, count: int, room: Room, split: Sequence[float]) -> tuple[int, ...]:
-        """Distributes ``count`` layers among the GPUs: in the proportions of ``split``, or by their room."""
+        """Distributes ``count`` layers among the GPUs: in the proportions of ``split``, or by their free memory."""
         if split:
             return in_proportion(count, split[: len(room.gpus)])
         if len(room.gpus) == 1:
@@ -232,9 +232,9 @@ def need(
     """Estimates the memory of a model that is opened with ``ContextOptions``.
 
     Args:
-        n_gpu_layers: Layers on one GPU, the output counted as one; -1 for all.
-        rows: Most rows of one evaluation.
-        leaves: Most leaves of a tree.
+        n_gpu_layers: Number of layers on one GPU, the output counted as one; -1 for all.
+        rows: Maximum rows of one evaluation.
+        leaves: Maximum leaves of a tree.
         flash: Whether flash attention is on; on GPUs it always is.
     """
     case = _Case(shape_of(header), shape_of(draft) if draft else None, scores=not flash)
@@ -260,23 +260,24 @@ def fit(
 ) -> Fit:
     """Chooses context, KV type and GPU layers, or finds that the model is too big.
 
-    The order: whole on this machine's GPUs, whole on them and those of other machines, the same without the experts of
-    as few layers as possible, split by layers, in memory. Each place gets the longest context that fits, at most 8,192
-    tokens unless ``want_ctx`` is given, with a KV cache of F16 before one of Q8_0. A place with room for fewer than
-    4,096 tokens is skipped if another one has more.
+    Tries places in this order: all layers on this machine's GPUs; all on these and on other machines' GPUs; the same,
+    but the experts of as few layers as possible in main memory; some layers on GPUs; all in main memory. In each place
+    it tries contexts from long to short, at most 8,192 tokens unless ``want_ctx`` is given, each with an F16 KV cache
+    before Q8_0. A place that fits fewer than 4,096 tokens is used only if no place fits 4,096.
 
     Args:
         devices: The machine's devices, as ``slipstream.models.llama.devices.devices`` lists them.
-        want_ctx: The requested context; None for the longest sensible one.
+        want_ctx: The requested context; None to choose one.
         kv_type: The required type of KV cache; None to choose.
         measure: Measures the compute buffer with llama.cpp; None to estimate it.
         scores: Whether attention on the processor runs without flash attention.
-        gpu_layers: Layers on GPUs that the user sets, whether they fit or not; -1 for as many as fit.
+        gpu_layers: Number of layers on GPUs that the user set, even if they do not fit; -1 for as many as fit.
         split: Proportions in which all GPUs share the model; empty to fill them evenly.
         draft_device: ``Device.name`` of the draft model's device; empty for this machine's first GPU, if it has one.
-        longest: Longest contexts of the model and of the draft model, where they differ from the files'.
-        drafts: Whether a drafter is used, so that a recurrent model keeps copies of its state.
-        cpu_experts: First layers whose experts stay in memory, as the user sets; -1 for as few as possible.
+        longest: Longest contexts of the model and of the draft model; empty to take them from the files.
+        drafts: Whether a drafter is used; a recurrent model then keeps copies of its state.
+        cpu_experts: Number of first layers whose experts stay in main memory, as the user set it; -1 for as few as
+            possible.
     """
     room = room_of([device for device in devices if gpu_layers or device.kind == "cpu"])
     place = room.names.index(draft_device) if draft_device in room.names else 0 if room.own else None
@@ -351,7 +352,7 @@ def _fit(
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """A place for a model: all of the memory, the GPUs that are used, and their proportions."""
+    """A place for a model: ``whole`` is all usable memory, ``room`` the part of it that the model may use."""
 
     verdict: Verdict
     whole: Room
@@ -386,7 +387,7 @@ def _placed(case: _Case, place: _Place, n_ctx: int, kv: KvType) -> Fit | None:
     if place.experts:
         case = _fewest_experts(case, place, n_ctx, kv)
     elif place.verdict == "split":
-        low, high = 1, case.layers - 1  # 1 is the output alone, which is no faster
+        low, high = 1, case.layers - 1  # 1 would be the output alone, which is no faster
         while low < high:
             middle = (low + high + 1) // 2
             on = case.need(n_ctx, kv, case.spread(n_ctx, kv, middle, place.room, place.split)).on
@@ -409,7 +410,7 @@ def _placed(case: _Case, place: _Place, n_ctx: int, kv: KvType) -> Fit | None:
 
 
 def _fewest_experts(case: _Case, place: _Place, n_ctx: int, kv: KvType) -> _Case:
-    """The model with the experts of as few layers in memory as its GPUs allow; of all, if it still does not fit."""
+    """Moves the experts of as few layers to main memory as the GPUs allow; of all layers, if that is not enough."""
     low, high = 1, len(case.shape.layers)
     while low < high:
         middle = (low + high) // 2

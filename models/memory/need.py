@@ -1,4 +1,4 @@
-"""The memory of an open model, on the GPU and in the machine's memory."""
+"""The memory that an open model takes, on GPUs and in main memory."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Final
 from slipstream.models.memory.shape import Layer, Shape
 from slipstream.models.types import KvType, pass_tokens
 
-ROLLBACK: Final = 8  # rows that a recurrent or hybrid model can take back when a drafter is used
+ROLLBACK: Final = 8  # rows that a recurrent or hybrid model can roll back when a drafter is used
 _PAGE: Final = 256  # llama.cpp rounds contexts up to multiples of it
 _COPIES: Final = 4  # GGML_SCHED_MAX_COPIES: copies of a pass's inputs if several GPUs hold the whole model
 
@@ -43,8 +43,8 @@ class ContextSize:
 
     n_ctx: int  # context in tokens
     kv: KvType = "f16"  # type of the KV cache
-    rows: int = 64  # most rows of one evaluation
-    leaves: int = 16  # most leaves of a tree
+    rows: int = 64  # maximum rows of one evaluation
+    leaves: int = 16  # maximum leaves of a tree
     rollback: int = ROLLBACK  # rows that a hybrid model can roll back
     flash: bool = True  # whether flash attention is on
 
@@ -55,7 +55,7 @@ class ContextSize:
 
     @property
     def batch(self) -> int:
-        """Tokens of the largest pass."""
+        """Maximum tokens of a pass."""
         return min(pass_tokens(self.flash), self.cells)
 
 
@@ -67,10 +67,10 @@ def kv_bytes(layer: Layer, shape: Shape, context: ContextSize) -> int:
 
 
 def compute_bytes(shape: Shape, context: ContextSize, cpu_experts: int = 0) -> int:
-    """Bytes of the compute buffer: its peak, in a layer or where the logits are computed.
+    """Bytes of the compute buffer: the peak of a layer, or of the computation of the logits.
 
     Args:
-        cpu_experts: First layers whose experts are computed elsewhere.
+        cpu_experts: Number of first layers whose experts are computed on another device.
     """
     batch, rows = context.batch, max(context.rows, context.leaves)
     copies = 1 + context.rollback if shape.copies else 1
@@ -100,18 +100,18 @@ def need_of(
     cpu_experts: int = 0,
     borrows: bool = True,
 ) -> Need:
-    """Adds up a model with some of its layers on GPUs.
+    """Adds up the memory of a model that has some of its layers on GPUs.
 
-    llama.cpp offloads the output first, then the last layers; the embedding stays in the machine's memory. Every GPU
-    with layers has a compute buffer, and so has the machine's memory; the first GPU copies weights for large passes,
-    one tensor at a time (``op_offload``). Where several hold all layers, each keeps copies of the inputs of passes
-    (llama.cpp's pipeline parallelism).
+    llama.cpp offloads the output first, then the last layers; the embedding stays in main memory. There is a compute
+    buffer on every GPU with layers, and one in main memory. For large passes, the first GPU copies weights from main
+    memory, one tensor at a time (``op_offload``). If several GPUs hold all layers, each keeps copies of the inputs of
+    passes (llama.cpp's pipeline parallelism).
 
     Args:
-        shares: Layers on each GPU, in order, the output counted as the last one.
+        shares: Number of layers on each GPU, in order, the output counted as the last layer.
         measured: Bytes of the compute buffer as measured by llama.cpp, if known.
-        cpu_experts: First layers whose experts stay in the machine's memory.
-        borrows: Whether the first GPU copies these for large passes; a GPU of another machine does not.
+        cpu_experts: Number of first layers whose experts stay in main memory.
+        borrows: Whether the first GPU copies these experts for large passes; a GPU of another machine does not.
     """
     graph = compute_bytes(shape, context, cpu_experts if any(shares) else 0) if measured is None else measured
     logits = logits_bytes(shape, context)
@@ -131,7 +131,7 @@ def need_of(
     lent = [layer.weights for layer in near] + [layer.experts for layer in apart if borrows]
     borrowed = max(lent, default=0) // 2
     on[0] += borrowed
-    few = min(context.batch, max(context.rows, context.leaves))  # rows with logits, all that the last layer computes
+    few = min(context.batch, max(context.rows, context.leaves))  # rows with logits; the last layer computes only these
     routed = 4 * max(
         ((few if layer is shape.layers[-1] else context.batch) * layer.apart for layer in apart), default=0
     )
@@ -141,7 +141,7 @@ def need_of(
 
 
 def offloaded(shape: Shape, context: ContextSize, cpu_experts: int = 0) -> list[int]:
-    """Bytes that each layer takes on a GPU, cells of its KV cache included; the output is the last one."""
+    """Bytes that each layer takes on a GPU, with its KV cache; the last entry is the output."""
     layers = [layer.weights + kv_bytes(layer, shape, context) for layer in shape.layers]
     for number, layer in enumerate(shape.layers[:cpu_experts]):
         layers[number] -= layer.experts

@@ -1,13 +1,12 @@
 """The parts of a model that take memory: weights, KV cells and states, and the tensors alive in a pass.
 
 The sizes of caches follow llama.cpp: ``llama_kv_cache`` and ``llama_memory_recurrent``, and ``n_embd_r`` and
-``n_embd_s`` of ``src/llama-hparams.cpp``. Widths are read off the shapes of the tensors: layers may differ.
+``n_embd_s`` of ``src/llama-hparams.cpp``. Widths come from the shapes of the tensors, since layers may differ.
 
-The peak of tensors alive in a layer is counted in numbers per token of a pass.
-
-llama.cpp lays the tensors of its graph into one buffer, each in the smallest hole that fits (ggml-alloc), so the buffer
-is as large as the peak of the graph, and a little larger for holes that nothing fits. The sums below are those
-peaks, read off its graphs (``src/llama-graph.cpp``, ``src/models``) and checked against the buffers that it logs.
+llama.cpp places the tensors of its graph in one buffer, each in the smallest gap that fits (ggml-alloc). So the buffer
+is as large as the peak of live tensors, plus a little fragmentation. The functions below compute these peaks in numbers
+per token of a pass. They follow llama.cpp's graphs (``src/llama-graph.cpp``, ``src/models``) and were checked against
+the buffer sizes that it logs.
 """
 
 from __future__ import annotations
@@ -64,7 +63,7 @@ def feed_forward(shapes: Shapes, width: int, query: int, used: int) -> int:
 
 
 def apart_experts(shapes: Shapes, width: int, used: int) -> tuple[int, int]:
-    """Peaks where the experts are computed on another device than the rest of their layer.
+    """Peaks if the experts are computed on a different device than the rest of their layer.
 
     Args:
         shapes: The layer's tensors.
@@ -72,14 +71,14 @@ def apart_experts(shapes: Shapes, width: int, used: int) -> tuple[int, int]:
         used: Experts used per token.
 
     Returns:
-        On the layer's device, which gets each expert's output and sums them; on the experts'.
+        The peak on the layer's device, which sums the experts' outputs, and the peak on the experts' device.
     """
     inner, outer = used * shapes.get("ffn_down_exps.weight", (0,))[0], used * width
     return outer + 3 * width, max(3 * inner, inner + outer) + width
 
 
 def recurrent(shapes: Shapes, width: int, groups: int, heads: int) -> int:
-    """Peak of a recurrent part; its states are not counted per token.
+    """Peak of a recurrent part, without its states.
 
     Args:
         shapes: The layer's tensors.
@@ -96,7 +95,7 @@ def recurrent(shapes: Shapes, width: int, groups: int, heads: int) -> int:
     inner, mixed = shapes["ssm_out.weight"][0], shapes["ssm_conv1d.weight"][1]
     if "ssm_in.weight" in shapes:  # Mamba
         return shapes["ssm_in.weight"][1] + 2 * mixed + inner + 3 * width
-    repeated = 2 * inner if heads > groups else 0  # gated delta net: queries and keys, once for each head of values
+    repeated = 2 * inner if heads > groups else 0  # gated delta net: queries and keys are repeated for each value head
     return 5 * mixed // 2 + repeated + 2 * width
 
 
@@ -113,15 +112,15 @@ class Layer:
     """One layer."""
 
     weights: int  # bytes of its weights
-    keys: int  # numbers in the KV cache per token, as keys
-    values: int  # numbers in the KV cache per token, as values
+    keys: int  # numbers of its keys in the KV cache per token
+    values: int  # numbers of its values in the KV cache per token
     state: int = 0  # numbers of its recurrent state
-    network: int = 0  # peak numbers alive per token of a pass, in the feed-forward part
+    network: int = 0  # peak of live numbers per token of a pass, in the feed-forward part
     attending: int = 0  # the same in its attention
     mixing: int = 0  # the same in its recurrent part
-    experts: int = 0  # bytes of its weights that are experts
-    around: int = 0  # like ``network``, on the layer's device when its experts are computed on another one
-    apart: int = 0  # the same on the other device
+    experts: int = 0  # bytes of its experts
+    around: int = 0  # like ``network``, on the layer's device if its experts are computed on another device
+    apart: int = 0  # the same, on the device of the experts
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,22 +128,22 @@ class Shape:
     """The properties of a model that matter for memory."""
 
     layers: tuple[Layer, ...]
-    embedding: int  # bytes of the tensors before them, which stay in the machine's memory
-    output: int  # bytes of the tensors after them
-    copied: int  # bytes of a tied embedding, of which a GPU gets a copy
+    embedding: int  # bytes of the tensors before the layers, which stay in main memory
+    output: int  # bytes of the tensors after the layers
+    copied: int  # bytes of a tied embedding, which is copied to a GPU as the output matrix; else 0
     width: int  # width of a hidden state
     vocabulary: int  # number of tokens
     heads: int = 32  # attention heads of a layer
-    packable: bool = True  # whether its KV cache can be quantized: flash attention, head width a multiple of 32
+    packable: bool = True  # whether its KV cache can be quantized; needs flash attention and heads of 32 * n numbers
     caches: int = 1  # number of KV caches, each with a mask: sliding windows have their own
     copies: bool = False  # whether it keeps copies of states for rollback
-    n_ctx_train: int = 0  # tokens that it was trained on; 0 if not known
-    longest: int = 0  # the longest context that it can have; 0 if not known
+    n_ctx_train: int = 0  # context that it was trained with; 0 if unknown
+    longest: int = 0  # longest context that it supports; 0 if unknown
     params: int = 0
 
     @property
     def recurrent(self) -> bool:
-        """Whether it is recurrent or hybrid: one sequence, and a state for it."""
+        """Whether it is recurrent or hybrid; it then has one sequence with a state."""
         return any(layer.state for layer in self.layers)
 
     @property
@@ -257,10 +256,10 @@ def _per_layer(header: Header, key: str, count: int, default: int = 0) -> list[i
     return [value if isinstance(value, int) else default] * count
 
 
-_TYPICAL_BITS: Final = 4.9  # bits of a weight, if the number of parameters is not known: Q4_K_M's
-# typical dense models, by their largest number of parameters
+_TYPICAL_BITS: Final = 4.9  # bits per weight of Q4_K_M, assumed if the number of parameters is unknown
+# typical dense models; the first row with enough parameters applies
 _TYPICAL: Final = (
-    # most parameters, layers, width, keys of a token, width of the network, tokens
+    # maximum parameters, layers, hidden width, key width, feed-forward width, vocabulary
     (0.15e9, 30, 576, 192, 1536, 49_152),  # SmolLM2 135M
     (0.4e9, 32, 960, 320, 2560, 49_152),  # SmolLM2 360M
     (0.8e9, 28, 1024, 1024, 3072, 151_936),  # Qwen3 0.6B

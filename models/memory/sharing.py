@@ -7,15 +7,15 @@ from itertools import pairwise
 
 
 def shared_out(sizes: Sequence[int], rooms: Sequence[int], fixed: int) -> tuple[int, ...]:
-    """Distributes layers in order, so that the fullest device has as much free room as possible.
+    """Distributes layers in order, so that the fullest device uses as small a share of its memory as possible.
 
     Args:
         sizes: Bytes of each layer.
-        rooms: Bytes that each device has for them.
-        fixed: Bytes that each device needs besides.
+        rooms: Bytes that are free on each device.
+        fixed: Bytes that each device needs in addition.
 
     Returns:
-        Layers of each device.
+        Number of layers on each device.
     """
     low, high = 0.0, (sum(sizes) + fixed) / max(1, min(rooms)) + 1.0
     best = (len(sizes),) + (0,) * (len(rooms) - 1)
@@ -30,7 +30,7 @@ def shared_out(sizes: Sequence[int], rooms: Sequence[int], fixed: int) -> tuple[
 
 
 def _filled(sizes: Sequence[int], rooms: Sequence[int], fixed: int, share: float) -> tuple[int, ...]:
-    """Layers of each device if each is filled to a share of its room."""
+    """Number of layers on each device if each is filled up to ``share`` of its room."""
     counts, at = [], 0
     for room in rooms:
         begin, taken = at, fixed

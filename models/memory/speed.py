@@ -1,22 +1,21 @@
-"""Predicts how fast a model writes on this machine, with a drafter and without, before it is loaded.
+"""Predicts how fast a model generates on this machine, with and without a drafter, before it is loaded.
 
 Without a drafter, a pass over one token takes
 
     t(1) = sum over file types of bytes read / rate(type, 1) + cells / best rate + layers * 30 * operation + 0.25 ms
 
-where the bytes read are those of every weight but the token embedding, which is looked up (unless it is the output
-matrix too), and of the experts that one token uses; the cells are the KV cache's at 512 tokens, and the states of
-recurrent layers; rates and the time of an operation are measured once a machine (``models.llama.throughput``); 30 such
-operations stand for the rest of a layer's work, 0.25 ms for choosing a token. Layers on a GPU and on
-the processor take their times one after the other. A pass over n tokens takes t(n), at least t(n - 1), with
-rate(type, n) and the experts that n tokens use, each choosing its own.
+The bytes read are all weights, but only the experts that one token uses, and the token embedding only if it is also the
+output matrix. The cells are the KV cache at 512 tokens and the states of recurrent layers. Rates and the time of an
+operation are measured once per machine (``models.llama.throughput``). 30 operations approximate the rest of a layer's
+work, and 0.25 ms is the time to choose a token. The times of layers on a GPU and on the processor add up. A pass over
+n tokens takes t(n), at least t(n - 1), with rate(type, n) and the experts that n independent tokens use.
 
-A drafter that guesses k tokens in a time d each, of which each is right with probability a, gives
+A drafter that drafts k tokens, each in time d and right with probability a, gives
 
     (1 + a + ... + a^k) / (t(k + 1) + k * d)
 
-tokens a second; the autopilot takes the best k, which may be 0. The range covers values of a from text that is hard to
-guess to text that is easy. The range without a drafter is the usual error of such formulas.
+tokens per second; the autopilot chooses the best k, which may be 0. The range covers values of a from text that is hard
+to predict to text that is easy to predict. The range without a drafter is the usual error of such formulas.
 """
 
 from __future__ import annotations
@@ -37,14 +36,14 @@ from slipstream.models.memory.fit import Fit
 from slipstream.models.memory.shape import rough_shape, shape_of
 
 _OPERATIONS: Final = 30
-"""Operations that take as long as a layer's work beside reading weights."""
+"""Number of small operations that take as long as a layer's other work."""
 _CHOOSING: Final = 0.25e-3  # seconds to choose a token
 _LENGTH: Final = 512
-"""Tokens in the KV cache."""
+"""Assumed number of tokens in the KV cache."""
 _FAST, _SLOW = 0.8, 1.5
-"""Least and greatest ratio of a pass's real time to the formula's."""
+"""Minimum and maximum ratio of a pass's real time to the formula's."""
 _ROUGH: Final = 1.15
-"""Factor on that range if the model's header is not known."""
+"""Widens that range if the model's header is unknown."""
 _RIGHT: Final = MappingProxyType(
     {
         "draft": (0.5, 0.8),
@@ -57,11 +56,11 @@ _RIGHT: Final = MappingProxyType(
         "": (0.0, 0.5),
     }
 )
-"""Share of a method's guesses that are right, in text that is hard and easy to guess; "" copies text."""
+"""Acceptance rate of each method in text that is hard and easy to predict; "" is for methods that copy text."""
 _HEADS: Final = frozenset({"eagle3", "mtp", "dflash", "dspark", "medusa", "kangaroo"})
 _IN_ONE_PASS: Final = frozenset({"dflash", "dspark"})  # heads that draft all tokens in one pass
 _DEEPEST: Final = 7
-_CACHED: Final = 32 << 20  # bytes that may fit a processor's last cache: the speed of memory does not matter then
+_CACHED: Final = 32 << 20  # bytes that may fit in a last-level cache, where memory bandwidth does not matter
 _EXPERTS: Final = re.compile(r"_(?:ch)?exps\.")
 _FAMILIES: Final = (
     ("Q4_0", ("Q4_0", "Q4_1", "IQ4_NL", "MXFP4", "TQ")),
@@ -69,7 +68,7 @@ _FAMILIES: Final = (
     ("Q8_0", ("Q8", "Q5_0", "Q5_1")),
     ("BF16", ("BF16", "F16", "F32")),
 )
-"""Measured file type to the prefixes of the types it stands for; Q4_K stands for the rest."""
+"""Measured file type to the prefixes of the types that are treated like it; the rest are treated like Q4_K."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +79,8 @@ class Reads:
     layers: int
     cells: float = 0.0  # bytes of the KV cache and of states
     experts: Mapping[str, float] = field(default_factory=dict)  # bytes of all experts, by measured file type
-    used: int = 0  # experts that a token uses
-    count: int = 0  # experts that there are
+    used: int = 0  # number of experts that a token uses
+    count: int = 0  # number of all experts
     output: float = 0.0  # bytes of the output matrix, which heads read too
     rough: bool = False  # whether these are estimates from the model's size
 
@@ -97,7 +96,7 @@ class Reads:
     def seconds(self, machine: Throughput, rows: int) -> float:
         """The time of a pass over ``rows`` tokens on a device."""
         union = self._union(rows)
-        each = 1 if self.count else rows  # an expert's rows are few
+        each = 1 if self.count else rows  # each expert gets few rows
         times = [size / rate(machine, kind, rows) for kind, size in self.weights.items()]
         times += [union * size / rate(machine, kind, each) for kind, size in self.experts.items()]
         best = max(rate(machine, kind, 1) for kind in machine.rates)
@@ -113,16 +112,16 @@ class Range:
 
     @property
     def middle(self) -> float:
-        """Their geometric mean."""
+        """The geometric mean of both."""
         return sqrt(self.low * self.high)
 
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """How fast a model will write."""
+    """The predicted speed of a model."""
 
     plain: Range  # without a drafter
-    drafted: Range  # with one, chosen step by step; never below ``plain``
+    drafted: Range  # with a drafter that is used only where it helps; never below ``plain``
 
 
 def reads_of(header: Header) -> Reads:
@@ -137,7 +136,7 @@ def reads_of(header: Header) -> Reads:
             output = tensor.nbytes if tensor.name == "output.weight" or "output.weight" not in names else output
             if tensor.name == "token_embd.weight" and "output.weight" in names:
                 continue
-        if tensor.name.startswith("per_layer_token_embd"):  # looked up as well
+        if tensor.name.startswith("per_layer_token_embd"):  # only single rows are read
             continue
         (experts if _EXPERTS.search(tensor.name) else weights)[kind] += tensor.nbytes
     kept = sum(2 * _LENGTH * (layer.keys + layer.values) + 8 * layer.state for layer in shape.layers)
@@ -158,14 +157,14 @@ def rough_reads(size: int, params: int = 0, used: int = 0, quant: str = "", expe
     shape = rough_shape(size, params)
     kind, share = family(quant), min(1.0, used / shape.params) if used else 1.0
     kept = sum(2 * _LENGTH * (layer.keys + layer.values) for layer in shape.layers)
-    if experts:  # 1,000 stand for any number of experts
+    if experts:  # only the ratio of used experts matters, so 1,000 experts are assumed
         return Reads({}, len(shape.layers), kept, {kind: float(size)}, round(1000 * share), 1000, rough=True)
     read = size - shape.embedding if share == 1.0 else share * size
     return Reads({kind: read}, len(shape.layers), kept, output=share * shape.output, rough=True)
 
 
 def family(kind: str) -> str:
-    """The measured file type that stands for another one, or for a mix such as ``Q4_K_M``."""
+    """The measured file type that a type, or a mix such as ``Q4_K_M``, is treated like."""
     name = kind.upper().removeprefix("UD-")
     return next((stands for stands, prefixes in _FAMILIES if name.startswith(prefixes)), "Q4_K")
 
@@ -190,12 +189,11 @@ def predict(
         reads: The bytes that a pass reads.
         fit: The placement of the model.
         machine: The measurements of this machine.
-        method: The drafting method; "" for those without weights.
+        method: The drafting method; "" for methods without weights.
         drafter: The bytes that a pass of the draft model reads.
 
     Returns:
-        The prediction; None if the model is too big, so small that it fits a cache, or on a device that was not
-        measured.
+        The prediction; None if the model is too big, if it fits in a cache, or if its device was not measured.
     """
     by_kind = {each.kind: each for each in machine if each.rates.keys() & TYPES.keys()}
     near, far = by_kind.get("cpu"), by_kind.get("gpu")

@@ -1,4 +1,4 @@
-"""Tokens that are favoured or avoided: as a person writes them, and as a model's token ids."""
+"""Logit biases: parses the user's list, and converts it to token ids of a model."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _ENTRY: Final = re.compile(
 
 
 def entries_of(text: str) -> list[tuple[Token | str, float]]:
-    """Reads a list such as ``the=-2, " fox"=1.5, 123=-inf``.
+    """Parses a list such as ``the=-2, " fox"=1.5, 123=-inf``.
 
     Returns:
-        Each token by its number or its text, and the bias of its logit. A text is in double quotes if it starts or
-        ends with a space, contains a comma, a quote or ``=``, or is a number.
+        Each token as its id or its text, and the bias of its logit. A text needs double quotes if it starts or ends
+        with a space, contains a comma, a quote or ``=``, or is a number.
 
     Raises:
         UsageError: If it cannot be read, or a number is out of range.
@@ -56,10 +56,10 @@ def bias_of(text: str, tokenize: Callable[[str], list[Token]], n_vocab: int) -> 
     Args:
         text: See ``entries_of``.
         tokenize: Turns text into tokens.
-        n_vocab: Tokens of the vocabulary.
+        n_vocab: Size of the vocabulary.
 
     Raises:
-        UsageError: If it cannot be read, or names a text that is not one token of this model.
+        UsageError: If the list cannot be parsed, or a text is not exactly one token of this model.
     """
     found: list[tuple[Token, float]] = []
     for name, value in entries_of(text):

@@ -11,10 +11,10 @@ from typing import Final
 from slipstream.models.types import Token
 
 BREAKERS: Final = (b"\n", b":", b'"', b"*")
-"""A token that contains one of these ends a repetition: they are the layout of lists, names and speech."""
+"""A token that contains one of these ends a repetition: they structure lists, names and dialogue."""
 
 LONGEST: Final = 64
-"""Most counted tokens of a repetition: the penalty exceeds any logit long before."""
+"""Maximum counted length of a repetition; the penalty of much shorter ones already exceeds any logit."""
 
 
 def repetitions(tokens: Sequence[Token], breakers: Collection[Token], least: int) -> dict[Token, int]:

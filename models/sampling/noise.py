@@ -1,4 +1,4 @@
-"""Noise as a hash of its position: no state has to be drawn in order, cloned or rewound."""
+"""Gumbel noise as a hash of its position: there is no generator state to clone or rewind."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def gumbel(seed: int, position: int, ids: NDArray[np.int64]) -> NDArray[np.float
     """Hashes (seed, position, id) to standard Gumbel noise.
 
     Args:
-        seed: Any integer; its low 64 bits count.
+        seed: Any integer; only its low 64 bits are used.
         position: Index of the token in the whole conversation.
         ids: [n] token ids.
 

@@ -1,4 +1,4 @@
-"""The sampling that a model's authors recommend in its GGUF header."""
+"""The sampling settings that a model's authors recommend in its GGUF header."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def checked(values: Mapping[str, float]) -> dict[str, float]:
     for field, value in values.items():
         if isinstance(value, bool) or not abs(value) <= _LARGEST[field]:  # also true of a NaN
             continue
-        number = max(int(value), 0) if field == "top_k" else round(float(value), 6)  # undoes single precision
+        number = max(int(value), 0) if field == "top_k" else round(float(value), 6)  # removes single-precision error
         try:
             Sampler(**{field: number})  # type: ignore[arg-type]
         except UsageError:

@@ -1,8 +1,8 @@
 """The sampler: a pure function of (logits, history, position, seed).
 
-Gumbel noise, a hash of (seed, position, token id), is added to the truncated, tempered log-probabilities; the largest
-sum is drawn. The token is the same in plain decoding and while a draft is verified ("drafter-invariant",
-Daliri et al., arXiv 2408.07978), and no generator state has to be cloned or rewound.
+Gumbel noise, a hash of (seed, position, token id), is added to the truncated logits divided by the temperature; the
+token with the largest sum is drawn. It is the same token in plain decoding and in the verification of a draft
+("drafter-invariant", Daliri et al., arXiv 2408.07978), and there is no generator state to clone or rewind.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Sampler:
     dry_window: int = 1024  # number of latest tokens in which DRY finds repetitions
     breakers: frozenset[Token] = frozenset()  # tokens that end a repetition
     bias: tuple[tuple[Token, float], ...] = ()  # added to logits; minus infinity forbids a token
-    seed: int = 0  # any integer; its low 64 bits count
+    seed: int = 0  # any integer; only its low 64 bits are used
 
     def __post_init__(self) -> None:
         ranges = (
@@ -90,8 +90,8 @@ class Sampler:
 
         Returns:
             At most ``count`` tokens, and the estimated probability that the other model draws each: the geometric mean
-            of its shares at temperature 1 with and without the noise. On the bundled pair this estimate was calibrated
-            at every temperature, and no other measure separated right from wrong tokens better.
+            of the token's softmax at temperature 1 with and without the noise. On the bundled models this estimate was
+            calibrated at every temperature, and no other one separated right from wrong tokens better.
         """
         if self.temperature == 0:
             ids, values = best(logits, _CONFIDENCE_TOP, *self._adjusted(logits, history, ahead))
@@ -125,7 +125,7 @@ class Sampler:
         return -math.log(self.min_p) if self.min_p > 0 else math.inf
 
     def _tempered(self, logits: Floats, history: History, ahead: Sequence[Token]) -> tuple[Ids, Doubles]:
-        """Kept ids, and their logits relative to the best one, divided by the temperature."""
+        """The ids that truncation keeps, and their logits relative to the best one, divided by the temperature."""
         changed, adjusted = self._adjusted(logits, history, ahead)
         sigma_margin = math.inf
         if self.top_n_sigma > 0:
@@ -145,15 +145,15 @@ class Sampler:
             keep = int(np.exp(below).cumsum().searchsorted(self.top_p * mass)) + 1
         if self.min_p > 0:
             keep = min(keep, int((-below).searchsorted(self._min_p_margin, side="right")))
-        with np.errstate(over="ignore"):  # a tiny temperature leaves only ties with the best token
+        with np.errstate(over="ignore"):  # with a tiny temperature, only ties with the best token stay finite
             return ids[:keep], below[:keep] / self.temperature
 
     def _best_by_mass(
         self, logits: Floats, changed: Ids, adjusted: Floats, sigma_margin: float
     ) -> tuple[Ids, Doubles, float]:
-        """Without top-k: ids that top-p and min-p may keep, their logits relative to the best, the mass of the row.
+        """Finds the ids that top-p and min-p may keep if top-k is off; sorted, best first, if either of them is on.
 
-        The ids are sorted, best first, if top-p or min-p is on.
+        Returns the ids, their logits relative to the best, and the row's sum of exponentials (1 if top-p is off).
         """
         row = with_penalties(cleaned(logits), changed, adjusted)
         highest = float(row.max())
@@ -182,7 +182,7 @@ class Sampler:
         return int(ties[ids[ties].argmin()])
 
     def _adjusted(self, logits: Floats, history: History, ahead: Sequence[Token]) -> tuple[Ids, Floats]:
-        """Ids whose logits bias, penalties or DRY change, ascending, and their new logits."""
+        """The ids, ascending, whose logits are changed by bias, penalties or DRY, and their new logits."""
         penalizes = self.penalty_window and (self.repetition_penalty != 1 or self.presence_penalty != 0)
         if not (penalizes or self.bias or self.dry):
             return NONE, logits[:0]
@@ -212,5 +212,5 @@ def _last(count: int, history: History, ahead: Sequence[Token]) -> list[Token]:
 
 
 def _deviation(row: Floats) -> float:
-    """Standard deviation of the logits above minus infinity."""
+    """Standard deviation of the finite logits."""
     return float(row[row > -np.inf].std(dtype=np.float64))

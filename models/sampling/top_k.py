@@ -1,4 +1,4 @@
-"""The best tokens of a row of logits, however large the row is."""
+"""Finds the best tokens of a row of logits; fast on large rows."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ Doubles = NDArray[np.float64]
 NONE: Final[Ids] = np.empty(0, np.int64)
 NONE.setflags(write=False)
 
-_BLOCK: Final = 64  # logits per block; at first only the largest of a block is compared
-_SMALL: Final = 2_048  # up to here a copy of the row costs less than blocks
+_BLOCK: Final = 64  # logits per block; at first only the maximum of each block is compared
+_SMALL: Final = 2_048  # up to this size, copying the row costs less than using blocks
 
 
 def best(row: Floats, k: int, penalised: Ids, adjusted: Floats, reach: float = math.inf) -> tuple[Ids, Doubles]:
     """Finds the k best ids, best first, lowest id first among equals, and their logits.
 
     The k-th largest of the maxima of disjoint blocks is a lower bound for the k-th largest logit, so only logits that
-    reach it need sorting. A block is a column of the row folded to 64 lines: column maxima run at memory speed.
+    reach it need sorting. The row is reshaped to 64 lines, and a block is a column: column maxima run at memory speed.
 
     Args:
         row: [n_vocab] logits before penalties; not copied if it is large.
-        k: How many; fewer come back if fewer are finite.
+        k: Number of ids; fewer are returned if fewer logits are finite.
         penalised: [m] ids, ascending, whose logits differ from ``row``.
         adjusted: [m] their logits.
-        reach: If no other logit is within this distance of the largest one, only that one may be returned, which is
-            fast: models are sure of most tokens.
+        reach: If no other logit is within this distance of the largest one, only the largest may be returned. This is
+            a fast path for the many tokens of which the model is sure.
     """
     size = row.size
     if k == 1 and not penalised.size:
         first = row.argmax()
-        if -math.inf < row[first] < math.inf:  # else the row may have a better one: a NaN counts as the largest
+        if -math.inf < row[first] < math.inf:  # else there may be a NaN, which argmax takes for the largest
             return np.array([first]), row[first : first + 1].astype(np.float64)
     height = min(_BLOCK, size // (4 * k))
     if size <= _SMALL or height < 2:
@@ -49,7 +49,7 @@ def best(row: Floats, k: int, penalised: Ids, adjusted: Floats, reach: float = m
     maxima = lines.max(axis=0)
     bounds = np.concatenate((maxima, row[folded:]))
     highest = float(bounds.max())
-    if not highest < math.inf:  # a NaN spreads to its block's maximum
+    if not highest < math.inf:  # a NaN makes its block's maximum NaN
         return best(cleaned(row), k, penalised, adjusted)
     near = NONE if penalised.size or reach == math.inf else (bounds >= _floor(highest, reach)).nonzero()[0]
     if len(near) == 1 and near[0] < width:
@@ -61,10 +61,10 @@ def best(row: Floats, k: int, penalised: Ids, adjusted: Floats, reach: float = m
         bounds = np.concatenate((bounds, adjusted))
     bounds.partition(bounds.size - k)
     bound = bounds[bounds.size - k]
-    if bound == -np.inf:  # a grammar allows few tokens: partitioning a row of equals takes 14 ms, searching it 0.1
+    if bound == -np.inf:  # as when a grammar allows few tokens: partitioning equal values takes 14 ms, a search 0.1
         row = with_penalties(row, penalised, adjusted)
         return _in_order(row, (row > -np.inf).nonzero()[0], k)
-    columns = (maxima >= bound).nonzero()[0]  # a second look at the whole row would cost as much as the first
+    columns = (maxima >= bound).nonzero()[0]  # avoids a second pass over the whole row
     line, place = (lines[:, columns] >= bound).nonzero()
     ids = np.concatenate((line * width + columns[place], (row[folded:] >= bound).nonzero()[0] + folded))
     values = row[ids]
@@ -89,7 +89,7 @@ def _best_of_few(row: Floats, k: int, reach: float = math.inf) -> tuple[Ids, Dou
 
 
 def _in_order(row: Floats, ids: Ids, k: int) -> tuple[Ids, Doubles]:
-    """The k best of some ascending ids."""
+    """The k best of ``ids`` (ascending), best first."""
     if not ids.size:
         raise _not_a_number()
     values = row[ids]
@@ -98,12 +98,12 @@ def _in_order(row: Floats, ids: Ids, k: int) -> tuple[Ids, Doubles]:
 
 
 def _floor(highest: float, reach: float) -> float:
-    """Logits below this are farther than ``reach`` from the highest one, despite rounding in single precision."""
+    """Lower bound of the logits within ``reach`` of the highest one, with a margin for single-precision rounding."""
     return highest - reach - 1e-3 - 1e-6 * abs(highest)
 
 
 def with_penalties(row: Floats, penalised: Ids, adjusted: Floats) -> Floats:
-    """Returns a copy of the row with the penalties; the row itself if there are none."""
+    """Returns a copy of the row with the changed logits; the row itself if none is changed."""
     if not penalised.size:
         return row
     row = row.copy()
@@ -115,7 +115,7 @@ def cleaned(row: Floats) -> Floats:
     """Replaces NaN by minus infinity; returns a row without NaN itself.
 
     Raises:
-        NotANumberError: If nothing is left to choose from, or a logit is plus infinity.
+        NotANumberError: If no logit is finite, or one is plus infinity.
     """
     highest = row.max()
     if highest < math.inf and highest > -math.inf:
