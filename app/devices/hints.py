@@ -1,6 +1,6 @@
 """Finds unused GPUs and processor features, and the command that makes llama.cpp use them.
 
-The wheels are those of llama-cpp-python's own index pages, which its README lists.
+The wheels come from llama-cpp-python's own index pages, which its README lists.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Gpu:
     """A GPU that the system lists.
 
     Attributes:
-        driver: Newest CUDA that its driver runs, such as ``12.4``; empty if unknown or no NVIDIA GPU.
+        driver: Newest CUDA version that its driver supports, such as ``12.4``; empty if unknown, or not from NVIDIA.
     """
 
     name: str
@@ -54,7 +54,7 @@ class Look:
     Attributes:
         system: ``platform.system()``.
         machine: ``platform.machine()``.
-        root: Where ``proc`` and ``sys`` are mounted, on Linux.
+        root: Folder that contains ``proc`` and ``sys``, on Linux.
         ask: Runs a program of the system and returns its output, empty if it is missing or fails.
     """
 
@@ -136,7 +136,7 @@ _VULKAN: Final = frozenset(_CUDA)
 
 @dataclass(frozen=True, slots=True)
 class Hint:
-    """A way to more speed.
+    """A hint for more speed.
 
     Attributes:
         what: The unused device or feature, and what its use requires.
@@ -212,7 +212,7 @@ def _gpu(names: str, gpu: Gpu, look: Look, version: str) -> Hint:
 
 
 def _cuda(place: tuple[str, str], driver: str) -> str:
-    """The page of the newest wheel that a driver runs; empty if this kind of machine has none."""
+    """The page of the newest wheel that the driver supports; empty if there is none for this kind of machine."""
     pages = _CUDA.get(place, ())
     number = re.sub(r"\D", "", driver)
     if not number:

@@ -32,7 +32,7 @@ _LOOK_EVERY: Final = 0.1  # seconds
 _BORROWED: Final = 2.0  # seconds; a shorter connection only queries the devices
 _MOST_ENDS: Final = 5
 _IN_A_WHILE: Final = 60.0
-"""After ``_MOST_ENDS`` ends within so many seconds, the server is not restarted."""
+"""The server is not restarted after ``_MOST_ENDS`` ends within this many seconds."""
 _ACCEPTED, _CLOSED = "Accepted client connection", "Client connection closed"
 _LAST: Final = 8  # last lines of the server's output that may give the reason of its end
 
@@ -64,13 +64,13 @@ def check(lending: Lending) -> list[Device]:
         The devices that will be lent.
 
     Raises:
-        UsageError: If the address is none of this machine, or the port is taken.
+        UsageError: If the address is not of this machine, or the port is taken.
         SlipstreamError: If llama.cpp is broken, or built without RPC.
     """
     try:
         ipaddress.IPv4Address(lending.address)
         with socket.socket() as tried:
-            if sys.platform != "win32":  # there it would let a port pass that is taken
+            if sys.platform != "win32":  # on Windows, this option would accept a port that is taken
                 tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             tried.bind((lending.address, lending.port))
     except ValueError as error:
@@ -95,7 +95,7 @@ def lend(lending: Lending, tell: Callable[[str], None]) -> None:
         tell: Called with a line for each event.
 
     Raises:
-        SlipstreamError: If the server does not start, or ends again and again.
+        SlipstreamError: If the server does not start, or ends too often.
     """
     ends: deque[float] = deque(maxlen=_MOST_ENDS)
     leave_no_core_file()
@@ -116,7 +116,7 @@ def lend(lending: Lending, tell: Callable[[str], None]) -> None:
 
 
 def prune(folder: Path, most: int) -> None:
-    """Deletes kept weights, least recently used first, until at most ``most`` bytes are left."""
+    """Deletes cached weights, least recently used first, until at most ``most`` bytes are left."""
     kept = []
     for path in folder.iterdir():
         with suppress(OSError):
@@ -215,7 +215,7 @@ def _server(lending: Lending) -> Iterator[_Server]:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             env=engine_environment(os.environ),
-            start_new_session=True,  # Ctrl-C in the terminal is not for it
+            start_new_session=True,  # Ctrl-C in the terminal must not end it
         )
     except OSError as error:
         raise unstartable("the server's process", error) from error

@@ -35,7 +35,7 @@ class Place:
 
     Attributes:
         name: What is kept there.
-        exists: Whether it exists already; it is made when it is needed.
+        exists: Whether it exists already; otherwise it is created when needed.
         free_bytes: Free bytes on its disk.
         problem: Why it cannot be written; empty if it can.
     """
@@ -89,7 +89,7 @@ def bundled_problems(folder: Path) -> list[str]:
 
 
 def _recorded() -> dict[Path, str]:
-    """Digests of the package's files by the installer's record; none if it runs from its sources."""
+    """Digests of the package's files from the installer's record; empty when run from source."""
     try:
         files = importlib.metadata.files("slipstream") or []
     except importlib.metadata.PackageNotFoundError:
@@ -155,10 +155,10 @@ def examine(paths: Paths, look: Look, asked: Survey | None = None, rpc: str = ""
 
     Args:
         asked: llama.cpp's report; None to request it.
-        rpc: Machines that lend their devices, ``HOST:PORT,…``; empty for those of the settings.
+        rpc: Machines that lend their devices, ``HOST:PORT,…``; empty to use those in the settings.
 
     Raises:
-        UsageError: If ``rpc`` names none.
+        UsageError: If ``rpc`` is not a list of machines.
     """
     asked, settings = asked or survey(), SettingsFile(paths.settings)
     versions = {name: _version(name) for name in _LIBRARIES}
@@ -204,7 +204,7 @@ def _models(paths: Paths, devices: Sequence[Device]) -> tuple[Fitting, ...]:
 
 
 def _fit(model: Installed, devices: Sequence[Device]) -> Fit:
-    """Estimates for other programs' models by their size: there may be hundreds, so their headers are not read."""
+    """Estimates other programs' models by size alone, without reading their headers: there may be hundreds."""
     if model.foreign:
         return estimate(model.size, model.params, devices, model.context or None)
     return fit(read_header(model.path), devices)

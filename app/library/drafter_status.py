@@ -31,12 +31,12 @@ class Standing:
 
     heads: tuple[HeadsFile, ...] = ()  # files of trained heads, also those for other models
     gains: Gains = NO_GAINS  # speed over plain decoding by drafter
-    # cost of a pass over so many rows in passes over one row
+    # by number of rows: the cost of a pass in single-row passes
     costs: Mapping[int, float] = field(default_factory=lambda: MappingProxyType({}))
     left_out: frozenset[str] = frozenset()  # disabled drafters
     documents: int = 0  # number of chats and files indexed for models of this vocabulary
     tokens: int = 0  # their tokens
-    index_on: bool = True  # whether text may be indexed and drafted from
+    index_on: bool = True  # whether text may be indexed and used for drafts
     trains: bool = True  # whether heads can be trained here: torch is installed
     trouble: str = ""  # files that could not be read, in words
 
@@ -76,7 +76,7 @@ def standing(model: Path, paths: Paths) -> Standing:
 
 
 def _rising(costs: Mapping[int, float]) -> dict[int, float]:
-    """Makes measured costs monotonic: no pass is cheaper than one over fewer rows, but a busy machine may say so."""
+    """Makes measured costs monotonic: more rows never cost less, but a busy machine can make it look so."""
     most, found = 1.0, {}
     for rows in sorted(costs):
         found[rows] = most = max(most, costs[rows])

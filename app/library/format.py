@@ -6,7 +6,7 @@ _STEPS = (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3))
 
 
 def size(count: float) -> str:
-    """Bytes, in the decimal units that model pages use: "812 B", "9.8 MB", "5.0 GB", "42 GB"."""
+    """Formats bytes in the decimal units that model pages use: "812 B", "9.8 MB", "5.0 GB", "42 GB"."""
     for letter, unit in _STEPS:
         if count >= 0.9995 * unit:
             return f"{_short(count / unit)} {letter}B"
@@ -14,7 +14,7 @@ def size(count: float) -> str:
 
 
 def number(count: int) -> str:
-    """A count: "812", "3.4k", "12k", "1.2M"."""
+    """Formats a count: "812", "3.4k", "12k", "1.2M"."""
     for letter, unit in _STEPS[1:]:
         if count >= 0.9995 * unit:
             return f"{_short(count / unit)}{letter if letter != 'G' else 'B'}"
@@ -22,12 +22,12 @@ def number(count: int) -> str:
 
 
 def parameters(count: int) -> str:
-    """A model's size in parameters: "7.1M", "600M", "8.2B"; empty where it is not known."""
+    """Formats a model's number of parameters: "7.1M", "600M", "8.2B"; empty if it is unknown."""
     return number(count) if count else ""
 
 
 def context(tokens: int) -> str:
-    """A context: "1,024", "32k", "1M"; empty where it is not known."""
+    """Formats a context: "1,024", "32k", "1M"; empty if it is unknown."""
     if not tokens:
         return ""
     for letter, unit in (("M", 1 << 20), ("k", 1 << 10)):
@@ -47,7 +47,7 @@ def rates(low: float, high: float) -> str:
 
 
 def _two_digits(value: float) -> str:
-    """Rounded without regard to the other end: equal ends of two ranges look equal."""
+    """Rounds one end of a range alone, so that equal ends of two ranges look equal."""
     if value < 2:
         return f"{value:.1f}"
     unit: int = 10 ** max(0, len(f"{value:.0f}") - 2)

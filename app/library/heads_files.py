@@ -89,11 +89,11 @@ def heads_files(folder: Path) -> list[Path]:
 def file_in(folder: Path, target: Header, kind: str, say: Callable[[str], None]) -> Path:
     """The file of a kind of heads for a model; creates its folder.
 
-    What the file holds for another model of this name, or for another version of this one, is set aside.
+    Heads in it for another model of this name, or for another version of this one, are moved to another file.
 
     Args:
         kind: The method, or the method and the origin of the heads.
-        say: Called with where the older heads went.
+        say: Called with a line that names the new file of such heads.
 
     Raises:
         SlipstreamError: If the folder cannot be written to.
@@ -111,7 +111,7 @@ def checked(out: Path, target: Header, method: str) -> Path:
     """The absolute path of a file that the user named for heads.
 
     Raises:
-        UsageError: If it cannot be written, or holds anything but older heads of this method for this model.
+        UsageError: If it cannot be written, or contains anything except older heads of this method for this model.
     """
     out = out.expanduser().absolute()
     if not out.parent.is_dir() or not os.access(out.parent, os.W_OK | os.X_OK):
@@ -132,7 +132,7 @@ def shown_size(size: int) -> str:
 
 
 def _kept(path: Path) -> tuple[str, str, str] | None:
-    """The method of a file of heads, its target's identity and name; None if it is missing, damaged or none."""
+    """The method of a file of heads, its target's identity and name; None if the file is missing or has no heads."""
     try:
         header = read_header(path)
         if method := method_of(header):

@@ -14,7 +14,7 @@ from slipstream.drafters.text_index.index import TextIndex
 from slipstream.drafters.text_index.text import Piece
 from slipstream.models.types import Token
 
-LARGEST: Final = 2_000_000  # most bytes of a file: larger ones are seldom written by a person
+LARGEST: Final = 2_000_000  # maximum bytes of a file: people seldom write larger ones
 
 _LOOK: Final = 8_192  # first bytes of a file; most binary files have a zero among them
 _SKIPPED_FOLDERS: Final = frozenset({"node_modules", "__pycache__", "bower_components"})
@@ -65,7 +65,7 @@ def text_files(path: Path, skipped: Skipped) -> Iterator[tuple[Path, int]]:
 
 
 def read_text(file: Path, skipped: Skipped) -> str | None:
-    """Reads a file; None if it is not text, by its content, or cannot be read."""
+    """Reads a file; None if its content is not text, or it cannot be read."""
     try:
         with file.open("rb") as source:
             raw = source.read(_LOOK)
@@ -104,8 +104,8 @@ _SHOW_EVERY: Final = 0.2  # seconds
 class Update:
     """One run over some folders.
 
-    A file counts as changed if its modification time did. Each batch is written whole or not at all, so that a stopped
-    run can be resumed.
+    A file counts as changed if its modification time differs. Each batch is written whole or not at all, so that a
+    stopped run can be resumed.
     """
 
     def __init__(

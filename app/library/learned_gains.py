@@ -22,7 +22,7 @@ _LEAST_TOKENS: Final = 64
 
 
 def chats_of(path: Path, fingerprint: str) -> tuple[str, ...]:
-    """Titles of the chats in which a model replied, the newest first; none of an unreadable database."""
+    """Titles of the chats in which a model replied, the newest first; empty for an unreadable database."""
     query = """
         SELECT title FROM chats
         WHERE deleted IS NULL AND id IN (SELECT chat FROM messages WHERE model = ?) ORDER BY updated DESC
@@ -40,7 +40,7 @@ def _in_chats(path: Path, fingerprint: str) -> dict[str, float]:
             AND model = ? AND role = 'assistant' AND status IN ('done', 'interrupted')
     """
     tokens: defaultdict[str, int] = defaultdict(int)
-    seconds: defaultdict[str, float] = defaultdict(float)  # in units of plain decoding's seconds a token
+    seconds: defaultdict[str, float] = defaultdict(float)  # in units of plain decoding's seconds per token
     with suppress(SlipstreamError), ChatReader(path).open() as db:
         for drafter, speed in db.execute(query, (_NEWEST, fingerprint)) if db else ():
             figures = Figures.unpacked(speed)
@@ -55,12 +55,12 @@ class Gains:
     """Speed over plain decoding by drafter."""
 
     chats: Mapping[str, float]  # from the newest replies that measured it
-    benchmark: Mapping[str, float]  # from the model's newest kept benchmark, over all kinds of text
+    benchmark: Mapping[str, float]  # from the model's newest stored benchmark, over all kinds of text
     autopilot: Mapping[str, float]  # from the autopilot's records
 
     @property
     def known(self) -> dict[str, float]:
-        """One figure a drafter, for lists: from the chats, else the benchmark, else the autopilot."""
+        """One figure per drafter, for lists: from the chats, else the benchmark, else the autopilot."""
         return {**self.autopilot, **self.benchmark, **self.chats}
 
     @property

@@ -26,7 +26,7 @@ BUNDLED_DRAFT: Final = "slipstream-mini-draft-q8_0.gguf"
 _TITLES: Final = MappingProxyType({BUNDLED_TARGET: "Slipstream mini", TUNED_TARGET: "Slipstream mini, tuned for SPACE"})
 PROBED: Final = "probed.json"
 """File in the folder of derived files, see ``Load.probed``."""
-_USUAL: Final = "usual-model"  # file in the folder of models that names the one the user chose last
+_USUAL: Final = "usual-model"  # file in the folder of models; contains the name of the model chosen last
 _LONGEST_NAME: Final = 4_096  # bytes
 
 
@@ -99,10 +99,10 @@ def check_files(load: Load, shipped: Path | None = None) -> None:
     """Checks the headers of the files, without loading them.
 
     Args:
-        shipped: Folder of the bundled models, which are not checked; None to check them, too.
+        shipped: Folder of the bundled models, which are not checked; None to check them as well.
 
     Raises:
-        SlipstreamError: If one is no model, holds only a drafter, or cannot tokenize, or an adapter does not fit.
+        SlipstreamError: If a file is not a model, is only a drafter, or cannot tokenize, or an adapter does not fit.
     """
     files = [Path(name) for name in (load.model, load.draft_model) if name]
     for file in files:
@@ -121,10 +121,10 @@ def check_files(load: Load, shipped: Path | None = None) -> None:
 
 
 def check_projector(path: Path | str) -> None:
-    """Refuses a file that was named as an mmproj file and is none.
+    """Checks that a file is an mmproj file.
 
     Raises:
-        ModelFileError: If it is none, or cannot be read.
+        ModelFileError: If it is not, or cannot be read.
     """
     from slipstream.models.gguf.reader import read_header
 
@@ -137,10 +137,10 @@ def check_projector(path: Path | str) -> None:
 
 
 def check_experts(model: Path) -> None:
-    """Refuses to keep the experts of a model in memory that has none.
+    """Checks that a model has experts, for ``--cpu-experts``.
 
     Raises:
-        UsageError: If it has none.
+        UsageError: If the model has none.
         ModelFileError: If it cannot be read.
     """
     from slipstream.models.gguf.reader import read_header
@@ -195,7 +195,7 @@ def placed(load: Load, gpu_layers: int | None, rpc: str | None, draft_device: st
         draft_device: Device of the draft model.
 
     Raises:
-        UsageError: If one of them is invalid.
+        UsageError: If a value is invalid.
     """
     check_placement(gpu_layers, rpc)
     devices = load.devices if rpc is None else replace(load.devices, rpc=rpc)

@@ -1,4 +1,4 @@
-"""The speed at which this machine reads weights: measured at the first use, and kept."""
+"""The speed at which this machine reads weights: measured at the first uses, and stored."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from slipstream.models.outside import read_limited
 
 _FILE: Final = "machine_speed.json"
 _MOST_BYTES: Final = 1 << 20
-_TIMES: Final = 3  # number of measurements, by separate runs: the machine may have been busy the first time
+_TIMES: Final = 3  # number of measurements, in separate runs: the machine may have been busy the first time
 
 
 def kept_speed(folder: Path) -> list[Throughput]:
-    """Earlier measurements; empty without any of this machine and llama.cpp."""
+    """Earlier measurements of this machine and this llama.cpp; empty if there are none."""
     return _read(folder)[1]
 
 
 def machine_speed(folder: Path) -> list[Throughput]:
-    """Earlier measurements, improved by a new one of a second or two as long as they are few.
+    """Earlier measurements; while they are few, a new one of a second or two is added.
 
     Args:
         folder: Folder of derived files.

@@ -98,11 +98,11 @@ class ModelManager:
                 self._rpc, self._asked = rpc, False
 
     def look_again(self, in_use: Collection[str]) -> None:
-        """Forgets what other machines lend; the next call asks them.
+        """Forgets what other machines lend; the next call queries them again.
 
         Args:
-            in_use: Machines that serve the chat's model. Each serves one program at a time, so it is not asked, and its
-                last answer still holds.
+            in_use: Machines that serve the chat's model. Each serves one program at a time, so it is not queried, and
+                its last answer is used.
         """
         with self._lock:
             self._in_use, self._asked = frozenset(in_use), False
@@ -116,7 +116,7 @@ class ModelManager:
             return self._lenders
 
     def devices(self) -> list[Device]:
-        """The devices of this machine, read once, and of those that lend theirs."""
+        """The devices of this machine, read once, and the devices that other machines lend."""
         with self._lock:
             self._own = self._own or devices()
             return [*self._own, *(device for lender in self.lenders() for device in lender.devices)]
@@ -150,7 +150,7 @@ class ModelManager:
         return fit(checked_header(model), self.devices(), heads=projector)
 
     def speed_of(self, model: Installed, pair: PairOffer | None) -> Prediction | None:
-        """Predicts the speed of an installed model, alone and with a drafter; None if it cannot."""
+        """Predicts the speed of an installed model, alone and with a drafter; None if it cannot be predicted."""
         header = checked_header(model)
         method = pair.method if pair else ""
         drafter = reads_of(read_header(pair.path)) if pair and pair.path and method == DRAFT else None
@@ -161,7 +161,7 @@ class ModelManager:
 
         Raises:
             UsageError: If there is no such model.
-            ModelFileError: If it is broken, or no chat model.
+            ModelFileError: If it is broken, or not a chat model.
         """
         installed = self.installed()
         return self._pairs(self.store.find(name, installed), installed)
@@ -173,7 +173,7 @@ class ModelManager:
             pair: Its drafter; None for the autopilot with the best installed drafter that fits beside the model.
 
         Raises:
-            ModelFileError: If it is broken, or no chat model.
+            ModelFileError: If it is broken, or not a chat model.
         """
         header = checked_header(model)
         shipped = model.origin == "bundled"
@@ -193,7 +193,7 @@ class ModelManager:
         on_progress: OnProgress = lambda done, size: None,
         cancelled: Callable[[], bool] = lambda: False,
     ) -> Installed:
-        """Imports a file; refuses one that is larger than all memory of this machine."""
+        """Imports a file; rejects a file that is larger than all memory of this machine."""
         weights = read_header(path.expanduser()).weight_bytes
         if weights > memory()[0]:  # then it may still fit with GPUs
             room = [device.total_bytes for device in self.devices()]
@@ -257,7 +257,7 @@ class ModelManager:
         return self.hub.card(repo)
 
     def quants(self, repo: str, revision: str | None = None) -> list[QuantOffer]:
-        """The quantizations of a repository, each with how it would run here."""
+        """The quantizations of a repository, each rated for this machine."""
         quants = self.hub.quants(repo, revision)
         known = next((each for each in self.hub.search(repo, limit=1) if each.id.lower() == repo.lower()), None)
         params, context = (known.total_params, known.context) if known else (0, 0)
@@ -277,7 +277,7 @@ class ModelManager:
         Raises:
             SlipstreamError: If the repository has changed since the catalogue was written.
         """
-        assert offer.fetch is not None  # only a drafter to fetch has one
+        assert offer.fetch is not None  # the drafter must be one to fetch
         return self._offer(in_catalog(offer.fetch))
 
     # --- downloads ------------------------------------------------------------------------------------------------
@@ -308,7 +308,7 @@ class ModelManager:
     def pull_projector(
         self, quant: Quant, on_progress: Callable[[Progress], None], cancelled: Callable[[], bool]
     ) -> bool:
-        """Downloads the mmproj file of a quantization, unless it is here; returns False if it was stopped."""
+        """Downloads the mmproj file of a quantization if it is missing; returns False if it was stopped."""
         from slipstream.models.hub.downloads import Download
 
         projector = self.lacking(quant)
@@ -317,7 +317,7 @@ class ModelManager:
         return Download(self.hub, (projector,), self.paths.models).run(on_progress, cancelled) is not None
 
     def fetch(self, quant: Quant) -> Job:
-        """Queues a download, and that of its mmproj file; a finished one is verified and installed."""
+        """Queues a download and that of its mmproj file; finished downloads are verified and installed."""
         private_folder(self.paths.models)
         if projector := self.lacking(quant):
             self.downloads.add((projector,), self.paths.models)
@@ -358,7 +358,7 @@ class ModelManager:
         return offers_for(model, checked_header(model), installed, self.catalog(), self.paths)
 
     def lacking(self, quant: Quant) -> RemoteFile | None:
-        """The mmproj file of a quantization, if it is not here."""
+        """The mmproj file of a quantization if it has one that is missing here."""
         file = quant.projector
         return file if file and not file.path_in(self.paths.models).exists() else None
 
@@ -376,7 +376,7 @@ class ModelManager:
         return next(offer for offer in offers if offer.quant is quant)
 
     def _on_change(self, job: Job) -> None:
-        """Installs a finished download; a file that is no model is listed with its problem."""
+        """Installs a finished download; a file that is not a model is listed with its problem."""
         if job.state == "done":
             with suppress(SlipstreamError):
                 self.store.adopt(job.path, job.files)

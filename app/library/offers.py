@@ -19,7 +19,7 @@ CONTEXTS: Final = (4096, 8192, 32768)  # contexts, in tokens, for which the memo
 _USUAL: Final = ("Q4_K_M", "UD-Q4_K_XL", "Q4_K_S", "UD-Q4_K_M", "IQ4_XS", "Q4_0", "MXFP4", "MXFP4_MOE")
 """Quantizations for slow memory, in order of preference; the first is also llama.cpp's default."""
 _FULL: Final = frozenset({"F32", "F16", "BF16"})
-READING: Final = 6.0  # tokens a second that people read
+READING: Final = 6.0  # reading speed of people, in tokens per second
 _EVIDENCE: Final = ("documentation", "catalogue", "reported", "suggested")
 
 
@@ -55,7 +55,7 @@ class Removal:
     """The effect of removing a model."""
 
     model: Installed
-    frees: int  # bytes freed on the disk; a link holds none
+    frees: int  # bytes freed on the disk; a link frees none
     chats: tuple[str, ...]  # titles of the chats with its replies, newest first
 
 
@@ -126,7 +126,7 @@ def _speed(pair: CatalogPair, fit: Fit | None, machine: Sequence[Throughput]) ->
 
 
 def _drafter_size(pair: CatalogPair) -> int:
-    """Bytes of a pair's drafter; the name of heads states the target's parameters, so theirs are not estimated."""
+    """Bytes of a pair's drafter; not estimated for heads, since their name states the target's parameters."""
     if pair.drafter is None:
         return 0
     return pair.drafter.about if pair.method == DRAFT else pair.drafter.size
@@ -148,12 +148,12 @@ def _rank(offer: CatalogOffer) -> tuple[bool, bool, bool, bool, int, float]:
 
 
 def is_quick(speed: Prediction | None) -> bool:
-    """Whether it is at least as fast as people read."""
+    """Whether the model writes at least as fast as people read."""
     return speed is not None and speed.plain.middle >= READING
 
 
 def _best(offers: Sequence[QuantOffer]) -> QuantOffer | None:
-    """The largest of those as fast as people read; without any, the preferred one of ``_USUAL``."""
+    """The largest that writes as fast as people read; if there is none, the preferred one of ``_USUAL``."""
     fitting = [offer for offer in offers if offer.fit.verdict != "too big"]
     small = [offer for offer in fitting if offer.quant.label.upper() not in _FULL]
     if quick := [offer for offer in small if is_quick(offer.speed)]:

@@ -31,7 +31,7 @@ from slipstream.models.library.store import ModelStore
 from slipstream.models.llama.devices import Device, devices, memory
 from slipstream.models.memory.fit import fit
 
-_AMPLE: Final = 3  # with so many times the weights in free memory, any usual context fits
+_AMPLE: Final = 3  # if free memory is this many times the weights, any usual context fits
 
 
 def offers_for(
@@ -59,9 +59,9 @@ def offers_for(
 
 
 def best_pair(offers: Sequence[PairOffer]) -> PairOffer | None:
-    """The best drafter whose file has to be named in the request; None if there is none.
+    """The best drafter whose file the request must name; None if there is none.
 
-    Layers inside the model and heads trained for it are loaded without being named.
+    Requests need not name layers inside the model, or heads trained for it.
     """
     return next((offer for offer in offers if offer.sound and offer.drafter), None)
 
@@ -83,7 +83,7 @@ def checked_header(model: Installed) -> Header:
     """Reads the header of a chat model.
 
     Raises:
-        ModelFileError: If it is broken, or no chat model.
+        ModelFileError: If it is broken, or not a chat model.
     """
     if model.problem:
         raise ModelFileError(model.problem, model.hint)
@@ -106,7 +106,7 @@ def load_with(
     """The request that loads a model with a drafter.
 
     Args:
-        pair: The drafter whose file comes along, if any.
+        pair: The drafter whose file is loaded too; None for none.
         draft_model: A draft model's file to use instead of the pair's.
         drafter: The drafter's name; None for the autopilot.
         n_ctx: Context in tokens; 0 for the model's own.
@@ -132,7 +132,7 @@ def named(paths: Paths, model: str, draft_model: str | None, drafter: str | None
 
     Raises:
         UsageError: If a name matches no model or several.
-        ModelFileError: If a model is broken, or no chat model.
+        ModelFileError: If a model is broken, or not a chat model.
     """
     installed = store_of(paths).installed()
     if draft_model is not None and not is_path(draft_model):
@@ -155,5 +155,5 @@ def named(paths: Paths, model: str, draft_model: str | None, drafter: str | None
 
 
 def _may_need_a_file(drafter: str | None) -> bool:
-    """Whether a drafter, or a part of a combination, may need a file of its own."""
+    """Whether a drafter, or a part of a combination, may need a separate file."""
     return drafter is None or any(name in drafter for name in (DRAFT, "auto", *HEAD_METHODS))

@@ -71,7 +71,7 @@ def chosen(wanted: Reference, quants: Sequence[Quant], best: Quant | None) -> Qu
         best: The choice for a reference without a quantization.
 
     Raises:
-        UsageError: If none matches; it lists the available ones.
+        UsageError: If none matches; the error lists the available ones.
     """
     if wanted.file:
         for quant in quants:

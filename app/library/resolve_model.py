@@ -36,7 +36,7 @@ def choose(
 
     Raises:
         UsageError: If the name matches no model or several.
-        ModelFileError: If the installed model is broken, or no chat model.
+        ModelFileError: If the installed model is broken, or not a chat model.
     """
     model = model or usual(paths)
     if model in (BUNDLED, TUNED):

@@ -17,7 +17,7 @@ NAME: Final = "errors.log"
 _MOST_BYTES: Final = 1 << 20  # a log of this size is emptied
 _FRAMES: Final = 40
 _HARMLESS: Final = (ImportError, MemoryError, OSError)
-"""Errors whose messages name files and libraries; those of others may quote a prompt."""
+"""Errors whose messages name only files and libraries; messages of other errors may quote a prompt."""
 
 
 def explained(error: BaseException) -> str:
@@ -65,7 +65,7 @@ def _words(error: BaseException) -> str:
         return "the input is nested too deeply."
     if isinstance(error, UnicodeError):
         return "a name or a text is not valid UTF-8."
-    if isinstance(error, FileNotFoundError) and error.filename is None:  # of os.getcwd()
+    if isinstance(error, FileNotFoundError) and error.filename is None:  # from os.getcwd()
         return "the current folder is gone. Change to another one and try again."
     if isinstance(error, OSError):
         place = f"{shown_path(os.fsdecode(error.filename))}: " if isinstance(error.filename, str | bytes) else ""

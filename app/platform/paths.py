@@ -17,7 +17,7 @@ from slipstream.models.files import make_folder, replace_file, sync_folder
 
 HOME_VARIABLE = "SLIPSTREAM_HOME"
 FOLDERS = ("models", "states", "heads", "derived", "index", "training", "benches", "logs", "images")
-"""Fields that are folders below ``SLIPSTREAM_HOME``, under their own names."""
+"""Fields that are folders of the same name in ``SLIPSTREAM_HOME``."""
 
 _NO_HOME = f"{os.devnull}/home"  # nothing can be created here, not even by root
 _FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -36,12 +36,12 @@ class Paths:
     states: Path  # kept KV caches of chats; may be deleted at any time
     heads: Path  # trained and imported heads
     derived: Path  # files derived from models, such as a model's first layers; may be deleted at any time
-    index: Path  # indexed text of chats and files, for drafting; a folder for each kind of tokens
+    index: Path  # indexed text of chats and files, for drafting; a folder for each vocabulary
     training: Path  # work folders of training runs; without them a stopped run starts over
-    benches: Path  # kept results of benchmarks that were run from the chat
+    benches: Path  # stored results of benchmarks that were run from the chat
     logs: Path  # logs of the engine; they hold no prompts and no replies
     bundled: Path  # the models that ship with slipstream
-    images: Path  # images in chats; each is deleted with the last chat that names it
+    images: Path  # images in chats; each is deleted with the last chat that contains it
 
     @staticmethod
     def default(environment: Mapping[str, str] = os.environ) -> Paths:
@@ -99,7 +99,7 @@ class Paths:
 
 @contextmanager
 def worded(path: Path) -> Iterator[None]:
-    """Turns an ``OSError`` into the error for the user, see ``unwritable``."""
+    """Turns an ``OSError`` into an error for the user, see ``unwritable``."""
     try:
         yield
     except OSError as error:
@@ -116,7 +116,7 @@ def private_folder(path: Path) -> Path:
 
 
 def write_private(path: Path, text: str) -> None:
-    """Replaces a file by a text atomically, readable by its owner alone; creates its folder.
+    """Writes a text to a file atomically, readable by its owner alone; creates its folder.
 
     Raises:
         SlipstreamError: If it cannot be written; the old file stays as it was.
@@ -133,7 +133,7 @@ def write_private(path: Path, text: str) -> None:
 
 
 def unwritable(path: Path, error: OSError) -> SlipstreamError:
-    """The error for the user if a file or a folder cannot be written."""
+    """Makes the error for the user if a file or a folder cannot be written."""
     if path.is_relative_to(_NO_HOME):
         hint = f"Set HOME, or {HOME_VARIABLE} to a folder that you can write to."
         return SlipstreamError("this user has no home folder.", hint)

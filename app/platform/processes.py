@@ -9,7 +9,7 @@ import time
 
 
 def kill_group(leader: int) -> None:
-    """Kills a process group; on Windows, which has none, the process alone.
+    """Kills a process group; on Windows, which has no groups, only the process.
 
     Args:
         leader: The process that leads the group; 0 is the group of this process.
@@ -24,7 +24,7 @@ def kill_group(leader: int) -> None:
 
 
 def interrupt_self() -> None:
-    """Interrupts this process from one of its threads, as Ctrl-C does; on Windows, after a wait of the main thread."""
+    """Interrupts this process from one of its threads like Ctrl-C; on Windows, after the main thread's current wait."""
     if sys.platform == "win32":
         import _thread
 
@@ -42,7 +42,7 @@ def leave_no_core_file() -> None:
 
 
 def work_done() -> float:
-    """Work of this process so far: CPU seconds of all threads, and one for each page or block read or written.
+    """Work of this process so far: CPU seconds of all threads, plus one for each page or block read or written.
 
     The disk counts because a large model on a slow disk waits for its pages more than it computes.
     """

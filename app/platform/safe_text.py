@@ -1,7 +1,7 @@
-"""The filter between untrusted text and the screen.
+"""Makes untrusted text safe for the screen.
 
-A terminal obeys control characters, and invisible characters can reorder or hide text. Both are replaced one by one,
-so that the text after them is only text, and every part of a cleaned text is as safe as the whole.
+A terminal obeys control characters, and invisible characters can reorder or hide text. Both are replaced one by one, so
+that the text after them has no special meaning, and every part of a cleaned text is as safe as the whole.
 CVE-2021-42574 and CWE-150 describe the attacks.
 """
 
@@ -14,7 +14,7 @@ from unicodedata import category
 
 UNKNOWN = "\ufffd"
 MOST_MARKS = 8
-"""Most combining marks, joiners and variation selectors in a row; more would paint over other lines or hide text."""
+"""Maximum combining marks, joiners and variation selectors in a row: more would cover other lines or hide text."""
 
 _REPLACED_RANGES = (
     (0x80, 0x9F),  # C1 controls: CSI, OSC and DCS in one character
@@ -42,7 +42,7 @@ _REPLACED_RANGES = (
 
 
 def _inert() -> Mapping[int, str]:
-    table = {code: chr(0x2400 + code) for code in range(0x20) if chr(code) not in "\t\n"}  # their pictures
+    table = {code: chr(0x2400 + code) for code in range(0x20) if chr(code) not in "\t\n"}  # their visible symbols
     table[0x7F] = "\u2421"
     for first, last in _REPLACED_RANGES:
         table |= dict.fromkeys(range(first, last + 1), UNKNOWN)
@@ -55,12 +55,12 @@ _RUN = re.compile(rf"[^\w\s\x00-\x7f]{{{MOST_MARKS + 1},}}")  # marks and joiner
 
 
 def clean(text: str, before: str = "") -> str:
-    """Makes text safe to show: one character for one character; cleaning twice changes nothing more.
+    """Makes text safe to show; replaces single characters by single ones, and a second call changes nothing.
 
     Tabs, newlines, joiners, variation selectors and right-to-left letters stay.
 
     Args:
-        before: The text before it on the screen, for text in pieces: marks are counted across the boundary.
+        before: The text before it on the screen, if text arrives in pieces: marks are counted across the boundary.
     """
     tail = before[-MOST_MARKS:]
     return _RUN.sub(_few_marks, (tail + text).translate(_INERT))[len(tail) :]

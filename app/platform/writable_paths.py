@@ -20,7 +20,7 @@ _NAME: Final = re.compile(r"slipstream-(\d+)-\w+")
 
 @contextmanager
 def places(paths: Paths, keep: bool = True) -> Iterator[tuple[Paths, str]]:
-    """Yields paths that can be written to for this run.
+    """Yields paths that this run can write to.
 
     Paths of files that are only read, such as models and settings, stay the same.
 
@@ -59,7 +59,7 @@ def _try(folder: Path) -> None:
             handle = os.open(trial, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600)
             try:
                 if os.write(handle, bytes(_TRIAL)) < _TRIAL:
-                    os.write(handle, bytes(_TRIAL))  # raises the reason
+                    os.write(handle, bytes(_TRIAL))  # raises an error with the reason
             finally:
                 os.close(handle)
         finally:
@@ -70,7 +70,7 @@ def _passing() -> Path:
     """Creates a temporary folder for this run, in memory if the system offers that.
 
     Raises:
-        SlipstreamError: If there is no room for it anywhere.
+        SlipstreamError: If no folder for it can be written to.
     """
     import tempfile  # seldom needed
 
