@@ -1,10 +1,10 @@
 """Checks the metadata and tensors of a GGUF file before C code reads them.
 
-llama.cpp ends the process on many of these (and has read or written out of bounds on some), so they are refused here.
-The bounds come from loading thousands of mutated files: every rule below stopped a crash, a hang or an overflow.
-An unknown architecture is no error here: llama.cpp decides.
+On many damaged files, llama.cpp ends the process; on some, it has read or written out of bounds. So they are refused
+here. The rules come from loading thousands of mutated files: each one stopped a crash, a hang or an overflow. An
+unknown architecture is not an error here: llama.cpp decides.
 
-llama.cpp compares most shapes of tensors itself; the checks of sizes cover those that it uses unchecked.
+llama.cpp checks most shapes of tensors itself; ``check_sizes`` covers the ones that it does not check.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ NO_TOKEN: Final = (-1, 2**32 - 1)  # converters write these for "there is no suc
 TOKENIZERS: Final = frozenset({"llama", "gpt2", "bert", "t5", "rwkv", "gemma4", "plamo2", "none", "no_vocab"})
 NO_TOKENIZERS: Final = frozenset({"none", "no_vocab"})
 TOKENIZER_ARCHITECTURES: Final = {"bert": ("bert",), "t5": ("t5", "bert"), "rwkv": ("rwkv",), "plamo2": ("plamo",)}
-"""Tokenizers that abort outside their own families, with a part of those families' names."""
+"""Tokenizers that abort with other architectures, to the parts of architecture names with which they work."""
 
 _BYTE_TOKEN: Final = re.compile(r"<0x[0-9A-F]{2}>")
 _BYTE_TYPE: Final = 6
@@ -253,19 +253,19 @@ def _charsmap(framing: Framing) -> None:
 
 
 _ADDED: Final = re.compile(r"(norm(_\d)?\.weight|\.bias|\.ssm_[ad]|\.ssm_conv1d\.weight|\.shortconv\.conv\.weight)$")
-"""Tensors that are added, multiplied or convolved, which ggml does in F32 only; every converter writes them so."""
+"""Tensors of additions, elementwise products and convolutions: ggml needs F32 there, and every converter writes it."""
 _F32: Final = 0
 _NO_WEIGHTS: Final = frozenset({9, 15, 24, 25, 26, 27, 28})
-"""Types that no product of matrices takes as weights: Q8_1, Q8_K, whole numbers, F64."""
-_TABLE: Final = "tid2eid"  # part of the names of weights that are whole numbers: experts by token
+"""Types that matrix products do not accept as weights: Q8_1, Q8_K, integers, F64."""
+_TABLE: Final = "tid2eid"  # in the names of integer tables that map tokens to experts
 _OWN_HEADS: Final = frozenset({"lfm2", "lfm2moe"})
-"""Architectures whose graph splits queries by the metadata's head size without comparing it with the file's rows."""
+"""Architectures whose graph splits queries by the metadata's head size without comparing it to the tensor's rows."""
 _DELTA_NETS: Final = frozenset({"qwen3next", "qwen35", "qwen35moe"})
-"""Architectures of gated delta nets, whose heads of keys and of values are equally wide."""
+"""Architectures of gated delta nets, whose key heads and value heads have the same width."""
 
 
 def check_sizes(metadata: Mapping[str, Value], architecture: str, tensors: Sequence[TensorInfo]) -> None:
-    """Checks heads and rotated dimensions against each other and against the tensors.
+    """Checks that head counts, head widths and RoPE dimensions agree with each other and with the tensors.
 
     Args:
         metadata: Metadata of the first file, each value in its range.
@@ -303,7 +303,7 @@ def check_sizes(metadata: Mapping[str, Value], architecture: str, tensors: Seque
 
 
 def _shared_evenly(heads: Value | None, shared: Value | None) -> None:
-    """Checks that query heads divide evenly among key heads; 0 stands for a layer without attention."""
+    """Checks that query heads divide evenly among key heads; 0 means a layer without attention."""
     counts = [n for n in shared if isinstance(n, int)] if isinstance(shared, list) else [shared]
     each = [n for n in heads if isinstance(n, int)] if isinstance(heads, list) else [heads] * len(counts)
     for query, key in zip(each, counts, strict=False):

@@ -1,8 +1,8 @@
 """Checks a LoRA adapter's file against the model that it changes, before C code reads it.
 
-An adapter holds two thin matrices for some of the model's weights: W becomes W + scale * alpha / rank * B A (Hu et al.,
-arXiv 2106.09685). llama.cpp compares most shapes itself, and reads the types of metadata, the rank of an embedding's
-pair and the use of a tied embedding unchecked: each of these ends the process.
+An adapter has two low-rank matrices for each weight that it changes: W becomes W + scale * alpha / rank * B A (Hu et
+al., arXiv 2106.09685). llama.cpp checks most shapes itself. It does not check the types of metadata, the rank of an
+embedding's pair, and the use of a tied embedding; an error in any of these ends the process.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ EMBEDDING: Final = "token_embd.weight"
 _OUTPUT: Final = "output.weight"
 ENDINGS: Final = (".lora_a", ".lora_b")
 _STORED: Final = frozenset({"F32", "F16", "BF16", "Q8_0"})  # the types that llama.cpp's converter writes
-_WHOLE: Final = "Q8_0"  # products of whole numbers
+_WHOLE: Final = "Q8_0"  # its products use integer arithmetic
 _NAMED: Final = (("general.type", "adapter"), ("adapter.type", "lora"))
 ALPHA: Final = "adapter.lora.alpha"
 _INVOKED: Final = "adapter.alora.invocation_tokens"
@@ -46,7 +46,7 @@ class Adapter:
 
     @property
     def same_text(self) -> bool:
-        """Whether a pass over several rows is bit-equal to passes over one: not with floats, whose sums are reordered.
+        """Whether a pass over several rows is bit-equal to passes over one row; floats are summed in another order.
 
         Measured on the bundled model: at most one pass in ten differs, by up to 0.2 in its logits.
         """
@@ -61,7 +61,7 @@ def read_adapter(path: Path, scale: float, model: Header) -> Adapter:
     """Reads an adapter's file, and checks that it fits a model.
 
     Raises:
-        ModelFileError: If it is missing, damaged, no LoRA adapter, or another model's.
+        ModelFileError: If it is missing, damaged, not a LoRA adapter, or made for another model.
     """
     header = read_header(path)
     found = next((key for key, value in _NAMED if header.metadata.get(key) != value), None)
@@ -89,7 +89,7 @@ def _check_pairs(header: Header, model: Header) -> None:
     """Compares each pair with the weight that it changes.
 
     Raises:
-        ModelFileError: If one does not fit.
+        ModelFileError: If a pair does not fit.
     """
     weights = {tensor.name: tensor.shape for tensor in model.tensors}
     own = {tensor.name: tensor for tensor in header.tensors if not tensor.name.endswith("_norm.weight")}
@@ -124,7 +124,7 @@ def _check_pairs(header: Header, model: Header) -> None:
 
 
 def _fits(a: tuple[int, ...], b: tuple[int, ...], weight: tuple[int, ...], embedding: bool) -> bool:
-    """Whether a pair has the shapes for a weight, all in ggml's order; an embedding's A is stored flipped."""
+    """Whether the shapes of a pair fit a weight, all in ggml's order; an embedding's A is stored transposed."""
     if not len(a) == len(b) == len(weight) or len(a) not in (2, 3) or a[2:] != weight[2:] or b[2:] != weight[2:]:
         return False
     if embedding:
@@ -133,7 +133,7 @@ def _fits(a: tuple[int, ...], b: tuple[int, ...], weight: tuple[int, ...], embed
 
 
 def _digest(header: Header) -> str:
-    """The digest of an adapter: two trainings of one kind have headers alike, so every weight counts.
+    """The digest of an adapter over all its weights, since adapters of the same kind have equal headers.
 
     Raises:
         ModelFileError: If it cannot be read, or a weight is not a number.

@@ -10,14 +10,14 @@ _EXPERTS: Final = frozenset({"glm4moe", "deepseek2", "cohere2moe", "qwen35moe"})
 """Architectures whose MTP layer must choose among experts."""
 _LATENT: Final = "deepseek2"  # the architecture whose MTP layer must have latent attention (MLA)
 _EITHER: Final = frozenset({"hy_v3", "step35"})
-"""Architectures whose layers are dense or have experts, and whose files may lack both."""
+"""Architectures whose MTP layers are dense or have experts; files may lack both kinds of tensors."""
 _FUSED: Final = "mimo2"  # the architecture whose MTP layers are dense, with one matrix of queries, keys and values
 _DENSE: Final = ("ffn_gate", "ffn_up", "ffn_down")
 _MIXED: Final = ("ffn_gate_exps", "ffn_up_exps", "ffn_down_exps", "ffn_gate_shexp", "ffn_up_shexp", "ffn_down_shexp")
 _WHOLE_HEADS: Final = frozenset({"cohere2moe", "hy_v3"})
-"""Architectures whose graphs end the process unless whole heads are rotated."""
+"""Architectures whose graphs end the process unless RoPE rotates whole heads."""
 _SEVERAL: Final = _EITHER | {_FUSED}
-"""Architectures that may have several MTP layers, one for each next token; the first one drafts all of them here."""
+"""Architectures that may have several MTP layers, one per future token; here, the first layer drafts all tokens."""
 MTP_ARCHITECTURES: Final = _EXPERTS | _SEVERAL | {"qwen35"}
 """Architectures whose MTP graph (``DECODER_MTP`` in llama.cpp's ``src/models``) was tested; llama.cpp has others."""
 
@@ -34,7 +34,7 @@ def mtp_only(header: Header) -> bool:
 
 
 def without_mtp(header: Header) -> str:
-    """The reason why MTP cannot serve a model, as it follows "does not work with this model:"; empty if it can."""
+    """Why MTP does not work with a model, to follow "does not work with this model:"; empty if it does."""
     layers, architecture = header.number("nextn_predict_layers") or 0, header.architecture
     if not layers:
         return "it needs MTP layers, and this model has none"
@@ -78,7 +78,7 @@ def _rotates_whole_heads(header: Header) -> bool:
 
 
 def _latent(header: Header) -> bool:
-    """Whether the attention is the latent one that ``src/models/deepseek2.cpp`` requires."""
+    """Whether the model has the latent attention that ``src/models/deepseek2.cpp`` requires."""
     sizes = [f"attention.{name}" for name in ("q_lora_rank", "kv_lora_rank", "key_length_mla", "value_length_mla")]
     dense = header.number("leading_dense_block_count") or 0
     scaled = header.metadata.get(f"{header.architecture}.attention.temperature_scale")

@@ -1,4 +1,4 @@
-"""Reads the framing of a GGUF file: key/value list and tensor list, every read bounded by the file."""
+"""Parses the key/value list and the tensor list of a GGUF file; every read is bounded by the file's size."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BOOL: Final = 7
 I64: Final = 11
 F64: Final = 12
 
-# metadata type id to its ``struct`` code; strings (8) and arrays (9) are framed otherwise
+# metadata type id to its ``struct`` code; strings (8) and arrays (9) have other formats
 SCALARS: Final = MappingProxyType(
     {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "B", 10: "Q", 11: "q", 12: "d"}
 )
@@ -63,7 +63,7 @@ TENSOR_TYPES: Final = MappingProxyType(
         42: ("Q2_0", 64, 18),
     }
 )
-"""Tensor type id to (name, elements per block, bytes per block), as ggml 0.25 has them (ggml.h, ggml_type).
+"""Tensor type id to (name, elements per block, bytes per block), as in ggml 0.25 (ggml.h, ggml_type).
 
 The ``gguf`` package's table lacks Q2_0 and gives Q8_1 40 bytes, so it is not used; a test compares this with ggml.
 """
@@ -74,7 +74,7 @@ Value = Scalar | list[bool] | list[int] | list[float] | list[str]  # the value o
 
 MAX_HEADER: Final = 48 << 20  # bytes; the largest vocabularies, of 262,144 tokens with their merges, take a third of it
 MAX_MEMORY: Final = 160 << 20
-"""Bytes that the values of one header may take in memory: with the header itself never more than 256 MB."""
+"""Maximum bytes of memory for the values of one header; with the header itself, below 256 MB."""
 MAX_TENSORS: Final = 65_536
 MAX_KEYS: Final = 4_096
 MAX_KEY: Final = 256
@@ -133,7 +133,7 @@ class Framing:
 
 
 class Cursor:
-    """A position in a file's first bytes that cannot leave them."""
+    """A read position in a file's header, with bounds checks."""
 
     def __init__(self, file: BinaryIO, size: int) -> None:
         """Starts at the first byte.
@@ -168,7 +168,7 @@ class Cursor:
             raise DamagedError("became shorter while it was read", "Wait until nothing writes to it, then try again.")
 
     def spend(self, memory: int, what: str) -> None:
-        """Counts a value's bytes against the limit of memory."""
+        """Counts a value's bytes against ``MAX_MEMORY``."""
         self.memory -= memory
         if self.memory < 0:
             raise DamagedError(f"is damaged: with {what} its header takes more memory than the {MAX_MEMORY:,} allowed")
@@ -195,7 +195,7 @@ class Cursor:
         return text
 
     def strings(self, count: int, what: str) -> list[str]:
-        """Takes ``count`` strings; inlined, since a real file has hundreds of thousands."""
+        """Takes ``count`` strings; inlines ``string`` for speed, since a file has hundreds of thousands."""
         self.reach(self.position + 8 * count)
         self.spend(8 * count, what)
         found: list[str] = []
@@ -224,10 +224,10 @@ class Cursor:
 
 
 def parse(file: BinaryIO, size: int) -> Framing:
-    """Reads the framing of a GGUF file from just before its counts.
+    """Parses the key/value list and the tensor list of a GGUF file.
 
     Args:
-        file: Opened for reading bytes, at its start; magic and version are checked.
+        file: Opened for reading bytes, at its start; the caller has checked magic and version.
         size: Length of the file in bytes.
 
     Raises:

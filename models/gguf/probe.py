@@ -1,7 +1,7 @@
 """Loads model files in a separate process before their first use, so that a crash or hang is harmless.
 
-The header's checks (:mod:`slipstream.models.gguf.check`) stop nearly all files that llama.cpp ends the process on; the
-probe catches the rest. ``slipstream.models.llama.probe_child`` is the process. Files that passed are recorded.
+The checks of the header (:mod:`slipstream.models.gguf.check`) refuse nearly all files that crash llama.cpp; the probe
+catches the rest. The process runs ``slipstream.models.llama.probe_child``. Files that pass are recorded.
 """
 
 from __future__ import annotations
@@ -25,25 +25,21 @@ from slipstream.models.gguf.reader import read_header
 from slipstream.models.outside import quoted, read_object, shown_path
 
 _RECORD_BYTES: Final = 4 << 20
-MOST: Final = 1_000  # recorded files; the oldest records are dropped
+MOST: Final = 1_000  # maximum recorded files; the oldest records are dropped
 
 
 class ProbeRecord:
-    """Records the files that passed, with size, time and inode; any change, or another llama.cpp, needs a new probe."""
+    """Records the files that passed, with size, time and inode; if these or llama.cpp change, a new probe is needed."""
 
     def __init__(self, file: Path, build: str) -> None:
-        """Reads the record; a missing or damaged one is empty.
-
-        Args:
-            file: The file of the record; it may be deleted at any time.
-        """
+        """Reads the record from ``file``; a missing or damaged file is an empty record."""
         self._file, self._build = file, build
         kept = read_object(file, _RECORD_BYTES)
         files = kept.get("files")
         self._kept: dict[str, Any] = files if kept.get("build") == build and isinstance(files, dict) else {}
 
     def holds(self, path: Path) -> bool:
-        """Whether a file passed in its present state."""
+        """Whether a file passed and has not changed since."""
         kept = self._kept.get(str(path))
         if kept is None:
             return False
@@ -61,7 +57,7 @@ class ProbeRecord:
 
 
 def _stamp(path: Path) -> list[list[int]]:
-    """Size, time and inode of each of a model's files."""
+    """Size, modification time and inode of each of a model's files."""
     found = [os.stat(part) for part in read_header(path).parts]
     return [[each.st_size, each.st_mtime_ns, each.st_ino] for each in found]
 
@@ -88,10 +84,10 @@ def probe_once(
     Args:
         files: Model files with checked headers; the first part of a split model.
         on_start: Called before the first probe, if any.
-        model: The model that they encode images for; None if they are models.
+        model: If the files are mmproj files, the model that they belong to; None if they are models.
 
     Raises:
-        ModelFileError: If llama.cpp crashes, hangs or refuses one.
+        ModelFileError: If llama.cpp crashes or hangs on a file, or refuses it.
         SlipstreamError: If there is not enough memory to try it.
     """
     new = [path for path in files if path.resolve().parent != SHIPPED and not record.holds(path)]
@@ -108,20 +104,16 @@ class Prober:
     """Runs the process that loads the files, and restarts it after a crash."""
 
     def __init__(self, command: Sequence[str] = COMMAND, seconds: float = _WALL_SECONDS) -> None:
-        """Starts nothing yet.
-
-        Args:
-            seconds: Time limit for a small file.
-        """
+        """Sets the time limit for a small file; ``check`` starts the process."""
         self._command, self._seconds = command, seconds
         self._process: subprocess.Popen[bytes] | None = None
         self._log: IO[bytes] | None = None
 
     def check(self, path: Path, model: Path | None = None) -> None:
-        """Loads a file and evaluates a few tokens, or an image for a model.
+        """Loads a file and evaluates a few tokens; with ``model``, loads an mmproj file and encodes an image.
 
         Raises:
-            ModelFileError: If llama.cpp crashes, hangs or refuses it.
+            ModelFileError: If llama.cpp crashes or hangs on the file, or refuses it.
             SlipstreamError: If there is not enough memory to try it, or no process can be started.
         """
         try:
@@ -168,7 +160,7 @@ class Prober:
             raise SlipstreamError(f"the process that tries model files did not start{words}.", "Install it again.")
 
     def _answer(self, request: list[str], limit: float) -> tuple[dict[str, Any] | None, bool]:
-        """Sends a request; returns the answer, or None if the process ended, and whether its time ran out."""
+        """Sends a request; returns the answer (None if the process ended) and whether the time ran out."""
         process, late = self._process, threading.Event()
         assert process and process.stdin and process.stdout
 
@@ -193,7 +185,7 @@ class Prober:
             clock.cancel()
 
     def _crashed(self, path: Path, late: bool) -> SlipstreamError:
-        """The error for a file whose load ended the process."""
+        """The error for a file that crashed the process or timed out."""
         assert self._process
         code = self._process.wait()
         words = self._last_words()

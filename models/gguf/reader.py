@@ -1,6 +1,6 @@
 """Reads the header of a GGUF model file, which is untrusted.
 
-One pass over the first bytes, each read bounded by the file's size; weights are not touched. The ``gguf`` package's
+It reads only the first bytes, each read bounded by the file's size, and never the weights. The ``gguf`` package's
 reader is not used: a file of 49 bytes makes it hang. Format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
 """
 
@@ -58,11 +58,7 @@ def part_paths(path: Path, framing: Framing) -> tuple[Path, ...]:
 
 
 def check_part(framing: Framing, number: int, count: int) -> None:
-    """Checks that the header of a further file agrees with its name.
-
-    Raises:
-        DamagedError: If it does not.
-    """
+    """Raises ``DamagedError`` unless the header of a further file agrees with its name."""
     said = (framing.metadata.get("split.no"), framing.metadata.get("split.count"))
     if said != (number, count):
         raise DamagedError(f"does not belong to it: it is not part {number + 1} of {count}")
@@ -83,10 +79,10 @@ _STRANGERS: Final = (
 
 
 def check_magic(file: BinaryIO, size: int) -> None:
-    """Checks that a file starts as a GGUF file of a version that llama.cpp reads, and seeks back to its start.
+    """Checks that a file starts like GGUF of a version that llama.cpp reads, and seeks back to its start.
 
     Raises:
-        DamagedError: If it does not; the message names a known other format.
+        DamagedError: If it does not; if the format is known, the message names it.
     """
     if size == 0:
         raise DamagedError("is empty", "The download may have failed: fetch the file again.")
@@ -116,7 +112,7 @@ def _beginning(start: bytes) -> str:
 
 
 REAL_TOKENS: Final = "slipstream.inflate.vocabulary"
-"""Metadata key of an inflated model (:mod:`slipstream.models.inflate`): the rows of its vocabulary that are tokens."""
+"""Metadata key of an inflated model (:mod:`slipstream.models.inflate`): how many rows of its vocabulary are tokens."""
 
 _DEFAULT_SPECIAL: Final = {"llama": (1, 2), "gpt2": (11, 11), "plamo2": (1, 2), "t5": (None, 1), "bert": (101, None)}
 _BOS_BY_DEFAULT: Final = frozenset(
@@ -134,9 +130,9 @@ class Header:
     name: str  # ``general.name``, or the file's name without its ending
     metadata: Mapping[str, Value]  # key to value
     types: Mapping[str, int]  # key to its type id, or to -1 - the element's type id for an array
-    tensors: tuple[TensorInfo, ...]  # all tensors, those of further files of a split model included
+    tensors: tuple[TensorInfo, ...]  # the tensors of all files
     data_offsets: tuple[int, ...]  # first byte of the weights in each file of ``parts``
-    fingerprint: str  # SHA-256 in hex over the header bytes and sizes of all files: names the file for kept token ids
+    fingerprint: str  # SHA-256 in hex over the header bytes and sizes of all files; a key for cached token ids
     parts: tuple[Path, ...]  # every file of the model, ``path`` first
 
     def number(self, key: str) -> int | None:
@@ -146,7 +142,7 @@ class Header:
 
     @property
     def n_ctx_train(self) -> int | None:
-        """Tokens of context that the model was trained with."""
+        """Context length that the model was trained with, in tokens."""
         return self.number("context_length")
 
     @property
@@ -171,7 +167,7 @@ class Header:
 
     @cached_property
     def tokens(self) -> tuple[str, ...]:
-        """Text of each token as the file spells it."""
+        """Text of each token as in the file."""
         return tuple(str(text) for text in self._list("tokenizer.ggml.tokens")[: self.n_vocab])
 
     @cached_property
@@ -190,12 +186,12 @@ class Header:
 
     @property
     def bos(self) -> int | None:
-        """Id of the token that begins a text; the tokenizer's default in llama.cpp if the file names none."""
+        """Id of the token that begins a text; llama.cpp's default for the tokenizer if the file names none."""
         return self._special("bos", 0)
 
     @property
     def eos(self) -> int | None:
-        """Id of the token that ends a text; the tokenizer's default in llama.cpp if the file names none."""
+        """Id of the token that ends a text; llama.cpp's default for the tokenizer if the file names none."""
         return self._special("eos", 1)
 
     @property
@@ -239,7 +235,7 @@ def read_header(path: str | Path) -> Header:
     """Reads and checks the header of a model file, and of the further files of a split model.
 
     Raises:
-        ModelFileError: If the file is missing, no GGUF file, cut short, damaged, or would endanger llama.cpp.
+        ModelFileError: If the file is missing, not GGUF, cut short, damaged, or could crash llama.cpp.
     """
     path = Path(path)
     try:
@@ -253,10 +249,10 @@ def read_streams(path: Path, files: Sequence[tuple[BinaryIO, int]]) -> Header:
 
     Args:
         path: Its name, for messages and as the header's ``path``.
-        files: Streams at their start with their lengths in bytes; the first part of a split model may come alone.
+        files: Streams at their start, with their lengths in bytes; the first part of a split model is enough.
 
     Raises:
-        ModelFileError: If a file is no GGUF file, cut short, damaged, or would endanger llama.cpp.
+        ModelFileError: If a file is not GGUF, cut short, damaged, or could crash llama.cpp.
     """
     try:
         return _assembled(path, _framing(*files[0]), (path,) * len(files), lambda number: _framing(*files[number]))

@@ -1,8 +1,8 @@
-"""The contexts that a model supports: the one of its training, and longer ones by scaled positions (RoPE).
+"""The context lengths that a model supports: its training length, and longer ones with RoPE scaling.
 
-llama.cpp itself applies a scaling that a model was trained with, LongRoPE's two sets of factors included. This module
-handles a scaling that was added afterwards: it costs a little quality in short texts, so it is used only for a context
-beyond the trained one.
+llama.cpp itself applies a scaling that a model was trained with, also LongRoPE's two sets of factors. This module
+handles a scaling that was added after training: it costs a little quality in short texts, so it is used only for
+contexts longer than the trained one.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _MOST: Final = 1 << 24  # tokens; a file may claim any factor
 
 @dataclass(frozen=True, slots=True)
 class RopeScaling:
-    """A scaling of positions that a context uses in place of the file's."""
+    """A RoPE scaling that a context uses instead of the file's."""
 
     kind: RopeKind
     factor: float = 1.0  # positions are divided by it
@@ -28,7 +28,7 @@ class RopeScaling:
 
     @property
     def longest(self) -> int:
-        """The context that it reaches, in tokens."""
+        """The longest context with this scaling, in tokens."""
         return min(round(self.factor * self.trained), _MOST)
 
     @property
@@ -50,7 +50,7 @@ class ContextRange:
         return self.beyond if n_ctx > self.trained else self.within
 
     def shortened(self, n_ctx: int) -> int:
-        """``n_ctx``, or the longest context if that is shorter."""
+        """The smaller of ``n_ctx`` and the longest context."""
         return min(n_ctx, self.longest or n_ctx)
 
 
@@ -58,7 +58,7 @@ def context_range(header: Header, published: RopeScaling | None = None) -> Conte
     """Derives a model's contexts from its header.
 
     Args:
-        published: The scaling that the model's makers recommend beyond its trained context, if one is known.
+        published: The scaling that the model's makers recommend for longer contexts; None if unknown.
     """
     trained = header.n_ctx_train or 0
     if published and trained and _value(header, "type") in (None, "none"):
@@ -71,8 +71,8 @@ def context_range(header: Header, published: RopeScaling | None = None) -> Conte
 def _added(header: Header, trained: int, published: RopeScaling | None) -> RopeScaling | None:
     """The scaling in the file, unless the model may have been trained with it.
 
-    The scaling was added afterwards if the file's context is still the original one, or if the makers publish the same
-    scaling as an addition: then the file was converted for long texts.
+    The scaling was added after training if the file's context is still the original one, or if the makers publish the
+    same scaling as an option for long texts.
     """
     kind, factor = _value(header, "type"), _value(header, "factor")
     if not isinstance(factor, float) or not math.isfinite(factor) or factor <= 1:

@@ -10,7 +10,7 @@ from slipstream.models.gguf.mtp import mtp_only
 from slipstream.models.gguf.reader import Header
 from slipstream.models.outside import quoted, shown_path
 
-MAX_SIZE_DIFFERENCE: Final = 128  # models pad their vocabularies; llama.cpp allows as much
+MAX_SIZE_DIFFERENCE: Final = 128  # models pad their vocabularies; llama.cpp has the same limit
 FIRST_COMPARED: Final = 5  # the first ids are special tokens with varying names; llama.cpp starts here too
 _NONE: Final = (None, "none", "no_vocab")
 
@@ -21,11 +21,11 @@ HEADS_ARCHITECTURE: Final = "slipstream-heads"  # architecture of our own files 
 _DRAFT_ONLY: Final = frozenset({HEADS_ARCHITECTURE, "eagle3", "dflash", "dspark"})
 _DRAFT_ONLY_ENDINGS: Final = ("-assistant", "_assistant")  # Gemma 4's MTP heads, under both spellings
 _NO_CHAT: Final = frozenset({"clip", "t5encoder", "wavtokenizer-dec", "gemma-embedding"})
-_ENCODERS: Final = "bert"  # architectures whose name ends so make embeddings
+_ENCODERS: Final = "bert"  # architectures with this ending compute embeddings
 
 
 def role_of(header: Header) -> Role:
-    """The role of a file by its architecture and, for heads that llama.cpp finds by name, its name."""
+    """The role of a file by its architecture or, for heads that llama.cpp finds by file name, by its name."""
     architecture = header.architecture
     if architecture in _DRAFT_ONLY or architecture.endswith(_DRAFT_ONLY_ENDINGS):
         return "drafter"
@@ -35,7 +35,7 @@ def role_of(header: Header) -> Role:
 
 
 def check_vocabulary(header: Header) -> None:
-    """Refuses a file that cannot write text by itself: llama.cpp would fail, or abort the process.
+    """Refuses a file that cannot generate text by itself: llama.cpp would fail, or abort the process.
 
     Raises:
         ModelFileError: If it is a drafter's file, or has no tokenizer.
@@ -57,7 +57,7 @@ def same_vocabulary(target: Header, draft: Header) -> bool:
 
 
 def vocabulary_digest(header: Header) -> str:
-    """Digest, in hex, of all that ``same_vocabulary`` compares; equal digests mean equal vocabularies."""
+    """Digest, in hex, of everything that ``same_vocabulary`` compares; equal digests mean equal vocabularies."""
     added = (_added(header.add_bos, header.bos), _added(header.add_eos, header.eos))
     digest = hashlib.sha256(f"{header.tokenizer_model} {header.n_vocab} {added}".encode())
     digest.update("\0".join(header.tokens[FIRST_COMPARED:]).encode("utf-8", "surrogatepass"))
@@ -65,7 +65,7 @@ def vocabulary_digest(header: Header) -> str:
 
 
 def vocabulary_difference(target: Header, draft: Header) -> str:
-    """The first difference of two vocabularies, as it follows "vocabularies differ:"; empty if there is none."""
+    """The first difference of two vocabularies, to follow "vocabularies differ:"; empty if there is none."""
     if target.tokenizer_model != draft.tokenizer_model:
         return f"tokenizers are {target.tokenizer_model} and {draft.tokenizer_model}"
     if abs(target.n_vocab - draft.n_vocab) > MAX_SIZE_DIFFERENCE:
@@ -83,9 +83,9 @@ def vocabulary_difference(target: Header, draft: Header) -> str:
 
 
 def other_vocabulary(target: Header, head: Header) -> str:
-    """How a head's vocabulary differs from the target's; empty if only a few names do.
+    """How a head's vocabulary differs from the target's; empty if only a few names differ.
 
-    The file of a head may name tokens that its target leaves unused, such as a mask.
+    A head's file may name tokens that its target leaves unused, such as a mask.
     """
     differing = [
         token for token, (ours, theirs) in enumerate(zip(target.tokens, head.tokens, strict=False)) if ours != theirs

@@ -1,4 +1,4 @@
-"""Writes GGUF files: all or nothing, one tensor in memory at a time."""
+"""Writes GGUF files atomically, with one tensor in memory at a time."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from slipstream.models.gguf.tensors import PLAIN
 from slipstream.models.outside import shown_path
 
 Metadata = Mapping[str, tuple[int, Value]]
-"""Key to type id and value; the type id of an array is -1 - its elements', as in ``Header.types``."""
+"""Key to type id and value; an array's type id is -1 minus the type id of its elements, as in ``Header.types``."""
 
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -90,8 +90,8 @@ def write_gguf(path: Path, architecture: str, metadata: Metadata, tensors: Seque
 
     Args:
         architecture: ``general.architecture``.
-        metadata: Everything else; empty lists are left out, since GGUFWriter cannot write them.
-        tensors: The tensors, in this order.
+        metadata: All other keys; empty lists are left out, since GGUFWriter cannot write them.
+        tensors: The tensors, in the order of the file.
 
     Raises:
         SlipstreamError: If the disk is full or the folder cannot be written to; nothing is left behind.
@@ -115,7 +115,7 @@ def write_gguf(path: Path, architecture: str, metadata: Metadata, tensors: Seque
             writer.write_ti_data_to_file()
         finally:
             writer.close()
-        with part.open("ab") as file:  # the package uses tofile, which hides the reason of an error
+        with part.open("ab") as file:  # the package uses ``tofile``, whose errors have no reason
             for tensor in tensors:
                 file.write(bytes(-file.tell() % DEFAULT_ALIGNMENT))
                 for piece in tensor.pieces():

@@ -1,4 +1,4 @@
-"""The metadata of heads that guess a block of tokens in one pass, and whether they fit a model.
+"""The metadata of heads that draft a block of tokens in one pass, and whether they fit a model.
 
 Sources: DFlash (arXiv 2602.06036), DFlash2, and DSpark (arXiv 2607.05147), as in llama.cpp's ``src/models/dflash.cpp``,
 which ends the process on most files that are refused here.
@@ -20,9 +20,9 @@ from slipstream.models.types import Abilities, Token
 
 ARCHITECTURE: Final = "dflash"
 BlockMethod = Literal["dflash", "dspark"]
-_MOST_ROWS: Final = 64  # rows of a block, which runs in one pass
+_MOST_ROWS: Final = 64  # maximum rows of a block, which runs in one pass
 _MOST_CHOICES: Final = 64
-_MOST_TAPS: Final = 32  # taps of a convolution
+_MOST_TAPS: Final = 32  # maximum taps of a convolution
 _F32: Final = 0  # ggml_type
 _I64: Final = 27
 _ONLY_F32: Final = ("_conv_base", ".layer_output_scale.weight", ".attn_sinks.weight", "rope_freqs.weight")
@@ -32,13 +32,13 @@ _ONLY_F32: Final = ("_conv_base", ".layer_output_scale.weight", ".attn_sinks.wei
 class BlockHead:
     """A head's metadata about its blocks."""
 
-    layers: tuple[int, ...]  # the target's layers whose inputs it reads, in the order in which they are joined
-    mask: Token  # the token at positions to be guessed
-    block: int  # rows of a block
-    first: int  # the row that guesses the token after the text
-    choices: int  # tokens that a DFlash2 selector scores in each row; 0 for a head without one
-    confidence: bool  # whether each row of a DSpark head gives its probability of acceptance
-    sections: int  # copies of each position that a vector needs: 4 under M-RoPE
+    layers: tuple[int, ...]  # the target's layers whose inputs it reads, in the order of their concatenation
+    mask: Token  # the token at positions to predict
+    block: int  # number of rows of a block
+    first: int  # the row that predicts the token after the text
+    choices: int  # number of tokens that a DFlash2 selector scores in each row; 0 without a selector
+    confidence: bool  # whether each row of a DSpark head predicts its probability of acceptance
+    sections: int  # number of positions of each vector: 4 with M-RoPE, else 1
 
     @property
     def selected(self) -> bool:
@@ -66,12 +66,12 @@ def block_head(header: Header) -> BlockHead:
 
 
 def unfit_block(header: Header, target: Abilities, model: Header | None = None) -> str:
-    """The reason why a head cannot serve a target, as it follows "does not work with this model:"; empty if it can.
+    """Why a head does not work with a target, to follow "does not work with this model:"; empty if it does.
 
     Args:
-        header: The head's.
+        header: The head's header.
         target: What the target can do.
-        model: The target's own header, whose tokens are compared, if it is known.
+        model: The target's header, whose tokens are compared; None if unknown.
 
     Raises:
         ModelFileError: If the map of its vocabulary cannot be read.

@@ -18,10 +18,10 @@ from slipstream.models.types import Abilities
 Method = Literal["medusa", "kangaroo", "space"]
 METHODS: Final[tuple[Method, ...]] = ("medusa", "kangaroo", "space")
 TOKEN_IDS: Final = "output.ids"
-"""The one tensor that holds whole numbers: the token of each row of an output matrix."""
+"""The only integer tensor: the token of each row of an output matrix."""
 HEAD_NORMS: Final = ("attn_q_norm.weight", "attn_k_norm.weight")
 """Tensors of a Kangaroo adapter whose model has a norm in every head, such as qwen3."""
-MAX_HEADS: Final = 64  # most Medusa heads, layers of a head, and mask tokens; published ones have up to five
+MAX_HEADS: Final = 64  # maximum Medusa heads, layers of a head, and mask tokens; published heads have up to five
 
 _STORED: Final = frozenset({"F32", "F16", "BF16", "Q8_0", "Q4_0"})
 
@@ -31,18 +31,20 @@ Shapes = Mapping[str, tuple[int, ...]]  # tensor name to its sizes in numpy's or
 def check_heads(method: Method, shapes: Shapes, settings: Mapping[str, Value], target: Header | None = None) -> None:
     """Checks that heads have every tensor they need, each of the right size, and no other.
 
-    With d the width of a hidden state, Medusa has ``head.K.LAYER.weight`` [d, d] and ``.bias`` [d], and
-    ``output.weight`` [rows, d] for all heads or ``head.K.output.weight`` for each, with ``output.ids`` [rows] where
-    the rows are no longer the whole vocabulary from its first token. Kangaroo has ``attn_norm.weight`` [d],
-    ``attn_q.weight`` [q, d], ``attn_k.weight`` and ``attn_v.weight`` [kv, d], ``attn_output.weight`` [d, q] and
-    ``output_norm.weight`` [d], for a model whose heads have norms ``attn_q_norm.weight`` and ``attn_k_norm.weight``
-    [head], and the setting ``exit_layer``. SPACE has ``masks`` [masks, d].
+    The tensors, where d is the width of a hidden state:
+
+    - Medusa: ``head.K.LAYER.weight`` [d, d] and ``.bias`` [d]; ``output.weight`` [rows, d] for all heads, or
+      ``head.K.output.weight`` for each; ``output.ids`` [rows] if row i is not the row of token i.
+    - Kangaroo: ``attn_norm.weight`` [d], ``attn_q.weight`` [q, d], ``attn_k.weight`` and ``attn_v.weight`` [kv, d],
+      ``attn_output.weight`` [d, q], ``output_norm.weight`` [d]; for a model with a norm in each head,
+      ``attn_q_norm.weight`` and ``attn_k_norm.weight`` [head]; and the setting ``exit_layer``.
+    - SPACE: ``masks`` [masks, d].
 
     Args:
-        target: The model that they must fit, if it is known.
+        target: The model that they must fit; None if unknown.
 
     Raises:
-        DamagedError: If something is missing, of another size, or not known.
+        DamagedError: If a tensor is missing, has the wrong size, or is unknown.
     """
     if any(not shape or 0 in shape for shape in shapes.values()):
         raise DamagedError("cannot be used: one of its tensors is empty")
@@ -63,25 +65,14 @@ def check_heads(method: Method, shapes: Shapes, settings: Mapping[str, Value], t
 
 
 def check_storage(header: Header) -> None:
-    """Checks that every tensor is stored in a way that :func:`read_tensor` turns into what the method expects.
-
-    Raises:
-        DamagedError: If one is not.
-    """
+    """Raises ``DamagedError`` unless every tensor has a storage type that :func:`read_tensor` reads as needed."""
     for tensor in header.tensors:
         if tensor.type_name not in (("I32",) if tensor.name == TOKEN_IDS else _STORED):
             raise DamagedError(f"is damaged: tensor {quoted(tensor.name)} is stored as {tensor.type_name}")
 
 
 def check_values(name: str, values: NDArray[Any], target: Header | None = None) -> None:
-    """Checks that weights are numbers, and that token ids are different ones.
-
-    Args:
-        target: The model whose tokens are meant, if it is known.
-
-    Raises:
-        DamagedError: If they are not.
-    """
+    """Raises ``DamagedError`` unless weights are finite, and token ids are distinct and exist in ``target``."""
     if name == TOKEN_IDS:
         if values.min() < 0 or len(np.unique(values)) != len(values):
             raise DamagedError(f"is damaged: {quoted(name)} are not different token ids")
@@ -123,7 +114,7 @@ def _fits(method: Method, shapes: Shapes, exit_layer: Value | None, target: Head
 
 
 def attention_rows(target: Header, key: str) -> int | None:
-    """Rows of the matrix that makes queries or keys; None where the layers differ or the file does not say.
+    """Number of rows of the query or key matrix; None if layers differ, or the file does not say.
 
     Args:
         key: ``attention.head_count`` or ``attention.head_count_kv``.
@@ -198,7 +189,7 @@ def target_layers(header: Header) -> tuple[int, ...]:
 
 
 def unfit(header: Header, target: Abilities) -> str:
-    """The reason why a head cannot serve a target, as it follows "does not work with this model:"; empty if it can.
+    """Why an EAGLE-3 head does not work with a target, to follow "does not work with this model:"; empty if it does.
 
     Raises:
         ModelFileError: If the map of its vocabulary cannot be read.
@@ -223,7 +214,7 @@ def unfit(header: Header, target: Abilities) -> str:
 
 
 def expected_abilities(target: Header) -> Abilities:
-    """The abilities that a model will have when it is loaded, as far as heads need them."""
+    """The abilities, as far as heads need them, that a model will have when it is loaded."""
     layers = (target.n_layer or 0) - (target.number("nextn_predict_layers") or 0)
     return Abilities(
         n_vocab=target.n_vocab,
@@ -238,7 +229,7 @@ def expected_abilities(target: Header) -> Abilities:
 
 
 def heads_fit(header: Header) -> bool:
-    """Whether the attention heads of a file of heads agree with each other, as llama.cpp's graphs assume."""
+    """Whether the numbers and widths of a file's attention heads are consistent, as llama.cpp's graphs assume."""
     heads = header.number("attention.head_count") or 0
     shared = header.number("attention.head_count_kv") or heads
     if not heads or heads % shared:

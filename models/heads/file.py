@@ -30,7 +30,7 @@ _MAX_BYTES: Final = 1 << 20
 
 
 def mark_stale(path: Path, chat_id: str) -> None:
-    """Records, in a file beside the heads, that a chat they were trained on was deleted.
+    """Marks heads as trained on a deleted chat, in a separate file in their folder.
 
     Raises:
         SlipstreamError: If the disk is full or the folder cannot be written to.
@@ -41,7 +41,7 @@ def mark_stale(path: Path, chat_id: str) -> None:
 
 
 def stale(path: Path) -> tuple[str, ...]:
-    """The deleted chats that a file of heads was trained on; empty for heads that are up to date."""
+    """The deleted chats that a file of heads was trained on; empty if there are none."""
     try:
         with _beside(path).open("rb") as file:
             return tuple(file.read(_MAX_BYTES).decode(errors="replace").splitlines())
@@ -50,7 +50,7 @@ def stale(path: Path) -> tuple[str, ...]:
 
 
 def settle(path: Path, chats: Iterable[str]) -> None:
-    """Drops all marks except those of ``chats``, on which the heads were trained again.
+    """Drops all marks except those of ``chats``, the chats that the new heads were trained on.
 
     Raises:
         SlipstreamError: If the disk is full or the folder cannot be written to.
@@ -62,7 +62,7 @@ def settle(path: Path, chats: Iterable[str]) -> None:
 
 
 def move_heads(path: Path, to: Path) -> None:
-    """Renames a file of heads; what is known of deleted chats goes along."""
+    """Renames a file of heads together with its marks of deleted chats."""
     with suppress(FileNotFoundError):
         os.replace(_beside(path), _beside(to))
     os.replace(path, to)
@@ -106,7 +106,7 @@ class HeadsInfo:
     target_name: str
     text: Text  # the training text; ``published`` for heads that others trained
     chats: tuple[str, ...]  # ids of the chats they were trained on
-    made: int  # when, in seconds since 1970
+    made: int  # time of creation in seconds since 1970
     # values of the method, for example ``exit_layer``; lists have one type and are not empty
     settings: Mapping[str, Value] = field(default_factory=dict)
     licence: str = ""  # licence of the heads; empty if unknown
@@ -121,11 +121,11 @@ class Heads:
 
 
 def identity(header: Header) -> str:
-    """Names a model by its content: SHA-256 in hex.
+    """Identifies a model by its content: SHA-256 in hex.
 
-    Two trainings of one shape have headers alike, so some kilobytes from the start, middle and end of up to 64
-    tensors count too. A copy that names its original under ``DERIVED_FROM`` has that one's identity, so that heads
-    serve both.
+    Models of the same shape may have equal headers, so some kilobytes from the start, middle and end of up to 64
+    tensors are hashed too. A copy that names its original under ``DERIVED_FROM`` has the original's identity, so that
+    the same heads work with both.
 
     Raises:
         ModelFileError: If the weights cannot be read.
@@ -144,11 +144,11 @@ def write_heads(path: Path, info: HeadsInfo, tensors: Mapping[str, NDArray[Any]]
 
     Args:
         tensors: As :func:`slipstream.models.heads.check.check_heads` lists them.
-        kind: How matrices are stored whose rows are whole blocks of 32; the others become F16, or F32 with ``f32``.
+        kind: Storage type of matrices. With ``q8_0``, matrices whose rows are not whole blocks of 32 become F16.
             One-dimensional tensors and SPACE's masks are always F32.
 
     Raises:
-        SlipstreamError: If the heads are not whole or hold values that are no numbers, the disk is full, or the folder
+        SlipstreamError: If the heads are incomplete or have NaN or infinite values, the disk is full, or the folder
             cannot be written to. Nothing is left behind.
     """
     try:
@@ -183,19 +183,19 @@ def read_info(path: Path) -> HeadsInfo:
     """Reads the metadata of a file of heads.
 
     Raises:
-        ModelFileError: If it is missing, damaged, or no file of heads.
+        ModelFileError: If it is missing, damaged, or not a file of heads.
     """
     return _read(path, None)[1]
 
 
 def read_heads(path: Path, target: Header | None = None) -> Heads:
-    """Reads heads with their weights, after the whole header is checked.
+    """Reads heads with their weights, after checking the whole header.
 
     Args:
-        target: The model that they must fit, if it is known.
+        target: The model that they must fit; None if unknown.
 
     Raises:
-        ModelFileError: If the file is missing, damaged, or no file of heads, or does not fit the target.
+        ModelFileError: If the file is missing, damaged, not a file of heads, or does not fit the target.
         SlipstreamError: If the heads were trained for another target.
     """
     header, info = _read(path, target)

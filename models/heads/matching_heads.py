@@ -16,7 +16,7 @@ from slipstream.models.heads.mtp_head import is_mtp_file, unfit_mtp
 
 TrainedMethod = Literal["medusa", "kangaroo", "space", "dflash"]
 TRAINED: Final[tuple[TrainedMethod, ...]] = (*METHODS, "dflash")
-"""The methods whose heads are trained here."""
+"""The methods whose heads Slipstream can train."""
 HEAD_METHODS: Final = ("eagle3", "mtp", "dflash", "dspark")
 """The methods whose heads llama.cpp itself runs; ``slipstream.heads.target`` names the model that a head is for."""
 
@@ -24,9 +24,9 @@ EAGLE: Final = "eagle3"
 MTP: Final = "mtp"
 TARGET_KEY: Final = "slipstream.heads.target"
 TEXT_KEY: Final = "slipstream.heads.text"
-"""What a head that was trained here learned from."""
+"""The training text of a head that Slipstream trained."""
 ACCEPTANCE_KEY: Final = "slipstream.heads.setting.acceptance"
-"""Its acceptance by depth, as measured in training."""
+"""Its acceptance rate by depth, as measured in training."""
 
 
 def method_of(header: Header) -> str:
@@ -39,7 +39,7 @@ def method_of(header: Header) -> str:
 
 
 def why_unfit(head: Header, target: Header) -> str:
-    """The reason why a head that llama.cpp runs cannot serve a model; empty if it can, as far as headers tell.
+    """Why a head that llama.cpp runs does not work with a model; empty if the headers give no reason.
 
     Raises:
         ModelFileError: If the map of its vocabulary cannot be read.

@@ -1,7 +1,7 @@
-"""MTP layers in a file of their own, and whether they fit a model: llama.cpp itself compares hardly anything.
+"""Checks whether MTP layers in a separate file fit a model; llama.cpp itself checks hardly anything.
 
-Such a file has the target's architecture and none of its other layers (``convert_hf_to_gguf.py --mtp``), or it is a
-Gemma 4 assistant, whose layers read the target's KV cache.
+Such a file has the target's architecture without its other layers (``convert_hf_to_gguf.py --mtp``), or it is a Gemma 4
+assistant, whose layers read the target's KV cache.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ def is_mtp_file(header: Header) -> bool:
 
 
 def unfit_mtp(header: Header, target: Header) -> str:
-    """Why a file of MTP layers cannot serve a target, as it follows "does not work with this model:"; or empty."""
+    """Why MTP layers do not work with a target, to follow "does not work with this model:"; empty if they do."""
     if not is_mtp_file(header):
         return "its file holds other layers than those of MTP"
     wanted = ASSISTED if header.architecture == ASSISTANT else header.architecture
@@ -67,7 +67,7 @@ def _pattern(header: Header) -> list[bool]:
 
 
 def _per_layer(header: Header, layers: int) -> list[int]:
-    """Heads of keys and values of each layer."""
+    """Number of KV heads of each layer."""
     value = header.metadata.get(f"{header.architecture}.attention.head_count_kv")
     if isinstance(value, list):
         return [int(each) for each in value] if len(value) == layers else [0] * layers

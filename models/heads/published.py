@@ -1,4 +1,4 @@
-"""Reads drafting heads that others trained and published, and turns them into ours.
+"""Reads drafting heads that others have published, and converts them to Slipstream's format.
 
 Medusa: github.com/FasterDecoding/Medusa, medusa/model/medusa_model.py. Kangaroo: github.com/Equationliu/Kangaroo,
 kangaroo/adapter.py and kangaroo_model.py.
@@ -37,13 +37,13 @@ _Entry = tuple[int, int, str, tuple[int, ...]]  # first byte, end, type, sizes
 
 
 def read_safetensors(path: Path) -> dict[str, NDArray[Any]]:
-    """Reads every tensor of a file; every number in the header is checked before one of them is used.
+    """Reads every tensor of a file, after checking the whole header.
 
     Returns:
         Name to a float16 array for F16, float32 for F32 and BF16, in the file's order.
 
     Raises:
-        ModelFileError: If the file is missing, damaged, or holds other numbers than F32, F16 and BF16.
+        ModelFileError: If the file is missing or damaged, or has tensors of other types than F32, F16 and BF16.
     """
     try:
         if not stat.S_ISREG(os.stat(path).st_mode):  # before opening: opening a named pipe would wait for its writer
@@ -125,7 +125,7 @@ Tensors = Mapping[str, NDArray[Any]]
 LoadPickle = Callable[[Path], Tensors]
 """Reads a PyTorch file, as ``slipstream.drafters.training.pickles.load_pickle`` does."""
 
-# files that a folder of published heads may hold, the safe ones first
+# files that a folder of published heads may contain, the safe formats first
 _NAMES: Final = (
     "medusa_lm_head.safetensors",
     "model.safetensors",
@@ -163,18 +163,18 @@ def import_heads(
     load_pickle: LoadPickle | None = None,
     exit_layer: int | None = None,
 ) -> Path:
-    """Writes published heads as a file of ours.
+    """Converts published heads to a file of Slipstream's format.
 
     Args:
         source: The published folder, or the file in it with the weights.
-        target: The model that they were trained for. That cannot be checked beyond its sizes.
-        licence: Of the published heads; empty if it is not known.
+        target: The model that they were trained for; only its sizes can be checked.
+        licence: Licence of the published heads; empty if unknown.
         load_pickle: Reads PyTorch files; without it they are refused.
-        exit_layer: Layers of the target that a Kangaroo adapter reads from, where its configuration does not say.
+        exit_layer: Number of target layers before a Kangaroo adapter; None to read it from the configuration.
 
     Raises:
-        ModelFileError: If the files are missing, damaged, no published heads, or do not fit the target.
-        UsageError: If the exit layer of a Kangaroo adapter is not known.
+        ModelFileError: If the files are missing, damaged, not published heads, or do not fit the target.
+        UsageError: If the exit layer of a Kangaroo adapter is unknown.
         SlipstreamError: If the disk is full or the folder cannot be written to.
     """
     method, tensors, settings = read_published(source, target, load_pickle, exit_layer)
@@ -189,7 +189,7 @@ def read_published(
     """Reads published heads; for the arguments and errors see :func:`import_heads`.
 
     Returns:
-        The method, the tensors under our names, checked against the target, and the settings.
+        The method, the tensors under Slipstream's names, checked against the target, and the settings.
     """
     path = _weights_of(source)
     config = _config(path.parent / "config.json")
@@ -260,7 +260,7 @@ def _config(path: Path) -> dict[str, Any]:
 
 
 def _medusa(named: Tensors, config: dict[str, Any]) -> tuple[dict[str, NDArray[Any]], dict[str, Value]]:
-    """A head is an nn.Sequential: residual blocks at 0, 1, and so on, then the vocabulary layer."""
+    """Converts Medusa heads; each is an nn.Sequential of residual blocks, 0, 1 and so on, then the vocabulary layer."""
     tensors: dict[str, NDArray[Any]] = {}
     layers: dict[int, int] = {}
     outputs: dict[int, int] = {}
@@ -293,7 +293,7 @@ def _medusa(named: Tensors, config: dict[str, Any]) -> tuple[dict[str, NDArray[A
 def _kangaroo(
     named: Tensors, config: dict[str, Any], target: Header, path: Path, exit_layer: int | None
 ) -> tuple[dict[str, NDArray[Any]], dict[str, Value]]:
-    """An adapter is one llama layer without its feed-forward network, then a norm."""
+    """Converts a Kangaroo adapter: one llama layer without its feed-forward network, then a norm."""
     for name in named:
         if name not in _ADAPTER and name != _IGNORED:
             raise DamagedError(f"holds tensor {quoted(name)}, which is no part of a Kangaroo adapter")
@@ -313,10 +313,10 @@ def _kangaroo(
 
 
 def _paired(rows: NDArray[Any], name: str, target: Header, key: str) -> NDArray[Any]:
-    """Reorders the rows of queries or keys from halves that rotate together, as Hugging Face has them, to pairs.
+    """Reorders the rows of queries or keys from Hugging Face's order to llama.cpp's for the llama architecture.
 
-    llama.cpp rotates neighbours in its llama architecture; the order is that of its convert_hf_to_gguf.py
-    (LlamaModel.permute).
+    Hugging Face rotates the first half of a head with the second half, llama.cpp rotates neighbours. Same as
+    LlamaModel.permute of llama.cpp's convert_hf_to_gguf.py.
     """
     wanted, heads = attention_rows(target, key), target.number(key) or target.number("attention.head_count")
     if wanted is None or not heads or rows.ndim != 2 or len(rows) != wanted or wanted // heads % 2:

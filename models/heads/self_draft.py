@@ -1,16 +1,16 @@
 """Cuts a self-drafter out of a model: its first layers, a trained adapter, and its own vocabulary matrix, in one file.
 
-Kangaroo's draft network (Liu et al., arXiv 2404.18911) is the target's first layers, an adapter that is attention
-without a feed-forward part, a norm, and the target's vocabulary matrix. llama.cpp runs it like any model once the
-adapter is one more layer:
+Kangaroo's draft network (Liu et al., arXiv 2404.18911) is the target's first layers, an adapter of attention without a
+feed-forward part, a norm, and the target's vocabulary matrix. The cut makes the adapter one more layer, so that
+llama.cpp runs it like any model:
 
-- ``llama`` needs one feed-forward width for all layers, so the cut is a ``deci``, whose graph is the same but for a
-  width of its own in each layer. The adapter's layer gets 32 units of zeros: with none, deci leaves out the sum of
-  attention and stream too (src/models/deci.cpp).
-- ``qwen3`` has no such twin. The adapter's layer carries a feed-forward part of the usual width, zeros stored as Q4_0:
-  by its bytes, 3 % (Qwen3 0.6B, Q8_0) to 11 % (8B, Q4_K_M) of what a drafted token reads.
+- ``llama`` needs the same feed-forward width in all layers, so the cut is a ``deci``: the same graph, but each layer
+  has its own width. The adapter's layer gets 32 units of zeros; without any, deci would also leave out the residual
+  connection of the attention (src/models/deci.cpp).
+- ``qwen3`` has no such twin. The adapter's layer gets a feed-forward part of the usual width, zeros stored as Q4_0:
+  3 % (Qwen3 0.6B, Q8_0) to 11 % (8B, Q4_K_M) of the bytes that a drafted token reads.
 
-The norm before that part is zero, so it adds exactly nothing.
+The norm before this feed-forward part is zero, so the part adds exactly zero.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ from slipstream.models.heads.file import identity, read_heads, read_info
 from slipstream.models.outside import quoted, shown_path
 
 TWINS: Final = MappingProxyType({"llama": "deci", "qwen3": "qwen3"})
-"""Architectures that can be cut, and the one that runs the cut."""
+"""Architectures that can be cut, to the architecture of the cut."""
 
 _UNITS: Final = 32
-_LEFT_BEHIND: Final = 3600  # seconds after which a file that is still being written is abandoned
+_LEFT_BEHIND: Final = 3600  # seconds after which an unfinished file is treated as abandoned
 _ATTENTION: Final = ("attn_norm", "attn_q", "attn_k", "attn_v", "attn_output")
 _FEED_FORWARD: Final = ("ffn_gate", "ffn_up", "ffn_down")
 _HEAD_NORMS: Final = ("attn_q_norm", "attn_k_norm")
@@ -60,7 +60,7 @@ _Q4_0: Final = gguf.GGMLQuantizationType.Q4_0
 
 @dataclass(frozen=True, slots=True)
 class _Piece(NewTensor):
-    """A tensor whose bytes are copied as they are stored: ``values`` gives bytes, ``source`` is their place."""
+    """A tensor whose stored bytes are copied: ``values`` returns the bytes, ``source`` is where they come from."""
 
     source: tuple[Header, TensorInfo] | None = None
 
@@ -68,7 +68,7 @@ class _Piece(NewTensor):
         return self.values()
 
     def samples(self) -> Iterator[bytes]:
-        """Some kilobytes of it; nothing for a tensor of zeros."""
+        """Yields some kilobytes of it; nothing for a tensor of zeros."""
         if self.source:
             yield from samples(replace(self.source[0], tensors=(self.source[1],)))
 
@@ -83,7 +83,7 @@ class _Plan:
 
 
 def why_not_cut(header: Header) -> str:
-    """Why a model cannot be cut, as it follows "does not work with this model:"; empty if it can."""
+    """Why a model cannot be cut, to follow "does not work with this model:"; empty if it can."""
     own = header.architecture
     if own not in TWINS:
         return (
@@ -105,11 +105,11 @@ def why_not_cut(header: Header) -> str:
 def cut(target: Path, adapter: Path, out: Path) -> None:
     """Writes the first layers of a model, its trained adapter and its vocabulary matrix as one model.
 
-    All weights are copied as they are stored, so the first layers compute what they compute in the target. A split
-    model's cut is one file.
+    All weights are copied as they are stored, so the first layers compute the same as in the target. The cut of a split
+    model is one file.
 
     Args:
-        target: The model; the first file of a split one.
+        target: The model; the first file of a split model.
         adapter: A Kangaroo adapter that was trained for it.
         out: The cut; replaces an existing file once it is complete.
 
@@ -125,14 +125,14 @@ def cut(target: Path, adapter: Path, out: Path) -> None:
 
 
 def kept_cut(target: Path, adapter: Path, folder: Path) -> Path:
-    """Finds the cut of a model in a folder of derived files; makes it again if it is missing or damaged.
+    """Finds the cut of a model in a folder of derived files; writes it if it is missing or damaged.
 
-    The name carries the model's identity, the fingerprint of its file (copies in other quantizations share the
-    identity) and the adapter's hash. Deletes cuts of the same file with older adapters, and leftovers of killed
+    Its name contains the model's identity, the fingerprint of its file (copies in other quantizations have the same
+    identity) and the adapter's hash. Deletes cuts of the same file with older adapters, and unfinished files of killed
     processes.
 
     Args:
-        adapter: A Kangaroo adapter that was trained for it.
+        adapter: A Kangaroo adapter that was trained for the model.
 
     Raises:
         SlipstreamError: As ``cut``.
@@ -143,7 +143,7 @@ def kept_cut(target: Path, adapter: Path, folder: Path) -> Path:
     path = folder / f"{stem}{plan.adapter[:16]}.gguf"
     if path.exists() and _is_whole(path, plan):
         return path
-    own = folder / f"{path.stem}.{os.getpid()}"  # another process may be making the same one
+    own = folder / f"{path.stem}.{os.getpid()}"  # another process may be writing the same cut
     try:
         make_folder(folder)
         cut(target, adapter, own)
@@ -164,10 +164,10 @@ def kept_cut(target: Path, adapter: Path, folder: Path) -> Path:
 
 
 def cut_adapter(adapter: Adapter, cut: Header, out: Path) -> Adapter | None:
-    """Writes the part of a LoRA adapter that changes the layers of its model's cut; the last layer is the cut's own.
+    """Writes the part of a LoRA adapter that applies to a cut of its model; the cut's last layer is not the model's.
 
     Returns:
-        The part; None where the adapter changes none of them.
+        The part; None if nothing of the adapter applies.
 
     Raises:
         SlipstreamError: If it cannot be read or written.

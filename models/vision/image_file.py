@@ -1,7 +1,7 @@
-"""Image files: what their headers say, and their pixels. Both steps refuse what is damaged or too large.
+"""Reads the headers and the pixels of image files; refuses damaged and too large images.
 
-The interface reads headers only; pixels are decoded in the engine's process. Pillow decodes, since the decoder of
-llama.cpp hands what it cannot read to a video program.
+The interface reads headers only; pixels are decoded in the engine's process. Pillow decodes them, since llama.cpp's
+decoder passes files that it cannot read to a video program.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 from slipstream.models.errors import UsageError, reason_of
 from slipstream.models.outside import quoted, read_limited, shown_path
 
-if TYPE_CHECKING:  # the interface reads headers, which takes neither
+if TYPE_CHECKING:  # imported where they are needed: the interface starts faster without them
     import numpy as np
     from numpy.typing import NDArray
     from PIL.Image import Image
@@ -30,26 +30,26 @@ _FORMATS: Final = ("PNG", "JPEG", "GIF", "BMP", "WEBP")
 _KINDS: Final = "PNG, JPEG, GIF, BMP or WebP"
 _STARTS: Final = (b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff", b"GIF87a", b"GIF89a", b"BM")
 _WEBP: Final = re.compile(rb"RIFF.{4}WEBPVP8[ LX]", re.DOTALL)
-_WEBP_HEAD: Final = 30  # bytes that hold the size, of each of its three kinds
+_WEBP_HEAD: Final = 30  # bytes of a header that contain the size, in all three kinds of WebP
 _SUFFIXES: Final = frozenset({".png", ".jpg", ".jpeg", ".gif", ".bmp", ".webp", ".avif", ".heic", ".tif", ".tiff"})
 _ORIENTATION: Final = 0x0112
-_UPRIGHT: Final = frozenset({"JPEG", "WEBP"})  # formats of photos, whose EXIF tag viewers follow
-_TURNED: Final = frozenset({5, 6, 7, 8})  # values of the EXIF tag that swap width and height
-_EDGE: Final = 200  # the longest side may be so many times the shortest: encoders cut longer strips badly
+_UPRIGHT: Final = frozenset({"JPEG", "WEBP"})  # formats in which viewers apply the EXIF orientation
+_TURNED: Final = frozenset({5, 6, 7, 8})  # values of the EXIF orientation that swap width and height
+_EDGE: Final = 200  # maximum ratio of the longest side to the shortest: encoders split longer strips badly
 
 
 @dataclass(frozen=True, slots=True)
 class ImageFacts:
-    """What is known of an image without its pixels."""
+    """The size and hash of an image, without its pixels."""
 
-    sha256: str  # of the file
+    sha256: str  # hash of the file
     bytes: int
     width: int
     height: int
 
 
 def named_like_image(name: str) -> bool:
-    """Whether a file's name is one of an image, of a kind that can be read or not."""
+    """Whether a file's name has the ending of an image, even of a kind that cannot be read."""
     return Path(name).suffix.lower() in _SUFFIXES
 
 
@@ -57,7 +57,7 @@ def read_image(path: Path) -> bytes:
     """Reads an image file.
 
     Raises:
-        UsageError: If it cannot be read, is too large, or begins like no image.
+        UsageError: If it cannot be read, is too large, or does not start like a supported image.
     """
     try:
         raw = read_limited(path, MOST_BYTES)
@@ -76,7 +76,7 @@ def facts_of(raw: bytes, name: str) -> ImageFacts:
 
     Args:
         raw: The file's bytes.
-        name: What errors call it.
+        name: Its name in errors.
 
     Raises:
         UsageError: If it is damaged, or has too many pixels.
@@ -89,7 +89,7 @@ def facts_of(raw: bytes, name: str) -> ImageFacts:
 
 
 def pixels_of(raw: bytes, name: str) -> NDArray[np.uint8]:
-    """Decodes an image, turned upright, on a white ground where it is transparent; of an animation the first frame.
+    """Decodes an image, turned upright, with transparency on white; of an animation, only the first frame.
 
     Returns:
         [height, width, 3] red, green and blue.
@@ -108,7 +108,7 @@ def pixels_of(raw: bytes, name: str) -> NDArray[np.uint8]:
 
 
 def _flat(image: Image) -> Image:
-    """The image in red, green and blue."""
+    """Converts an image to RGB, with transparency on white."""
     from PIL import Image as Pillow
 
     if image.mode.startswith("I"):  # 16 bits a pixel
@@ -121,8 +121,8 @@ def _flat(image: Image) -> Image:
 
 @contextmanager
 def _opened(raw: bytes, name: str) -> Iterator[Image]:
-    """Opens an image and checks its size; whatever goes wrong inside is a damaged file."""
-    from PIL import Image as Pillow  # only where there are images
+    """Opens an image and checks its size; reports any error in the body as a damaged file."""
+    from PIL import Image as Pillow  # imported late: many chats have no images
     from PIL import UnidentifiedImageError
 
     shown = shown_path(name)
@@ -146,7 +146,7 @@ def _opened(raw: bytes, name: str) -> Iterator[Image]:
 
 
 def _webp_size(raw: bytes, shown: str) -> tuple[int, int]:
-    """Width and height by the header of a WebP file, of a whole animation where it is one."""
+    """Width and height from the header of a WebP file; for an animation, those of its canvas."""
     if len(raw) < _WEBP_HEAD:
         raise _damaged(shown, "it ends in its header")
     kind = raw[15:16]

@@ -14,14 +14,14 @@ from slipstream.models.llama.probe_child import limit, main
 from slipstream.models.types import pass_tokens
 from slipstream.models.vision.projector import Projector
 
-_WORK: Final = 20  # it computes as much for an image as a model of so many times its size for a short text
+_WORK: Final = 20  # an image takes as much computation as a short text in a model of 20 times the mmproj file's size
 
 
 def probe(path: Path, model: Path) -> None:
-    """Loads an mmproj file beside its model and encodes an image.
+    """Loads an mmproj file with its model and encodes an image.
 
     Raises:
-        SlipstreamError: If the file is refused; a dangerous one may end this process instead.
+        SlipstreamError: If the file is refused; a bad file may crash this process instead.
     """
     size = sum(part.stat().st_size for part in read_header(model).parts) + _WORK * path.stat().st_size
     threads = physical_cores()
