@@ -138,9 +138,11 @@ class Downloads:
             self._models.ask(self._page.screen, lambda models: models.jobs(), self._looked, self._cannot_look)
 
     def _cannot_look(self, error: SlipstreamError) -> None:
-        """Stops polling; the model manager shows the error."""
+        """Stops polling until the next download; the model manager shows the error."""
+        self._looking = False
         if self._timer:
             self._timer.stop()
+            self._timer = None
 
     def _looked(self, jobs: list[Job]) -> None:
         self._looking = False

@@ -269,12 +269,16 @@ class Listing:
         """Polls the downloads, unless a poll is running."""
         if not self._looking:
             self._looking = True
-            failed = partial(self._no_list, self.downloads)
-            self.ask(lambda models: (models.offline, models.jobs()), self._looked, failed)
+            self.ask(lambda models: (models.offline, models.jobs()), self._looked, self._not_looked)
+
+    def _not_looked(self, error: SlipstreamError) -> None:
+        self._looking = False  # the next poll may succeed
+        self._no_list(self.downloads, error)
 
     def _looked(self, seen: tuple[bool, list[Job]]) -> None:
         """Shows the downloads; lists the installed models again when a download has ended."""
         self._looking = False
+        self.downloads.error = ""
         offline, jobs = seen
         self.downloads.take(jobs)
         ended = {job.id for job in jobs if job.state == "done"}

@@ -86,8 +86,8 @@ def changed(repo: RepoSummary) -> str:
     if repo.updated is None:
         return ""
     when = repo.updated if repo.updated.tzinfo else repo.updated.replace(tzinfo=UTC)
-    days = (datetime.now(UTC) - when).total_seconds()
-    if days < 60 * 86400:
-        return ago(days)
-    months = days / (30.44 * 86400)
+    seconds = (datetime.now(UTC) - when).total_seconds()
+    if seconds < 60 * 86400:
+        return ago(seconds)
+    months = seconds / (30.44 * 86400)
     return f"{months:.0f} months" if months < 23.5 else f"{months / 12:.0f} years"

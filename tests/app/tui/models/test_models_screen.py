@@ -19,6 +19,7 @@ from slipstream.app.tui.models.repo import LONGEST, MOST_CELLS, MOST_LINES, NONE
 from slipstream.app.tui.models.screen import ModelsScreen
 from slipstream.app.tui.parts.format import STYLES
 from slipstream.models.errors import SlipstreamError
+from slipstream.models.hub.progress import Job
 
 
 def manager(chat: Driver) -> ModelsScreen:
@@ -469,3 +470,23 @@ async def test_escape_leaves_the_search_box_before_the_screen(open_chat: Open) -
         assert screen.listing.tab == INSTALLED
         await chat.press("escape")
         assert isinstance(chat.app.screen, ChatScreen) and chat.screen.prompt.text == ""
+
+
+async def test_downloads_are_polled_again_after_a_poll_that_failed(
+    open_chat: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    models = ScriptedModels()
+    asked, jobs = 0, models.jobs
+
+    def refused() -> list[Job]:
+        nonlocal asked
+        asked += 1
+        if asked == 1:
+            raise SlipstreamError("the list of downloads cannot be read.", "Try again.")
+        return jobs()
+
+    monkeypatch.setattr(models, "jobs", refused)
+    async with open_chat(models=models) as chat:
+        screen = await opened(chat, DOWNLOADS)
+        await chat.until(lambda: asked > 1)
+        await chat.until(lambda: not screen.listing.downloads.error)
