@@ -57,8 +57,8 @@ def keep_version(path: Path, version: int) -> None:
 def keep_day(path: Path) -> None:
     """Backs up a database if the newest daily backup is a day old; a damaged database replaces no backup.
 
-    An older backup is kept if it has a chat that no newer one has: such a chat was lost, not deleted by the user, since
-    that also deletes it from all backups.
+    An older backup is kept if it has a chat that no newer one has: such a chat was lost, while a chat that the user
+    deletes is erased from all backups.
 
     Raises:
         SlipstreamError: If the copy cannot be written.

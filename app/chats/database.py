@@ -70,7 +70,7 @@ class Database:
         return not self._hold.closed and self._files.change() is not Change.NONE
 
     def check_files(self) -> None:
-        """Rewrites the files if another program changed them; all other methods also do this first."""
+        """Rewrites the files if another program changed them; every use of the database also does this first."""
         with self.read():
             pass
 

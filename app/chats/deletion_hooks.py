@@ -57,7 +57,7 @@ def chat_deleted(chat: str, heads: Path | None, index: Path | None) -> None:
         index: Folder of all indexes; None for none.
 
     Raises:
-        SlipstreamError: If an index or a mark cannot be written; the other one is written nevertheless.
+        SlipstreamError: If an index or a mark cannot be written; the other one is still written.
     """
     try:
         forget_chat(index, chat)

@@ -48,7 +48,7 @@ class Messages:
             return self._rows(self._tree(chat).shown())
 
     def all_messages(self, chat: str) -> list[tuple[StoredMessage, int]]:
-        """The messages of all branches, oldest first, each with its pick: the greatest pick of siblings is shown."""
+        """The messages of all branches, oldest first, each with its pick; of siblings, the greatest pick is shown."""
         self._chats.get(chat)
         with self._db.read():
             rows = self._db.execute(

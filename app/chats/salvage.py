@@ -55,7 +55,7 @@ def rows(path: Path, trusted: bool) -> Iterator[tuple[int, list[Value]]]:
 def is_log_damaged(path: Path) -> bool:
     """Whether a log has complete transactions after a damaged frame.
 
-    SQLite stops reading at the first wrong checksum without an error, since a log also ends so after a power cut.
+    SQLite stops reading at the first wrong checksum without an error, since a power cut leaves such a log.
 
     Args:
         path: The log; a missing one is sound.
@@ -83,7 +83,7 @@ class _Frame(NamedTuple):
 
 
 class _Pages:
-    """The pages of a database; a page in the log replaces that in the file."""
+    """The pages of a database; a page in the log replaces the one in the file."""
 
     def __init__(self, main: BinaryIO | None, log: BinaryIO | None, trusted: bool) -> None:
         self._main, self._log = main, log

@@ -17,7 +17,7 @@ from slipstream.models.errors import SlipstreamError
 
 
 class ChatStore:
-    """All chats and their messages; safe to call from any thread. See its parts for the methods."""
+    """All chats and their messages, safe to call from any thread; combines ``ChatList`` and ``Messages``."""
 
     def __init__(
         self,

@@ -68,7 +68,7 @@ def measure_promise(target: Target, plain_ms: float, seconds: float = 3.0) -> st
     Args:
         target: Compared only if it keeps its cells in order (``Abilities.same_text``).
         plain_ms: Milliseconds of a single-row pass.
-        seconds: Minimum time limit.
+        seconds: Time limit, longer for slow models.
 
     Returns:
         ``SAME_TEXT`` if all bits are the same; ``SAME_DISTRIBUTION`` if not, or if the time was too short.

@@ -36,7 +36,7 @@ class Kept:
     digest: bytes  # SHA-256 of the state
 
     def state(self) -> bytearray | None:
-        """Reads the state; None if it is missing or its checksum is wrong: llama.cpp would parse it unchecked in C."""
+        """Reads the state; None if it is missing or damaged: llama.cpp parses its C structures without checks."""
         try:
             with self.path.open("rb") as file:
                 state = bytearray(os.fstat(file.fileno()).st_size - file.seek(_HEAD + 4 * len(self.tokens)))

@@ -24,8 +24,8 @@ _NO_LIMIT: Final = 1 << 31
 class PastChats:
     """Adds new replies to the text index, and removes deleted chats; nothing else adds chats.
 
-    It compares the index with the database, so it also adds what a killed process left, older chats, and chats of
-    other models. A reply is indexed after its question, rendered as a prompt, so that the same question finds it.
+    It compares the index with the database, so it also adds replies that a killed process left out, older chats, and
+    chats of other models. A reply is indexed after its question as a prompt, so that the same question finds it.
     """
 
     def __init__(

@@ -29,7 +29,7 @@ _NEAR: Final = 256  # a step counts if its text length is within this many token
 _UNSURE: Final = 0.1  # relative standard error of the baseline above which there is no ratio
 
 _BUSY: Final = 0.6
-"""Relative spread of the plain steps' times above which another program must disturb them."""
+"""Relative spread of the plain steps' times above which other programs are assumed to disturb them."""
 
 
 @dataclass(slots=True)
@@ -66,7 +66,7 @@ class PlainClock:
         self._figures = (0, 0.0, 0.0)
 
     def begin(self, length: int) -> None:
-        """Starts a reply after so many tokens."""
+        """Starts a reply after ``length`` tokens of text."""
         self._length = length
         self._count, self._sum, self._squares = 0, 0.0, 0.0
         self._figures = self._sums()
@@ -93,7 +93,7 @@ class PlainClock:
 
     @property
     def busy(self) -> bool:
-        """Whether plain steps differ so much that another program must disturb them."""
+        """Whether plain steps differ so much that other programs probably disturb them."""
         count, _, spread = self._figures
         return count >= _ENOUGH and spread > _BUSY
 

@@ -73,7 +73,7 @@ def _compare(model: LlamaModel) -> bool:
 
 
 def pass_time(target: Target) -> float:
-    """Milliseconds of a pass of one row and of one of four."""
+    """Milliseconds of a pass of one row plus a pass of four rows."""
     took = _pass(target, EMPTY_TREE) + _pass(target, _ROWS)
     target.rewind(LENGTH)
     return took
@@ -116,7 +116,7 @@ class Threads:
         Args:
             target: Measured at its present length, and rewound to it.
             followers: Draft models, which get the same number of threads.
-            cores: Physical cores: the most threads.
+            cores: Physical cores, the maximum number of threads.
             pause: Seconds before busy cores are measured again: measuring is slow while they are busy.
         """
         self._target, self._followers, self._cores = target, followers, cores
@@ -160,7 +160,7 @@ class Threads:
         self._use(self.count)
 
     def _measure(self) -> tuple[float, float]:
-        """Milliseconds of a pass of one row and of one of four."""
+        """Milliseconds of a pass of one row, and of a pass of four rows."""
         target, start = self._target, len(self._target.tokens)
         passes: list[tuple[float, float]] = []
         until = perf_counter() + _SECONDS

@@ -23,7 +23,7 @@ class SuspendClock:
         """Starts at zero.
 
         Args:
-            longest: Most seconds that one gap counts for.
+            longest: Maximum seconds that one gap counts for.
         """
         self._longest, self._clock = longest, clock
         self._last = clock()
@@ -36,7 +36,7 @@ class SuspendClock:
 
 
 EVERY: Final = 1.0  # seconds between two heartbeats
-_WORKS: Final = 0.02  # least share of one core that counts as work; the heartbeat itself takes far less
+_WORKS: Final = 0.02  # minimum share of one core that counts as work; the heartbeat itself takes far less
 
 
 class Heartbeat:

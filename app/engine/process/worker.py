@@ -88,7 +88,7 @@ class Worker:
         self._work: queue.SimpleQueue[Load | Generate | Prepare | None] = queue.SimpleQueue()
         self._stopped = 0  # replies up to this number must end
         self._answer_now = 0  # the reasoning of replies up to this number must end
-        self._asked = self._answered = 0  # numbers of loads and replies
+        self._asked = self._answered = 0  # numbers of loads and replies requested and finished
         self._watched = False  # whether steps carry their drafts
         self._session: Session | None = None
         self._writing = threading.Lock()
@@ -101,7 +101,7 @@ class Worker:
         self._heartbeat.start()
         try:
             import_module("slipstream.app.engine.load")  # loads llama.cpp while the interface starts
-        except (ImportError, OSError, RuntimeError) as error:  # whose messages name only files
+        except (ImportError, OSError, RuntimeError) as error:  # their messages name only files
             print(f"{type(error).__name__}: {error}", file=sys.stderr)
             raise
         while (task := self._next()) is not None:
@@ -111,7 +111,7 @@ class Worker:
             try:
                 answer: Frame = self._load(task) if isinstance(task, Load) else self._reply(task)
             except SlipstreamError as error:
-                lost = isinstance(error, EvaluationError) and self._note[-1]  # a GPU or another machine computed
+                lost = isinstance(error, EvaluationError) and self._note[-1]  # with a GPU or another machine
                 if lost or isinstance(error, ModelChangedError):  # only a new process can continue
                     print(f"Error: {'the GPU failed: ' if lost else ''}{error.title}", file=sys.stderr, flush=True)
                     os._exit(1)
