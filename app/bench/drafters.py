@@ -102,7 +102,7 @@ def compare_drafters(
         on_update: Called with the rows so far and the time left, after each reply and a few times a second.
 
     Raises:
-        Stopped: If there are no such turns.
+        Stopped: If there is no such turn.
         UsageError: If none of the drafters works with the model.
         SlipstreamError: If the model cannot be loaded, or no prompt fits it.
     """

@@ -21,8 +21,8 @@ class DrafterFigures:
     kind: str  # the kind of text; ``ALL_KINDS`` for all of them together
     temperature: float  # of the sampling
     tok_per_s: float  # tokens per second, without prefill
-    # the speed over that of the adjacent plain replies, with an interval, see ``intervals.speedup``; None if too few
-    # tokens were written
+    # the speed divided by that of the adjacent plain replies, with an interval, see ``intervals.speedup``; None if too
+    # few tokens were written
     speedup: Interval | None
     by_prompt: list[float | None]  # the speed-up of each prompt, in the order of the set
     tokens_per_step: float  # tokens emitted per step
@@ -35,7 +35,7 @@ class DrafterFigures:
     tokens: int  # tokens emitted
     equal_texts: int  # replies that were the same as plain decoding's, token for token
     texts: int  # replies
-    # share of tokens that complete a run of four tokens seen earlier in the same reply; None in older kept reports
+    # share of tokens that complete a run of four tokens seen earlier in the same reply; None in older stored reports
     repeated: float | None = None
 
     @property

@@ -86,7 +86,7 @@ class Family:
 
     @property
     def price(self) -> str:
-        """The disk and the time that making and racing it takes, in words."""
+        """The disk space and time needed to make and race it, in words."""
         size = sum(plan.nbytes for plan, _ in self.files(Path()))
         minutes = max(1, round(size / _BYTES_A_MINUTE))
         time = "a minute" if minutes == 1 else f"{minutes} minutes"

@@ -16,7 +16,7 @@ class Machine:
     """A machine, and versions of its programs."""
 
     processor: str  # the CPU's model
-    device: str  # the devices that run models, and the most threads
+    device: str  # the devices that run models, and the number of threads
     cores: int  # usable physical cores
     system: str  # operating system and architecture
     python: str

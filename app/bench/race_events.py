@@ -31,7 +31,7 @@ class Frame:
 
     @property
     def speedup(self) -> float | None:
-        """The speed with the drafter over that without; None until both have enough tokens."""
+        """The speed with the drafter divided by that without one; None until both have enough tokens."""
         return _ratio(self.ours, self.plain)
 
     @property

@@ -94,7 +94,7 @@ def _end(start: Start, finish: Finish | None, width: int) -> list[Line]:
 
 
 def _compared_figures(frame: Frame) -> str:
-    """The two figures whose ratio is given: times of the same number of tokens, else speeds."""
+    """The two figures behind the ratio: times if the numbers of tokens are equal, else speeds."""
     ours, plain = frame.ours, frame.plain
     if ours.tokens == plain.tokens:
         return f"{ours.seconds:.2f} s instead of {plain.seconds:.2f} s"

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 class Standing:
     """The drafters of one model on this machine."""
 
-    heads: tuple[HeadsFile, ...] = ()  # files of trained heads, also those for other models
+    heads: tuple[HeadsFile, ...] = ()  # files of trained heads, including those for other models
     gains: Gains = NO_GAINS  # speed over plain decoding by drafter
     # by number of rows: the cost of a pass in single-row passes
     costs: Mapping[int, float] = field(default_factory=lambda: MappingProxyType({}))

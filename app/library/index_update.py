@@ -18,7 +18,7 @@ LARGEST: Final = 2_000_000  # maximum bytes of a file: people seldom write large
 
 _LOOK: Final = 8_192  # first bytes of a file; most binary files have a zero among them
 _SKIPPED_FOLDERS: Final = frozenset({"node_modules", "__pycache__", "bower_components"})
-_MARKS: Final = ("CACHEDIR.TAG", "pyvenv.cfg")  # files in caches, builds of Rust, and virtual environments
+_MARKS: Final = ("CACHEDIR.TAG", "pyvenv.cfg")  # files that mark caches, Rust builds and virtual environments
 
 
 @dataclass(slots=True)

@@ -1,4 +1,4 @@
-"""The speed at which this machine reads weights: measured at the first uses, and stored."""
+"""The speed at which this machine reads weights: measured in the first few runs, and stored."""
 
 from __future__ import annotations
 

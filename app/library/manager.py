@@ -55,7 +55,7 @@ class ModelManager:
         self._stays_offline = load(paths.settings).settings.hub.offline
         self._own: list[Device] | None = None  # this machine's devices
         self._rpc, self._lenders = "", list[Lender]()
-        self._asked = True  # whether the lenders are those of ``_rpc``, asked since the last ``look_again``
+        self._asked = True  # whether ``_lenders`` is up to date
         self._answered = dict[str, Lender]()  # by endpoint, the last answer of each lender that lent something
         self._in_use = frozenset[str]()  # endpoints of the lenders that serve the chat's model
         self._machine: list[Throughput] | None = None
@@ -92,7 +92,7 @@ class ModelManager:
             self._hub.offline = wanted or offline_by_environment(os.environ)
 
     def borrow(self, rpc: str) -> None:
-        """Sets the machines whose lent devices count from the next call on, ``HOST:PORT,…``."""
+        """Sets the machines whose devices are used from the next call on, ``HOST:PORT,…``."""
         with self._lock:
             if rpc != self._rpc:
                 self._rpc, self._asked = rpc, False
@@ -277,7 +277,7 @@ class ModelManager:
         Raises:
             SlipstreamError: If the repository has changed since the catalogue was written.
         """
-        assert offer.fetch is not None  # the drafter must be one to fetch
+        assert offer.fetch is not None  # only for a drafter that is not installed
         return self._offer(in_catalog(offer.fetch))
 
     # --- downloads ------------------------------------------------------------------------------------------------

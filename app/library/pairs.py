@@ -45,7 +45,7 @@ def offers_for(
     """Every drafter for an installed model, best first.
 
     Args:
-        reasons: Whether to find where vocabularies differ; otherwise such models are left out.
+        reasons: Whether to find where vocabularies differ; otherwise models with another vocabulary are left out.
     """
     file = model.name.partition(":")[0]
     around = Surroundings(

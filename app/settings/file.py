@@ -1,4 +1,4 @@
-"""The settings and their file; changes keep the user's own text, and command-line options override it."""
+"""The settings and their file. Changes keep the user's own text; command-line options override the file."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ class SettingsFile:
             raise SlipstreamError(error.title, f"{error.hint} Until slipstream ends the change holds.") from error
 
     def take_notice(self) -> str:
-        """Reports to the user what happened to the file since the last call; empty if nothing did."""
+        """Returns what happened to the file since the last call, for the user; empty if nothing did."""
         notice, self._notice = self._notice, ""
         return notice
 
