@@ -97,7 +97,6 @@ class Family:
         return all(plan.stands_at(path) for plan, path in self.files(folder))
 
     def load(self, folder: Path) -> Load:
-        """The request that loads it."""
         target, *others = (path for _, path in self.files(folder))
         draft = others.pop(0) if self.draft else None
         return Load(

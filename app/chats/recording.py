@@ -113,7 +113,6 @@ class _Writer:
             self._text, self._tokens = [], []
 
     def end(self) -> None:
-        """Ends the thread."""
         with self._changed:
             self._over = True
             self._changed.notify()

@@ -65,7 +65,6 @@ class Look:
 
     @staticmethod
     def here() -> Look:
-        """This machine."""
         return Look(platform.system(), platform.machine(), Path("/"), _ask)
 
 

@@ -182,7 +182,6 @@ def try_first(path: Path, paths: Paths) -> None:
 
 
 def tell_check() -> None:
-    """Prints on standard error that a file is being checked."""
     print("checking the file before its first use", file=sys.stderr)
 
 

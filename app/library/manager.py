@@ -108,7 +108,6 @@ class ModelManager:
             self._in_use, self._asked = frozenset(in_use), False
 
     def lenders(self) -> list[Lender]:
-        """The machines that lend their devices."""
         with self._lock:
             if not self._asked:
                 self._lenders = [self._lender(endpoint) for endpoint in endpoints(self._rpc)]
@@ -330,7 +329,6 @@ class ModelManager:
         return [self.fetch(offer.quant) for offer in offers if not offer.installed]
 
     def fetch_file(self, file: CatalogFile) -> Job:
-        """Queues the download of a file of the catalogue."""
         return self.fetch(self._offer(in_catalog(file)).quant)
 
     def jobs(self) -> list[Job]:
