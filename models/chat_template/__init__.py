@@ -1,1 +1,1 @@
-"""Chat templates in a sandbox."""
+"""Renders chat templates in a sandbox."""

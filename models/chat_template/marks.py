@@ -21,25 +21,25 @@ CLOSING: Final[Mapping[str, str]] = MappingProxyType(
 """Opening mark to closing mark; gpt-oss's channels are handled separately."""
 
 THINKING: Final = tuple(mark for pair in CLOSING.items() for mark in pair)
-"""Templates look for these in replies, to drop earlier thoughts from the prompt."""
+"""Templates look for these marks in replies, to drop earlier reasoning from the prompt."""
 
 CHANNEL: Final = "<|channel|>"
 """Opens a channel of gpt-oss."""
 
 ANSWER_CHANNEL: Final = "<|end|><|start|>assistant<|channel|>final<|message|>"
-"""Closes gpt-oss's channel of thoughts and opens that of the answer. Source: OpenAI's harmony format."""
+"""Closes gpt-oss's analysis channel and opens the final one. Source: OpenAI's harmony format."""
 
 AUTO_LEVEL: Final = "auto"
-"""The level of reasoning that leaves the choice to the template."""
+"""The reasoning level at which the template decides."""
 
 LEVELS: Final = ("off", "on", "low", "medium", "high", "max")
-"""All levels of reasoning that some template has."""
+"""All other reasoning levels; a template has some of them."""
 
 SWITCHES: Final = ("/no_think", "/nothink", "/think")
-"""Words of a message with which some templates turn reasoning off or on."""
+"""Words in a message that turn reasoning off or on in some templates."""
 
 
 def left_open(prompt: str) -> str:
-    """The opening mark of a thinking part that the prompt leaves open; empty if there is none."""
+    """The opening mark of the reasoning that a prompt leaves open; empty if there is none."""
     at, opening = max((prompt.rfind(mark), mark) for mark in CLOSING)
     return opening if at >= 0 and CLOSING[opening] not in prompt[at:] else ""

@@ -1,4 +1,4 @@
-"""Finds the reasoning switches of a chat template by rendering it with each, not by the model's name."""
+"""Finds the reasoning switches of a chat template by rendering it with each switch, not by the model's name."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _CHAT: Final = ({"role": "user", "content": "Hi"},)
 
 @dataclass(frozen=True, slots=True)
 class Switch:
-    """Selects a level in a template."""
+    """Selects a reasoning level in a template."""
 
     variables: Mapping[str, object] = field(default_factory=dict)
     word: str = ""  # appended to the user's last message; may be empty
@@ -37,12 +37,12 @@ class Switch:
 class Reasoning:
     """The reasoning levels of a template."""
 
-    switches: Mapping[str, Switch] = field(default_factory=dict)  # the levels that it has, in the order of ``LEVELS``
-    default: str = ""  # the level without a switch; empty if it is none of them
-    opens: str = ""  # the mark that it writes to open the thoughts of replies; empty if the model writes it
+    switches: Mapping[str, Switch] = field(default_factory=dict)  # level to its switch, in the order of ``LEVELS``
+    default: str = ""  # the level without a switch; empty if it is not one of ``switches``
+    opens: str = ""  # the mark that the template writes to open a reply's reasoning; empty if the model writes it
 
     def switch(self, level: str) -> Switch:
-        """The switch of a level, or of the nearest known one; an empty switch keeps the template's default."""
+        """The switch of a level, or of the nearest level that exists; an empty switch keeps the template's default."""
         if level in _EFFORTS and level not in self.switches:
             known = [effort for effort in _EFFORTS if effort in self.switches]
             wanted = _EFFORTS.index(level)
@@ -53,12 +53,12 @@ class Reasoning:
 def reasoning_of(template: ChatTemplate) -> Reasoning:
     """Renders a short chat with every switch that the template may have, and compares the texts.
 
-    A word counts as an effort if its text differs from that of an unknown word; a template that copies any word into
-    its text gets the three usual ones.
+    A word is a level of effort if its text differs from the text for an unknown word. A template that copies any word
+    into its text gets the three common levels.
     """
     try:
         tree = TemplateSandbox().parse(template.source)
-    except TemplateError:  # the template itself has compiled
+    except TemplateError:  # unlikely, since the template has compiled
         return Reasoning()
     names = meta.find_undeclared_variables(tree)
     renderer = _Renderer(template)
@@ -83,7 +83,7 @@ def reasoning_of(template: ChatTemplate) -> Reasoning:
         found["off"] = Switch({_BUDGET: 0})
     if not found and template.words:
         found = renderer.by_word(template.words)
-    if found and "on" not in found:  # the template's default, unless that is not to think
+    if found and "on" not in found:  # "on" is the template's default, unless the default is not to reason
         efforts = [effort for effort in _COMMON_EFFORTS if effort in found]
         thinks = "off" not in found or renderer.of(found["off"]) != plain or not efforts
         found["on"] = Switch() if thinks else found[efforts[-1]]
@@ -94,10 +94,10 @@ def reasoning_of(template: ChatTemplate) -> Reasoning:
 
 
 def keeps_thoughts(template: ChatTemplate, opening: str) -> bool:
-    """Whether the template keeps the thoughts of an earlier reply in the prompt, as one without a rule does.
+    """Whether the template keeps the reasoning of earlier replies in the prompt.
 
     Args:
-        opening: The mark that opens the thoughts.
+        opening: The mark that opens the reasoning.
     """
     reply = f"{opening}\n{_THOUGHT}\n{CLOSING[opening]}\n\nHello"
     text = _Renderer(template).text({}, (*_CHAT, {"role": "assistant", "content": reply}, *_CHAT))
@@ -111,7 +111,7 @@ class _Renderer:
         self._template = template
 
     def text(self, variables: Mapping[str, object], chat: Sequence[Mapping[str, str]] = _CHAT) -> str | None:
-        """The text; None if the template refuses."""
+        """The rendered text; None if the template refuses or fails."""
         try:
             return "".join(part.text for part in self._template.parts(chat, variables=variables))
         except SlipstreamError:
@@ -127,7 +127,7 @@ class _Renderer:
         return first is not None and second is not None and first != second
 
     def words(self, name: str, others: Mapping[str, object]) -> set[str]:
-        """The known words that a template treats differently from an unknown one, as values of a variable."""
+        """The known words that, as the value of a variable, give another text than an unknown word."""
         nonsense = self.text({**others, name: _NONSENSE})
         if nonsense is not None and _NONSENSE in nonsense:
             return {word for word in _COMMON_EFFORTS if self.text({**others, name: word}) is not None}
@@ -135,7 +135,7 @@ class _Renderer:
         return {word for word, text in texts.items() if text is not None and text != nonsense}
 
     def by_word(self, words: Sequence[str]) -> dict[str, Switch]:
-        """Levels that a word in the user's message selects: the rest of the text must change with the word."""
+        """The levels that a word in the user's message selects: with the word, the rest of the text must change."""
         rest = {word: self._rest(word) for word in words}
         off = next((word for word in words if word != "/think" and rest[word] is not None), "")
         if not off or rest[off] == self._rest(""):
@@ -144,7 +144,7 @@ class _Renderer:
         return found | ({"on": Switch(word="/think")} if "/think" in words else {})
 
     def _rest(self, word: str) -> str | None:
-        """The text for a message with a word, without that word and spaces."""
+        """The text for a message with a word, with the word and all spaces removed."""
         text = self.of(Switch(word=word))
         return None if text is None else "".join((text.replace(word, "") if word else text).split())
 

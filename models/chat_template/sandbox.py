@@ -1,12 +1,12 @@
-"""The sandbox that chat templates run in: foreign code that comes with a model file.
+"""The sandbox for chat templates, which are untrusted code from model files.
 
-Jinja's immutable sandbox keeps a template away from Python's insides. On top of it this module bounds what a template
-may *spend*: every iteration of a loop and every call of a macro, filter or method checks the time, and the operations
-that can make a large text from a small one (repetition, powers, formats, padding, joins, replacements, captures) are
-measured before they run.
+Jinja's immutable sandbox denies a template access to Python's internals. This module also limits time and memory: every
+iteration of a loop and every call of a macro, filter or method checks the time, and the size of the result is checked
+before operations that can make a large text from a small one (repetition, powers, formats, padding, joins,
+replacements, captures).
 
-Not bounded here: one slow operation between two checks of the time, such as comparing two lists that are nested deeply.
-Templates run in the engine's process, so the interface stays responsive and can end it.
+One slow operation between two checks of the time is not limited, such as comparing two deeply nested lists. Templates
+run in the engine's process, so the interface stays responsive and can end that process.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ class Meter:
     """Limits the time and the text sizes of one rendering at a time.
 
     Attributes:
-        max_text: Longest text that a rendering may make, in characters.
+        max_text: Maximum length of a text during a rendering, in characters.
     """
 
     def __init__(self, time_limit: float = TIME_LIMIT) -> None:
-        """Sets the time limit in seconds; it counts from ``start``."""
+        """Sets the time limit in seconds, counted from ``start``."""
         self._time_limit = time_limit
         self._deadline = float("inf")
         self.max_text = MAX_TEXT
@@ -66,13 +66,13 @@ class Meter:
         self.max_text = MAX_TEXT + 4 * given
 
     def tick(self) -> str:
-        """Raises when the time is over; returns an empty text, since templates call it as an expression."""
+        """Raises if the time is over; returns an empty text, since templates call it as an expression."""
         if time.monotonic() > self._deadline:
             raise TemplateLimitError(f"it runs longer than {self._time_limit:g} s")
         return ""
 
     def joined(self, parts: Iterable[Any], separator: str = "") -> str:
-        """Joins texts if the result is not too long."""
+        """Joins texts; raises if the result is too long."""
         texts, length = [], 0
         for part in parts:
             texts.append(part if isinstance(part, str) else str(self.countable(part)))
@@ -100,7 +100,7 @@ class Meter:
         return value
 
     def check_operator(self, operator: str, left: Any, right: Any) -> None:
-        """Measures ``+``, ``*``, ``**`` and ``%`` before they run."""
+        """Checks the size of the result of ``+``, ``*``, ``**`` and ``%`` before they run."""
         if operator == "%" and isinstance(left, str | bytes):
             self.check_format(left)
         elif operator == "+" and _sized(left) and _sized(right):
@@ -115,10 +115,10 @@ class Meter:
                 raise TemplateLimitError("it computes a very large number")
 
     def check_call(self, name: str, owner: Any, args: Sequence[Any], options: Mapping[str, Any]) -> None:
-        """Checks the time, and measures a filter or built-in method before it runs.
+        """Checks the time, and the size of the result of a filter or built-in method before it runs.
 
         Args:
-            name: Its name.
+            name: The name of the filter or method.
             owner: The filter's input, or the method's object.
             args: Further positional arguments.
             options: Further keyword arguments.
@@ -144,7 +144,7 @@ class Meter:
             raise TemplateLimitError(f"{quoted(name)} gets a text that is too long")
 
     def check_format(self, pattern: str | bytes) -> None:
-        """Refuses fields of 1,000 characters and more, and widths that are computed."""
+        """Refuses fields of 1,000 characters and more, and computed widths."""
         if _WIDE_FIELD.search(pattern if isinstance(pattern, str) else pattern.decode("latin-1")):
             raise TemplateLimitError("it formats a field that is too wide")
 
@@ -159,24 +159,20 @@ _ANOTHER_FILE: Final = "Choose another conversion of the model."
 
 
 class TemplateRefusal(TemplateError):
-    """Raised by a template's ``raise_exception``: these messages do not suit it."""
+    """Raised by a template's ``raise_exception``: the template refuses the messages."""
 
 
 class TemplateSandbox(ImmutableSandboxedEnvironment):
     """A Jinja environment for one chat template, with the names that Hugging Face's templates expect.
 
     Attributes:
-        meter: What a rendering may spend; start it before every rendering.
+        meter: Limits a rendering; start it before every rendering.
     """
 
-    intercepted_binops = frozenset({"+", "*", "**", "%"})  # the compiler does not compute these in advance either
+    intercepted_binops = frozenset({"+", "*", "**", "%"})  # the compiler does not fold these into constants
 
     def __init__(self, time_limit: float = TIME_LIMIT) -> None:
-        """Sets up names and limits.
-
-        Args:
-            time_limit: Seconds that one rendering may take.
-        """
+        """Sets up names and limits; ``time_limit`` is the maximum time of one rendering in seconds."""
         self.meter = Meter(time_limit)
         super().__init__(
             trim_blocks=True,
@@ -201,12 +197,12 @@ class TemplateSandbox(ImmutableSandboxedEnvironment):
         return self.meter.joined(parts)
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
-        """Measures an operator before it runs."""
+        """Checks an operator before it runs."""
         self.meter.check_operator(operator, left, right)
         return super().call_binop(context, operator, left, right)
 
     def call(self, context: Context, obj: Any, /, *args: Any, **kwargs: Any) -> Any:
-        """Measures calls of built-in methods, such as ``text.center(9999999)``, before they run."""
+        """Checks calls of built-in methods, such as ``text.center(9999999)``, before they run."""
         owner = getattr(obj, "__self__", None)
         if isinstance(owner, str) and obj.__name__ == "join" and len(args) == 1:
             return self.meter.joined(args[0], owner)
@@ -232,7 +228,7 @@ class TemplateSandbox(ImmutableSandboxedEnvironment):
         return self.meter.joined(found, separator=str(d))
 
     def _measured(self, name: str, call: Callable[..., Any]) -> Callable[..., Any]:
-        @wraps(call)  # keeps Jinja's marks for filters that want the context
+        @wraps(call)  # keeps Jinja's marks of filters that take the context
         def measured(*args: Any, **kwargs: Any) -> Any:
             values = [arg for arg in args if not isinstance(arg, Context | EvalContext | TemplateSandbox)]
             self.meter.check_call(name, values[0] if values else None, values[1:], kwargs)
@@ -242,7 +238,7 @@ class TemplateSandbox(ImmutableSandboxedEnvironment):
 
 
 class GenerationTag(Extension):
-    """``{% generation %}``: marks replies for training in some templates; only its body is used here."""
+    """``{% generation %}``, which marks replies for training in some templates; only its body is used here."""
 
     tags = frozenset({"generation"})  # type: ignore[assignment]
 
@@ -252,7 +248,7 @@ class GenerationTag(Extension):
 
 
 class _Metering(NodeTransformer):
-    """Adds a time check to every loop and macro, and measures the texts that ``~`` joins."""
+    """Adds a time check to every loop and macro, and a length check to the operator ``~``."""
 
     def visit_For(self, node: nodes.For) -> nodes.For:
         return self._clocked(node)
@@ -282,7 +278,7 @@ def compile_template(source: str, sandbox: TemplateSandbox | None = None) -> Tem
 
     Args:
         source: Text of the template.
-        sandbox: Where it will run; a new one by default.
+        sandbox: The sandbox that it will run in; a new one by default.
 
     Raises:
         ModelFileError: If it is too long or does not compile.

@@ -1,15 +1,15 @@
-"""Renders a conversation with a model's chat template, and keeps the template's text apart from the messages'.
+"""Renders a conversation with a model's chat template, and separates the template's text from the messages' text.
 
 A template joins both into one text. If that text were tokenized as a whole, a pasted ``<|im_end|>`` would become the
-control token and could forge another speaker's turn. So before the template runs, each character of a message is
-replaced by a private-use character, and restored after. Such characters survive trimming, slicing,
+control token and could forge another speaker's turn. So each character of a message is replaced by a private-use
+character before the template runs, and restored afterwards. Private-use characters survive trimming, slicing,
 measuring, splitting and upper-casing, so every character can be traced to its message.
 
-- Whitespace stays itself, because templates trim it; it cannot form a control token.
-- The marks of thinking in an *assistant* message stay themselves, because templates drop earlier reasoning by them.
-- Words that switch reasoning, such as ``/no_think``, stay themselves if the template uses them.
-- Templates that change letters (``upper``) have no effect on a message, and do not find other words in it.
-- A template that forges private-use characters only turns its own text into plain content.
+- Whitespace is not replaced, because templates trim it; it cannot form a control token.
+- Reasoning marks in an *assistant* message are not replaced: templates use them to drop earlier reasoning.
+- Words that switch reasoning, such as ``/no_think``, are not replaced if the template uses them.
+- Filters that change letters (``upper``) have no effect on a message, and searches for other words do not find them.
+- If a template writes private-use characters itself, its own text only becomes plain content.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _MARKS: Final = re.compile(r"([\U000f0000-\U0010fffd]+(?:\s+[\U000f0000-\U0010ff
 _THINKING: Final = re.compile("(" + "|".join(re.escape(mark) for mark in THINKING) + ")")
 _BETWEEN: Final = re.compile(r"(?:\s|" + "|".join(re.escape(mark) for mark in (*THINKING, *SWITCHES)) + ")*")
 _TEXTS: Final = ("content", "reasoning_content")
-"""Keys of a message whose values a person or a model wrote."""
+"""Keys of a message whose values come from the user or a model."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +56,8 @@ class TemplatePart:
 
     Attributes:
         text: Its text.
-        content: Index of the message whose content it is, to be tokenized without special tokens;
-            None for the template's own text, to be tokenized with them.
+        content: Index of the message that the text comes from, to be tokenized without special tokens;
+            None for the template's own text, to be tokenized with special tokens.
     """
 
     text: str
@@ -65,7 +65,7 @@ class TemplatePart:
 
 
 class ChatTemplate:
-    """A model's chat template, compiled once. One rendering at a time.
+    """A model's compiled chat template; not thread-safe.
 
     Attributes:
         source: Text of the template.
@@ -105,13 +105,13 @@ class ChatTemplate:
         """Renders a conversation.
 
         Args:
-            messages: Each with a ``role`` of ``ROLES`` and a ``content``, an assistant's perhaps with a
-                ``reasoning_content``; other keys are left out.
-            add_generation_prompt: Whether the text ends where the assistant's reply begins.
+            messages: Each has a ``role`` of ``ROLES`` and a ``content``; an assistant's may have a
+                ``reasoning_content``. Other keys are ignored.
+            add_generation_prompt: Whether the text ends with the start of the assistant's reply.
             variables: More variables of the template, such as ``enable_thinking``.
 
         Returns:
-            The rendered text in pieces; joined, they are the whole text.
+            The pieces of the rendered text, in order.
 
         Raises:
             SlipstreamError: If the template refuses the messages, fails, or takes too much time or memory.
@@ -172,21 +172,21 @@ class _Marks:
         ]
 
     def read(self, run: str, current: int) -> Iterator[tuple[int | None, str]]:
-        """Yields the pieces of a run, each with its message's index, or None for text that is no message's.
+        """Yields the pieces of a run, each with the index of its message; None for text of the template.
 
         Args:
             run: Private-use characters and the whitespace between them.
-            current: Index of the message that the text before came from.
+            current: Index of the message that the preceding text came from.
         """
         lanes = {self._lanes.get(char, -1) for char in set(run) if not char.isspace()}
-        alone = len(lanes) == 1 and -1 not in lanes  # all of one message: translated at once
+        alone = len(lanes) == 1 and -1 not in lanes  # all characters are of one message, so they are translated at once
         pieces = [(lanes.pop(), iter(run))] if alone else groupby(run, lambda char: self._lanes.get(char, -1))
         for lane, chars in pieces:
             text = "".join(chars)
             if lane < 0:
                 yield None, text  # whitespace, or the template's own private-use characters
                 continue
-            ahead = current + (lane - current) % _LANES  # the next message that has this lane
+            ahead = current + (lane - current) % _LANES  # the next message with this lane
             current = ahead if ahead < len(self.messages) else lane
             yield current, text.translate(self._chars)
 
@@ -194,7 +194,7 @@ class _Marks:
         plain = _THINKING if role == "assistant" else self._words
         if not plain:
             return self._translated(index, content)
-        pieces = plain.split(content)  # odd ones are the marks of thinking, or the switch words
+        pieces = plain.split(content)  # odd indices are reasoning marks or switch words
         return "".join(piece if n % 2 else self._translated(index, piece) for n, piece in enumerate(pieces))
 
     def _translated(self, index: int, text: str) -> str:
@@ -210,11 +210,11 @@ class _Marks:
 
 @dataclass
 class _Pieces:
-    """A rendered text: the template's texts, and the contents between them.
+    """A rendered text: the template's texts, and the messages' texts between them.
 
     Attributes:
-        texts: The template's texts, one more than contents; any of them may be empty.
-        contents: The messages' texts, each with its message's index.
+        texts: The template's texts, one more than ``contents``; they may be empty.
+        contents: The messages' texts, each with the index of its message.
     """
 
     texts: list[str]
@@ -244,7 +244,7 @@ class _Pieces:
         """Moves a message's own whitespace from the template's texts back to the message's content.
 
         Args:
-            bare: The same conversation rendered with stripped contents: all its whitespace is the template's.
+            bare: The same conversation rendered with stripped contents, where all whitespace is the template's.
             messages: The conversation.
         """
         if [index for index, _ in self.contents] != [index for index, _ in bare.contents]:
@@ -265,7 +265,7 @@ class _Pieces:
         return _Pieces(texts, contents)
 
     def parts(self) -> list[TemplatePart]:
-        """Lists the pieces that are not empty, in order."""
+        """Lists the non-empty pieces, in order."""
         parts = [TemplatePart(self.texts[0], None)]
         for (index, content), text in zip(self.contents, self.texts[1:], strict=True):
             parts += [TemplatePart(content, index), TemplatePart(text, None)]

@@ -1,1 +1,1 @@
-"""The model hub: repositories, and downloads that survive a kill."""
+"""The model hub: searches repositories, and downloads files; a download continues after a kill."""

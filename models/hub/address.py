@@ -1,4 +1,7 @@
-"""Addresses of the hub, names of repositories and files, and where the token may go; imports no network library."""
+"""Checks addresses of the hub, names of repositories and files, and where the token may be sent.
+
+It imports no network library.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +36,7 @@ def disable_telemetry() -> None:
     os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
     os.environ["HF_HUB_DISABLE_UPDATE_CHECK"] = "1"
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
-    for name in ("HF_HUB_DOWNLOAD_TIMEOUT", "HF_HUB_ETAG_TIMEOUT"):  # the library fails to load with another value
+    for name in ("HF_HUB_DOWNLOAD_TIMEOUT", "HF_HUB_ETAG_TIMEOUT"):  # the library fails to load unless it is a number
         if value := os.environ.get(name):
             try:
                 whole_number(value, 0)
@@ -42,12 +45,12 @@ def disable_telemetry() -> None:
 
 
 def offline_by_environment(environment: Mapping[str, str]) -> bool:
-    """Whether ``HF_HUB_OFFLINE`` turns offline mode on, as huggingface_hub reads it."""
+    """Whether ``HF_HUB_OFFLINE`` turns offline mode on, by huggingface_hub's rule."""
     return (environment.get("HF_HUB_OFFLINE") or "").upper() in _TRUE
 
 
 def endpoint_from(environment: Mapping[str, str]) -> str:
-    """The hub's address: ``HF_ENDPOINT``, or the usual one."""
+    """The hub's address: ``HF_ENDPOINT``, or the default one."""
     return environment.get("HF_ENDPOINT") or USUAL
 
 
@@ -66,7 +69,7 @@ def checked_endpoint(address: str) -> str:
 
 
 def is_web_address(text: str) -> bool:
-    """Whether it is a valid http or https address without credentials."""
+    """Whether a text is a valid http or https address without credentials."""
     if not text.isprintable() or len(text) > _LONGEST:
         return False
     try:
@@ -99,7 +102,7 @@ def file_address(endpoint: str, file: RemoteFile) -> str:
 
 
 def is_repo(name: object) -> bool:
-    """Whether it is a repository's name, ``owner/name``, safe in addresses and as folders."""
+    """Whether a value is a repository's name, ``owner/name``, that is safe in addresses and as folders."""
     return isinstance(name, str) and bool(_REPO.fullmatch(name)) and ".." not in name
 
 
@@ -115,7 +118,7 @@ def checked_repo(repo: str) -> str:
 
 
 def repo_in(text: str, endpoint: str) -> str | None:
-    """The repository in a text: ``owner/name`` or the address of one of its pages; else None."""
+    """The repository that a text names as ``owner/name`` or by the address of one of its pages; else None."""
     text = text.strip()
     for base in (endpoint, USUAL, "https://hf.co"):
         if text.startswith(base + "/"):
@@ -130,7 +133,7 @@ def safe_name(name: object) -> bool:
         return False
     return all(
         part
-        and not part.startswith(".")  # reserved for our own files
+        and not part.startswith(".")  # reserved for Slipstream's own files
         and not part.endswith((".", " "))
         and not _RESERVED.fullmatch(part)
         and len(part.encode()) <= _LONGEST_NAME

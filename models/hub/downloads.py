@@ -1,4 +1,4 @@
-"""Downloads of models from the hub, and their queue: a few at once, paused, resumed and cancelled from any thread."""
+"""Downloads models from the hub: a queue runs a few at once; any thread can pause, resume and cancel them."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ _USUAL: Final = Tuning()
 class Download:
     """Downloads a file, or all parts of a split model, into the folder of all models.
 
-    While it runs, ``<file>.part`` holds the bytes and ``<file>.journal`` lists the ranges that are on the disk. Files
-    get their names, the first one last, only when all are complete and their sha256 is right.
+    While it runs, ``<file>.part`` contains the bytes and ``<file>.journal`` lists the ranges that are on the disk. The
+    files are renamed, the first one last, only when all are complete and their sha256 is right.
     """
 
     def __init__(
@@ -38,10 +38,10 @@ class Download:
         tuning: Tuning = _USUAL,
         promised: Callable[[], int] = lambda: 0,
     ) -> None:
-        """Sends and creates nothing yet.
+        """Only stores the arguments; ``run`` starts the download.
 
         Args:
-            files: The file, or the parts of a split one in order.
+            files: The file, or the parts of a split model in order.
             folder: The folder of all models; see ``RemoteFile.path_in``.
             promised: Returns the bytes that other downloads still have to write to the same disk.
         """
@@ -65,16 +65,16 @@ class Download:
 
         Args:
             on_progress: Called with the progress several times a second, in the calling thread.
-            cancelled: Polled as often; True stops the download and keeps every byte.
+            cancelled: Polled several times a second; True stops the download and keeps the fetched bytes.
 
         Returns:
-            The file, or the first of several; None if it was stopped.
+            The file, or the first of several files; None if the download was stopped.
 
         Raises:
             OfflineError: If offline mode is on.
             HubError: If the hub refuses.
-            DownloadError: If the disk is full, another process has the job, the file changed or arrived damaged,
-                or the network failed too often.
+            DownloadError: If the disk is full, another process downloads the same file, the file changed or arrived
+                damaged, or the network failed too often.
         """
         self._hub.check_online()
         disable_telemetry()
@@ -167,9 +167,9 @@ class _Entry:
 
 
 class Downloads:
-    """Runs a few downloads at once and queues the others; safe to use from any thread.
+    """Runs a few downloads at once and queues the others; thread-safe.
 
-    :meth:`restore` adds jobs that were paused or whose process was killed.
+    :meth:`restore` adds jobs that were paused, or that a killed process left.
     """
 
     def __init__(
@@ -182,9 +182,9 @@ class Downloads:
         """Creates an empty queue.
 
         Args:
-            at_once: Jobs that run at the same time.
-            on_change: Called on every change of a job's state and progress, in the thread that made the change; the job
-                waits until it returns.
+            at_once: Maximum number of jobs that run at the same time.
+            on_change: Called when a job's state or progress changes, in the thread that changes it; that thread waits
+                until the call returns.
         """
         self._hub = hub
         self._at_once = at_once
@@ -195,7 +195,7 @@ class Downloads:
         self._unreported: set[str] = set()
 
     def add(self, files: Sequence[RemoteFile], folder: Path) -> Job:
-        """Queues a download; returns the existing job for the same file, resumed if it was paused."""
+        """Queues a download; if there is a job for the same file, resumes it if needed and returns it."""
         id = _id(files)
         with self._changing():
             entry = self._entries.get(id)
@@ -237,7 +237,7 @@ class Downloads:
             return self._entries[id].snapshot()
 
     def pause(self, id: str) -> None:
-        """Stops a job without waiting for its end; its bytes are kept."""
+        """Stops a job without waiting until it has stopped; keeps its bytes."""
         with self._changing():
             self._stop(self._entries[id])
 
@@ -280,7 +280,7 @@ class Downloads:
 
     @contextmanager
     def _changing(self) -> Iterator[None]:
-        """Locks the queue for a change; then starts queued jobs and reports the changes without the lock."""
+        """Locks the queue for a change and starts queued jobs; then reports the changes without the lock."""
         with self._changed:
             yield
             self._start_next()
@@ -296,7 +296,7 @@ class Downloads:
             self._set_state(entry, "paused")
 
     def _resume(self, entry: _Entry) -> None:
-        entry.stop.clear()  # a job that is still stopping is queued again afterwards
+        entry.stop.clear()  # a job that is still stopping is queued again when it has stopped
         if entry.state in ("paused", "failed"):
             entry.error = None
             self._set_state(entry, "queued")
@@ -321,7 +321,7 @@ class Downloads:
             state, error = ("done" if download.run(report, entry.stop.is_set) else "paused"), None
         except SlipstreamError as failure:
             state, error = "failed", (failure.title, failure.hint)
-        except Exception as failure:  # a thread that ends silently would leave its job running for ever
+        except Exception as failure:  # if the thread ended silently, its job would stay "running"
             state, error = "failed", (f"the download ended with a fault of slipstream: {failure!r}.", "Report it.")
         with self._changing():
             entry.error = error

@@ -1,8 +1,8 @@
 """The journal of a download: the ranges of a file that are on the disk, with a checksum of each.
 
-It holds lines of JSON and is only appended to: first the file, then the writing process, then a line for each range,
-written after the range was synced. A line that a kill or a power failure cut off is dropped. The checksums find ranges
-that a crash or the disk damaged; the sha256 of the whole file decides whether it is correct.
+It consists of lines of JSON and is only appended to: first a line about the file, then one about the writing process,
+then a line for each range, written after the range was synced. An incomplete last line, after a kill or a power
+failure, is dropped. The checksums detect damaged ranges; the sha256 of the whole file decides whether it is correct.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Written:
     index: int  # the file that the journal describes
     # (start, end, CRC-32) of each synced range, in the order of writing
     ranges: list[tuple[int, int, int]] = field(default_factory=list)
-    etag: str | None = None  # the hub's ETag of the content when the download began; a large file's is its sha256
+    etag: str | None = None  # the hub's ETag when the download began; for a large file, this is its sha256
     owner: str = "another process"  # the writing process, for messages
 
     @property
@@ -49,14 +49,14 @@ class Journal:
     """An open, locked journal."""
 
     def __init__(self, path: Path, files: Sequence[RemoteFile], index: int) -> None:
-        """Opens, locks and reads it; a journal of other content is emptied.
+        """Opens, locks and reads the journal; empties it if it describes other content.
 
         Args:
             files: All files of the job.
-            index: The file that it describes.
+            index: Index of the file that the journal describes.
 
         Raises:
-            DownloadError: If another process holds it.
+            DownloadError: If another process has locked it.
             OSError: If it cannot be opened or written.
         """
         self.path = path
@@ -94,7 +94,7 @@ class Journal:
         self.written.etag = etag
 
     def close(self, remove: bool = False) -> None:
-        """Releases the lock, and removes the journal of a finished download; further calls do nothing."""
+        """Releases the lock; with ``remove``, deletes the journal. Further calls do nothing."""
         handle, self._handle = self._handle, _CLOSED
         if handle != _CLOSED and remove:
             close_removed(handle, self.path)
@@ -102,7 +102,7 @@ class Journal:
             os.close(handle)
 
     def _append(self, *rows: dict[str, Any]) -> None:
-        """Appends lines; writes all of them again if another program removed or cut the journal."""
+        """Appends lines; writes the whole journal again if another program removed or truncated it."""
         if not is_at(self._handle, self.path):
             try:
                 handle = open_locked(self.path)
@@ -138,7 +138,7 @@ class Journal:
 
 
 def read(path: Path) -> Written | None:
-    """Reads a journal without its lock; None if it is damaged from its first line on."""
+    """Reads a journal without locking it; None if its first line is damaged."""
     with contextlib.suppress(OSError):
         handle = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0))
         try:
@@ -177,7 +177,7 @@ def _parsed(raw: bytes) -> tuple[Written | None, int]:
                 written.ranges.append((start, end, crc))
             good += len(line)
     except (ValueError, LookupError, TypeError, AttributeError):
-        pass  # damaged from here on; the lines before still count, since every range is checked again
+        pass  # damaged from here on; the lines before are still used, since every range is checked again
     return written, good
 
 
@@ -194,7 +194,7 @@ def _about(row: dict[str, Any]) -> Written:
 
 
 def _same_content(there: Written, here: Written) -> bool:
-    """Whether bytes fetched for one are valid for the other: the same hash, or the same file of the same commit."""
+    """Whether bytes of one download are valid for the other: the same hash, or the same file of the same commit."""
     one, other = there.file, here.file
     if other.sha256:
         return one.size == other.size and other.sha256 in (one.sha256, there.etag)
@@ -214,7 +214,7 @@ class Ranges:
         self.total = 0
 
     def add(self, start: int, end: int) -> None:
-        """Adds a range, which may touch or overlap others."""
+        """Adds a range; it may touch or overlap other ranges."""
         if start >= end:
             return
         first = bisect_left(self._ends, start)

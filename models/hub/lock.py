@@ -1,4 +1,4 @@
-"""Locks on files, which end with their process, and checks whether another program replaced a file."""
+"""Locks files until their process ends, and checks whether another program replaced a file."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 
 class HeldError(Exception):
-    """Another process, or another download of this one, holds the lock."""
+    """Another process, or another download of this process, holds the lock."""
 
 
 def open_locked(path: Path) -> int:
@@ -32,14 +32,14 @@ def open_locked(path: Path) -> int:
             raise
         if is_at(handle, path):
             return handle
-        os.close(handle)  # the last holder removed the file after it was opened here
+        os.close(handle)  # the previous holder removed the file after it was opened here
 
 
 def open_own(path: Path) -> int:
     """Opens or creates a file for reading and writing.
 
     Raises:
-        OSError: If it cannot be opened, or is a link or a pipe that another program put there.
+        OSError: If it cannot be opened, or is a link or a pipe.
     """
     flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_BINARY", 0) | getattr(os, "O_NOFOLLOW", 0)
     handle = os.open(path, flags, 0o600)
@@ -50,7 +50,7 @@ def open_own(path: Path) -> int:
 
 
 def close_removed(handle: int, path: Path) -> None:
-    """Removes a locked file and releases the lock, in the order that the system allows."""
+    """Removes a locked file and releases the lock; Windows needs the opposite order."""
     if sys.platform == "win32":
         os.close(handle)
         path.unlink(missing_ok=True)
@@ -60,7 +60,7 @@ def close_removed(handle: int, path: Path) -> None:
 
 
 def is_at(handle: int, path: Path) -> bool:
-    """Whether a path still leads to an open file."""
+    """Whether a path still names the open file."""
     try:
         return os.path.samestat(os.fstat(handle), os.stat(path))
     except FileNotFoundError:

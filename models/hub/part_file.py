@@ -28,11 +28,11 @@ class PartFile:
     """``<file>.part`` and its journal, locked while open."""
 
     def __init__(self, files: Sequence[RemoteFile], index: int, folder: Path, tuning: Tuning) -> None:
-        """Opens both, and creates them if needed.
+        """Opens both files, and creates them if needed.
 
         Args:
             files: All files of the job.
-            index: The one to open.
+            index: Index of the file to open.
 
         Raises:
             DownloadError: If they cannot be written, or another process downloads the file.
@@ -75,13 +75,13 @@ class PartFile:
 
     @property
     def whole(self) -> bool:
-        """Whether all bytes are there; they may still be wrong."""
+        """Whether all bytes are on the disk; they are not verified yet."""
         return self.placed or self.ranges.total == self.size
 
     def check(self) -> Iterator[None]:
         """Checks the ranges of an earlier run against their checksums; yields between steps.
 
-        A file that is already in place with the right sha256 counts as done.
+        If the final file already exists with the right sha256, it counts as done.
         """
         with self._explain_errors():
             if self.expected and self.path.is_file() and self.path.stat().st_size == self.size:
@@ -113,7 +113,7 @@ class PartFile:
         self._sha256, self._hashed = hashlib.sha256(), 0
 
     def hash_more(self) -> bool:
-        """Hashes the next step of the contiguous start; returns whether all of it is hashed."""
+        """Hashes the next bytes of the contiguous start of the file; returns whether all of it is hashed."""
         end = self.ranges.contiguous()
         with self._explain_errors():
             raw = self._read(self._hashed, min(_STEP, end - self._hashed))
@@ -124,7 +124,7 @@ class PartFile:
         return self._hashed == end
 
     def verify(self) -> None:
-        """Checks the sha256 of the complete file; removes a damaged file.
+        """Checks the sha256 of the complete file; removes it if it is damaged.
 
         Raises:
             DownloadError: If the file is damaged, or another program changed it.
@@ -152,7 +152,7 @@ class PartFile:
             self.journal.close(remove=True)
 
     def discard(self) -> int:
-        """Removes both files; returns how many bytes this frees."""
+        """Removes both files; returns the number of bytes that this frees."""
         with self._explain_errors():
             stat = os.fstat(self._disk.fileno())
             freed = min(stat.st_size, getattr(stat, "st_blocks", 1 << 60) * 512)  # the file is sparse
@@ -167,7 +167,7 @@ class PartFile:
         self.journal.close()
 
     def expect(self, etag: str) -> None:
-        """Records the hub's ETag of the content."""
+        """Records the hub's ETag of the file."""
         with self._explain_errors():
             self.journal.expect(etag)
 
@@ -192,7 +192,7 @@ class PartFile:
         self.ranges.add(offset, offset + len(data))
 
     def _check_untouched(self) -> None:
-        """Checks that the file still holds what was written.
+        """Checks that no other program changed the file.
 
         Raises:
             DownloadError: If another program removed, replaced or truncated it.
@@ -214,7 +214,7 @@ class PartFile:
 
 
 class Writer:
-    """Writes the bytes of one connection; syncs and records them at intervals of bytes and time."""
+    """Writes the bytes of one connection; syncs and records them after some bytes or seconds."""
 
     def __init__(self, part: PartFile, tuning: Tuning) -> None:
         self._part = part
@@ -252,7 +252,7 @@ class Writer:
 
 
 def write_all(disk: BinaryIO, offset: int, data: bytes) -> None:
-    """Writes all bytes at an offset: an unbuffered file's ``write`` may take only some of them."""
+    """Writes all bytes at an offset; one ``write`` of an unbuffered file may write only some of them."""
     disk.seek(offset)
     view = memoryview(data)
     while view:

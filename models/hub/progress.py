@@ -1,4 +1,4 @@
-"""The values of a download: progress, tuning, state of a job; and the errors that end it."""
+"""The data types of a download (progress, tuning, state of a job), and the errors that end it."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ another try, or moving complete files into place."""
 class Progress:
     """The progress of a download."""
 
-    done: int  # bytes on disk, over all files; it decreases only when ``note`` gives the reason
-    total: int  # bytes in all
+    done: int  # bytes on disk, over all files; if it decreases, ``note`` gives the reason
+    total: int  # bytes of all files
     speed: float = 0.0  # bytes per second over the last seconds; 0.0 while none arrive
     phase: Phase = "downloading"
     quiet: float = 0.0  # seconds since the last byte; 0.0 while bytes arrive or none are expected
-    note: str = ""  # a message for the screen, such as the reason of a wait; may be empty
+    note: str = ""  # a message for the screen, such as the reason for a wait; may be empty
 
     @property
     def left(self) -> float | None:
@@ -41,11 +41,11 @@ class Tuning:
     """Limits and intervals of a download; tests make them small."""
 
     connections: int = 4  # ranges fetched at once
-    segment: int = 32 << 20  # most bytes of one request
-    interval: int = 32 << 20  # most bytes that a kill loses, over all connections; at least one per connection
+    segment: int = 32 << 20  # maximum bytes of one request
+    interval: int = 32 << 20  # maximum bytes that a kill loses, over all connections; at least one per connection
     interval_s: float = 2.0  # seconds after which progress is recorded even for fewer bytes
-    stall_s: float = 30.0  # seconds of a stalled transfer after which its connection is replaced
-    tries: int = 8  # failures in a row before giving up; fewer if hardly any bytes came
+    stall_s: float = 30.0  # seconds after which the connection of a stalled transfer is replaced
+    tries: int = 8  # failures in a row before giving up; fewer if hardly any bytes arrived
     backoff_s: float = 0.5  # seconds before the second try; doubles each time, with jitter
     backoff_most_s: float = 30.0  # longest pause between two tries
     reserve: int = 512 << 20  # bytes that must stay free on the disk
@@ -56,10 +56,10 @@ class Tuning:
 class Partial:
     """An unfinished download."""
 
-    files: tuple[RemoteFile, ...]  # all files of its job, a split model's parts in order
+    files: tuple[RemoteFile, ...]  # all files of its job; the parts of a split model in order
     folder: Path
     done: int  # bytes on disk, not verified
-    total: int  # bytes in all
+    total: int  # bytes of all files
     changed: float  # time of the last write, in seconds since 1970
 
 
@@ -76,7 +76,7 @@ class Job:
     """A snapshot of a queued download."""
 
     id: str  # its key in the queue
-    files: tuple[RemoteFile, ...]  # its files, a split model's parts in order
+    files: tuple[RemoteFile, ...]  # its files; the parts of a split model in order
     folder: Path
     state: State
     progress: Progress

@@ -50,7 +50,7 @@ _DRAFTS: Final = re.compile(r"(?:^|/)mtp[-_/]|(?<![a-z0-9])(?:dflash|eagle-?3|ds
 
 
 def label_of(name: str) -> str:
-    """The quantization in a file's name, else in its folder's, such as ``Q4_K_M``; empty if there is none."""
+    """The quantization in a file's name or else in its folder's name, such as ``Q4_K_M``; empty if there is none."""
     folder, _, base = name.rpartition("/")
     for text in (base, folder):
         found = _LABEL.findall(text)
@@ -63,8 +63,8 @@ def label_of(name: str) -> str:
 def quants_of(files: Iterable[RemoteFile]) -> list[Quant]:
     """Groups files into quantizations, smallest first.
 
-    Incomplete split models, importance matrices and LoRA adapters are left out; of projectors (``mmproj``), the best
-    one in the first folder belongs to each model.
+    Incomplete split models, importance matrices and LoRA adapters are left out. Every model gets the best projector
+    (``mmproj``) of the top folder.
     """
     files = list(files)
     projectors = [file for file in files if is_projector(file.name) and "/" not in file.name]
@@ -118,15 +118,15 @@ class Hub:
     """Reads from the hub; every call blocks, and raises an ``OfflineError`` in offline mode.
 
     Attributes:
-        endpoint: The hub's address, from ``HF_ENDPOINT`` or the usual one.
+        endpoint: The hub's address, from ``HF_ENDPOINT`` or the default one.
         offline: Whether offline mode is on; may be changed at any time.
     """
 
     def __init__(self, endpoint: str | None = None, offline: bool | None = None) -> None:
-        """Loads and sends nothing yet.
+        """Only stores the settings.
 
         Args:
-            endpoint: The hub's address; None for ``HF_ENDPOINT`` or the usual one.
+            endpoint: The hub's address; None for ``HF_ENDPOINT`` or the default one.
             offline: Whether offline mode is on; None to read ``HF_HUB_OFFLINE``.
 
         Raises:
@@ -141,7 +141,7 @@ class Hub:
         """Finds repositories with GGUF files.
 
         Args:
-            text: Words, or ``owner/name`` or the address of a page, whose repository comes first.
+            text: Search words, or ``owner/name`` or the address of a page; that repository is then the first result.
 
         Raises:
             HubError: If the hub cannot be reached or refuses.
@@ -163,11 +163,11 @@ class Hub:
         return rows[:limit]
 
     def files(self, repo: str, revision: str | None = None) -> list[RemoteFile]:
-        """The files of a repository at its newest commit, or at the given one, without names that cannot be stored.
+        """The files of a repository at its newest commit, or at ``revision``, without unsafe names (``safe_name``).
 
         Raises:
-            HubError: As above; also if there is no such repository, or no name can be stored.
-            UsageError: If ``repo`` is no repository's name.
+            HubError: As ``search``; also if there is no such repository, or all names are unsafe.
+            UsageError: If ``repo`` is not a valid name of a repository.
         """
         checked_repo(repo)
         at = f"/revision/{quote(revision, safe='')}" if revision else ""
@@ -186,7 +186,7 @@ class Hub:
         """The quantizations in a repository, smallest first.
 
         Raises:
-            HubError: As above; also if it has no GGUF model.
+            HubError: As ``files``; also if it has no GGUF model.
         """
         files = self.files(repo, revision)
         quants = quants_of(files)
@@ -201,7 +201,7 @@ class Hub:
         """The model card as Markdown without its metadata; empty if there is none.
 
         Raises:
-            HubError: As above.
+            HubError: As ``files``.
         """
         found = [file for file in self.files(repo) if file.name == "README.md"]
         if not found or not found[0].size:
@@ -215,12 +215,12 @@ class Hub:
         """Reads a model's header from the first bytes of its files, a few megabytes at a time.
 
         Args:
-            file: The model, or the first part of a split one.
+            file: The model, or the first part of a split model.
             further: The other parts in order; without them the header has the tensors of the first part only.
 
         Raises:
-            HubError: As above.
-            ModelFileError: If it is no GGUF file, damaged, or would endanger llama.cpp.
+            HubError: If the hub cannot be reached or refuses.
+            ModelFileError: If it is not GGUF, is damaged, or could crash llama.cpp.
         """
         parts = (file, *further)
         with self._connected() as connection:

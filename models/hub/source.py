@@ -1,6 +1,6 @@
 """Requests ranges of a file: follows the hub's redirects and checks that an answer matches the request.
 
-Importing this loads huggingface_hub; call ``address.disable_telemetry`` before.
+Importing this loads huggingface_hub; call ``address.disable_telemetry`` first.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ class PassingError(Exception):
     """A failure after which a retry may succeed.
 
     Attributes:
-        wait: Seconds to wait that the server sent; None if it sent none.
+        wait: Seconds that the server asks to wait; None if it gives no time.
     """
 
     def __init__(self, why: str, wait: int | None = None) -> None:
-        """Takes the reason, as the end of an error's title."""
+        """Stores the reason; it ends the title of an error."""
         super().__init__(why)
         self.wait = wait
 
@@ -57,13 +57,13 @@ class Source:
     """One file on the hub."""
 
     def __init__(self, client: httpx.AsyncClient, endpoint: str, part: PartFile, seconds: float) -> None:
-        """Sends nothing yet; ``seconds`` limits the wait for an answer."""
+        """Only stores the arguments; ``seconds`` limits the wait for an answer."""
         self._client = client
         self._seconds = seconds
         self._endpoint = endpoint
         self._part = part
         self._home = file_address(endpoint, part.file)
-        self._direct: str | None = None  # target of the redirects: a signed address that expires
+        self._direct: str | None = None  # final address after redirects; it is signed and expires
         self._etags: dict[tuple[str, str, int], set[str]] = {}
         self._finding = asyncio.Lock()
 
@@ -77,7 +77,7 @@ class Source:
             PassingError: If a retry may succeed.
             ContentChangedError: If the file changed and no sha256 is known.
             HubError: If the hub refuses.
-            DownloadError: If the file is not the one that was listed.
+            DownloadError: If the file differs from the listed one.
         """
         try:
             response = await self._answer(start, end)
@@ -94,7 +94,7 @@ class Source:
 
     async def _answer(self, start: int, end: int) -> httpx.Response:
         if self._direct is None:
-            async with self._finding:  # one connection resolves the redirects for all
+            async with self._finding:  # one connection resolves the redirects for all connections
                 if self._direct is None:
                     return await self._hop(self._home, start, end)
         return await self._hop(self._direct or self._home, start, end)
@@ -126,7 +126,7 @@ class Source:
         raise PassingError("the hub redirects in circles")
 
     def _learn(self, response: httpx.Response) -> None:
-        """Compares the hub's size and ETag with what is expected."""
+        """Compares the hub's size and ETag with the expected ones."""
         headers = response.headers
         etag = _bare(headers.get("x-linked-etag", "")) or (
             _bare(headers.get("etag", "")) if response.is_success else ""
@@ -156,7 +156,7 @@ class Source:
         raise refusal(status, response.headers, address, self._endpoint, known)
 
     def _check_content(self, response: httpx.Response) -> None:
-        """Raises if the same host sends a new ETag."""
+        """Raises if a host sends another ETag than before."""
         etag = _short(response.headers.get("etag", ""))
         known = self._etags.setdefault(origin(str(response.url)), set())
         if not etag or etag.startswith("W/") or etag in known:
@@ -187,7 +187,7 @@ class Source:
 
 
 def _short(etag: str) -> str:
-    """An ETag of sane length in printable ASCII, else empty."""
+    """The ETag if it is short and printable ASCII, else empty."""
     return etag if len(etag) <= _LONGEST_ETAG and etag.isascii() and etag.isprintable() else ""
 
 

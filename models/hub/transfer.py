@@ -1,6 +1,6 @@
 """Runs a download: fetches missing ranges over several connections, verifies the hash, moves the files into place.
 
-Importing this loads huggingface_hub; call ``address.disable_telemetry`` before.
+Importing this loads huggingface_hub; call ``address.disable_telemetry`` first.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ class Transfer:
     """Fetches the missing ranges of a job over several connections.
 
     Attributes:
-        received: New bytes that came over the network.
-        last_byte_at: ``time.monotonic()`` of the last of them, or of the start.
-        note: The reason of a wait or restart, for the screen; else empty.
+        received: Number of new bytes from the network.
+        last_byte_at: ``time.monotonic()`` of the last new byte; before it, of the start.
+        note: The reason for a wait or restart, for the screen; else empty.
     """
 
     def __init__(self, parts: Sequence[PartFile], endpoint: str, tuning: Tuning) -> None:
@@ -57,8 +57,8 @@ class Transfer:
         self._tuning = tuning
         self._taken: list[_Segment] = []
         self._given_up: list[_Segment] = []
-        self._streamed: set[PartFile] = set()  # files of servers without ranges
-        self._little = round(LEAST_RATE * tuning.stall_s)  # bytes below which a try counts as a failure
+        self._streamed: set[PartFile] = set()  # files whose server does not support ranges
+        self._little = round(LEAST_RATE * tuning.stall_s)  # a failed try with fewer bytes made no progress
         missing = sum(part.size - part.done for part in parts)
         smallest = min(tuning.segment, _SMALLEST_SEGMENT)
         self._segment = max(smallest, min(tuning.segment, missing // (2 * tuning.connections)))
@@ -71,7 +71,7 @@ class Transfer:
 
     @property
     def _tries(self) -> int:
-        """Accepted failures in a row: few before the first bytes, when a retry seldom helps."""
+        """Maximum failures in a row; small before the first bytes, when a retry seldom helps."""
         return self._tuning.tries if self.received >= self._little else min(_FIRST_TRIES, self._tuning.tries)
 
     async def run(self) -> None:
@@ -79,7 +79,7 @@ class Transfer:
 
         Raises:
             HubError: If the hub refuses.
-            DownloadError: If the disk is full, or it failed too often.
+            DownloadError: If the disk is full, or the network failed too often.
         """
         stall = self._tuning.stall_s
         async with open_client(self._tuning.connections) as client:
@@ -97,7 +97,7 @@ class Transfer:
             raise keeps_changing(part.file)
 
     async def _rounds(self, sources: dict[PartFile, Source]) -> None:
-        """Runs all connections until the files are complete, or all connections gave up without progress."""
+        """Runs all connections until the files are complete, or until all connections give up without progress."""
         while not all(part.whole for part in self._parts):
             before, self._taken, self._given_up, self._waiting = self.received, [], [], 0
             workers = [asyncio.create_task(self._work(sources)) for _ in range(self._tuning.connections)]
@@ -115,7 +115,7 @@ class Transfer:
                 raise gave_up(self._given_up[0][0].file, str(why), self._tries) from why
 
     async def _work(self, sources: dict[PartFile, Source]) -> PassingError | None:
-        """One connection: fetches ranges until none is left or it failed too often in a row."""
+        """Runs one connection: fetches ranges until none is left, or until it fails too often in a row."""
         failures = 0
         while segment := self._take():
             part, start, end = segment
@@ -135,7 +135,7 @@ class Transfer:
         return None
 
     def _take(self) -> _Segment | None:
-        """Takes the first range that no connection fetches; file order lets the hash keep up."""
+        """Takes the first range that no connection fetches; in file order, the hash can be computed meanwhile."""
         for part in self._parts:
             if part.whole or part in self._streamed:
                 continue
@@ -172,7 +172,7 @@ class Transfer:
                 lane.writer.note()
 
     def _keep(self, lane: _Lane, part: PartFile, place: int, chunk: bytes) -> None:
-        """Writes the missing bytes of a chunk."""
+        """Writes the bytes of a chunk that the file lacks."""
         for start, end in part.ranges.missing(place, place + len(chunk)):
             lane.writer.write(start, chunk[start - place : end - place])
             lane.received += end - start
@@ -201,7 +201,7 @@ class _Lane:
 
 
 class Speedometer:
-    """Bytes per second over the last seconds."""
+    """Measures bytes per second over the last seconds."""
 
     def __init__(self) -> None:
         self._seen: deque[tuple[float, int]] = deque()
@@ -227,7 +227,7 @@ class RunningJob:
         on_progress: Callable[[Progress], None],
         cancelled: Callable[[], bool],
     ) -> None:
-        """Takes the open files; ``promised`` returns the bytes that other jobs still have to write."""
+        """Stores the open files; ``promised`` returns the bytes that other jobs still have to write."""
         self._parts = parts
         self._endpoint = endpoint
         self._tuning = tuning
@@ -256,7 +256,7 @@ class RunningJob:
         for part in self._parts:
             if not part.placed:
                 part.verify()
-        for part in reversed(self._parts):  # a model is found by its first file, so that one comes last
+        for part in reversed(self._parts):  # the library finds a model by its first file, so it is placed last
             part.place()
         self._report("finishing")
         return True

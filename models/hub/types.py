@@ -19,7 +19,7 @@ class RepoSummary:
     downloads: int = 0  # in the last 30 days
     likes: int = 0
     gated: bool = False  # whether a download needs its licence to be accepted on its page
-    license: str = ""  # short name of the licence; empty if it states none
+    license: str = ""  # short name of the licence; empty if none is stated
     updated: datetime | None = None  # time of the last change; None if unknown
     architecture: str = ""  # architecture of its GGUF files, such as ``qwen3``; empty if unknown
     context: int = 0  # context that the model was trained with, in tokens; 0 if unknown
@@ -28,7 +28,7 @@ class RepoSummary:
 
 @dataclass(frozen=True, slots=True)
 class RemoteFile:
-    """A file on the hub, of one commit."""
+    """A file on the hub in one commit."""
 
     repo: str  # ``owner/name``
     revision: str  # the commit, or a branch if the hub names none
@@ -51,17 +51,17 @@ def is_projector(name: str) -> bool:
 
 
 def projector_rank(name: str) -> tuple[int, str]:
-    """Sorts the files of one projector, best first."""
+    """Sort key for the files of one projector, best first."""
     words = re.split(r"[-.]", name.rpartition("/")[2].lower())
     return next((rank for rank, kind in enumerate(_PRECISIONS) if kind in words), len(_PRECISIONS)), name
 
 
 @dataclass(frozen=True, slots=True)
 class Quant:
-    """One quantization of a model, which is downloaded as a whole."""
+    """One quantization of a model."""
 
     label: str  # such as ``Q4_K_M``, else the file's name; unique in its repository
-    files: tuple[RemoteFile, ...]  # its file, or the parts of a split one in order
+    files: tuple[RemoteFile, ...]  # its file, or the parts of a split model in order
     size: int  # bytes of all files
     drafts: bool = False  # whether it only drafts: heads for MTP, EAGLE-3, DFlash
     projector: RemoteFile | None = None  # the mmproj file for images, downloaded with it

@@ -28,7 +28,7 @@ def offline(endpoint: str) -> OfflineError:
 
 
 def odd_answer(endpoint: str, what: str) -> HubError:
-    """The error for an unexpected answer, from the hub or a proxy in between."""
+    """The error for an unexpected answer from the hub or from a proxy."""
     hint = "Try again; if it happens again, a proxy or a login page may replace the hub's answers."
     if endpoint != USUAL:
         hint = "HF_ENDPOINT names this hub: check it, or unset it to use huggingface.co."
