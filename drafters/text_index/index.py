@@ -49,10 +49,10 @@ class Size:
 class TextIndex:
     """Token ids of one vocabulary in one folder; threads and processes may share it.
 
-    Searching takes no lock: segments never change, and the tuple of live ones is replaced whole. A change sorts before
-    it takes the folder's lock, and holds the lock only while it writes, so that no process waits for a large merge. The
-    manifest is replaced last: a process that is killed leaves the index as it was before the change or after it, and
-    the next process that opens or changes the index deletes leftover files.
+    Searching takes no lock: segments never change, and the tuple of live segments is replaced as a whole. A change
+    sorts contexts before it takes the folder's lock, and holds the lock only while it writes, so that no process waits
+    for a large merge. The manifest is replaced last: if a process is killed, the index has either its old or its new
+    state, and the next process that opens or changes the index deletes leftover files.
 
     A search reads log2(n) + 3 contexts in each segment, twice log2(n) more in those that hold the longest match, and
     ``most`` continuations; its time does not depend on the length of ``tail``.
@@ -122,8 +122,8 @@ class TextIndex:
         some million tokens, then call ``tidy``.
 
         Args:
-            still_wanted: Called under the folder's lock just before writing; False writes nothing, so that text that
-                was deleted meanwhile, at its source and then here, is not added again.
+            still_wanted: Called under the folder's lock just before writing; if it returns False, nothing is written.
+                So text that was meanwhile deleted, first at its source and then here, is not added again.
 
         Returns:
             Whether it was still wanted.
@@ -152,7 +152,7 @@ class TextIndex:
         """Merges segments until n tokens are in at most log2(n) + 1; may be slow, but blocks no other process.
 
         Raises:
-            SlipstreamError: If it cannot be written; the index stays as it is then.
+            SlipstreamError: If it cannot be written; the index then stays unchanged.
         """
         while True:
             self.refresh()
@@ -172,7 +172,7 @@ class TextIndex:
             Number of tokens removed.
 
         Raises:
-            SlipstreamError: If it cannot be written; some may remain, so call again.
+            SlipstreamError: If it cannot be written; some documents may remain, so call again.
         """
         wanted = frozenset(names)
         with self._changing():
@@ -303,7 +303,7 @@ def fingerprint(header: Header) -> str:
 
 
 def folder_of(root: Path, header: Header) -> Path:
-    """The folder below ``root`` of a model's index."""
+    """The folder of a model's index, below ``root``."""
     return root / fingerprint(header)[:16]
 
 
@@ -322,7 +322,7 @@ def forget(root: Path, unwanted: Callable[[str], bool]) -> set[str]:
     """Removes documents from every index in the folders of ``root``.
 
     Args:
-        unwanted: Whether to remove the document of a name.
+        unwanted: Whether to remove the document of this name.
 
     Returns:
         The names of the removed documents.

@@ -32,13 +32,13 @@ class Matches:
     """The continuations of the longest match."""
 
     matched: int = 0  # length of the match
-    # for some of the places, the ``DEPTH`` tokens that followed, the next one *last*; -1 marks the end of the piece:
-    # entries before it are of another piece
+    # for each match that was read, the ``DEPTH`` tokens after it, the next one *last*; -1 marks the end of the piece,
+    # and the entries before it belong to another piece
     ahead: tuple[tuple[Token, ...], ...] = ()
 
 
 def context_key(tail: tuple[Token, ...]) -> bytes:
-    """The last tokens of a text, at most ``DEPTH``, as segments compare them: nearest first."""
+    """The last tokens of a text, at most ``DEPTH``, as a key that sorts like the contexts: nearest token first."""
     return struct.pack(f">{len(tail)}I", *reversed(tail)).ljust(_CONTEXT, b"\xff")
 
 
@@ -53,9 +53,9 @@ class Segment:
     """A segment, memory-mapped.
 
     The contexts are sorted by their last token, then by the one before it, and so on. So for every m, all places that
-    share m tokens with the end of a text are adjacent, and the best of them are next to the position where the text
-    itself would be inserted. One binary search finds the longest match; a suffix array of the forward text (REST's)
-    needs one for each length.
+    share m tokens with the end of a text are adjacent, and those that share the most are next to the position where the
+    text itself would be inserted. One binary search finds the longest match; a suffix array of the forward text, as in
+    REST, needs one search for each length.
 
     Attributes:
         name: Its file's name.
@@ -169,7 +169,7 @@ def search(segments: Iterable[Segment], tail: Sequence[Token], least: int, most:
     Args:
         tail: The text; only its last ``DEPTH`` tokens are used.
         least: Fewest tokens of a match.
-        most: Most places whose continuation is read; of more, an evenly spread sample is read.
+        most: Most matches whose continuation is read; of more, an evenly spread sample is read.
     """
     recent = tuple(tail[-DEPTH:])
     key = context_key(recent)

@@ -19,7 +19,7 @@ from slipstream.models.files import make_folder, write_file
 from slipstream.models.outside import shown_path
 
 LOCK: Final = "lock"
-_LOCK_SECONDS: Final = 10.0  # longest wait for it; it is never held while contexts are sorted
+_LOCK_SECONDS: Final = 10.0  # longest wait for the lock, which is never held while contexts are sorted
 MANIFEST: Final = "index.json"
 _NEW_MANIFEST: Final = f"{MANIFEST}.part"
 _FORMAT: Final = 1
@@ -56,7 +56,7 @@ def locked(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def explained(folder: Path) -> Iterator[None]:
-    """Raises errors of the disk as a ``SlipstreamError``."""
+    """Converts errors of the disk to a ``SlipstreamError``."""
     try:
         yield
     except OSError as error:
@@ -120,15 +120,15 @@ def is_segment(name: str) -> bool:
 
 
 def is_ours(name: str) -> bool:
-    """Whether a file is a segment or a new manifest: one that the manifest does not list is unused."""
+    """Whether a file is a segment or an unfinished manifest; such a file is unused if the manifest does not list it."""
     return is_segment(name) or name == _NEW_MANIFEST
 
 
 def due(sizes: Sequence[int], limit: int, fresh: int = 0) -> list[int]:
     """Chooses the segments to merge, so that each is at least twice as long as the next smaller one.
 
-    n tokens are then in at most log2(n) + 1 segments. A token's segment grows by half at least with every merge, so
-    it is written at most log(n) / log(1.5) times (O'Neil et al., "The log-structured merge-tree", 1996).
+    n tokens are then in at most log2(n) + 1 segments. Each merge makes a token's segment at least half as long again,
+    so a token is written at most log(n) / log(1.5) times (O'Neil et al., "The log-structured merge-tree", 1996).
 
     Args:
         limit: Most tokens of the merged segment.
@@ -147,7 +147,7 @@ def due(sizes: Sequence[int], limit: int, fresh: int = 0) -> list[int]:
 
 
 def _run(order: Sequence[int], sizes: Sequence[int], total: int, limit: int) -> list[int]:
-    """The segments, smallest first, that merge with a segment of size ``total`` as it grows."""
+    """The segments, smallest first, that a segment of size ``total`` absorbs; its size grows with each."""
     group: list[int] = []
     for index in order:
         if sizes[index] >= _GROWTH * total or total + sizes[index] > limit:

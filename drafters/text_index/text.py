@@ -32,7 +32,7 @@ class Piece:
 
     name: str  # the document: a chat's id, a file's path
     tokens: Sequence[Token]  # the text; no match crosses its ends
-    stamp: int = 0  # an increasing number of the caller's: the last message, the time of a file
+    stamp: int = 0  # a number of the caller that grows with changes: the last message, a file's time
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,21 +117,21 @@ def _padded(parts: Iterable[Ids]) -> Ids:
 
 
 def sorted_contexts(stream: Ids) -> Ids:
-    """Sorts the places of a stream by the ``DEPTH`` ids that begin there, of equals the earlier place first.
+    """Sorts the places of a stream by the ``DEPTH`` ids that begin there; ties keep the order of the stream.
 
     The stream runs backwards (see ``Text``), so the ids that begin at a place are the context of the token before it,
-    nearest token first. Comparing stops at a separator: the order of a document's places does not depend on its
-    neighbours, so that the rest stays sorted when a document is removed.
+    nearest token first. Comparing stops at a separator. So the order of a document's places does not depend on the
+    documents around it, and the other places stay sorted when a document is removed.
 
-    Prefix doubling (Manber and Myers, 1990) with finished groups left alone (Larsson and Sadakane, 2007), ended
-    at 16 ids. Two or four ids (where they fit 16 bits) make the first 64-bit key, hence three or two more rounds, each
-    one argsort of the places that still tie: O(n log n), and 70 bytes of memory for each id while it lasts.
+    This is prefix doubling (Manber and Myers, 1990) that skips finished groups (Larsson and Sadakane, 2007) and ends at
+    16 ids. The first 64-bit key holds two ids, or four if they fit 16 bits; so three or two more rounds follow. Each is
+    one argsort of the places that still tie. It takes O(n log n) time, and 70 bytes of memory for each id.
 
     Args:
         stream: [n] ids, the last one a separator, n below 2^32.
 
     Returns:
-        The places of tokens with a token before them: those with a continuation to draft.
+        The places of tokens that have a token before them in the stream, which is the continuation to draft.
     """
     ids = stream.astype(np.uint32)
     packed = 4 if np.max(ids, where=ids != SEPARATOR, initial=0) < 0xFFFF else 2

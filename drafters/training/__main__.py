@@ -4,7 +4,7 @@ import sys
 
 
 def main() -> None:
-    """Runs the recipe, or says what it lacks."""
+    """Runs the recipe, or prints what is missing for it."""
     try:
         from slipstream.drafters.training.family.command import main as run
     except ModuleNotFoundError as error:

@@ -12,7 +12,7 @@ class Acceptance:
     """Share of first-ranked guesses that are right at each depth, given that all before them were."""
 
     shares: tuple[float, ...]  # by depth, from 1
-    reached: tuple[int, ...]  # how many guesses each share is of
+    reached: tuple[int, ...]  # how many guesses each share is computed from
 
     def tokens_per_step(self, drafted: int) -> float:
         """Expected tokens of a step that drafts a chain of that depth."""
@@ -27,7 +27,7 @@ def by_depth(right: NDArray[np.bool_], written: NDArray[np.bool_]) -> Acceptance
 
     Args:
         right: (roots, depth), whether the guess at each depth below a root is the token that follows.
-        written: the same shape, whether there is such a token in the reply.
+        written: the same shape, whether the reply has a token there.
     """
     alive = np.ones(len(right), np.bool_)
     shares: list[float] = []
@@ -61,10 +61,10 @@ def of_guesses(guesses: NDArray[np.int64], ids: NDArray[np.int64], weights: NDAr
 
 
 def chain_guesses(best: NDArray[np.int64], depth: int) -> NDArray[np.int64]:
-    """Guesses of a drafter that reads what it drafted: right ones before it make it read the text itself.
+    """Guesses of a drafter that reads its own drafts: if those before a guess are right, they equal the text.
 
     Args:
-        best: (rows, length), its best id after reading up to and with that place.
+        best: (rows, length), its best id after it has read the text up to and including that place.
 
     Returns:
         (rows, length, depth), as ``of_guesses`` takes them.

@@ -12,7 +12,7 @@ Rotation = tuple[Tensor, Tensor]  # cosines and sines, each (length, head_size /
 
 
 class RopeFactors(nn.Module):
-    """What each frequency is divided by; Llama 3 stretches the slow ones so (file: ``rope_freqs.weight``)."""
+    """Divides each frequency by a factor, as Llama 3 does for the slow ones (in the file: ``rope_freqs.weight``)."""
 
     weight: Tensor
 
@@ -31,7 +31,7 @@ def frequencies(head_size: int, base: float, scaling: float, device: torch.devic
 
     Args:
         base: of the geometric series of wavelengths.
-        scaling: linear scaling, what every position is divided by (Chen et al., arXiv 2306.15595).
+        scaling: linear scaling: every position is divided by it (Chen et al., arXiv 2306.15595).
     """
     steps = torch.arange(0, head_size, 2, dtype=torch.float32, device=device) / head_size
     return base**-steps / scaling
@@ -44,7 +44,7 @@ def rotations(positions: Tensor, per_position: Tensor) -> Rotation:
 
 
 def shorter(rotation: Rotation, length: int) -> Rotation:
-    """The rotations of the first places."""
+    """The rotations of the first ``length`` places."""
     return rotation[0][:length], rotation[1][:length]
 
 
@@ -53,7 +53,7 @@ def rotate(x: Tensor, rotation: Rotation, pairing: Pairing) -> Tensor:
 
     Args:
         x: (batch, length, heads, head_size).
-        rotation: what ``rotations`` gave.
+        rotation: the result of ``rotations``.
 
     Returns:
         (batch, heads, length, head_size).
@@ -69,13 +69,13 @@ def rotate(x: Tensor, rotation: Rotation, pairing: Pairing) -> Tensor:
 
 
 def chat_mask(chats: Tensor) -> Tensor:
-    """Each row sees itself and earlier rows of its own chat.
+    """Each row attends to itself and to earlier rows of its own chat.
 
     Args:
         chats: number of the chat that each id belongs to, (batch, length).
 
     Returns:
-        True where a row may look, (batch, 1, length, length).
+        True where a row may attend, (batch, 1, length, length).
     """
     length = chats.shape[1]
     earlier = torch.ones(length, length, dtype=torch.bool, device=chats.device).tril()

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-_LONG = 1024  # Windows from this length on hold joined chats
+_LONG = 1024  # from this length on, windows may join chats
 
 
 @dataclass(frozen=True)
@@ -17,12 +17,12 @@ class Source:
     weights: NDArray[np.float32]  # loss weight of each id
     offsets: NDArray[np.int64]  # where each chat begins, and the length
     share: float = 0.05  # part of the training tokens, relative to the other sources
-    # the id that a chat begins with, where long windows may join it with the next; None: they may not
+    # the id that a chat begins with if long windows may join it with the next chat; None if they may not
     opening: int | None = None
 
 
 class Sampler:
-    """Draws windows that start at chat boundaries; each source is gone through in shuffled rounds."""
+    """Draws windows that start at chat boundaries, from each source in shuffled rounds."""
 
     def __init__(self, sources: dict[str, Source], seed: int) -> None:
         """Args: sources: one split. seed: fixes every draw."""
@@ -38,14 +38,14 @@ class Sampler:
         return {"rng": self._rng.bit_generator.state, "drawn": dict(self._drawn)}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Goes back to a stored point; a source that was added since starts at its beginning."""
+        """Goes back to a stored state; a source that was added later starts at its beginning."""
         self._rng.bit_generator.state = state["rng"]
         self._drawn = {name: state["drawn"].get(name, 0) for name in self._names}
 
     def batch(self, rows: int, length: int) -> tuple[NDArray[np.int64], NDArray[np.float32], NDArray[np.int64]]:
         """Ids, weights, and the number of the chat that each id belongs to, all of shape (rows, length + 1).
 
-        In long windows half of the chats go on with the next one, as a long conversation does.
+        In long windows half of the chats are joined with the next one, to resemble long conversations.
         """
         chances = self._chances(length)
         ids = np.zeros((rows, length + 1), np.int64)
@@ -57,7 +57,7 @@ class Sampler:
                 piece, weight = self._draw(chances, length + 1, alone=at == 0)
                 joins = at and length >= _LONG and first == piece[0] and first in self._openings
                 if joins and self._rng.random() < 0.5:
-                    at -= 1  # over the id that ended the last chat
+                    at -= 1  # overwrites the id that ends the last chat
                 else:
                     number += 1
                 end = min(at + len(piece), length + 1)
@@ -79,7 +79,7 @@ class Sampler:
         self._drawn[name] += 1
         item = int(self._order(name, epoch, count)[place])
         start, stop = int(source.offsets[item]), int(source.offsets[item + 1])
-        if alone and stop - start > most:  # a long text: any of its windows, not always the first
+        if alone and stop - start > most:  # of a long text, any window may be drawn
             start += most * int(self._rng.integers(0, (stop - start) // most))
         return source.ids[start:stop], source.weights[start:stop]
 

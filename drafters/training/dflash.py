@@ -1,10 +1,10 @@
 """DFlash: a small model that guesses a whole block of tokens in one pass, from the target's own features.
 
-Chen et al., arXiv 2602.06036; the example of training follows SpecForge (github.com/sgl-project/SpecForge). The inputs
-of some layers of the target are joined and narrowed (``fc``); keys and values of every layer are made of that for the
-text so far. A block is the last token and masks behind it: its rows see the text and each other, both ways, and each
-mask's row guesses the token at its place. Embedding and vocabulary matrix are the target's, frozen. Stored as
-architecture ``dflash``, which llama.cpp runs itself.
+Chen et al., arXiv 2602.06036; the training follows the example of SpecForge (github.com/sgl-project/SpecForge). The
+inputs of some target layers are concatenated and projected (``fc``); every layer of the head computes its keys and
+values of the text from the result. A block is the last token, then masks. Its rows attend to the text and to each other
+in both directions, and each mask's row guesses the token at its place. Embedding and vocabulary matrix are the
+target's, frozen. A head is stored as llama.cpp's architecture ``dflash``.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -35,11 +35,11 @@ BLOCK = 8  # rows of a block: the last token and seven masks
 LAYERS = 2
 
 _ANCHORS = 16  # blocks in a training window
-_GAMMA = 4.0  # rows count exp(-(k - 1) / this) at depth k: no guess counts after a wrong one
+_GAMMA = 4.0  # the loss weight at depth k is exp(-(k - 1) / this), since a guess after a wrong one is useless
 
 
 def own_shape(target: Shape) -> Shape:
-    """The target's widths, with what the graph of llama.cpp asks for besides."""
+    """The target's widths, with the other settings that llama.cpp's graph of ``dflash`` needs."""
     return replace(target, layers=LAYERS, rope="halves", rope_factors=False, rope_scaling=1.0, qk_norm=True)
 
 
@@ -67,7 +67,7 @@ class Dflash(nn.Module):
             features: (batch, length, points * width), of the text.
             ids: (batch, length), the text.
             chats: (batch, length), number of the chat of each place.
-            anchors: (batch, blocks), places of the blocks' first tokens; a block sees the features before.
+            anchors: (batch, blocks), places of the blocks' first tokens; a block attends to the features before.
         """
         (batch, length), blocks, device = ids.shape, anchors.shape[1], ids.device
         shape, rows = self.shape, blocks * BLOCK
@@ -91,13 +91,13 @@ class Dflash(nn.Module):
 
 @dataclass(frozen=True)
 class DflashInputs:
-    """What a head reads of its target."""
+    """A target's tensors and sizes that a head needs."""
 
     shape: Shape  # of the target
     embedding: Tensor  # (vocabulary, width)
     output: Tensor  # (vocabulary, width)
-    places: tuple[int, ...]  # which of the stored points, after the last hidden state, are its features
-    mask: int  # an id that no place of a text behind the first has in a block
+    places: tuple[int, ...]  # which of the stored points after the last hidden state are its features
+    mask: int  # id of the mask, which a block has at all places but the first
 
     def features(self, others: Sequence[Tensor]) -> Tensor:
         """(batch, length, points * width)."""
@@ -109,7 +109,7 @@ def loss(inputs: DflashInputs) -> BatchLoss:
 
     def of_batch(model: Dflash, ids: Tensor, weights: Tensor, chats: Tensor, last: Tensor, *others: Tensor) -> Tensor:
         length = last.shape[1]
-        wanted = (weights[:, 1 : length - BLOCK + 2] >= 1).float() + 1e-6  # a block begins where a reply goes on
+        wanted = (weights[:, 1 : length - BLOCK + 2] >= 1).float() + 1e-6  # a block begins before a token of a reply
         anchors = torch.multinomial(wanted, min(_ANCHORS, wanted.shape[1]))
         guessed = anchors[..., None] + torch.arange(1, BLOCK, device=ids.device)  # places of the guessed tokens
         flat = guessed.flatten(1)
@@ -118,7 +118,7 @@ def loss(inputs: DflashInputs) -> BatchLoss:
         weight = (weights.gather(1, flat) >= 1) * same * decay
         with torch.autocast(last.device.type, torch.bfloat16):
             with torch.no_grad():
-                at = (flat - 1)[..., None].expand(-1, -1, last.shape[2])  # what the target says a place before
+                at = (flat - 1)[..., None].expand(-1, -1, last.shape[2])  # where the target predicts it
                 soft = functional.linear(last.gather(1, at), inputs.output).float().softmax(-1)
             made = model(inputs.features(others), ids[:, :length], chats[:, :length], anchors)
         logits = made[:, :, 1:].float().flatten(1, 2)
@@ -137,7 +137,7 @@ def fit(
     say: Say,
     start: Mapping[str, NDArray[Any]] | None = None,
 ) -> Dflash:
-    """Trains a head, from the checkpoint if there is one; arguments as for ``kangaroo.fit``."""
+    """Trains a head; resumes from the checkpoint if there is one; arguments as for ``kangaroo.fit``."""
     torch.manual_seed(plan.seed)
     model = Dflash(inputs).to(inputs.output.device)
     if start:
@@ -150,7 +150,7 @@ def fit(
 
 @torch.no_grad()
 def acceptance(model: Dflash, held_out: Features, inputs: DflashInputs, depth: int) -> Acceptance:
-    """Acceptance by depth on stored windows of the target's greedy replies, a block at every place."""
+    """Acceptance by depth on stored windows of the target's greedy replies, with a block at every place."""
     parts: list[Acceptance] = []
     depth = min(depth, BLOCK - 1)
     for start in range(0, len(held_out), 4):
@@ -181,9 +181,9 @@ def write(
 
     Args:
         layers: The target's layers whose inputs it reads.
-        text: What it learned from.
-        kind: How matrices are stored.
-        licence: Of the weights; empty where nothing is said.
+        text: The kind of text that it was trained on.
+        kind: The type that matrices are stored in.
+        licence: Licence of the weights; empty to write none.
 
     Raises:
         SlipstreamError: If the disk is full or the folder cannot be written to.

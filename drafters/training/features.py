@@ -1,4 +1,4 @@
-"""Windows of text with the hidden states of the target as it runs: collected once, on disk, resumable."""
+"""Stores windows of text with the hidden states of the quantized target on disk; collecting them can be resumed."""
 
 import json
 import os
@@ -26,7 +26,7 @@ from slipstream.models.types import Floats
 _PROGRESS = "progress.json"
 _TEXT = ("ids", "weights", "chats")
 _SEED = 7  # of the order of the windows
-_CHECKED = 32  # held-out windows of a run's check
+_CHECKED = 32  # held-out windows that a run is checked with
 
 
 def low_middle_high(layers: int) -> tuple[int, int, int]:
@@ -44,7 +44,7 @@ class Features:
     """
 
     def __init__(self, folder: Path) -> None:
-        """Opens what ``collect`` has made."""
+        """Opens a folder that ``collect`` has filled."""
         progress = json.loads((folder / _PROGRESS).read_text(encoding="utf-8"))
         self.points: tuple[int, ...] = tuple(progress["points"])
         self._count: int = progress["done"]
@@ -74,7 +74,7 @@ class Features:
         return self.read(picked)
 
     def read(self, windows: Sequence[int]) -> tuple[NDArray[Any], ...]:
-        """The named windows, as ``batch`` gives them."""
+        """The windows with these numbers, in the form of ``batch``."""
         ids, weights, chats, *hidden = (array[list(windows)] for array in self._arrays)
         return ids.astype(np.int64), weights, chats.astype(np.int64), *(h.astype(np.float32) for h in hidden)
 
@@ -97,7 +97,7 @@ class Features:
 
 
 def held_out_check(held_out: Features, batch_loss: BatchLoss) -> Callable[[nn.Module], float]:
-    """Makes the check of a run: the loss on the first held-out windows."""
+    """Makes the function that checks a run: it computes the loss on the first held-out windows."""
     batch = [torch.from_numpy(part) for part in held_out.read(range(min(_CHECKED, len(held_out))))]
 
     @torch.no_grad()
@@ -108,7 +108,7 @@ def held_out_check(held_out: Features, batch_loss: BatchLoss) -> Callable[[nn.Mo
 
 
 def bytes_needed(windows: int, window: int, points: int, width: int) -> int:
-    """Bytes on disk of that many windows."""
+    """Bytes that so many windows take on disk."""
     return windows * ((window + 1) * 12 + window * points * width * 2)
 
 
@@ -122,19 +122,19 @@ def collect(
     folder: Path,
     say: Say,
 ) -> Features:
-    """Reads windows of text with the target and stores its hidden states in float16.
+    """Evaluates windows of text with the target and stores its hidden states in float16.
 
-    Each chat of a window is read on its own, from position 0. A run that was killed goes on with the window that it
-    was at.
+    Each chat of a window is evaluated separately, from position 0. A run that was killed resumes where its progress was
+    last stored.
 
     Args:
         model: the target, quantized as it will run.
         options: how its context is opened when it runs.
         points: hidden points, see ``models.types``.
-        window: tokens in one.
+        window: tokens in a window.
 
     Raises:
-        SlipstreamError: If the disk has no room for them, or the target does not hand out a point.
+        SlipstreamError: If the disk has too little room, or the target does not hand out a point.
     """
     folder.mkdir(parents=True, exist_ok=True)
     stored = {"points": list(points), "windows": windows, "window": window}

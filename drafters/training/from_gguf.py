@@ -1,7 +1,7 @@
 """Loads a GGUF into the torch decoder, for methods that need gradients through the target.
 
-What the decoder does not compute is refused by name: to leave a tensor or a key out would train for another model
-than the one that llama.cpp runs. Architectures: llama.cpp, src/models/llama.cpp and src/models/qwen3.cpp.
+Refuses models with a tensor or key that the decoder does not implement: ignoring it would train for another model than
+llama.cpp runs. Architectures: llama.cpp, src/models/llama.cpp and src/models/qwen3.cpp.
 """
 
 from pathlib import Path
@@ -19,7 +19,7 @@ from slipstream.models.gguf.reader import Header, read_header
 from slipstream.models.gguf.tensors import read_tensor
 from slipstream.models.outside import quoted, shown_path
 
-ARCHITECTURES: Final = ("llama", "qwen3")  # architectures that the decoder computes
+ARCHITECTURES: Final = ("llama", "qwen3")  # that the decoder implements
 
 _LARGEST_SIZE: Final = 1 << 24
 _INSTEAD: Final = "Train medusa or kangaroo: they need no gradients through the target."
@@ -50,7 +50,7 @@ _CHANGES_NOTHING: Final = MappingProxyType(
 def load_gguf(path: Path, dtype: torch.dtype = torch.float32) -> Decoder:
     """The model of a GGUF, dequantized, frozen and in evaluation mode.
 
-    At its peak this holds the model and one tensor more. Frequency factors stay float32.
+    The peak of memory is the model and one more tensor. Frequency factors stay float32.
 
     Args:
         path: the file, or the first file of a split model.

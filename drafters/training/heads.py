@@ -1,4 +1,4 @@
-"""Trains heads for any GGUF: from its text to a small file that names it."""
+"""Trains heads for any GGUF, from making the training text to writing a small file of heads."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -39,23 +39,23 @@ Trained = tuple[dict[str, NDArray[Any]], dict[str, Any], Acceptance]
 
 _WINDOW = 256
 _ROWS = 16_384  # most tokens that Medusa heads can guess: the frequent ones
-_PASSES = 3  # how often the text is gone through
-_DFLASH_PASSES = 5  # the same for DFlash, of which each pass trains on some blocks of a window
+_PASSES = 3  # passes over the text
+_DFLASH_PASSES = 5  # the same for DFlash, where a pass trains on only some blocks of a window
 _MASKS = 4
-_TRIAL = 0.1  # share of the budget that each candidate exit layer is tried for
+_TRIAL = 0.1  # share of the budget for trying each candidate exit layer
 _PLAN = Plan(batch_tokens=4096, other_rate=1e-3, matrix_rate=0.01, decay_from=0.5, check_every=25, save_seconds=60)
 
 
 @dataclass(frozen=True)
 class Job:
-    """What to train, on what."""
+    """Which heads to train, and on which text."""
 
-    method: TrainedMethod  # which heads
+    method: TrainedMethod
     model: Path
     out: Path  # the file to write
     work: Path  # folder of this run: text, hidden states, checkpoints; a stopped run resumes from it
     text: Text = "answers"  # the target's own answers, a folder, or chats
-    tokens: int = 500_000  # of text
+    tokens: int = 500_000  # tokens of text
     folder: Path | None = None  # with text ``folder``
     chats: Mapping[str, Messages] = field(default_factory=dict)  # with text ``chats``: chat id to messages
     seed: int = 7  # of everything that is drawn
@@ -143,7 +143,7 @@ def _features(
     layers: Sequence[int],
     say: Say,
 ) -> tuple[Features, Features]:
-    """Hidden states of the text and of the held-out text: the last one's, and the inputs of these layers."""
+    """Hidden states of the text and of the held-out text: the last hidden state, and the inputs of ``layers``."""
 
     def read(source: Source, tokens: int, name: str) -> Features:
         windows = max(1, min(tokens, len(source.ids)) // _WINDOW)
@@ -156,7 +156,7 @@ def _features(
 def _dflash(
     job: Job, model: LlamaModel, options: ContextOptions, text: Source, held_out: Source, say: Say
 ) -> Acceptance:
-    """Trains a DFlash head, which llama.cpp itself runs, and writes it."""
+    """Trains a DFlash head and writes it; its file has another format, since llama.cpp runs it."""
     header = model.header
     layers = low_middle_high(model.n_layer)
     train_on, measure_on = _features(job, model, options, text, held_out, layers, say)
@@ -207,12 +207,12 @@ def _space(job: Job, model: LlamaModel, options: ContextOptions, text: Source, h
 
 
 def _exits(layers: int) -> tuple[int, ...]:
-    """Candidate exit layers: the paper takes 2 of 32 and 3 of 40; a shallow model needs a larger share."""
+    """Candidate exit layers: the paper uses 2 of 32 and 3 of 40 layers; a shallow model needs a larger share."""
     return tuple(sorted({max(1, min(layers - 1, round(layers * share))) for share in (1 / 16, 1 / 8, 1 / 4)}))
 
 
 def _vocabulary_matrix(header: Header) -> Tensor:
-    """(vocabulary, width), float32: the output matrix, or the embedding where it serves as that too."""
+    """(vocabulary, width), float32: the output matrix, or the embedding if the model has no other one."""
     return _matrix(header, "output", "token_embd")
 
 
@@ -226,6 +226,6 @@ def _matrix(header: Header, *names: str) -> Tensor:
 
 
 def rope_factors(header: Header) -> Tensor | None:
-    """Factors of the rotary frequencies, where the file has them."""
+    """Factors of the rotary frequencies, if the file has them."""
     tensor = next((tensor for tensor in header.tensors if tensor.name == "rope_freqs.weight"), None)
     return None if tensor is None else torch.from_numpy(np.require(read_tensor(header, tensor), np.float32, ["W", "E"]))

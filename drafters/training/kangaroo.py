@@ -21,7 +21,7 @@ from slipstream.drafters.training.features import Features, held_out_check
 from slipstream.drafters.training.loop import BatchLoss, Plan, Run, Say, train
 from slipstream.drafters.training.model import Attention, Norm, Shape
 
-_LONGEST = 4  # draft that an exit layer is chosen for
+_LONGEST = 4  # longest draft that is considered in the choice of an exit layer
 
 
 class Adapter(Attention):
@@ -37,7 +37,7 @@ class Adapter(Attention):
         self.attn_norm, self.output_norm = Norm(shape.width, shape.eps), Norm(shape.width, shape.eps)
 
     def forward(self, hidden: Tensor, chats: Tensor, rotation: Rotation) -> Tensor:
-        """Maps exited states (rows, length, width) to what the vocabulary matrix reads.
+        """Maps exited states (rows, length, width) to the vocabulary matrix's input.
 
         Args:
             hidden: inputs of the exit layer.
@@ -51,12 +51,12 @@ class Adapter(Attention):
 
 @dataclass(frozen=True)
 class Exit:
-    """Where an adapter stands in its target."""
+    """The place of an adapter in its target."""
 
     shape: Shape
     rotation: Rotation  # the target's rotations of the places of a window
     output: Tensor  # (vocabulary, width), the target's vocabulary matrix
-    place: int  # which of the stored points, after the last hidden state, is the exit's
+    place: int  # which of the stored points after the last hidden state is the exit's
 
     def logits(self, model: Adapter, chats: Tensor, exits: Sequence[Tensor]) -> Tensor:
         """Scores after each place: (rows, length, vocabulary)."""
@@ -72,12 +72,12 @@ def fit(
     say: Say,
     start: Mapping[str, NDArray[Any]] | None = None,
 ) -> Adapter:
-    """Trains an adapter, from the checkpoint if there is one.
+    """Trains an adapter; resumes from the checkpoint if there is one.
 
     Args:
         train_on: windows with the last hidden state as their first point.
         held_out: windows of the target's greedy replies.
-        start: what ``tensors`` gave of an earlier adapter, to begin with.
+        start: the ``tensors`` of an earlier adapter to start from.
     """
     torch.manual_seed(plan.seed)
     model, batch_loss = Adapter(exit_at.shape).to(exit_at.output.device), loss(exit_at)
@@ -99,11 +99,11 @@ def fit_best(
     depth: int = 6,
     start: Mapping[str, NDArray[Any]] | None = None,
 ) -> tuple[Adapter, dict[str, Any], Acceptance]:
-    """Tries every exit layer for a while and trains an adapter for the best one.
+    """Trains an adapter briefly for every exit layer, then fully for the best one.
 
     Args:
-        plan: budget and rates of the real run.
-        start: an earlier adapter for the only candidate, which is not tried then.
+        plan: budget and rates of the full run.
+        start: an earlier adapter for the only candidate, which then needs no trial.
 
     Returns:
         The adapter, the settings to keep with it, and its acceptance.
@@ -151,12 +151,12 @@ def acceptance(model: Adapter, held_out: Features, exit_at: Exit, depth: int) ->
 
 
 def tensors(model: Adapter) -> dict[str, NDArray[Any]]:
-    """What a heads file holds, see ``slipstream.models.heads.file``."""
+    """The arrays for a heads file, see ``slipstream.models.heads.file``."""
     return {name: p.detach().float().cpu().numpy() for name, p in model.named_parameters()}
 
 
 def relative_cost(exit_layer: int, shape: Shape) -> float:
-    """Matrix weights read for one drafted token, relative to one pass of the whole target, an estimate of its time."""
+    """Estimates the time of a drafted token, relative to a pass of the target, by the matrix weights that are read."""
     kv = 2 * shape.width * shape.kv_heads * shape.head_size
     attention = 2 * shape.width * shape.heads * shape.head_size + kv
     layer = attention + 3 * shape.width * shape.ffn
@@ -165,9 +165,9 @@ def relative_cost(exit_layer: int, shape: Shape) -> float:
 
 
 def best_exit(candidates: dict[int, Acceptance], shape: Shape) -> int:
-    """The exit layer whose drafts should gain most: expected tokens a step over the step's relative time.
+    """The exit layer whose drafts should gain most: expected tokens per step over the step's relative time.
 
-    Verifying is taken to cost one pass; deeper exits guess better and cost more.
+    Verification is assumed to cost one pass. Deeper exits guess better and cost more.
     """
 
     def gain(layer: int) -> float:

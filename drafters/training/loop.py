@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from slipstream.models.errors import SlipstreamError
 
-BatchLoss = Callable[..., Tensor]  # loss of (model, *batch), the batch being what the run's ``Draws`` gave, as tensors
+BatchLoss = Callable[..., Tensor]  # loss of (model, *batch); the batch comes from the run's ``Draws``, as tensors
 
 Say = Callable[[str], None]  # takes a progress line
 
@@ -23,24 +23,24 @@ _BETWEEN_STATES = (".blk.", ".attn_", ".head.", ".fc.")
 
 
 class Draws(Protocol):
-    """Where batches come from, in an order that can be stored and taken up again."""
+    """A source of batches, whose place in the order can be stored and restored."""
 
     def batch(self, rows: int, length: int) -> tuple[NDArray[Any], ...]:
         """Arrays whose first axis is ``rows``."""
 
     def state(self) -> dict[str, Any]:
-        """What ``restore`` needs to go on from here."""
+        """The state that ``restore`` needs to continue from here."""
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Goes back to a stored point."""
+        """Goes back to a stored state."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What one run does.
+    """The settings of one run.
 
-    The budget is minutes or tokens, whichever is used up first; 0 means no such limit. ``longer`` names the shares of
-    the budget from which windows are longer than ``window``.
+    It ends when ``minutes`` or ``tokens`` are used up; 0 means no such limit. ``longer`` is pairs of a share of the
+    budget and a length: from that share on, windows have that length instead of ``window``.
     """
 
     minutes: float = 0.0
@@ -86,7 +86,7 @@ class Progress:
 
 
 class Run:
-    """A model, its optimizers and its data, which can be stored and taken up again."""
+    """A model, its optimizers and its data; it can be saved and resumed."""
 
     def __init__(
         self, model: nn.Module, plan: Plan, draws: Draws, check: Callable[[nn.Module], float], about: dict[str, Any]
@@ -94,7 +94,7 @@ class Run:
         """Builds the optimizers; ``resume`` then replaces everything by a stored state.
 
         Args:
-            model: what is trained: those of its parameters that want gradients.
+            model: the model; its parameters that require gradients are trained.
             check: loss of the model on the held-out split.
             about: plain values to keep with the checkpoint.
         """
@@ -124,7 +124,7 @@ class Run:
         batch = [torch.from_numpy(part).to(device) for part in self.draws.batch(rows, length)]
         factor = plan.rate(progress.step, done)
         for optimizer, rate, decay in zip(self.optimizers, self.rates, self.decays, strict=True):
-            for group in optimizer.param_groups:  # a stored state brings the values that it was stored with
+            for group in optimizer.param_groups:  # ``resume`` has loaded stored values
                 group["lr"], group["weight_decay"] = rate * factor, decay
             optimizer.zero_grad(set_to_none=True)
         loss = batch_loss(self.model, *batch)
@@ -138,7 +138,7 @@ class Run:
         return float(loss.detach())
 
     def save(self, path: Path) -> None:
-        """Writes everything to ``path`` in one move."""
+        """Writes a checkpoint atomically."""
         state = {
             "about": self.about,
             "model": self.model.state_dict(),
@@ -158,7 +158,7 @@ class Run:
 
 
 def train(run: Run, path: Path, batch_loss: BatchLoss, say: Say = print) -> None:
-    """Trains until the budget is used up; continues from ``path`` if it exists and ends with it written.
+    """Trains until the budget is used up; resumes from the checkpoint ``path`` if it exists, and writes it at the end.
 
     Raises:
         SlipstreamError: If a checkpoint cannot be written; the one before it is kept.

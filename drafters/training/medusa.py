@@ -31,7 +31,7 @@ class MedusaShape:
 
     width: int  # of the target's hidden states
     heads: int = 4  # how many tokens beyond the next one are guessed
-    layers: int = 1  # residual blocks a head
+    layers: int = 1  # residual blocks per head
     shared: bool = True  # whether all heads share one vocabulary matrix
 
 
@@ -57,7 +57,7 @@ class Medusa(nn.Module):
         self.register_buffer("ids", ids)
 
     def states(self, hidden: Tensor, head: int) -> Tensor:
-        """Maps (…, width) to what the vocabulary matrix of a head reads, the same shape."""
+        """Maps (…, width) to the input of a head's vocabulary matrix, the same shape."""
         for layer in self.head[head]:
             hidden = hidden + functional.silu(layer(hidden))
         return hidden
@@ -68,10 +68,10 @@ class Medusa(nn.Module):
 
 
 def loss(output: Tensor) -> BatchLoss:
-    """Cross-entropy of each head against the target's distribution that many places further on.
+    """Cross-entropy of head k against the target's distribution k + 1 places later.
 
     Args:
-        output: (v, width) rows of the target's vocabulary matrix, the same as the heads started with.
+        output: (v, width) rows of the target's vocabulary matrix, the same that the heads start with.
     """
 
     def of_batch(model: Medusa, ids: Tensor, weights: Tensor, chats: Tensor, hidden: Tensor, *others: Tensor) -> Tensor:
@@ -103,14 +103,14 @@ def fit(
     say: Say,
     start: Mapping[str, NDArray[Any]] | None = None,
 ) -> Medusa:
-    """Trains heads, from the checkpoint if there is one.
+    """Trains heads; resumes from the checkpoint if there is one.
 
     Args:
         train_on: windows with the last hidden state as their first point.
         held_out: windows of the target's greedy replies.
         output: (vocabulary, width), the target's vocabulary matrix.
         rows: most tokens that the heads can guess.
-        start: what ``tensors`` gave of earlier heads of the same shape, to begin with.
+        start: the ``tensors`` of earlier heads of the same shape to start from.
     """
     torch.manual_seed(plan.seed)
     ids = torch.from_numpy(frequent(train_on.counts(len(output)), rows)).to(output.device)
@@ -145,7 +145,7 @@ def guesses(best: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
 
 
 def tensors(model: Medusa) -> dict[str, NDArray[Any]]:
-    """What a heads file holds, see ``slipstream.models.heads.file``."""
+    """The arrays for a heads file, see ``slipstream.models.heads.file``."""
     arrays: dict[str, NDArray[Any]] = {"output.ids": model.ids.cpu().numpy().astype(np.int32)}
     for name, parameter in model.named_parameters():
         arrays[name + ("" if name.startswith("head.") else ".weight")] = parameter.detach().float().cpu().numpy()
@@ -158,7 +158,7 @@ def tensors(model: Medusa) -> dict[str, NDArray[Any]]:
 
 
 def take_over(model: Medusa, start: Mapping[str, NDArray[Any]]) -> None:
-    """Copies earlier heads that share one vocabulary matrix; a token that they did not have keeps its row."""
+    """Copies earlier heads that share one vocabulary matrix; a token without a row in theirs keeps its new row."""
     blocks = {name: torch.from_numpy(values) for name, values in start.items() if not name.startswith("output.")}
     model.load_state_dict(blocks, strict=False)
     rows = {int(token): row for row, token in enumerate(start.get("output.ids", range(len(start["output.weight"]))))}
@@ -168,13 +168,13 @@ def take_over(model: Medusa, start: Mapping[str, NDArray[Any]]) -> None:
 
 
 def frequent(counts: NDArray[np.int64], most: int) -> NDArray[np.int64]:
-    """Ids of the tokens that the model writes most, in ascending order; all that it ever wrote if they are fewer."""
+    """Ids of the ``most`` tokens that the model writes most often, in ascending order; fewer if it wrote fewer."""
     best = np.argsort(-counts, kind="stable")[:most]
     return np.sort(best[counts[best] > 0])
 
 
 def rank_accuracies(model: Medusa, held_out: Features) -> Floats:
-    """Share of places where rank i of head k is right, whatever came before, for growing trees: (heads, ranks)."""
+    """How often rank i of head k is right, not conditional on the tokens before: (heads, ranks); used to grow trees."""
     hits = np.zeros((model.shape.heads, _RANKS))
     places = np.zeros((model.shape.heads, 1))
     with torch.no_grad():

@@ -14,8 +14,8 @@ from slipstream.models.errors import SlipstreamError
 from slipstream.models.gguf.reader import Header
 from slipstream.models.outside import shown_path
 
-BATCH_TOKENS: Final = 2048  # rows of all windows of one step, for which memory is counted unless said otherwise
-WINDOW: Final = 512  # rows of one window, for which memory is counted unless said otherwise
+BATCH_TOKENS: Final = 2048  # default rows of all windows of one step
+WINDOW: Final = 512  # default rows of one window
 
 
 class _MemoryStatus(ctypes.Structure):
@@ -31,7 +31,7 @@ class _MemoryStatus(ctypes.Structure):
 
 
 def available_memory() -> int:
-    """Bytes that a new program can have without swapping; on macOS, which does not say, all there are.
+    """Bytes that a new program can use without swapping; on macOS, which does not tell, all memory of the machine.
 
     Raises:
         OSError: If the operating system does not answer.
@@ -51,7 +51,7 @@ def linux_available(meminfo: str) -> int:
     """Bytes available according to the text of /proc/meminfo.
 
     Raises:
-        OSError: If it does not say.
+        OSError: If the text does not contain it.
     """
     for line in meminfo.splitlines():
         if line.startswith("MemAvailable:"):
@@ -64,13 +64,13 @@ def memory_needed(
 ) -> int:
     """Bytes to load a model as ``load_gguf`` does and to send gradients through it.
 
-    The weights are frozen and a step runs under ``autocast`` to bfloat16. Counted are the weights, and the larger of
-    two things that are never there together: the float32 values of the largest tensor while the file is read, and what
-    one step keeps for its way back. That is the bfloat16 copies of float32 weights; per row and layer the inputs of
-    both norms (and of those on queries and keys) in float32, and in bfloat16 the queries, keys and values of all query
-    heads, what attention makes of them, three tensors of the feed-forward network and the mask; once per row the
-    logits, their softmax and its gradient in float32. PyTorch itself (some 300 MB) and what the caller trains come on
-    top.
+    The weights are frozen, and a step runs under ``autocast`` to bfloat16. The result counts the weights, and the
+    larger of two parts that never exist together: the float32 values of the largest tensor while the file is read, and
+    the tensors that one step keeps for its backward pass. These are the bfloat16 copies of float32 weights; for each
+    row and layer, the inputs of both norms (and of the norms of queries and keys) in float32, and in bfloat16 the
+    queries, keys and values of all query heads, the output of attention, three tensors of the feed-forward network and
+    the mask; and for each row the logits, their softmax and its gradient in float32. It does not count PyTorch itself
+    (some 300 MB) and what the caller trains.
 
     Args:
         dtype: of the weights, float32 or bfloat16.
@@ -90,14 +90,14 @@ def memory_needed(
 
 
 def check_memory(header: Header, available: int, batch_tokens: int = BATCH_TOKENS, window: int = WINDOW) -> torch.dtype:
-    """The type of weights in which training through a model fits: float32 if it does, else bfloat16.
+    """Chooses the type of weights for training through a model: float32 if that fits the memory, else bfloat16.
 
     Args:
         available: bytes of memory that training may take.
         window: rows of one window.
 
     Raises:
-        SlipstreamError: If it fits in neither, or the decoder does not compute this kind of model.
+        SlipstreamError: If neither type fits, or the decoder does not compute this kind of model.
     """
     for dtype in (torch.float32, torch.bfloat16):
         needed = memory_needed(header, dtype, batch_tokens, window)

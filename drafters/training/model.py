@@ -19,10 +19,10 @@ from slipstream.drafters.training.attention import (
 
 @dataclass(frozen=True)
 class Shape:
-    """Sizes and kinds of a model's parts; the defaults are those of the models made here.
+    """Sizes and kinds of a model's parts; the defaults are those of the bundled target.
 
-    Every width is a multiple of 32, so that each matrix can be stored as Q8_0. Checkpoints keep these fields: a new
-    one needs a default.
+    Every width is a multiple of 32, so that each matrix can be stored as Q8_0. Checkpoints contain these fields, so a
+    new field needs a default.
     """
 
     width: int = 256
@@ -36,10 +36,10 @@ class Shape:
     rope_base: float = 10000.0  # base of the rotary wavelengths
     eps: float = 1e-5
     rope: Pairing = "pairs"  # which numbers of a head rotate together
-    rope_scaling: float = 1.0  # what every position is divided by
+    rope_scaling: float = 1.0  # every position is divided by it
     rope_factors: bool = False  # whether the frequencies have factors of their own (``rope_freqs.weight``)
-    qk_norm: bool = False  # whether each head's query and key pass a norm before they rotate
-    tied: bool = True  # whether the embedding is the output matrix too
+    qk_norm: bool = False  # whether each head's query and key are normalized before they rotate
+    tied: bool = True  # whether the embedding is also the output matrix
 
 
 TARGET = Shape()
@@ -61,13 +61,13 @@ class Norm(nn.Module):
 
 
 class Attention(nn.Module):
-    """Attention shaped like a model's own, before anything is added to the stream."""
+    """Attention shaped like a model's own, without the addition to the residual stream."""
 
     def __init__(self, shape: Shape, reads: int = 0) -> None:
         """The output projection starts at zero, so that new attention changes nothing.
 
         Args:
-            reads: width of what it reads; 0 for the model's own.
+            reads: width of its input; 0 for the model's width.
         """
         super().__init__()
         width, kv = shape.width, shape.kv_heads * shape.head_size
@@ -92,14 +92,14 @@ class Attention(nn.Module):
         return q, k.repeat_interleave(groups, dim=1), v.repeat_interleave(groups, dim=1)
 
     def mixed(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
-        """What queries find in keys and values, (batch, length, width); True in the mask where a row may look."""
+        """The output of attention, (batch, length, width); the mask is True where a row may attend."""
         attended = functional.scaled_dot_product_attention(q, k, v, attn_mask=mask)
         out: Tensor = self.attn_output(attended.transpose(1, 2).reshape(q.shape[0], q.shape[2], -1))
         return out
 
 
 class Layer(Attention):
-    """Attention and gated feed-forward, each after a norm and added to the stream."""
+    """Attention and gated feed-forward network, each after a norm and added to the residual stream."""
 
     def __init__(self, shape: Shape, reads: int = 0) -> None:
         """Output projections start at zero, so that a new layer changes nothing; arguments as for ``Attention``."""
@@ -112,23 +112,23 @@ class Layer(Attention):
         nn.init.zeros_(self.ffn_down.weight)
 
     def forward(self, x: Tensor, rotation: Rotation, mask: Tensor) -> Tensor:
-        """Maps the stream (batch, length, width) to the next layer's input.
+        """Maps the residual stream (batch, length, width) to the next layer's input.
 
         Args:
             rotation: cosines and sines of the positions.
-            mask: True where a row may look, (batch, 1, length, length).
+            mask: True where a row may attend, (batch, 1, length, length).
         """
         return self.fed(x + self.mixed(*self.parts(self.attn_norm(x), rotation), mask))
 
     def fed(self, x: Tensor) -> Tensor:
-        """Adds the feed-forward part to the stream."""
+        """Adds the output of the feed-forward network to the residual stream."""
         y = self.ffn_norm(x)
         out: Tensor = x + self.ffn_down(functional.silu(self.ffn_gate(y)) * self.ffn_up(y))
         return out
 
 
 class Decoder(nn.Module):
-    """Embedding, layers, norm, and the output matrix, which may be the embedding again."""
+    """Embedding, layers, norm, and the output matrix, which may be the embedding."""
 
     def __init__(self, shape: Shape) -> None:
         """Draws the weights from torch's current seed."""
@@ -147,7 +147,7 @@ class Decoder(nn.Module):
 
         Args:
             ids: (batch, length).
-            chats: number of the chat that each id belongs to, (batch, length); without it all are one.
+            chats: number of the chat that each id belongs to, (batch, length); None if all belong to one.
 
         Returns:
             (batch, length, width).
@@ -156,12 +156,12 @@ class Decoder(nn.Module):
         return self.run(self.token_embd(ids), torch.arange(ids.shape[1], device=ids.device), chat_mask(chats))
 
     def run(self, x: Tensor, positions: Tensor, mask: Tensor) -> Tensor:
-        """Last hidden states, after the norm, of rows that need not be tokens one after the other.
+        """Last hidden states, after the norm, of rows that need not be consecutive tokens.
 
         Args:
             x: embeddings, (batch, length, width).
             positions: of each row in its text, (length,) or (batch, length); rows may share one.
-            mask: True where a row may look, (batch, 1, length, length).
+            mask: True where a row may attend, (batch, 1, length, length).
 
         Returns:
             (batch, length, width).
@@ -189,10 +189,10 @@ class Decoder(nn.Module):
 
 @torch.no_grad()
 def grow(small: Decoder, large: Decoder) -> None:
-    """Gives a decoder the weights of one with no more layers than it has.
+    """Copies the weights of a decoder to one with at least as many layers.
 
-    The others lie between those and write nothing as yet (their output projections are zero), so that both decoders
-    compute the same at first (Gesmundo et al., arXiv 2308.06103, section 3.6).
+    The other layers lie between the copied ones and add nothing at first (their output projections are zero), so that
+    both decoders compute the same (Gesmundo et al., arXiv 2308.06103, section 3.6).
 
     Args:
         large: A fresh decoder of the same widths.
@@ -207,9 +207,9 @@ def grow(small: Decoder, large: Decoder) -> None:
 
 @torch.no_grad()
 def cut(large: Decoder, small: Decoder) -> None:
-    """Gives a decoder layers of a larger one, the first and the last among them, and all that is not in a layer.
+    """Copies layers of a larger decoder to a smaller one, the first and the last among them, and all other weights.
 
-    A draft model that begins so has less to learn (Muralidharan et al., arXiv 2407.14679).
+    A draft model that starts from these has less to learn (Muralidharan et al., arXiv 2407.14679).
 
     Args:
         small: Of the same widths, with no more layers.

@@ -14,7 +14,7 @@ from slipstream.models.llama.target import ContextOptions
 from slipstream.models.sampling.sampler import Sampler
 
 _TRAINED_AS_READ = 3.0
-"""Training heads on a token is taken to cost this many times reading it: two passes back and one forward."""
+"""Assumed cost of training heads on a token, in times of reading it: 1 for the forward pass, 2 for the backward one."""
 _SIDE_BY_SIDE = 16
 
 
@@ -43,7 +43,7 @@ class Pace:
 
 
 def forecast(text: Text, tokens: int, passes: int, pace: Pace, say: Say) -> None:
-    """Says how long the parts of a run will take."""
+    """Prints how long the parts of a run will take."""
     parts = {"to write answers": tokens / pace.answering if text == "answers" else 0.0}
     parts["to read them" if text == "answers" else "to read the text"] = tokens / pace.reading
     parts["to train"] = _TRAINED_AS_READ * passes * tokens / pace.reading

@@ -1,4 +1,4 @@
-"""Reads PyTorch files of others without running what may be in them."""
+"""Reads PyTorch files of others without running code that they may contain."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def load_pickle(path: Path) -> dict[str, NDArray[np.float32]]:
             f"{shown_path(path)} holds more than weights, or is damaged: reading it could run code of its author.",
             _CONVERTED,
         ) from None
-    except Exception as error:  # torch lets whatever a damaged file causes through
+    except Exception as error:  # a damaged file can cause errors of any type
         reason = quoted(str(error).split("\n", 1)[0] or type(error).__name__, 120)
         raise ModelFileError(f"{shown_path(path)} cannot be read by torch: {reason}.", _CONVERTED) from None
     if not isinstance(stored, dict):

@@ -1,10 +1,10 @@
-"""SPACE: mask tokens behind the text guess what follows the next token, in the same pass that verifies.
+"""SPACE: mask tokens after the text guess the tokens after the next one, in the same pass that verifies a draft.
 
 Yi et al., arXiv 2402.13740 (Findings of ACL 2024); github.com/cteant/SPACE. Semi-autoregressive tuning appends mask
-tokens to a prefix and asks for the tokens that were cut off. Here several groups of masks stand in one window, each
-behind another cut and hidden from everything else (the paper's efficient variant). Two ways: the target stays frozen
-and only the masks' embeddings are learned (as PPD does, arXiv 2405.18628), so that its text stays what it was; or the
-whole target is tuned with them, as the paper has it.
+tokens to a prefix and trains them to predict the tokens that were cut off. Here one window has several groups of masks,
+each after another cut and hidden from everything else (the paper's efficient variant). There are two ways. Either the
+target stays frozen and only the masks' embeddings are trained (as in PPD, arXiv 2405.18628), so that the target's text
+does not change. Or the whole target is tuned with them, as in the paper.
 """
 
 from pathlib import Path
@@ -50,7 +50,7 @@ class Tuned(nn.Module):
 
 
 class CutDraws:
-    """Windows of text with the places behind which masks stand; a ``Draws`` for the training loop."""
+    """Windows of text with the places after which masks are put; a ``Draws`` for the training loop."""
 
     def __init__(self, sampler: Sampler, seed: int, masks: int) -> None:
         """Args: sampler: the text. seed: of the cuts. masks: in a group."""
@@ -58,7 +58,7 @@ class CutDraws:
         self._rng = np.random.default_rng(seed)
 
     def batch(self, rows: int, length: int) -> tuple[NDArray[Any], ...]:
-        """Ids, weights and chat numbers (rows, length + 1), and cuts (rows, GROUPS): the last id that masks see."""
+        """Ids, weights and chat numbers (rows, length + 1), and cuts (rows, GROUPS): the last id that a group sees."""
         ids, weights, chats = self._sampler.batch(rows, length)
         cuts = np.zeros((rows, GROUPS), np.int64)
         for row in range(rows):
@@ -121,7 +121,7 @@ def _mask_loss(target: Decoder, states: Tensor, wanted: Tensor, weights: Tensor,
 
 
 def frozen_loss(target: Decoder) -> BatchLoss:
-    """The masks learn the distributions of a target that stays as it is."""
+    """The loss of masks that learn the distributions of a frozen target."""
 
     def of_batch(model: Masks, ids: Tensor, weights: Tensor, chats: Tensor, cuts: Tensor) -> Tensor:
         with torch.autocast(ids.device.type, torch.bfloat16):
@@ -134,7 +134,7 @@ def frozen_loss(target: Decoder) -> BatchLoss:
 
 
 def tuned_loss(model: Tuned, ids: Tensor, weights: Tensor, chats: Tensor, cuts: Tensor) -> Tensor:
-    """The paper's loss: the text's own next tokens, and the masks' with equal weight."""
+    """The paper's loss: the loss of the text's own next tokens plus that of the masks, with equal weight."""
     target = model.target
     with torch.autocast(ids.device.type, torch.bfloat16):
         text, states = hidden_states(target, model.masks.masks, ids[:, :-1], chats[:, :-1], cuts)
@@ -157,7 +157,7 @@ def fit(
     start: Tensor | None = None,
     tune: bool = False,
 ) -> Tuned:
-    """Trains masks, or with ``tune`` the target with them, from the checkpoint if there is one.
+    """Trains masks, or with ``tune`` the target and its masks; resumes from the checkpoint if there is one.
 
     Args:
         target: the decoder; it is changed only with ``tune``.
@@ -182,7 +182,7 @@ def fit(
 
 @torch.no_grad()
 def acceptance(model: Tuned, text: Source, window: int, seed: int) -> Acceptance:
-    """Acceptance by depth on the target's greedy replies; a guess is made behind each of their tokens."""
+    """Acceptance by depth on the target's greedy replies, with guesses after each of their tokens."""
     sampler = Sampler({"answers": text}, seed)
     masks = model.masks.masks
     parts: list[Acceptance] = []
@@ -194,6 +194,6 @@ def acceptance(model: Tuned, text: Source, window: int, seed: int) -> Acceptance
             cuts = torch.arange(start, min(start + GROUPS, window - 1), device=masks.device)[None]
             _, states = hidden_states(model.target, masks, tokens, numbers, cuts)
             best = model.target.logits(states).argmax(-1).cpu().numpy()
-            guesses[:, start + 1 : start + 1 + best.shape[1]] = best  # behind id c they guess below the root c + 1
+            guesses[:, start + 1 : start + 1 + best.shape[1]] = best  # masks after id c guess below the root c + 1
         parts.append(of_guesses(guesses, ids, weights))
     return mean(parts)

@@ -19,10 +19,10 @@ from slipstream.models.sampling.sampler import Sampler
 Prompts = Iterator[tuple[Sequence[int], Sampler]]
 
 _ENDINGS = frozenset({".txt", ".md", ".rst", ".py", ".js", ".ts", ".c", ".h", ".cpp", ".java", ".go", ".rs", ".html"})
-_MOST_BYTES = 4_000_000  # a file that is larger is data, not text
+_MOST_BYTES = 4_000_000  # a larger file is assumed to be data, not text
 _REPLY = 128  # tokens of the longest answer
 _SIDE_BY_SIDE = 16  # answers in one pass
-_WARM = 0.7  # temperature of every other answer; the ones between are greedy
+_WARM = 0.7  # temperature of every other answer; the rest are greedy
 
 
 class ChatIds:
@@ -34,7 +34,7 @@ class ChatIds:
         self._model = model
 
     def chat(self, messages: Sequence[Mapping[str, str]]) -> tuple[list[int], list[float]]:
-        """Ids of a whole chat; what the assistant says, and the token that ends it, weighs 1, the rest 0."""
+        """Ids and weights of a chat: 1 for the assistant's text and the token that ends it, 0 for the rest."""
         ids, weights = self._model.opening(), [0.0] * len(self._model.opening())
         said = False
         for part in self._template.parts(messages, add_generation_prompt=False):
@@ -65,7 +65,7 @@ def as_source(chats: Iterable[tuple[Sequence[int], Sequence[float]]]) -> Source:
 
 
 def split(source: Source) -> tuple[Source, Source]:
-    """Parts the chats into (training, held out), one in twenty held out; both parts get at least one chat."""
+    """Splits the chats into (training, held out) and holds out one in twenty; each part has at least one chat."""
     chats = [
         (source.ids[a:b].tolist(), source.weights[a:b].tolist())
         for a, b in zip(source.offsets[:-1], source.offsets[1:], strict=True)
@@ -77,7 +77,7 @@ def split(source: Source) -> tuple[Source, Source]:
 
 
 def folder(path: Path, model: LlamaModel, window: int) -> Source:
-    """Every text file below a folder, cut into pieces of a window.
+    """All text files below a folder, cut into pieces as long as a window.
 
     Raises:
         UsageError: If the folder is missing or holds no text.
@@ -98,7 +98,7 @@ def folder(path: Path, model: LlamaModel, window: int) -> Source:
 
 
 def own_prompts(ids: ChatIds, seed: int) -> Prompts:
-    """Prompts made by rule, in shuffled rounds without end."""
+    """Yields prompts from templates, in shuffled rounds without end."""
     asked = made_prompts()
     epoch = 0
     while True:
@@ -116,12 +116,12 @@ def answers(
     say: Say,
     n_ctx: int = 512,
 ) -> Source:
-    """Lets the target answer prompts until its replies hold that many tokens.
+    """Generates the target's answers to prompts until they have ``tokens`` tokens.
 
-    Replies are appended to a file as they end; a run that was killed goes on with the next prompt.
+    Finished answers are appended to a file; a run that was killed resumes with the next prompt.
 
     Args:
-        prompts: what to answer, the same ones in the same order each time.
+        prompts: the prompts, the same ones in the same order each time.
         path: the file, one JSON object a line.
         n_ctx: most tokens of a prompt with its reply.
 
@@ -169,13 +169,13 @@ def _kept(path: Path) -> list[tuple[list[int], list[int]]]:
     if path.exists():
         whole = path.read_bytes()
         whole = whole[: whole.rfind(b"\n") + 1]
-        path.write_bytes(whole)  # without the line that a kill cut short
+        path.write_bytes(whole)  # removes a line that a kill cut short
         replies = [(prompt, reply) for prompt, reply in map(json.loads, whole.splitlines())]
     return replies
 
 
 def sampler(number: int, seed: int) -> Sampler:
-    """Every other answer is greedy, the ones between are drawn warm."""
+    """The sampler of an answer: greedy for even numbers, with a temperature for odd ones."""
     return Sampler(temperature=_WARM, top_k=40, seed=seed) if number % 2 else Sampler(temperature=0)
 
 
@@ -227,7 +227,7 @@ _PLANS = (
 
 
 def made_prompts() -> list[str]:
-    """All of them, in a fixed order."""
+    """All prompts of the templates, in a fixed order."""
     filled = [
         form.format(" ".join(subject.split()))
         for forms, subjects in ((_ABOUT, _TOPICS), (_CODE, _PROGRAMS), (_PLANS, _TASKS))
