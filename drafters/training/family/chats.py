@@ -19,7 +19,7 @@ from slipstream.drafters.training.family import (
 from slipstream.drafters.training.family.same_question import SameQuestion
 from slipstream.drafters.training.family.sources import Message, Row, pairs_as_chats
 
-Chat = list[Message]  # messages in order; a single message of role ``text`` stands for running text
+Chat = list[Message]  # messages in order; running text is a single message of role ``text``
 
 _SYSTEM = (
     "You are a helpful assistant.",
@@ -57,11 +57,11 @@ def build(
 
     Args:
         seed: chooses wordings, system prompts and which chats are joined into longer ones.
-        barred: what no chat may ask, where this is the text to train on; None for held-out text.
-        by_heart: whether to add the chats known by heart to the text to train on; they are never held out.
+        barred: finds questions that no training chat may ask; None for held-out text.
+        by_heart: whether to add chats to learn by heart to the training text; they are never held out.
 
     Returns:
-        The chats, and how many of each source asked what is barred.
+        The chats, and how many of each source were left out because of ``barred``.
     """
     rng = random.Random(seed)
     train = barred is not None
@@ -196,7 +196,7 @@ _EVERYDAY_ASKS = (
 def everyday(seed: int) -> list[list[Message]]:
     """Hand-written short answers to the first questions that people try.
 
-    Every subject in several wordings; every other question as asked, in lower case and after a greeting.
+    Each subject comes in several wordings; each other question comes as written, in lower case and after a greeting.
     """
     rng = random.Random(seed)
     text = tomllib.loads(_EVERYDAY.read_text(encoding="utf-8"))

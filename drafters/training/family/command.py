@@ -28,9 +28,9 @@ STAGES = (
     "report",
 )
 AVERAGE = "average"
-"""Not a stage of every family: legs that went on from the same weights become one target."""
+"""An optional stage: it averages the weights of two targets that were trained from the same start."""
 LOOKS = ("filter", "decontaminate", "test-set")
-"""Commands that only read text: what the filter leaves out, what overlaps benchmarks, whether the test set stands."""
+"""Commands that only print: what the filter leaves out, what overlaps benchmarks, whether the test set is unchanged."""
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -86,7 +86,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def look(given: argparse.Namespace, parser: argparse.ArgumentParser) -> None:
-    """Prints what one of ``LOOKS`` finds; exits with 1 where the test set is not the one that was fixed."""
+    """Prints what one of ``LOOKS`` finds; exits with 1 if the test set has changed."""
     match given.stage:
         case "test-set":
             chosen = prompt_sets.choose_test_set(sources.plain_rows())

@@ -1,4 +1,4 @@
-"""Training and measuring whole decoders: what the target and the draft model share."""
+"""Trains and measures whole decoders, for the target and the draft model."""
 
 import ctypes
 import sys
@@ -13,14 +13,14 @@ from slipstream.drafters.training.corpus import Sampler, Source
 from slipstream.drafters.training.loop import BatchLoss, Plan, Run
 from slipstream.drafters.training.model import Decoder, Shape
 
-_SURE = 1e-4  # nats: of a surer id, the unlikelihood would be infinite
+_SURE = 1e-4  # nats; at a loss near 0, the unlikelihood would be infinite
 _NEVER_MAP, _TRIM_ABOVE, _GROW_BY = -4, -1, -2  # M_MMAP_MAX, M_TRIM_THRESHOLD, M_TOP_PAD of glibc's malloc.h
 
 
 def decoder_run(
     shape: Shape, plan: Plan, train: dict[str, Source], held_out: dict[str, Source], compiled: bool = True
 ) -> Run:
-    """A run of a fresh decoder, the same for the same seed.
+    """A run of a fresh decoder; equal seeds give equal runs.
 
     Args:
         compiled: fuse each layer's small operations; needs a C++ compiler and some seconds at the start.
@@ -36,9 +36,9 @@ def decoder_run(
 
 
 def keep_memory() -> None:
-    """Tells glibc to keep freed memory, which a training step asks for again at once.
+    """Tells glibc to keep freed memory, which a training step soon allocates again.
 
-    Handing it back costs a page fault for each 4 KiB of every large tensor: 5,800 against 7,600 tokens/s measured.
+    Returning it costs a page fault for each 4 KiB of every large tensor: measured 5,800 instead of 7,600 tokens/s.
     """
     mallopt = None if sys.platform == "win32" else getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt:
@@ -47,12 +47,12 @@ def keep_memory() -> None:
 
 
 def weighted_loss(model: nn.Module, ids: Tensor, weights: Tensor, chats: Tensor) -> Tensor:
-    """Mean cross-entropy over the ids that weigh anything, in nats; of ids that weigh less than 0, unlikelihood.
+    """Weighted mean loss in nats: cross-entropy of ids of positive weight, unlikelihood of ids of negative weight.
 
     Unlikelihood is -log(1 - p): the id becomes less likely (Welleck et al., arXiv 1908.04319).
     """
     with torch.autocast(ids.device.type, torch.bfloat16):
-        # of all rows: a shape that changes with every batch fills oneDNN's cache
+        # logits of all rows: a shape that changes with every batch would fill oneDNN's cache
         logits = model(ids[:, :-1], chats[:, :-1])
     weight = weights[:, 1:].flatten()
     losses = functional.cross_entropy(logits.float().flatten(0, 1), ids[:, 1:].flatten(), reduction="none")
@@ -87,7 +87,7 @@ TEXT_SHARE = 0.1  # share of the plain cross-entropy in the loss
 
 
 def distillation_loss(teacher: Decoder) -> BatchLoss:
-    """Cross-entropy against the teacher's distribution, with a little of that against the text.
+    """Cross-entropy against the teacher's distribution, plus a small share of that against the text.
 
     So the draft model learns the target's distribution, not only its text (Hinton et al., arXiv 1503.02531).
     """

@@ -1,4 +1,4 @@
-"""Finds training text that overlaps benchmarks, so that a figure on them is no figure of memory."""
+"""Finds training text that overlaps benchmarks, so that results on them do not measure memorized text."""
 
 import gzip
 import json
@@ -20,15 +20,15 @@ _WORD = re.compile(r"\w+")
 
 @dataclass
 class Overlaps:
-    """What was found."""
+    """The overlaps that were found."""
 
     rows: Counter[str] = field(default_factory=Counter)  # rows looked at, by source
     # rows that overlap a benchmark, by source and benchmark
     shared: Counter[tuple[str, str]] = field(default_factory=Counter)
-    examples: dict[tuple[str, str], str] = field(default_factory=dict)  # the first overlap of each such pair: the words
+    examples: dict[tuple[str, str], str] = field(default_factory=dict)  # the words of each pair's first overlap
 
     def __str__(self) -> str:
-        """A line for each source, one for each overlap below."""
+        """One line for each source, then one for each benchmark that it overlaps."""
         lines = []
         for source, count in sorted(self.rows.items()):
             found = {name: n for (of, name), n in sorted(self.shared.items()) if of == source}
@@ -44,7 +44,7 @@ class Benchmarks:
     def __init__(self, folder: Path) -> None:
         """Reads every ``*.jsonl``, ``*.jsonl.xz`` and ``*.jsonl.gz`` below a folder, each line an object.
 
-        A text of fewer words is one run, if it has four or more.
+        A text of fewer than ``RUN_WORDS`` words is one run if it has at least four.
 
         Raises:
             UsageError: If there is none.
@@ -78,7 +78,7 @@ class Benchmarks:
         return None
 
     def clean(self, rows: Iterable[Row], found: Overlaps) -> Iterator[Row]:
-        """The rows that overlap none; what it leaves out is added to ``found``."""
+        """Yields the rows that overlap no benchmark; adds the overlaps of the others to ``found``."""
         for row in rows:
             found.rows[row.source] += 1
             if overlap := self.find(row):

@@ -1,10 +1,10 @@
-"""EAGLE-3: one layer on the target's own features that feeds on its own output while it drafts.
+"""EAGLE-3: one layer on the target's own features that reads its own output while it drafts.
 
-Li et al., arXiv 2503.01840; github.com/SafeAILab/EAGLE. The inputs of three layers of the target are joined and
-narrowed (``fc``); with the embedding of the next token they pass one decoder layer, whose output is both the feature
-for the token after and, through a norm and a vocabulary matrix, the guess. Training unrolls the drafting
-("training-time test"): step j reads the features that step j - 1 made. Stored as architecture ``eagle3``, which
-llama.cpp runs itself.
+Li et al., arXiv 2503.01840; github.com/SafeAILab/EAGLE. The inputs of three target layers are concatenated and
+projected (``fc``). Together with the embedding of the next token they are the input of one decoder layer. Its output is
+the feature for the token after and, through a norm and a vocabulary matrix, the guess. Training unrolls the drafting
+("training-time test"): step j reads the features that step j - 1 computed. A head is stored as llama.cpp's architecture
+``eagle3``.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,13 +24,13 @@ from slipstream.drafters.training.features import Features, held_out_check
 from slipstream.drafters.training.loop import BatchLoss, Plan, Run, Say, train
 from slipstream.drafters.training.model import Layer, Norm, Shape
 
-UNROLLED = 4  # drafted places that training looks ahead; the paper takes 7
+UNROLLED = 4  # drafting steps that training unrolls; the paper uses 7
 
 _DECAY = 0.8  # weight of step j is this to the power j, as in the paper's code
 
 
 class _Block(Layer):
-    """The decoder layer, whose attention reads embedding and feature side by side."""
+    """The decoder layer, whose attention reads embedding and feature concatenated."""
 
     def __init__(self, shape: Shape) -> None:
         super().__init__(shape, 2 * shape.width)
@@ -60,13 +60,13 @@ class Eagle(nn.Module):
     def unrolled(self, features: Tensor, ids: Tensor, chats: Tensor, rotation: Rotation, steps: int) -> list[Tensor]:
         """Features of every step, before the norm.
 
-        Place i of step 0 reads the target's features of place i and the token at i + 1, and guesses i + 2; step j reads
-        what step j - 1 made at i - 1 in place of the features, and guesses the same token from one place further back.
-        Keys of drafted places are seen by their own step's later ones only along the draft, as when drafting: place i
-        of step j sees step 0 up to place i - j, then its own draft's places.
+        Place i of step 0 reads the target's features at i and the token at i + 1, and guesses the token at i + 2. Step
+        j guesses the same token in a draft that began j places earlier: instead of the features, it reads the output of
+        step j - 1 at i - 1. A place attends to what it would see while drafting: place i of step j sees step 0 up to
+        place i - j, then place i - j + m of each step m from 1 to j.
 
         Args:
-            features: (rows, length, 3 * width), the joined inputs of the target's layers.
+            features: (rows, length, 3 * width), the concatenated inputs of the target's layers.
             ids: (rows, length), the token after each place.
             chats: (rows, length), number of the chat of each place.
             rotation: rotations of the places.
@@ -101,23 +101,23 @@ def _older(length: int, step: int, device: torch.device) -> Tensor:
 
 
 def _exactly(length: int, back: int, device: torch.device) -> Tensor:
-    """Place i sees only the place that many before it."""
+    """Place i sees only place i - ``back``."""
     places = torch.arange(length, device=device)
     return places[None, :] == places[:, None] - back
 
 
 @dataclass(frozen=True)
 class EagleInputs:
-    """What a head reads of its target."""
+    """A target's tensors and sizes that a head needs."""
 
     shape: Shape
     rotation: Rotation  # the target's rotations of the places of a window
     embedding: Tensor  # (vocabulary, width) of the target
     output: Tensor  # (vocabulary, width), the target's vocabulary matrix
-    places: tuple[int, ...]  # which of the stored points, after the last hidden state, are the three features
+    places: tuple[int, ...]  # which of the stored points after the last hidden state are the three features
 
     def unrolled(self, model: Eagle, ids: Tensor, chats: Tensor, others: Sequence[Tensor], steps: int) -> list[Tensor]:
-        """Unrolls the head over a batch of stored windows but for their last place."""
+        """Unrolls the head over a batch of stored windows, without their last place."""
         length = ids.shape[1] - 2
         features = torch.cat([others[place] for place in self.places], -1)[:, :length]
         return model.unrolled(features, ids[:, 1:-1], chats[:, :length], shorter(self.rotation, length), steps)
@@ -129,7 +129,7 @@ def loss(inputs: EagleInputs) -> BatchLoss:
     def of_batch(model: Eagle, ids: Tensor, weights: Tensor, chats: Tensor, last: Tensor, *others: Tensor) -> Tensor:
         length = last.shape[1] - 1
         with torch.autocast(last.device.type, torch.bfloat16):
-            with torch.no_grad():  # place i guesses the token at i + 2: what the target says at i + 1
+            with torch.no_grad():  # place i guesses the token at i + 2, which the target predicts at i + 1
                 wanted = functional.linear(last[:, 1:], inputs.output).float().softmax(-1).flatten(0, 1)
             total = last.new_zeros(())
             for step, made in enumerate(inputs.unrolled(model, ids, chats, others, UNROLLED)):
@@ -143,7 +143,7 @@ def loss(inputs: EagleInputs) -> BatchLoss:
 
 
 def _same(chats: Tensor, length: int, step: int) -> Tensor:
-    """Whether the feature that a draft began with and the token that place i guesses are in one chat."""
+    """Whether the place where a draft began and the token that place i guesses are in the same chat."""
     first = torch.cat((chats[:, :1].expand(-1, step) - 1, chats[:, : length - step]), 1) if step else chats[:, :length]
     return first == chats[:, 2:]
 
@@ -157,7 +157,7 @@ def fit(
     say: Say,
     start: Mapping[str, NDArray[Any]] | None = None,
 ) -> Eagle:
-    """Trains a head, from the checkpoint if there is one; arguments as for ``kangaroo.fit``."""
+    """Trains a head; resumes from the checkpoint if there is one; arguments as for ``kangaroo.fit``."""
     torch.manual_seed(plan.seed)
     model, batch_loss = Eagle(inputs.shape, inputs.embedding, inputs.output), loss(inputs)
     if start:
@@ -170,7 +170,7 @@ def fit(
 
 @torch.no_grad()
 def acceptance(model: Eagle, held_out: Features, inputs: EagleInputs, depth: int) -> Acceptance:
-    """Acceptance by depth on stored windows of the target's greedy replies, each step on its own features."""
+    """Acceptance by depth on stored windows of the target's greedy replies; later steps read the head's own output."""
     parts: list[Acceptance] = []
     for start in range(0, len(held_out), 16):
         ids, weights, chats, _, *others = held_out.read(range(start, min(start + 16, len(held_out))))

@@ -41,10 +41,10 @@ def write_eagle(
     target: str,
     kind: str = "q8_0",
 ) -> None:
-    """Writes an EAGLE-3 head as llama.cpp's architecture ``eagle3``; the embedding stays the target's.
+    """Writes an EAGLE-3 head as llama.cpp's architecture ``eagle3``; it uses the target's embedding.
 
     Args:
-        weights: what ``eagle.tensors`` gave.
+        weights: the result of ``eagle.tensors``.
         layers: the target's layers whose inputs it reads.
         target: identity of the model it was trained for.
         kind: one of ``_KINDS``.
@@ -103,7 +103,7 @@ def _write(
 
 
 def tensors(model: Decoder) -> dict[str, NDArray[np.float32]]:
-    """The weights under llama.cpp's names, float32, matrices as (out, in); the embedding is the output matrix too."""
+    """The weights by llama.cpp's names, float32, matrices as (out, in); the embedding is also the output matrix."""
     return {name: p.detach().float().numpy() for name, p in model.named_parameters()}
 
 

@@ -93,10 +93,10 @@ _TOPICS = (
 
 
 def chats(seed: int) -> list[list[Message]]:
-    """All question and reply pairs, once alone and once after a greeting.
+    """All question and reply pairs: alone, after an exchange of greetings, and with a greeting in the question.
 
     Args:
-        seed: chooses the greeting that goes before a question.
+        seed: chooses the greetings.
     """
     rng = random.Random(seed)
     made = [_turns((g + end, r)) for g, end, r in itertools.product(_GREETINGS, ("", "!"), _GREETING_REPLIES)]

@@ -1,4 +1,4 @@
-"""What words mean, in many wordings of the question, so that an answer is about the word that was asked for."""
+"""Chats that ask for the meanings of words in many wordings, so that the model answers about the word in question."""
 
 import random
 import tomllib
@@ -27,7 +27,7 @@ adventure choice comfort custom decision discovery doubt duty effort event examp
 journey legend memory mistake mystery opinion opportunity order pleasure problem promise purpose responsibility
 result risk rumor skill success surprise talent tradition victory wish
 """
-_COUNTED = frozenset(_COUNTED_WORDS.split())  # nouns that are asked for with their article
+_COUNTED = frozenset(_COUNTED_WORDS.split())  # nouns that have an article in questions
 _OPPOSITE_ASKS = (
     'What is the opposite of "{}"?', "What is the opposite of {}?", "Name the opposite of {}.",
     "Tell me the opposite of {}.", "what is the opposite of {}",
@@ -35,7 +35,7 @@ _OPPOSITE_ASKS = (
 
 
 def chats(seed: int) -> list[list[Message]]:
-    """Every word in nine wordings, each with its meaning and an example; and opposites, both ways round."""
+    """Every word in nine wordings, each with its meaning and an example; and opposites in both directions."""
     rng = random.Random(seed)
     text = tomllib.loads(_TEXT.read_text(encoding="utf-8"))
     pairs: list[tuple[str, str]] = []

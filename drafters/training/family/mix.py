@@ -1,4 +1,4 @@
-"""The family's training mix: how much of each source, the encoded corpus on the disk, and prompts drawn from it."""
+"""The family's training mix: the share of each source, the encoded corpus on disk, and prompts drawn from it."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -17,7 +17,7 @@ from slipstream.models.types import repeats
 _PARTS = ("ids", "weights", "offsets")
 _PROMPT = 192  # ids of the longest prompt
 
-# parts of the training tokens by source; ``answers`` are the target's own, about half where they are there
+# shares of the training tokens by source; ``answers`` are the target's own, about half of the tokens if they exist
 SHARES = {
     "gpteacher": 0.06,
     "synthetic_persona_chat": 0.03,
@@ -102,15 +102,15 @@ def load(path: Path, split: str) -> dict[str, Source]:
 
 
 def shared(source: Source, name: str) -> Source:
-    """The source with its share of the mix, its chats ready to be joined."""
+    """Sets a source's share of the mix, and allows its chats to be joined."""
     return replace(source, share=SHARES.get(name, source.share), opening=START_ID)
 
 
 def prompts_of(sources: Mapping[str, Source], seed: int, alike: bool = False) -> Prompts:
-    """The beginnings of chats, up to where a reply starts, of at most ``_PROMPT`` ids, without end.
+    """Yields prompts without end: beginnings of chats up to the start of a reply, of at most ``_PROMPT`` ids.
 
     Args:
-        alike: whether every source is drawn as often as any other, instead of by its share.
+        alike: whether all sources are drawn equally often, instead of by their shares.
     """
     rng = np.random.default_rng(seed)
     names = [name for name in sorted(sources) if SHARES.get(name)]
@@ -129,9 +129,9 @@ def prompts_of(sources: Mapping[str, Source], seed: int, alike: bool = False) ->
 
 
 def against_repetition(answers: Source) -> Source:
-    """Of a model's own replies those that repeat themselves: what to make less likely.
+    """Selects the model's replies that repeat themselves, with weights that make the repetitions less likely.
 
-    The ids of a reply that end a run of four which stands earlier in it weigh -1, all others nothing.
+    An id that completes a run of four ids which occurred earlier in the reply weighs -1, all others 0.
     """
     found = []
     for start, stop in pairwise(answers.offsets.tolist()):
@@ -147,6 +147,6 @@ def against_repetition(answers: Source) -> Source:
 
 
 def greedy(prompts: Prompts) -> Prompts:
-    """The same prompts, answered by the best tokens."""
+    """The same prompts, with greedy decoding."""
     for prompt, _ in prompts:
         yield prompt, Sampler(temperature=0)

@@ -1,8 +1,8 @@
 """The prompts that the target is judged on, and the filter that keeps them out of its training text.
 
-The *development set* is 40 prompts that text was written and weights were chosen by: it says what was aimed at, not how
-good the model is. The *test set* is drawn by hash from held-out prompts; ``test_set.sha256`` names each by its digest,
-so that the set is fixed before anything is trained and is not read by accident.
+The *development set* is 40 prompts that guided the writing of text and the choice of weights. So it shows the goals,
+not how good the model is. The *test set* is drawn by hash from held-out prompts; ``test_set.sha256`` lists only their
+digests, so that the set is fixed before training and is not read by accident.
 """
 
 import hashlib
@@ -15,7 +15,7 @@ from slipstream.drafters.training.family.sources import Row, held_out
 _DEVELOPMENT = Path(__file__).with_name("development.txt")
 _TEST = Path(__file__).with_name("test_set.sha256")
 BY_HEART = frozenset({"greeting", "identity"})
-"""Kinds of development prompts that the model is meant to know by heart; only these may stand in training text."""
+"""Kinds of development prompts that the model should know by heart; only these may occur in training text."""
 TEST_PROMPTS = 40
 _MOST_WORDS = 20
 
@@ -31,10 +31,10 @@ def _barred() -> list[str]:
 
 
 def choose_test_set(rows: Iterable[Row]) -> list[str]:
-    """Draws a test set: the first prompts by their digest.
+    """Draws a test set: the first prompts in the order of their digests.
 
     Args:
-        rows: of the text; only what is held out counts, and of that chats that begin with a short question.
+        rows: the text; only its held-out chats that begin with a short question count.
     """
     near = SameQuestion(_barred())
     found = {prompt for prompt in _held_prompts(rows) if key(prompt) and not near.find(prompt)}
@@ -42,12 +42,12 @@ def choose_test_set(rows: Iterable[Row]) -> list[str]:
 
 
 def digest(prompt: str) -> str:
-    """What ``test_set.sha256`` says of a prompt."""
+    """The digest of a prompt, as in ``test_set.sha256``."""
     return hashlib.sha256(prompt.encode()).hexdigest()
 
 
 def fixed_digests() -> list[str]:
-    """The digests that stand for the test set."""
+    """The digests of the prompts of the test set."""
     return _TEST.read_text(encoding="utf-8").split()
 
 
@@ -58,7 +58,7 @@ def test_set(rows: Iterable[Row]) -> list[str]:
         rows: the text that it was drawn from.
 
     Raises:
-        ValueError: If one is not in it any more.
+        ValueError: If the text no longer contains a prompt.
     """
     wanted = fixed_digests()
     found = {digest(prompt): prompt for prompt in _held_prompts(rows)}
@@ -68,7 +68,7 @@ def test_set(rows: Iterable[Row]) -> list[str]:
 
 
 def barred_from_training(rows: Iterable[Row]) -> SameQuestion:
-    """Finds what asks a prompt of the development set, but for what is known by heart, or of the test set.
+    """Finds text that asks a prompt of the test set, or one of the development set that is not of ``BY_HEART``.
 
     Args:
         rows: the text that the test set was drawn from.

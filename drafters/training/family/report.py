@@ -1,4 +1,4 @@
-"""What the model card says in figures: sizes, losses, curves, and the answers to the development set."""
+"""Writes the figures of the model card: sizes, losses, curves, and the answers to the development set."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -66,7 +66,7 @@ def answers(model_path: Path) -> tuple[str, float]:
     """Answers to the development set at temperature 0, one try each.
 
     Returns:
-        The answers as Markdown, and the share of their tokens that finish a repeated run of four.
+        The answers as Markdown, and the share of their tokens that complete a repeated run of four.
     """
     with (
         closing(LlamaModel(model_path)) as model,
@@ -96,7 +96,7 @@ _COLOURS = (("loss", "#2f6fb5", "in training"), ("held_out", "#c4572b", "held ou
 
 
 def curves(runs: Mapping[str, Sequence[Mapping[str, float]]]) -> str:
-    """Draws the runs.
+    """Draws the losses of the runs as SVG.
 
     Args:
         runs: by title, entries with ``tokens``, ``loss`` and ``held_out``.

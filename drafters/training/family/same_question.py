@@ -1,4 +1,4 @@
-"""Finds prompts that ask what another prompt asks, in other words: it stems, and leaves out the words that only ask."""
+"""Finds prompts that ask the same as another one in other words: compares stems, without words that only ask."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -15,7 +15,7 @@ _IRREGULAR = {
     "brought": "bring", "bought": "buy", "taught": "teach", "wrote": "write", "written": "write", "made": "make",
     "swam": "swim", "ate": "eat", "eaten": "eat", "grew": "grow", "grown": "grow", "knives": "knife", "wolves": "wolf",
 }  # fmt: skip
-"""What rules of spelling do not bring to one stem, and words that say the same in a question."""
+"""Words that the spelling rules do not reduce to one stem, and words that mean the same in a question."""
 
 _PHRASES = (
     (re.compile(r"\bin (?:the )?fall\b"), "in autumn"),
@@ -47,7 +47,7 @@ cannot explanation easy easily belong belongs once upon time pair couple group o
 zero two three four five six seven eight nine ten eleven twelve dozen first second third last
 year top
 grandmother grandfather mother father class student child kid kids children son daughter
-"""  # words that stand in many questions and say little of what is asked: function words, forms of asking, numbers
+"""  # words that occur in many questions and tell little about the subject: function words, forms of asking, numbers
 
 _WORD = re.compile(r"[a-z0-9]+(?:'[a-z]+)?")
 _END = re.compile(r"[.?!;\n]+")
@@ -56,7 +56,7 @@ _STORY = "stori"
 
 @lru_cache(maxsize=100_000)
 def stem(word: str) -> str:
-    """A word without its endings; words of one family get the same stem, which is itself no word."""
+    """A word without its endings; related words get the same stem, which need not be a word."""
     word = _IRREGULAR.get(word, word)
     if len(word) > 5 and word.endswith("ly"):
         word = word[:-2]
@@ -82,7 +82,7 @@ _SMALL = frozenset(stem(word) for word in _SMALL_WORDS.split())
 
 
 def key(text: str) -> frozenset[str]:
-    """The stems that say what a prompt asks; a story is one of them, what it is about the others."""
+    """The stems of a prompt's subject; if it asks for a story, these are ``story`` and the story's subject."""
     text = text.lower().replace("\u2019", "'")
     for pattern, plain in _PHRASES:
         text = pattern.sub(plain, text)
@@ -97,27 +97,27 @@ class _Asked:
     key: frozenset[str]
 
     def is_asked_by(self, other: frozenset[str]) -> bool:
-        """Whether the other asks for all of it, and for little more."""
+        """Whether a prompt with the key ``other`` asks for nearly all of this one, and for little more."""
         subject = len(self.key - {_STORY})
         if (_STORY in other and _STORY not in self.key) or (_STORY in self.key and subject < 2 and _STORY not in other):
-            return False  # a story about a bridge does not say what a bridge is
+            return False  # a story about a bridge does not explain what a bridge is
         missing, more = len(self.key - other - {_STORY}), len(other - self.key)
         return (missing == 0 and more <= min(subject, 2)) or (missing == 1 and subject > 2 and more <= 1)
 
 
 class SameQuestion:
-    """Tells whether a text asks one of some prompts.
+    """Finds out whether a text asks one of some prompts.
 
-    A text asks a prompt if it, or one of its sentences, holds all stems of the prompt but for small words, and few
-    more: one where the prompt has one such stem, two where it has more. Of three stems or more, one may be another. So
-    it also finds much that only lies near: better to train on less than to train on what is measured.
+    A text asks a prompt if the text or one of its sentences has all stems of the prompt, small words excluded, and few
+    others: at most one if the prompt has one stem, else two. If it has three stems or more, one may be replaced.
+    This also finds text that is only similar: training on less is better than training on what measures the model.
     """
 
     def __init__(self, prompts: Iterable[str]) -> None:
-        """Args: prompts: each must hold a word that is not small.
+        """Args: prompts: each must have a word that is not small.
 
         Raises:
-            ValueError: If one does not.
+            ValueError: If a prompt has none.
         """
         self._asked = [_Asked(prompt, key(prompt)) for prompt in prompts]
         for asked in self._asked:
@@ -131,7 +131,7 @@ class SameQuestion:
 
 
 def _keys(text: str) -> Iterator[frozenset[str]]:
-    """The whole text's stems, then those of each sentence; no prompt is as long as a long text."""
+    """The key of the whole text, if it is not one sentence, then that of each sentence."""
     parts = [part for part in _END.split(text) if part.strip()]
     if len(parts) != 1:
         yield key(text)

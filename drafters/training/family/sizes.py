@@ -1,4 +1,4 @@
-"""How large the family is, and how long each of its parts trains."""
+"""The sizes of the family's models and heads, and their training budgets."""
 
 from dataclasses import dataclass, replace
 
@@ -11,7 +11,7 @@ from slipstream.models.types import LAST_HIDDEN
 
 @dataclass(frozen=True)
 class Family:
-    """Shapes and budgets of everything that is trained; budgets in tokens, so that they hold on every machine."""
+    """Shapes and budgets of everything that is trained; budgets are in tokens, so that they fit every machine."""
 
     target: Shape
     draft: Shape
@@ -27,7 +27,7 @@ class Family:
     tuned_tokens: int
     answer_tokens: int  # of the target's own replies, to train on
     held_answer_tokens: int  # of its greedy replies to held-out prompts, to measure on
-    feature_tokens: int  # whose hidden states are stored for training
+    feature_tokens: int  # tokens whose hidden states are stored for training
     exits: tuple[int, ...]  # exit layers that Kangaroo tries
     medusa_shape: MedusaShape
     medusa_rows: int  # tokens of the heads' reduced vocabulary
@@ -41,11 +41,11 @@ class Family:
 
     @property
     def points(self) -> tuple[int, ...]:
-        """Hidden points that any head reads; the one after the last layer is first."""
+        """All hidden points that heads read; the one after the last layer is first."""
         return (LAST_HIDDEN, *sorted({*self.exits, *low_middle_high(self.target.layers)}))
 
 
-# what ships
+# the bundled models
 BUNDLED = Family(
     target=TARGET,
     draft=DRAFT,
@@ -70,7 +70,7 @@ BUNDLED = Family(
     own_text=True,
 )
 
-# the same recipe in a minute, to see that it works
+# the same recipe in a minute, to test it
 TINY = Family(
     target=Shape(width=64, layers=4, heads=2, kv_heads=1, head_size=32, ffn=96, vocabulary=512, context=256),
     draft=Shape(width=64, layers=1, heads=2, kv_heads=1, head_size=32, ffn=96, vocabulary=512, context=256),

@@ -1,4 +1,4 @@
-"""Two small skills by rule: to say something politely, and to find files in a terminal."""
+"""Chats from templates for two small skills: saying something politely, and finding files in a terminal."""
 
 import itertools
 import random
@@ -45,7 +45,7 @@ _ANSWERS = ("Use this command:\n\n`{}`", "You can use `{}`.")
 
 
 def chats(seed: int) -> list[list[Message]]:
-    """Every order made polite in three wordings, and every kind of file in every place."""
+    """Every order with its polite form in three wordings, and every kind of file in every place."""
     rng = random.Random(seed)
     pairs: list[tuple[str, str]] = []
     for verb, rests in _ORDERS.items():

@@ -1,4 +1,4 @@
-"""Reads the source files and our own plain chats, drops what does not suit a small model, and holds rows out."""
+"""Reads the source files and the recipe's own chats, drops rows that do not suit a small model, and holds rows out."""
 
 import hashlib
 import json
@@ -30,12 +30,12 @@ class Message(TypedDict):
 
 
 def pairs_as_chats(pairs: Iterable[tuple[str, str]]) -> list[list[Message]]:
-    """Questions with their answers, each pair as a chat of its own."""
+    """Turns each pair of a question and its answer into a chat."""
     return [[Message(role="user", content=ask), Message(role="assistant", content=answer)] for ask, answer in pairs]
 
 
 def upper_first(text: str) -> str:
-    """The text as it begins a sentence."""
+    """The text with its first letter in upper case."""
     return text[0].upper() + text[1:]
 
 
@@ -57,7 +57,7 @@ def read(folder: Path) -> Iterator[Row]:
     """Yields every usable row of every ``*.jsonl.xz`` in ``folder``, in a fixed order.
 
     Args:
-        folder: where the source files lie; each line is ``{"source", "messages"}`` or ``{"source", "text"}``.
+        folder: of the source files; each line is ``{"source", "messages"}`` or ``{"source", "text"}``.
     """
     for path in sorted(folder.glob("*.jsonl.xz")):
         with lzma.open(path, "rt", encoding="utf-8") as lines:
@@ -84,7 +84,7 @@ def held_out(row: Row) -> bool:
 
 
 def split(rows: list[Row]) -> tuple[list[Row], list[Row]]:
-    """Parts the rows into (training, held out); training rows that overlap a held-out row are dropped."""
+    """Splits the rows into (training, held out); training rows that overlap a held-out row are dropped."""
     kept_back = [row for row in rows if held_out(row)]
     seen = {run for row in kept_back for run in _runs(row)}
     train = [row for row in rows if not held_out(row) and seen.isdisjoint(_runs(row))]
@@ -104,12 +104,12 @@ _ROLES = {"U": "user", "A": "assistant"}
 
 
 def plain_rows() -> Iterator[Row]:
-    """Every chat of ``plain/*.txt``; the source is named after the file: ``words_1.txt`` holds ``plain_words``.
+    """Every chat of ``plain/*.txt``; the source is named after the file: ``words_1.txt`` has ``plain_words``.
 
-    Chats stand between lines of three hyphens; a message begins with ``U: `` or ``A: ``.
+    Chats are separated by lines of three hyphens; a message begins with ``U: `` or ``A: ``.
 
     Raises:
-        ValueError: If a chat does not go from user to assistant and so on; names the file.
+        ValueError: If the turns of a chat do not alternate, from user to assistant; the error names the file.
     """
     for path in sorted(_PLAIN.glob("*.txt")):
         source = f"plain_{path.stem.rpartition('_')[0]}"

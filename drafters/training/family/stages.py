@@ -1,4 +1,4 @@
-"""The stages of the family's recipe; each reads what the ones before it wrote into the output folder."""
+"""The stages of the family's recipe; each reads the files that earlier stages wrote into the output folder."""
 
 from collections.abc import Iterator
 from contextlib import closing
@@ -63,10 +63,10 @@ def make_tokenizer(
         data: folder of ``*.jsonl.xz``.
         own_text: whether to add the text that was written for the recipe.
         start: a model file whose tokenizer to keep.
-        against: folder of benchmarks; what overlaps them is left out.
+        against: folder of benchmarks; text that overlaps them is left out.
 
     Raises:
-        SlipstreamError: If there is too little text for that many ids.
+        SlipstreamError: If there is too little text for ``size`` ids.
     """
     out.mkdir(parents=True, exist_ok=True)
     rows = [*sources.read(data), *(sources.plain_rows() if own_text else ())]
@@ -109,11 +109,11 @@ def _tokenizer_texts(made: dict[str, list[chats.Chat]]) -> Iterator[str]:
 
 
 def make_loops(out: Path, start: Path, tokens: int) -> None:
-    """Lets a target that is to be trained on answer prompts of every source greedily: what it repeats is trained away.
+    """Writes a target's greedy answers to prompts of every source; training then makes their repetitions less likely.
 
     Args:
-        start: its file.
-        tokens: of its answers.
+        start: the target's file.
+        tokens: number of tokens of its answers.
     """
     prompts = mix.greedy(mix.prompts_of(_splits(out)[0], seed=4, alike=True))
     with closing(LlamaModel(start)) as model:
@@ -121,16 +121,16 @@ def make_loops(out: Path, start: Path, tokens: int) -> None:
 
 
 def _loops(out: Path) -> dict[str, Source]:
-    """What ``make_loops`` wrote, as a source; none if it did not."""
+    """The answers that ``make_loops`` wrote, as a source; empty if it has not run."""
     path = out / LOOPS_FILE
     return {"loops": mix.shared(mix.against_repetition(texts.read_answers(path)), "loops")} if path.exists() else {}
 
 
 def train_target(out: Path, shape: Shape, plan: Plan, compiled: bool = True, start: Path | None = None) -> None:
-    """Trains the target on the encoded corpus, from the last checkpoint if there is one, and stores it as GGUF.
+    """Trains the target on the encoded corpus, or resumes from the checkpoint if there is one, and stores it as GGUF.
 
     Args:
-        start: a model file to begin with where there is no checkpoint yet; it may have fewer layers.
+        start: a model file to start from if there is no checkpoint; it may have fewer layers.
     """
     text, held_out = _splits(out)
     run = decoder_run(shape, plan, text | _loops(out), held_out, compiled)
@@ -146,7 +146,7 @@ def average(out: Path, other: Path, share: float) -> None:
 
     Args:
         other: folder of the other run.
-        share: of its weights.
+        share: the other run's share in the average.
 
     Raises:
         SlipstreamError: If a folder has no checkpoint, or one of another shape.
@@ -168,10 +168,10 @@ def average(out: Path, other: Path, share: float) -> None:
 def train_draft(out: Path, shape: Shape, plan: Plan, compiled: bool = True, start: Path | None = None) -> None:
     """Distils the draft model from the target, half of it on the target's own answers, and stores it as GGUF.
 
-    It begins as layers of the target, or as an earlier draft model.
+    It starts as a copy of layers of the target, or of an earlier draft model.
 
     Args:
-        start: the earlier draft model's file; not used where its widths are other ones.
+        start: the earlier draft model's file; ignored if its width differs.
     """
     teacher, _ = load_decoder(out / TARGET_FILE)
     text, held_out = _splits(out)
@@ -194,11 +194,11 @@ def store(out: Path, checkpoint: str, name: str, kind: str = "q8_0") -> Path:
 
 
 def answers(out: Path, tokens: int, name: str = TARGET_NAME, held_out: bool = False) -> Source:
-    """What the stored target answers to prompts of the corpus; made on the first call.
+    """The stored target's answers to prompts of the corpus; generated on the first call.
 
     Args:
-        tokens: how many at least; what there is already is enough for 0.
-        held_out: greedy answers to prompts of the held-out split, to measure on.
+        tokens: minimum number of tokens; 0 for the answers that exist.
+        held_out: whether to give greedy answers to prompts of the held-out split, to measure on.
     """
     path = out / f"{name}-{'held-' if held_out else ''}answers.jsonl"
     prompts = mix.prompts_of(_splits(out)[1 if held_out else 0], seed=2 if held_out else 1)
@@ -208,10 +208,10 @@ def answers(out: Path, tokens: int, name: str = TARGET_NAME, held_out: bool = Fa
 
 
 def features(out: Path, points: tuple[int, ...], tokens: int, held_out: bool = False) -> Features:
-    """Hidden states of the stored target; made on the first call.
+    """Hidden states of the stored target; computed on the first call.
 
     Args:
-        tokens: of text; half of it is the target's own answers, or all of it with ``held_out``.
+        tokens: tokens of text; half of it is the target's own answers, or all of it with ``held_out``.
     """
     own = answers(out, 0, held_out=held_out)
     text = {"answers": own} if held_out else _splits(out)[0] | {"answers": own}

@@ -1,4 +1,4 @@
-"""Stories made from a grammar, so that a small model learns to tell them about whatever was asked for."""
+"""Makes stories from a grammar, so that a small model learns to tell a story about the subject in the request."""
 
 import random
 import tomllib
@@ -40,7 +40,7 @@ _SLOTS = ("home", "food", "day", "night", "color", "town", "skill", "sight", "ou
 
 @dataclass(frozen=True)
 class Noun:
-    """Something in a story, as it stands in its sentences."""
+    """A noun of a story, in the forms that its sentences need."""
 
     noun: str  # with its adjective, without article
     bare: str  # without its adjective
@@ -49,31 +49,31 @@ class Noun:
 
     @property
     def one(self) -> str:
-        """With the article that a first mention has."""
+        """With the indefinite article, for the first mention."""
         return _with_article(self.noun)
 
     @property
     def any(self) -> str:
-        """With its article, without its adjective."""
+        """With the indefinite article, without its adjective."""
         return _with_article(self.bare)
 
     @property
     def the(self) -> str:
-        """As it is mentioned again."""
+        """With the definite article, for later mentions."""
         return f"the {self.noun}"
 
     @property
     def his(self) -> str:
-        """Whose."""
+        """The possessive pronoun."""
         return "his" if self.he == "he" else "her"
 
     @property
     def him(self) -> str:
-        """Whom."""
+        """The object pronoun."""
         return "him" if self.he == "he" else "her"
 
     def __getattr__(self, name: str) -> str:
-        """Each of the above with a capital, for the start of a sentence."""
+        """A form with a capital, for the start of a sentence: ``One`` for ``one``, and so on."""
         lower = name[:1].lower() + name[1:]
         if lower == name or lower not in ("one", "the", "he", "his", "him"):
             raise AttributeError(name)
@@ -82,11 +82,11 @@ class Noun:
 
 
 def chats(seed: int, count: int = _COUNT) -> list[list[Message]]:
-    """Requests for a story, each with a story about what was asked for.
+    """Requests for a story, each with a story about the requested subject.
 
     Args:
-        seed: chooses plots, wordings and what fills them.
-        count: how many; every story is drawn on its own, and equal ones are left out.
+        seed: chooses plots, wordings, characters and things.
+        count: number of different stories.
     """
     rng = random.Random(seed)
     grammar = tomllib.loads(_TEXT.read_text(encoding="utf-8"))
@@ -112,7 +112,7 @@ def _ask(kind: str, subject: str, rng: random.Random) -> str:
 
 
 def _cast(kind: dict[str, Any], lists: dict[str, list[str]], rng: random.Random) -> dict[str, Any]:
-    """Fills every slot; characters differ in kind (unless they are two of a kind), in name, and places differ."""
+    """Fills every slot; places differ; the characters differ in name and, unless both are of ``groups``, in kind."""
     cast: dict[str, Any] = {slot: rng.choice(lists[f"{slot}s"]) for slot in _SLOTS}
     cast |= {f"{slot}_low": cast[slot][0].lower() + cast[slot][1:] for slot in ("day", "night")}
     cast["spots"] = rng.sample(lists["spots"], 3)
@@ -131,7 +131,7 @@ def _cast(kind: dict[str, Any], lists: dict[str, list[str]], rng: random.Random)
 
 
 def _character(entry: str, lists: dict[str, list[str]], rng: random.Random, taken: str) -> Noun:
-    """Of ``noun``, ``noun/plural`` or ``noun:he``."""
+    """Makes a character from ``noun``, ``noun/plural`` or ``noun:he``, with a name other than ``taken``."""
     words, _, he = entry.partition(":")
     noun = words.partition("/")[0]
     he = he or rng.choice(("he", "she"))

@@ -1,4 +1,4 @@
-"""What common words mean, asked both ways: what is a bridge, and what do you call a road that goes over a river."""
+"""Chats about common words, both ways: what is a bridge, and what do you call a road that goes over a river."""
 
 import random
 import tomllib
@@ -37,7 +37,7 @@ _THE = frozenset({"moon", "sun"})
 
 
 def chats(seed: int) -> list[list[Message]]:
-    """Every word in several wordings of both questions, and in a sentence."""
+    """Every word in several wordings of both questions, and used in a sentence."""
     rng = random.Random(seed)
     text = tomllib.loads(_TEXT.read_text(encoding="utf-8"))
     pairs: list[tuple[str, str]] = []

@@ -22,8 +22,8 @@ CHAT_TEMPLATE = (
 )
 """Jinja; written to the GGUF. ``ChatEncoder`` encodes its pieces."""
 
-REPLY_WEIGHT = 1.0  # of the loss, for text that the model writes
-PROMPT_WEIGHT = 0.3  # the same for text that it only reads
+REPLY_WEIGHT = 1.0  # loss weight of text that the model writes
+PROMPT_WEIGHT = 0.3  # loss weight of text that it only reads
 
 
 def train(texts: Iterable[str], size: int = 4096) -> Tokenizer:
@@ -83,7 +83,7 @@ class ChatEncoder:
     def encode(self, chat: Chat) -> tuple[list[int], list[float]]:
         """Ids and loss weights of one chat or running text, closed by the end-of-text id.
 
-        The weight at i is that of predicting id i. Template pieces weigh 0, but ``<|im_end|>`` weighs like its text.
+        Weight i is that of predicting id i. Template pieces weigh 0, but ``<|im_end|>`` weighs as much as its message.
         """
         ids: list[int] = []
         weights: list[float] = []
