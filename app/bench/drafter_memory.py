@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from slipstream.app.protocol import Devices, Load
+from slipstream.app.protocol import Devices, Load, Lora
 from slipstream.models.errors import SlipstreamError, UsageError
 
 
@@ -59,7 +59,8 @@ def _child() -> None:
     from slipstream.app.protocol import Message, Sampling
 
     asked = json.load(sys.stdin)
-    load = Load(**asked["load"] | {"devices": Devices(**asked["load"]["devices"])})
+    given = asked["load"]
+    load = Load(**given | {"devices": Devices(**given["devices"]), "lora": [Lora(**each) for each in given["lora"]]})
     turn = Turn("", 0, 0, (Message("user", "Hello!"),), Sampling(), asked["steps"])
     with ExitStack() as opened:
         try:  # without the draft model if the drafter does not need it

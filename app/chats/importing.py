@@ -8,12 +8,11 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-import math
 import os
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeGuard, get_args
 
 from slipstream.app.chats.exporting import FORMAT, VERSION
 from slipstream.app.chats.lookup import title_of
@@ -21,6 +20,7 @@ from slipstream.app.chats.records import (
     MESSAGE_LIMIT,
     NAME,
     Figures,
+    Run,
     StoredChat,
     StoredMessage,
     bounded,
@@ -28,6 +28,7 @@ from slipstream.app.chats.records import (
     storable,
 )
 from slipstream.app.chats.store import ChatStore
+from slipstream.app.protocol import Origin
 from slipstream.app.speed import Speed
 from slipstream.models.errors import SlipstreamError, UsageError, reason_of
 from slipstream.models.outside import quoted, shown_path
@@ -116,7 +117,7 @@ def _content(message: Any) -> tuple[str, str, float]:
     if len(text) > MESSAGE_LIMIT:
         raise ValueError(f"a message has {len(text):,} characters; at most {MESSAGE_LIMIT:,} fit")
     when = message.get("create_time")
-    return _string(author.get("role")), storable(text), float(when) if isinstance(when, int | float) else 0.0
+    return _string(author.get("role")), storable(text), float(when) if _is_number(when) else 0.0
 
 
 def _string(value: Any) -> str:
@@ -124,12 +125,13 @@ def _string(value: Any) -> str:
 
 
 def _chatgpt_time(value: Any) -> float:
-    return float(value) if isinstance(value, int | float) else time.time()
+    return float(value) if _is_number(value) else time.time()
 
 
 _HINT: Final = "Give a file of slipstream chats export --format json, or ChatGPT's conversations.json."
 MOST_BYTES: Final = 256 << 20  # maximum size of a file; its parsed values take several times as much memory
 _TOKEN_LIMIT: Final = 1 << 31
+_NAME_LIMIT: Final = 100  # characters of a drafter's name
 _COUNTS: Final = ("prompt_tokens", "prefilled_tokens", "dropped_messages", "dropped_tokens", "ttft_ms")
 _SPEED: Final = tuple(name for name in Speed.__slots__ if name != "busy")
 
@@ -265,8 +267,32 @@ def _figures(values: Any) -> Figures | None:
     if not isinstance(drafter_depths, dict) or not all(map(_are_depths, drafter_depths.values())):
         return None
     known = {name: speed[name] for name in _SPEED if speed.get(name) is not None}
-    exact = bool(values.get("exact", True))
-    return Figures(Speed(**known), depths, drafters, **counts, exact=exact, drafter_depths=drafter_depths)
+    closed = values.get("thoughts_closed", -1)
+    return Figures(
+        Speed(**known),
+        depths,
+        drafters,
+        **counts,
+        exact=bool(values.get("exact", True)),
+        drafter_depths=drafter_depths,
+        origins=_origins(values.get("origins")),
+        thoughts_closed=closed if type(closed) is int and abs(closed) < _TOKEN_LIMIT else -1,
+    )
+
+
+def _origins(values: Any) -> list[Run]:
+    """Where the characters of a reply come from; empty if that is not as in this version."""
+    known = isinstance(values, list) and all(
+        isinstance(run, list)
+        and len(run) == 3
+        and type(run[0]) is int
+        and 0 <= run[0] <= MESSAGE_LIMIT
+        and run[1] in get_args(Origin)
+        and isinstance(run[2], str)
+        and len(run[2]) <= _NAME_LIMIT
+        for run in values
+    )
+    return [(size, origin, storable(source)) for size, origin, source in values] if known else []
 
 
 def _are_counts(depths: Any, drafters: Any) -> bool:
@@ -283,10 +309,10 @@ def _are_depths(depths: Any) -> bool:
     )
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: Any) -> TypeGuard[float]:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return False
-    return math.isfinite(value) and -1e15 < value < 1e15
+    return -1e15 < value < 1e15  # also False for NaN
 
 
 def _get(values: Any, name: str, kind: type, default: Any) -> Any:
@@ -307,7 +333,7 @@ def _text(values: Any, name: str, most: int = MESSAGE_LIMIT) -> str:
 
 def _time(values: Any, name: str) -> float:
     value = values.get(name) if isinstance(values, dict) else None
-    return float(value) if value is not None and _is_number(value) else time.time()
+    return float(value) if _is_number(value) else time.time()
 
 
 def _list(values: Any, name: str) -> list[Any]:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import sqlite3
 import stat
+import time
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -26,6 +28,8 @@ FIGURES = Figures(
     0,
     120.0,
     drafter_depths={"lookup": [[3, 2]]},
+    origins=[(1, "accepted", "lookup"), (4, "plain", "")],
+    thoughts_closed=3,
 )
 
 
@@ -204,6 +208,18 @@ def test_figures_of_the_wrong_kind_are_left_out(store: ChatStore) -> None:
         values["chats"][0]["messages"][1]["figures"][part] = value
         (copy,) = import_chats(store, json.dumps(values).encode(), "file")
         assert store.messages(copy.id)[1].figures is None
+    for runs in (3, [3], [[1, "guessed", ""]], [[-1, "plain", ""]], [[1.5, "plain", ""]], [[1, "plain", "x" * 101]]):
+        values = json.loads(json.dumps(whole))
+        values["chats"][0]["messages"][1]["figures"]["origins"] = runs
+        (copy,) = import_chats(store, json.dumps(values).encode(), "file")
+        assert store.messages(copy.id)[1].figures == replace(FIGURES, origins=[])
+
+
+@pytest.mark.parametrize("when", ["1" + "0" * 400, "NaN", "Infinity", "true", '"now"'])
+def test_a_time_that_is_none_is_replaced(store: ChatStore, when: str) -> None:
+    raw = json.dumps([{**CHATGPT[0], "create_time": 0.125, "update_time": 0.125}]).replace("0.125", when)
+    (chat,) = import_chats(store, raw.encode(), "file")
+    assert abs(chat.created - time.time()) < 60 and store.messages(chat.id)[0].content == "What is a fox?"
 
 
 # --- what does not fit, and what holds nothing --------------------------------------------------------------------

@@ -13,6 +13,7 @@ from tests.app.engine.test_same_text_bundled import SERVED
 from tests.models.lora_file import write_lora
 
 from slipstream.app.bench.check import explain
+from slipstream.app.bench.drafter_memory import drafter_memory
 from slipstream.app.bench.turns import Turn
 from slipstream.app.chats.store import ChatStore
 from slipstream.app.engine.load import load
@@ -180,3 +181,9 @@ def test_the_fit_counts_them(plain_load: Load, loras: list[Lora]) -> None:
 def test_an_adapter_that_cannot_be_used_is_one_error(plain_load: Load, folder: Path) -> None:
     with pytest.raises(ModelFileError, match="no such file"):
         load(replace(plain_load, lora=[Lora(str(folder / "none.gguf"))]), lambda _: None)
+
+
+def test_the_memory_of_a_drafter_is_measured_with_the_adapters(plain_load: Load, loras: list[Lora]) -> None:
+    said: list[str] = []
+    found = drafter_memory(replace(plain_load, lora=loras), ["lookup"], 4, said.append)
+    assert (found["lookup"] or 0) > 20, said
