@@ -1,1 +1,1 @@
-"""GGUF files: read, checked, written, and tried before they are loaded."""
+"""Reads, checks and writes GGUF files, and probes them before they are loaded."""

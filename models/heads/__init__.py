@@ -1,1 +1,1 @@
-"""Files of trained heads: format, checks, import of published ones."""
+"""Files of trained heads: format, checks, import of published heads."""

@@ -1,1 +1,1 @@
-"""The models on this machine, the catalogue, and which drafters serve a model."""
+"""The models on this machine, the catalogue, and the drafters for a model."""

@@ -1,7 +1,7 @@
-"""The catalogue of targets and drafters that fit them: the package's own entries and the user's.
+"""The catalogue of targets and their drafters: the package's entries and the user's.
 
-The user's file has the form of ``catalog.toml``; its first mistake is reported with its line, and the entries before it
-are used.
+The user's file has the format of ``catalog.toml``. Its first mistake is reported with the line; the entries before the
+mistake are used.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class CatalogFile:
     file: str = ""  # its name in the repository; empty if unknown
     size: int = 0  # length in bytes; 0 if unknown
     sha256: str = ""  # hash in hex; empty if unknown
-    active: int = 0  # parameters that a token uses, as its entry states; 0 if it does not
+    active: int = 0  # parameters that a token uses, as stated in its entry; 0 if not stated
 
     @property
     def params(self) -> int:
@@ -55,13 +55,13 @@ class CatalogFile:
 
     @property
     def used(self) -> int:
-        """Parameters that a token uses: as stated, or by its name, such as ``35B-A3B``; 0 for all of them."""
+        """Parameters that a token uses, as stated or from the name, such as ``35B-A3B``; 0 if it uses all of them."""
         match = _ACTIVE.search(self.model)
         return self.active or (round(float(match[2]) * 1e9) if match else 0)
 
     @property
     def experts(self) -> bool:
-        """Whether the parameters that a token does not use are experts, and not embeddings."""
+        """Whether the parameters that a token does not use are experts; otherwise they are embeddings."""
         match = _ACTIVE.search(self.model)
         return bool(self.active or (match and match[1].upper() == "A"))
 
@@ -72,7 +72,7 @@ class CatalogFile:
 
     @property
     def about(self) -> int:
-        """Length in bytes, else estimated from the number of parameters; 0 if both are unknown."""
+        """Length in bytes; if unknown, an estimate from the number of parameters; 0 if that is unknown too."""
         return self.size or round(self.params * _BITS.get(self.quant, 0.0) / 8)
 
 
@@ -103,7 +103,7 @@ class CatalogSampling:
 
 @dataclass(frozen=True, slots=True)
 class CatalogContext:
-    """The makers' recommended scaling for contexts beyond the trained one."""
+    """The RoPE scaling that a model's makers recommend for contexts longer than the trained one."""
 
     models: tuple[str, ...]  # the models' names: ``Qwen3-8B``
     scaling: RopeScaling
@@ -143,7 +143,7 @@ class Catalog:
         return {}
 
     def scaling(self, names: Iterable[str]) -> RopeScaling | None:
-        """The scaling for contexts beyond a model's trained one; None if none is known.
+        """The scaling for contexts longer than a model's trained one; None if unknown.
 
         Args:
             names: The model's names, as ``names_of`` lists them.
@@ -157,7 +157,7 @@ def catalog(own: Path | None = None) -> Catalog:
     """Reads the catalogue.
 
     Args:
-        own: The user's file; None or missing for none.
+        own: The user's file; it may be missing.
     """
     mine, problem = Catalog(()), ""
     if own:
@@ -178,11 +178,7 @@ def catalog(own: Path | None = None) -> Catalog:
 
 
 def is_model(file: CatalogFile, names: Iterable[str], sha256: str | None = None) -> bool:
-    """Whether an entry is about a model.
-
-    Args:
-        sha256: Hash of its file, if known.
-    """
+    """Whether an entry is about a model with one of ``names``, or whose file has the hash ``sha256``."""
     if file.sha256 and file.sha256 == sha256:
         return True
     wanted = _words(file.model)
@@ -208,7 +204,7 @@ def _read(text: str, name: str) -> Catalog:
     """Reads the entries up to the first mistake, and describes the mistake."""
     try:
         found = tomllib.loads(text)
-    except (ValueError, RecursionError) as error:  # numbers of too many digits and deep nesting are no TOMLDecodeError
+    except (ValueError, RecursionError) as error:  # too many digits or deep nesting do not raise TOMLDecodeError
         return Catalog((), f"{name} is no TOML file: {error}.")
     if unknown := [key for key in found if key not in ("pair", "sampling", "context")]:
         return Catalog((), f"{name}, line {_line(text, unknown[0])}: there is no {quoted(unknown[0])} in a catalogue.")

@@ -1,4 +1,4 @@
-"""Facts of model files for lists, cached because a large vocabulary takes long to read."""
+"""Facts about model files for lists; cached, because a large vocabulary takes long to read."""
 
 from __future__ import annotations
 
@@ -25,35 +25,31 @@ _MOST_BYTES: Final = 64 << 20
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """Facts of one model file, or what is wrong with it."""
+    """Facts about one model file; if it is broken, ``problem`` says why."""
 
     parts: tuple[str, ...]  # all its files in order
     size: int  # bytes of all files
     architecture: str = ""  # ``general.architecture``
     title: str = ""  # the name in its header
     params: int = 0
-    context: int = 0  # tokens of context that it was trained with
-    quant: str = ""  # the label that its header gives
+    context: int = 0  # context that it was trained with, in tokens
+    quant: str = ""  # the label of its quantization in its header
     fingerprint: str = ""  # as ``Header.fingerprint``
     role: Role = "chat"
     n_vocab: int = 0  # number of tokens in its vocabulary
     vocabulary: str = ""  # as ``vocabulary_digest``
-    problem: str = ""  # what is wrong with it; empty if nothing is
-    hint: str = ""  # what to do about it
+    problem: str = ""  # what is wrong with it; empty if nothing is wrong
+    hint: str = ""  # what to do about the problem
 
 
 _BLANK: Final = Facts((), 0)
 
 
 class FactsCache:
-    """Caches facts by path; they are valid while size, time and inode stay the same."""
+    """Caches facts by path; they are valid while size, time and inode of the file stay the same."""
 
     def __init__(self, file: Path) -> None:
-        """Reads the cache; it is empty if the file is missing, damaged or of another version.
-
-        Args:
-            file: The cache file; it may be deleted at any time.
-        """
+        """Reads the cache; it is empty if the file is missing, damaged or of another version."""
         self._file = file
         self._used: dict[str, Any] = {}
         kept = read_object(file, _MOST_BYTES)
@@ -61,7 +57,7 @@ class FactsCache:
         self._kept: dict[str, Any] = files if kept.get("version") == _VERSION and isinstance(files, dict) else {}
 
     def of(self, path: Path) -> Facts:
-        """The facts of a model file; those of a broken one are not cached."""
+        """The facts about a model file; facts about a broken file are not cached."""
         key = str(path)
         with suppress(OSError, TypeError, KeyError, ValueError, AttributeError):
             entry = self._kept[key]
@@ -76,7 +72,7 @@ class FactsCache:
         return facts
 
     def keep(self) -> None:
-        """Writes the facts used since the cache was read and drops the others; a failure only costs time."""
+        """Writes the facts that were used since the cache was read, and drops the others; ignores write errors."""
         if self._used == self._kept:
             return
         with suppress(OSError):
@@ -85,7 +81,7 @@ class FactsCache:
 
 
 def _sound(facts: Facts) -> bool:
-    """Whether each value has its type: another program may have written the file."""
+    """Whether each value has the right type: another program may have written the file."""
     same = all(type(getattr(facts, each.name)) is type(getattr(_BLANK, each.name)) for each in fields(Facts))
     return same and facts.role in get_args(Role)
 
@@ -122,6 +118,6 @@ def parameters(header: Header) -> int:
 
 
 def _stamp(parts: Sequence[str]) -> list[list[int]]:
-    """Size, time and inode of each file."""
+    """Size, modification time and inode of each file."""
     found = [os.stat(part) for part in parts]
     return [[each.st_size, each.st_mtime_ns, each.st_ino] for each in found]

@@ -1,4 +1,4 @@
-"""Names of models: derives them from files, and finds the model that a typed name means."""
+"""Names of models: derives them from files, and finds a model by the name that the user typed."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _SHOWN: Final = 8
 
 
 def split_name(stem: str) -> tuple[str, str]:
-    """Splits a file's name without its ending into the model's and the label of its quantization.
+    """Splits a file's name (without its ending) into the model's name and the label of its quantization.
 
     >>> split_name("Qwen3-4B-UD-Q4_K_XL-00001-of-00002")
     ('Qwen3-4B', 'UD-Q4_K_XL')
@@ -53,7 +53,7 @@ def plain_name(stem: str, quant: str) -> str:
     """Derives a model's name from its file: ``qwen3-4b:Q4_K_M``.
 
     Args:
-        quant: The label that its header gives, for a file whose name has none.
+        quant: The label from its header, used if the file's name has no label.
     """
     base, label = split_name(stem)
     label = label or quant
@@ -61,10 +61,10 @@ def plain_name(stem: str, quant: str) -> str:
 
 
 def matching(name: str, models: Sequence[Installed]) -> list[Installed]:
-    """The models that a name may mean, by the first rule that any model meets.
+    """The models that match a name by the first rule that matches any model.
 
-    The rules: the model's name; its repository with or without the quantization, or its file; its name without the
-    quantization; the start of its name.
+    The rules, in order: the model's name; its repository with or without the quantization, or its file; its name
+    without the quantization; the start of its name.
     """
     wanted = name.strip().lower()
     for host in _HOSTS:
@@ -86,7 +86,7 @@ def matching(name: str, models: Sequence[Installed]) -> list[Installed]:
 
 
 def find(name: str, models: Sequence[Installed]) -> Installed:
-    """The model that a name means; the first of several copies of one file.
+    """The model that matches a name; if several copies of one file match, the first of them.
 
     Raises:
         UsageError: If no model or several models match; it lists them.
@@ -105,7 +105,7 @@ def find(name: str, models: Sequence[Installed]) -> Installed:
 
 
 def _shared(model: Installed) -> str:
-    """The part of a name that all copies of one file share."""
+    """The part of a model's name that is the same for all copies of its file."""
     return model.name.lower().partition("@")[0].rpartition("/")[2]
 
 

@@ -1,7 +1,7 @@
 """Finds the drafters for a model: in the model itself, on this machine, and in the catalogue.
 
-Sizes: LM Studio's advice (https://lmstudio.ai/docs/app/advanced/speculative-decoding): no draft model for a target of
-three thousand million parameters, one of at most 1B for 7B, 3B for 14B, 7B for 32B.
+Sizes follow LM Studio's advice (https://lmstudio.ai/docs/app/advanced/speculative-decoding): no draft model for a 3B
+target, at most 1B for 7B, 3B for 14B, 7B for 32B.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Source = Literal["in the model", "trained for it", "catalogue", "same vocabulary
 
 @dataclass(frozen=True, slots=True)
 class PairOffer:
-    """A drafter for a model, or the reason why it is unsuitable."""
+    """A drafter for a model; if it is unsuitable, with the reason."""
 
     name: str
     method: str  # the drafting method, such as ``draft``, ``mtp`` or ``eagle3``
@@ -43,7 +43,7 @@ class PairOffer:
     ratio: float = 0.0  # the model's parameters divided by the drafter's; 0.0 if unknown
     why_not: str = ""  # why it is unsuitable; empty if it is suitable
     instead: str = ""  # what to use instead of an unsuitable one
-    note: str = ""  # evidence for the pair, and what speaks against it
+    note: str = ""  # evidence for the pair, and reasons against it
     gain: float | None = None  # measured speed over plain decoding on this machine; None if not measured
 
     @property
@@ -53,7 +53,7 @@ class PairOffer:
 
     @property
     def sound(self) -> bool:
-        """Whether it may be chosen by default: it is certain to fit and not measured to be slower."""
+        """Whether it may be chosen by default: it certainly fits, and no measurement shows that it is slower."""
         doubtful = self.source in ("sizes fit", "other vocabulary")
         return self.ready and not doubtful and (self.gain is None or self.gain > 1.0)
 
@@ -68,8 +68,8 @@ class Surroundings:
     pairs: Sequence[CatalogPair] = ()  # the pairs of the catalogue for the model
     # measured speed over plain decoding on this machine, by method
     gains: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
-    # whether to find where a vocabulary differs; otherwise models of other vocabularies are left out, which saves
-    # reading them
+    # whether to find how vocabularies differ; otherwise models with other vocabularies are left out without reading
+    # their files
     reasons: bool = True
 
 
@@ -85,7 +85,7 @@ _SOURCES: Final[tuple[Source, ...]] = (
     "other vocabulary",
 )
 _TAKES_NOTHING_BACK: Final = "this model cannot take back tokens, so nothing can draft for it"
-_SMALLER: Final = 2.0  # a draft model of half the target's size costs what it gains
+_SMALLER: Final = 2.0  # minimum ratio of sizes: a draft model of half the target's size costs as much as it gains
 _BEST_RATIO: Final = 12.0
 _WORTH_FROM: Final = 6e9
 _ADVISED_RATIO: Final = 4.5
@@ -123,16 +123,16 @@ def pairs_for(header: Header, around: Surroundings) -> list[PairOffer]:
 
 
 def unserved(pair: CatalogPair) -> str:
-    """Why no method here can run a pair of the catalogue; empty if one can."""
+    """Why Slipstream cannot run a pair of the catalogue; empty if it can."""
     known = pair.drafter is None or pair.method in (DRAFT, *HEAD_METHODS)
     return "" if known else f"{quoted(pair.method)[1:-1]} heads are not supported"
 
 
 def names_of(header: Header, repo: str | None = None, file: str = "") -> list[str]:
-    """The names of a model in its header, of its file and of its repository.
+    """The names of a model from its header, its file and its repository.
 
     Args:
-        file: Its name on the hub or in another program, if different from the file's.
+        file: Its file's name on the hub or in another program, if different.
     """
     names = [header.name, header.path.name.removesuffix(".gguf"), file]
     base, size = (header.metadata.get(f"general.{key}") for key in ("basename", "size_label"))
@@ -180,7 +180,7 @@ def _beside(header: Header, vocabulary: str, params: int, model: Installed, pair
 
 
 def _difference(header: Header, model: Installed) -> str:
-    """Where a vocabulary differs; for a file that cannot be read, the error."""
+    """How a model's vocabulary differs; if its file cannot be read, the error."""
     try:
         return vocabulary_difference(header, read_header(model.path))
     except SlipstreamError as error:
@@ -188,7 +188,7 @@ def _difference(header: Header, model: Installed) -> str:
 
 
 def _other(header: Header, vocabulary: str, model: Installed) -> bool:
-    """Whether a vocabulary certainly differs, decided without reading the file: sizes may differ by padding."""
+    """Whether a vocabulary certainly differs, without reading the file: different sizes may be only padding."""
     return vocabulary != model.vocabulary and not 0 < abs(header.n_vocab - model.n_vocab) <= MAX_SIZE_DIFFERENCE
 
 
@@ -215,7 +215,7 @@ def _heads_beside(header: Header, model: Installed, pairs: Sequence[CatalogPair]
 
 
 def _no_heads_for(header: Header, method: str) -> str:
-    """Why no head of a method can serve a model, by its architecture; empty if one can."""
+    """Why heads of a method cannot work with the model's architecture; empty if they can."""
     handed_out = HAS_FEATURES if method == MTP else LAYER_INPUTS
     if method in HEAD_METHODS and header.architecture not in handed_out:
         what = "features for MTP" if method == MTP else "layers"
@@ -256,7 +256,7 @@ def _to_fetch(header: Header, params: int, around: Surroundings) -> list[PairOff
 
 
 def _means(file: CatalogFile, model: Installed) -> bool:
-    """Whether an entry of the catalogue means an installed model."""
+    """Whether an entry of the catalogue is about an installed model."""
     return is_model(file, [model.name.partition(":")[0], model.title, model.repo or ""], model.sha256)
 
 
@@ -273,7 +273,7 @@ def _advice(params: int, ratio: float) -> str:
 
 
 def _rank(offer: PairOffer) -> tuple[bool, int, float, int, float, int]:
-    """Sort key: suitable first, then measured gain, then the source and the ratio of sizes."""
+    """Sort key: suitability first, then measured gain, then the source and the ratio of sizes."""
     measured = 1 if offer.gain is None else 0 if offer.gain > 1.0 else 2
     distance = abs(log(offer.ratio / _BEST_RATIO)) if offer.ratio > 0 else inf
     likely = _SOURCES.index(offer.source) + (2 if offer.fetch else 0)

@@ -1,4 +1,4 @@
-"""Finds the models of other programs; their folders are only read.
+"""Finds the models of other programs; it only reads their folders.
 
 Hugging Face's cache: https://huggingface.co/docs/huggingface_hub/guides/manage-cache. Ollama:
 https://github.com/ollama/ollama/tree/main/manifest. llama.cpp: ``common/arg.cpp`` and ``common/download.cpp``.
@@ -28,7 +28,7 @@ _HUB_ADDRESS: Final = re.compile(r"https?://[^/]+/(?P<repo>[^/]+/[^/]+)/resolve/
 _LATER_PART: Final = re.compile(r"-(?!00001)\d{5}-of-\d{5}\.gguf$", re.IGNORECASE)
 _FIRST_PART: Final = re.compile(r"-\d{5}(?=-of-\d{5}\.gguf$)", re.IGNORECASE)
 _PROJECTOR: Final = "mmproj"
-_MOST_BYTES: Final = 1 << 20  # largest manifest
+_MOST_BYTES: Final = 1 << 20  # maximum size of a manifest
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +39,11 @@ class FoundModel:
     origin: Origin  # the program whose folder it is in
     name: str = ""  # its name in that program; empty to use the file's name
     repo: str | None = None  # its repository on the hub, if the folder names it
-    sha256: str | None = None  # hash of the file, if its name holds it
+    sha256: str | None = None  # hash of the file, if its name contains the hash
 
 
 def gguf_files(folder: Path) -> Iterator[Path]:
-    """Model files below a folder: of split models the first part, no projectors, nothing in hidden folders."""
+    """Model files below a folder, without projectors, hidden folders, and later parts of split models."""
     for parent, folders, names in os.walk(folder, followlinks=False):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         for name in sorted(names):
@@ -58,7 +58,7 @@ def foreign_models(environment: Mapping[str, str]) -> Iterator[FoundModel]:
     """Every model of other programs, each file once.
 
     Args:
-        environment: ``HOME`` and the variables that move the programs' folders.
+        environment: ``HOME`` and the variables that set the programs' folders.
     """
     seen: set[tuple[int, int] | str] = set()
     for found in (
@@ -75,10 +75,12 @@ def foreign_models(environment: Mapping[str, str]) -> Iterator[FoundModel]:
 
 
 def projector_files(folder: Path, environment: Mapping[str, str]) -> Iterator[Path]:
-    """The mmproj files in our folder and in those of other programs, each file once; Ollama's have no names.
+    """The mmproj files in Slipstream's folder and in other programs' folders, each file once.
+
+    Ollama's are not listed, since its files have no names.
 
     Args:
-        folder: Our folder of models.
+        folder: Slipstream's folder of models.
         environment: See ``foreign_models``.
     """
     seen: set[tuple[int, int] | str] = set()
@@ -93,7 +95,7 @@ def projector_files(folder: Path, environment: Mapping[str, str]) -> Iterator[Pa
 
 
 def ollama_projector(model: Path) -> Path | None:
-    """The mmproj file that Ollama's manifest of a model names beside it; None for a model of another place."""
+    """The mmproj file in Ollama's manifest of a model; None if there is none, or the model is not Ollama's."""
     digest = model.name.removeprefix("sha256-")
     if model.parent.name != "blobs" or not is_sha256(digest):
         return None
@@ -109,7 +111,7 @@ def ollama_projector(model: Path) -> Path | None:
 
 
 def place_of(path: Path) -> tuple[int, int] | str:
-    """Identifies a file whatever its name: device and inode, or the path if the file is missing."""
+    """Identifies a file independently of its name: device and inode, or the path if the file is missing."""
     try:
         status = path.stat()
     except OSError:
@@ -147,7 +149,7 @@ def _ollama_folders(environment: Mapping[str, str]) -> list[Path]:
 
 
 def _lm_studio(environment: Mapping[str, str]) -> Iterator[FoundModel]:
-    """``<owner>/<repository>/<file>.gguf``."""
+    """Finds ``<owner>/<repository>/<file>.gguf``."""
     for folder in _lm_studio_folders(_home(environment)):
         for path in gguf_files(folder):
             parts = path.relative_to(folder).parts
@@ -155,7 +157,7 @@ def _lm_studio(environment: Mapping[str, str]) -> Iterator[FoundModel]:
 
 
 def _lm_studio_folders(home: Path) -> list[Path]:
-    """Lists LM Studio's folders: a pointer file may move its home, and its settings may move the models."""
+    """Lists LM Studio's folders: a pointer file may name another home, and settings another folder of models."""
     homes = [home / ".lmstudio", home / ".cache" / "lm-studio"]
     with suppress(OSError, ValueError):
         pointer = read_limited(home / ".lmstudio-home-pointer", _MOST_BYTES).decode().strip()
@@ -166,7 +168,7 @@ def _lm_studio_folders(home: Path) -> list[Path]:
 
 
 def _hub_cache(folder: Path, origin: Origin) -> Iterator[FoundModel]:
-    """``models--<owner>--<repository>/snapshots/<commit>/<file>``, a link to a blob that is named by its hash."""
+    """Finds ``models--<owner>--<repository>/snapshots/<commit>/<file>``, links to blobs named by their hashes."""
     with suppress(OSError):
         for repository in sorted(folder.glob("models--*--*")):
             owner, _, name = repository.name.removeprefix("models--").partition("--")
@@ -175,7 +177,7 @@ def _hub_cache(folder: Path, origin: Origin) -> Iterator[FoundModel]:
 
 
 def _blob_hash(path: Path, blobs: Path) -> str | None:
-    """The hash in the name of a link's blob; trusted only within the repository's folder of blobs."""
+    """The hash in the name of a link's target; trusted only if the target is in the repository's folder of blobs."""
     with suppress(OSError):
         target = Path(os.path.normpath(path.parent / os.readlink(path)))
         if target.parent == blobs and is_sha256(target.name):
@@ -184,7 +186,7 @@ def _blob_hash(path: Path, blobs: Path) -> str | None:
 
 
 def _llama_cpp(folder: Path) -> Iterator[FoundModel]:
-    """``<owner>_<repository>_<file>.gguf``, with its address in ``<file>.json`` beside it."""
+    """Finds ``<owner>_<repository>_<file>.gguf``, with its address in ``<file>.json`` in the same folder."""
     for path in gguf_files(folder):
         address = read_object(path.with_name(path.name + ".json"), _MOST_BYTES).get("url")
         match = _HUB_ADDRESS.match(address) if isinstance(address, str) else None
@@ -195,7 +197,7 @@ def _llama_cpp(folder: Path) -> Iterator[FoundModel]:
 
 
 def _ollama(folder: Path) -> Iterator[FoundModel]:
-    """``manifests/<host>/<owner>/<model>/<tag>`` names the layers, which are files ``blobs/sha256-<hash>``."""
+    """Reads ``manifests/<host>/<owner>/<model>/<tag>``, which list layers: files ``blobs/sha256-<hash>``."""
     manifests = folder / "manifests"
     with suppress(OSError):
         for manifest in sorted(path for path in manifests.rglob("*") if path.is_file()):

@@ -1,4 +1,4 @@
-"""Finds the mmproj file of a model, which encodes images for it, among the files on this machine."""
+"""Finds a model's mmproj file, which encodes images for it, on this machine."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from slipstream.models.hub.types import is_projector, projector_rank
 if TYPE_CHECKING:
     from slipstream.models.gguf.reader import Header
 
-ARCHITECTURE: Final = "clip"  # of every mmproj file
+ARCHITECTURE: Final = "clip"  # the architecture of every mmproj file
 _WIDTH: Final = "clip.vision.projection_dim"
-_MOST_FILES: Final = 2_000  # of a folder, and of projectors elsewhere
+_MOST_FILES: Final = 2_000  # maximum files that are read of a folder, and maximum mmproj files of other folders
 _MOST_OFFERED: Final = 3
 _TITLE: Final = "general.name"
 _KIND: Final = ("general.size_label", "general.finetune", "general.version")
-_WORK: Final = 1.4  # bytes that encoding takes for each byte of the file: weights, and buffers that grow with the image
+_WORK: Final = 1.4  # bytes of memory per byte of the file: weights, and buffers that grow with the image
 
 
 def projector_bytes(path: Path | None) -> int:
@@ -31,19 +31,20 @@ def projector_bytes(path: Path | None) -> int:
 
 @dataclass(frozen=True, slots=True)
 class ProjectorChoice:
-    """The mmproj file of a model, or those that might be it."""
+    """The mmproj file of a model, or the candidates if it is not certain."""
 
     path: Path | None = None
-    unsure: tuple[Path, ...] = ()  # of its width, with names that neither prove nor exclude that they belong to it
+    unsure: tuple[Path, ...] = ()  # candidates: they have the model's width, and their names do not exclude them
 
 
 def projector_of(model: Path, elsewhere: Callable[[], Iterable[Path]]) -> ProjectorChoice:
-    """The mmproj file of a model: beside it, else in another folder if its header names the same model.
+    """The mmproj file of a model: in its folder, else in another folder if its header names the same model.
 
-    Width and family alone do not do: fine-tuned models differ in their projectors, and a wrong one sees nonsense.
+    The same width and family are not enough: fine-tuned models have different projectors, and the model cannot
+    interpret the output of a wrong one.
 
     Args:
-        elsewhere: Lists the mmproj files of all folders on this machine; called only where none lies beside it.
+        elsewhere: Lists the mmproj files of all folders on this machine; called only if the model's folder has none.
     """
     from slipstream.models.library.places import ollama_projector
 
@@ -62,8 +63,7 @@ def projector_of(model: Path, elsewhere: Callable[[], Iterable[Path]]) -> Projec
 def projector_beside(model: Path) -> Path | None:
     """The mmproj file in a model's folder that belongs to it; None if there is none, or none of its width.
 
-    Makers publish it in the model's folder. Where a folder holds several models, the names in the headers tell them
-    apart.
+    Makers publish it in the model's folder. If a folder contains several models, the names in the headers decide.
     """
     with suppress(OSError):
         files = [path for path in islice(model.parent.iterdir(), _MOST_FILES) if is_projector(path.name)]
@@ -72,7 +72,7 @@ def projector_beside(model: Path) -> Path | None:
 
 
 def best_projector(model: Path, files: Iterable[Path]) -> Path | None:
-    """Of some mmproj files the one that belongs to a model; None if none does, or one cannot tell which."""
+    """The one of ``files`` that belongs to a model; None if none does, or if it is not certain which one does."""
     own, fitting = _fitting(model, files)
     if own is None or not fitting:
         return None
@@ -84,7 +84,7 @@ def best_projector(model: Path, files: Iterable[Path]) -> Path | None:
 
 def _fitting(model: Path, files: Iterable[Path]) -> tuple[Header | None, list[Header]]:
     """A model's header, read only if there are files, and the headers of the mmproj files of its width."""
-    from slipstream.models.gguf.reader import read_header  # costs a start some time, and most models have no such file
+    from slipstream.models.gguf.reader import read_header  # imported late: slow, and most models have no mmproj file
 
     fitting: list[Header] = []
     own: Header | None = None
@@ -98,12 +98,12 @@ def _fitting(model: Path, files: Iterable[Path]) -> tuple[Header | None, list[He
 
 
 def _of_width(model: Path, path: Path | None) -> Path | None:
-    """A file that another program pairs with a model, if it is one of its width."""
+    """``path``, if it is an mmproj file of the model's width; else None."""
     return path if path and _fitting(model, [path])[1] else None
 
 
 def _says_the_same(header: Header, own: Header) -> bool:
-    """Whether a header names the very model: title, size and tuning, as far as both have them."""
+    """Whether two headers name the same model: equal titles, and no difference in size, tuning and version."""
     title, other = str(header.metadata.get(_TITLE) or ""), str(own.metadata.get(_TITLE) or "")
     pairs = ((header.metadata.get(key), own.metadata.get(key)) for key in _KIND)
     agree = all(one is None or two is None or str(one).casefold() == str(two).casefold() for one, two in pairs)
@@ -111,6 +111,6 @@ def _says_the_same(header: Header, own: Header) -> bool:
 
 
 def _names(header: Header) -> set[str]:
-    """What a header says which model the file is of."""
+    """The names in a header of the model that the file belongs to."""
     keys = ("general.name", "general.basename", "general.base_model.0.name")
     return {str(name).casefold() for key in keys if (name := header.metadata.get(key))}

@@ -1,4 +1,4 @@
-"""Values that describe installed models, and the record file beside each of our own model files."""
+"""Types that describe installed models, and the record file of each model file in Slipstream's folder."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from slipstream.models.gguf.writer import replacing
 from slipstream.models.outside import count_of, is_sha256, read_json
 
 Origin = Literal["ours", "bundled", "hf-cache", "lmstudio", "ollama", "llama.cpp"]
-"""The owner of a model's folder: ours, the package, or another program."""
+"""The owner of a model's folder: Slipstream, its package, or another program."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,13 +30,13 @@ class Installed:
     quant: str  # its quantization, such as ``Q4_K_M``; empty if unknown
     architecture: str  # ``general.architecture``; empty for a broken file
     params: int
-    context: int  # tokens of context that it was trained with
+    context: int  # context that it was trained with, in tokens
     title: str = ""  # the name in its header; untrusted
-    fingerprint: str = ""  # as ``Header.fingerprint``, by which chats refer to it; empty for a broken file
+    fingerprint: str = ""  # ``Header.fingerprint``, which chats refer to; empty for a broken file
     role: Role = "chat"
     n_vocab: int = 0  # number of tokens in its vocabulary
     vocabulary: str = ""  # as ``vocabulary_digest``; empty for a broken file
-    problem: str = ""  # what is wrong with it, in a sentence; empty if nothing is
+    problem: str = ""  # what is wrong with it, in a sentence; empty if nothing is wrong
     hint: str = ""  # what to do about the problem
 
     @property
@@ -57,8 +57,8 @@ class Checked:
     model: Installed
     sha256: tuple[str, ...]  # hash of each file
     expected: tuple[str | None, ...]  # expected hash of each file; None if unknown
-    problem: str = ""  # what is wrong, in a sentence; empty if nothing is
-    hint: str = ""  # what to do about it
+    problem: str = ""  # what is wrong, in a sentence; empty if nothing is wrong
+    hint: str = ""  # what to do about the problem
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class Removed:
     """A model in the trash."""
 
     name: str
-    freed: int  # bytes that emptying the trash frees; links hold none
+    freed: int  # bytes that emptying the trash frees; links free none
     files: tuple[Path, ...]  # the former paths of its files
 
 

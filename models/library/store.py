@@ -1,4 +1,4 @@
-"""The models on this machine: our own, and those of other programs."""
+"""The models on this machine: Slipstream's own, and those of other programs."""
 
 from __future__ import annotations
 
@@ -44,19 +44,19 @@ class ModelStore:
     def __init__(
         self, folder: Path, bundled: Mapping[str, Path] | None = None, environment: Mapping[str, str] | None = None
     ) -> None:
-        """Reads and creates nothing yet.
+        """Only stores the arguments.
 
         Args:
-            folder: Our folder: ``<owner>/<repository>/<file>.gguf``.
+            folder: Slipstream's folder, with files ``<owner>/<repository>/<file>.gguf``.
             bundled: Name to file of the bundled models.
-            environment: Variables that locate other programs' models; None to leave these out.
+            environment: Variables that locate other programs' models; None to leave these models out.
         """
         self.folder = folder
         self._bundled, self._environment = dict(bundled or {}), environment
         self._trash = Trash(folder)
 
     def installed(self) -> list[Installed]:
-        """All models, ours first, then by name; a broken file is listed with its problem."""
+        """All models, those of Slipstream's folder first, then by name; a broken file is listed with its problem."""
         cache = FactsCache(self.folder / ".facts.json")
         models = [self._model(found, cache) for found in self._found()]
         cache.keep()
@@ -64,10 +64,10 @@ class ModelStore:
         return _with_unique_names(models)
 
     def find(self, name: str, installed: Sequence[Installed] | None = None) -> Installed:
-        """The model of a name, the start of one, or ``owner/repository:QUANT``, in any case.
+        """Finds a model by its name, the start of its name, or ``owner/repository:QUANT``; case does not matter.
 
         Args:
-            installed: The list, if it was read already.
+            installed: The list of models, if it was already read.
 
         Raises:
             UsageError: If no model or several models match; it lists them.
@@ -81,7 +81,7 @@ class ModelStore:
             path: Its first file, in the folder.
 
         Raises:
-            ModelFileError: If it is no model.
+            ModelFileError: If it is not a model.
             SlipstreamError: If the record cannot be written.
         """
         for file in files:
@@ -100,14 +100,14 @@ class ModelStore:
 
         Args:
             path: The file, or the first of a split model.
-            how: "link" takes no room: a hard link, or a symbolic one to another disk.
-            on_progress: Called with bytes copied and bytes in all.
+            how: "link" takes no disk space: a hard link, or a symbolic link to another disk.
+            on_progress: Called with the number of bytes copied and of all bytes.
             cancelled: Polled while copying; True raises ``KeyboardInterrupt``.
 
         Raises:
-            ModelFileError: If it is no model.
-            UsageError: If it is imported already.
-            SlipstreamError: If there is no room or no permission.
+            ModelFileError: If it is not a model.
+            UsageError: If it was already imported.
+            SlipstreamError: If disk space or a permission is missing.
         """
         place = place_of(path.expanduser())
         for model in self.installed():
@@ -123,10 +123,10 @@ class ModelStore:
     ) -> Checked:
         """Reads every byte of a model and compares the hashes.
 
-        If the hash of one of our files is unknown, the computed one is recorded for the next time.
+        If the expected hash of a file in Slipstream's folder is unknown, the computed hash is recorded for next time.
 
         Args:
-            on_progress: Called with bytes read and bytes in all.
+            on_progress: Called with the number of bytes read and of all bytes.
             cancelled: Polled; True raises ``KeyboardInterrupt``.
 
         Raises:
@@ -159,7 +159,7 @@ class ModelStore:
         return model
 
     def remove(self, name: str, now: bool = False) -> Removed:
-        """Moves one of our models to the trash.
+        """Moves a model of Slipstream's folder to the trash.
 
         Args:
             now: Whether to delete it permanently instead.
@@ -172,7 +172,7 @@ class ModelStore:
         return self._trash.skip(model.name, model.files) if now else self._trash.put(model.name, model.files)
 
     def frees(self, model: Installed) -> int:
-        """Bytes that removing a model frees; links hold none."""
+        """Bytes that removing a model frees; links free none."""
         return freed_by(model.files)
 
     def undo(self) -> Removed:
@@ -199,7 +199,7 @@ class ModelStore:
         if self._environment is not None:
             mine = {place_of(path) for path in gguf_files(self.folder)}
             for found in foreign_models(self._environment):
-                if place_of(found.path) not in mine:  # skips the targets of our own links
+                if place_of(found.path) not in mine:  # skips files that Slipstream's folder links to
                     yield found
 
     def _model(self, found: FoundModel, cache: FactsCache) -> Installed:

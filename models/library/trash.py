@@ -22,21 +22,17 @@ _MOST_BYTES: Final = 1 << 20
 
 
 class Trash:
-    """A folder with a numbered folder for each removed model, whose files keep their relative paths."""
+    """A folder with a numbered folder for each removed model; its files keep their relative paths."""
 
     def __init__(self, root: Path) -> None:
-        """Creates nothing yet.
-
-        Args:
-            root: The folder of models; the trash is inside it, so that a move is a rename.
-        """
+        """Puts the trash inside ``root``, the folder of models, so that a move is a rename."""
         self._root, self._folder = root, root / ".trash"
 
     def put(self, name: str, files: Sequence[Path]) -> Removed:
-        """Moves a model's files here and removes the folders that become empty.
+        """Moves a model's files to the trash and removes the folders that become empty.
 
         Raises:
-            SlipstreamError: If they cannot be moved; moved files are moved back.
+            SlipstreamError: If they cannot be moved; files that were moved are moved back.
         """
         removed = Removed(name, freed_by(files), tuple(files))
         try:
@@ -44,7 +40,7 @@ class Trash:
         except OSError as error:
             raise _refused(name, error, self._folder) from error
         try:
-            with replacing(place / _NOTE) as part:  # written before the moves, so that a kill in between loses no file
+            with replacing(place / _NOTE) as part:  # written first, so that a kill during the moves loses no file
                 paths = [str(file.relative_to(self._root)) for file in files]
                 part.write_text(json.dumps({"name": name, "freed": removed.freed, "files": paths}), "utf-8")
             for file in files:
@@ -73,7 +69,7 @@ class Trash:
         """Restores the model that was removed last.
 
         Raises:
-            UsageError: If the trash is empty, or a path is taken.
+            UsageError: If the trash is empty, or a file exists at the old path.
             SlipstreamError: If a file cannot be moved.
         """
         numbers = self._numbers()
@@ -113,7 +109,7 @@ class Trash:
         return size
 
     def _new_place(self) -> Path:
-        """Creates the next numbered folder; another process may take a number first."""
+        """Creates the next numbered folder; retries if another process takes the number first."""
         make_folder(self._folder)
         for number in count(1 + max(map(_number, self._folder.glob("[0-9]*")), default=0)):
             with suppress(FileExistsError):
@@ -122,7 +118,7 @@ class Trash:
         raise AssertionError("numbers do not end")
 
     def _numbers(self) -> list[int]:
-        """The numbered folders, oldest first; one without a note is empty after a kill."""
+        """The numbered folders, oldest first; a folder without a note is empty, left by a kill."""
         with suppress(OSError):
             return sorted(filter(None, (_number(note.parent) for note in self._folder.glob(f"[0-9]*/{_NOTE}"))))
         return []
@@ -170,7 +166,7 @@ def _move(file: Path, to: Path) -> None:
 
 
 def freed_by(files: Sequence[Path]) -> int:
-    """Bytes that deleting files frees: none for links and for files with another hard link."""
+    """Bytes that deleting files frees; symbolic links and files with other hard links free none."""
     size = 0
     for file in files:
         with suppress(OSError):

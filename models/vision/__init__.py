@@ -1,1 +1,1 @@
-"""Images in a prompt: their files, the projector that turns them into rows, and where these lie in the memory."""
+"""Images in a prompt: reads their files, and encodes them with the model's projector."""
