@@ -1,4 +1,4 @@
-"""A file of an inflated model, before it is made: its content, its size, and whether it exists already."""
+"""The plan of an inflated model's file: its content, its size, and whether the file already exists."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from slipstream.models.inflate.shapes import Growth, cannot
 from slipstream.models.inflate.tensor import block
 
 MADE_AS: Final = "slipstream.inflate.made_as"
-"""Metadata key of inflated files; the value identifies the small file, the shape, and how it was made (``_WAY``)."""
+"""Metadata key of inflated files; the value identifies the small file, the shape, and the method (``_WAY``)."""
 
-_WAY: Final = 1  # version of the method; a new number rebuilds existing files
+_WAY: Final = 1  # version of the method; with a new number, existing files are made again
 _NOT_COPIED: Final = ("general.architecture", "general.alignment", "general.size_label", "split.", "slipstream.derived")
 _UNUSED: Final = 5  # llama_token_type
 
@@ -44,7 +44,7 @@ class Inflated:
         return sum(map(_nbytes, self.tensors))
 
     def header(self, path: Path) -> Header:
-        """The header that the file will have, for estimates before it is made."""
+        """The header that the file will have, for estimates before it is written."""
         infos = [
             TensorInfo(tensor.name, tensor.shape[::-1], int(tensor.kind), 0, _nbytes(tensor)) for tensor in self.tensors
         ]
@@ -53,7 +53,7 @@ class Inflated:
         return Header(path, self.architecture, self.name, values, types, tuple(infos), (0,), "", (path,))
 
     def stands_at(self, path: Path) -> bool:
-        """Whether exactly this file exists already; files are moved into place only when they are complete."""
+        """Whether this file already exists; an existing file is complete, since files are written atomically."""
         try:
             return read_header(path).metadata.get(MADE_AS) == self.metadata[MADE_AS][1]
         except SlipstreamError:
@@ -63,7 +63,7 @@ class Inflated:
         """Writes it, a few megabytes at a time.
 
         Raises:
-            SlipstreamError: If the disk is full or the folder cannot be written to; nothing is left behind then.
+            SlipstreamError: If the disk is full or the folder cannot be written to; nothing is left behind.
         """
         write_gguf(path, self.architecture, self.metadata, self.tensors)
 
@@ -83,7 +83,7 @@ def widened(header: Header, growth: Growth, name: str, made: str, file_type: int
     """The metadata of an inflated model or EAGLE-3 head.
 
     Args:
-        growth: How it is embedded in the large one.
+        growth: How it is embedded in the larger shape.
 
     Raises:
         SlipstreamError: If its norms have no epsilon.
@@ -122,9 +122,9 @@ def derived_from(identity_of_it: str) -> dict[str, tuple[int, Value]]:
 
 
 def spare_token(header: Header) -> int:
-    """The token whose row the added ones copy: if possible unused, or a control token that begins or ends nothing.
+    """The token whose row the added rows copy: an unused token, else a control token that begins or ends nothing.
 
-    A model never writes such a token, so its logit is far below the best one.
+    A model never generates such a token, so its logit is far below the best one.
     """
     special = {value for key, value in header.metadata.items() if key.endswith("_token_id")}
     for kinds in ((_UNUSED,), (3,), (2,)):  # unused, control, unknown
@@ -140,7 +140,7 @@ def _nbytes(tensor: NewTensor) -> int:
 
 
 def _is_turn(text: str) -> bool:
-    """Whether chat templates write a control token, so that it was trained."""
+    """Whether a control token looks like one that chat templates use, so that it was trained."""
     return any(word in text for word in ("im_", "end", "eot", "start", "begin"))
 
 

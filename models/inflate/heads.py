@@ -1,6 +1,6 @@
-"""Inflates trained heads with their target: they cost as much as heads of the larger model, with the same guesses.
+"""Inflates trained heads with their target: they cost as much as a larger model's heads, and draft the same tokens.
 
-Inflated heads keep their tensor types. They serve the inflated target in every quantization.
+Inflated heads keep their tensor types. They work with the inflated target in every quantization.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _UNCHANGED: Final = ("d2t", "rope_freqs", "attn_q_norm", "attn_k_norm")
 
 
 def inflated_layers(header: Header, target: Header, grown: Growth) -> Inflated:
-    """Plans an EAGLE-3 or DFlash head that reads the small model's values out of the inflated target's residual stream.
+    """Plans an EAGLE-3 or DFlash head that reads the small model's values from the inflated target's residual stream.
 
     It keeps its number of layers.
 
@@ -42,7 +42,7 @@ def inflated_layers(header: Header, target: Header, grown: Growth) -> Inflated:
         grown: How the target is embedded in the larger shape.
 
     Raises:
-        SlipstreamError: If the head is another model's, or has a tensor that cannot be inflated.
+        SlipstreamError: If the head belongs to another model, or has a tensor that cannot be inflated.
     """
     if header.metadata.get(TARGET_KEY) != identity(target):
         raise SlipstreamError(
@@ -88,7 +88,7 @@ def _part(name: str) -> str:
 def _layout(header: Header, part: str, grown: Growth, own: Growth, chosen: bool) -> Layout:
     """The layout of a matrix of the head."""
     theirs, width = same(grown.small.n_embd, grown.large.n_embd), same(own.small.n_embd, own.large.n_embd)
-    if part == "fc":  # reads several points of the target's stream, side by side
+    if part == "fc":  # reads several points of the target's stream, concatenated
         columns = theirs
         for _ in target_layers(header)[1:]:
             columns = beside(columns, theirs)
@@ -102,7 +102,7 @@ def _layout(header: Header, part: str, grown: Growth, own: Growth, chosen: bool)
         raise cannot(header, f"it has the tensor {quoted(part, 64)}, which has no place in the large head")
     layout = matrix(part, own)
     if header.architecture == EAGLE and part in ("attn_q", "attn_k", "attn_v"):
-        return replace(layout, columns=beside(width, width))  # read the token's embedding and the feature, side by side
+        return replace(layout, columns=beside(width, width))  # they read the embedding and the feature, concatenated
     return layout
 
 
@@ -120,7 +120,7 @@ def inflated_heads(path: Path, target: Header, grown: Growth) -> Inflated:
 
     Raises:
         ModelFileError: If the file is damaged.
-        SlipstreamError: If they are another model's heads, or of a kind that cannot be inflated.
+        SlipstreamError: If the heads belong to another model, or cannot be inflated.
     """
     header = read_header(path)
     if header.architecture in (EAGLE, ARCHITECTURE):
@@ -140,11 +140,11 @@ def inflated_heads(path: Path, target: Header, grown: Growth) -> Inflated:
 
 
 def _medusa(header: Header, info: HeadsInfo, grown: Growth, metadata: Metadata) -> tuple[Metadata, list[NewTensor]]:
-    """Residual blocks, and a matrix for as large a share of the vocabulary as before.
+    """Plans residual blocks, and a matrix for the same share of the vocabulary as before.
 
-    The added dimensions stay zero, except the last one: the bias of the last block sets it to ``_PUSH``. There the
-    added rows of the vocabulary matrix have the weight ``-_PUSH``: their probability is zero, and the other
-    probabilities do not change.
+    The added dimensions stay zero, except the last one: the bias of the last block sets it to ``_PUSH``. In this
+    dimension, the added rows of the vocabulary matrix have the weight ``-_PUSH``: their probability is zero, and the
+    other probabilities do not change.
     """
     small, large = grown.small.n_embd, grown.large.n_embd
     width, filler, by_name = same(small, large), Filler(), tensors_of(header)
@@ -176,7 +176,7 @@ def _medusa(header: Header, info: HeadsInfo, grown: Growth, metadata: Metadata) 
 
 
 def _kangaroo(header: Header, info: HeadsInfo, grown: Growth, metadata: Metadata) -> tuple[Metadata, list[NewTensor]]:
-    """An attention layer; its exit layer is the large model's that holds the small one's hidden state."""
+    """Plans an attention layer; its exit layer becomes the large model's layer with the same hidden state."""
     filler, tensors = Filler(), list[NewTensor]()
     for name, tensor in tensors_of(header).items():
         stem = name.removesuffix(".weight")
@@ -193,7 +193,7 @@ def _kangaroo(header: Header, info: HeadsInfo, grown: Growth, metadata: Metadata
 
 
 def _space(header: Header, _info: HeadsInfo, grown: Growth, metadata: Metadata) -> tuple[Metadata, list[NewTensor]]:
-    """Mask embeddings, padded with zeros."""
+    """Plans mask embeddings, padded with zeros."""
     masks = header.tensors[0]
     count, read = masks.shape[1], _reader(header, masks.name)
     beside = ((0, 0), (0, grown.large.n_embd - grown.small.n_embd))
@@ -215,7 +215,7 @@ def _bias(name: str, read: Callable[[], Floats], grown: Growth, *, last: bool) -
 
 
 def _with_pushed(read: Callable[[], Floats]) -> Callable[[], Floats]:
-    """A vocabulary matrix with one more column, of zeros, and one more row, ``-_PUSH`` there and zero elsewhere."""
+    """Adds a column and a row of zeros to a vocabulary matrix, with ``-_PUSH`` where they cross."""
 
     def values() -> Floats:
         wide = np.pad(read(), ((0, 1), (0, 1)))
@@ -226,7 +226,7 @@ def _with_pushed(read: Callable[[], Floats]) -> Callable[[], Floats]:
 
 
 def _token_ids(read: Callable[[], NDArray[Any]], total: int, grown: Growth) -> NewTensor:
-    """The token of each row; added rows get tokens that were added to the target."""
+    """Plans the token of each row; added rows get tokens that were added to the target."""
     kind = gguf.GGMLQuantizationType.I32
 
     def values() -> NDArray[Any]:

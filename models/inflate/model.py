@@ -28,7 +28,7 @@ _F32: Final = gguf.GGMLQuantizationType.F32
 
 
 def model_growth(header: Header, shape: Shape) -> Growth:
-    """How a model would be embedded in a larger one.
+    """Computes how a model is embedded in a larger shape.
 
     Raises:
         SlipstreamError: If it cannot be inflated, or not to this shape.
@@ -49,8 +49,8 @@ def inflated_model(header: Header, shape: Shape, mix: str) -> Inflated:
     """Plans a model with the dimensions of a large one and the outputs of a small one.
 
     Args:
-        mix: The quantization, one of ``MIXES``. The small one's weights are stored in it too: outputs are those of the
-            small model in this quantization.
+        mix: The quantization, one of ``MIXES``. It applies to the small model's weights too, so the outputs are those
+            of the small model in this quantization.
 
     Raises:
         SlipstreamError: If the model cannot be inflated, or not to this shape.
@@ -101,7 +101,7 @@ def large_tensor(
 
 
 def norm_tensor(name: str, header: Header, small: TensorInfo | None, grown: Growth) -> NewTensor:
-    """The weights of a norm; in an added layer, and in added places, all are equal."""
+    """Plans the weights of a norm; in added layers and dimensions, all weights are equal."""
 
     def values() -> Floats:
         wide = np.full(grown.large.n_embd, grown.scale, np.float32)

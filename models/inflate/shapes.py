@@ -34,7 +34,7 @@ class Shape:
     head: int  # size of a head
     n_ff: int  # inner width of the feed-forward network
     n_vocab: int  # rows of the vocabulary matrix
-    tied: bool = False  # whether the token embedding is the same matrix
+    tied: bool = False  # whether the vocabulary matrix is also the token embedding
     of: str = ""  # the published model of this shape
 
 
@@ -66,10 +66,10 @@ def measures(header: Header, tied: bool) -> Shape:
 
     Args:
         header: The header of a llama-like model or an EAGLE-3 head.
-        tied: Whether it has no vocabulary matrix of its own.
+        tied: Whether its vocabulary matrix is also its token embedding.
 
     Raises:
-        SlipstreamError: If the file does not give them, or gives them layer by layer.
+        SlipstreamError: If the file does not give the dimensions, or gives them per layer.
     """
     width, layers, heads, units = (
         header.number(key) for key in ("embedding_length", "block_count", "attention.head_count", "feed_forward_length")
@@ -92,10 +92,10 @@ class Growth:
     """How a small model is embedded in a large one."""
 
     small: Shape  # the small model's shape
-    large: Shape  # the large model's shape, with heads of the small one's size
-    heads: Ints  # [n_head of the large one], the small one's query head, or ``NONE``
-    kv_heads: Ints  # [n_head_kv of the large one], the small one's key and value head, or ``NONE``
-    layers: tuple[int, ...]  # [n_layer of the small one], the large model's layer for each
+    large: Shape  # the large model's shape, with heads of the small model's size
+    heads: Ints  # for each query head of the large model, the small model's query head, or ``NONE``
+    kv_heads: Ints  # for each KV head of the large model, the small model's KV head, or ``NONE``
+    layers: tuple[int, ...]  # for each layer of the small model, the large model's layer
 
     @property
     def scale(self) -> float:
@@ -103,19 +103,19 @@ class Growth:
         return float(np.sqrt(self.small.n_embd / self.large.n_embd))
 
     def layer(self, number: int) -> int:
-        """The layer of the large model whose input is that of layer ``number`` of the small one."""
+        """The large model's layer that has the same input as layer ``number`` of the small model."""
         return self.layers[number] if number < len(self.layers) else self.large.n_layer
 
 
 def growth(small: Shape, large: Shape) -> Growth:
     """Embeds a small model in a large one.
 
-    Its layers are spread evenly, so that a drafter that reads a layer's input gets it after the same share of the cost.
-    Query heads stay with the key head that they share; if the large model has fewer query heads per key head, key heads
-    are duplicated. The vocabulary is the larger of both.
+    Its layers are spread evenly: the input of a layer, which a drafter may read, is then computed after the same share
+    of the cost. Query heads keep their key head; if the large model has fewer query heads per key head, key heads are
+    duplicated. The vocabulary is the larger of both.
 
     Raises:
-        SlipstreamError: If the large one is smaller in some dimension, or cannot be divided into heads of this size.
+        SlipstreamError: If the large model is smaller in any dimension, or cannot be divided into heads of this size.
     """
     queries, keys = large.n_head * large.head, large.n_head_kv * large.head
     where = f"{quoted(small.name)} cannot be widened to {large.name}"
@@ -184,7 +184,7 @@ def kind_of(mix: str, name: str, columns: int, layer: int = 0, layers: int = 1) 
 
     Args:
         mix: One of ``MIXES``.
-        name: Such as ``attn_v``; ``output`` for the vocabulary matrix, also if it is the token embedding too.
+        name: Such as ``attn_v``; ``output`` for the vocabulary matrix, even if it is also the token embedding.
     """
     kind = MIXES[mix][0]
     if name == "output" and kind in (Kind.Q4_0, Kind.Q4_K):
@@ -195,7 +195,7 @@ def kind_of(mix: str, name: str, columns: int, layer: int = 0, layers: int = 1) 
 
 
 def whole(kind: Kind, columns: int) -> Kind:
-    """The type, or the one used instead if rows are not whole blocks."""
+    """Returns ``kind``, or the type used instead if rows are not whole blocks of it."""
     while columns % gguf.GGML_QUANT_SIZES[kind][0]:
         kind = _FINER.get(kind, Kind.F32)
     return kind

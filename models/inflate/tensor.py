@@ -16,12 +16,12 @@ from slipstream.models.llama.ggml import calls
 from slipstream.models.types import Floats
 
 SILENT: Final = -2
-"""In a map: a column that the small matrix lacks, and that must be zero since its input is not."""
+"""In a map: a column that the small matrix lacks, and that must be zero because its input is not zero."""
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """A large matrix in four parts: rows and columns that the small matrix has, and added ones.
+    """The four parts of a large matrix: rows and columns of the small matrix, and added rows and columns.
 
     ========================  =================  ==================
     ..                        columns it has     other columns
@@ -35,8 +35,8 @@ class Layout:
     an added head, one factor of an added unit.
     """
 
-    rows: Ints  # [rows], the small matrix' row, or ``NONE``
-    columns: Ints  # [columns], the small matrix' column, ``NONE``, or ``SILENT``, which is laid out like the former
+    rows: Ints  # for each row, the small matrix' row, or ``NONE``
+    columns: Ints  # for each column, the small matrix' column, or ``NONE``, or ``SILENT``
     closed: int = 0  # number of first rows with zeros in the added columns
     below: bool = False  # whether added rows are zero in the small matrix' columns
 
@@ -58,7 +58,7 @@ def matrix(name: str, growth: Growth, real: bool = True) -> Layout:
     Args:
         name: Such as ``attn_q``.
         growth: How the small model is embedded in the large one.
-        real: Whether the layer is one of the small model's; an added one has no rows of it.
+        real: Whether the layer is one of the small model's; an added layer has no rows of the small model.
     """
     small, large = growth.small, growth.large
     width, units = same(small.n_embd, large.n_embd), same(small.n_ff, large.n_ff)
@@ -85,7 +85,7 @@ def vocabulary(growth: Growth, spare: int, embeds: bool) -> Layout:
 
     Args:
         growth: How the small model is embedded in the large one.
-        spare: The token whose row the added ones copy.
+        spare: The token whose row the added rows copy.
         embeds: Whether its rows go into the residual stream, whose added dimensions are zero.
     """
     small, large = growth.small, growth.large
@@ -95,7 +95,7 @@ def vocabulary(growth: Growth, spare: int, embeds: bool) -> Layout:
 
 
 def _silenced(queries: Ints, growth: Growth) -> Ints:
-    """The map of query heads' outputs; silences added heads that share a small model's key head, and so values."""
+    """The map of query heads' outputs; silences added heads that share the keys and values of a small model's head."""
     shared = np.repeat(growth.kv_heads != NONE, len(queries) // len(growth.kv_heads))
     silenced: Ints = np.where(shared & (queries == NONE), SILENT, queries)
     return silenced
@@ -110,7 +110,7 @@ def _by_head(heads: Ints, size: int) -> Ints:
 
 _PIECE: Final = 1 << 24  # bytes written at a time
 _POOL: Final = 1 << 20  # random weights per type
-_SPREAD: Final = 0.02  # standard deviation of random weights, as trained ones have
+_SPREAD: Final = 0.02  # standard deviation of random weights; similar to trained weights
 
 Bytes = NDArray[np.uint8]
 
@@ -122,7 +122,7 @@ def block(kind: gguf.GGMLQuantizationType) -> tuple[int, int]:
 
 
 def pack(values: Floats, kind: gguf.GGMLQuantizationType) -> Bytes:
-    """Stores rows of whole blocks as llama.cpp's quantizer does: [rows, columns] to [rows, blocks, bytes]."""
+    """Quantizes rows of whole blocks with llama.cpp's quantizer: [rows, columns] to [rows, blocks, bytes]."""
     rows, columns = values.shape
     weights, nbytes = block(kind)
     packed = np.empty((rows, columns // weights, nbytes), np.uint8)
@@ -133,10 +133,10 @@ def pack(values: Floats, kind: gguf.GGMLQuantizationType) -> Bytes:
 
 
 class Filler:
-    """Random weights in stored form: runs of one pool per type, each from another position in it.
+    """Random quantized weights: runs of one pool per type, each from a random position in the pool.
 
-    Drawing and packing each weight separately would take minutes for a large model and gain nothing: a pool of a
-    million weights is longer than the window over which file systems or memory compress.
+    Drawing and quantizing each weight separately would take minutes for a large model. A pool of a million weights is
+    enough: it is longer than the window in which file systems or memory compress.
     """
 
     def __init__(self) -> None:
@@ -144,7 +144,7 @@ class Filler:
         self._pools: dict[gguf.GGMLQuantizationType, Bytes] = {}
 
     def blocks(self, count: int, kind: gguf.GGMLQuantizationType) -> Bytes:
-        """[count, bytes] of random blocks."""
+        """Random blocks, [count, bytes]."""
         nbytes = block(kind)[1]
         if kind not in self._pools:
             drawn = self._random.normal(0, _SPREAD, (1, _POOL)).astype(np.float32)
@@ -161,7 +161,7 @@ class Filler:
 
 @dataclass(frozen=True, slots=True)
 class LargeTensor(NewTensor):
-    """A matrix laid out around a small one; ``values`` gives the small one, float32."""
+    """A large matrix that contains a small one; ``values`` returns the small one in float32."""
 
     layout: Layout
     filler: Filler  # source of the random weights
@@ -169,8 +169,8 @@ class LargeTensor(NewTensor):
     def pieces(self) -> Iterator[NDArray[Any]]:
         """Yields some megabytes at a time.
 
-        Every byte is written, zeros too: the holes of a sparse file share one page in memory, and passes would be
-        measured as if the weights were cached.
+        Every byte is written, also zeros: the holes of a sparse file share one page in memory, so that measured passes
+        would run as if the weights were cached.
         """
         weights, nbytes = block(self.kind)
         rows, columns = self.shape
@@ -195,7 +195,7 @@ class LargeTensor(NewTensor):
 
 
 def _corner(small: Floats, rows: Ints, columns: Ints, kind: gguf.GGMLQuantizationType) -> Bytes:
-    """Rows of the small matrix, its columns at their new indices: [rows, blocks, bytes]; each row is packed once."""
+    """Quantizes rows of the small matrix with columns at their new indices, each row once: [rows, blocks, bytes]."""
     different, which = np.unique(rows, return_inverse=True)
     values = np.zeros((len(different), len(columns)), np.float32)
     if len(different):
@@ -204,7 +204,7 @@ def _corner(small: Floats, rows: Ints, columns: Ints, kind: gguf.GGMLQuantizatio
 
 
 def _runs(filled: NDArray[np.bool_]) -> list[tuple[int, int, int]]:
-    """Begin and end of every run of True, and the number of True before it."""
+    """Begin and end of every run of True, and the number of True values before it."""
     edges = np.flatnonzero(np.diff(np.concatenate([[0], filled.astype(np.int8), [0]])))
     runs, before = list[tuple[int, int, int]](), 0
     for begin, end in zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True):
