@@ -48,9 +48,9 @@ class ProbabilityCalibration:
     """Maps a drafter's probability to the measured one: how often the target drew recent tokens of similar probability.
 
     Transformers adapts one threshold, the probability at which it stops (``assistant_confidence_threshold``); here the
-    probability itself is corrected, and the caller decides whether the token pays. An outcome is known wherever the
-    target has drawn its own token, even if nothing was drafted there: so the token that a draft left out at its end
-    counts too. Tokens below the first rejection have no outcome; they do not count as wrong.
+    probability itself is corrected, and the caller decides whether the token pays. An outcome is known if the target
+    has drawn its own token at that place, even if the draft had stopped before. Tokens below the first rejection have
+    no outcome; they do not count as wrong.
     """
 
     def __init__(self) -> None:

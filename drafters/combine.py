@@ -36,7 +36,7 @@ class Combined(Drafter):
 
         Args:
             drafters: The preferred one first.
-            combine: Makes one draft of all, given the text's number of tokens; iterating calls one drafter at a time.
+            combine: Makes one draft of several and the text's number of tokens; each iteration calls one drafter.
         """
         self.name, self.drafters, self._combine = name, tuple(drafters), combine
 

@@ -136,7 +136,7 @@ class _Guess(NamedTuple):
 
 
 class TranslatedModel(Drafter):
-    """A small model of another vocabulary continues the text; its text is then tokenized for the target.
+    """A small model of another vocabulary continues the text; the continuation is then tokenized for the target.
 
     The last token is left out, because further text could make it longer. The probability of a token is the product of
     the probabilities of the draft model's tokens that begin in it.

@@ -40,7 +40,7 @@ class FeatureQueue:
         self._features: list[Floats] = []  # features of the waiting positions, [joined width] each
 
     def take(self, first: int, hidden: Mapping[int, Floats], rows: Sequence[int] | None = None) -> None:
-        """Stores the features of the positions from ``first`` on, and drops the earlier ones of these positions.
+        """Stores the features of the positions from ``first`` on; drops all that were stored from there on.
 
         Args:
             hidden: The target's hidden states: point to [rows, width].

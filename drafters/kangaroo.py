@@ -45,9 +45,9 @@ class Sureness:
     Drafting one more token pays if the token before it and the new token are both accepted. Let c be the price of a
     node: the least path probability that ``should_extend`` accepts. Let f be the share of accepted tokens among those
     after an accepted token. Each decided token is recorded as a pair: its probability p, and whether it was accepted
-    (a, 0 or 1). With a given bound, drafting on after tokens of p >= bound would have gained the sum of (a f - c) over
-    them. Each draft moves the bound a tenth of the way to the one with the largest sum. Older pairs count less. The
-    unsure token below the bound is recorded too, since it is verified; tokens after a wrong one are not decided.
+    (a, 0 or 1). With a given bound, drafting would have continued after the tokens of p >= bound, and gained the sum of
+    their (a f - c), in tokens. Each draft moves the bound a tenth of the way to the one with the largest sum. Older
+    pairs count less. Unsure tokens are verified and recorded too; tokens after a wrong one are not decided.
 
     Attributes:
         bound: The probability.
@@ -226,7 +226,7 @@ def _make(resources: Resources) -> Drafter:
     with ExitStack() as opened:
         folder = resources.folder or Path(opened.enter_context(TemporaryDirectory(prefix="slipstream-")))
         path = kept_cut(resources.header.path, resources.heads[Kangaroo.name], folder)
-        with TemporaryDirectory(prefix="slipstream-") as parts:  # needed only while llama.cpp loads
+        with TemporaryDirectory(prefix="slipstream-") as parts:  # only needed while the model loads
             adapters = _cut_adapters(resources, path, Path(parts))
             place = llama.placement
             # not on other machines: each drafted token would wait for the network

@@ -23,7 +23,7 @@ _LENGTH: Final = 4
 _NGRAMS: Final = 5
 
 _FIRST: Final = 0.5
-"""Prior probability of the first token of the n-gram used last; it halves for each one used before."""
+"""Prior probability of the first token of the most recently used n-gram; it halves with each less recent one."""
 
 _LATER: Final = 0.6  # prior probability of a later token, given that those before it were right
 
@@ -42,8 +42,8 @@ class NGram:
 
     tokens: tuple[Token, ...]  # the tokens after its first one
     guessed: bool  # whether it comes from the window alone; False once prompt or reply contained it
-    # per token, how often it was right after the text ended with the n-gram's first token and the tokens before it were
-    # right; only as many tokens as were ever measured
+    # per token, how often it was right when the text ended with the n-gram's first token and the tokens before it were
+    # right; tokens at depths that were never reached are missing
     right: list[Ratio[float]] = field(default_factory=list)
 
     def probability(self, at: int, prior: float, weight: float) -> float:
@@ -58,7 +58,7 @@ class NGram:
 
 
 class NGramPool:
-    """N-grams by their first token; beyond both limits, the least recently used ones are dropped."""
+    """N-grams by their first token; beyond either limit, the least recently used ones are dropped."""
 
     def __init__(self, per_token: int, first_tokens: int = 1 << 16) -> None:
         self._per_token, self.first_tokens = per_token, first_tokens

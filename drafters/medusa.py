@@ -128,8 +128,7 @@ class MedusaHeads:
 class RankRecord:
     """Ratio of each rank's measured accuracy to its head's probability, by head.
 
-    A step measures the heads of the tokens that it emitted, even if they were not drafted; below a rejection nothing is
-    known.
+    A step measures the heads whose tokens it emitted, even if they were not drafted.
     """
 
     def __init__(self, accuracies: Floats, ranks: int) -> None:

@@ -65,7 +65,7 @@ class SuffixAutomaton:
             self._append(token)
 
     def continuation(self, end: int, count: int) -> list[Token]:
-        """Copies ``count`` tokens after index ``end``; past the end of the text, it continues with its own copy.
+        """Copies ``count`` tokens after index ``end``; past the end of the text, it repeats the copied tokens.
 
         So periodic text is continued with its period.
         """

@@ -73,8 +73,8 @@ class TokenRecycling(Drafter):
 
     Every row that the target evaluates replaces its token's row of the table, even for rejected tokens. If one step has
     several rows of a token, a row on the accepted path takes precedence. The paper uses one static tree; here the tree
-    grows best first, by the accuracy of each rank, which every token of the text measures, even if it was not drafted.
-    The static tree's shape is the prior. The table depends on the target, not on the text, so it is kept between runs.
+    grows best first, by the accuracy of each rank. It is measured on every token of the text, even if not drafted; the
+    static tree's shape is the prior. The table depends on the target, not on the text, so it is kept between runs.
 
     Attributes:
         accuracy: Accuracy of each rank.

@@ -48,7 +48,7 @@ TOGETHER: Final = "|"  # merges drafts, and binds tighter: in ``lookup|draft`` b
 
 
 def why_not(name: str, resources: Resources) -> str:
-    """Why the known method or methods in a name cannot serve this target; empty if they can."""
+    """Why the methods in a name, all of them known, cannot serve this target; empty if they can."""
     names = parts_of(name)
     reasons = {each: _failed(resources).get(each) or _why_not(each, resources) for each in names}
     if len(names) == 1:
@@ -82,7 +82,7 @@ def _why_not(name: str, resources: Resources) -> str:
 
 
 def parts_of(name: str) -> list[str]:
-    """The names of the methods that a name joins, in order; a method's own name is its only part."""
+    """The names of the methods that a name joins, in order."""
     return name.replace(TOGETHER, IN_ORDER).split(IN_ORDER)
 
 

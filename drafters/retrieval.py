@@ -2,7 +2,7 @@
 
 Source: REST (He et al., 2023, arXiv 2311.08252; github.com/FasterDecoding/REST). It looks up the longest suffix of the
 text, of 16 down to 2 tokens, in a datastore. The continuations form a trie with counts, and its most frequent nodes are
-the draft. Unlike REST's, this draft is verified by the accept rule of all drafters, exact at any temperature.
+the draft. Unlike in REST, the draft is verified with the same accept rule as all drafts, exact at any temperature.
 """
 
 from __future__ import annotations

@@ -73,8 +73,8 @@ class Space(Drafter):
          └ mask 1 ─ mask 2 ─ mask 3
 
     A mask takes the position of an unknown token and guesses the token after it. The target draws the token after the
-    accepted prefix in this pass; it has the position of mask 1. So mask 1 guesses the token after that one, and mask 2
-    the next. Only the group below the end of the accepted prefix is used: it attended to no rejected token. Its rows of
+    accepted prefix in this pass; mask 1 has that token's position. So mask 1 guesses the token after it, and mask 2 the
+    next. Only the group below the end of the accepted prefix is used: it attended to no rejected token. Its rows of
     logits give the next step's candidates: at each depth, the most probable tokens by the sampler and its keyed noise.
 
     A group pays for its rows only if the accepted path ends at the node above it. ``should_extend`` decides on each

@@ -68,8 +68,8 @@ class CostModel:
 
     Attributes:
         rows: Milliseconds of a pass of n rows at index n, now; index 0 is not used.
-        steady: Minimum rows to which passes are padded while drafts are made, if that costs less than changing widths;
-            else 1.
+        steady: Rows that passes are padded to at least while drafts are made, so that their width seldom changes; 1 if
+            padding costs too much.
         drift: How much slower than measured the machine is now; 1 is as measured.
     """
 
@@ -79,7 +79,7 @@ class CostModel:
         """Interpolates measurements.
 
         Args:
-            short: Rows to milliseconds with little text in the cache; it must have 1 row.
+            short: Rows to milliseconds with little text in the cache; it must include 1.
             long: The same with ``long_at`` tokens in the cache; may be empty.
             long_at: Tokens in the cache for ``long``.
             most: Maximum rows of a pass.
@@ -115,7 +115,7 @@ class CostModel:
         rows, before = self._widths[rows], self._latest
         self._latest = rows
         if self.steady > 1 and rows != before:
-            return  # llama.cpp built a new graph, as for few passes
+            return  # a changed width needs a new graph; few passes do
         ratio = min(max(milliseconds / self.rows[rows], 1 / settings.COST_CLIP), settings.COST_CLIP)
         observed = self._observed[rows] = self._observed[rows] + 1
         if observed <= settings.KNOWN:

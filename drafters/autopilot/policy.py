@@ -24,7 +24,7 @@ from slipstream.models.types import Abilities, Floats, History, Token
 
 
 class Autopilot(Drafter):
-    """Calls the drafters of most value, and leaves the others idle.
+    """Calls the drafters of highest value, and leaves the others idle.
 
     Cheap drafters are called at every step, and their drafts are valued by calibrated probabilities. Of the others, the
     one with the best record leads: it is called if no cheap drafter's draft promises more. Only the nodes whose

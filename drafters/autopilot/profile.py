@@ -125,7 +125,7 @@ def _record(packed: Mapping[str, Any]) -> Record:
 def warm_up(arms: Sequence[Arm], target: Target, plain_ms: float, clock: Callable[[], float] = perf_counter) -> None:
     """Calls unmeasured drafters a few times, and discards their drafts.
 
-    The first calls take longest: they read weights from the disk and allocate buffers. So a reply need not wait for it.
+    The first calls take longest: they read weights from the disk and allocate buffers. So no reply waits for them.
 
     Args:
         arms: The drafters; they hold no text afterwards.

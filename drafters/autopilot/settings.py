@@ -14,7 +14,7 @@ OUTLIER: Final = 3.0  # times the usual time: a longer one was disturbed by anot
 LEAST_MS: Final = 0.01  # clocks cannot distinguish shorter times
 
 # Disturbance
-DISTURBED: Final = 0.85  # least part of the usual processor time: undisturbed passes get 0.98 to 1.02, others 0.75
+DISTURBED: Final = 0.85  # least share of the usual processor time: undisturbed passes get 0.98 to 1.02, others 0.75
 SHARE_DECAY: Final = 0.99  # factor on the usual share per pass: if the machine stays busy, passes count again after 16
 COMPUTES: Final = 0.5  # cores; if passes usually use fewer, the processor waits for a GPU instead of computing
 
@@ -52,7 +52,7 @@ FIRST_STEPS: Final = (
     2.0,
     10.0,
 )  # least and most plain steps of the first budget: more would cost 3 % of a reply where rows are expensive
-MOST_SAVED: Final = 12.0  # largest budget, in plain steps; a trial of a higher price begins then, and leaves a debt
+MOST_SAVED: Final = 12.0  # largest budget, in plain steps; a more expensive trial begins at it and leaves a debt
 MOST_OWED: Final = 100.0  # largest debt, in plain steps, so that one bad trial does not end exploration for good
 TRIAL_LOSS: Final = 1.5  # plain steps that a trial may lose beyond its price before it ends early
 PLAIN_STEPS: Final = 128  # steps without a plain one before plain decoding is tried; its time may have drifted

@@ -13,9 +13,9 @@ from slipstream.models.types import ROOT
 class Objective(NamedTuple):
     """The value of tokens and time in this step.
 
-    It maximises the rate of the whole reply: a node pays if its expected tokens exceed those that the same time yields
-    at the rate ``rate``. Using the step's own rate would draft too little on easy steps. (For the maximum of a ratio of
-    sums see Dinkelbach, Management Science 13 (7), 1967.)
+    The autopilot maximises the rate of the whole reply: a node pays if its expected tokens exceed those that the same
+    time yields at ``rate``. Using the step's own rate would draft too little on easy steps. (For the maximum of a ratio
+    of sums see Dinkelbach, Management Science 13 (7), 1967.)
 
     Attributes:
         rate: Tokens per millisecond: the recent rate, but at least that of plain decoding.

@@ -39,7 +39,7 @@ class Draws(Protocol):
 class Plan:
     """The settings of one run.
 
-    It ends when ``minutes`` or ``tokens`` are used up; 0 means no such limit. ``longer`` is pairs of a share of the
+    It ends when ``minutes`` or ``tokens`` are used up; 0 means no such limit. ``longer`` has pairs of a share of the
     budget and a length: from that share on, windows have that length instead of ``window``.
     """
 

@@ -31,7 +31,7 @@ class _MemoryStatus(ctypes.Structure):
 
 
 def available_memory() -> int:
-    """Bytes that a new program can use without swapping; on macOS, which does not tell, all memory of the machine.
+    """Bytes that a new program can use without swapping; on macOS, which does not report it, all memory.
 
     Raises:
         OSError: If the operating system does not answer.

@@ -12,7 +12,7 @@ END_OF_TEXT = "<|endoftext|>"
 START = "<|im_start|>"
 END = "<|im_end|>"
 CONTROL = (END_OF_TEXT, START, END, *(f"<|reserved_{i}|>" for i in range(16)))
-"""Ids 0 to 18; the reserved ones are unused."""
+"""Ids 0 to 18; no text contains the reserved ones."""
 
 START_ID = CONTROL.index(START)
 
