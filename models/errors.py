@@ -1,4 +1,4 @@
-"""The errors a person can see: what failed and why, and what to try next."""
+"""The errors that the user can see: what failed and why, and what to try next."""
 
 
 class SlipstreamError(Exception):

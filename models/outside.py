@@ -34,7 +34,7 @@ def quoted(text: str | bytes, limit: int = 40) -> str:
 
 
 def shown_path(path: str | Path) -> str:
-    """Returns a printable path unchanged, any other one quoted and escaped."""
+    """Returns a printable path unchanged; quotes and escapes any other path."""
     text = str(path)
     return text if text.isprintable() and text else repr(text)
 

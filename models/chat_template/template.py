@@ -8,7 +8,7 @@ measuring, splitting and upper-casing, so every character can be traced to its m
 - Whitespace is not replaced, because templates trim it; it cannot form a control token.
 - Reasoning marks in an *assistant* message are not replaced: templates use them to drop earlier reasoning.
 - Words that switch reasoning, such as ``/no_think``, are not replaced if the template uses them.
-- Filters that change letters (``upper``) have no effect on a message, and searches for other words do not find them.
+- Filters that change letters (``upper``) have no effect on a message, and a search in it finds no other words.
 - If a template writes private-use characters itself, its own text only becomes plain content.
 """
 

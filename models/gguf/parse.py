@@ -92,7 +92,7 @@ _U64: Final = struct.Struct("<Q")
 
 
 class DamagedError(Exception):
-    """A file cannot be used; the message follows the file's path.
+    """A file cannot be used; the message continues a sentence that starts with the file's path.
 
     Attributes:
         hint: What to try next; may be empty.
@@ -122,10 +122,10 @@ class TensorInfo:
 
 @dataclass(slots=True)
 class Framing:
-    """A file's key/value and tensor lists, not yet checked for meaning."""
+    """A file's key/value and tensor lists, before ``check`` validates their values."""
 
     metadata: dict[str, Value] = field(default_factory=dict)  # key to value
-    # key to its type id, or to -1 - the element's type id for an array
+    # key to its type id; for an array, -1 minus the type id of its elements
     types: dict[str, int] = field(default_factory=dict)
     tensors: list[TensorInfo] = field(default_factory=list)  # the tensors in file order
     header: bytearray = field(default_factory=bytearray)  # all bytes up to the end of the tensor list
@@ -152,7 +152,7 @@ class Cursor:
         """Reads all bytes before ``end``.
 
         Raises:
-            DamagedError: If the file or the longest allowed header ends earlier.
+            DamagedError: If the file ends earlier, or ``end`` is above ``MAX_HEADER``.
         """
         if end <= len(self.read):
             return
@@ -231,7 +231,7 @@ def parse(file: BinaryIO, size: int) -> Framing:
         size: Length of the file in bytes.
 
     Raises:
-        DamagedError: If the file breaks a rule of the format or a bound of this module.
+        DamagedError: If the file breaks a rule of the format or a limit of this module.
     """
     cursor = Cursor(file, size)
     cursor.take(8)

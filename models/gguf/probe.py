@@ -62,7 +62,7 @@ def _stamp(path: Path) -> list[list[int]]:
     return [[each.st_size, each.st_mtime_ns, each.st_ino] for each in found]
 
 
-SHIPPED: Final = Path(__file__).resolve().parents[1] / "bundled"  # files in this folder are ours and need no probe
+SHIPPED: Final = Path(__file__).resolve().parents[1] / "bundled"  # the bundled files, which need no probe
 COMMAND: Final = (sys.executable, "-m", "slipstream.models.llama.probe_child")
 PROJECTOR_COMMAND: Final = (sys.executable, "-m", "slipstream.models.vision.projector_child")
 _START_SECONDS: Final = 120.0

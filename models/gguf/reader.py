@@ -129,7 +129,7 @@ class Header:
     architecture: str  # ``general.architecture``
     name: str  # ``general.name``, or the file's name without its ending
     metadata: Mapping[str, Value]  # key to value
-    types: Mapping[str, int]  # key to its type id, or to -1 - the element's type id for an array
+    types: Mapping[str, int]  # key to its type id; for an array, -1 minus the type id of its elements
     tensors: tuple[TensorInfo, ...]  # the tensors of all files
     data_offsets: tuple[int, ...]  # first byte of the weights in each file of ``parts``
     fingerprint: str  # SHA-256 in hex over the header bytes and sizes of all files; a key for cached token ids

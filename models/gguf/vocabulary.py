@@ -17,7 +17,7 @@ _NONE: Final = (None, "none", "no_vocab")
 Role = Literal["chat", "drafter", "other"]
 """The use of a file: a model to chat with, heads that only draft for another model, or neither (a projector)."""
 
-HEADS_ARCHITECTURE: Final = "slipstream-heads"  # architecture of our own files of trained heads
+HEADS_ARCHITECTURE: Final = "slipstream-heads"  # architecture of Slipstream's files of trained heads
 _DRAFT_ONLY: Final = frozenset({HEADS_ARCHITECTURE, "eagle3", "dflash", "dspark"})
 _DRAFT_ONLY_ENDINGS: Final = ("-assistant", "_assistant")  # Gemma 4's MTP heads, under both spellings
 _NO_CHAT: Final = frozenset({"clip", "t5encoder", "wavtokenizer-dec", "gemma-embedding"})

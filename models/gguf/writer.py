@@ -106,7 +106,7 @@ def write_gguf(path: Path, architecture: str, metadata: Metadata, tensors: Seque
                     writer.add_key_value(key, value, gguf.GGUFValueType(ARRAY), gguf.GGUFValueType(-1 - kind))
             for tensor in tensors:
                 size, count = gguf.GGML_QUANT_SIZES[tensor.kind], int(np.prod(tensor.shape))
-                # any type but uint8 makes the writer count the shape in elements
+                # with any type but uint8, the writer takes the shape in elements
                 writer.add_tensor_info(
                     tensor.name, tensor.shape, np.dtype(np.float32), count // size[0] * size[1], tensor.kind
                 )

@@ -63,7 +63,7 @@ class Matcher:
     """The state of a grammar after some text."""
 
     def __init__(self, state: LLMatcher, size: int) -> None:
-        """Takes llguidance's state and the number of tokens; see ``matcher_of``."""
+        """Stores llguidance's state and the number of tokens; see ``matcher_of``."""
         self._state, self._size = state, size
 
     def copy(self) -> Matcher:

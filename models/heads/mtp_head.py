@@ -13,7 +13,7 @@ from slipstream.models.heads.check import heads_fit
 
 
 def is_mtp_file(header: Header) -> bool:
-    """Whether a file holds MTP layers for another file's model."""
+    """Whether a file contains MTP layers for a model in another file."""
     return header.architecture == ASSISTANT or mtp_only(header)
 
 

@@ -115,8 +115,8 @@ def cut(target: Path, adapter: Path, out: Path) -> None:
 
     Raises:
         ModelFileError: If a file is damaged.
-        SlipstreamError: If the model cannot be cut, the adapter is another model's, the disk is full or the folder
-            cannot be written to. Nothing is left behind.
+        SlipstreamError: If the model cannot be cut, the adapter belongs to another model, the disk is full or the
+            folder cannot be written to. Nothing is left behind.
     """
     header = _sound_target(target)
     read_heads(adapter, header)  # checks every value

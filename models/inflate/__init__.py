@@ -3,10 +3,10 @@
 This allows measurements if no large model is available. The small model's matrices are corners of the large ones, and
 the added weights do not change its outputs:
 
-- The added dimensions of the residual stream are zero. With d of D dimensions not zero, an RMS norm's mean square is
-  d / D of the small model's, so its weights are multiplied by sqrt(d / D), and its epsilon by d / D. Both factors are
-  exact in binary if D / d is a power of 4. Then the outputs equal the small model's in the same quantization to the
-  last bit if its widths are multiples of the kernels' steps (64 numbers, or a block), and otherwise up to rounding.
+- The residual stream grows from d to D dimensions; the added ones are zero. So the mean square in an RMS norm is d / D
+  of the small model's. The norm's weights are multiplied by sqrt(d / D), its epsilon by d / D; both factors are exact
+  in binary if D / d is a power of 4. Then the outputs equal the small model's in the same quantization to the last
+  bit if its widths are multiples of the kernels' steps (64 numbers, or a block), and otherwise up to rounding.
 - Heads keep their size, so RoPE and the scale of attention do not change. For a shape with larger heads, the widened
   model has more heads, so that matrices and KV cache have the published sizes. The values of added heads are zero.
 - The output of an added feed-forward unit is a product with a zero factor.

@@ -21,12 +21,12 @@ SILENT: Final = -2
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The four parts of a large matrix: rows and columns of the small matrix, and added rows and columns.
+    """The four parts of a large matrix: original rows and columns of the small matrix, and added ones.
 
     ========================  =================  ==================
-    ..                        columns it has     other columns
-    rows it has               the small matrix   random, or zeros in the first ``closed`` rows
-    other rows                random, or zeros   random
+    ..                        original columns   added columns
+    original rows             the small matrix   random, or zeros in the first ``closed`` rows
+    added rows                random, or zeros   random
                               with ``below``
     ========================  =================  ==================
 

@@ -21,7 +21,7 @@ _CHUNK_SECONDS: Final = 0.25  # target time of a chunk, for smooth progress; onl
 
 
 class ChunkReader:
-    """Reads the queued tokens of a context, each image in a pass of its own."""
+    """Reads the queued tokens of a context; each image has its own pass."""
 
     def __init__(
         self, context: Any, cache: KvCache, hidden: HiddenPoints, batch: Batch, most_rows: int, most_outputs: int
@@ -43,7 +43,7 @@ class ChunkReader:
         on_chunk: Callable[[PrefillChunk], None] | None = None,
         cancelled: Callable[[], bool] | None = None,
     ) -> bool:
-        """Decodes the queued tokens in chunks; returns False if cancelled, and drops the rest."""
+        """Decodes the queued tokens in chunks; if cancelled, drops the rest and returns False."""
         cache = self._cache
         total, size = len(cache.tokens), _FIRST_CHUNK
         limit = min(self._most_rows, self._most_outputs) if self._hidden.last else self._most_rows

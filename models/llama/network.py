@@ -74,7 +74,7 @@ class Network:
         self._threads_in_use = 0
         self._graphs: dict[int, _Graph] = {}
         self._opened = ExitStack()
-        self._free = weakref.finalize(self, self._opened.close)  # also without a call of ``close``
+        self._free = weakref.finalize(self, self._opened.close)  # runs even if ``close`` is not called
         self._free.atexit = False
         try:
             self._load(header, {name: _stack(header, names) for name, names in weights.items()})
@@ -135,7 +135,7 @@ class Network:
         self._opened.callback(ggml.backend_free, self._backend)
         registry = ggml.backend_dev_backend_reg(device)
         address = ggml.backend_reg_get_proc_address(registry, b"ggml_backend_set_n_threads")
-        self._set_threads = SetThreads(address) if address else None  # a GPU has none
+        self._set_threads = SetThreads(address) if address else None  # a GPU has no such function
         self._allocate(context)
         for name, stack in stacks.items():
             offset = 0

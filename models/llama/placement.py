@@ -66,7 +66,7 @@ class Placement:
 
 
 def handle(name: str) -> int:
-    """Ggml's handle of a device.
+    """Finds ggml's handle of a device.
 
     Raises:
         UsageError: If there is no device of this name.

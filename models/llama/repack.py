@@ -1,7 +1,7 @@
 """Overrides the buffer types of single weights, to keep experts in main memory, and to repack weights without AMX.
 
 One option of llama.cpp turns on both AMX and the repacking of weights (``ggml/src/ggml-cpu/repack.cpp``). If AMX code
-crashes, the option stays off, and the weights to repack are listed by name here.
+would crash, the option stays off, and this module lists the weights to repack by name.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The parts of a model that take memory: weights, KV cells and states, and the tensors alive in a pass.
+"""The parts of a model that take memory: weights, KV cells and states, and the live tensors of a pass.
 
 The sizes of caches follow llama.cpp: ``llama_kv_cache`` and ``llama_memory_recurrent``, and ``n_embd_r`` and
 ``n_embd_s`` of ``src/llama-hparams.cpp``. Widths come from the shapes of the tensors, since layers may differ.

@@ -26,7 +26,7 @@ _CONFIDENCE_TOP: Final = 64
 
 @dataclass(frozen=True)
 class Sampler:
-    """Draws tokens: bias, penalties, DRY, top-n-sigma, top-k, top-p, min-p, temperature, noise, in this order.
+    """Draws tokens by these steps: bias, penalties, DRY, top-n-sigma, top-k, top-p, min-p, temperature, noise.
 
     Ties go to the lowest id.
 
