@@ -35,8 +35,8 @@ def times(ratio: float | None) -> str:
 
 
 def compared(ratio: float) -> str:
-    """A speed-up in words: "1.8x faster", "1.0x same speed", "0.8x slower"."""
-    return f"{times(ratio)} {'faster' if ratio >= GAIN else 'slower' if ratio < LOSS else 'same speed'}"
+    """A speed-up in words: "1.8x faster", "1.0x same speed", "0.8x as fast"."""
+    return f"{times(ratio)} {'faster' if ratio >= GAIN else 'as fast' if ratio < LOSS else 'same speed'}"
 
 
 @dataclass(frozen=True, slots=True)

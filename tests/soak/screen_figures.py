@@ -20,14 +20,14 @@ from slipstream.app.protocol import AUTO, PLAIN
 from slipstream.app.speed import LEAST_TOKENS
 
 _NUMBER: Final = r"([\d,]+(?:\.\d+)?)"
-_RATIO: Final = re.compile(rf"{_NUMBER}x (faster|slower|same speed)")
+_RATIO: Final = re.compile(rf"{_NUMBER}x (faster|as fast|same speed)")
 _WITH: Final = re.compile(rf"^ *with drafter +█* +{_NUMBER} tok/s  (.*)$", re.MULTILINE)
 _WITHOUT: Final = re.compile(rf"^ *without +█* +{_NUMBER} tok/s", re.MULTILINE)
 _FOOTNOTE: Final = re.compile(
-    rf"(\w+) {_NUMBER}x (faster|slower|same speed) · {_NUMBER} tok/s instead of {_NUMBER}((?: ?·[^·]*){{0,3}})"
+    rf"(\w+) {_NUMBER}x (faster|as fast|same speed) · {_NUMBER} tok/s instead of {_NUMBER}((?: ?·[^·]*){{0,3}})"
 )
 _TOKENS: Final = re.compile(rf"{_NUMBER} tokens?\b")
-RACED: Final = re.compile(rf"{_NUMBER}x (faster|slower|same speed): {_NUMBER} (s|tok/s) instead of {_NUMBER}")
+RACED: Final = re.compile(rf"{_NUMBER}x (faster|as fast|same speed): {_NUMBER} (s|tok/s) instead of {_NUMBER}")
 FACTOR: Final = 1.5  # most by which an estimate of time may be off
 
 
@@ -69,14 +69,14 @@ def ratio_fault(where: str, ratio: str, word: str, over: str, under: str) -> str
     Args:
         where: For people.
         ratio: As it is shown.
-        word: "faster", "slower" or "same speed".
+        word: "faster", "as fast" or "same speed".
         over: The figure that is divided.
         under: The one that it is divided by.
     """
     shown, (low, high) = number(ratio), quotient(over, under)
     if not low - step_of(ratio) <= shown <= high + step_of(ratio):
         return f"{where}: {ratio}x, but {over} against {under}"
-    fits = {"faster": shown >= 1.0, "slower": shown <= 1.0, "same speed": 0.9 <= shown <= 1.1}
+    fits = {"faster": shown >= 1.0, "as fast": shown <= 1.0, "same speed": 0.9 <= shown <= 1.1}
     return "" if fits[word] else f"{where}: {ratio}x is called {word}"
 
 

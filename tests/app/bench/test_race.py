@@ -279,6 +279,6 @@ def test_a_race_that_was_lost_is_not_drawn_as_won() -> None:
     kinds = {
         kind
         for text, kind in picture(START, lost, Finish(lost, False, None, 0.2, 1.1), 80, 22)
-        if "0.5x slower" in text
+        if "0.5x as fast" in text
     }
     assert kinds == {"bad"}

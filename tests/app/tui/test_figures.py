@@ -41,7 +41,7 @@ def test_footnotes() -> None:
     [
         (20.0, "auto 2.2x faster · 44 tok/s instead of 20 · saved 7.2 s"),
         (44.0, "auto 1.0x same speed · 44 tok/s instead of 44"),
-        (55.0, "auto 0.8x slower · 44 tok/s instead of 55"),
+        (55.0, "auto 0.8x as fast · 44 tok/s instead of 55"),
         (None, "auto · 44 tok/s"),
     ],
 )
