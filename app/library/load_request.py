@@ -23,7 +23,8 @@ BUNDLED_TARGET: Final = "slipstream-mini-q8_0.gguf"
 TUNED: Final = "bundled-tuned"
 TUNED_TARGET: Final = "slipstream-mini-tuned-q8_0.gguf"
 BUNDLED_DRAFT: Final = "slipstream-mini-draft-q8_0.gguf"
-_TITLES: Final = MappingProxyType({BUNDLED_TARGET: "Slipstream mini", TUNED_TARGET: "Slipstream mini, tuned for SPACE"})
+TITLES: Final = MappingProxyType({BUNDLED_TARGET: "Slipstream mini", TUNED_TARGET: "Slipstream mini, tuned for SPACE"})
+"""Of the models that ship with Slipstream, by the name of their file."""
 PROBED: Final = "probed.json"
 """File in the folder of derived files, see ``Load.probed``."""
 _USUAL: Final = "usual-model"  # file in the folder of models; contains the name of the model chosen last
@@ -151,7 +152,7 @@ def check_experts(model: Path) -> None:
 
 def title_of(model: Path) -> str:
     """The name to show until a model is loaded: the title of a bundled one, else the file's name."""
-    return _TITLES.get(model.name, model.stem)
+    return TITLES.get(model.name, model.stem)
 
 
 def model_name(load: Load, paths: Paths) -> str:

@@ -8,17 +8,19 @@ from textual.content import Content, Span
 from textual.message import Message
 from textual.widgets import Static
 
+from slipstream.app.library.load_request import TITLES
 from slipstream.app.platform.safe_text import one_line
-from slipstream.app.protocol import Loaded
-from slipstream.app.tui.parts.format import bar
+from slipstream.app.protocol import AUTO, PLAIN, Loaded
+from slipstream.app.tui.parts.format import bar, plural
 
 EXAMPLES = (
     "Tell me about the sea.",
     "Tell me a story about a small fox.",
-    "Say this twice: the quick brown fox jumps over the lazy dog.",
+    "Say this again: the quick brown fox jumps over the lazy dog.",
 )
 TIP = "Tab tries one · F1 shows all keys\n/race: with and without the drafter, side by side"
 WAKE = "╶ ╴╶─╴╶──╴╶────╸━━━━"
+INTRO = "a drafter guesses ahead, the model checks: same text, sooner"
 BAR_WIDTH = 32
 
 
@@ -58,7 +60,8 @@ class Welcome(Vertical):
     def compose(self) -> ComposeResult:
         with Vertical(id="welcome-box"):
             spans = [Span(0, len(WAKE), "$primary"), Span(len(WAKE), len(WAKE) + 12, "bold")]
-            yield Static(Content(f"{WAKE}  slipstream", spans), classes="logo")
+            spans.append(Span(len(WAKE) + 12, len(WAKE) + 13 + len(INTRO), "$foreground 70%"))
+            yield Static(Content(f"{WAKE}  slipstream\n{INTRO}", spans), classes="logo")
             yield self._state
             with Vertical(classes="examples"):
                 for text in EXAMPLES:
@@ -76,10 +79,11 @@ class Welcome(Vertical):
         self._state.update(Content(f"{text}{done}{rest}", [Span(start, start + len(done), "$primary")]))
 
     def ready(self, loaded: Loaded) -> None:
-        names = [one_line(offer.name) for offer in loaded.drafters if offer.usable and offer.name != "none"]
-        drafting = f"drafters: {', '.join(names)}" if names else "no drafter fits it"
+        names = [one_line(offer.name) for offer in loaded.drafters if offer.usable and offer.name not in (PLAIN, AUTO)]
+        drafting = f"{plural(len(names), 'drafter')}, Ctrl-D lists them" if names else "no drafter fits it"
         name = one_line(loaded.title)
-        text = f"{name} is ready\n{one_line(loaded.device)} · {drafting}"
+        note = ": tiny, fast and often wrong" if loaded.name in TITLES.values() else ""
+        text = f"{name} is ready{note}\n{one_line(loaded.device)} · {drafting}"
         self._state.update(Content(text, [Span(0, len(name), "bold")]))
 
     def offer(self, words: Content) -> None:
