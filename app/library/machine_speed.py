@@ -1,4 +1,7 @@
-"""The speed at which this machine reads weights: measured in the first few runs, and stored."""
+"""The speed at which this machine reads weights: measured in the first few runs, and stored.
+
+A run in which other programs used the processor does not count: the next one measures again.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ from slipstream.models.outside import read_limited
 
 _FILE: Final = "machine_speed.json"
 _MOST_BYTES: Final = 1 << 20
-_TIMES: Final = 3  # number of measurements, in separate runs: the machine may have been busy the first time
+_TIMES: Final = 3  # number of undisturbed measurements, in separate runs: a short disturbance may go unnoticed
 
 
 def kept_speed(folder: Path) -> list[Throughput]:
@@ -34,9 +37,11 @@ def machine_speed(folder: Path) -> list[Throughput]:
     times, kept = _read(folder)
     if times >= _TIMES:
         return kept
-    found = merged(kept, throughput())
+    now = throughput()
+    found = merged(kept, now)
+    times += all(each.basis != "busy" for each in now)
     with suppress(SlipstreamError):
-        write_private(folder / _FILE, f"{_key()}\n{times + 1}\n{packed(found)}\n")
+        write_private(folder / _FILE, f"{_key()}\n{times}\n{packed(found)}\n")
     return found
 
 
@@ -50,12 +55,13 @@ def merged(before: Sequence[Throughput], now: Sequence[Throughput]) -> list[Thro
             name: {n: max(rate, old.rates.get(name, {}).get(n, rate)) for n, rate in rows.items()}
             for name, rows in each.rates.items()
         }
-        out.append(Throughput(each.kind, rates, min(each.operation, old.operation)))
+        basis = each.basis if old.basis == "busy" else old.basis
+        out.append(Throughput(each.kind, rates, min(each.operation, old.operation), basis))
     return out + list(known.values())
 
 
 def _read(folder: Path) -> tuple[int, list[Throughput]]:
-    """The number of measurements, and their result."""
+    """The number of undisturbed measurements, and the result of all."""
     with suppress(OSError, ValueError):
         key, times, text = read_limited(folder / _FILE, _MOST_BYTES).decode().split("\n", 2)
         if key == _key() and (found := unpacked(text)):

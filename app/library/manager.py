@@ -13,7 +13,7 @@ from slipstream.app.library.format import size
 from slipstream.app.library.learned_gains import chats_of
 from slipstream.app.library.load_request import make_usual, projector_here
 from slipstream.app.library.machine_speed import kept_speed, machine_speed
-from slipstream.app.library.offers import CatalogOffer, QuantOffer, Removal, catalog_offers, is_quick, quant_offers
+from slipstream.app.library.offers import CatalogOffer, QuantOffer, Removal, best_offer, catalog_offers, quant_offers
 from slipstream.app.library.pairs import best_pair, checked_header, load_with, offers_for, store_of, that_fits
 from slipstream.app.library.references import Reference, chosen, in_catalog, reference
 from slipstream.app.library.resolve_model import choose
@@ -246,8 +246,7 @@ class ModelManager:
             return None
         gpu = any(device.kind in ("gpu", "igpu") for device in devices)
         machine = self._machine or kept_speed(self.paths.derived) or assumed(os.cpu_count() or 1, gpu)
-        best = next(iter(catalog_offers(self.catalog().pairs, devices, installed, machine)), None)
-        return best if best and best.runs and is_quick(best.speed) else None
+        return best_offer(catalog_offers(self.catalog().pairs, devices, installed, machine))
 
     def search(self, text: str, sort: Sort = "downloads", limit: int = 30) -> list[RepoSummary]:
         return self.hub.search(text, sort, limit)

@@ -113,6 +113,12 @@ def recommended(offers: Sequence[CatalogOffer]) -> list[CatalogOffer]:
     return list(found.values())
 
 
+def best_offer(offers: Sequence[CatalogOffer]) -> CatalogOffer | None:
+    """The pair to suggest on this machine, or None: it runs here, is quick enough, and others have used it."""
+    shown = recommended(offers)
+    return next((offer for offer in shown if is_quick(offer.speed) and not offer.pair.untested), None)
+
+
 def _speed(pair: CatalogPair, fit: Fit | None, machine: Sequence[Throughput]) -> Prediction | None:
     """Predicts the speed of a pair, without its drafter if that is not supported."""
     if fit is None:
@@ -132,14 +138,15 @@ def _drafter_size(pair: CatalogPair) -> int:
     return pair.drafter.about if pair.method == DRAFT else pair.drafter.size
 
 
-def _rank(offer: CatalogOffer) -> tuple[bool, bool, bool, bool, int, float]:
-    """Sort key: runs here, the user's own entry, quick enough, supported drafter, evidence, size (or speed if slow)."""
+def _rank(offer: CatalogOffer) -> tuple[bool, bool, bool, bool, bool, int, float]:
+    """Sort key: runs, the user's own entry, tested, quick enough, supported drafter, evidence, size (speed if slow)."""
     pair = offer.pair
     slow = not is_quick(offer.speed)
     speed = offer.speed.plain.middle if offer.speed else 0.0
     return (
         not offer.runs,
         not pair.own,
+        pair.untested,
         slow,
         bool(unserved(pair)),
         _EVIDENCE.index(pair.evidence) if pair.evidence in _EVIDENCE else len(_EVIDENCE),

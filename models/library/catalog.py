@@ -91,6 +91,11 @@ class CatalogPair:
     note: str = ""
     own: bool = False  # whether the entry is from the user's file
 
+    @property
+    def untested(self) -> bool:
+        """Whether nobody is known to use the pair, or it is meant for tests of programs: it is not suggested."""
+        return self.evidence == "suggested" or "for tests" in self.note
+
 
 @dataclass(frozen=True, slots=True)
 class CatalogSampling:

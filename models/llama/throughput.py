@@ -16,9 +16,9 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from statistics import median
-from time import perf_counter
+from time import perf_counter, process_time
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 TYPES: Final[Mapping[str, tuple[int, float]]] = MappingProxyType(
     {"Q4_0": (2, 4.5), "Q4_K": (12, 4.5), "Q6_K": (14, 6.5625), "Q8_0": (8, 8.5), "BF16": (30, 16.0)}
@@ -39,6 +39,11 @@ _USUAL_CORE, _USUAL_MOST, _USUAL_GPU = 8e9, 40e9, 250e9
 """Typical memory bandwidth of one core, of all cores, and of a GPU, in bytes per second."""
 _PATIENCE: Final = 120.0
 """Seconds that the process may take."""
+_UNDISTURBED: Final = 0.7
+"""Least share of the processor time of all threads; measured: 0.9 undisturbed, 0.3 beside two other programs."""
+
+Basis = Literal["measured", "busy", "assumed"]
+"""Where figures are from: measured, measured while other programs used the processor, or typical of such machines."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,14 +53,15 @@ class Throughput:
     kind: str  # "gpu" or "cpu"
     rates: dict[str, dict[int, float]]  # by file type and rows of a product: bytes of weights per second
     operation: float  # seconds of a product with a matrix that fits in a cache
+    basis: Basis = "measured"
 
 
 def assumed(cores: int, gpu: bool) -> list[Throughput]:
     """Typical values of a processor, and of a GPU if there is one, for use until they are measured."""
     slow = min(_USUAL_MOST, _USUAL_CORE * cores)
-    found = [Throughput("cpu", {name: {1: slow, 2: slow, 4: slow / 2, 8: slow / 3} for name in TYPES}, 4e-6)]
+    found = [Throughput("cpu", {name: {1: slow, 2: slow, 4: slow / 2, 8: slow / 3} for name in TYPES}, 4e-6, "assumed")]
     if gpu:
-        found.append(Throughput("gpu", {name: dict.fromkeys(ROWS, _USUAL_GPU) for name in TYPES}, 4e-6))
+        found.append(Throughput("gpu", {name: dict.fromkeys(ROWS, _USUAL_GPU) for name in TYPES}, 4e-6, "assumed"))
     return found
 
 
@@ -86,7 +92,28 @@ def unpacked(text: str) -> list[Throughput]:
 
 def _unpacked(found: Mapping[str, Any]) -> Throughput:
     rates = {str(name): {int(n): float(rate) for n, rate in rows.items()} for name, rows in found["rates"].items()}
-    return Throughput(str(found["kind"]), rates, float(found["operation"]))
+    basis: Basis = "busy" if found.get("basis") == "busy" else "measured"
+    return Throughput(str(found["kind"]), rates, float(found["operation"]), basis)
+
+
+class _Meter:
+    """Adds up the time of all products, to tell whether other programs used the processor meanwhile."""
+
+    def __init__(self, threads: int) -> None:
+        """Begins.
+
+        Args:
+            threads: Number of threads that compute; 0 for a GPU, whose disturbances are unknown.
+        """
+        self._threads, self._seconds, self._processor = threads, 0.0, 0.0
+
+    def add(self, seconds: float, processor: float) -> None:
+        self._seconds += seconds
+        self._processor += processor
+
+    @property
+    def basis(self) -> Basis:
+        return "busy" if self._processor < _UNDISTURBED * self._threads * self._seconds else "measured"
 
 
 def measure(kind: str) -> Throughput | None:
@@ -113,39 +140,41 @@ def measure(kind: str) -> Throughput | None:
         return None
     with ExitStack() as opened:
         opened.callback(calls.backend_free, backend)
-        if kind == "cpu":
-            _use_threads(backend, device)
-        rounds = [_round(backend, kind) for _ in range(_ROUNDS)]
+        meter = _Meter(_use_threads(backend, device) if kind == "cpu" else 0)
+        rounds = [_round(backend, kind, meter) for _ in range(_ROUNDS)]
         rates = {
             name: {rows: median(each.rates[name][rows] for each in rounds) for rows in ROWS}
             for name in TYPES
             if all(name in each.rates for each in rounds)
         }
-        return Throughput(kind, rates, median(each.operation for each in rounds))
+        return Throughput(kind, rates, median(each.operation for each in rounds), meter.basis)
 
 
-def _round(backend: int, kind: str) -> Throughput:
+def _round(backend: int, kind: str, meter: _Meter) -> Throughput:
     rates = {}
     for name, (number, bits) in TYPES.items():
         height = int(_BYTES[kind] * 8 / bits) // _COLUMNS // 64 * 64
-        if found := _products(backend, kind, number, height):
+        if found := _products(backend, kind, number, height, meter):
             size = _COLUMNS * height * bits / 8
             rates[name] = {rows: size / seconds for rows, seconds in found.items()}
-    return Throughput(kind, rates, _chain(backend))
+    return Throughput(kind, rates, _chain(backend, meter))
 
 
-def _use_threads(backend: int, device: int) -> None:
+def _use_threads(backend: int, device: int) -> int:
+    """Uses every core, as a model does; returns the number of threads, 0 if it is unknown."""
     from slipstream.models.llama import ggml
     from slipstream.models.llama.library import physical_cores
 
     calls = ggml.calls()
     registry = calls.backend_dev_backend_reg(device)
     address = calls.backend_reg_get_proc_address(registry, b"ggml_backend_set_n_threads")
-    if address:
-        ggml.SetThreads(address)(backend, physical_cores())
+    if not address:
+        return 0
+    ggml.SetThreads(address)(backend, physical_cores())
+    return physical_cores()
 
 
-def _products(backend: int, kind: str, number: int, height: int) -> dict[int, float]:
+def _products(backend: int, kind: str, number: int, height: int, meter: _Meter) -> dict[int, float]:
     """Seconds of a product by its number of rows; empty if the device cannot store the matrix or compute it."""
     import numpy as np
 
@@ -176,14 +205,14 @@ def _products(backend: int, kind: str, number: int, height: int) -> dict[int, fl
                 product = operations.multiply(weight, operations.input(_COLUMNS, rows, 1))
                 operations.output(product, np.float32, height, rows, 1)
 
-            seconds = _time(backend, build)
+            seconds = _time(backend, build, meter)
             if seconds is None:
                 return {}
             found[rows] = seconds
         return found
 
 
-def _chain(backend: int) -> float:
+def _chain(backend: int, meter: _Meter) -> float:
     """Seconds per product in a chain of small products."""
     import numpy as np
 
@@ -195,10 +224,10 @@ def _chain(backend: int) -> float:
             values = operations.multiply(matrix, values)
         operations.output(values, np.float32, _SMALL, 1, 1)
 
-    return (_time(backend, build) or 0.0) / _CHAIN
+    return (_time(backend, build, meter) or 0.0) / _CHAIN
 
 
-def _time(backend: int, build: Callable[[Any], None]) -> float | None:
+def _time(backend: int, build: Callable[[Any], None], meter: _Meter) -> float | None:
     """Median seconds of several runs of a graph; None if the device cannot store or compute it."""
     import numpy as np
 
@@ -225,10 +254,11 @@ def _time(backend: int, build: Callable[[Any], None]) -> float | None:
         took: list[float] = []
         until = perf_counter() + _SECONDS
         while len(took) < _RUNS or perf_counter() < until:
-            began = perf_counter()
+            began, processor = perf_counter(), process_time()
             if calls.backend_graph_compute(backend, graph):
                 return None
             took.append(perf_counter() - began)
+            meter.add(took[-1], process_time() - processor)
         return median(took)  # the median: the best time is not typical of a pass
 
 

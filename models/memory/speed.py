@@ -31,7 +31,7 @@ from typing import Final
 
 from slipstream.models.gguf.parse import TENSOR_TYPES
 from slipstream.models.gguf.reader import Header
-from slipstream.models.llama.throughput import ROWS, TYPES, Throughput
+from slipstream.models.llama.throughput import ROWS, TYPES, Basis, Throughput
 from slipstream.models.memory.fit import Fit
 from slipstream.models.memory.shape import rough_shape, shape_of
 
@@ -60,6 +60,7 @@ _RIGHT: Final = MappingProxyType(
 _HEADS: Final = frozenset({"eagle3", "mtp", "dflash", "dspark", "medusa", "kangaroo"})
 _IN_ONE_PASS: Final = frozenset({"dflash", "dspark"})  # heads that draft all tokens in one pass
 _DEEPEST: Final = 7
+_UNCERTAIN: Final[tuple[Basis, ...]] = ("assumed", "busy")  # the least certain first
 _CACHED: Final = 32 << 20  # bytes that may fit in a last-level cache, where memory bandwidth does not matter
 _EXPERTS: Final = re.compile(r"_(?:ch)?exps\.")
 _FAMILIES: Final = (
@@ -122,6 +123,7 @@ class Prediction:
 
     plain: Range  # without a drafter
     drafted: Range  # with a drafter that is used only where it helps; never below ``plain``
+    basis: Basis = "measured"  # where the speed of the devices is from; the least certain of them
 
 
 def reads_of(header: Header) -> Reads:
@@ -224,4 +226,6 @@ def predict(
         return max(one * tokens[depth] / (passes[depth] + count * guess) for depth, count in enumerate(guesses))
 
     hard, easy = _RIGHT.get(method, _RIGHT[""])
-    return Prediction(plain, Range(plain.low * max(1.0, gain(hard)), plain.high * max(1.0, gain(easy))))
+    drafted = Range(plain.low * max(1.0, gain(hard)), plain.high * max(1.0, gain(easy)))
+    used = {place.basis for part, place in ((share, far), (1 - share, near)) if place and part}
+    return Prediction(plain, drafted, next((basis for basis in _UNCERTAIN if basis in used), "measured"))

@@ -39,6 +39,7 @@ class Downloads:
         self.fetched: Installed | None = None  # the suggested model, once it is installed
         self._timer: Timer | None = None
         self._looking = False
+        self._taken = False  # whether the suggested model is being fetched, or was
         self._under_way: set[str] = set()  # ids of running downloads; their end is reported
 
     # --- another model --------------------------------------------------------------------------------------------
@@ -55,6 +56,7 @@ class Downloads:
         app.push_screen(self.manager, self._chosen)
 
     async def _chosen(self, choice: Choice | None) -> None:
+        self._look_for_offer_again()
         if choice:
             await self._replying.after(partial(self._model.use, choice.load, choice.model))
 
@@ -85,12 +87,20 @@ class Downloads:
         """Searches once, in a thread and offline, for a model to suggest in an empty chat."""
         if not self.offer_looked_for and self._page.welcome and self._models.offers:
             self.offer_looked_for = True
-            find = self._models.open
-            run_in_thread(
-                self._page.screen, lambda: find().offer_for_this_machine(), self._offer_came, lambda error: None
-            )
+            self._find_offer()
+
+    def _look_for_offer_again(self) -> None:
+        """Searches again unless the offer was taken: the model manager may have measured this machine."""
+        if self.offer_looked_for and not self._taken:
+            self._find_offer()
+
+    def _find_offer(self) -> None:
+        find = self._models.open
+        run_in_thread(self._page.screen, lambda: find().offer_for_this_machine(), self._offer_came, lambda error: None)
 
     def _offer_came(self, offer: CatalogOffer | None) -> None:
+        if self._taken:
+            return
         self.offer = offer
         self.show_offer()
         self._page.refresh_keys()
@@ -100,6 +110,8 @@ class Downloads:
             from slipstream.app.tui.models.recommended import offered
 
             self._page.welcome.offer(offered(self.offer, here=self.fetched is not None))
+        elif self._page.welcome:
+            self._page.welcome.offer(None)
 
     def take_offer(self) -> None:
         """Fetches the suggested model with its drafter; loads it if it is installed."""
@@ -121,6 +133,7 @@ class Downloads:
         self._page.refresh_keys()
 
     def _fetching(self, jobs: list[Job]) -> None:
+        self._taken = True
         self._under_way |= {job.id for job in jobs}
         self._watch()
         self._page.hint("Fetching it: go on chatting. Ctrl-L shows how far it is.")

@@ -54,8 +54,7 @@ class Welcome(Vertical):
         super().__init__()
         self._state = Static(Content(f"loading {one_line(model)}"), classes="state")
         self._model = model
-        self._offer = Static(classes="offer")
-        self._offer.display = False
+        self._offer = Static(classes="offer awaited")  # its room is kept: the lines above it do not move
 
     def compose(self) -> ComposeResult:
         with Vertical(id="welcome-box"):
@@ -66,8 +65,8 @@ class Welcome(Vertical):
             with Vertical(classes="examples"):
                 for text in EXAMPLES:
                     yield Example(text)
-                yield self._offer
                 yield Static(Content(TIP), classes="tip")
+                yield self._offer
 
     def progress(self, share: float | None) -> None:
         """Shows the progress of the load; ``share`` is None while the file is checked before its first use."""
@@ -86,10 +85,10 @@ class Welcome(Vertical):
         text = f"{name} is ready{note}\n{one_line(loaded.device)} · {drafting}"
         self._state.update(Content(text, [Span(0, len(name), "bold")]))
 
-    def offer(self, words: Content) -> None:
-        """Shows the suggested model and its key."""
-        self._offer.update(words)
-        self._offer.display = True
+    def offer(self, words: Content | None) -> None:
+        """Shows the suggested model and its key; None removes them."""
+        self._offer.update(words or "")
+        self._offer.set_class(words is None, "awaited")
 
     def failed(self) -> None:
         self._state.update(Content("no model is loaded"))

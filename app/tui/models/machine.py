@@ -24,6 +24,11 @@ VERDICTS = {
     "memory": ("○", "runs on the CPU", "$warning"),
     "too big": ("✗", "too big", "$error"),
 }
+BASES = {
+    "measured": "estimated from this machine's memory speed",
+    "busy": "estimated from its memory speed, measured while the machine was busy",
+    "assumed": "estimated for a usual machine, as this one is not measured",
+}
 IN_USE = "● "
 BEST = "★ "
 NO_MARK = "  "
@@ -50,7 +55,7 @@ def expected(speed: Prediction | None) -> Content:
     words = Content("Expected here: ").append(plain).append(Content(" tokens a second"))
     if speed.drafted != speed.plain:
         words = words.append(Content(", ")).append(drafted).append(Content(" with a drafter"))
-    return words.append(Content(", estimated from this machine's memory speed.").stylize("$foreground 60%"))
+    return words.append(Content(f", {BASES[speed.basis]}.").stylize("$foreground 60%"))
 
 
 def fit_block(fit: Fit) -> Content:

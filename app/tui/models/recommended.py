@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from textual.content import Content, Span
 
 from slipstream.app.library.format import parameters, size
-from slipstream.app.library.offers import recommended
+from slipstream.app.library.offers import READING, best_offer, recommended
 from slipstream.app.platform.safe_text import clean, one_line, sentence
 from slipstream.app.tui.models.machine import BEST, NO_MARK, expected, fit_block, tok_per_s, verdict
 from slipstream.app.tui.parts.browser import TableView, below, heading, text
@@ -41,15 +41,16 @@ class RecommendedView(TableView):
 
     def __init__(self) -> None:
         self.offers: list[CatalogOffer] = []
+        self._best: CatalogOffer | None = None
 
     def take(self, offers: Sequence[CatalogOffer]) -> None:
         """Lists the pairs that run on this machine, and counts the others."""
-        self.offers = recommended(offers)
+        self.offers, self._best = recommended(offers), best_offer(offers)
         names = {offer.pair.target.model.casefold() for offer in offers}
         hidden = len(names) - len(self.offers)
-        self.note = (
-            f"Not shown: {plural(hidden, 'model')} too big for this machine, or of unknown size." if hidden else ""
-        )
+        left = f"Not shown: {plural(hidden, 'model')} too big for this machine, or of unknown size." if hidden else ""
+        slow = f"None is recommended: each is untested, or too slow here ({READING:.0f} tokens a second read well)."
+        self.note = " ".join(filter(None, (slow if self.offers and not self._best else "", left)))
 
     @property
     def columns(self) -> Sequence[Column]:
@@ -64,9 +65,10 @@ class RecommendedView(TableView):
     def cells(self, at: int) -> list[Content]:
         offer = self.offers[at]
         target, speed = offer.pair.target, offer.speed
-        mark = Content(BEST if at == 0 else NO_MARK).stylize("$accent")
+        best = offer is self._best
+        mark = Content(BEST if best else NO_MARK).stylize("$accent")
         return [
-            mark.append(text(name_of(offer), "bold" if at == 0 else "")),
+            mark.append(text(name_of(offer), "bold" if best else "")),
             text(target.quant),
             Content(size(target.about) if target.about else ""),
             tok_per_s(speed.plain if speed else None),
@@ -80,7 +82,7 @@ class RecommendedView(TableView):
         """The pair's fit, memory, files and evidence."""
         offer = self.offers[at]
         pair = offer.pair
-        best = "best for this machine" if at == 0 else ""
+        best = "best for this machine" if offer is self._best else ""
         needs = " · ".join(f"{count // 1024}k: {size(total)}" for count, total in sorted(offer.memory.items()))
         inside = Content(f"{clean(pair.method)}, inside the model itself").stylize("$foreground 70%")
         why_not = unserved(pair)
@@ -142,7 +144,9 @@ def offered(offer: CatalogOffer, here: bool) -> Content:
         amount = size(pair.target.about + (pair.drafter.about if pair.drafter else 0))
         with_drafter = " with its drafter" if pair.drafter else ""
         words = f"{KEY} fetches {name}{with_drafter}, {amount}"
-        more = "Far better, and quick enough here. Nothing is sent until then."
+        assumed = offer.speed is not None and offer.speed.basis == "assumed"
+        quick = "probably quick enough" if assumed else "and quick enough here"
+        more = f"Far better, {quick}. Nothing is sent until then."
     at = words.index(name)
     spans = [Span(0, len(KEY), "bold $primary"), Span(at, at + len(name), "bold")]
     return Content(words, spans).append(Content(f"\n{more}").stylize("$foreground 60%"))

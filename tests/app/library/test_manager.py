@@ -23,7 +23,7 @@ from slipstream.app.chats.records import Figures
 from slipstream.app.chats.store import ChatStore
 from slipstream.app.library.machine_speed import kept_speed, machine_speed
 from slipstream.app.library.manager import ModelManager
-from slipstream.app.library.offers import CONTEXTS, READING, CatalogOffer, is_quick, recommended
+from slipstream.app.library.offers import CONTEXTS, READING, CatalogOffer, best_offer, is_quick, recommended
 from slipstream.app.platform.paths import Paths
 from slipstream.app.speed import Speed
 from slipstream.drafters.autopilot.arm import Record
@@ -36,7 +36,7 @@ from slipstream.models.hub.progress import Job
 from slipstream.models.library.catalog import CatalogFile, CatalogPair
 from slipstream.models.library.projectors import projector_beside
 from slipstream.models.llama.devices import Device
-from slipstream.models.llama.throughput import ROWS, TYPES, Throughput
+from slipstream.models.llama.throughput import ROWS, TYPES, Basis, Throughput
 
 GB = 1 << 30
 ROOMY = Device("CPU", "cpu", "Roomy", 64 * GB, 60 * GB)
@@ -155,10 +155,11 @@ def test_a_file_that_was_replaced_on_the_hub_is_not_taken_for_the_catalogues(
     assert "models pull acme/Small-GGUF:Q8_0" in stop.value.hint
 
 
-def measured(reads: float, gpu: float = 0.0) -> list[Throughput]:
+def measured(reads: float, gpu: float = 0.0, basis: Basis = "measured") -> list[Throughput]:
     """A machine that reads so many bytes a second, whatever their type; rows cost nothing."""
     kinds = {"cpu": reads, **({"gpu": gpu} if gpu else {})}
-    return [Throughput(kind, {name: dict.fromkeys(ROWS, rate) for name in TYPES}, 1e-6) for kind, rate in kinds.items()]
+    rates = {kind: {name: dict.fromkeys(ROWS, rate) for name in TYPES} for kind, rate in kinds.items()}
+    return [Throughput(kind, each, 1e-6, basis) for kind, each in rates.items()]
 
 
 def test_the_catalogue_begins_with_what_runs_best_here(manager: ModelManager, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -200,6 +201,32 @@ def test_the_machine_is_measured_until_the_figures_are_settled(
     assert kept_speed(tmp_path) == []
     monkeypatch.setattr("slipstream.app.library.machine_speed.throughput", lambda: [])
     assert machine_speed(tmp_path) == []  # llama.cpp does not answer
+
+
+def test_a_machine_that_was_busy_is_measured_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found: list[list[Throughput]] = [*[measured(5e9, basis="busy")] * 4, *[measured(20e9)] * 4]
+    monkeypatch.setattr("slipstream.app.library.machine_speed.throughput", lambda: found.pop(0))
+    assert [machine_speed(tmp_path)[0].basis for _ in range(4)] == ["busy"] * 4
+    assert kept_speed(tmp_path)[0].basis == "busy"
+    assert machine_speed(tmp_path) == measured(20e9) == kept_speed(tmp_path)
+    assert [machine_speed(tmp_path) for _ in range(4)] == [measured(20e9)] * 4 and len(found) == 1
+
+
+def test_what_is_offered_first_is_what_the_catalogue_recommends(
+    manager: ModelManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on(monkeypatch, manager, ROOMY)
+    for speed in (0.6e9, 1.5e9, 3e9, 6e9, 20e9, 60e9):
+        monkeypatch.setattr(manager, "_machine", measured(speed))
+        offers = manager.offers()
+        best = best_offer(offers)
+        assert manager.offer_for_this_machine() == best == best_offer(recommended(offers))
+        if best:
+            assert is_quick(best.speed) and best.runs and not best.pair.untested
+        else:
+            assert all(offer.pair.untested for offer in recommended(offers) if is_quick(offer.speed))
+    tiny = next(offer for offer in manager.offers() if "SmolLM2" in offer.pair.target.model)
+    assert tiny.pair.untested and best_offer([tiny]) is None  # its note: for tests
 
 
 def test_what_other_machines_lend_counts_once_they_are_named(paths: Paths) -> None:

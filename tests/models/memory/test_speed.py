@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ from tests.models.kinds import write_kind
 
 from slipstream.models.gguf.reader import read_header
 from slipstream.models.llama.devices import Device
-from slipstream.models.llama.throughput import ROWS, TYPES, Throughput, assumed, measure, packed, unpacked
+from slipstream.models.llama.throughput import ROWS, TYPES, Throughput, _Meter, assumed, measure, packed, unpacked
 from slipstream.models.memory.fit import Fit, estimate
 from slipstream.models.memory.need import Need
 from slipstream.models.memory.speed import Reads, family, predict, rate, reads_of, rough_reads
@@ -119,6 +120,22 @@ def test_this_machine_is_really_measured(monkeypatch: pytest.MonkeyPatch) -> Non
     assert 0 < found.operation < 1  # seconds; a busy machine takes long, too
     assert unpacked(f"a driver's words\n{packed([found])}\n{{}}\n") == [found]
     assert unpacked("nothing") == [] == unpacked('{"throughput": [1]}')
+
+
+def test_a_prediction_says_whether_the_machine_was_busy_when_it_was_measured() -> None:
+    quiet, busy = machine(20e9), replace(machine(200e9, "gpu"), basis="busy")
+    reads = Reads({"Q4_0": 1.0 * GB}, 9)
+    bases = [predict(reads, placed(*each), [quiet, busy]) for each in (("memory",), ("split", 5), ("gpu",))]
+    assert [each.basis for each in bases if each] == ["measured", "busy", "busy"]
+    usual = predict(reads, placed("memory"), assumed(2, gpu=False))
+    assert usual and usual.basis == "assumed"
+    assert unpacked(packed([busy])) == [busy]
+    found = []
+    for processor in (1.8, 1.0):  # seconds of both threads in a second
+        meter = _Meter(2)
+        meter.add(1.0, processor)
+        found.append(meter.basis)
+    assert found == ["measured", "busy"]
 
 
 def test_what_has_not_been_measured_is_taken_to_be_usual() -> None:

@@ -11,15 +11,18 @@ from tests.app.tui.scripted_models import BUNDLED, GB, OFFERS, PAIRS, QWEN, Scri
 from textual import events
 from textual.widgets import Input, Markdown
 
+from slipstream.app.library.offers import best_offer
 from slipstream.app.tui.chat.screen import ChatScreen
 from slipstream.app.tui.models.installed import Facts, InstalledView
 from slipstream.app.tui.models.listing import DOWNLOADS, INSTALLED, RECOMMENDED, SEARCH
 from slipstream.app.tui.models.pairs import PairsScreen
+from slipstream.app.tui.models.recommended import RecommendedView
 from slipstream.app.tui.models.repo import LONGEST, MOST_CELLS, MOST_LINES, NONE, REST, RepoScreen, pieces
 from slipstream.app.tui.models.screen import ModelsScreen
 from slipstream.app.tui.parts.format import STYLES
 from slipstream.models.errors import SlipstreamError
 from slipstream.models.hub.progress import Job
+from slipstream.models.memory.speed import Prediction, Range
 
 
 def manager(chat: Driver) -> ModelsScreen:
@@ -209,6 +212,21 @@ async def test_what_does_not_run_here_is_not_recommended_and_the_rest_says_how_f
         assert "Expected here: 48–75 tokens a second" in chat.shown()
         await chat.pilot.resize_terminal(80, 24)
         await chat.until(lambda: "48–150" in chat.shown() and "Qwen3-8B" in chat.shown())
+
+
+def test_only_the_offer_that_f6_makes_has_the_star_and_a_busy_machine_is_named() -> None:
+    slow, quick = Prediction(Range(1.0, 3.0), Range(1.0, 3.0)), Prediction(Range(5, 11), Range(5, 11), "busy")
+    untested = replace(OFFERS[1], speed=OFFERS[0].speed, pair=replace(OFFERS[1].pair, evidence="suggested"))
+    offers = [replace(OFFERS[0], speed=slow), untested, replace(OFFERS[2], speed=quick)]
+    view = RecommendedView()
+    view.take(offers)
+    assert best_offer(offers) == offers[2]
+    assert [view.cells(at)[0].plain[0] for at in range(3)] == [" ", " ", "★"]
+    details = ["\n".join(block.plain for block in view.details(at)) for at in range(3)]
+    assert ["best for this machine" in each for each in details] == [False, False, True]
+    assert ["measured while the machine was busy" in each for each in details] == [False, False, True]
+    view.take(offers[:2])
+    assert "★" not in view.cells(0)[0].plain + view.cells(1)[0].plain and "None is recommended" in view.note
 
 
 @pytest.mark.slow

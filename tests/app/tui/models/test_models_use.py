@@ -1,5 +1,6 @@
 """Models in the running chat: another one takes over, the first one is offered, and what is here is kept in order."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -243,6 +244,26 @@ async def test_the_first_start_offers_a_model_and_one_key_fetches_and_uses_it(op
         assert chat.engine.loads[1].model == str(models.queue["j0"].path)
         await chat.press("f6")
         assert len(chat.engine.loads) == 2
+
+
+async def test_the_offer_is_looked_for_again_when_the_machine_may_have_been_measured(open_chat: Open) -> None:
+    speed = replace(OFFERS[0].speed, basis="assumed") if OFFERS[0].speed else None
+    models = ScriptedModels(first=replace(OFFERS[0], speed=speed))
+    async with open_chat(models=models, size=(80, 24)) as chat:
+        before = [line for line in chat.shown().splitlines() if "Tell me about the sea." in line]
+        await chat.until(lambda: "Far better, probably quick enough." in chat.shown())
+        rows = chat.shown().splitlines()
+        models.first = OFFERS[0]
+        await opened(chat)
+        await chat.press("escape")
+        await chat.until(lambda: "Far better, and quick enough here." in chat.shown())
+        models.first = None  # measured, it is too slow
+        await opened(chat)
+        await chat.press("escape")
+        await chat.until(lambda: "F6" not in chat.shown() and "Tell me about the sea." in chat.shown())
+        kept = chat.shown().splitlines()
+        at = next(n for n, row in enumerate(rows) if "Tell me about the sea." in row)
+        assert kept[at] == rows[at] == before[0]  # nothing moves
 
 
 async def test_where_there_is_nothing_to_offer_the_welcome_says_nothing(open_chat: Open) -> None:
