@@ -115,6 +115,7 @@ def test_replies_to_an_image(
     reply = of_engine(engine)
     loaded = engine.load(bundled(devices, gpu_layers, mmproj=str(mmproj)))
     assert loaded.images and loaded.machines == list(filter(None, [devices.rpc]))
+    assert not loaded.device.startswith("CPU"), loaded.device
     seen, other = (about(write_picture(tmp_path / f"{seed}.png", seed)) for seed in (1, 2))
     compare(of_engine(engine), loaded, [seen], figures)
     texts = {reply([message], "none", 0.0).text for message in (seen, other)}
@@ -134,5 +135,6 @@ def test_a_model_with_an_adapter(
     without = reply(messages, "none", 0.0).text
     loaded = engine.load(bundled(devices, gpu_layers, lora=[Lora(str(lora), 4.0)]))
     assert loaded.machines == list(filter(None, [devices.rpc]))
+    assert not loaded.device.startswith("CPU"), loaded.device
     compare(of_engine(engine), loaded, messages, figures)
     assert reply(messages, "none", 0.0).text != without, "the adapter did not change the text"

@@ -49,12 +49,15 @@ def placed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         index.add([Piece(str(number), text) for number, text in enumerate(texts)])
     loaded = engine.load(load)
     assert loaded.machines == list(filter(None, [devices.rpc])), loaded.device
+    assert not (gpu_layers and loaded.device.startswith("CPU")), loaded.device  # as after a failure of the device
     yield Placed(engine, load, loaded)
     engine.close()
 
 
 def tokens(engine: Engine, generate: Generate) -> list[int]:
-    return done_of(list(engine.reply(generate))).tokens
+    done = done_of(list(engine.reply(generate)))
+    assert not done.failed
+    return done.tokens
 
 
 def test_every_drafter_writes_what_plain_decoding_writes(placed: Placed, figures: Figures) -> None:
