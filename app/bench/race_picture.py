@@ -30,10 +30,10 @@ def picture(start: Start, frame: Frame, finish: Finish | None, width: int, heigh
     warm = f" · after {start.warm_up} other tokens" if start.warm_up else ""
     heading: list[Line] = [
         (f"RACE · same prompt, same seed{slower}{warm}", "title"),
-        (f"{one_line(start.widened) or one_line(start.model)} · “{one_line(start.prompt)}”", "faint"),
+        (_title(start, width), "faint"),
         *gap,
     ]
-    end = _end(start, finish, width)
+    end = _end(finish, width)
     room = height - len(heading) - 4 - 2 * len(gap) - len(end)
     note = compared(ratio) if ratio else "measuring"
     ours: Kind = "bad" if ratio and ratio < LOSS else "ours"
@@ -45,7 +45,17 @@ def picture(start: Start, frame: Frame, finish: Finish | None, width: int, heigh
         *gap,
         *end,
     ]
-    return [(text[:width], kind) for text, kind in lines][:height]
+    return [(_cut(text, width), kind) for text, kind in lines][:height]
+
+
+def _title(start: Start, width: int) -> str:
+    """The model and the prompt; the prompt is cut if both are too long."""
+    model, prompt = one_line(start.widened) or one_line(start.model), one_line(start.prompt)
+    return f"{model} · “{_cut(prompt, max(width - len(model) - len(' · “”'), 1))}”"
+
+
+def _cut(text: str, width: int) -> str:
+    return text if len(text) <= width else f"{text[: width - 1]}…"
 
 
 def _lane(label: str, racer: Racer, most: int, note: str, kind: Kind, width: int, room: int) -> list[Line]:
@@ -65,7 +75,7 @@ def _lane(label: str, racer: Racer, most: int, note: str, kind: Kind, width: int
     ]
 
 
-def _end(start: Start, finish: Finish | None, width: int) -> list[Line]:
+def _end(finish: Finish | None, width: int) -> list[Line]:
     """The result; blank lines until it is known."""
     if finish is None:
         return [("", "faint")] * 3
@@ -86,8 +96,9 @@ def _end(start: Start, finish: Finish | None, width: int) -> list[Line]:
             "faint",
         )
     third: Line = ("", "faint")
-    if ratio is not None and ratio < 1.05 and start.plain_ms < SHORT_MS:
-        third = (f"This model needs only {start.plain_ms:.0f} ms a token: a larger one gains more.", "faint")
+    plain_ms = 1e3 * frame.plain.seconds / max(frame.plain.tokens, 1)
+    if ratio is not None and ratio < GAIN and plain_ms < SHORT_MS:
+        third = (f"This model needs only {plain_ms:.1f} ms a token: a larger one gains more.", "faint")
     elif finish.acceptance is not None:
         third = (f"{100 * finish.acceptance:.0f} % right · {finish.tokens_per_step:.1f} tokens per step", "faint")
     return [first, second, third]

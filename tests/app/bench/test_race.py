@@ -15,7 +15,7 @@ import pytest
 from slipstream.app.bench import race as race_module
 from slipstream.app.bench.inflate import Family, Made
 from slipstream.app.bench.race import race
-from slipstream.app.bench.race_events import Event, Finish, Frame, Racer, Start, decoded, encoded
+from slipstream.app.bench.race_events import PROMPT, Event, Finish, Frame, Racer, Start, decoded, encoded
 from slipstream.app.bench.race_picture import picture
 from slipstream.app.bench.turns import session_of
 from slipstream.app.cli import race as race_command
@@ -233,10 +233,23 @@ def test_a_picture_says_what_came_of_it() -> None:
     assert "68 % right · 2.4 tokens per step" in words
     differs = Finish(FRAME, False, 11, 0.68, 2.4)
     assert "differ from token 12 on" in "\n".join(text for text, _ in picture(START, FRAME, differs, 80, 22))
-    quick = Start("mini", "auto", "Tell me.", 1, 100, 1.0, "same text")
-    even = Finish(Frame(FRAME.ours, FRAME.ours), False, None, None, 1.0)
+    quick = Start("mini", "auto", "Tell me.", 1, 100, 4.0, "same text")
+    lane = Racer("The keeper climbed", 44, 0.074)
+    even = Finish(Frame(lane, lane), False, None, None, 1.0)
     words = "\n".join(text for text, _ in picture(quick, even.frame, even, 80, 22))
-    assert "needs only 1 ms a token: a larger one gains more" in words and "shown 60x slower" in words
+    assert "shown 15x slower" in words and "44 tokens · 0.07 s · 595 tok/s" in words
+    assert "needs only 1.7 ms a token: a larger one gains more" in words  # measured in the race, not in the warm-up
+    slow = Finish(Frame(FRAME.ours, FRAME.ours), False, None, None, 1.0)
+    assert "needs only" not in "\n".join(text for text, _ in picture(quick, slow.frame, slow, 80, 22))
+
+
+def test_what_does_not_fit_a_line_ends_with_an_ellipsis() -> None:
+    widened = replace(START, widened="Slipstream mini widened to 1b, Q4_0", prompt=PROMPT)
+    whole = f"Slipstream mini widened to 1b, Q4_0 · “{PROMPT}”"
+    assert picture(widened, FRAME, None, 120, 22)[1][0] == whole
+    cut = picture(widened, FRAME, None, 78, 22)[1][0]
+    assert cut == f"{whole[:76]}…”" and len(cut) == 78
+    assert picture(widened, FRAME, None, 20, 22)[1][0] == f"{whole[:19]}…"
 
 
 def test_seconds_are_compared_only_where_both_wrote_as_many_tokens() -> None:
