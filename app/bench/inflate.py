@@ -191,8 +191,8 @@ class Made:
             f"## {one_line(family.name)}",
             "",
             f"WIDENED: it costs what {family.shape.of} costs in {family.mix}, and writes what {one_line(family.small)}"
-            f" writes, whose {family.n_vocab:,} tokens alone are drawn from. {size / 1e6:,.0f} MB, what drafts for it"
-            f" {others / 1e6:,.0f} MB; {made}.",
+            f" writes in {family.mix}, whose {family.n_vocab:,} tokens alone are drawn from. {size / 1e6:,.0f} MB,"
+            f" what drafts for it {others / 1e6:,.0f} MB; {made}.",
             *(f"- Not widened: `{name}`, {one_line(reason)}." for name, reason in family.left_out.items()),
         ]
         return "\n".join(lines)

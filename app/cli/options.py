@@ -108,7 +108,7 @@ def bench_options(bench: argparse.ArgumentParser) -> None:
         bench,
         "SHAPES",
         "measure the model of -m widened to 135m, 0.5b, 1b, 3b, 7b, 8b or 13b (commas between them): the"
-        " speed of a large model with the text of the small one",
+        " speed of a large model; the text is the small one's in the same quantization",
     )
     bench.add_argument("--json", type=path, metavar="FILE", help="write the figures to a file as JSON")
     bench.add_argument("--progress", action="store_true", help="print the rows so far and the time left, as JSON lines")
