@@ -23,7 +23,8 @@ from slipstream.models.errors import SlipstreamError
 if TYPE_CHECKING:  # slow imports: the chat is drawn first
     from slipstream.app.tui.race.screen import RaceScreen
 
-WAITS: Final = "race running · Esc ends it"
+WAITS: Final = "race running"
+ENDS: Final = "ending the race"
 SHAPE: Final = "1b"  # the widened bundled model takes as long per token as a model of this size
 
 
@@ -36,25 +37,33 @@ class Races:
         self._prompt = ""
 
     def open(self, prompt: str = "") -> None:
-        """Opens the screen and starts a race; without a prompt, it asks for a story."""
+        """Opens the screen and starts a race; without a prompt, it asks for a story.
+
+        Raises:
+            SlipstreamError: If a job or a reply is running, or no model is loaded.
+        """
         self._jobs.check_free()
         if self._replying.writing or self._engine.busy or self._model.loaded is None:
             what = "A reply is being written" if self._replying.writing else "The model is being loaded"
-            self._page.hint(f"{what}; race when it is done.")
-            return
+            raise SlipstreamError(f"{what}.", "Race when it is done.")
         from slipstream.app.tui.race.screen import RaceContext, RaceScreen
 
         self._prompt = prompt
         bundled = model_name(self._model.load, Paths.default()) == BUNDLED
-        self._screen = RaceScreen(RaceContext(self._begin, self._offer_widened, self._jobs.stop), bundled)
+        self._screen = RaceScreen(RaceContext(self._begin, self._offer_widened, self._stop), bundled)
         self._page.screen.app.push_screen(self._screen, self._closed)
         self._model.lend(WAITS)
         run_in_thread(self._page.screen, self._engine.release, lambda _: self._begin(False), self._failed)
 
+    def _stop(self) -> None:
+        """Ends the race. The process may need seconds for that; the prompt's border says so at once."""
+        self._model.lend(ENDS)
+        self._jobs.stop()
+
     def _closed(self, _: None) -> None:
         """Reloads the chat's model, unless a race is still running."""
         self._screen = None
-        if self._jobs.job is None and self._model.unavailable == WAITS:
+        if self._jobs.job is None and self._model.unavailable in (WAITS, ENDS):
             self._model.take_back()
 
     def _failed(self, error: SlipstreamError) -> None:
@@ -79,16 +88,19 @@ class Races:
             return family.price
 
         def found(price: str) -> None:
+            if self._screen is None:
+                return
+
             def answered(yes: bool | None) -> None:
                 if self._screen and yes:
                     self._screen.widening()
                     self._begin(True)
                 elif self._screen:
-                    self._screen.ended("Esc goes back to the chat · r races again")
+                    self._screen.ended()
 
             about = (
-                "The bundled model is widened until a token costs what one of a model with a billion parameters costs; "
-                f"its words stay the same. It takes {price}, and is deleted afterwards."
+                "The bundled model is widened until a token costs what one of a model with a billion parameters costs. "
+                f"Widening rounds its weights, so its words may change. It takes {price}, and is deleted afterwards."
             )
             self._page.screen.app.push_screen(
                 ConfirmScreen("Race it as large as a 1B model?", about, "races"), answered

@@ -160,8 +160,7 @@ class RaceScreen(Screen[None]):
 
     def action_widened(self) -> None:
         self._begin()
-        self.picture.say("")  # the user confirms it first
-        self._chat.offer()
+        self._chat.offer()  # the finished race stays on the screen until the user confirms
 
     def _begin(self) -> None:
         self.racing = True

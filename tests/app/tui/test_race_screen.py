@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from tests.app.tui.conftest import Open
+from tests.app.tui.scripted import ScriptedEngine
 
 from slipstream.app.bench.race_events import Event, Finish, Frame, Racer, Start, encoded
 from slipstream.app.library.resolve_model import choose
@@ -33,12 +34,15 @@ def asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[list[str]]:
     return scripted(monkeypatch, [START, FRAME, FINISH])
 
 
-def scripted(patch: pytest.MonkeyPatch, events: Sequence[Event], gate: str = "") -> list[list[str]]:
+def scripted(
+    patch: pytest.MonkeyPatch, events: Sequence[Event], gate: str = "", on_stop: str = "signal.default_int_handler"
+) -> list[list[str]]:
     asked: list[list[str]] = []
 
     def command(arguments: Sequence[str], nice: int) -> list[str]:
         asked.append(list(arguments))
-        return [sys.executable, "-c", PROGRAM, "\n".join(json.dumps(encoded(event)) for event in events), gate]
+        program = PROGRAM.replace("signal.default_int_handler", on_stop)
+        return [sys.executable, "-c", program, "\n".join(json.dumps(encoded(event)) for event in events), gate]
 
     patch.setattr("slipstream.app.tui.jobs.command", command)
     return asked
@@ -107,6 +111,45 @@ async def test_a_long_wait_for_the_model_has_a_clock(
         await chat.until(lambda: chat.screen.jobs.job is None)
 
 
+async def test_the_chat_says_at_once_that_a_race_is_ending(
+    open_chat: Open, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    import os
+
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    scripted(monkeypatch, [START, FRAME], str(gate), "signal.SIG_IGN")
+    async with open_chat() as chat:
+        chat.screen.prompt.put("/race")
+        await chat.press("enter")
+        await chat.until(lambda: isinstance(chat.app.screen, RaceScreen) and "60 tokens" in chat.shown())
+        await chat.press("escape")
+        await chat.until(lambda: chat.app.screen is chat.screen)
+        assert "ending the race" in chat.shown() and "Esc ends it" not in chat.shown()
+        assert chat.screen.jobs.job is not None
+        chat.screen.prompt.put("/race Once more.")
+        await chat.press("enter")
+        await chat.until(lambda: bool(chat.toasts()))
+        assert chat.screen.prompt.text == "/race Once more."
+        gate.write_text("")
+        await chat.until(lambda: chat.screen.jobs.job is None and chat.screen.model.loaded is not None)
+        assert not chat.screen.prompt.border_subtitle
+
+
+async def test_a_race_that_cannot_begin_yet_stays_in_the_prompt(open_chat: Open, asked: list[list[str]]) -> None:
+    async with open_chat(engine=ScriptedEngine(hold_load=True)) as chat:
+        await chat.until(lambda: chat.screen.engine.busy)
+        chat.screen.prompt.put("/race Tell me a story.")
+        await chat.press("enter")
+        await chat.until(lambda: "The model is being loaded. Race when it is done." in chat.toasts())
+        assert chat.screen.prompt.text == "/race Tell me a story." and not asked
+        chat.engine.go_load()
+        await chat.until(lambda: chat.screen.model.loaded is not None)
+        await chat.press("enter")
+        await chat.until(lambda: bool(asked))
+        assert chat.screen.prompt.text == ""
+
+
 async def test_a_larger_model_is_made_only_after_its_size_is_confirmed(open_chat: Open, asked: list[list[str]]) -> None:
     async with open_chat() as chat:
         chat.screen.model.load = choose(Paths.default())
@@ -117,11 +160,12 @@ async def test_a_larger_model_is_made_only_after_its_size_is_confirmed(open_chat
         assert isinstance(race, RaceScreen)
         await chat.press("w")
         await chat.until(lambda: "Enter races" in chat.shown())
-        words = " ".join(chat.shown().replace("│", "").split())
+        words = " ".join(" ".join(re.findall(r"│(.*)│", chat.shown())).split())  # of the dialog
         assert re.search(r"\d MB of disk and about a minute, and is deleted", words)
-        assert not str(race.picture.render()) and len(asked) == 1
+        assert "Widening rounds its weights, so its words may change" in words and len(asked) == 1
         await chat.press("escape")
-        await chat.until(lambda: chat.app.screen is race and "r races again" in chat.shown())
+        await chat.until(lambda: not race.racing and chat.app.screen is race)
+        assert "1.5x faster: 0.02 s instead of 0.03 s" in chat.shown()  # the finished race
         await chat.press("w")
         await chat.until(lambda: "Enter races" in chat.shown())
         await chat.press("enter")
