@@ -12,6 +12,7 @@ from slipstream.app.protocol import Load
 from slipstream.app.tui.chat.model import ChatModel
 from slipstream.app.tui.chat.page import ChatPage
 from slipstream.app.tui.chat.replying import Replying
+from slipstream.app.tui.chat.slash import MARK
 from slipstream.app.tui.models.context import ModelsAccess
 from slipstream.app.tui.parts.run_in_thread import run_in_thread
 from slipstream.models.errors import SlipstreamError, UsageError
@@ -61,7 +62,7 @@ class Downloads:
             await self._replying.after(partial(self._model.use, choice.load, choice.model))
 
     def use_named(self, name: str) -> None:
-        """Loads the installed model with this name."""
+        """Loads the installed model with this name; puts the command back into the prompt if there is none."""
 
         def find() -> tuple[Load, Installed]:
             models = self._models.open()
@@ -75,7 +76,12 @@ class Downloads:
         def use(found: tuple[Load, Installed]) -> None:
             self._page.screen.call_later(self._replying.after, partial(self._model.use, *found))
 
-        run_in_thread(self._page.screen, find, use, self._page.tell_error)
+        def refuse(error: SlipstreamError) -> None:
+            self._page.tell_error(error)
+            if not self._page.prompt.text:
+                self._page.prompt.put(f"{MARK}model {name}")
+
+        run_in_thread(self._page.screen, find, use, refuse)
 
     # --- the first model ------------------------------------------------------------------------------------------
 

@@ -121,6 +121,7 @@ async def test_drafters_and_models_by_name(open_chat: Open) -> None:
         await chat.press("escape")
         await command(chat, "/model no-such-model")
         await chat.until(lambda: "No model is called no-such-model" in "".join(hints(chat)[-1:]))
+        assert chat.screen.prompt.text == "/model no-such-model"
 
 
 @pytest.mark.slow
