@@ -240,7 +240,7 @@ class Replying:
         short = self._page.status.short_step_ms is not None
         if short and not self._race_offered and model_name(self._model.load, Paths.default()) == BUNDLED:
             self._race_offered = True
-            self._page.hint("/race shows what guessing does on a larger model")
+            self._page.hint("/race, then w, shows what guessing does on a larger model")
 
     async def failed(self, message: ReplyFailed) -> None:
         """Shows the error; if the engine died before the reply began, sends the question again, once."""

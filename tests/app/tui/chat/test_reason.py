@@ -67,7 +67,7 @@ def quick(generate: Generate, text: str) -> Iterator[Stepped]:
 async def test_a_model_too_small_to_gain_hints_at_the_race_once(
     open_chat: Open, monkeypatch: pytest.MonkeyPatch, bundled: bool
 ) -> None:
-    hint = "/race shows what guessing does on a larger model"
+    hint = "/race, then w, shows what guessing does on a larger model"
     monkeypatch.setattr("tests.app.tui.scripted.play", quick)
     async with open_chat(drafter="auto") as chat:
         if bundled:  # no other model can be widened
