@@ -134,7 +134,7 @@ class AcceptanceChart(Widget):
         drafters = self._record.drafters()
         if not drafters:
             return Content("Nothing was guessed yet.").stylize(FAINT).truncate(width, ellipsis=True)
-        lines = [Content("right guesses, by position and over time").stylize(FAINT)]
+        lines = [Content("% right by position, over time").stylize(FAINT)]
         large = 1 + LARGE * len(drafters) <= height
         for name, fared in drafters.items():
             lines += _large(name, fared, width) if large else [_small(name, fared, width)]

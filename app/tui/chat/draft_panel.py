@@ -164,7 +164,7 @@ class DraftPanel(Container):
         self.trees = DraftTreeLog()  # the last steps
         self.chart = AcceptanceChart(self._record)  # acceptance of each drafter in this chat
         self.display = False
-        self.border_title = Content("Guesses: ✓ or ━ right, ✗ wrong, numbers: % likely")
+        self.border_title = Content("Guesses (% likely): ✓ ━ right, ✗ wrong")
 
     def compose(self) -> ComposeResult:
         yield self.chart

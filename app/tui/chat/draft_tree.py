@@ -45,7 +45,7 @@ def drawn(tree: DraftTree, width: int) -> Content:
     A chain is a row of words. A tree's first line is the accepted path and the target's own token; rejected branches
     follow below. A path that is too long for its line continues on another one; equal marks connect both.
     """
-    lines = [_heading(tree)]
+    lines = [_heading(tree, width)]
     if tree.texts and width >= SMALLEST:
         in_a_row = all(parent == node - 1 for node, parent in enumerate(tree.parents))
         lines += _row(tree, width) if in_a_row else _Drawing(tree, width).lines()
@@ -73,8 +73,8 @@ def visible(text: str) -> str:
     return f"◌{shown}" if combining(shown[0]) else shown
 
 
-def _heading(tree: DraftTree) -> Content:
-    """The step number, the drafters, the accepted tokens, and the duration."""
+def _heading(tree: DraftTree, width: int) -> Content:
+    """The step number, the drafters, the accepted tokens, and the duration; leaves out what does not fit."""
     words = [(f"step {tree.step:,}  ", FAINT)]
     names = _names(tree)
     for number, name in enumerate(names):
@@ -82,14 +82,15 @@ def _heading(tree: DraftTree) -> Content:
         words += [(" + ", FAINT)] if number else []
         words += [(one_line(name) + mark, "bold")]
     kept, left_out = len(tree.path), len(tree.texts) - MOST_DRAWN
-    saved = f": {plural(kept, 'step')} saved" if kept else ""
-    words += [
-        (f" guessed {len(tree.texts)}, kept {kept}{saved}", REJECTED),
-        (f" · {left_out} not drawn" if left_out > 0 else "", FAINT),
-        (f" · {tree.probes} probes" if tree.probes else "", FAINT),
-        _took(tree),
-    ]
-    return Content.assemble(*words)
+    words += [(f" guessed {len(tree.texts)}, kept {kept}", REJECTED)]
+    saved = (f": {plural(kept, 'step')} saved" if kept else "", REJECTED)
+    hidden = (f" · {left_out} not drawn" if left_out > 0 else "", FAINT)
+    probes = (f" · {tree.probes} probes" if tree.probes else "", FAINT)
+    parts = [saved, hidden, probes, _took(tree)]
+    for least_important in (saved, probes, hidden):
+        if Content.assemble(*words, *parts).cell_length > width:
+            parts.remove(least_important)
+    return Content.assemble(*words, *parts)
 
 
 def _row(tree: DraftTree, width: int) -> list[Content]:

@@ -60,6 +60,15 @@ def test_a_bonus_follows_a_whole_path_and_a_long_chain_goes_on_below() -> None:
     assert styles(tree)["quite ✓"] == COPIED and styles(tree)["│ free still"] == BONUS
 
 
+def test_a_heading_leaves_out_what_does_not_fit() -> None:
+    tree = replace(TREE, probes=12)
+    begin = "step 1,128  medusa guessed 7, kept 3"
+    assert lines(tree, 80)[0] == f"{begin}: 3 steps saved · 12 probes · 5.2 ms"
+    assert lines(tree, 58)[0] == f"{begin} · 12 probes · 5.2 ms"
+    assert lines(tree, 45)[0] == f"{begin} · 5.2 ms"
+    assert lines(tree, 40)[0] == f"{begin} · …"
+
+
 def test_a_chain_is_words_in_a_row() -> None:
     words = [" a", " good", " thing", " to"]
     tree = replace(TREE, texts=words, parents=[-1, 0, 1, 2], probs=[0.9] * 4, sources=["lookup"] * 4, path=[0, 1])
