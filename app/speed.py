@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 LEAST_TOKENS: Final = 30  # with fewer tokens there is no speed-up: single steps would dominate it
+LEAST_OF_CHATS: Final = 64  # number of such tokens from which the speed-up of a drafter in chats is listed
 
 GAIN: Final = 1.05  # from this ratio on, a reply counts as faster
 LOSS: Final = 0.95  # below this ratio, it counts as slower

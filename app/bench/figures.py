@@ -63,10 +63,15 @@ class Noise:
     spread: float = 1.0  # median ratio of the speeds of two successive plain replies to one prompt, 1 or more
     busy: float = 0.0  # share of plain decoding's replies that other programs disturbed
 
+    @property
+    def was_busy(self) -> bool:
+        """Whether other programs disturbed enough of the replies to slow the figures down."""
+        return self.busy >= _BUSY_SHARE
+
     def remarks(self) -> list[str]:
         """Sentences for the user; none without much noise."""
         remarks = []
-        if self.busy >= _BUSY_SHARE:
+        if self.was_busy:
             remarks.append("The machine was busy: other programs slowed these figures down.")
         if self.spread >= DISAGREE:
             remarks.append(f"Two runs without a drafter differ by {self.spread:.2f}x: smaller gains mean nothing.")

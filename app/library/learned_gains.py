@@ -13,12 +13,12 @@ from slipstream.app.chats.reading import ChatReader
 from slipstream.app.chats.records import Figures
 from slipstream.app.platform.paths import Paths
 from slipstream.app.protocol import PLAIN
+from slipstream.app.speed import LEAST_OF_CHATS
 from slipstream.drafters.memory import Memory
 from slipstream.models.errors import SlipstreamError
 from slipstream.models.gguf.reader import Header
 
 _NEWEST: Final = 2000  # number of messages that are read: older ones are outdated, and a start must not wait for them
-_LEAST_TOKENS: Final = 64
 
 
 def chats_of(path: Path, fingerprint: str) -> tuple[str, ...]:
@@ -32,22 +32,30 @@ def chats_of(path: Path, fingerprint: str) -> tuple[str, ...]:
     return ()
 
 
-def _in_chats(path: Path, fingerprint: str) -> dict[str, float]:
-    """Speed over plain decoding by drafter, from a model's newest replies that measured it."""
+def _in_chats(path: Path, fingerprint: str) -> tuple[dict[str, float], frozenset[str]]:
+    """Speed over plain decoding by drafter, from a model's newest replies that measured it.
+
+    Returns:
+        The speeds, and the drafters for which other programs disturbed the replies with most of the tokens.
+    """
     query = """
         SELECT drafter, speed FROM messages
         WHERE id > (SELECT coalesce(max(id), 0) FROM messages) - ?
             AND model = ? AND role = 'assistant' AND status IN ('done', 'interrupted')
     """
     tokens: defaultdict[str, int] = defaultdict(int)
+    disturbed: defaultdict[str, int] = defaultdict(int)  # how many of them were written while the machine was busy
     seconds: defaultdict[str, float] = defaultdict(float)  # in units of plain decoding's seconds per token
     with suppress(SlipstreamError), ChatReader(path).open() as db:
         for drafter, speed in db.execute(query, (_NEWEST, fingerprint)) if db else ():
             figures = Figures.unpacked(speed)
             if figures and figures.speed.speedup:
                 tokens[drafter] += figures.speed.timed
+                disturbed[drafter] += figures.speed.timed * figures.speed.busy
                 seconds[drafter] += figures.speed.timed / figures.speed.speedup
-    return {name: tokens[name] / seconds[name] for name in tokens if tokens[name] >= _LEAST_TOKENS}
+    enough = [name for name in tokens if tokens[name] >= LEAST_OF_CHATS]
+    busy = frozenset(name for name in enough if 2 * disturbed[name] > tokens[name])
+    return {name: tokens[name] / seconds[name] for name in enough}, busy
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +65,8 @@ class Gains:
     chats: Mapping[str, float]  # from the newest replies that measured it
     benchmark: Mapping[str, float]  # from the model's newest stored benchmark, over all kinds of text
     autopilot: Mapping[str, float]  # from the autopilot's records
+    busy_chats: frozenset[str] = frozenset()  # drafters whose replies other programs mostly disturbed
+    busy_benchmark: bool = False  # whether other programs disturbed the benchmark
 
     @property
     def known(self) -> dict[str, float]:
@@ -66,8 +76,9 @@ class Gains:
     @property
     def sources(self) -> dict[str, str]:
         """A word for the source of each figure in ``known``."""
-        named = (("auto", self.autopilot), ("bench", self.benchmark), ("chats", self.chats))
-        return {drafter: word for word, gains in named for drafter in gains}
+        bench = "bench, busy" if self.busy_benchmark else "bench"
+        words = dict.fromkeys(self.autopilot, "auto") | dict.fromkeys(self.benchmark, bench)
+        return words | {name: "chats, busy" if name in self.busy_chats else "chats" for name in self.chats}
 
 
 NO_GAINS: Final = Gains({}, {}, {})
@@ -77,14 +88,19 @@ def gains_of(paths: Paths, header: Header) -> Gains:
     """Reads the measured speed-ups of a model's drafters."""
     from slipstream.drafters.autopilot.profile import learned_gains  # loads llama.cpp; lists work without it
 
-    in_chats = _in_chats(paths.chats, header.fingerprint)
+    in_chats, busy_chats = _in_chats(paths.chats, header.fingerprint)
     learned = learned_gains(Memory(paths.derived, header.fingerprint))
-    return Gains(in_chats, _benchmarked(paths.benches, header.name), learned)
+    benchmarked, busy_benchmark = _benchmarked(paths.benches, header.name)
+    return Gains(in_chats, benchmarked, learned, busy_chats, busy_benchmark)
 
 
-def _benchmarked(folder: Path, model: str) -> dict[str, float]:
+def _benchmarked(folder: Path, model: str) -> tuple[dict[str, float], bool]:
+    """The gains of the newest benchmark of a model, and whether other programs disturbed it."""
     from slipstream.app.bench.kept import kept_results  # also loads the plots; most starts need neither
 
     reports = (kept.report for kept in kept_results(folder) if kept.report and kept.report.model == model)
-    rows = next((report.overall for report in reports), [])
-    return {row.drafter: row.gain.value for row in rows if row.gain and row.drafter != PLAIN}
+    newest = next(reports, None)
+    if newest is None:
+        return {}, False
+    gains = {row.drafter: row.gain.value for row in newest.overall if row.gain and row.drafter != PLAIN}
+    return gains, newest.noise.was_busy

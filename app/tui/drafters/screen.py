@@ -120,7 +120,7 @@ class DraftersScreen(BrowsingScreen[Picked | None]):
         """Enables the actions of the selected drafter."""
         offer, working = self._offer(), self._chat.jobs.job is not None
         offered = {
-            "load": self._chat.fresh(),
+            "load": self._chat.fresh() or (offer is not None and self.view.text_came(offer)),
             "race": offer is not None and offer.usable and offer.name != PLAIN and not working,
             "switch": offer is not None and offer.usable and offer.name not in (AUTO, PLAIN) and "+" not in offer.name,
             "train": offer is not None and offer.name in TRAINED and not working,
@@ -165,7 +165,7 @@ class DraftersScreen(BrowsingScreen[Picked | None]):
             return
         if offer.usable:
             self.dismiss(Picked(offer.name))
-        elif self._arrived(offer.name):
+        elif self._arrived(offer):
             self.dismiss(Picked(offer.name, load=True))
         else:
             self.say(f"{offer.name} cannot guess for this model.")
@@ -247,9 +247,8 @@ class DraftersScreen(BrowsingScreen[Picked | None]):
         question = ConfirmScreen(f"{title}: cancel it?", "What it has done so far is kept.", "cancels")
         self.app.push_screen(question, answered)
 
-    def _arrived(self, name: str) -> bool:
+    def _arrived(self, offer: DrafterOffer) -> bool:
         """Whether reloading the model would make the drafter usable."""
         known = self.view.standing
-        files = known is not None and any(not file.why_not for file in known.of(name))
-        text = known is not None and name == "retrieval" and known.tokens > 0
-        return self._chat.fresh() and (files or text)
+        files = known is not None and any(not file.why_not for file in known.of(offer.name))
+        return self.view.text_came(offer) or (self._chat.fresh() and files)

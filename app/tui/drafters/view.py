@@ -10,7 +10,7 @@ from textual.content import Content
 from slipstream.app.library.format import rate, size
 from slipstream.app.platform.safe_text import one_line
 from slipstream.app.protocol import AUTO, PLAIN, DrafterOffer
-from slipstream.app.speed import times
+from slipstream.app.speed import LEAST_OF_CHATS, times
 from slipstream.app.tui.parts.browser import View, below, heading
 from slipstream.app.tui.parts.format import STYLES, gain_bar, judged, plural
 from slipstream.app.tui.parts.table import GAP
@@ -21,12 +21,14 @@ if TYPE_CHECKING:
     from slipstream.app.library.heads_files import HeadsFile
 
 IN_USE, NO_MARK = "● ", "  "
-FRESH, CANNOT = "Not tried yet", "Not for this model"
+FRESH, CANNOT = "Not measured yet", "Not for this model"
 _NARROWEST: Final = 10
 _WIDEST: Final = 24
 _ROOMY: Final = 70
 """Width from which bars may be longer, and the source of each gain is shown."""
-_SOURCE: Final = 5  # columns of a gain's source: "chats"
+_SOURCE: Final = 5  # least columns of a gain's source: "chats"
+NO_TEXT: Final = "it needs indexed text"
+"""Begins the reason of ``retrieval`` while nothing is indexed."""
 _LEAST_WORDS: Final = 12
 _WIDTHS: Final = (2, 4, 8, 16)
 """Batch sizes whose cost is shown."""
@@ -44,7 +46,7 @@ WOULD: Final = {
 
 
 class DraftersView(View):
-    """All drafters: measured ones by gain, then untried ones, then unusable ones."""
+    """All drafters: measured ones and plain decoding by gain, then those without a gain, then unusable ones."""
 
     ready = True
 
@@ -74,8 +76,8 @@ class DraftersView(View):
 
     def _arrange(self) -> None:
         usable = [offer for offer in self._offers if offer.usable]
-        tried = [offer for offer in usable if self._gain_of(offer.name) is not None]
-        tried.sort(key=lambda offer: -(self._gain_of(offer.name) or 0.0))
+        tried = [offer for offer in usable if offer.name == PLAIN or self._gain_of(offer.name) is not None]
+        tried.sort(key=lambda offer: -(self._gain_of(offer.name) or 1.0))
         fresh = [offer for offer in usable if offer not in tried]
         cannot = [offer for offer in self._offers if not offer.usable]
         self._rows = [*tried]
@@ -110,7 +112,7 @@ class DraftersView(View):
         current, gain = row.name == self.current, self._gain_of(row.name)
         mark = Content(IN_USE if current else NO_MARK).stylize("$primary" if current else "")
         name = Content(f"{one_line(row.name):<{names}}").stylize("bold" if row.usable else "")
-        words = one_line(row.about) if row.usable else one_line(row.why_not)
+        words = one_line(row.about) if row.usable else self._why_not(row)
         words = f"off: {words}" if self.is_off(row.name) else words
         line = mark.append(name).append(Content("  "))
         if gain is not None:
@@ -118,7 +120,8 @@ class DraftersView(View):
             value = Content(f"{times(gain):>5} ").stylize(STYLES[judged(gain)])
             line = line.append(value).append(bar).append(Content(" " * (room + GAP - bar.cell_length)))
             if width >= _ROOMY:
-                line = line.append(Content(f"{self._source_of(row.name):<{_SOURCE + GAP}}").stylize("$foreground 55%"))
+                source = f"{self._source_of(row.name):<{self._source_width + GAP}}"
+                line = line.append(Content(source).stylize("$foreground 55%"))
         left = width - line.cell_length
         said = Content(words).truncate(left, ellipsis=True) if left >= _LEAST_WORDS else Content("")
         line = line.append(said.stylize("$foreground 75%"))
@@ -126,12 +129,25 @@ class DraftersView(View):
 
     def _gain_of(self, name: str) -> float | None:
         if name == PLAIN:
-            return 1.0 if self._plain else None
+            return 1.0 if self._plain or (self._standing and self._standing.gains.known) else None
         return self._standing.gains.known.get(name) if self._standing else None
 
     def _source_of(self, name: str) -> str:
         """A word for where the gain was measured; empty for plain decoding, to which gains are relative."""
         return self._standing.gains.sources.get(name, "") if self._standing and name != PLAIN else ""
+
+    @property
+    def _source_width(self) -> int:
+        return max([_SOURCE, *(len(self._source_of(offer.name)) for offer in self._offers)])
+
+    def text_came(self, offer: DrafterOffer) -> bool:
+        """Whether text was indexed since the model was loaded without any; loading it again makes it usable."""
+        known = self._standing
+        lacked = not offer.usable and offer.why_not.startswith(NO_TEXT)
+        return lacked and known is not None and known.index_on and known.tokens > 0
+
+    def _why_not(self, offer: DrafterOffer) -> str:
+        return "no text was indexed when the model was loaded" if self.text_came(offer) else one_line(offer.why_not)
 
     def is_off(self, name: str) -> bool:
         """Whether a drafter is disabled for the autopilot."""
@@ -146,8 +162,10 @@ class DraftersView(View):
         said = Content(one_line(offer.about)).stylize("$foreground 80%")
         blocks = [below(heading(offer.name, *marks), said)]
         if not offer.usable:
-            why = Content(f"Not for this model: {one_line(offer.why_not).rstrip('.')}.")
-            blocks.append(below(why, Content(WOULD.get(offer.name, "")).stylize("$primary")))
+            came, why = self.text_came(offer), self._why_not(offer).rstrip(".")
+            would = "There is text now: Enter loads the model again, with it." if came else WOULD.get(offer.name, "")
+            lead = Content(f"{'Not usable yet' if came else 'Not for this model'}: {why}.")
+            blocks.append(below(lead, Content(would).stylize("$primary")))
         if standing is None:
             return [*blocks, Content("Looking …").stylize("$foreground 55%")]
         if offer.usable:
@@ -161,16 +179,19 @@ class DraftersView(View):
         """Speed-ups over plain decoding, each with its source."""
         if name == PLAIN:
             return Content(f"{rate(self._plain)} tok/s now." if self._plain else "The next reply measures its speed.")
+        all_gains = standing.gains
         found = [
-            f"{times(gains[name])} {where}"
-            for gains, where in (
-                (standing.gains.chats, "in your chats"),
-                (standing.gains.benchmark, "in the last benchmark"),
-                (standing.gains.autopilot, "as the autopilot measured"),
+            f"{times(gains[name])} {where}{' (machine busy)' if busy else ''}"
+            for gains, where, busy in (
+                (all_gains.chats, "in your chats", name in all_gains.busy_chats),
+                (all_gains.benchmark, "in the last benchmark", all_gains.busy_benchmark),
+                (all_gains.autopilot, "as the autopilot measured", False),
             )
             if name in gains
         ]
-        lines = [Content(f"Against no drafter: {' · '.join(found)}." if found else "Not tried here yet: v races it.")]
+        needs = f"a ratio needs {LEAST_OF_CHATS} tokens, and plain decoding's speed at the time"
+        fresh = f"Not measured yet: {needs}. v races it."
+        lines = [Content(f"Against no drafter: {' · '.join(found)}." if found else fresh)]
         if name == AUTO:
             costs = [f"{rows} {standing.costs[rows]:.1f}" for rows in _WIDTHS if rows in standing.costs]
             lines.append(
@@ -201,4 +222,5 @@ def _file(file: HeadsFile) -> Content:
 def _index(standing: Standing) -> Content:
     if not standing.index_on:
         return Content("The index is off: slipstream drafters index --on switches it on.").stylize("$warning")
-    return Content(f"Indexed: {plural(standing.tokens, 'token')} of {standing.documents:,} chats and files.")
+    texts = plural(standing.documents, "chat or file", "chats and files")
+    return Content(f"Indexed: {plural(standing.tokens, 'token')} of {texts}.")

@@ -26,12 +26,15 @@ from slipstream.app.settings.disabled_drafters import left_out
 from slipstream.app.speed import Speed
 from slipstream.app.tui.drafters.dialogs import PathScreen, TrainScreen
 from slipstream.app.tui.drafters.screen import NO_TORCH, DraftersScreen
-from slipstream.app.tui.drafters.view import DraftersView
+from slipstream.app.tui.drafters.view import NO_TEXT, DraftersView
 from slipstream.app.tui.drafters.work import TRAINED
 from slipstream.app.tui.jobs import Background, Job
+from slipstream.drafters.resources import Resources
+from slipstream.drafters.retrieval import METHOD
 from slipstream.models.errors import SlipstreamError
 from slipstream.models.gguf.reader import read_header
 from slipstream.models.heads import matching_heads
+from slipstream.models.types import Abilities
 
 WHY = "it needs indexed text, and there is none: slipstream drafters index FOLDER makes it of your own texts"
 OFFERS = [
@@ -190,9 +193,9 @@ async def test_a_chain_that_the_chat_began_with_can_be_chosen_again(open_chat: O
     async with open_chat(engine=engine(), drafter="lookup+draft") as chat:
         await chat.press("f2")
         assert chat.screen.model.drafter == "none"
-        await chat.press("ctrl+d")
+        await go_to(chat, "lookup+draft")
         assert "what this chat began with" in row_of(chat, "lookup+draft")
-        await chat.press("home", "enter")
+        await chat.press("enter")
         assert chat.screen.model.drafter == "lookup+draft"
 
 
@@ -263,6 +266,50 @@ def test_each_gain_has_its_source_and_the_sources_are_aligned() -> None:
     assert rows["lookup"][at:] == "bench  what it does" and rows["recycle"][at:] == "auto   what it does"
     assert rows["none"][at:] == "       what it does"  # it is what the others are compared with
     assert not any("bench" in row.plain for row in view.lines(60))
+
+
+def test_figures_of_a_busy_machine_are_marked() -> None:
+    names = ("none", "draft", "lookup", "recycle")
+    view = DraftersView([DrafterOffer(name, True, about="what it does") for name in names], "draft", None)
+    measured = Gains({"draft": 1.7}, {"lookup": 1.2}, {"recycle": 1.1}, frozenset({"draft"}), busy_benchmark=True)
+    view.standing = Standing(gains=measured)
+    rows = {row.plain[2:].split(" ")[0]: row.plain for row in view.lines(76)}
+    assert "chats, busy  what" in rows["draft"] and "bench, busy  what" in rows["lookup"]
+    assert "auto         what" in rows["recycle"]
+    details = "\n".join(block.plain for at in range(len(view)) for block in view.details(at))
+    assert "1.7x in your chats (machine busy)." in details and "1.2x in the last benchmark (machine busy)." in details
+    assert "1.1x as the autopilot measured." in details
+
+
+@pytest.mark.parametrize("gains", [Gains({}, {}, {}), Gains({}, {"draft": 1.2}, {})])
+def test_plain_decoding_is_never_among_what_is_not_measured(gains: Gains) -> None:
+    names = ("none", "draft", "lookup")
+    view = DraftersView([DrafterOffer(name, True, about="what it does") for name in names], "draft", None)
+    view.standing = Standing(gains=gains)
+    rows = [view.key(at) for at in range(len(view))]
+    first = [*(["draft"] if gains.benchmark else []), "none", "Not measured yet"]
+    assert rows[: len(first)] == first
+    lookup = view.find("lookup")
+    assert lookup is not None
+    assert "a ratio needs 64 tokens" in "\n".join(block.plain for block in view.details(lookup))
+
+
+def test_text_that_was_indexed_since_the_load_is_told() -> None:
+    why = METHOD.lacks(Resources(Abilities(9, 64, 8, 1, 8, 4)))
+    offer = DrafterOffer("retrieval", False, why, "what followed the same words")
+    view = DraftersView([offer], "draft", None)
+    assert WHY.startswith(NO_TEXT) and offer.why_not.startswith(NO_TEXT)
+    for standing, came in (
+        (Standing(documents=1, tokens=510), True),
+        (Standing(documents=1, tokens=510, index_on=False), False),
+        (Standing(), False),
+    ):
+        view.standing = standing
+        at = view.find("retrieval")
+        assert at is not None
+        words = "\n".join(block.plain for block in view.details(at))
+        assert ("no text was indexed when the model was loaded" in words) == came != ("there is none" in words)
+        assert ("Enter loads the model again" in words) == came == view.text_came(offer)
 
 
 @pytest.mark.slow
