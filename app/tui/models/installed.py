@@ -52,6 +52,11 @@ class Facts:
         """The drafter that the model is loaded with: the best installed one."""
         return next((pair for pair in self.pairs if pair.sound), None)
 
+    @property
+    def slower(self) -> PairOffer | None:
+        """The best installed drafter if all that were measured are slower than plain decoding; else None."""
+        return None if self.drafter else next((pair for pair in self.pairs if pair.ready and pair.gain), None)
+
 
 COLUMNS = (
     Column("  Model"),
@@ -120,11 +125,12 @@ class InstalledView(TableView):
         facts = self.facts.get(model.name)
         if facts is None or model.problem:
             return Content("")
-        if facts.drafter is None:
+        drafter = facts.drafter or facts.slower
+        if drafter is None:
             return Content("–").stylize("$foreground 50%")
-        short = facts.drafter.name.partition(":")[0] if facts.drafter.drafter else facts.drafter.method
+        short = drafter.name.partition(":")[0] if drafter.drafter else drafter.method
         name = text(short).truncate(18, ellipsis=True)
-        gain = facts.drafter.gain
+        gain = drafter.gain
         return name.append(Content(f" {times(gain)}").stylize(STYLES[judged(gain)])) if gain else name
 
     def details(self, at: int) -> list[Content]:
@@ -161,9 +167,14 @@ class InstalledView(TableView):
 
     def _drafting(self, facts: Facts) -> Content:
         best = facts.drafter
+        if best is None and (slower := facts.slower):
+            measured = f"{slower.name} ({slower.method}), {compared(slower.gain or 1.0)}"
+            return Content(f"No drafter here gained when it was measured. The best: {clean(measured)}; d: all")
         if best is None:
-            others = sum(1 for pair in facts.pairs if not pair.why_not)
-            more = f"{others} could be fetched" if others else "see which and why not"
+            ready = sum(1 for pair in facts.pairs if pair.ready)
+            others = sum(1 for pair in facts.pairs if pair.fetch and not pair.why_not)
+            counts = (f"{ready} here may fit" if ready else "", f"{others} could be fetched" if others else "")
+            more = ", ".join(filter(None, counts)) or "see which and why not"
             return Content(f"No drafter of its own is here; d: {more}")
         gain = f" · {compared(best.gain)}, measured here" if best.gain else " · not measured yet"
         return Content("Drafter: ").append(text(best.name, "bold")).append(Content(f" ({clean(best.method)}){gain}"))

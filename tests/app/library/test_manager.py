@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.app.tui.scripted_commands import result
 from tests.drafters.changed_file import changed
 from tests.models.hub_models import tiny_gguf
 from tests.models.hub_server import HubServer
@@ -21,11 +22,13 @@ from tests.models.tiny_mmproj import write_mmproj
 
 from slipstream.app.chats.records import Figures
 from slipstream.app.chats.store import ChatStore
+from slipstream.app.library.learned_gains import gains_of
 from slipstream.app.library.machine_speed import kept_speed, machine_speed
 from slipstream.app.library.manager import ModelManager
 from slipstream.app.library.offers import CONTEXTS, READING, CatalogOffer, best_offer, is_quick, recommended
 from slipstream.app.platform.paths import Paths
 from slipstream.app.speed import Speed
+from slipstream.app.tui.models.installed import Facts, InstalledView
 from slipstream.drafters.autopilot.arm import Record
 from slipstream.drafters.autopilot.cost_model import CostModel
 from slipstream.drafters.autopilot.profile import learned_gains
@@ -307,11 +310,13 @@ def test_a_drafter_that_does_not_fit_beside_its_model_stays_out(
     assert manager.load_of(model).draft_model is None
 
 
-def replied(store: ChatStore, fingerprint: str, drafter: str, tokens: int, speedup: float | None) -> None:
+def replied(
+    store: ChatStore, fingerprint: str, drafter: str, tokens: int, speedup: float | None, busy: bool = False
+) -> None:
     chat = store.open_or_create("sea")
     store.add_user(chat.id, "About the sea")
     reply = store.begin_reply(chat.id, model="Large", fingerprint=fingerprint, drafter=drafter, seed=1)
-    figures = Figures(Speed(10.0, tokens=tokens, plain_tok_per_s=speedup and 10.0 / speedup))
+    figures = Figures(Speed(10.0, tokens=tokens, plain_tok_per_s=speedup and 10.0 / speedup, busy=busy))
     store.finish_reply(reply.id, text="It is wet.", reason="stop", figures=figures)
 
 
@@ -332,6 +337,38 @@ def test_gains_are_those_that_the_chats_measured(manager: ModelManager, paths: P
     assert pair.gain == pytest.approx(400 / (300 / 2 + 100))
     assert manager.removal("large").chats == ("sea",)
     assert manager.removal("small").chats == ()
+
+
+def test_figures_of_a_busy_machine_are_told_apart(manager: ModelManager, paths: Paths, tmp_path: Path) -> None:
+    header = read_header(put(paths, "Large.gguf", larger(tmp_path)))
+    with closing(ChatStore(paths.chats)) as store:
+        for drafter, tokens, busy in (("draft", 300, True), ("draft", 100, False), ("lookup", 200, False)):
+            replied(store, header.fingerprint, drafter, tokens, 2.0, busy)
+    gains = gains_of(paths, header)
+    assert gains.busy_chats == {"draft"} and not gains.busy_benchmark
+    assert gains.sources == {"draft": "chats, busy", "lookup": "chats"}
+    kept = result(paths.benches / "2026-03-04 05.06.07.json")
+    found = json.loads(kept.read_text())
+    found["drafters"] |= {"model": header.name, "noise": {"spread": 1.0, "busy": 0.5}}
+    kept.write_text(json.dumps(found))
+    gains = gains_of(paths, header)
+    assert gains.busy_benchmark and gains.sources["recycle"] == "bench, busy" and gains.sources["lookup"] == "chats"
+
+
+def test_a_bundled_model_whose_drafters_did_not_gain_names_the_best_of_them(
+    manager: ModelManager, paths: Paths
+) -> None:
+    bundled = manager.store.find("bundled")
+    methods = {pair.method for pair in manager.pairs("bundled") if pair.ready}
+    with closing(ChatStore(paths.chats)) as store:
+        for number, method in enumerate(sorted(methods)):
+            replied(store, bundled.fingerprint, method, 100, 0.5 + number / 100)
+    view = InstalledView()
+    view.models, view.facts = [bundled], {bundled.name: Facts(None, manager.pairs("bundled"))}
+    assert view.facts[bundled.name].drafter is None
+    assert any("0.6x" in cell.plain or "0.5x" in cell.plain for cell in view.cells(0))
+    words = "\n".join(block.plain for block in view.details(0))
+    assert "No drafter here gained when it was measured" in words and "could be fetched" not in words
 
 
 def test_what_the_autopilot_learnt_counts_where_no_chat_tells(manager: ModelManager, paths: Paths) -> None:
