@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import groupby
@@ -35,12 +36,17 @@ def chat_rows(chats: Iterable[StoredChat], current: str | None, now: float) -> l
         now: Seconds since 1970.
     """
     rows: list[Option] = []
+    chats = list(chats)
+    titles = Counter(chat.title for chat in chats)
     for name, those in groupby(chats, lambda chat: section(chat, now)):
         rows.append(Option(_heading(name, bool(rows)), disabled=True))
         for chat in those:
             open_now = chat.id == current
             mark = Content.styled("▌ ", "$primary") if open_now else Content("  ")
-            rows.append(Option(mark.append(_title(chat.title).stylize("bold" if open_now else "")), id=chat.id))
+            title = _title(chat.title).stylize("bold" if open_now else "")
+            if titles[chat.title] > 1:  # in front, since a long title is cut at its end
+                title = Content.styled(f"{_when(chat, now)} ", "$foreground 65%").append(title)
+            rows.append(Option(mark.append(title), id=chat.id))
     return rows
 
 
@@ -74,6 +80,12 @@ def section(chat: StoredChat, now: float) -> str:
         if chat.updated >= start:
             return name
     return time.strftime("%B" if then.tm_year == today.tm_year else "%B %Y", then)
+
+
+def _when(chat: StoredChat, now: float) -> str:
+    """When a chat was used last: the time if it was today, else also the day."""
+    then, today = time.localtime(chat.updated), time.localtime(now)
+    return time.strftime("%H:%M" if then[:3] == today[:3] else "%d %b %H:%M", then)
 
 
 def _heading(name: str, below: bool) -> Content:
@@ -179,7 +191,7 @@ class Sidebar(Vertical):
         self._show(focus or (self._wide and not self.has_focus_within))
         if focus:
             self.query_one(Input).focus()
-            self.update(self._current)
+            self._list(first=True)  # the selected row is the open chat, not the one selected when the list was left
         return focus
 
     def leave(self) -> None:

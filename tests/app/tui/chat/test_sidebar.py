@@ -14,7 +14,7 @@ from textual.widgets import Input, OptionList
 
 from slipstream.app.chats.records import StoredChat
 from slipstream.app.chats.store import ChatStore
-from slipstream.app.tui.chat.sidebar import WIDE, section
+from slipstream.app.tui.chat.sidebar import WIDE, chat_rows, section
 from slipstream.app.tui.drafters.screen import DraftersScreen
 from slipstream.app.tui.parts.dialogs import LineScreen
 
@@ -186,6 +186,35 @@ async def test_an_empty_list_says_so(open_chat: Open) -> None:
         assert "No chats yet" in chat.shown()
         await chat.press("enter", "ctrl+x", "delete", "ctrl+r", "ctrl+s", "ctrl+t", "ctrl+z", "down", "pageup")
         assert searching(chat).has_focus
+
+
+async def test_the_list_opens_at_the_open_chat(open_chat: Open, store: ChatStore) -> None:
+    foxes = kept(store, "About foxes", "Fox.")
+    async with open_chat(Script("Wide.")) as chat:
+        await chat.press("ctrl+o", "enter")
+        await chat.until(lambda: chat.texts() == ["About foxes", "Fox."])
+        await chat.press("ctrl+n")
+        await chat.until(lambda: chat.texts() == [])
+        await chat.say("About the sea")
+        await chat.press("ctrl+o")
+        options = chat.screen.sidebar.query_one(OptionList)
+        assert options.highlighted_option and "▌ About the sea" in str(options.highlighted_option.prompt)
+        await chat.press("ctrl+x")
+        await chat.until(lambda: rows(chat) == ["About foxes"])
+        assert [left.id for left in store.list_chats()] == [foxes]
+
+
+def test_chats_of_one_title_are_told_apart_by_their_times() -> None:
+    noon = time.mktime((2026, 3, 10, 12, 0, 0, 0, 0, -1))
+    hours = {"a": ("Sea", 1), "b": ("Foxes", 2), "c": ("Sea", 3), "d": ("Sea", 24)}
+    chats = [StoredChat(name, title, 0.0, noon - 3600 * ago, "") for name, (title, ago) in hours.items()]
+    shown = [str(row.prompt) for row in chat_rows(chats, "b", noon) if not row.disabled]
+    assert shown == [
+        "  11:00 Sea",
+        "▌ Foxes",
+        "  09:00 Sea",
+        f"  {time.strftime('%d %b', time.localtime(noon - 86400))} 12:00 Sea",
+    ]
 
 
 def test_sections() -> None:
