@@ -465,8 +465,26 @@ def least_tokens(text: str, token_bytes: int) -> int:
     return -(-(len(raw) - spaces) // token_bytes) if token_bytes else 0
 
 
-def check_size(text: str, token_bytes: int, n_ctx: int) -> None:
+def longer_context(n_ctx: int, longest: int) -> str:
+    """What makes room for a text that does not fit, as part of a hint.
+
+    Args:
+        n_ctx: Size of the context in tokens.
+        longest: The longest context that the model can have; 0 if unknown.
+    """
+    if longest and n_ctx >= longest:
+        return "use a model with a longer context"
+    return "load the model with a larger context (--context)"
+
+
+def check_size(text: str, token_bytes: int, n_ctx: int, longest: int = 0) -> None:
     """Rejects a message that is too large, before it is stored, sent or tokenized.
+
+    Args:
+        text: The message.
+        token_bytes: See ``LlamaModel.token_bytes``.
+        n_ctx: Size of the context in tokens.
+        longest: The longest context that the model can have; 0 if unknown.
 
     Raises:
         ContextFullError: If it cannot fit the context.
@@ -475,7 +493,7 @@ def check_size(text: str, token_bytes: int, n_ctx: int) -> None:
     if least >= n_ctx:
         raise ContextFullError(
             f"this message cannot fit: it makes at least {least:,} tokens, but the context holds {n_ctx:,}.",
-            "Shorten it, send it in parts, or load the model with a larger context (--context).",
+            f"Shorten it, send it in parts, or {longer_context(n_ctx, longest)}.",
         )
 
 

@@ -98,7 +98,8 @@ def load(
         projector, blind = _projector(request, model, target, fit.on_own_gpus, opened, on_progress)
         seen = projector.tokens if projector else None
         template = _template(model)
-        prompts = PromptBuilder(template, model.tokenize, model.opening(), model.token_bytes, seen, blind)
+        longest = plan.contexts.longest
+        prompts = PromptBuilder(template, model.tokenize, model.opening(), model.token_bytes, seen, blind, longest)
         opened.callback(prompts.close)
         derived = Path(request.derived) if request.derived else None
         index = guard.run(RETRIEVAL, lambda: _open_index(request, header, opened), None)

@@ -13,7 +13,7 @@ from typing import Final
 
 from slipstream.app.chats.images import MARK
 from slipstream.app.chats.reasoning import in_channels, split
-from slipstream.app.protocol import Message, check_size, least_tokens
+from slipstream.app.protocol import Message, check_size, least_tokens, longer_context
 from slipstream.models.chat_template.marks import AUTO_LEVEL, CHANNEL, CLOSING, THINKING, left_open
 from slipstream.models.chat_template.reasoning import Reasoning, Switch, keeps_thoughts, reasoning_of, with_word
 from slipstream.models.chat_template.template import ChatTemplate, TemplatePart
@@ -77,6 +77,7 @@ class PromptBuilder:
         token_bytes: int = 0,
         images: Callable[[Path, str], list[Token]] | None = None,
         blind: SlipstreamError | None = None,
+        longest: int = 0,
     ) -> None:
         """Creates a builder.
 
@@ -86,9 +87,10 @@ class PromptBuilder:
             token_bytes: See ``LlamaModel.token_bytes``.
             images: Turns an image, a file and its SHA-256, into tokens; None if the model sees no images.
             blind: The error for an image if it sees none.
+            longest: The longest context that the model can have; 0 if unknown.
         """
         self._template, self._tokenize, self._opening, self._token_bytes = template, tokenize, opening, token_bytes
-        self._images, self._blind = images, blind
+        self._images, self._blind, self._longest = images, blind, longest
         self._thread = ThreadPoolExecutor(1, "prompt")
         self._made: Future[Prompt] | None = None  # the last prompt made in the thread
         self._kept_thoughts: dict[str, bool] = {}
@@ -152,7 +154,8 @@ class PromptBuilder:
         """
         if not messages or not (messages[-1].role == "assistant" or messages[-1].content.strip()):
             raise UsageError("the prompt is empty.", "Write something to answer.")
-        check_size(messages[-1].content if messages[-1].role == "user" else "", self._token_bytes, n_ctx)
+        asked_now = messages[-1].content if messages[-1].role == "user" else ""
+        check_size(asked_now, self._token_bytes, n_ctx, self._longest)
         if messages[-1].images and self._blind:
             raise self._blind
         said = self._said(messages[-1]) if messages[-1].role == "assistant" else []
@@ -313,21 +316,20 @@ class PromptBuilder:
         """Makes the error that says what fills the context, and what to do."""
         size = len(kept.tokens) + said
         last = len(kept.parts[kept.begun][1]) if kept.begun >= 0 else 0
-        system = self._system_size(kept)
+        system, longer = self._system_size(kept), longer_context(n_ctx, self._longest)
         if said > n_ctx // 2:
             return ContextFullError(
                 f"the reply and its question have {size:,} tokens, but the context holds {n_ctx:,}.",
-                "Ask in a new chat, or load the model with a larger context (--context).",
+                f"Ask in a new chat, or {longer}.",
             )
         if system > last:
             return ContextFullError(
                 f"the system prompt alone has {system:,} tokens, but the context holds {n_ctx:,}.",
-                "Shorten it, or load the model with a larger context (--context).",
+                f"Shorten it, or {longer}.",
             )
         return ContextFullError(
             f"this message alone makes a prompt of {size:,} tokens, but the context holds {n_ctx:,}.",
-            f"Shorten it by {size - n_ctx + 1:,} tokens or more, send it in parts, or load the model with a larger "
-            "context (--context).",
+            f"Shorten it by {size - n_ctx + 1:,} tokens or more, send it in parts, or {longer}.",
         )
 
     def _opened(self, tokens: list[Token]) -> list[Token]:

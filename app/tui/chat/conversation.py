@@ -180,7 +180,7 @@ class Conversation:
         Raises:
             ContextFullError: If the text does not fit the context; nothing is stored then.
         """
-        check_size(text, loaded.token_bytes, loaded.n_ctx)
+        check_size(text, loaded.token_bytes, loaded.n_ctx, loaded.n_ctx_longest)
         if self.chat is None:
             self.chat = self._store.create()
             self._store.keep_sampling(self.chat.id, values_of(self.sampling, self.usual))

@@ -23,8 +23,8 @@ def letters(text: str, special: bool) -> list[int]:
     return [ord(char) for char in text]
 
 
-def builder(template: str = "") -> PromptBuilder:
-    return PromptBuilder(ChatTemplate(template) if template else ChatTemplate.default(), letters, [])
+def builder(template: str = "", longest: int = 0) -> PromptBuilder:
+    return PromptBuilder(ChatTemplate(template) if template else ChatTemplate.default(), letters, [], longest=longest)
 
 
 def text_of(tokens: list[int]) -> str:
@@ -98,6 +98,12 @@ def test_what_can_never_fit_is_named_with_what_to_do(messages: list[Message], wo
         builder().build(messages, N_CTX)
     said = f"{refused.value.title} {refused.value.hint}"
     assert all(word in said for word in [*words, "--context"] if word), said
+    with pytest.raises(ContextFullError) as longest:
+        builder(longest=N_CTX).build(messages, N_CTX)
+    assert longest.value.title == refused.value.title
+    assert "--context" not in longest.value.hint and "use a model with a longer context" in longest.value.hint
+    with pytest.raises(ContextFullError, match="--context"):
+        builder(longest=2 * N_CTX).build(messages, N_CTX)
 
 
 def test_a_prompt_that_opens_the_thoughts_says_so_and_old_thoughts_leave() -> None:

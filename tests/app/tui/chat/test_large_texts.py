@@ -61,6 +61,13 @@ def test_a_model_without_a_bound_refuses_nothing() -> None:
     check_size("x" * 7 + " \n\t" * 99, 1, 8)
 
 
+@pytest.mark.parametrize(("longest", "advice"), [(0, "--context"), (16, "--context"), (8, "a longer context")])
+def test_a_larger_context_is_advised_where_the_model_has_one(longest: int, advice: str) -> None:
+    with pytest.raises(ContextFullError) as refused:
+        check_size("x" * 8, 1, 8, longest)
+    assert advice in refused.value.hint and ("--context" in refused.value.hint) == (advice == "--context")
+
+
 @pytest.mark.parametrize("text", [LARGE, LARGE.replace(" ", "\n"), "x" * 2_000_000, "海" * 700_000])
 async def test_a_large_paste_is_refused_and_stays(open_chat: Open, store: ChatStore, text: str) -> None:
     engine = ScriptedEngine([Script("ok")], loaded=replace(LOADED, token_bytes=15))
