@@ -28,6 +28,7 @@ from slipstream.app.chats.records import (
     storable,
 )
 from slipstream.app.chats.store import ChatStore
+from slipstream.app.platform.plural import plural
 from slipstream.app.protocol import Origin
 from slipstream.app.speed import Speed
 from slipstream.models.errors import SlipstreamError, UsageError, reason_of
@@ -188,7 +189,7 @@ def import_chats(
         why = "its chats have no messages with text" if found else "it holds no chats"
         raise UsageError(f"nothing was imported from {name}: {why}.", _HINT)
     if left := len(found) - len(full):
-        tell(f"{left:,} chats without text were left out.")
+        tell(f"{plural(left, 'chat')} without text {'was' if left == 1 else 'were'} left out.")
     for sha256, image in images:
         store.images.keep(image, sha256)
     return [store.add_chat(chat, messages) for chat, messages in full]

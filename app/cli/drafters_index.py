@@ -17,6 +17,7 @@ from slipstream.app.library.index_update import Update, is_below
 from slipstream.app.library.load_request import try_first
 from slipstream.app.library.resolve_model import choose
 from slipstream.app.platform.paths import Paths
+from slipstream.app.platform.plural import plural
 from slipstream.app.platform.safe_text import one_line
 from slipstream.drafters.text_index.index import TextIndex, folder_of, forget, open_index
 from slipstream.drafters.text_index.text import Document
@@ -88,7 +89,8 @@ def _index(roots: Iterable[Path], header: Header, paths: Paths, progress: bool) 
             return 130
         print(update)
         size = found.size()
-        held = f"{size.tokens:,} tokens of {size.documents:,} chats and files, {shown_size(size.bytes)}"
+        texts = plural(size.documents, "chat or file", "chats and files")
+        held = f"{plural(size.tokens, 'token')} of {texts}, {shown_size(size.bytes)}"
         print(f"index for {one_line(header.name)}: {held}")
     _warn_if_off(paths.index)
     return 0

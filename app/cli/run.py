@@ -20,6 +20,7 @@ from slipstream.app.cli.streams import notice
 from slipstream.app.engine.process.client import Engine
 from slipstream.app.library.load_request import tell_check
 from slipstream.app.platform.paths import Paths, private_folder
+from slipstream.app.platform.plural import plural
 from slipstream.app.protocol import (
     Done,
     Generate,
@@ -128,7 +129,7 @@ def _compacted(
         plan = compaction(store.messages(chat))
     except UsageError:
         return False
-    notice(f"the context is full: summarizing {plan.count} messages; they stay in the chat.")
+    notice(f"the context is full: summarizing {plural(plan.count, 'message')}; the chat keeps them.")
 
     def ask(messages: list[Message]) -> Done:
         like = Generate(0, messages, request.sampling, request.load.drafter)

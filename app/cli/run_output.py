@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import TextIO
 
 from slipstream.app.cli.streams import notice
+from slipstream.app.platform.plural import plural
 from slipstream.app.platform.safe_text import MOST_MARKS, clean
 from slipstream.app.protocol import Choice, Done, Generate, Loaded, Piece, Stepped, failure_words
 from slipstream.app.settings.presets import values_of
@@ -84,8 +85,8 @@ def print_done(done: Done, answer: str, loaded: Loaded, generate: Generate, as_j
         if not done.exact:
             notice("typical acceptance was on, which changes the text.")
         if done.dropped_messages:
-            gone = f"the {done.dropped_messages} oldest messages ({done.dropped_tokens:,} tokens) were left out."
-            notice(f"the context is full; {gone}")
+            gone = plural(done.dropped_messages, "message"), plural(done.dropped_tokens, "token")
+            notice(f"the context is full; left out of the beginning: {gone[0]} ({gone[1]}).")
         if done.reason == "context":
             notice("the reply ended because the context is full.")
         return

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from slipstream.app.platform.paths import private_folder
+from slipstream.app.platform.plural import plural
 from slipstream.app.platform.safe_text import one_line
 from slipstream.models.errors import SlipstreamError, UsageError
 from slipstream.models.gguf.parse import Value
@@ -64,11 +65,11 @@ def heads_file(path: Path, own: str, header: Header) -> HeadsFile | None:
         path,
         info.method,
         one_line(info.target_name),
-        f"{len(info.chats)} chats" if info.text == "chats" else info.text,
+        plural(len(info.chats), "chat") if info.text == "chats" else info.text,
         _first(info.settings.get("acceptance")),
         size,
         "" if info.target == own else f"trained for another {_what(info, header)}",
-        f"trained on {len(deleted)} deleted chat{'s' * (len(deleted) > 1)}; train again" if deleted else "",
+        f"trained on {plural(len(deleted), 'deleted chat')}; train again" if deleted else "",
     )
 
 

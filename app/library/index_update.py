@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Final
 
+from slipstream.app.platform.plural import plural
 from slipstream.drafters.text_index.index import TextIndex
 from slipstream.drafters.text_index.text import Piece
 from slipstream.models.types import Token
@@ -187,7 +188,7 @@ class Update:
             return
         self._shown = now
         files = self._new + self._changed + self._same + len(self._pieces)
-        line = f"{files:,} files, {self._tokens + self._size:,} tokens"
+        line = f"{plural(files, 'file')}, {plural(self._tokens + self._size, 'token')}"
         if self._lines:
             print(line, file=self._progress, flush=True)
         else:

@@ -20,6 +20,7 @@ from textual.widgets.option_list import Option
 from slipstream.app.bench.estimate import about
 from slipstream.app.bench.prompts import BUILT_IN, read_prompts
 from slipstream.app.bench.report import FEW
+from slipstream.app.platform.plural import plural
 from slipstream.app.platform.safe_text import one_line, sentence
 from slipstream.app.protocol import PLAIN
 from slipstream.app.tui.parts.dialogs import Dialog, PathSuggester
@@ -233,7 +234,7 @@ class BenchForm(Dialog[BenchPlan | None]):
         """Shows the estimated time, or what is missing."""
         plan = self.chosen()
         prompts, tokens = SIZES[plan.size]
-        size = f"{prompts} prompts a set, {tokens} tokens a reply"
+        size = f"{plural(prompts, 'prompt')} a set, {plural(tokens, 'token')} a reply"
         time = f"{about(plan.seconds(self._speeds)).capitalize()} ({size}); the time left is shown as it runs."
         rest = "The benchmark has the model for itself: what you send meanwhile waits."
         few = f"Fewer than {FEW} prompts of a kind give a rough guide only." if prompts < FEW else ""

@@ -13,6 +13,7 @@ from textual.widget import Widget
 
 from slipstream.app.chats.images import image_label
 from slipstream.app.library.format import size
+from slipstream.app.platform.plural import plural
 from slipstream.app.platform.safe_text import clean
 from slipstream.app.tui.chat.attach import folded
 
@@ -126,7 +127,7 @@ class Question(Said):
         self.content = Content(clean(begin).expandtabs(4))  # the shown text
         if len(begin) < len(shown):
             lines, whole = text.removesuffix("\n").count("\n") + 1, size(len(text.encode("utf-8", "replace")))
-            note = f"\n… of {lines:,} lines, {whole} · Space or a click shows all"
+            note = f"\n… of {plural(lines, 'line')}, {whole} · Space or a click shows all"
             self.content = self.content.append(Content(note).stylize("$foreground 60%"))
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from textual.widgets import TextArea
 
 from slipstream.app.library.format import size
+from slipstream.app.platform.plural import plural
 from slipstream.app.platform.safe_text import one_line
 from slipstream.app.tui.chat.attach import Attachment, mentioned, path_completions, read_attachment, unattached
 from slipstream.app.tui.chat.slash import is_command
@@ -41,7 +42,7 @@ class Folds:
             label: Text of the mark; if empty, the size of the pasted text.
         """
         lines = text.removesuffix("\n").count("\n") + 1
-        label = label or f"pasted {lines:,} lines, {size(len(text.encode('utf-8', 'replace')))}"
+        label = label or f"pasted {plural(lines, 'line')}, {size(len(text.encode('utf-8', 'replace')))}"
         label = label.replace("[", "(").replace("]", ")")
         mark, number = f"[{label}]", 1
         while self._texts.get(mark, text) != text:

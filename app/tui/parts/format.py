@@ -8,6 +8,7 @@ from textual.content import Content
 
 from slipstream.app.chats.records import Figures, StoredMessage
 from slipstream.app.library.format import rate
+from slipstream.app.platform.plural import plural as plural
 from slipstream.app.protocol import PLAIN
 from slipstream.app.speed import GAIN, LOSS, compared
 
@@ -77,11 +78,6 @@ def ago(seconds: float) -> str:
         return f"{minutes / 60:.0f} h"
     days = minutes / (24 * 60)
     return "1 day" if days < 1.5 else f"{days:.0f} days"
-
-
-def plural(count: int, noun: str) -> str:
-    """A count: "1 token", "2 tokens"."""
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
 def bar(share: float, width: int) -> tuple[str, str]:
