@@ -76,14 +76,18 @@ def bench_options(bench: argparse.ArgumentParser) -> None:
     bench.add_argument("--seeds", type=int, metavar="N", help="seeds for each prompt; temperature 0 needs only one (1)")
     bench.add_argument("--tokens", type=int, metavar="N", help="most tokens of a reply (160)")
     bench.add_argument(
-        "-m", "--model", default=argparse.SUPPRESS, type=path, help="a path to a .gguf, or bundled (the default)"
+        "-m",
+        "--model",
+        default=argparse.SUPPRESS,
+        type=path,
+        help="a name of models list, a path to a .gguf, or bundled (the default)",
     )
     bench.add_argument(
         "--draft-model",
         default=argparse.SUPPRESS,
         type=path,
-        metavar="PATH",
-        help="a draft model's .gguf, of the same vocabulary",
+        metavar="MODEL",
+        help="a draft model's name or .gguf, of any vocabulary",
     )
     bench.add_argument(
         "--heads", action="append", default=[], type=path, metavar="FILE", help="also use this heads file"
@@ -152,7 +156,9 @@ def add_race(commands: argparse._SubParsersAction[Any]) -> None:
     parser = add_command(commands, "race", about, epilog="Ctrl-C ends it.")
     parser.add_argument("prompt", nargs="?", metavar="PROMPT", help="what both reply to (a story)")
     parser.add_argument("-m", "--model", type=path, help="a name of models list, a path to a .gguf, or bundled")
-    parser.add_argument("--draft-model", type=path, metavar="MODEL", help="a draft model's name or .gguf")
+    parser.add_argument(
+        "--draft-model", type=path, metavar="MODEL", help="a draft model's name or .gguf, of any vocabulary"
+    )
     parser.add_argument("--heads", action="append", default=[], type=path, metavar="FILE", help="further heads")
     _placement_options(parser)
     parser.add_argument("--drafter", default="auto", metavar="NAME", help="the drafter (auto)")
