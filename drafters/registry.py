@@ -13,7 +13,7 @@ from slipstream.drafters.base import Drafter
 from slipstream.drafters.combine import in_order, together
 from slipstream.drafters.none import Plain
 from slipstream.drafters.resources import Method, Resources
-from slipstream.models.errors import SlipstreamError, UsageError
+from slipstream.models.errors import SlipstreamError, UsageError, did_you_mean
 from slipstream.models.llama.symbols import SYMBOLS
 from slipstream.models.types import LAST_HIDDEN
 
@@ -102,8 +102,6 @@ def check_name(name: str) -> None:
 
 def _unknown(each: str, name: str) -> UsageError:
     """The error for an unknown name ``each``, which is ``name`` or a part of it."""
-    from difflib import get_close_matches  # seldom needed
-
     joined = f" (in {name!r})" if each != name else ""
     known = f"Drafters: auto, {', '.join(METHODS)}; one after the other: lookup+draft; merged: 'lookup|draft'."
     if not each.strip():
@@ -114,9 +112,8 @@ def _unknown(each: str, name: str) -> UsageError:
             f"auto cannot be joined with others{joined}: it chooses among all of them.",
             "Use auto alone, or leave it out.",
         )
-    near = get_close_matches(each.casefold(), [AUTO, *METHODS], 1, 0.6)
-    meant = f"Did you mean {near[0]}? " if near else ""
-    return UsageError(f"there is no drafter {each!r}{joined}.", meant + known)
+    meant = did_you_mean(each, [AUTO, *METHODS])
+    return UsageError(f"there is no drafter {each!r}{joined}.", f"{meant} {known}".lstrip())
 
 
 def make(name: str, resources: Resources) -> Drafter:

@@ -1,5 +1,10 @@
 """The errors that the user can see: what failed and why, and what to try next."""
 
+from collections.abc import Iterable
+from typing import Final
+
+_NEAR: Final = 0.8  # least similarity of a suggestion: "nope" is no slip of "none" (0.75), "lokup" is one of "lookup"
+
 
 class SlipstreamError(Exception):
     """An error with a message for the user.
@@ -60,6 +65,14 @@ class OfflineError(HubError):
 
 class DownloadError(SlipstreamError):
     """A download that ended without its file; the fetched part is kept unless the message says otherwise."""
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """A question that suggests the known word that is nearest to a misspelt one; empty if none is near."""
+    from difflib import get_close_matches  # seldom needed
+
+    near = get_close_matches(word.casefold(), list(known), 1, _NEAR)
+    return f"Did you mean {near[0]}?" if near else ""
 
 
 def reason_of(error: OSError) -> str:

@@ -22,7 +22,7 @@ from slipstream.app.cli.options import (
 )
 from slipstream.app.cli.values import decimal, path, possibly_empty, seed, text, whole
 from slipstream.models.chat_template.marks import AUTO_LEVEL, LEVELS
-from slipstream.models.errors import UsageError
+from slipstream.models.errors import UsageError, did_you_mean
 
 _MOST_WORDS: Final = 300  # maximum characters of an error message, which may quote the whole command line
 
@@ -53,6 +53,15 @@ class Parser(argparse.ArgumentParser):
         """The help, with examples, environment and exit codes."""
         parts = [super().format_help(), f"{self.more()}\n" if self.more else "", ending(self.prog)]
         return "\n".join(part for part in parts if part)
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        """Reports an unknown command, with a similar one if there is one."""
+        if isinstance(action, argparse._SubParsersAction) and value not in action.choices:
+            name = " ".join([*self.prog.split()[1:], value])
+            meant = did_you_mean(value, action.choices)
+            hint = f"{meant} {self.prog} --help lists all." if meant else f"{self.prog} --help lists all."
+            raise UsageError(f"there is no command {name[:_MOST_WORDS]}.", hint)
+        super()._check_value(action, value)
 
     def error(self, message: str) -> NoReturn:
         if message.endswith("expected one argument"):

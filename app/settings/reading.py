@@ -13,7 +13,7 @@ from typing import Any, Final
 from slipstream.app.platform.safe_text import one_line
 from slipstream.app.settings.setting import Value
 from slipstream.app.settings.values import CONTEXTS, KEYS, Settings, all_settings
-from slipstream.models.errors import UsageError, reason_of
+from slipstream.models.errors import UsageError, did_you_mean, reason_of
 from slipstream.models.outside import read_limited, shown_path
 
 MOST_BYTES: Final = 1 << 20  # larger files are rejected
@@ -100,11 +100,9 @@ def checked_context(model: str, tokens: object) -> int:
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """A question that suggests the nearest known word, or nothing."""
-    import difflib  # seldom needed
-
-    found = difflib.get_close_matches(word.casefold(), list(known), 1, 0.6)
-    return f" Did you mean {found[0]}?" if found else ""
+    """A question that suggests the nearest known word, after a space, or nothing."""
+    meant = did_you_mean(word, known)
+    return f" {meant}" if meant else ""
 
 
 def line_of(text: str, group: str, key: str = "") -> int:

@@ -173,11 +173,20 @@ def test_a_wrong_name_is_refused_in_words(name: str, words: str) -> None:
         registry.make(name, parts())
 
 
-@pytest.mark.parametrize(("name", "near"), [("lokup", "lookup"), ("Medusa", "medusa"), ("aut", "auto")])
+@pytest.mark.parametrize(
+    ("name", "near"), [("lokup", "lookup"), ("Medusa", "medusa"), ("medussa", "medusa"), ("aut", "auto")]
+)
 def test_the_nearest_name_is_suggested(name: str, near: str) -> None:
     with pytest.raises(UsageError) as caught:
         registry.check_name(name)
     assert caught.value.hint.startswith(f"Did you mean {near}? Drafters: auto, ")
+
+
+@pytest.mark.parametrize("name", ["blah", "nope"])
+def test_a_name_that_is_near_to_none_brings_no_suggestion(name: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        registry.check_name(name)
+    assert caught.value.hint.startswith("Drafters: auto, ")
 
 
 def test_the_part_that_cannot_serve_is_named() -> None:
