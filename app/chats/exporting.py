@@ -16,8 +16,9 @@ from slipstream.app.chats.images import image_label
 from slipstream.app.chats.reasoning import begins_inside, split
 from slipstream.app.chats.records import StoredMessage
 from slipstream.app.chats.store import ChatStore
-from slipstream.app.platform.paths import worded
+from slipstream.app.platform.plural import plural
 from slipstream.app.platform.safe_text import one_line
+from slipstream.models.errors import SlipstreamError, reason_of
 
 Format = Literal["md", "json"]
 FORMAT: Final = "slipstream-chats"
@@ -71,8 +72,16 @@ def markdown(store: ChatStore, chat: str, branches: bool = True, thoughts: bool 
 def write_export(path: Path, text: str) -> None:
     """Writes an export that only its owner can read; does not overwrite a file."""
     mode = os.O_CREAT | os.O_EXCL | os.O_WRONLY
-    with worded(path), open(os.open(path, mode, 0o600), "w", encoding="utf-8") as file:
-        file.write(text)
+    try:
+        with open(os.open(path, mode, 0o600), "w", encoding="utf-8") as file:
+            file.write(text)
+    except FileNotFoundError as error:
+        raise SlipstreamError(
+            f"cannot write to {path}: there is no folder {path.parent}.", "Create it, or name another."
+        ) from error
+    except OSError as error:
+        hint = "Name another file, in a folder that you can write to."
+        raise SlipstreamError(f"cannot write to {path}: {reason_of(error)}.", hint) from error
 
 
 def _line(message: StoredMessage, everything: dict[int, StoredMessage], written: set[int]) -> list[StoredMessage]:
@@ -92,7 +101,7 @@ def _section(message: StoredMessage, thoughts: bool) -> str:
     notes = []
     if message.figures:
         speed = message.figures.speed
-        notes = [f"{speed.tokens:,} tokens", f"{speed.tok_per_s:.1f} tok/s"]
+        notes = [plural(speed.tokens, "token"), f"{speed.tok_per_s:.1f} tok/s"]
         if speed.acceptance is not None:
             notes.append(f"{message.drafter} {100 * speed.acceptance:.0f} % accepted")
         if speed.speedup is not None:
@@ -113,7 +122,7 @@ def _folded(message: StoredMessage, thoughts: bool) -> str:
     if not parts.thoughts:
         return parts.answer
     if not thoughts:
-        tokens = f" for {thought:,} tokens" if thought else ""
+        tokens = f" for {plural(thought, 'token')}" if thought else ""
         return f"*It thought{tokens} first; --thoughts shows what.*\n\n{parts.answer}"
     return f"<details><summary>Thoughts</summary>\n\n{parts.thoughts}\n\n</details>\n\n{parts.answer}"
 

@@ -82,6 +82,14 @@ def test_an_export_is_its_owners_and_overwrites_nothing(tmp_path: Path) -> None:
     assert (tmp_path / "a.md").read_text("utf-8") == "é"
 
 
+def test_an_export_into_no_folder_says_what_to_do(tmp_path: Path) -> None:
+    place = tmp_path / "none"
+    with pytest.raises(SlipstreamError, match="there is no folder") as error:
+        write_export(place / "a.md", "x")
+    assert error.value.title == f"cannot write to {place / 'a.md'}: there is no folder {place}."
+    assert error.value.hint == "Create it, or name another." and not place.exists()
+
+
 CHATGPT = [
     {
         "title": "Foxes",
@@ -270,6 +278,12 @@ def test_chats_without_text_are_counted(store: ChatStore) -> None:
     (chat,) = import_chats(store, chats_of({}, {"messages": [SAID]}, {}), "file", said.append)
     assert said == ["2 chats without text were left out."]
     assert [message.content for message in store.messages(chat.id)] == ["x"]
+
+
+def test_one_chat_without_text_is_counted(store: ChatStore) -> None:
+    said: list[str] = []
+    import_chats(store, chats_of({}, {"messages": [SAID]}), "file", said.append)
+    assert said == ["1 chat without text was left out."]
 
 
 def test_messages_that_only_name_their_parent_are_taken_over(store: ChatStore) -> None:
