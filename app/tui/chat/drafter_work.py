@@ -36,7 +36,7 @@ class DrafterWork:
             self._page.hint(sentence(f"{self._model.unavailable}."))
             return
         if loaded is None:
-            self._page.hint("The model is not loaded yet.")
+            self._page.hint(self._model.not_loaded)
             return
         from slipstream.app.tui.drafters.screen import DraftersContext, DraftersScreen
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Final
 
 from slipstream.app.platform.paths import Paths
+from slipstream.app.platform.plural import plural
 from slipstream.app.platform.safe_text import one_line
 from slipstream.app.protocol import Loaded, Sampling, check_reasoning, reasoning_levels
 from slipstream.app.settings.file import known
@@ -23,8 +24,8 @@ LARGEST_BUDGET: Final = 1_000_000
 class Guidance:
     """Changes the system prompt and the sampling of the open chat, and shows both in the top bar."""
 
-    def __init__(self, page: ChatPage, loaded: Callable[[], Loaded | None]) -> None:
-        self._page, self._loaded = page, loaded
+    def __init__(self, page: ChatPage, loaded: Callable[[], Loaded | None], not_loaded: Callable[[], str]) -> None:
+        self._page, self._loaded, self._not_loaded = page, loaded, not_loaded
 
     def use_system(self, text: str) -> None:
         """Sets the system prompt to a stored one or to ``text``; ``none`` removes it. Without a text, shows it."""
@@ -98,7 +99,7 @@ class Guidance:
             self._page.hint(f"Thinking: {now}. {reasoning_levels(loaded.reasoning) if loaded else ''}".rstrip())
         elif word.isascii() and word.isdigit():
             self._draw(replace(sampling, reasoning_budget=min(int(word), LARGEST_BUDGET)))
-            self._page.hint(f"Its thoughts end after {int(word):,} tokens from the next reply on.")
+            self._page.hint(f"Its thoughts end after {plural(int(word), 'token')} from the next reply on.")
         elif word in (AUTO_LEVEL, *LEVELS):
             if loaded := self._loaded():
                 check_reasoning(word, loaded)
@@ -115,7 +116,7 @@ class Guidance:
         """Switches to the model's next reasoning level."""
         loaded = self._loaded()
         if loaded is None:
-            self._page.hint("The model is not loaded yet.")
+            self._page.hint(self._not_loaded())
             return
         efforts = not {"on", "off"}.issuperset(loaded.reasoning)
         levels = [level for level in loaded.reasoning if level != "on" or not efforts]

@@ -62,6 +62,13 @@ class ChatModel:
             ""  # text for the prompt's border while something else uses the model's memory; empty otherwise
         )
 
+    @property
+    def not_loaded(self) -> str:
+        """A notice for what needs a loaded model while there is none."""
+        if self._engine.busy or self.unavailable:
+            return "The model is not loaded yet."
+        return "The model is not loaded. The next message loads it."
+
     # --- loading --------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
@@ -177,7 +184,7 @@ class ChatModel:
         """Sets and stores the model's context length; without a text, shows it."""
         known, file = self.known, Path(self.load.model).name
         if not text:
-            self._page.hint(context_words(known) if known else "The model is not loaded yet.")
+            self._page.hint(context_words(known) if known else self.not_loaded)
             return
         try:
             tokens = None if text.casefold() == "auto" else int(text.replace(",", "").replace("_", ""))
@@ -239,7 +246,7 @@ class ChatModel:
 
     def next_drafter(self, writing: bool) -> None:
         if self.loaded is None:
-            self._page.hint("The model is not loaded yet.")
+            self._page.hint(self.not_loaded)
             return
         usable = [offer.name for offer in self.offers() if offer.usable]
         if self.drafter in usable and len(usable) < 2:

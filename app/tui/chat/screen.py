@@ -142,7 +142,7 @@ class ChatScreen(Screen[None]):
         self.sidebar, self.transcript, self.drafts = page.sidebar, page.transcript, page.drafts
         self.prompt, self.status, self.top_bar = page.prompt, page.status, page.top_bar
         self.editing, self.context = Editing(page), ContextMeter(page)
-        self.guidance = Guidance(page, lambda: self.model.loaded)
+        self.guidance = Guidance(page, lambda: self.model.loaded, lambda: self.model.not_loaded)
         self.model = ChatModel(page, engine, models, load, model, self.show_chat)
         self.compacting = Compacting(page, engine, self.context)
         self.reply = Replying(page, engine, self.model, self.editing, self.context, self.compacting, self.show_chat)
