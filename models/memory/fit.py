@@ -91,7 +91,7 @@ def parts(need: Need) -> str:
 
 
 def spare(room: Room) -> str:
-    """The usable memory in words, with the margin taken off."""
+    """What a model may take, with the margin taken off: less than what is free, see ``room_of``."""
     memory = f"{gigabytes(room.memory / MARGIN)} of memory"
     parts = []
     if room.own:
@@ -101,10 +101,10 @@ def spare(room: Room) -> str:
         lent = sum(free for free, of in zip(room.gpus, room.machines, strict=True) if of == machine)
         parts.append(f"{gigabytes(lent / MARGIN)} on {machine}")
     if not parts:
-        return f"{memory} available"
+        return f"a model may take {memory}"
     if room.shared:
-        return f"{memory} available, {' and '.join(parts)}"
-    return f"{', '.join(parts)} and {memory} available"
+        return f"a model may take {memory}, {' and '.join(parts)}"
+    return f"a model may take {', '.join(parts)} and {memory}"
 
 
 def alternative(shape: Shape, need: Need, room: Room, n_ctx: int | None) -> str:

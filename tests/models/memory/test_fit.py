@@ -89,6 +89,7 @@ def test_what_the_gpu_cannot_hold_is_split(eight: Header) -> None:
 def test_without_a_gpu_a_model_goes_to_memory(eight: Header) -> None:
     chosen = fit(eight, [cpu(16)])
     assert (chosen.verdict, chosen.gpu_layers, chosen.n_ctx, chosen.need.gpu) == ("memory", 0, 8192, 0)
+    assert chosen.why.endswith(f"; a model may take {(0.9 - 0.1) * 16 * GB / MARGIN / 1e9:.1f} GB of memory.")
 
 
 def test_a_gpu_that_is_taken_is_left_alone(four: Header) -> None:
