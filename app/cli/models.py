@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shutil
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -133,7 +134,8 @@ def _pairs(manager: ModelManager, options: argparse.Namespace) -> int:
     if options.name is None:
         with _notice_if_slow("measuring this machine"):
             offers = manager.offers()
-        print_json(offers) if options.json else print(catalog_table(offers))
+        width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
+        print_json(offers) if options.json else print(catalog_table(offers, width))
         return 0
     pairs = manager.pairs(options.name)
     if options.json:

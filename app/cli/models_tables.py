@@ -94,7 +94,12 @@ def quants_table(offers: Sequence[QuantOffer]) -> str:
     return table(("QUANTIZATION", "SIZE", "HERE IT RUNS", "TOK/S", "", ""), rows)
 
 
-def catalog_table(offers: Sequence[CatalogOffer]) -> str:
+def catalog_table(offers: Sequence[CatalogOffer], width: int = 0) -> str:
+    """The catalogue, and a line that says how sure its speeds are.
+
+    Args:
+        width: Columns of the terminal: the least important columns are left out, then names are shortened; 0 for none.
+    """
     rows = []
     for offer in offers:
         pair, memory = offer.pair, offer.memory
@@ -113,8 +118,36 @@ def catalog_table(offers: Sequence[CatalogOffer]) -> str:
                 _remark(offer),
             )
         )
-    headings = ("TARGET", "SIZE", "DRAFTER", "METHOD", "GB AT 4K / 8K / 32K", "HERE IT RUNS", "TOK/S", "DRAFTED", "")
-    return table(headings, rows)
+    headings = ["TARGET", "SIZE", "DRAFTER", "METHOD", "GB AT 4K / 8K / 32K", "HERE IT RUNS", "TOK/S", "DRAFTED", ""]
+    lines = [headings, *map(list, rows)]
+    for name in _LEAST_FIRST:
+        if not width or _width(lines) <= width:
+            break
+        at = lines[0].index(name)
+        lines = [line[:at] + line[at + 1 :] for line in lines]
+    over = _width(lines) - width if width else 0
+    while over > 0 and (longest := max(len(line[at]) for line in lines for at in _NAMES)) > _SHORTEST:
+        lines = [[_cut(cell, longest - 1) if at in _NAMES else cell for at, cell in enumerate(line)] for line in lines]
+        over = _width(lines) - width
+    shown = table(lines[0], lines[1:])
+    busy = any(offer.speed and offer.speed.basis == "busy" for offer in offers)
+    return f"{shown}\nThe speed was measured while the machine was busy." if busy else shown
+
+
+_LEAST_FIRST: Final = ("GB AT 4K / 8K / 32K", "HERE IT RUNS", "METHOD", "SIZE")
+"""Columns of the catalogue that may be left out, the least important first."""
+_NAMES: Final = (0, 1)  # the columns that are left with names: the target and the drafter
+_SHORTEST: Final = 12  # columns that a shortened name keeps
+
+
+def _cut(cell: str, width: int) -> str:
+    return cell if len(cell) <= width else f"{cell[: width - 1].removesuffix('…')}…"
+
+
+def _width(lines: Sequence[Sequence[str]]) -> int:
+    """Columns of a table."""
+    widths = [max(len(line[at]) for line in lines) for at in range(len(lines[0]))]
+    return sum(widths) + 2 * (len(widths) - 1)
 
 
 def _remark(offer: CatalogOffer) -> str:

@@ -22,6 +22,7 @@ from tests.models.tiny_mmproj import write_mmproj
 
 from slipstream.app.chats.records import Figures
 from slipstream.app.chats.store import ChatStore
+from slipstream.app.cli.models_tables import catalog_table
 from slipstream.app.library.learned_gains import gains_of
 from slipstream.app.library.machine_speed import kept_speed, machine_speed
 from slipstream.app.library.manager import ModelManager
@@ -230,6 +231,21 @@ def test_what_is_offered_first_is_what_the_catalogue_recommends(
             assert all(offer.pair.untested for offer in recommended(offers) if is_quick(offer.speed))
     tiny = next(offer for offer in manager.offers() if "SmolLM2" in offer.pair.target.model)
     assert tiny.pair.untested and best_offer([tiny]) is None  # its note: for tests
+
+
+def test_the_table_of_the_catalogue_fits_a_terminal(manager: ModelManager, monkeypatch: pytest.MonkeyPatch) -> None:
+    on(monkeypatch, manager, ROOMY)
+    monkeypatch.setattr(manager, "_machine", measured(20e9, basis="busy"))
+    offers = manager.offers()
+    whole = catalog_table(offers)
+    assert max(map(len, whole.splitlines())) > 120 and "GB AT 4K / 8K / 32K" in whole
+    assert whole.endswith("measured while the machine was busy.") and "…" not in whole
+    for width in (120, 80, 60):
+        lines = catalog_table(offers, width).splitlines()
+        assert max(map(len, lines)) <= width and len(lines) == len(whole.splitlines())
+        assert lines[0].startswith("TARGET") and "DRAFTER" in lines[0] and lines[0].endswith("DRAFTED")
+    monkeypatch.setattr(manager, "_machine", measured(20e9))
+    assert "busy" not in catalog_table(manager.offers())
 
 
 def test_what_other_machines_lend_counts_once_they_are_named(paths: Paths) -> None:
