@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from textwrap import wrap
 from typing import ClassVar
 
 from textual.app import ComposeResult
@@ -72,6 +73,8 @@ FIGURES = (
     ("free extra token", "bonus: the model's own, after right guesses"),
 )
 
+WIDTH = 80  # largest width of the sheet, as in ``app.tcss``
+FRAME = 7  # cells of its border, its padding and its scrollbar
 NARROW = 70  # screen width below which a meaning is on the line below its key
 
 
@@ -89,17 +92,18 @@ class HelpScreen(Dialog[None]):
         with VerticalScroll(classes="sheet", id="help") as sheet:
             sheet.border_title = "Keys"
             sheet.border_subtitle = sheet_keys("Esc closes")
-            narrow = self.app.size.width < NARROW
+            screen = self.app.size.width
+            narrow, room = screen < NARROW, min(screen, WIDTH) - FRAME
             now = tuple((name, meaning) for usual, meaning in KEYS if (name := with_command(usual, self._keys)))
             width = 0 if narrow else max(len(name) for name, _ in now + FIGURES)
             if self._here:
-                yield Static(_rows(tuple(self._here), width))
+                yield Static(_rows(tuple(self._here), width, room))
                 yield Static(Content("In the chat"), classes="heading")
-            yield Static(_rows(now, width))
+            yield Static(_rows(now, width, room))
             yield Static(Content("Status bar"), classes="heading")
-            yield Static(_rows(FIGURES, width))
+            yield Static(_rows(FIGURES, width, room))
             yield Static(Content("Colours (F3)"), classes="heading")
-            yield Static(legend(self.app.size.width - 8))
+            yield Static(legend(room))
 
 
 def with_command(usual: str, keys: KeyMap) -> str:
@@ -108,9 +112,15 @@ def with_command(usual: str, keys: KeyMap) -> str:
     return ", ".join(filter(None, (keys.now(usual), f"{MARK}{command.name}" if command else "")))
 
 
-def _rows(rows: tuple[tuple[str, str], ...], width: int) -> Content:
-    between = "  " if width else "\n  "
-    lines = [
-        Content(f"{name:<{width}}{between}{meaning}", [Span(0, len(name), "bold $primary")]) for name, meaning in rows
-    ]
+def _rows(rows: tuple[tuple[str, str], ...], width: int, room: int) -> Content:
+    """The rows in at most ``room`` cells, with keys of ``width`` cells; 0 puts a meaning below its key.
+
+    A long meaning is wrapped within its own column.
+    """
+    indent = "\n" + " " * (width + 2)
+    lines = []
+    for name, meaning in rows:
+        column = indent.join(wrap(meaning, max(room - width - 2, 1)))
+        between = "  " if width else indent
+        lines.append(Content(f"{name:<{width}}{between}{column}", [Span(0, len(name), "bold $primary")]))
     return Content("\n").join(lines)

@@ -1,0 +1,43 @@
+"""What explains the chat fits its columns: the help and the descriptions of the commands."""
+
+from __future__ import annotations
+
+import pytest
+from tests.app.tui.conftest import Open
+from textual.content import Content
+from textual.widgets import Static
+
+from slipstream.app.tui.chat.help import FRAME, HelpScreen, _rows
+from slipstream.app.tui.chat.prompt_files import Folds
+from slipstream.app.tui.chat.slash import COMMANDS
+
+ROOM = 71  # cells of a command and its description on a screen of 80 columns
+
+
+@pytest.mark.parametrize("width", [80, 140])
+async def test_no_line_of_the_help_is_broken_by_the_screen(open_chat: Open, width: int) -> None:
+    async with open_chat(size=(width, 24)) as chat:
+        await chat.press("f1")
+        assert isinstance(chat.app.screen, HelpScreen)
+        parts = list(chat.app.screen.query(Static))
+        assert parts
+        for part in parts:
+            assert isinstance(part.content, Content)
+            assert part.content_size.height == part.content.plain.count("\n") + 1
+            assert part.content_size.width <= 80 - FRAME
+        assert "not guessed" in str(parts[-1].content)
+
+
+def test_a_long_meaning_is_wrapped_in_its_own_column() -> None:
+    assert _rows((("F1", "one two three"), ("Tab", "four")), 4, 13).plain == "F1    one two\n      three\nTab   four"
+    assert _rows((("F1", "one two three"),), 0, 9).plain == "F1\n  one two\n  three"
+
+
+def test_every_command_fits_the_list_with_its_description() -> None:
+    longest = max(len(one.usage) for one in COMMANDS)
+    assert all(longest + 2 + len(one.about) <= ROOM for one in COMMANDS)
+
+
+def test_a_pasted_line_is_one_line() -> None:
+    assert Folds().fold("x" * 2000) == "[pasted 1 line, 2.0 kB]"
+    assert Folds().fold("x\nx\n") == "[pasted 2 lines, 4 B]"
