@@ -88,7 +88,7 @@ DRAFTERS = """
   ● draft       1.3x ━━━━━━━━━━│━━     bench  a smaller model writes ahead
     none        1.0x ━━━━━━━━━━│              no guessing: the model writes alone
     lookup      0.6x ━━━━━━    │       chats  copies what followed the same …
-  Not tried yet
+  Not measured yet
     retrieval  what followed the same words in your past chats and files     ▇
  ──────────────────────────────────────────────────────────────────────────────
   lookup
