@@ -49,7 +49,7 @@ class RecommendedView(TableView):
         names = {offer.pair.target.model.casefold() for offer in offers}
         hidden = len(names) - len(self.offers)
         left = f"Not shown: {plural(hidden, 'model')} too big for this machine, or of unknown size." if hidden else ""
-        slow = f"None is recommended: each is untested, or too slow here ({READING:.0f} tokens a second read well)."
+        slow = f"None is recommended: all are untested, or slower than people read ({READING:.0f} tokens a second)."
         self.note = " ".join(filter(None, (slow if self.offers and not self._best else "", left)))
 
     @property
