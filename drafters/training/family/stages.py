@@ -201,7 +201,8 @@ def answers(out: Path, tokens: int, name: str = TARGET_NAME, held_out: bool = Fa
         held_out: whether to give greedy answers to prompts of the held-out split, to measure on.
     """
     path = out / f"{name}-{'held-' if held_out else ''}answers.jsonl"
-    prompts = mix.prompts_of(_splits(out)[1 if held_out else 0], seed=2 if held_out else 1)
+    train, held = _splits(out)
+    prompts = mix.prompts_of(held, seed=2) if held_out else mix.prompts_of(train, seed=1, alike=True)
     with closing(LlamaModel(out / f"{name}-q8_0.gguf")) as model:
         prompts = mix.greedy(prompts) if held_out else prompts
         return mix.shared(texts.answers(model, OPTIONS, prompts, tokens, path, say, n_ctx=WINDOW + 128), "answers")
