@@ -161,6 +161,8 @@ class Autopilot(Drafter):
         active, objective = self._active, self.throughput.objective(self.needs.rows)
         nothing, deepest = Candidate(NO_DRAFT, 1.0, objective.plain), self._deepest(should_extend)
         tried, leader = active.exploration.arm, active.leader
+        if tried and leader and tried.cheap(objective.rows[1]):
+            tried = None  # its drafts are judged beside the leader's
         last = tried or leader
         proposals: list[tuple[Arm, Candidate]] = []
 

@@ -130,7 +130,8 @@ def warm_up(arms: Sequence[Arm], target: Target, plain_ms: float, clock: Callabl
     Args:
         arms: The drafters; they hold no text afterwards.
         target: The target that they draft for; its cache is empty afterwards.
-        plain_ms: Milliseconds of a pass of one row. No drafter is called after half a second and ten such passes.
+        plain_ms: Milliseconds of a pass of one row. No drafter is called after half a second and ten such passes; what
+            hidden states add to a pass is measured in any case, since a drafter that seems to be free is tried first.
         clock: Time in seconds.
     """
     until = clock() + settings.WARMUP_SECONDS + settings.WARMUP_PASSES * plain_ms / 1e3
@@ -158,7 +159,7 @@ def _warm_up_hidden(
 ) -> None:
     """Warms up drafters that need hidden states, with those that passes of the target return."""
     rows = settings.WARMUP_PREFILL + 2 * len(settings.WARMUP_DEPTHS)
-    if not arms or clock() > until or rows > target.abilities.n_ctx:
+    if not arms or rows > target.abilities.n_ctx:
         return
     history = History(_text(1, settings.WARMUP_PREFILL))
     for arm in arms:
@@ -179,15 +180,18 @@ def _warm_up_hidden(
         history.tokens.append(_text(3, 1 + at)[at])
         step = Step(NO_DRAFT, (), (history.tokens[-1],), evaluation)
         for arm in arms:
-            if clock() > until:
-                return
-            arm.observe(history, step)
             slower = 1 + longer * len(arm.drafter.needs.hidden)
             arm.record.slower = min(arm.record.slower, slower) if at > 1 else slower  # the first passes take longer
+        for arm in arms:
+            if clock() > until:
+                break
+            arm.observe(history, step)
             if at:
                 arm.draft(history, Sampler(), 0, deepest)
             else:
                 arm.drafter.draft(history, arm.limits, Sampler())  # takes longer
+        if at > 1 and clock() > until:
+            return
 
 
 def _begin(arm: Arm, history: History) -> None:

@@ -352,3 +352,14 @@ def test_where_rows_are_dear_passes_over_a_network_are_as_wide_as_they_need() ->
     assert CostModel(DEAR, {}, 0, 64, WIDTHS).steady == 1
     assert CostModel(CHEAP, {}, 0, 64, WIDTHS).steady == 8
     assert CostModel(CHEAP, {}, 0, 64).steady == 1  # passes are not padded at all
+
+
+def test_a_trial_of_a_drafter_that_costs_nothing_does_not_hold_up_the_leader(monkeypatch: pytest.MonkeyPatch) -> None:
+    def drafters(clock: Clock) -> dict[str, Drafter]:
+        cheap = {f"cheap {number}": Scripted(text(), clock, always(0.02)) for number in range(6)}
+        return {"good": Scripted(text(), clock, always(0.9), takes=2.0), **cheap}
+
+    flight = Flight(monkeypatch, CHEAP, drafters)
+    after = [decision.drafter for decision, _ in flight.steps[len(flight.steps) // 4 :]]
+    assert after.count("good") > 0.97 * len(after)  # 0.53 where the leader waited for the trials
+    assert sum(arm.record.asked > 3 for arm in flight.pilot.arms) > 2  # which were tried
