@@ -56,7 +56,7 @@ def matching_heads(
     """Finds the heads that were trained for a model.
 
     Args:
-        paths: Files that may be heads. For each method the last one that names this model wins, else the first that fits.
+        paths: Files that may be heads. For a method, the last one that names this model wins, else the first that fits.
         unreadable: Called with each file that cannot be read, and the reason; the file is skipped.
 
     Returns:
