@@ -233,7 +233,7 @@ def tiny_machine() -> Device:
         (("pairs", "nothing"), 2, "there is no model"),
         (("import", "/no/such.gguf"), 1, "no such file"),
         (("undo",), 2, "nothing to bring back"),
-        (("dance",), 2, "'list', 'search'"),
+        (("dance",), 2, "no command models dance"),
     ],
 )
 def test_a_wrong_command_is_one_clear_line(
