@@ -191,7 +191,7 @@ class Made:
             f"## {one_line(family.name)}",
             "",
             f"WIDENED: it costs what {family.shape.of} costs in {family.mix}, and writes what {one_line(family.small)}"
-            f" writes in {family.mix}, whose {family.n_vocab:,} tokens alone are drawn from. {size / 1e6:,.0f} MB,"
+            f" would write in {family.mix}, from the same {family.n_vocab:,} tokens. It has {size / 1e6:,.0f} MB,"
             f" what drafts for it {others / 1e6:,.0f} MB; {made}.",
             *(f"- Not widened: `{name}`, {one_line(reason)}." for name, reason in family.left_out.items()),
         ]

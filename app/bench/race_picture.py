@@ -6,7 +6,7 @@ import textwrap
 from typing import Final, Literal
 
 from slipstream.app.bench.race_events import Finish, Frame, Racer, Start
-from slipstream.app.platform.safe_text import clean, one_line
+from slipstream.app.platform.safe_text import clean, one_line, shortened
 from slipstream.app.speed import GAIN, LOSS, compared
 
 Kind = Literal["title", "faint", "head", "ours", "plain", "text", "good", "bad"]
@@ -45,17 +45,13 @@ def picture(start: Start, frame: Frame, finish: Finish | None, width: int, heigh
         *gap,
         *end,
     ]
-    return [(_cut(text, width), kind) for text, kind in lines][:height]
+    return [(shortened(text, width), kind) for text, kind in lines][:height]
 
 
 def _title(start: Start, width: int) -> str:
     """The model and the prompt; the prompt is cut if both are too long."""
     model, prompt = one_line(start.widened) or one_line(start.model), one_line(start.prompt)
-    return f"{model} · “{_cut(prompt, max(width - len(model) - len(' · “”'), 1))}”"
-
-
-def _cut(text: str, width: int) -> str:
-    return text if len(text) <= width else f"{text[: width - 1]}…"
+    return f"{model} · “{shortened(prompt, max(width - len(model) - len(' · “”'), 1))}”"
 
 
 def _lane(label: str, racer: Racer, most: int, note: str, kind: Kind, width: int, room: int) -> list[Line]:

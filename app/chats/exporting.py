@@ -16,8 +16,8 @@ from slipstream.app.chats.images import image_label
 from slipstream.app.chats.reasoning import begins_inside, split
 from slipstream.app.chats.records import StoredMessage
 from slipstream.app.chats.store import ChatStore
-from slipstream.app.platform.plural import plural
-from slipstream.app.platform.safe_text import one_line
+from slipstream.app.platform.paths import FULL
+from slipstream.app.platform.safe_text import one_line, plural
 from slipstream.models.errors import SlipstreamError, reason_of
 
 Format = Literal["md", "json"]
@@ -81,6 +81,8 @@ def write_export(path: Path, text: str) -> None:
         ) from error
     except OSError as error:
         hint = "Name another file, in a folder that you can write to."
+        if error.errno in FULL:
+            hint = "Make some room, or name a file on another disk."
         raise SlipstreamError(f"cannot write to {path}: {reason_of(error)}.", hint) from error
 
 

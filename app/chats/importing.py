@@ -28,7 +28,7 @@ from slipstream.app.chats.records import (
     storable,
 )
 from slipstream.app.chats.store import ChatStore
-from slipstream.app.platform.plural import plural
+from slipstream.app.platform.safe_text import plural
 from slipstream.app.protocol import Origin
 from slipstream.app.speed import Speed
 from slipstream.models.errors import SlipstreamError, UsageError, reason_of

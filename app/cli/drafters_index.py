@@ -17,8 +17,7 @@ from slipstream.app.library.index_update import Update, is_below
 from slipstream.app.library.load_request import try_first
 from slipstream.app.library.resolve_model import choose
 from slipstream.app.platform.paths import Paths
-from slipstream.app.platform.plural import plural
-from slipstream.app.platform.safe_text import one_line
+from slipstream.app.platform.safe_text import one_line, plural
 from slipstream.drafters.text_index.index import TextIndex, folder_of, forget, open_index
 from slipstream.drafters.text_index.text import Document
 from slipstream.models.errors import ModelFileError, UsageError

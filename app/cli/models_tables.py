@@ -15,7 +15,7 @@ from typing import Any, Final, Self
 
 from slipstream.app.library import format as models_words
 from slipstream.app.library.offers import CatalogOffer, QuantOffer
-from slipstream.app.platform.safe_text import one_line
+from slipstream.app.platform.safe_text import one_line, shortened
 from slipstream.models.hub.types import RepoSummary
 from slipstream.models.library.pairing import PairOffer, unserved
 from slipstream.models.library.records import Installed
@@ -125,11 +125,11 @@ def catalog_table(offers: Sequence[CatalogOffer], width: int = 0) -> str:
             break
         at = lines[0].index(name)
         lines = [line[:at] + line[at + 1 :] for line in lines]
-    over = _width(lines) - width if width else 0
-    while over > 0 and (longest := max(len(line[at]) for line in lines for at in _NAMES)) > _SHORTEST:
-        lines = [[_cut(cell, longest - 1) if at in _NAMES else cell for at, cell in enumerate(line)] for line in lines]
-        over = _width(lines) - width
-    shown = table(lines[0], lines[1:])
+    cut, longest = lines, max(len(line[at]) for line in lines for at in _NAMES)
+    while width and _width(cut) > width and longest > _SHORTEST:
+        longest -= 1
+        cut = [[shortened(cell, longest) if at in _NAMES else cell for at, cell in enumerate(line)] for line in lines]
+    shown = table(cut[0], cut[1:])
     busy = any(offer.speed and offer.speed.basis == "busy" for offer in offers)
     return f"{shown}\nThe speed was measured while the machine was busy." if busy else shown
 
@@ -138,10 +138,6 @@ _LEAST_FIRST: Final = ("GB AT 4K / 8K / 32K", "HERE IT RUNS", "METHOD", "SIZE")
 """Columns of the catalogue that may be left out, the least important first."""
 _NAMES: Final = (0, 1)  # the columns that are left with names: the target and the drafter
 _SHORTEST: Final = 12  # columns that a shortened name keeps
-
-
-def _cut(cell: str, width: int) -> str:
-    return cell if len(cell) <= width else f"{cell[: width - 1].removesuffix('…')}…"
 
 
 def _width(lines: Sequence[Sequence[str]]) -> int:

@@ -20,7 +20,7 @@ from slipstream.app.cli.streams import notice
 from slipstream.app.engine.process.client import Engine
 from slipstream.app.library.load_request import tell_check
 from slipstream.app.platform.paths import Paths, private_folder
-from slipstream.app.platform.plural import plural
+from slipstream.app.platform.safe_text import plural
 from slipstream.app.protocol import (
     Done,
     Generate,

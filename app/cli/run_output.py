@@ -9,8 +9,7 @@ from collections.abc import Sequence
 from typing import TextIO
 
 from slipstream.app.cli.streams import notice
-from slipstream.app.platform.plural import plural
-from slipstream.app.platform.safe_text import MOST_MARKS, clean
+from slipstream.app.platform.safe_text import MOST_MARKS, clean, plural
 from slipstream.app.protocol import Choice, Done, Generate, Loaded, Piece, Stepped, failure_words
 from slipstream.app.settings.presets import values_of
 from slipstream.app.speed import Speed, speedup

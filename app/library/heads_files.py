@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from slipstream.app.platform.paths import private_folder
-from slipstream.app.platform.plural import plural
-from slipstream.app.platform.safe_text import one_line
+from slipstream.app.platform.safe_text import one_line, plural
 from slipstream.models.errors import SlipstreamError, UsageError
 from slipstream.models.gguf.parse import Value
 from slipstream.models.gguf.reader import Header, read_header

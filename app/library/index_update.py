@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Final
 
-from slipstream.app.platform.plural import plural
+from slipstream.app.platform.safe_text import plural
 from slipstream.drafters.text_index.index import TextIndex
 from slipstream.drafters.text_index.text import Piece
 from slipstream.models.types import Token

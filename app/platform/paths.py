@@ -20,7 +20,7 @@ FOLDERS = ("models", "states", "heads", "derived", "index", "training", "benches
 """Fields that are folders of the same name in ``SLIPSTREAM_HOME``."""
 
 _NO_HOME = f"{os.devnull}/home"  # nothing can be created here, not even by root
-_FULL = (errno.ENOSPC, errno.EDQUOT)
+FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +139,7 @@ def unwritable(path: Path, error: OSError) -> SlipstreamError:
         return SlipstreamError("this user has no home folder.", hint)
     reason = reason_of(error)
     hint = f"Fix its rights, or set {HOME_VARIABLE} to a folder that you can write to."
-    if error.errno in _FULL:
+    if error.errno in FULL:
         hint = f"Make some room and try again, or set {HOME_VARIABLE} to a folder on another disk."
     elif error.errno == errno.EIO:
         hint = f"The disk may be failing; set {HOME_VARIABLE} to a folder on another one."

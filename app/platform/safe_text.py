@@ -91,3 +91,19 @@ def sentence(words: str) -> str:
     """Cleans text and capitalizes its first letter."""
     words = clean(words)
     return words[:1].upper() + words[1:]
+
+
+def plural(count: int, noun: str, several: str = "") -> str:
+    """A count: "1 token", "2 tokens".
+
+    Args:
+        count: How many.
+        noun: The noun for one.
+        several: The noun for more, if it is not ``noun`` and an "s".
+    """
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {several or f'{noun}s'}"
+
+
+def shortened(words: str, width: int) -> str:
+    """The words in at most so many characters, with "…" at the end if they are cut."""
+    return words if len(words) <= width else f"{words[: width - 1]}…"

@@ -21,7 +21,7 @@ from textual.widgets import Static, TextArea
 from slipstream.app.chats.compaction import Compaction
 from slipstream.app.chats.store import ChatStore
 from slipstream.app.library.format import rate
-from slipstream.app.platform.safe_text import clean, typed
+from slipstream.app.platform.safe_text import clean, plural, typed
 from slipstream.app.protocol import Load, Loaded, Prefilling, Sampling, Stepped, failure_words
 from slipstream.app.settings.file import SettingsFile
 from slipstream.app.settings.presets import led_by, values_of
@@ -45,7 +45,6 @@ from slipstream.app.tui.engine_service import (
     SummaryStreamed,
 )
 from slipstream.app.tui.keys import types_nothing
-from slipstream.app.tui.parts.format import plural
 from slipstream.app.tui.parts.notice import ChatsChanged
 from slipstream.models.errors import SlipstreamError, UsageError
 

@@ -93,7 +93,7 @@ class CatalogPair:
 
     @property
     def untested(self) -> bool:
-        """Whether nobody is known to use the pair, or it is meant for tests of programs: it is not suggested."""
+        """Whether evidence that the pair works is missing, or its note says it is for tests; it is not suggested."""
         return self.evidence == "suggested" or "for tests" in self.note
 
 

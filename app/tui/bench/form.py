@@ -20,8 +20,7 @@ from textual.widgets.option_list import Option
 from slipstream.app.bench.estimate import about
 from slipstream.app.bench.prompts import BUILT_IN, read_prompts
 from slipstream.app.bench.report import FEW
-from slipstream.app.platform.plural import plural
-from slipstream.app.platform.safe_text import one_line, sentence
+from slipstream.app.platform.safe_text import one_line, plural, sentence
 from slipstream.app.protocol import PLAIN
 from slipstream.app.tui.parts.dialogs import Dialog, PathSuggester
 from slipstream.app.tui.parts.key_bar import sheet_keys

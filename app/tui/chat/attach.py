@@ -14,8 +14,7 @@ from urllib.parse import unquote, urlsplit
 
 from slipstream.app.chats.images import AttachedImage, read_attached
 from slipstream.app.library.format import size
-from slipstream.app.platform.safe_text import one_line
-from slipstream.app.tui.parts.format import plural
+from slipstream.app.platform.safe_text import one_line, plural
 from slipstream.models.errors import UsageError
 from slipstream.models.vision.image_file import named_like_image
 

@@ -6,12 +6,12 @@ from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
 from slipstream.app.chats.compaction import Compaction
+from slipstream.app.platform.safe_text import plural
 from slipstream.app.protocol import Loaded, Stepped
 from slipstream.app.tui.chat.context_meter import ContextMeter
 from slipstream.app.tui.chat.page import ChatPage
 from slipstream.app.tui.chat.reply import Reply
 from slipstream.app.tui.engine_service import EngineService, SummaryStreamed
-from slipstream.app.tui.parts.format import plural
 from slipstream.models.errors import SlipstreamError
 
 AsyncCallback = Callable[[], Awaitable[None]]

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Final
 
 from slipstream.app.chats.records import Figures, StoredMessage
+from slipstream.app.platform.safe_text import plural
 from slipstream.app.protocol import Counted, Done, Prefilling, Stepped
 from slipstream.app.tui.chat.page import ChatPage
-from slipstream.app.tui.parts.format import plural
 
 _FULL: Final = {
     "stop": "The context is full: a message would not be sent. /compact makes room.",

@@ -7,10 +7,10 @@ from unicodedata import combining
 
 from textual.content import Content, Span
 
-from slipstream.app.platform.safe_text import clean, one_line
+from slipstream.app.platform.safe_text import clean, one_line, plural
 from slipstream.app.protocol import DraftTree, Piece
 from slipstream.app.tui.chat.authorship import style_of
-from slipstream.app.tui.parts.format import duration, plural
+from slipstream.app.tui.parts.format import duration
 
 ROOT = -1
 """See ``DraftTree.parents``; a copy, since importing ``slipstream.models.types`` would load numpy."""

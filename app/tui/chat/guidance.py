@@ -8,8 +8,7 @@ from dataclasses import replace
 from typing import Final
 
 from slipstream.app.platform.paths import Paths
-from slipstream.app.platform.plural import plural
-from slipstream.app.platform.safe_text import one_line
+from slipstream.app.platform.safe_text import one_line, plural
 from slipstream.app.protocol import Loaded, Sampling, check_reasoning, reasoning_levels
 from slipstream.app.settings.file import known
 from slipstream.app.settings.presets import FIELDS, NONE, OLD_NAMES, Presets, values_of

@@ -13,8 +13,7 @@ from textual.widget import Widget
 
 from slipstream.app.chats.images import image_label
 from slipstream.app.library.format import size
-from slipstream.app.platform.plural import plural
-from slipstream.app.platform.safe_text import clean
+from slipstream.app.platform.safe_text import clean, plural
 from slipstream.app.tui.chat.attach import folded
 
 CODE_KEYS = range(1, 10)  # number keys that copy a code block

@@ -8,8 +8,7 @@ from collections.abc import Callable
 from textual.widgets import TextArea
 
 from slipstream.app.library.format import size
-from slipstream.app.platform.plural import plural
-from slipstream.app.platform.safe_text import one_line
+from slipstream.app.platform.safe_text import one_line, plural
 from slipstream.app.tui.chat.attach import Attachment, mentioned, path_completions, read_attachment, unattached
 from slipstream.app.tui.chat.slash import is_command
 from slipstream.app.tui.parts.notice import trouble

@@ -10,8 +10,8 @@ from textual.message import Message
 from textual.widget import Widget
 from textual.widgets import Static
 
-from slipstream.app.platform.safe_text import clean, one_line
-from slipstream.app.tui.parts.format import plural, spent
+from slipstream.app.platform.safe_text import clean, one_line, plural
+from slipstream.app.tui.parts.format import spent
 from slipstream.app.tui.parts.long_column import LongColumn, Part
 
 CHUNK = 1500

@@ -11,9 +11,10 @@ from textual.widget import Widget
 from textual.widgets import Static
 
 from slipstream.app.chats.records import StoredMessage
+from slipstream.app.platform.safe_text import plural
 from slipstream.app.tui.chat.message import Question, Said, Summary
 from slipstream.app.tui.chat.reply import Reply
-from slipstream.app.tui.parts.format import kept_footnote, plural
+from slipstream.app.tui.parts.format import kept_footnote
 
 
 class Earlier(Static):

@@ -9,9 +9,9 @@ from textual.message import Message
 from textual.widgets import Static
 
 from slipstream.app.library.load_request import TITLES
-from slipstream.app.platform.safe_text import one_line
+from slipstream.app.platform.safe_text import one_line, plural
 from slipstream.app.protocol import AUTO, PLAIN, Loaded
-from slipstream.app.tui.parts.format import bar, plural
+from slipstream.app.tui.parts.format import bar
 
 EXAMPLES = (
     "Tell me about the sea.",

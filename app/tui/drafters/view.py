@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Final
 from textual.content import Content
 
 from slipstream.app.library.format import rate, size
-from slipstream.app.platform.safe_text import one_line
+from slipstream.app.platform.safe_text import one_line, plural
 from slipstream.app.protocol import AUTO, PLAIN, DrafterOffer
 from slipstream.app.speed import LEAST_OF_CHATS, times
 from slipstream.app.tui.parts.browser import View, below, heading
-from slipstream.app.tui.parts.format import STYLES, gain_bar, judged, plural
+from slipstream.app.tui.parts.format import STYLES, gain_bar, judged
 from slipstream.app.tui.parts.table import GAP
 from slipstream.models.outside import shown_path
 

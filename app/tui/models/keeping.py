@@ -13,11 +13,11 @@ from textual.screen import Screen
 from textual.widgets import Input, Static
 
 from slipstream.app.library.format import size
-from slipstream.app.platform.safe_text import one_line
+from slipstream.app.platform.safe_text import one_line, plural
 from slipstream.app.tui.models.context import Models
 from slipstream.app.tui.models.listing import Choice, Listing
 from slipstream.app.tui.parts.dialogs import ConfirmScreen, Dialog, PathSuggester
-from slipstream.app.tui.parts.format import percent, plural
+from slipstream.app.tui.parts.format import percent
 from slipstream.app.tui.parts.key_bar import sheet_keys
 from slipstream.app.tui.parts.notice import hint, trouble
 from slipstream.models.errors import SlipstreamError

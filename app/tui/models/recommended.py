@@ -9,10 +9,9 @@ from textual.content import Content, Span
 
 from slipstream.app.library.format import parameters, size
 from slipstream.app.library.offers import READING, best_offer, recommended
-from slipstream.app.platform.safe_text import clean, one_line, sentence
+from slipstream.app.platform.safe_text import clean, one_line, plural, sentence
 from slipstream.app.tui.models.machine import BEST, NO_MARK, expected, fit_block, tok_per_s, verdict
 from slipstream.app.tui.parts.browser import TableView, below, heading, text
-from slipstream.app.tui.parts.format import plural
 from slipstream.app.tui.parts.table import Column
 from slipstream.models.library.pairing import DRAFT, unserved
 

@@ -8,7 +8,7 @@ from textual.content import Content
 
 from slipstream.app.chats.records import Figures, StoredMessage
 from slipstream.app.library.format import rate
-from slipstream.app.platform.plural import plural as plural
+from slipstream.app.platform.safe_text import plural
 from slipstream.app.protocol import PLAIN
 from slipstream.app.speed import GAIN, LOSS, compared
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import sqlite3
 import stat
 import time
@@ -88,6 +90,16 @@ def test_an_export_into_no_folder_says_what_to_do(tmp_path: Path) -> None:
         write_export(place / "a.md", "x")
     assert error.value.title == f"cannot write to {place / 'a.md'}: there is no folder {place}."
     assert error.value.hint == "Create it, or name another." and not place.exists()
+
+
+def test_an_export_to_a_full_disk_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "open", full)
+    with pytest.raises(SlipstreamError, match="no space left") as error:
+        write_export(tmp_path / "a.md", "x")
+    assert error.value.hint == "Make some room, or name a file on another disk."
 
 
 CHATGPT = [

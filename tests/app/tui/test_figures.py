@@ -2,8 +2,9 @@ import pytest
 
 from slipstream.app.chats.records import Figures
 from slipstream.app.library.format import rate, rates
+from slipstream.app.platform.safe_text import plural
 from slipstream.app.speed import Speed, times
-from slipstream.app.tui.parts.format import ago, bar, duration, footnote, percent, plural
+from slipstream.app.tui.parts.format import ago, bar, duration, footnote, percent
 
 
 def test_words() -> None:
