@@ -69,12 +69,18 @@ class CostModel:
     Attributes:
         rows: Milliseconds of a pass of n rows at index n, now; index 0 is not used.
         steady: Rows that passes are padded to at least while drafts are made, so that their width seldom changes; 1 if
-            padding costs too much.
+            that costs more than the changes.
         drift: How much slower than measured the machine is now; 1 is as measured.
     """
 
     def __init__(
-        self, short: Mapping[int, float], long: Mapping[int, float], long_at: int, most: int, widths: Sequence[int] = ()
+        self,
+        short: Mapping[int, float],
+        long: Mapping[int, float],
+        long_at: int,
+        most: int,
+        widths: Sequence[int] = (),
+        change_ms: float = 0.0,
     ) -> None:
         """Interpolates measurements.
 
@@ -84,12 +90,14 @@ class CostModel:
             long_at: Tokens in the cache for ``long``.
             most: Maximum rows of a pass.
             widths: See ``Abilities.widths``.
+            change_ms: Additional milliseconds of a pass whose width differs from that of the pass before.
         """
-        self.steady = max((n for n in widths if short.get(n, inf) <= settings.STEADY * short[1]), default=1)
+        most_ms = short[1] + settings.CHANGES * change_ms
+        self.steady = max((n for n in widths if n <= settings.STEADY_ROWS and short.get(n, inf) <= most_ms), default=1)
         self._widths = [padded(max(rows, self.steady if rows > 1 else 1), widths) for rows in range(most + 1)]
         """Rows after padding of a pass that needs n rows, at index n."""
         self._latest = 1  # rows of the latest pass
-        self._short, self._long, self._long_at = dict(short), dict(long), long_at
+        self._short, self._long, self._long_at, self._change_ms = dict(short), dict(long), long_at, change_ms
         self._base = _interpolated(short, most)
         self._growth = [0.0] * (most + 1)  # milliseconds per token in the cache
         if long:
@@ -157,7 +165,7 @@ class CostModel:
     def dump(self, key: str) -> bytes:
         """Packs the measurements, for the machine and build that ``key`` names."""
         kept = {"key": key, "short": self._short, "long": self._long, "long_at": self._long_at}
-        return json.dumps(kept).encode()
+        return json.dumps(kept | {"change_ms": self._change_ms}).encode()
 
     @staticmethod
     def load(packed: bytes, key: str, single: float, most: int, widths: Sequence[int] = ()) -> CostModel | None:
@@ -173,9 +181,10 @@ class CostModel:
         with suppress(ValueError, KeyError, TypeError, AttributeError):  # damaged, or of another version
             kept = json.loads(packed)
             short, long = ({int(n): float(ms) for n, ms in kept[name].items()} for name in ("short", "long"))
-            good = all(0 < ms < 1e6 for ms in (*short.values(), *long.values()))
+            change_ms = float(kept["change_ms"])
+            good = all(0 < ms < 1e6 for ms in (*short.values(), *long.values())) and 0 <= change_ms < 1e6
             if kept["key"] == key and good and 1 / settings.AGREE < single / short[1] < settings.AGREE:
-                costs = CostModel(short, long, int(kept["long_at"]), most, widths)
+                costs = CostModel(short, long, int(kept["long_at"]), most, widths, change_ms)
                 costs.drift = single / short[1]
                 costs.set_length(settings.SHORT_TEXT)
                 return costs
@@ -209,14 +218,14 @@ def measure_costs(
     long_at = min(settings.LONG_TEXT, n_ctx - most - 1)
     try:
         short_until = clock() + settings.SHORT_SHARE * (until - clock())
-        short = _measure(target, settings.SHORT_TEXT, widths, single, short_until, clock, text)
+        short, change_ms = _measure(target, settings.SHORT_TEXT, widths, single, short_until, clock, text)
         long = dict[int, float]()
         if long_at > settings.LONG_LEAST:
             some = [n for n in settings.LONG_WIDTHS if n in widths]
-            long = _measure(target, long_at, some, single, until, clock, text)
+            long, _ = _measure(target, long_at, some, single, until, clock, text)
     finally:
         target.rewind(0)
-    return CostModel({1: single} | short, long if 1 in long and 1 in short else {}, long_at, most, few)
+    return CostModel({1: single} | short, long if 1 in long and 1 in short else {}, long_at, most, few, change_ms)
 
 
 def _measure(
@@ -227,8 +236,8 @@ def _measure(
     until: float,
     clock: Callable[[], float],
     text: Sequence[Token],
-) -> dict[int, float]:
-    """The median milliseconds of passes by rows, with ``length`` tokens in the cache.
+) -> tuple[dict[int, float], float]:
+    """The median milliseconds of passes by rows, with ``length`` tokens in the cache, and of a change of padded rows.
 
     Empty if the tokens do not fit the context, or their prefill is too slow. A width is left out if its pass would
     probably not end before ``until``.
@@ -237,11 +246,12 @@ def _measure(
     """
     alike = {1, *target.abilities.widths}  # so these are measured after a pass of the same width
     if length >= target.abilities.n_ctx:
-        return {}
+        return {}, 0.0
     start = _run(target, text, 0, length)
     if not target.prefill(start, cancelled=lambda: clock() > until).complete:
-        return {}
+        return {}, 0.0
     took: dict[int, list[tuple[float, float]]] = {}
+    changed: list[tuple[int, float]] = []  # rows and seconds of passes that changed the width
     for turn in range(settings.ROUNDS):
         for width in (1, *widths):
             if width in took:
@@ -255,7 +265,9 @@ def _measure(
                 continue
             before, (last, *others) = (_run(target, text, length + (2 * turn + n) * width, width) for n in range(2))
             if width in alike:
+                began = clock()
                 target.evaluate(before[0], TokenTree.chain(before[1:]))
+                changed.append((width, clock() - began))
                 target.keep(())
                 target.rewind(length)
             tree = TokenTree.chain(others)
@@ -264,7 +276,9 @@ def _measure(
             target.keep(())
             took.setdefault(width, []).append((clock() - began, process_time() - processor_began))
             target.rewind(length)
-    return {width: 1e3 * median(undisturbed(passes)) for width, passes in took.items()}
+    usual = {width: 1e3 * median(undisturbed(passes)) for width, passes in took.items()}
+    longer = [1e3 * seconds - usual[width] for width, seconds in changed if len(alike) > 1]
+    return usual, max(0.0, median(longer)) if longer else 0.0
 
 
 def _interpolated(known: Mapping[int, float], most: int) -> list[float]:

@@ -1,4 +1,4 @@
-"""The 63 tuned numbers of the autopilot, each with its reason; TRIED.md in this folder has the measurements."""
+"""The 64 tuned numbers of the autopilot, each with its reason; TRIED.md in this folder has the measurements."""
 
 from __future__ import annotations
 
@@ -71,7 +71,8 @@ SHORT_SHARE: Final = 0.6  # of the measuring time, for the short text: the long 
 MEASURE_SECONDS: Final = 1.0  # least time for measuring
 MEASURE_PASSES: Final = 20  # plain passes for measuring, if these take longer
 COST_CLIP: Final = 2.0  # a live pass counts as at most so many times slower or faster than expected
-STEADY: Final = 1.15  # plain passes that padded rows may cost; padding lets passes over a network keep their width
+CHANGES: Final = 0.33  # share of passes that change their width if padded only to the next one; over a network it costs
+STEADY_ROWS: Final = 8  # most rows that passes are padded to instead; larger drafts are rare
 KNOWN: Final = 8  # first live passes of a width, whose median is its cost; later ones show the machine's drift
 CONFIRMED: Final = 4  # live plain passes before the first draft: another program may have disturbed those at load
 DRIFT: Final = 0.05  # weight of a pass in the drift of the whole machine

@@ -118,6 +118,8 @@ class Throughput:
         if drafter:
             drafter.add_outcome(expected - 1, tokens - 1)
         self.total_ms += took
+        if not drafter and not hidden:  # the pass itself was a plain one, as slow as the machine was then
+            return usual - self.costs.rows[1] + drafting_ms
         return took - tokens * self.plain_ms
 
     def _add_unmeasured(self) -> None:

@@ -150,6 +150,7 @@ def test_padded_passes_are_measured_at_their_widths_each_after_one_of_the_same()
     costs = measure_costs(Far(), 10.0, 8.0, clock)
     assert set(widths) == {1, 4, 16, 64}
     assert [costs.rows[rows] for rows in (1, 2, 4, 5, 16)] == pytest.approx([10, 22, 22, 52, 52])
+    assert json.loads(costs.dump(""))["change_ms"] == pytest.approx(20)
 
 
 def test_kept_costs_are_taken_only_where_they_hold() -> None:
@@ -168,5 +169,6 @@ def test_kept_costs_are_taken_only_where_they_hold() -> None:
 def test_damaged_costs_are_measured_anew(damage: str) -> None:
     assert CostModel.load(damage.encode(), "here", 10.0, 64) is None
     kept = json.loads(CostModel(DEAR, {}, 0, 64).dump("here"))
+    assert CostModel.load(json.dumps(kept | {"change_ms": -1}).encode(), "here", 10.0, 64) is None
     for short in ({}, {"1": -3}, {"x": 1}, {"1": "ten"}, 5):
         assert CostModel.load(json.dumps(kept | {"short": short}).encode(), "here", 10.0, 64) is None

@@ -333,12 +333,11 @@ def test_over_a_network_passes_keep_their_width_while_drafts_are_made(
     monkeypatch: pytest.MonkeyPatch, share: float
 ) -> None:
     found = []
-    for steady in (settings.STEADY, 0.0):
-        monkeypatch.setattr(settings, "STEADY", steady)
+    for known in (8.0, 0.0):
         clock = Clock()
         clock.install(monkeypatch)
         target = Distant(clock, CHEAP, change_ms=8.0)
-        costs = CostModel(CHEAP, {}, 0, 64, WIDTHS)
+        costs = CostModel(CHEAP, {}, 0, 64, WIDTHS, known)
         fair = Scripted(text(), clock, lambda at: share if at % 3 else 0.02, takes=0.8)
         pilot = Autopilot({"fair": fair}, costs, target.abilities, clock=clock)
         tokens, _ = fly(pilot, target, SIZE)
@@ -349,9 +348,11 @@ def test_over_a_network_passes_keep_their_width_while_drafts_are_made(
 
 
 def test_where_rows_are_dear_passes_over_a_network_are_as_wide_as_they_need() -> None:
-    assert CostModel(DEAR, {}, 0, 64, WIDTHS).steady == 1
-    assert CostModel(CHEAP, {}, 0, 64, WIDTHS).steady == 8
-    assert CostModel(CHEAP, {}, 0, 64).steady == 1  # passes are not padded at all
+    assert CostModel(DEAR, {}, 0, 64, WIDTHS, 8.0).steady == 1
+    assert CostModel(CHEAP, {}, 0, 64, WIDTHS, 8.0).steady == 8
+    assert CostModel(CHEAP, {}, 0, 64, WIDTHS, 2.0).steady == 2
+    assert CostModel(CHEAP, {}, 0, 64, WIDTHS).steady == 1  # a changed width costs nothing
+    assert CostModel(CHEAP, {}, 0, 64, change_ms=8.0).steady == 1  # passes are not padded at all
 
 
 def test_a_trial_of_a_drafter_that_costs_nothing_does_not_hold_up_the_leader(monkeypatch: pytest.MonkeyPatch) -> None:
