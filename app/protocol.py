@@ -395,7 +395,7 @@ class Stepped:
     pieces: list[Piece]  # the new text, in order; empty while a character is incomplete
     tokens: list[int]  # the new token ids
     drafter: str  # the drafter ("none" for a plain step)
-    drafted: int  # depth of the draft
+    drafted: int  # depth of the draft, without what lies beyond the end of the reply
     accepted: int  # tokens accepted
     ms: float  # milliseconds of the step
     speed: Speed

@@ -15,7 +15,7 @@ from slipstream.app.engine.drafter_list import Drafters
 from slipstream.app.engine.guide import Guide
 from slipstream.app.engine.loop import generate
 from slipstream.app.engine.prompt import Prompt
-from slipstream.app.engine.stats import ReplyStats, drafter_of, origins
+from slipstream.app.engine.stats import ReplyStats, drafter_of, judged_depth, origins
 from slipstream.app.engine.stopping import StopRules
 from slipstream.app.engine.text import TextStream, reusable
 from slipstream.app.protocol import PLAIN, Choice, Divided, Done, Generate, Piece, Stepped
@@ -96,7 +96,7 @@ class Written:
             pieces,
             list(step.tokens),
             drafter_of(step),
-            step.draft.tree.depth,
+            judged_depth(step),
             len(step.path),
             milliseconds,
             self.stats.speed(),

@@ -147,13 +147,13 @@ class ReplyStats:
         self.phases.commit += times.commit
         if not len(step.draft.tree):
             self.plain.add(milliseconds - step.timings.draft, self.prompt_tokens + self.tokens)
-        depth, accepted = step.draft.tree.depth, len(step.path)
+        accepted = len(step.path)
         drafter = drafter_of(step)
         for count in (self.whole, self.by_drafter.setdefault(drafter, Count())):
             count.steps += 1
-            count.drafted += accepted if step.ended else depth
+            count.drafted += judged_depth(step)
             count.accepted += accepted
-        reached = min(depth, accepted if step.ended else accepted + 1)
+        reached = min(judged_depth(step), accepted + 1)
         if not reached:
             return
         depths = self.drafter_depths.setdefault(drafter, [])
@@ -199,6 +199,11 @@ class ReplyStats:
             thought=self.thought,
             thought_ms=self.thought_ms,
         )
+
+
+def judged_depth(step: Step) -> int:
+    """The depth of a step's draft; what lies beyond the end of the reply is not judged, and not counted."""
+    return len(step.path) if step.ended else step.draft.tree.depth
 
 
 def drafter_of(step: Step) -> str:

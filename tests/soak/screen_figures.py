@@ -372,8 +372,9 @@ def picks(shown: str) -> dict[str, bool]:
 
 # --- the drafters' screen -----------------------------------------------------------------------------------------
 
-_GAINED: Final = re.compile(rf"^ *(?:● )?(\S+) +(\d+\.\d+)x {_BAR}(?: +(chats|bench|auto)\b)?")
-_AGAINST: Final = re.compile(r"Against no drafter: ((?:[\d.]+x [a-z ]+(?: · )?)+)\.")
+_GAINED: Final = re.compile(rf"^ *(?:● )?(\S+) +(\d+\.\d+)x {_BAR}(?: +(chats|bench|auto)\b(, busy)?)?")
+_BUSY: Final = " (machine busy)"
+_AGAINST: Final = re.compile(rf"Against no drafter: ((?:[\d.]+x [a-z ]+(?:{re.escape(_BUSY)})?(?: · )?)+)\.")
 _SOURCES: Final = {"in your chats": "chats", "in the last benchmark": "bench", "as the autopilot measured": "auto"}
 
 
@@ -385,20 +386,22 @@ class Gained:
     value: str
     drawn: str
     source: str  # "chats", "bench" or "auto"; "" for plain decoding
+    busy: bool  # whether it was measured while the machine was busy
 
 
 def gained(lines: Iterable[str]) -> list[Gained]:
     """The drafters with a speed-up, in the order of the list."""
     found = [_GAINED.match(line) for line in lines]
-    return [Gained(row[1], row[2], row[3], row[4] or "") for row in found if row]
+    return [Gained(row[1], row[2], row[3], row[4] or "", bool(row[5])) for row in found if row]
 
 
-def against(lines: Sequence[str]) -> tuple[str, dict[str, str]]:
-    """The drafter of the details, and its speed-ups by source."""
+def against(lines: Sequence[str]) -> tuple[str, dict[str, tuple[str, bool]]]:
+    """The drafter of the details, and by source its speed-ups, each with whether the machine was busy."""
     first = next((line.split() for line in lines if line.strip()), [])
     said = _AGAINST.search(unfolded("\n".join(lines)))
     parts = [part.partition("x ") for part in said[1].split(" · ")] if said else []
-    return first[0] if first else "", {_SOURCES[where]: value for value, _, where in parts}
+    found = {_SOURCES[where.removesuffix(_BUSY)]: (value, where.endswith(_BUSY)) for value, _, where in parts}
+    return first[0] if first else "", found
 
 
 def drafters_faults(shown: str, benched: Mapping[str, Gain]) -> Iterator[str]:
@@ -419,11 +422,11 @@ def drafters_faults(shown: str, benched: Mapping[str, Gain]) -> Iterator[str]:
             good = known is not None and agree(row.value, known.value)
             yield "" if good else f"drafters: {row.drafter} {row.value}x, but {known} in the benchmark"
         if row.drafter == name and row.source:
-            same = details.get(row.source) == row.value
-            yield "" if same else f"drafters: {name} {row.value}x of {row.source} in the list, but {details} below it"
+            same = details.get(row.source) == (row.value, row.busy)
+            yield "" if same else f"drafters: {name} {row} in the list, but {details} below it"
     if "bench" in details:
         known = benched.get(name)
-        good = known is not None and agree(details["bench"], known.value)
+        good = known is not None and agree(details["bench"][0], known.value)
         yield "" if good else f"drafters, details of {name}: {details}, but {known} in the benchmark"
 
 

@@ -248,9 +248,14 @@ def test_the_drafters_have_one_gain_each() -> None:
         ("none", "1.0", ""),
         ("lookup", "0.6", "chats"),
     ]
-    assert gained(above)[0] == Gained("draft", "1.3", "━" * 10 + "│━━", "bench")
-    assert against(below) == ("lookup", {"chats": "0.6", "bench": "0.7"}) and against([]) == ("", {})
+    assert gained(above)[0] == Gained("draft", "1.3", "━" * 10 + "│━━", "bench", False)
+    assert against(below) == ("lookup", {"chats": ("0.6", False), "bench": ("0.7", False)}) and against([]) == ("", {})
     assert wrong(drafters_faults(DRAFTERS, BENCHED)) == []
+    busy = DRAFTERS.replace("  benchmark.", "  benchmark (machine busy).").replace(
+        "your chats", "your chats (machine busy)"
+    )
+    assert "'chats': ('0.6', True)" in wrong(drafters_faults(busy, BENCHED))[0]
+    assert wrong(drafters_faults(busy.replace("chats  copies", "chats, busy  copies"), BENCHED)) == []
 
 
 @pytest.mark.parametrize(

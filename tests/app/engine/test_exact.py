@@ -72,6 +72,9 @@ def reply(session: Session, request: Generate, forced: Forced | None = None) -> 
         request, lambda event: steps.append(event) if isinstance(event, Stepped) else None, lambda: False
     )
     tokens = [token for step in steps for token in step.tokens]
+    speed = done.speed
+    assert sum(step.drafted for step in steps) == speed.drafted
+    assert sum(step.accepted for step in steps) == speed.accepted
     return Reply(done, tokens, list(session.target.tokens), [step.accepted for step in steps if step.tokens])
 
 
