@@ -15,14 +15,11 @@ import llama_cpp
 from slipstream.app.chats.reading import ChatReader
 from slipstream.app.engine.calibrate import SAME_DISTRIBUTION, SAMPLE_TEXT, kept_promise, measure_plain
 from slipstream.app.engine.chat_model import ChatModel
-from slipstream.app.engine.devices import (
-    describe,
-    placement,
-)
+from slipstream.app.engine.devices import describe, placement
 from slipstream.app.engine.drafter_list import Drafters
 from slipstream.app.engine.kv_cache_store import KvCacheStore
 from slipstream.app.engine.past_chats import PastChats
-from slipstream.app.engine.plan import DRAFT, contexts_of, options_for, plan_load
+from slipstream.app.engine.plan import DRAFT, Plan, contexts_of, options_for, plan_load
 from slipstream.app.engine.prompt import PromptBuilder
 from slipstream.app.engine.session import Session
 from slipstream.app.engine.stats import PlainClock
@@ -78,114 +75,217 @@ def load(
         SlipstreamError: If a file is not a chat model, or there is not enough memory.
     """
     plan = plan_load(request, on_progress, note)
-    header, fit, guard = plan.header, plan.fit, plan.guard
     with ExitStack() as opened:
-        model = _open_model(
-            header.path, placement(request, fit), lambda share: on_progress(0.8 * share), opened, plan.adapters
-        )
-        rope = plan.contexts.scaling(fit.n_ctx)
-        options = options_for(request, fit.n_ctx, fit.kv_type, fit.gpu_layers != 0, plan.scores, rope)
-        target = opened.enter_context(closing(LlamaTarget(model, options, drafts=request.drafter != PLAIN)))
-        draft, mapping = None, None
-        if plan.draft_place:
-            open_draft = partial(_open_draft, request, plan.draft_place, model, target, options, on_progress, opened)
-            draft, mapping = guard.run(DRAFT, open_draft, (None, None))
-        threads = None
-        if not request.threads and header.weight_bytes < _SMALL and not model.recurrent:
-            threads = Threads(target, [draft] if draft else [], max(1, physical_cores() - request.spare_cores))
-        on_progress(_MEASURING)
-        milliseconds = measure_plain(target)
-        projector, blind = _projector(request, model, target, fit.on_own_gpus, opened, on_progress)
-        seen = projector.tokens if projector else None
-        template = _template(model)
-        longest = plan.contexts.longest
-        prompts = PromptBuilder(template, model.tokenize, model.opening(), model.token_bytes, seen, blind, longest)
-        opened.callback(prompts.close)
-        derived = Path(request.derived) if request.derived else None
-        index = guard.run(RETRIEVAL, lambda: _open_index(request, header, opened), None)
-        changed = " ".join(each.key for each in plan.adapters)  # drafters learn separately for adapted text
-        memory = Memory(derived, _learner(header.fingerprint, changed)) if derived else None
-        parts = Resources(
-            target.abilities,
-            draft,
-            plan.heads,
-            target,
-            derived,
-            text_index=index,
-            memory=memory,
-            header=header,
-            vocabulary_mapping=mapping,
-            guard=guard,
-        )
-        # the fingerprint covers headers and sizes alone, and files with different weights may share it
-        weights = f"{header.fingerprint} {identity(header)}"
-        key = f"{weights} {llama_cpp.__version__} {target.abilities.n_ctx} {options}{changed}"
-        key += f" {projector.fingerprint}" if projector else ""
-        machine_key = f"{key} {built()} {dict(fit.shares)} {request.devices.draft} {physical_cores()}"
-        store = KvCacheStore(target, key, request.states_limit, Path(request.states) if request.states else None)
-        promise = SAME_DISTRIBUTION
-        if all(each.same_text for each in plan.adapters):
-            promise = kept_promise(target, milliseconds, memory, machine_key)
-        past = None
-        if index and request.chats:
-            past = PastChats(
-                ChatReader(Path(request.chats)), index, header.fingerprint, prompts, model.tokenize, model.n_vocab
-            )
-        disabled: Callable[[], frozenset[str]] = frozenset
-        if request.left_out:
-            disabled = partial(known_left_out, Path(request.left_out), header.fingerprint)
-        profile = Profile(memory, machine_key, model.tokenize(SAMPLE_TEXT, special=False))
-        drafters = Drafters(parts, target, milliseconds, profile, disabled)
-        chat_model = ChatModel(target, model, prompts, PlainClock(), threads, model.new_remarks)
-
-        def open_second() -> Session:
-            with ExitStack() as own:
-                other = own.enter_context(closing(LlamaTarget(model, options, drafts=False)))
-                if threads:
-                    other.use_threads(threads.count)
-                if projector:
-                    other.use_images(projector)
-                alone = Drafters(Resources(other.abilities), other, milliseconds, Profile(None, ""))
-                plain = ChatModel(other, model, prompts, PlainClock())
-                return Session(plain, alone, KvCacheStore(other, key, 0), opened=own.pop_all())
-
-        session = Session(chat_model, drafters, store, past, opened.pop_all(), open_second)
-        opened.callback(session.close)
-        # reports an unusable drafter now, not at the first reply
-        drafters.get(request.drafter, lambda share: on_progress(_MEASURING + (1 - _MEASURING) * share))
+        loading = _Loading(request, plan, on_progress, opened)
+        session = loading.session()
+        loaded = loading.loaded(session)
         opened.pop_all()
     on_progress(1.0)
-    count = threads.count if threads else request.threads or physical_cores()
-    sampling, source = _recommended(header)
-    return session, Loaded(
-        name=header.name,
-        architecture=header.architecture,
-        n_ctx=target.abilities.n_ctx,
-        fingerprint=header.fingerprint,
-        device=describe(
-            fit,
-            plan.found,
-            count,
-            model.n_layer + 1,
-            plan.draft_place if draft else None,
-        ),
-        promise=promise,
-        drafters=drafters.offers(),
-        plain_tok_per_s=1e3 / milliseconds,
-        failed=drafters.new_failures(),
-        token_bytes=model.token_bytes,
-        reasoning=list(prompts.reasoning.switches),
-        reasoning_default=prompts.reasoning.default,
-        sampling=sampling,
-        sampling_source=source,
-        remark=" ".join(plan.found.lacking),
-        machines=list(plan.machines),
-        lora=request.lora,
-        n_ctx_trained=plan.contexts.trained,
-        n_ctx_longest=plan.contexts.longest,
-        rope=rope.words if rope and target.abilities.n_ctx > plan.contexts.trained else "",
-        images=projector is not None,
-    )
+    return session, loaded
+
+
+class _Loading:
+    """The parts of a session, opened in the order in which they need each other."""
+
+    def __init__(
+        self, request: Load, plan: Plan, on_progress: Callable[[float | None], None], opened: ExitStack
+    ) -> None:
+        """Opens and measures the models.
+
+        Args:
+            opened: Closes what was opened, the last part first.
+        """
+        self._request, self._plan, self._on_progress, self._opened = request, plan, on_progress, opened
+        fit, guard = plan.fit, plan.guard
+        place, adapters = placement(request, fit), plan.adapters
+        self._model = _open_model(plan.header.path, place, lambda share: on_progress(0.8 * share), opened, adapters)
+        self._rope = plan.contexts.scaling(fit.n_ctx)
+        gpu = fit.gpu_layers != 0
+        self._options = options_for(request, fit.n_ctx, fit.kv_type, gpu, plan.scores, self._rope)
+        self._target = self._open_target(opened, drafts=request.drafter != PLAIN)
+        self._draft, self._mapping = None, None
+        if plan.draft_place:
+            open_draft = partial(self._open_draft, plan.draft_place)
+            self._draft, self._mapping = guard.run(DRAFT, open_draft, (None, None))
+        self._threads = self._tuned_threads()
+        on_progress(_MEASURING)
+        self._plain_ms = measure_plain(self._target)
+        self._projector, blind = self._open_projector()
+        self._prompts = self._open_prompts(blind)
+        self._index = guard.run(RETRIEVAL, self._open_index, None)
+        self._changed = " ".join(each.key for each in adapters)
+        self._memory = None
+        if request.derived:
+            # drafters learn separately for adapted text
+            self._memory = Memory(Path(request.derived), _learner(plan.header.fingerprint, self._changed))
+        self._key, self._machine_key = self._keys()
+        self._promise = SAME_DISTRIBUTION
+        if all(each.same_text for each in adapters):
+            self._promise = kept_promise(self._target, self._plain_ms, self._memory, self._machine_key)
+
+    def session(self) -> Session:
+        """Makes the session, which takes over all that was opened."""
+        request, target, model = self._request, self._target, self._model
+        store = KvCacheStore(target, self._key, request.states_limit, Path(request.states) if request.states else None)
+        chat_model = ChatModel(target, model, self._prompts, PlainClock(), self._threads, model.new_remarks)
+        drafters, past = self._drafters(), self._past_chats()
+        session = Session(chat_model, drafters, store, past, self._opened.pop_all(), self._open_second)
+        self._opened.callback(session.close)
+        # reports an unusable drafter now, not at the first reply
+        drafters.get(request.drafter, lambda share: self._on_progress(_MEASURING + (1 - _MEASURING) * share))
+        return session
+
+    def loaded(self, session: Session) -> Loaded:
+        """Describes the session."""
+        request, plan, model, abilities = self._request, self._plan, self._model, self._target.abilities
+        count = self._threads.count if self._threads else request.threads or physical_cores()
+        draft_place = plan.draft_place if self._draft else None
+        reasoning = self._prompts.reasoning
+        sampling, source = _recommended(plan.header)
+        return Loaded(
+            name=plan.header.name,
+            architecture=plan.header.architecture,
+            n_ctx=abilities.n_ctx,
+            fingerprint=plan.header.fingerprint,
+            device=describe(plan.fit, plan.found, count, model.n_layer + 1, draft_place),
+            promise=self._promise,
+            drafters=session.drafters.offers(),
+            plain_tok_per_s=1e3 / self._plain_ms,
+            failed=session.drafters.new_failures(),
+            token_bytes=model.token_bytes,
+            reasoning=list(reasoning.switches),
+            reasoning_default=reasoning.default,
+            sampling=sampling,
+            sampling_source=source,
+            remark=" ".join(plan.found.lacking),
+            machines=list(plan.machines),
+            lora=request.lora,
+            n_ctx_trained=plan.contexts.trained,
+            n_ctx_longest=plan.contexts.longest,
+            rope=self._rope.words if self._rope and abilities.n_ctx > plan.contexts.trained else "",
+            images=self._projector is not None,
+        )
+
+    def _open_target(self, opened: ExitStack, drafts: bool) -> LlamaTarget:
+        return opened.enter_context(closing(LlamaTarget(self._model, self._options, drafts=drafts)))
+
+    def _open_draft(self, place: Placement) -> tuple[LlamaTarget, VocabularyMapping | None]:
+        """Opens the draft model, and the mapping from its vocabulary to the target's if they differ."""
+        model, options = self._model, self._options
+        with ExitStack() as own:
+            path = Path(self._request.draft_model or "")
+            same = read_header(path).fingerprint == model.header.fingerprint  # the draft model is the target's own file
+            adapters = model.adapters if same else ()
+            small = _open_model(path, place, lambda share: self._on_progress(0.8 + 0.1 * share), own, adapters)
+            contexts = contexts_of(small.header)
+            n_ctx = contexts.shortened(self._target.abilities.n_ctx)
+            small_options = ContextOptions(
+                n_ctx,
+                max_leaves=4,
+                scores=options.scores and not place.devices,
+                threads=self._request.threads,
+                borrow=options.borrow,
+                rope=contexts.scaling(n_ctx),
+                rollback=0,
+            )
+            draft = own.enter_context(closing(LlamaTarget(small, small_options)))
+            mapping = None
+            if not same_vocabulary(model.header, small.header):
+                mapping = VocabularyMapping(model, small, shared_controls(model.header, small.header))
+            self._opened.enter_context(own.pop_all())
+            return draft, mapping
+
+    def _tuned_threads(self) -> Threads | None:
+        request, small = self._request, self._plan.header.weight_bytes < _SMALL
+        if request.threads or not small or self._model.recurrent:
+            return None
+        drafts = [self._draft] if self._draft else []
+        return Threads(self._target, drafts, max(1, physical_cores() - request.spare_cores))
+
+    def _open_projector(self) -> tuple[Projector | None, SlipstreamError | None]:
+        """Opens the image encoder, or returns the error for a prompt with an image."""
+        request, model = self._request, self._model
+        name = shown_path(model.header.name)
+        if not request.mmproj:
+            if request.mmproj_unsure:
+                files = " or ".join(f"--mmproj {shlex.quote(shown_path(file))}" for file in request.mmproj_unsure)
+                unsure = "files here that fit its width do not say whether they belong to it"
+                return None, UsageError(f"{name} cannot see images: {unsure}.", f"If one does, start with {files}.")
+            return None, UsageError(f"{name} cannot see images: no mmproj file is known for it.", NO_MMPROJ)
+        from slipstream.models.vision.projector import Projector  # loads mtmd
+
+        path, threads = Path(request.mmproj), request.threads or physical_cores()
+        try:
+            read_header(path)
+            if request.probed:
+                record = ProbeRecord(Path(request.probed), built())
+                probe_once([path], record, lambda: self._on_progress(None), Path(request.model))
+            projector = Projector(path, model, self._target.most_rows, self._plan.fit.on_own_gpus, threads)
+        except SlipstreamError as error:
+            return None, SlipstreamError(f"{name} cannot see images: {error.title}", error.hint)
+        self._target.use_images(self._opened.enter_context(closing(projector)))
+        return projector, None
+
+    def _open_prompts(self, blind: SlipstreamError | None) -> PromptBuilder:
+        """Makes the builder of prompts; ``blind`` is the error for a prompt with an image."""
+        model, source = self._model, self._model.header.chat_template
+        template = ChatTemplate(source, *model.special_names()) if source else ChatTemplate.default()
+        seen, longest = self._projector.tokens if self._projector else None, self._plan.contexts.longest
+        prompts = PromptBuilder(template, model.tokenize, model.opening(), model.token_bytes, seen, blind, longest)
+        self._opened.callback(prompts.close)
+        return prompts
+
+    def _open_index(self) -> TextIndex | None:
+        if not self._request.index:
+            return None
+        return self._opened.enter_context(closing(open_index(Path(self._request.index), self._plan.header)))
+
+    def _keys(self) -> tuple[str, str]:
+        """Identify what a kept cache was computed with, and what else changes the time or the bits of a pass."""
+        request, fit, header = self._request, self._plan.fit, self._plan.header
+        # the fingerprint covers headers and sizes alone, and files with different weights may share it
+        weights = f"{header.fingerprint} {identity(header)}"
+        key = f"{weights} {llama_cpp.__version__} {self._target.abilities.n_ctx} {self._options}{self._changed}"
+        key += f" {self._projector.fingerprint}" if self._projector else ""
+        return key, f"{key} {built()} {dict(fit.shares)} {request.devices.draft} {physical_cores()}"
+
+    def _drafters(self) -> Drafters:
+        request, plan, target = self._request, self._plan, self._target
+        parts = Resources(
+            target.abilities,
+            self._draft,
+            plan.heads,
+            target,
+            Path(request.derived) if request.derived else None,
+            text_index=self._index,
+            memory=self._memory,
+            header=plan.header,
+            vocabulary_mapping=self._mapping,
+            guard=plan.guard,
+        )
+        disabled: Callable[[], frozenset[str]] = frozenset
+        if request.left_out:
+            disabled = partial(known_left_out, Path(request.left_out), plan.header.fingerprint)
+        profile = Profile(self._memory, self._machine_key, self._model.tokenize(SAMPLE_TEXT, special=False))
+        return Drafters(parts, target, self._plain_ms, profile, disabled)
+
+    def _past_chats(self) -> PastChats | None:
+        if not self._index or not self._request.chats:
+            return None
+        reader, model = ChatReader(Path(self._request.chats)), self._model
+        return PastChats(reader, self._index, model.header.fingerprint, self._prompts, model.tokenize, model.n_vocab)
+
+    def _open_second(self) -> Session:
+        """Opens a session without drafters on the same weights; see ``Session``."""
+        with ExitStack() as own:
+            target = self._open_target(own, drafts=False)
+            if self._threads:
+                target.use_threads(self._threads.count)
+            if self._projector:
+                target.use_images(self._projector)
+            alone = Drafters(Resources(target.abilities), target, self._plain_ms, Profile(None, ""))
+            plain = ChatModel(target, self._model, self._prompts, PlainClock())
+            return Session(plain, alone, KvCacheStore(target, self._key, 0), opened=own.pop_all())
 
 
 def _learner(fingerprint: str, changed: str) -> str:
@@ -209,77 +309,3 @@ def _open_model(
     adapters: Sequence[Adapter] = (),
 ) -> LlamaModel:
     return opened.enter_context(closing(LlamaModel(path, on_progress, place, adapters=adapters)))
-
-
-def _projector(
-    request: Load,
-    model: LlamaModel,
-    target: LlamaTarget,
-    gpu: bool,
-    opened: ExitStack,
-    on_progress: Callable[[float | None], None],
-) -> tuple[Projector | None, SlipstreamError | None]:
-    """Opens the image encoder, or returns the error for a prompt with an image."""
-    name = shown_path(model.header.name)
-    if not request.mmproj:
-        if request.mmproj_unsure:
-            files = " or ".join(f"--mmproj {shlex.quote(shown_path(file))}" for file in request.mmproj_unsure)
-            unsure = "files here that fit its width do not say whether they belong to it"
-            return None, UsageError(f"{name} cannot see images: {unsure}.", f"If one does, start with {files}.")
-        return None, UsageError(f"{name} cannot see images: no mmproj file is known for it.", NO_MMPROJ)
-    from slipstream.models.vision.projector import Projector  # loads mtmd
-
-    path, threads = Path(request.mmproj), request.threads or physical_cores()
-    try:
-        read_header(path)
-        if request.probed:
-            record = ProbeRecord(Path(request.probed), built())
-            probe_once([path], record, lambda: on_progress(None), Path(request.model))
-        projector = Projector(path, model, target.most_rows, gpu, threads)
-    except SlipstreamError as error:
-        return None, SlipstreamError(f"{name} cannot see images: {error.title}", error.hint)
-    target.use_images(opened.enter_context(closing(projector)))
-    return projector, None
-
-
-def _open_draft(
-    request: Load,
-    place: Placement,
-    model: LlamaModel,
-    target: LlamaTarget,
-    options: ContextOptions,
-    on_progress: Callable[[float | None], None],
-    opened: ExitStack,
-) -> tuple[LlamaTarget, VocabularyMapping | None]:
-    """Opens the draft model, and the mapping from its vocabulary to the target's if they differ."""
-    with ExitStack() as own:
-        path = Path(request.draft_model or "")
-        same = read_header(path).fingerprint == model.header.fingerprint  # the draft model is the target's own file
-        adapters = model.adapters if same else ()
-        small = _open_model(path, place, lambda share: on_progress(0.8 + 0.1 * share), own, adapters)
-        contexts = contexts_of(small.header)
-        n_ctx = contexts.shortened(target.abilities.n_ctx)
-        small_options = ContextOptions(
-            n_ctx,
-            max_leaves=4,
-            scores=options.scores and not place.devices,
-            threads=request.threads,
-            borrow=options.borrow,
-            rope=contexts.scaling(n_ctx),
-            rollback=0,
-        )
-        draft = own.enter_context(closing(LlamaTarget(small, small_options)))
-        mapping = None
-        if not same_vocabulary(model.header, small.header):
-            mapping = VocabularyMapping(model, small, shared_controls(model.header, small.header))
-        opened.enter_context(own.pop_all())
-        return draft, mapping
-
-
-def _open_index(request: Load, header: Header, opened: ExitStack) -> TextIndex | None:
-    return opened.enter_context(closing(open_index(Path(request.index), header))) if request.index else None
-
-
-def _template(model: LlamaModel) -> ChatTemplate:
-    source = model.header.chat_template
-    return ChatTemplate(source, *model.special_names()) if source else ChatTemplate.default()
