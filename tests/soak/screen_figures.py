@@ -23,8 +23,10 @@ _NUMBER: Final = r"([\d,]+(?:\.\d+)?)"
 _RATIO: Final = re.compile(rf"{_NUMBER}x (faster|as fast|same speed)")
 _WITH: Final = re.compile(rf"^ *with drafter +█* +{_NUMBER} tok/s  (.*)$", re.MULTILINE)
 _WITHOUT: Final = re.compile(rf"^ *without +█* +{_NUMBER} tok/s", re.MULTILINE)
+_GAIN: Final = r"\d[\d.,]*x (?:faster|as fast|same speed)"
+_PART: Final = rf" ?·(?:(?!\w+ {_GAIN})[^·])*"  # of a footnote, without the next reply
 _FOOTNOTE: Final = re.compile(
-    rf"(\w+) {_NUMBER}x (faster|as fast|same speed) · {_NUMBER} tok/s instead of {_NUMBER}((?: ?·[^·]*){{0,3}})"
+    rf"(\w+) {_NUMBER}x (faster|as fast|same speed) · {_NUMBER} tok/s instead of {_NUMBER}((?:{_PART}){{0,3}})"
 )
 _TOKENS: Final = re.compile(rf"{_NUMBER} tokens?\b")
 RACED: Final = re.compile(rf"{_NUMBER}x (faster|as fast|same speed): {_NUMBER} (s|tok/s) instead of {_NUMBER}")

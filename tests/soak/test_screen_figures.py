@@ -137,6 +137,8 @@ def test_the_chat_shows_one_ratio() -> None:
     assert "footnote" in wrong(end_faults(CHAT.replace("1.8x faster · 44", "1.9x faster · 44")))[0]
     assert wrong(faults("1.5x faster: 2.0 s instead of 4.0")) == ["race: 1.5x, but 4.0 against 2.0"]
     assert ratio_fault("here", "0.8", "faster", "8", "10") == "here: 0.8x is called faster"
+    before = " auto 0.9x as fast · 21 tok/s instead of 23 · 34 tokens · first token 36 ms\n\n  █ And?\n\n Leaves.\n"
+    assert list(end_faults(before + CHAT)) == [""] and wrong(faults(before + CHAT)) == []
 
 
 def test_the_summary_of_a_run_is_the_sum_of_its_steps() -> None:
