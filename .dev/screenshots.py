@@ -1,8 +1,8 @@
 """Draws the README's pictures with the real engine: ``.venv/bin/python .dev/screenshots.py [SHAPE [TYPE]]``.
 
 The model is the bundled one widened to a larger one's cost, 1b in BF16 unless another shape is given, because the
-bundled one is too small to gain from drafting. Text, models, verdicts and figures are those of the machine that it runs
-on; nothing is fetched.
+bundled one is too small to gain from drafting. Its EAGLE-3 heads draft, whose gain shows from the first reply on. Text,
+models, verdicts and figures are those of the machine that it runs on; nothing is fetched.
 """
 
 import asyncio
@@ -43,18 +43,20 @@ async def draw(paths: Paths, load: Load) -> None:
     with closing(ChatStore(paths.chats)) as store:
         app = ChatApp(
             Engine(paths.logs / "engine.log"),
-            replace(load, drafter="auto", spare_cores=1),
+            replace(load, drafter="eagle3", spare_cores=1),
             store,
             models=lambda: ModelManager(paths),
             settings=SettingsFile(paths.settings),
         )
         async with app.run_test(size=SIZE) as pilot:
             for count, text in enumerate(PROMPTS, 1):
+                if count == len(PROMPTS):
+                    await pilot.press("f4")  # shows the guesses of the replies that follow
                 app.screen.query_one(Prompt).put(text)
                 while len(_done(store)) < count:
                     await pilot.press("enter")  # refused until the model is loaded; empty afterwards
                     await asyncio.sleep(0.2)
-            await pilot.press("f3", "f4")
+            await pilot.press("f3")
             await _write(app, pilot, "screenshot", lambda shown: True)
             await pilot.press("f4", "ctrl+d")
             await _write(app, pilot, "screenshot-drafters", lambda shown: "lookup" in shown)
