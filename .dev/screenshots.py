@@ -58,7 +58,7 @@ async def draw(paths: Paths, load: Load) -> None:
                     await asyncio.sleep(0.2)
             await pilot.press("f3")
             await _write(app, pilot, "screenshot", lambda shown: True)
-            await pilot.press("f4", "ctrl+d")
+            await pilot.press("f4", "ctrl+d", "down", "down")  # one without a file, whose path is private
             await _write(app, pilot, "screenshot-drafters", lambda shown: "lookup" in shown)
             await pilot.press("escape", "ctrl+l", "2")
             await _write(app, pilot, "screenshot-models", lambda shown: "★" in shown)
@@ -80,7 +80,9 @@ async def _write(app: ChatApp, pilot: Pilot[int], name: str, ready: Callable[[st
     while not ready(app.export_screenshot(title="slipstream")):
         await pilot.pause(0.5)
     await pilot.pause(1.0)
-    (FOLDER / f"{name}.svg").write_text(app.export_screenshot(title="slipstream"))
+    shown = app.export_screenshot(title="slipstream")
+    assert str(FOLDER) not in shown, f"{name} shows a path of this machine"
+    (FOLDER / f"{name}.svg").write_text(shown)
 
 
 def _done(store: ChatStore) -> list[str]:
