@@ -202,16 +202,16 @@ Rows = Mapping[tuple[str, str], Row]
 """By kind of text and drafter."""
 
 _KINDS: Final = (*BUILT_IN, ALL_KINDS)
-_GAIN: Final = r"(\d+\.\d+)x(?: \[(\d+\.\d+), (\d+\.\d+)\])?"
-_NO_GAIN: Final = r"guessed nothing|fewer than \d+ tokens"
+_SPEED_UP: Final = r"(\d+\.\d+)x(?: \[(\d+\.\d+), (\d+\.\d+)\])?"
+_NO_SPEED_UP: Final = r"guessed nothing|fewer than \d+ tokens"
 _ROW: Final = re.compile(
-    rf"^ *(\S+) +({'|'.join(_KINDS)}) +[\d.]+ +{_NUMBER}(?: +(?:{_GAIN}|{_NO_GAIN}))?"
+    rf"^ *(\S+) +({'|'.join(_KINDS)}) +[\d.]+ +{_NUMBER}(?: +(?:{_SPEED_UP}|{_NO_SPEED_UP}))?"
     r"(?: +\d+\.\d\d)?(?: +(?:(\d+) %|(–)))?(?: +[\d,]+ ms)?(?: +\d+/\d+)?$"
 )
-_DRAWN: Final = re.compile(rf"^ *(\S+) +{_GAIN} +{_BAR}$")
+_DRAWN: Final = re.compile(rf"^ *(\S+) +{_SPEED_UP} +{_BAR}$")
 _KIND: Final = re.compile(rf"^ *({'|'.join(_KINDS)})(?:, temperature [\d.]+)?$")
 _BEST: Final = re.compile(
-    rf"Best on ({'|'.join(_KINDS)}), T [\d.]+: (\S+) {_GAIN}(?:; auto (?:{_GAIN}|({_NO_GAIN})))?\."
+    rf"Best on ({'|'.join(_KINDS)}), T [\d.]+: (\S+) {_SPEED_UP}(?:; auto (?:{_SPEED_UP}|({_NO_SPEED_UP})))?\."
 )
 _SPREAD: Final = re.compile(r"Two runs without a drafter differ by (\d+\.\d+)x")
 _LISTED: Final = re.compile(r"^ *\d\d \w{3} \d\d:\d\d .*?(?:(\d+\.\d+)x\??)? +(\S+) (\d+\.\d+)x\??$")
