@@ -10,7 +10,7 @@ from statistics import median
 from slipstream.app.bench.figures import ALL_KINDS, BestFixed, DrafterFigures
 from slipstream.app.bench.intervals import Interval, Paired, Work, advantage, measured
 from slipstream.app.bench.turns import Written
-from slipstream.app.protocol import AUTO, PLAIN
+from slipstream.app.protocol.requests import AUTO, PLAIN
 from slipstream.models.types import repeated_share
 
 

@@ -19,7 +19,7 @@ from slipstream.app.engine.loop import generate
 from slipstream.app.engine.session import Session
 from slipstream.app.engine.stopping import StopRules
 from slipstream.app.platform.safe_text import one_line
-from slipstream.app.protocol import Load
+from slipstream.app.protocol.requests import Load
 from slipstream.drafters.none import Plain
 from slipstream.models.errors import UsageError
 from slipstream.models.sampling.noise import gumbel

@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from slipstream.app.protocol import Devices, Load, Lora
+from slipstream.app.protocol.requests import Devices, Load, Lora
 from slipstream.models.errors import SlipstreamError, UsageError
 
 
@@ -56,7 +56,7 @@ def peak_bytes() -> int:
 def _child() -> None:
     """Reads the request from standard input, and writes the peak of memory to standard output."""
     from slipstream.app.bench.turns import Turn, session_of, write
-    from slipstream.app.protocol import Message, Sampling
+    from slipstream.app.protocol.requests import Message, Sampling
 
     asked = json.load(sys.stdin)
     given = asked["load"]

@@ -15,7 +15,7 @@ from slipstream.app.bench.plan import Plan
 from slipstream.app.bench.progress import EVERY, Update
 from slipstream.app.bench.stopping import never
 from slipstream.app.bench.turns import Turn, Written, play, session_of, usable_drafters, write
-from slipstream.app.protocol import PLAIN, Load
+from slipstream.app.protocol.requests import PLAIN, Load
 
 
 def ignore(_: Update) -> None:

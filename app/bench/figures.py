@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from slipstream.app.bench.intervals import Interval
-from slipstream.app.protocol import PLAIN
+from slipstream.app.protocol.requests import PLAIN
 from slipstream.app.speed import LEAST_TOKENS
 
 ALL_KINDS: Final = "all texts"

@@ -14,7 +14,7 @@ from typing import Any, Final
 from slipstream.app.bench.stopping import never
 from slipstream.app.platform.paths import private_folder
 from slipstream.app.platform.safe_text import one_line
-from slipstream.app.protocol import Load
+from slipstream.app.protocol.requests import Load
 from slipstream.models.errors import SlipstreamError, UsageError
 from slipstream.models.gguf.reader import Header, read_header
 from slipstream.models.heads.matching_heads import matching_heads

@@ -14,7 +14,7 @@ from typing import Final, Literal, TextIO
 from slipstream.app.bench.figures import QUIET, DrafterFigures, Noise
 from slipstream.app.bench.intervals import Interval
 from slipstream.app.platform.safe_text import one_line
-from slipstream.app.protocol import PLAIN
+from slipstream.app.protocol.requests import PLAIN
 
 _LEAST_BAR: Final = 12
 _NAME: Final = 20  # maximum columns of a name; longer names of combinations are cut

@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
 from slipstream.app.platform.safe_text import one_line
-from slipstream.app.protocol import Message
+from slipstream.app.protocol.requests import Message
 from slipstream.models.errors import SlipstreamError, UsageError, reason_of
 from slipstream.models.outside import parsed, read_limited
 

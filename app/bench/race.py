@@ -17,7 +17,8 @@ from slipstream.app.bench.race_events import FRAMES, Event, Finish, Frame, Racer
 from slipstream.app.bench.stopping import never
 from slipstream.app.engine.reply import Reply
 from slipstream.app.engine.session import Session
-from slipstream.app.protocol import PLAIN, Generate, Loaded, Message, Prefilling, Sampling
+from slipstream.app.protocol.events import Loaded, Prefilling
+from slipstream.app.protocol.requests import PLAIN, Generate, Message, Sampling
 from slipstream.app.speed import Speed
 from slipstream.models.errors import SlipstreamError
 from slipstream.models.types import Token

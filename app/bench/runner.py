@@ -15,7 +15,7 @@ from slipstream.app.bench.plots import Section, Style, chart
 from slipstream.app.bench.progress import Update
 from slipstream.app.bench.report import drafters_text
 from slipstream.app.bench.stopping import Stop
-from slipstream.app.protocol import Load
+from slipstream.app.protocol.requests import Load
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,8 @@ from slipstream.app.bench.prompts import Prompt
 from slipstream.app.bench.stopping import Stopped, never
 from slipstream.app.engine.load import load
 from slipstream.app.engine.session import Session
-from slipstream.app.protocol import Done, Generate, Load, Loaded, Message, Prefilling, Sampling, Stepped
+from slipstream.app.protocol.events import Done, Loaded, Prefilling, Stepped
+from slipstream.app.protocol.requests import Generate, Load, Message, Sampling
 from slipstream.drafters.none import Plain
 from slipstream.models.errors import ContextFullError, SlipstreamError, UsageError
 from slipstream.models.types import Token

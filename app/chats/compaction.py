@@ -13,7 +13,8 @@ from typing import Final
 from slipstream.app.chats.reasoning import begins_inside, split
 from slipstream.app.chats.recording import LEAD, history, last_summary, merged, since_summary
 from slipstream.app.chats.records import StoredMessage
-from slipstream.app.protocol import Done, Generate, Message
+from slipstream.app.protocol.events import Done
+from slipstream.app.protocol.requests import Generate, Message
 from slipstream.models.errors import ContextFullError, SlipstreamError, UsageError
 
 ASKED: Final = (

@@ -29,7 +29,7 @@ from slipstream.app.chats.records import (
 )
 from slipstream.app.chats.store import ChatStore
 from slipstream.app.platform.safe_text import plural
-from slipstream.app.protocol import Origin
+from slipstream.app.protocol.events import Origin
 from slipstream.app.speed import Speed
 from slipstream.models.errors import SlipstreamError, UsageError, reason_of
 from slipstream.models.outside import quoted, shown_path

@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from slipstream.app.protocol import Divided, Message, Piece
+from slipstream.app.protocol.events import Divided, Piece
+from slipstream.app.protocol.requests import Message
 from slipstream.models.chat_template.marks import ANSWER_CHANNEL, CLOSING
 
 _CHANNEL: Final = "<|channel>"  # the channel's name follows

@@ -11,7 +11,8 @@ from typing import Final
 
 from slipstream.app.chats.records import Figures, Run, StoredMessage, joined_runs
 from slipstream.app.chats.store import ChatStore
-from slipstream.app.protocol import Done, Message, Prefilling, Stepped
+from slipstream.app.protocol.events import Done, Prefilling, Stepped
+from slipstream.app.protocol.requests import Message
 from slipstream.app.speed import Speed
 from slipstream.models.errors import EngineDiedError, SlipstreamError
 

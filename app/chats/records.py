@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field
 from itertools import zip_longest
 from typing import Any, Literal
 
-from slipstream.app.protocol import Done, Origin
+from slipstream.app.protocol.events import Done, Origin
 from slipstream.app.speed import Speed
 
 MESSAGE_COLUMNS = "id, chat, parent, role, content, tokens, model, status, drafter, seed, speed, reason, created"

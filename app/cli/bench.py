@@ -23,7 +23,7 @@ from slipstream.app.engine.drafter_list import check_drafter
 from slipstream.app.library.load_request import BUNDLED, check_files, placed
 from slipstream.app.library.resolve_model import choose
 from slipstream.app.platform.paths import Paths
-from slipstream.app.protocol import Load, Lora
+from slipstream.app.protocol.requests import Load, Lora
 from slipstream.app.settings.file import known
 from slipstream.drafters.accept import accept_rule
 from slipstream.drafters.none import Plain

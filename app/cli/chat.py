@@ -15,7 +15,7 @@ from slipstream.app.chats.store import ChatStore
 from slipstream.app.cli.streams import notice
 from slipstream.app.engine.process.client import Engine
 from slipstream.app.platform.paths import Paths
-from slipstream.app.protocol import Load, Sampling
+from slipstream.app.protocol.requests import Load, Sampling
 from slipstream.app.settings.file import SettingsFile
 from slipstream.models.errors import SlipstreamError
 

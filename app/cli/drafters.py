@@ -15,7 +15,7 @@ from slipstream.app.library.heads_files import HeadsFile, file_in, heads_file, h
 from slipstream.app.library.resolve_model import choose
 from slipstream.app.platform.paths import Paths, private_folder
 from slipstream.app.platform.safe_text import one_line
-from slipstream.app.protocol import Load
+from slipstream.app.protocol.requests import Load
 from slipstream.app.settings.disabled_drafters import leave_out, left_out
 from slipstream.drafters.draft_model import DraftModel
 from slipstream.drafters.none import Plain

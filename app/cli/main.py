@@ -18,7 +18,7 @@ from slipstream.models.errors import SlipstreamError, UsageError
 
 if TYPE_CHECKING:  # each command imports only what it needs, to start fast
     from slipstream.app.platform.paths import Paths
-    from slipstream.app.protocol import Load, Sampling
+    from slipstream.app.protocol.requests import Load, Sampling
     from slipstream.app.settings.file import SettingsFile
 
 ASK: Final = "--complete"
@@ -225,7 +225,7 @@ def _load(options: argparse.Namespace, paths: Paths, kept: SettingsFile) -> Load
     """The load request for the chosen model and drafter; a wrong name is an error before anything is loaded."""
     from slipstream.app.library.load_request import BUNDLED, check_experts, check_placement, check_projector, usual
     from slipstream.app.library.resolve_model import choose
-    from slipstream.app.protocol import Lora
+    from slipstream.app.protocol.requests import Lora
     from slipstream.app.settings.values import LAST
 
     settings = kept.settings.model
@@ -253,7 +253,7 @@ def _load(options: argparse.Namespace, paths: Paths, kept: SettingsFile) -> Load
 
 def _drafter(options: argparse.Namespace, settled: str) -> str | None:
     """The drafter; None for the autopilot. An unknown name in the options is an error, in the settings a notice."""
-    from slipstream.app.protocol import AUTO
+    from slipstream.app.protocol.requests import AUTO
 
     if settled == AUTO and not options.drafter:
         return None
@@ -273,7 +273,7 @@ def _drafter(options: argparse.Namespace, settled: str) -> str | None:
 
 def _sampling(options: argparse.Namespace, kept: SettingsFile) -> Sampling:
     """The sampling; a value out of range is an error before anything is loaded."""
-    from slipstream.app.protocol import Sampling, new_seed
+    from slipstream.app.protocol.requests import Sampling, new_seed
     from slipstream.app.settings.file import known
 
     if options.typical == 0:

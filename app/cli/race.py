@@ -19,7 +19,7 @@ from slipstream.app.bench.turns import session_of
 from slipstream.app.library.load_request import BUNDLED, check_files, placed
 from slipstream.app.library.resolve_model import choose
 from slipstream.app.platform.paths import Paths
-from slipstream.app.protocol import PLAIN, Load, Lora, Sampling
+from slipstream.app.protocol.requests import PLAIN, Load, Lora, Sampling
 from slipstream.app.settings.file import known
 from slipstream.models.errors import UsageError
 from slipstream.models.llama.devices import devices

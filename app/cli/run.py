@@ -21,16 +21,8 @@ from slipstream.app.engine.process.client import Engine
 from slipstream.app.library.load_request import tell_check
 from slipstream.app.platform.paths import Paths, private_folder
 from slipstream.app.platform.safe_text import plural
-from slipstream.app.protocol import (
-    Done,
-    Generate,
-    Load,
-    Loaded,
-    Message,
-    Sampling,
-    Stepped,
-    check_reasoning,
-)
+from slipstream.app.protocol.events import Done, Loaded, Stepped, check_reasoning
+from slipstream.app.protocol.requests import Generate, Load, Message, Sampling
 from slipstream.app.settings.presets import suggested
 from slipstream.models.errors import ContextFullError, EngineDiedError, SlipstreamError, UsageError
 from slipstream.models.grammar import GrammarKind

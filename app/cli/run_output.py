@@ -10,7 +10,8 @@ from typing import TextIO
 
 from slipstream.app.cli.streams import notice
 from slipstream.app.platform.safe_text import MOST_MARKS, clean, plural
-from slipstream.app.protocol import Choice, Done, Generate, Loaded, Piece, Stepped, failure_words
+from slipstream.app.protocol.events import Choice, Done, Loaded, Piece, Stepped, failure_words
+from slipstream.app.protocol.requests import Generate
 from slipstream.app.settings.presets import values_of
 from slipstream.app.speed import Speed, speedup
 

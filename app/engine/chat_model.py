@@ -11,7 +11,8 @@ from slipstream.app.engine.prompt import Prompt, PromptBuilder
 from slipstream.app.engine.stats import PlainClock
 from slipstream.app.engine.text import Vocabulary
 from slipstream.app.engine.tune import Threads
-from slipstream.app.protocol import Generate, Sampling, reasoning_levels
+from slipstream.app.protocol.events import reasoning_levels
+from slipstream.app.protocol.requests import Generate, Sampling
 from slipstream.models.chat_template.marks import AUTO_LEVEL
 from slipstream.models.llama.target import Target
 from slipstream.models.sampling.bias import bias_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from slipstream.app.protocol import Devices, Load
+from slipstream.app.protocol.requests import Devices, Load
 from slipstream.models.errors import UsageError
 from slipstream.models.llama.devices import Device, survey_here
 from slipstream.models.llama.ggml import rpc_call

@@ -8,7 +8,7 @@ from time import perf_counter
 from typing import Final, Protocol
 
 from slipstream.app.engine.stats import ReplyStats, origins
-from slipstream.app.protocol import DraftTree, Piece, Watched
+from slipstream.app.protocol.events import DraftTree, Piece, Watched
 from slipstream.drafters.base import Step
 from slipstream.models.types import ROOT, Token
 

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
-from slipstream.app.protocol import AUTO, DrafterOffer
+from slipstream.app.protocol.events import DrafterOffer
+from slipstream.app.protocol.requests import AUTO
 from slipstream.drafters import registry
 from slipstream.drafters.autopilot.policy import Autopilot
 from slipstream.drafters.autopilot.profile import Profile

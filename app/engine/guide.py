@@ -141,10 +141,12 @@ class Guide:
         return matcher is None or matcher.complete
 
     def _after(self, history: History, ahead: Sequence[Token]) -> _State:
-        for token in history.tokens[self._done :]:
-            self._advance(self._state, token)
-        self._done = len(history.tokens)
         state = self._state
+        if state.settled:
+            return state
+        for token in history.tokens[self._done :]:
+            self._advance(state, token)
+        self._done = len(history.tokens)
         if ahead and not state.settled:
             state = state.copy()
             for token in ahead:

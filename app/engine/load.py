@@ -24,7 +24,8 @@ from slipstream.app.engine.prompt import PromptBuilder
 from slipstream.app.engine.session import Session
 from slipstream.app.engine.stats import PlainClock
 from slipstream.app.engine.tune import Threads
-from slipstream.app.protocol import NO_MMPROJ, PLAIN, Load, Loaded
+from slipstream.app.protocol.events import Loaded
+from slipstream.app.protocol.requests import NO_MMPROJ, PLAIN, Load
 from slipstream.app.settings.disabled_drafters import known_left_out
 from slipstream.drafters.autopilot.profile import Profile
 from slipstream.drafters.memory import Memory

@@ -10,7 +10,7 @@ from typing import Final
 from slipstream.app.chats.deletion_hooks import CHAT
 from slipstream.app.chats.reading import ChatReader, StoredReply
 from slipstream.app.engine.prompt import PromptBuilder
-from slipstream.app.protocol import Message
+from slipstream.app.protocol.requests import Message
 from slipstream.drafters.text_index.index import TextIndex
 from slipstream.drafters.text_index.text import Piece
 from slipstream.models.errors import SlipstreamError

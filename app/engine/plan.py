@@ -18,7 +18,7 @@ from slipstream.app.engine.devices import (
 )
 from slipstream.app.engine.drafter_list import check_drafter
 from slipstream.app.engine.tune import flash_attention_is_slower
-from slipstream.app.protocol import PLAIN, Load
+from slipstream.app.protocol.requests import PLAIN, Load
 from slipstream.drafters import registry
 from slipstream.drafters.draft_model import DraftModel
 from slipstream.drafters.guard import Guard

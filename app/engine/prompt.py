@@ -13,7 +13,8 @@ from typing import Final
 
 from slipstream.app.chats.images import MARK
 from slipstream.app.chats.reasoning import in_channels, split
-from slipstream.app.protocol import Message, check_size, least_tokens, longer_context
+from slipstream.app.protocol.events import check_size, least_tokens, longer_context
+from slipstream.app.protocol.requests import Message
 from slipstream.models.chat_template.marks import AUTO_LEVEL, CHANNEL, CLOSING, THINKING, left_open
 from slipstream.models.chat_template.reasoning import Reasoning, Switch, keeps_thoughts, reasoning_of, with_word
 from slipstream.models.chat_template.template import ChatTemplate, TemplatePart

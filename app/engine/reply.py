@@ -18,7 +18,8 @@ from slipstream.app.engine.prompt import Prompt
 from slipstream.app.engine.stats import ReplyStats, drafter_of, judged_depth, origins
 from slipstream.app.engine.stopping import StopRules
 from slipstream.app.engine.text import TextStream, reusable
-from slipstream.app.protocol import PLAIN, Choice, Divided, Done, Generate, Piece, Stepped
+from slipstream.app.protocol.events import Choice, Divided, Done, Piece, Stepped
+from slipstream.app.protocol.requests import PLAIN, Generate
 from slipstream.app.speed import Speed
 from slipstream.drafters.accept import accept_rule
 from slipstream.drafters.autopilot.policy import Autopilot

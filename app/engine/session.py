@@ -13,7 +13,8 @@ from slipstream.app.engine.past_chats import PastChats
 from slipstream.app.engine.prefill import PromptReader
 from slipstream.app.engine.prompt import Prompt
 from slipstream.app.engine.reply import ReadPrompt, Reply, Written
-from slipstream.app.protocol import AUTO, Counted, Done, Generate, Message, Prefilling, Prepare, Stepped
+from slipstream.app.protocol.events import Counted, Done, Prefilling, Stepped
+from slipstream.app.protocol.requests import AUTO, Generate, Message, Prepare
 from slipstream.drafters.base import Drafter
 from slipstream.drafters.text_only import TextOnly
 from slipstream.models.errors import SlipstreamError

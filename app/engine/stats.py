@@ -9,7 +9,7 @@ from itertools import zip_longest
 from time import perf_counter
 from typing import Final
 
-from slipstream.app.protocol import Origin
+from slipstream.app.protocol.events import Origin
 from slipstream.app.speed import Speed
 from slipstream.drafters.base import Step, Timings
 from slipstream.models.types import ROOT

@@ -6,7 +6,7 @@ import codecs
 from collections.abc import Sequence
 from typing import Protocol
 
-from slipstream.app.protocol import Origin, Piece
+from slipstream.app.protocol.events import Origin, Piece
 from slipstream.models.types import Token
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from time import perf_counter
 
 from slipstream.app.engine.draft_trace import joined_traces
-from slipstream.app.protocol import Divided, Prefilling, Stepped
+from slipstream.app.protocol.events import Divided, Prefilling, Stepped
 
 Event = Prefilling | Stepped
 

@@ -12,7 +12,7 @@ from typing import Final
 from slipstream.app.chats.reading import ChatReader
 from slipstream.app.chats.records import Figures
 from slipstream.app.platform.paths import Paths
-from slipstream.app.protocol import PLAIN
+from slipstream.app.protocol.requests import PLAIN
 from slipstream.app.speed import LEAST_OF_CHATS
 from slipstream.drafters.memory import Memory
 from slipstream.models.errors import SlipstreamError

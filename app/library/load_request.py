@@ -12,7 +12,7 @@ from typing import Final
 
 from slipstream.app.chats.deletion_hooks import is_on
 from slipstream.app.platform.paths import Paths, write_private
-from slipstream.app.protocol import AUTO, Load
+from slipstream.app.protocol.requests import AUTO, Load
 from slipstream.models.errors import ModelFileError, UsageError
 from slipstream.models.library.projectors import ARCHITECTURE as PROJECTOR
 from slipstream.models.library.projectors import ProjectorChoice, projector_of

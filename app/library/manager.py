@@ -19,7 +19,7 @@ from slipstream.app.library.references import Reference, chosen, in_catalog, ref
 from slipstream.app.library.resolve_model import choose
 from slipstream.app.platform.paths import Paths, private_folder
 from slipstream.app.platform.safe_text import one_line
-from slipstream.app.protocol import Load
+from slipstream.app.protocol.requests import Load
 from slipstream.app.settings.reading import load
 from slipstream.models.errors import ModelFileError, SlipstreamError
 from slipstream.models.gguf.reader import read_header

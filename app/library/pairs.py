@@ -19,7 +19,7 @@ from slipstream.app.library.load_request import (
     load_of,
 )
 from slipstream.app.platform.paths import Paths
-from slipstream.app.protocol import Load
+from slipstream.app.protocol.requests import Load
 from slipstream.models.errors import ModelFileError
 from slipstream.models.gguf.reader import Header, read_header
 from slipstream.models.heads.matching_heads import HEAD_METHODS, matching_heads

@@ -15,7 +15,7 @@ from slipstream.app.library.load_request import (
     usual,
 )
 from slipstream.app.platform.paths import Paths
-from slipstream.app.protocol import Load
+from slipstream.app.protocol.requests import Load
 
 
 def choose(

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from slipstream.app.platform.paths import write_private
-from slipstream.app.settings.reading import broken_file, parsed, text_of
+from slipstream.app.settings.toml_file import broken_file, parsed, text_of
 from slipstream.models.errors import UsageError
 
 _OFF: Final = "off"

@@ -12,8 +12,9 @@ from typing import Any, Final
 
 from slipstream.app.platform.paths import write_private
 from slipstream.app.platform.safe_text import one_line
-from slipstream.app.settings.reading import Read, checked_context, line_of, load, nearest, parsed, text_of
+from slipstream.app.settings.reading import Read, checked_context, line_of, load, nearest
 from slipstream.app.settings.setting import Setting, Value
+from slipstream.app.settings.toml_file import parsed, text_of
 from slipstream.app.settings.values import CONTEXTS, KEYS, Settings, all_settings, titles
 from slipstream.models.errors import SlipstreamError, UsageError
 

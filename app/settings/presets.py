@@ -11,9 +11,9 @@ from typing import Any, Final
 
 from slipstream.app.platform.paths import Paths, write_private
 from slipstream.app.platform.safe_text import one_line
-from slipstream.app.protocol import Sampling
-from slipstream.app.settings.reading import broken_file, parsed, text_of
+from slipstream.app.protocol.requests import Sampling
 from slipstream.app.settings.setting import Value
+from slipstream.app.settings.toml_file import broken_file, parsed, text_of
 from slipstream.app.settings.values import ReplySettings, all_settings
 from slipstream.models.errors import SlipstreamError, UsageError
 

@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import errno
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any
 
 from slipstream.app.platform.safe_text import one_line
 from slipstream.app.settings.setting import Value
+from slipstream.app.settings.toml_file import parsed, text_of
 from slipstream.app.settings.values import CONTEXTS, KEYS, Settings, all_settings
-from slipstream.models.errors import UsageError, did_you_mean, reason_of
-from slipstream.models.outside import read_limited, shown_path
-
-MOST_BYTES: Final = 1 << 20  # larger files are rejected
-_PLACE: Final = re.compile(
-    r"^(?P<why>.*?)\s*\((?:at )?(?:line (?P<line>\d+), column (?P<column>\d+)|end of document)\)$"
-)
+from slipstream.models.errors import UsageError, did_you_mean
+from slipstream.models.outside import shown_path
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,50 +45,6 @@ def load(path: Path) -> Read:
     return _checked(path, text, table)
 
 
-def text_of(path: Path) -> str:
-    """The text of a file, empty if it does not exist.
-
-    Raises:
-        UsageError: If it cannot be read, is not a file, is too large, or is not UTF-8.
-    """
-    try:
-        if path.exists() and not path.is_file():
-            raise broken_file(path, "it is no file")
-        raw = read_limited(path, MOST_BYTES) if path.exists() else b""
-    except OSError as error:
-        if error.errno == errno.EFBIG:
-            raise broken_file(path, f"it has over {MOST_BYTES:,} bytes, more than settings ever need") from error
-        raise UsageError(f"cannot read {shown_path(path)}: {reason_of(error)}.", "Fix its rights.") from error
-    try:
-        return raw.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line, column = raw.count(b"\n", 0, error.start) + 1, error.start - raw.rfind(b"\n", 0, error.start)
-        raise broken_file(path, "it is not UTF-8", line, column) from error
-
-
-def parsed(path: Path, text: str) -> dict[str, Any]:
-    """The tables of a file.
-
-    Raises:
-        UsageError: If it is not TOML; the error names line and column.
-    """
-    if not text.strip():
-        return {}
-    import tomllib  # many users have no such file
-
-    try:
-        return tomllib.loads(text)
-    except RecursionError as error:
-        raise broken_file(path, "it is nested too deeply") from error
-    except ValueError as error:  # a TOMLDecodeError, or a number of thousands of digits
-        found = _PLACE.match(str(error))
-        if not found:
-            raise broken_file(path, str(error)) from error
-        last = text.rstrip().count("\n") + 1
-        line, column = found["line"] or last, found["column"] or len(text.rstrip().rsplit("\n", 1)[-1]) + 1
-        raise broken_file(path, found["why"], int(line), int(column)) from error
-
-
 def checked_context(model: str, tokens: object) -> int:
     """A model's own context; raises ``UsageError`` if it is invalid."""
     return int(replace(all_settings()["model.context"], group=CONTEXTS, key=one_line(model)).checked(tokens))
@@ -119,15 +70,6 @@ def line_of(text: str, group: str, key: str = "") -> int:
             if (f"{table}.{name}" if table else name) in ((f"{group}.{key}",) if key else (group,)):
                 return number
     return 0
-
-
-def broken_file(path: Path, why: str, line: int = 0, column: int = 0) -> UsageError:
-    """The error for a file of the user that cannot be parsed."""
-    where = f" at line {line}, column {column}" if line else ""
-    return UsageError(
-        f"{shown_path(path)} is broken{where}: {one_line(why).rstrip('.')}.",
-        "It was left as it is; mend it in an editor.",
-    )
 
 
 def _checked(path: Path, text: str, table: dict[str, Any]) -> Read:

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
-from slipstream.app.protocol import AUTO, STATES_LIMIT, Devices, Load, Lora, Sampling
+from slipstream.app.protocol.requests import AUTO, STATES_LIMIT, Devices, Load, Lora, Sampling
 from slipstream.app.settings.setting import ABOUT, Setting, Value, When, setting
 from slipstream.models.chat_template.marks import LEVELS
 from slipstream.models.errors import UsageError

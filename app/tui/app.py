@@ -25,7 +25,7 @@ from textual.screen import Screen
 from slipstream.app.chats.store import ChatStore
 from slipstream.app.library.load_request import title_of
 from slipstream.app.platform.paths import Paths
-from slipstream.app.protocol import Load, Sampling
+from slipstream.app.protocol.requests import Load, Sampling
 from slipstream.app.settings.file import SettingsFile
 from slipstream.app.settings.presets import led_by, values_of
 from slipstream.app.tui.chat.conversation import Conversation

@@ -22,7 +22,8 @@ from slipstream.app.chats.compaction import Compaction
 from slipstream.app.chats.store import ChatStore
 from slipstream.app.library.format import rate
 from slipstream.app.platform.safe_text import clean, plural, typed
-from slipstream.app.protocol import Load, Loaded, Prefilling, Sampling, Stepped, failure_words
+from slipstream.app.protocol.events import Loaded, Prefilling, Stepped, failure_words
+from slipstream.app.protocol.requests import Load, Sampling
 from slipstream.app.settings.file import SettingsFile
 from slipstream.app.settings.presets import led_by, values_of
 from slipstream.app.tui.chat.conversation import Conversation, Turn

@@ -212,6 +212,16 @@ class ActiveSet:
         """Whether plain decoding is being explored."""
         return self.exploration.trial is not None and not self.exploration.arm
 
+    @property
+    def idle(self) -> bool:
+        """Whether no drafter is active, and plain decoding is not being explored."""
+        return not self.arms and not self.exploration.trial
+
+    def repeats(self, history: History) -> bool:
+        """Whether the text has begun to repeat itself; a review then activates a copying drafter."""
+        self._repetition.follow(history.tokens)
+        return self._repetition.streak >= settings.STREAK
+
     def begin(self, history: History) -> None:
         """Starts a reply: the active drafters read the prompt."""
         self._drop_failed()
@@ -248,8 +258,7 @@ class ActiveSet:
         total_ms = self._throughput.total_ms
         self.exploration.earn(total_ms - self._paid_ms, self._throughput.plain_ms)
         self._paid_ms = total_ms
-        self._repetition.follow(history.tokens)
-        if self._repetition.streak >= settings.STREAK:
+        if self.repeats(history):
             self._repetition.streak = 0
             self._activate_light(history)
         failed = any(arm.drafter.failed for arm in self.arms)

@@ -1,4 +1,4 @@
-"""The 64 tuned numbers of the autopilot, each with its reason; TRIED.md in this folder has the measurements."""
+"""The 65 tuned numbers of the autopilot, each with its reason; TRIED.md in this folder has the measurements."""
 
 from __future__ import annotations
 
@@ -36,6 +36,7 @@ GUESS_ROWS: Final = 3.0  # assumed rows of such a step
 GUESS_SHARE: Final = 0.1  # assumed time of such an arm, as a share of a plain pass
 
 # Active set
+IDLE_STEPS: Final = 16  # steps between two reviews while all arms are idle and no trial is affordable
 REVIEW_STEPS: Final = 4  # steps between two reviews, and of a trial: fewer measure too little, more cost too much
 FULL_REVIEW_STEPS: Final = 32  # steps between two full reviews, of up to 0.1 ms each, while nothing changes
 LISTEN_STEPS: Final = 24  # calls of a cheap arm before its gain is known

@@ -19,7 +19,8 @@ from tests.app.tui.scripted import ScriptedEngine
 from tests.app.tui.scripted_models import ScriptedModels
 
 from slipstream.app.chats.store import ChatStore
-from slipstream.app.protocol import Done, Generate, Load, Piece, Prefilling, Stepped
+from slipstream.app.protocol.events import Done, Piece, Prefilling, Stepped
+from slipstream.app.protocol.requests import Generate, Load
 from slipstream.app.speed import Speed
 from slipstream.app.tui.app import ChatApp
 

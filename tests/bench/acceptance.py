@@ -18,7 +18,7 @@ from slipstream.app.bench.turns import conversations, session_of, usable_drafter
 from slipstream.app.engine.loop import generate
 from slipstream.app.engine.session import Session
 from slipstream.app.engine.stopping import StopRules
-from slipstream.app.protocol import AUTO, PLAIN, Load, Message, Sampling
+from slipstream.app.protocol.requests import AUTO, PLAIN, Load, Message, Sampling
 from slipstream.drafters.base import Step
 from slipstream.models.types import ROOT, History, repeated_share
 

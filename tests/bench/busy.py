@@ -18,7 +18,7 @@ from slipstream.app.bench.plan import ALL, Plan
 from slipstream.app.bench.report import table
 from slipstream.app.bench.turns import Turn, conversations, session_of, write
 from slipstream.app.engine.session import Session
-from slipstream.app.protocol import AUTO, PLAIN, Load
+from slipstream.app.protocol.requests import AUTO, PLAIN, Load
 
 LEAST: Final = 60
 """Tokens of a reply that counts: shorter ones are mostly noise."""

@@ -15,19 +15,8 @@ from pathlib import Path
 from typing import Final
 
 from slipstream.app.chats.store import ChatStore
-from slipstream.app.protocol import (
-    Counted,
-    Done,
-    DrafterOffer,
-    Generate,
-    Load,
-    Loaded,
-    Origin,
-    Piece,
-    Prefilling,
-    Prepare,
-    Stepped,
-)
+from slipstream.app.protocol.events import Counted, Done, DrafterOffer, Loaded, Origin, Piece, Prefilling, Stepped
+from slipstream.app.protocol.requests import Generate, Load, Prepare
 from slipstream.app.speed import Speed
 from slipstream.app.tui.app import ChatApp
 from slipstream.app.tui.engine_service import ChatEngine

@@ -24,7 +24,7 @@ from slipstream.app.bench.plan import Plan
 from slipstream.app.bench.report import table
 from slipstream.app.bench.stopping import Stop, Stopped
 from slipstream.app.library.load_request import placed
-from slipstream.app.protocol import Load
+from slipstream.app.protocol.requests import Load
 from slipstream.models.gguf.reader import read_header
 from slipstream.models.llama.remote import ask
 from slipstream.models.memory.shape import shape_of

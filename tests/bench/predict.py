@@ -11,7 +11,7 @@ from slipstream.app.bench.plan import Plan
 from slipstream.app.bench.report import table
 from slipstream.app.bench.turns import Turn, session_of, write
 from slipstream.app.library.format import rates
-from slipstream.app.protocol import AUTO, PLAIN, Load, Sampling
+from slipstream.app.protocol.requests import AUTO, PLAIN, Load, Sampling
 from slipstream.models.gguf.reader import read_header
 from slipstream.models.llama.devices import devices
 from slipstream.models.llama.throughput import Throughput, throughput

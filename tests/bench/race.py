@@ -18,7 +18,8 @@ from slipstream.app.bench.report import table
 from slipstream.app.bench.stopping import Stopped
 from slipstream.app.bench.turns import Turn, session_of, write
 from slipstream.app.engine.session import Session
-from slipstream.app.protocol import AUTO, PLAIN, Load, Loaded, Sampling
+from slipstream.app.protocol.events import Loaded
+from slipstream.app.protocol.requests import AUTO, PLAIN, Load, Sampling
 
 _WITHIN: Final = 0.05
 _USUAL: Final = (AUTO, "lookup")

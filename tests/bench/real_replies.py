@@ -24,7 +24,7 @@ from slipstream.app.bench.turns import session_of, usable_drafters
 from slipstream.app.engine.session import Session
 from slipstream.app.engine.stats import PlainClock, ReplyStats
 from slipstream.app.platform.safe_text import one_line
-from slipstream.app.protocol import AUTO, PLAIN, Load
+from slipstream.app.protocol.requests import AUTO, PLAIN, Load
 from slipstream.drafters.base import Step
 from slipstream.models.errors import ContextFullError, UsageError
 from slipstream.models.types import repeated_share

@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from slipstream.app.bench.prompts import unpacked
-from slipstream.app.protocol import Message
+from slipstream.app.protocol.requests import Message
 from slipstream.models.errors import UsageError
 
 DOMAINS: Final = ("prose", "code", "mathematics")

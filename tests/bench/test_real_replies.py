@@ -14,7 +14,7 @@ from tests.bench.real_texts import RealText, read_texts
 from tests.bench.test_command import TINY, options
 
 from slipstream.app.platform.paths import HOME_VARIABLE
-from slipstream.app.protocol import Message
+from slipstream.app.protocol.requests import Message
 from slipstream.models.errors import SlipstreamError, UsageError
 
 POEM = "The wind is in the trees tonight, the wind is in the trees. "

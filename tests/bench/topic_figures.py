@@ -9,7 +9,7 @@ from typing import Final
 
 from tests.bench.replay import Replayed
 
-from slipstream.app.protocol import AUTO
+from slipstream.app.protocol.requests import AUTO
 
 AS_GOOD: Final = 0.03
 """Choices whose speed is no further below the best one's count as best too: timing tells them apart no better."""

@@ -13,7 +13,8 @@ from tests.bench.clocks import Spread
 
 from slipstream.app.bench.report import table
 from slipstream.app.engine.process.client import Engine
-from slipstream.app.protocol import PAUSE, Done, Generate, Load, Message, Prepare, Sampling, Stepped
+from slipstream.app.protocol.events import Done, Stepped
+from slipstream.app.protocol.requests import PAUSE, Generate, Load, Message, Prepare, Sampling
 from slipstream.models.errors import ContextFullError
 
 PASTE: Final = 2000  # tokens of the paste, or as many as the context has room for

@@ -16,7 +16,8 @@ from tests.devices.lender import Lender
 
 from slipstream.app.engine.process.client import Engine
 from slipstream.app.engine.process.watchdog import Limits
-from slipstream.app.protocol import Devices, Done, Generate, Load, Message, Prefilling, Sampling, Stepped
+from slipstream.app.protocol.events import Done, Prefilling, Stepped
+from slipstream.app.protocol.requests import Devices, Generate, Load, Message, Sampling
 from slipstream.models.llama.devices import Survey, survey
 from slipstream.models.llama.install import RPC, from_source
 

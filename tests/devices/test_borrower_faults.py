@@ -16,7 +16,8 @@ from tests.devices.conftest import Open, ask, bundled, done_of
 from tests.devices.lender import PATIENCE, Lender, until
 from tests.models.other_servers import LOOPBACK
 
-from slipstream.app.protocol import Devices, Load, Stepped
+from slipstream.app.protocol.events import Stepped
+from slipstream.app.protocol.requests import Devices, Load
 from slipstream.models.errors import SlipstreamError
 
 HELLO: Final = struct.pack("<BQ24x", 14, 24)

@@ -15,7 +15,7 @@ from tests.devices.conftest import Figures, Open, bundled
 from tests.devices.lender import Lender
 from tests.models.sparse import MODELS, write_sparse
 
-from slipstream.app.protocol import Devices
+from slipstream.app.protocol.requests import Devices
 from slipstream.models.gguf.reader import read_header
 from slipstream.models.memory.need import ContextSize, need_of
 from slipstream.models.memory.shape import shape_of

@@ -17,7 +17,8 @@ from tests.models.other_servers import LOOPBACK, OTHERS, free_port, serving
 
 from slipstream.app.engine.process.client import Engine
 from slipstream.app.engine.process.watchdog import Limits
-from slipstream.app.protocol import Devices, Load, Loaded, Prefilling, Stepped
+from slipstream.app.protocol.events import Loaded, Prefilling, Stepped
+from slipstream.app.protocol.requests import Devices, Load
 from slipstream.models.errors import EngineDiedError, SlipstreamError
 
 SOON: Final = 5.0

@@ -20,7 +20,8 @@ from tests.models.tiny_mmproj import write_mmproj, write_picture
 from slipstream.app.engine import load as loading
 from slipstream.app.engine.load import load
 from slipstream.app.engine.process.client import Engine
-from slipstream.app.protocol import Done, Generate, Load, Loaded, Lora, Message, Sampling
+from slipstream.app.protocol.events import Done, Loaded
+from slipstream.app.protocol.requests import Generate, Load, Lora, Message, Sampling
 from slipstream.models.gguf.reader import read_header
 
 PLACES: Final = ["remote", "half remote", "gpu"]

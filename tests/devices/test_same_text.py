@@ -17,7 +17,8 @@ from tests.devices.lender import Lender, Wire
 from tests.models.sparse import dense, write_sparse
 
 from slipstream.app.engine.process.client import Engine
-from slipstream.app.protocol import Generate, Load, Loaded, Message, Sampling
+from slipstream.app.protocol.events import Loaded
+from slipstream.app.protocol.requests import Generate, Load, Message, Sampling
 from slipstream.drafters.text_index.index import open_index
 from slipstream.drafters.text_index.text import Piece
 from slipstream.models.gguf.reader import read_header

@@ -12,7 +12,8 @@ from slipstream.app.engine.load import load
 from slipstream.app.engine.session import Session
 from slipstream.app.library.resolve_model import choose
 from slipstream.app.platform.paths import Paths
-from slipstream.app.protocol import Done, Generate, Message, Sampling
+from slipstream.app.protocol.events import Done
+from slipstream.app.protocol.requests import Generate, Message, Sampling
 from slipstream.drafters import registry
 from slipstream.drafters.base import NO_DRAFT, Draft, Drafter, Needs, ShouldExtend, Step
 from slipstream.drafters.combine import Combined, in_order, together

@@ -16,7 +16,8 @@ from slipstream.app.engine.session import Session
 from slipstream.app.library.load_request import BUNDLED_DRAFT, BUNDLED_TARGET
 from slipstream.app.library.resolve_model import choose
 from slipstream.app.platform.paths import Paths
-from slipstream.app.protocol import Done, Generate, Message, Sampling
+from slipstream.app.protocol.events import Done
+from slipstream.app.protocol.requests import Generate, Message, Sampling
 from slipstream.drafters.base import NO_DRAFT, ShouldExtend, Step
 from slipstream.drafters.draft_model import TranslatedModel
 from slipstream.drafters.vocabulary_mapping import Tokenizer, VocabularyMapping, shared_controls

@@ -13,7 +13,7 @@ from tests.faults.outcome import Outcome
 
 from slipstream.app.chats.recording import Event, recorded
 from slipstream.app.chats.store import ChatStore
-from slipstream.app.protocol import Done, Piece, Stepped
+from slipstream.app.protocol.events import Done, Piece, Stepped
 from slipstream.app.speed import Speed
 from slipstream.models.errors import SlipstreamError
 

@@ -52,7 +52,7 @@ from tests.soak.screen_figures import (
 )
 
 from slipstream.app.bench.figures import ALL_KINDS
-from slipstream.app.protocol import PLAIN
+from slipstream.app.protocol.requests import PLAIN
 
 PROGRAM: Final = (sys.executable, "-m", "slipstream.app.cli.main")
 SIZES: Final = ((80, 24), (100, 30), (140, 40))

@@ -24,7 +24,7 @@ from textual.pilot import Pilot
 from slipstream.app.chats.exporting import exported
 from slipstream.app.chats.importing import import_chats
 from slipstream.app.chats.store import ChatStore
-from slipstream.app.protocol import Load, Sampling
+from slipstream.app.protocol.requests import Load, Sampling
 from slipstream.app.tui.app import ChatApp
 
 WORDS = (

@@ -16,7 +16,7 @@ from typing import Any, Final
 from slipstream.app.bench.figures import ALL_KINDS, DISAGREE
 from slipstream.app.bench.prompts import BUILT_IN
 from slipstream.app.library.format import rate
-from slipstream.app.protocol import AUTO, PLAIN
+from slipstream.app.protocol.requests import AUTO, PLAIN
 from slipstream.app.speed import LEAST_TOKENS
 
 _NUMBER: Final = r"([\d,]+(?:\.\d+)?)"

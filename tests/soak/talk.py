@@ -22,7 +22,8 @@ from tests.app.engine.disturbed import bundled
 from slipstream.app.chats.recording import history, recorded
 from slipstream.app.chats.store import ChatStore
 from slipstream.app.engine.process.client import Engine
-from slipstream.app.protocol import Generate, Loaded, Sampling, Stepped
+from slipstream.app.protocol.events import Loaded, Stepped
+from slipstream.app.protocol.requests import Generate, Sampling
 from slipstream.models.errors import SlipstreamError
 
 WORDS = (

@@ -13,25 +13,20 @@ from typing import Final
 from slipstream.app.engine.process.process import EngineProcess, engine_environment
 from slipstream.app.engine.process.recovery import Recovery
 from slipstream.app.engine.process.watchdog import Limits
-from slipstream.app.protocol import (
+from slipstream.app.protocol.events import (
     VERSION,
     Beat,
     Counted,
     Done,
-    EndThoughts,
     Failed,
     Frame,
-    Generate,
     Hello,
-    Load,
     Loaded,
     Loading,
     Prefilling,
-    Prepare,
     Stepped,
-    Stop,
-    Watch,
 )
+from slipstream.app.protocol.requests import EndThoughts, Generate, Load, Prepare, Stop, Watch
 from slipstream.models.errors import ContextFullError, EngineDiedError, SlipstreamError
 from slipstream.models.llama.broken_install import check_install
 

@@ -8,7 +8,7 @@ from dataclasses import MISSING, fields, is_dataclass
 from functools import cache
 from typing import IO, Any, Final, Literal, Union, get_args, get_origin, get_type_hints
 
-from slipstream.app import protocol
+from slipstream.app.protocol.events import Frame
 from slipstream.models.errors import SlipstreamError
 
 FRAME_LIMIT: Final = 64 << 20  # maximum bytes of a frame; allows a pasted book, and rejects most corrupt lengths
@@ -18,7 +18,7 @@ class ProtocolError(Exception):
     """A frame that cannot be understood."""
 
 
-def write_frame(pipe: IO[bytes], message: protocol.Frame) -> None:
+def write_frame(pipe: IO[bytes], message: Frame) -> None:
     """Writes one message and flushes it.
 
     Raises:
@@ -34,7 +34,7 @@ def write_frame(pipe: IO[bytes], message: protocol.Frame) -> None:
     pipe.flush()
 
 
-def read_frame(pipe: IO[bytes]) -> protocol.Frame | None:
+def read_frame(pipe: IO[bytes]) -> Frame | None:
     """Reads one message; None if the pipe was closed between two frames.
 
     Raises:
@@ -54,13 +54,13 @@ def read_frame(pipe: IO[bytes]) -> protocol.Frame | None:
         kind = _kinds()[values.pop("kind")]
     except (ValueError, KeyError, AttributeError, TypeError) as error:
         raise ProtocolError(f"not a message: {error!r}") from error
-    message: protocol.Frame = _build(kind, values)
+    message: Frame = _build(kind, values)
     return message
 
 
 @cache
 def _kinds() -> dict[str, type]:
-    return {kind.__name__: kind for kind in get_args(protocol.Frame)}
+    return {kind.__name__: kind for kind in get_args(Frame)}
 
 
 @cache

@@ -17,7 +17,8 @@ from slipstream.app.engine.process.frames import ProtocolError, read_frame, writ
 from slipstream.app.engine.process.recovery import End, Note, begin_note, end_of
 from slipstream.app.engine.process.watchdog import Limits, SuspendClock, Watchdog
 from slipstream.app.platform.paths import private_folder, worded
-from slipstream.app.protocol import Beat, Counted, Frame, Quit, Stop
+from slipstream.app.protocol.events import Beat, Counted, Frame
+from slipstream.app.protocol.requests import Quit, Stop
 from slipstream.models.errors import unstartable
 
 _NAMES: Final = frozenset(

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Final, Literal
 
 from slipstream.app.engine.process.watchdog import HANGS
-from slipstream.app.protocol import Load, Loaded
+from slipstream.app.protocol.events import Loaded
+from slipstream.app.protocol.requests import Load
 from slipstream.models.errors import SlipstreamError
 from slipstream.models.llama.broken_install import broken_install
 from slipstream.models.outside import shown_path

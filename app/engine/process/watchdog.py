@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from slipstream.app.platform.processes import work_done
-from slipstream.app.protocol import Beat, Done, Failed, Frame, Loaded, Loading
+from slipstream.app.protocol.events import Beat, Done, Failed, Frame, Loaded, Loading
 
 
 class SuspendClock:

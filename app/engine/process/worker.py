@@ -24,22 +24,8 @@ from slipstream.app.engine.process.watchdog import Heartbeat
 from slipstream.app.engine.session import Session
 from slipstream.app.engine.throttle import Throttle
 from slipstream.app.platform.processes import leave_no_core_file
-from slipstream.app.protocol import (
-    Beat,
-    Done,
-    EndThoughts,
-    Failed,
-    Frame,
-    Generate,
-    Hello,
-    Load,
-    Loaded,
-    Loading,
-    Prepare,
-    Quit,
-    Stop,
-    Watch,
-)
+from slipstream.app.protocol.events import Beat, Done, Failed, Frame, Hello, Loaded, Loading
+from slipstream.app.protocol.requests import EndThoughts, Generate, Load, Prepare, Quit, Stop, Watch
 from slipstream.models.errors import ContextFullError, EvaluationError, ModelChangedError, SlipstreamError
 
 _SET_PDEATHSIG: Final = 1  # linux/prctl.h

@@ -21,7 +21,7 @@ from slipstream.app.bench.estimate import about
 from slipstream.app.bench.prompts import BUILT_IN, read_prompts
 from slipstream.app.bench.report import FEW
 from slipstream.app.platform.safe_text import one_line, plural, sentence
-from slipstream.app.protocol import PLAIN
+from slipstream.app.protocol.requests import PLAIN
 from slipstream.app.tui.parts.dialogs import Dialog, PathSuggester
 from slipstream.app.tui.parts.key_bar import sheet_keys
 from slipstream.app.tui.parts.run_in_thread import run_in_thread

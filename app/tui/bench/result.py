@@ -20,7 +20,7 @@ from slipstream.app.bench.progress import Measuring
 from slipstream.app.bench.report import FEW, STOPPED
 from slipstream.app.library.format import rate
 from slipstream.app.platform.safe_text import one_line
-from slipstream.app.protocol import AUTO, PLAIN
+from slipstream.app.protocol.requests import AUTO, PLAIN
 from slipstream.app.speed import times
 from slipstream.app.tui.parts.browser import TableView, below, heading, text
 from slipstream.app.tui.parts.format import STYLES, bar, gain_bar, percent

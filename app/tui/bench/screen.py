@@ -13,7 +13,7 @@ from textual.binding import Binding, BindingType
 from slipstream.app.bench.kept import Kept, delete, kept_results
 from slipstream.app.bench.progress import Measuring
 from slipstream.app.platform.paths import Paths
-from slipstream.app.protocol import PLAIN
+from slipstream.app.protocol.requests import PLAIN
 from slipstream.app.tui.bench.form import BenchForm, BenchPlan
 from slipstream.app.tui.bench.result import BenchResult, BenchView
 from slipstream.app.tui.jobs import Jobs, WorkNote

@@ -9,7 +9,7 @@ from typing import Final
 from textual.content import Content, Span
 
 from slipstream.app.platform.safe_text import one_line
-from slipstream.app.protocol import Piece
+from slipstream.app.protocol.events import Piece
 
 RECOVERED = "$foreground 60%"  # faint, so that accepted tokens stand out
 BONUS = "italic $foreground 75%"

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from slipstream.app.chats.compaction import Compaction
 from slipstream.app.platform.safe_text import plural
-from slipstream.app.protocol import Loaded, Stepped
+from slipstream.app.protocol.events import Loaded, Stepped
 from slipstream.app.tui.chat.context_meter import ContextMeter
 from slipstream.app.tui.chat.page import ChatPage
 from slipstream.app.tui.chat.reply import Reply

@@ -7,7 +7,7 @@ from typing import Final
 
 from slipstream.app.chats.records import Figures, StoredMessage
 from slipstream.app.platform.safe_text import plural
-from slipstream.app.protocol import Counted, Done, Prefilling, Stepped
+from slipstream.app.protocol.events import Counted, Done, Prefilling, Stepped
 from slipstream.app.tui.chat.page import ChatPage
 
 _FULL: Final = {

@@ -11,16 +11,8 @@ from slipstream.app.chats.images import AttachedImage
 from slipstream.app.chats.recording import history, last_summary, turns
 from slipstream.app.chats.records import StoredChat, StoredMessage
 from slipstream.app.chats.store import ChatStore
-from slipstream.app.protocol import (
-    Done,
-    Generate,
-    Loaded,
-    Message,
-    Prepare,
-    Sampling,
-    check_size,
-    new_seed,
-)
+from slipstream.app.protocol.events import Done, Loaded, check_size
+from slipstream.app.protocol.requests import Generate, Message, Prepare, Sampling, new_seed
 from slipstream.app.settings.presets import FIELDS, suggested, values_of
 from slipstream.app.settings.setting import Value
 from slipstream.app.settings.values import ReplySettings

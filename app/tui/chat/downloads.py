@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from textual.timer import Timer
 
 from slipstream.app.platform.safe_text import one_line
-from slipstream.app.protocol import Load
+from slipstream.app.protocol.requests import Load
 from slipstream.app.tui.chat.model import ChatModel
 from slipstream.app.tui.chat.page import ChatPage
 from slipstream.app.tui.chat.replying import Replying

@@ -20,7 +20,7 @@ from textual.timer import Timer
 from textual.visual import Visual
 
 from slipstream.app.chats.records import Figures
-from slipstream.app.protocol import Done, DraftTree, Stepped
+from slipstream.app.protocol.events import Done, DraftTree, Stepped
 from slipstream.app.tui.chat.acceptance import AcceptanceChart, AcceptanceRecord
 from slipstream.app.tui.chat.draft_tree import drawn, drawn_plain
 

@@ -8,7 +8,7 @@ from unicodedata import combining
 from textual.content import Content, Span
 
 from slipstream.app.platform.safe_text import clean, one_line, plural
-from slipstream.app.protocol import DraftTree, Piece
+from slipstream.app.protocol.events import DraftTree, Piece
 from slipstream.app.tui.chat.authorship import style_of
 from slipstream.app.tui.parts.format import duration
 

@@ -9,7 +9,8 @@ from typing import Final
 
 from slipstream.app.platform.paths import Paths
 from slipstream.app.platform.safe_text import one_line, plural
-from slipstream.app.protocol import Loaded, Sampling, check_reasoning, reasoning_levels
+from slipstream.app.protocol.events import Loaded, check_reasoning, reasoning_levels
+from slipstream.app.protocol.requests import Sampling
 from slipstream.app.settings.file import known
 from slipstream.app.settings.presets import FIELDS, NONE, OLD_NAMES, Presets, values_of
 from slipstream.app.tui.chat.page import ChatPage

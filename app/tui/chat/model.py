@@ -12,7 +12,8 @@ from slipstream.app.chats.deletion_hooks import is_on
 from slipstream.app.library.load_request import head_files
 from slipstream.app.platform.paths import Paths
 from slipstream.app.platform.safe_text import one_line
-from slipstream.app.protocol import AUTO, DrafterOffer, Load, Loaded
+from slipstream.app.protocol.events import DrafterOffer, Loaded
+from slipstream.app.protocol.requests import AUTO, Load
 from slipstream.app.settings.reading import nearest
 from slipstream.app.settings.values import Settings
 from slipstream.app.tui.chat.page import ChatPage

@@ -9,7 +9,7 @@ from textual.screen import Screen
 
 from slipstream.app.chats.records import StoredMessage
 from slipstream.app.chats.store import ChatStore
-from slipstream.app.protocol import Loaded, failure_words
+from slipstream.app.protocol.events import Loaded, failure_words
 from slipstream.app.tui.chat.conversation import Conversation
 from slipstream.app.tui.chat.draft_panel import DraftPanel
 from slipstream.app.tui.chat.prompt import Prompt

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from slipstream.app.library.load_request import BUNDLED, drafting_arguments, model_name
 from slipstream.app.platform.paths import Paths
 from slipstream.app.platform.safe_text import one_line
-from slipstream.app.protocol import AUTO, PLAIN
+from slipstream.app.protocol.requests import AUTO, PLAIN
 from slipstream.app.tui.chat.drafter_work import run_beside
 from slipstream.app.tui.chat.model import ChatModel
 from slipstream.app.tui.chat.page import ChatPage

@@ -15,7 +15,7 @@ from textual.widgets import Static
 from slipstream.app.chats.reasoning import begins_inside, divided, split
 from slipstream.app.chats.records import Run
 from slipstream.app.platform.safe_text import clean
-from slipstream.app.protocol import Divided, Piece, Prefilling
+from slipstream.app.protocol.events import Divided, Piece, Prefilling
 from slipstream.app.speed import Speed
 from slipstream.app.tui.chat.message import Said
 from slipstream.app.tui.chat.reasoning import ThinkingView

@@ -15,7 +15,7 @@ from textual.widgets import Markdown, Static
 from textual.widgets._markdown import MarkdownFence
 
 from slipstream.app.platform.safe_text import clean, one_line
-from slipstream.app.protocol import Piece
+from slipstream.app.protocol.events import Piece
 from slipstream.app.tui.chat.authorship import style_of
 from slipstream.app.tui.chat.markdown_chunks import Passage, Passages, last_block, parser
 from slipstream.app.tui.chat.message import CODE_KEYS

@@ -10,7 +10,7 @@ from slipstream.app.chats.records import Figures
 from slipstream.app.library.load_request import BUNDLED, model_name
 from slipstream.app.platform.paths import Paths
 from slipstream.app.platform.safe_text import one_line
-from slipstream.app.protocol import Done, Loaded, Prefilling, Stepped
+from slipstream.app.protocol.events import Done, Loaded, Prefilling, Stepped
 from slipstream.app.tui.chat.compacting import Compacting
 from slipstream.app.tui.chat.context_meter import ContextMeter
 from slipstream.app.tui.chat.conversation import Turn

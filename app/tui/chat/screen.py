@@ -14,7 +14,7 @@ from textual.widgets import Markdown
 from textual.worker import Worker, WorkerState
 
 from slipstream.app.chats.store import ChatStore
-from slipstream.app.protocol import NO_MMPROJ, Load
+from slipstream.app.protocol.requests import NO_MMPROJ, Load
 from slipstream.app.settings.presets import led_by
 from slipstream.app.settings.values import Settings
 from slipstream.app.tui.chat.benchmark import Benchmark

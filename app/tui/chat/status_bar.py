@@ -10,7 +10,8 @@ from textual.widget import Widget
 
 from slipstream.app.library.format import rate
 from slipstream.app.platform.safe_text import one_line
-from slipstream.app.protocol import AUTO, PLAIN, Choice, Prefilling, Stepped
+from slipstream.app.protocol.events import Choice, Prefilling, Stepped
+from slipstream.app.protocol.requests import AUTO, PLAIN
 from slipstream.app.speed import Speed, compared
 from slipstream.app.tui.chat.authorship import legend
 from slipstream.app.tui.parts.format import UNKNOWN, percent

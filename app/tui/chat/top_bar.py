@@ -7,7 +7,7 @@ from textual.reactive import reactive
 from textual.widget import Widget
 
 from slipstream.app.platform.safe_text import one_line
-from slipstream.app.protocol import Loaded
+from slipstream.app.protocol.events import Loaded
 from slipstream.app.tui.parts.format import bar, percent
 
 CELLS = 8

@@ -7,7 +7,7 @@ from typing import Final
 
 from textual.timer import Timer
 
-from slipstream.app.protocol import PAUSE
+from slipstream.app.protocol.requests import PAUSE
 from slipstream.app.tui.chat.model import ChatModel
 from slipstream.app.tui.chat.page import ChatPage
 from slipstream.app.tui.chat.replying import Replying

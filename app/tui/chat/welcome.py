@@ -10,7 +10,8 @@ from textual.widgets import Static
 
 from slipstream.app.library.load_request import TITLES
 from slipstream.app.platform.safe_text import one_line, plural
-from slipstream.app.protocol import AUTO, PLAIN, Loaded
+from slipstream.app.protocol.events import Loaded
+from slipstream.app.protocol.requests import AUTO, PLAIN
 from slipstream.app.tui.parts.format import bar
 
 EXAMPLES = (

@@ -14,7 +14,8 @@ from textual.binding import Binding, BindingType
 from slipstream.app.library.format import rate
 from slipstream.app.platform.paths import Paths
 from slipstream.app.platform.safe_text import sentence
-from slipstream.app.protocol import AUTO, PLAIN, DrafterOffer, Loaded
+from slipstream.app.protocol.events import DrafterOffer, Loaded
+from slipstream.app.protocol.requests import AUTO, PLAIN
 from slipstream.app.settings.disabled_drafters import leave_out
 from slipstream.app.tui.drafters.dialogs import PathScreen, TrainScreen
 from slipstream.app.tui.drafters.view import DraftersView

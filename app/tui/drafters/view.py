@@ -9,7 +9,8 @@ from textual.content import Content
 
 from slipstream.app.library.format import rate, size
 from slipstream.app.platform.safe_text import one_line, plural
-from slipstream.app.protocol import AUTO, PLAIN, DrafterOffer
+from slipstream.app.protocol.events import DrafterOffer
+from slipstream.app.protocol.requests import AUTO, PLAIN
 from slipstream.app.speed import LEAST_OF_CHATS, times
 from slipstream.app.tui.parts.browser import View, below, heading
 from slipstream.app.tui.parts.format import STYLES, gain_bar, judged

@@ -15,7 +15,7 @@ from slipstream.models.errors import SlipstreamError
 
 if TYPE_CHECKING:  # slow imports: the chat is drawn first
     from slipstream.app.library.manager import CatalogOffer, QuantOffer, Removal
-    from slipstream.app.protocol import Load
+    from slipstream.app.protocol.requests import Load
     from slipstream.models.hub.progress import Discarded, Job
     from slipstream.models.hub.types import Quant, RepoSummary, Sort
     from slipstream.models.library.catalog import CatalogFile, CatalogPair

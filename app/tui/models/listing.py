@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 from textual.screen import Screen
 
 from slipstream.app.platform.safe_text import one_line, sentence
-from slipstream.app.protocol import Load
+from slipstream.app.protocol.requests import Load
 from slipstream.app.tui.models.context import Models, ModelsAccess
 from slipstream.app.tui.models.downloads import DownloadsView
 from slipstream.app.tui.models.installed import Facts, InstalledView

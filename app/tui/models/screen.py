@@ -22,7 +22,7 @@ from slipstream.app.tui.parts.browser import Browser, BrowsingScreen
 from slipstream.app.tui.parts.key_bar import KeyBar
 
 if TYPE_CHECKING:
-    from slipstream.app.protocol import Load
+    from slipstream.app.protocol.requests import Load
     from slipstream.models.library.pairing import PairOffer
     from slipstream.models.library.records import Installed
 

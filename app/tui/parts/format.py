@@ -9,7 +9,7 @@ from textual.content import Content
 from slipstream.app.chats.records import Figures, StoredMessage
 from slipstream.app.library.format import rate
 from slipstream.app.platform.safe_text import plural
-from slipstream.app.protocol import PLAIN
+from slipstream.app.protocol.requests import PLAIN
 from slipstream.app.speed import GAIN, LOSS, compared
 
 STYLES: Final = {"gain": "$success", "loss": "$error", "even": "$foreground 70%", "idle": "$foreground 45%"}

@@ -16,7 +16,7 @@ from slipstream.app.cli.bench import bench
 from slipstream.app.cli.parser import make_parser
 from slipstream.app.library.resolve_model import choose
 from slipstream.app.platform.paths import Paths
-from slipstream.app.protocol import AUTO
+from slipstream.app.protocol.requests import AUTO
 from slipstream.drafters.registry import METHODS
 from slipstream.models.errors import SlipstreamError, UsageError
 

@@ -18,7 +18,7 @@ from slipstream.app.bench.progress import Update, decoded, encoded
 from slipstream.app.bench.prompts import PromptSet, asked
 from slipstream.app.bench.report import drafters_text
 from slipstream.app.bench.turns import Turn, Written
-from slipstream.app.protocol import Done
+from slipstream.app.protocol.events import Done
 from slipstream.app.speed import Speed
 
 

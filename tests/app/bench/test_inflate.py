@@ -18,7 +18,7 @@ from slipstream.app.cli.bench import bench
 from slipstream.app.cli.parser import make_parser
 from slipstream.app.library.resolve_model import choose
 from slipstream.app.platform.paths import Paths
-from slipstream.app.protocol import Load
+from slipstream.app.protocol.requests import Load
 from slipstream.models.errors import SlipstreamError, UsageError
 from slipstream.models.gguf.reader import read_header
 from slipstream.models.heads.self_draft import kept_cut

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from slipstream.app.bench.prompts import BUILT_IN, Prompt, asked, evenly, prompt_sets
-from slipstream.app.protocol import Message
+from slipstream.app.protocol.requests import Message
 from slipstream.models.errors import SlipstreamError, UsageError
 
 

@@ -25,7 +25,8 @@ from slipstream.app.engine import reply as engine_reply
 from slipstream.app.engine.session import Session
 from slipstream.app.library.resolve_model import choose
 from slipstream.app.platform.paths import Paths
-from slipstream.app.protocol import Load, Loaded, Sampling
+from slipstream.app.protocol.events import Loaded
+from slipstream.app.protocol.requests import Load, Sampling
 from slipstream.models.errors import SlipstreamError, UsageError
 from slipstream.models.types import Evaluation
 

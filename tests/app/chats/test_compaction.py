@@ -12,7 +12,8 @@ from slipstream.app.chats.exporting import exported
 from slipstream.app.chats.importing import import_chats
 from slipstream.app.chats.recording import LEAD, history, since_summary
 from slipstream.app.chats.store import ChatStore
-from slipstream.app.protocol import Done, Message
+from slipstream.app.protocol.events import Done
+from slipstream.app.protocol.requests import Message
 from slipstream.app.speed import Speed
 from slipstream.models.errors import ContextFullError, SlipstreamError, UsageError
 

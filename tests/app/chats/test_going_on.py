@@ -18,7 +18,8 @@ from slipstream.app.engine.prompt import PromptBuilder
 from slipstream.app.engine.session import Session
 from slipstream.app.library.resolve_model import choose
 from slipstream.app.platform.paths import HOME_VARIABLE, Paths
-from slipstream.app.protocol import Done, Generate, Loaded, Message, Piece, Sampling, Stepped
+from slipstream.app.protocol.events import Done, Loaded, Piece, Stepped
+from slipstream.app.protocol.requests import Generate, Message, Sampling
 from slipstream.app.speed import Speed
 from slipstream.models.chat_template.template import ChatTemplate
 from slipstream.models.errors import ContextFullError, EngineDiedError, SlipstreamError

@@ -8,7 +8,8 @@ import pytest
 from slipstream.app.chats.recording import Event, history, recorded
 from slipstream.app.chats.records import StoredMessage
 from slipstream.app.chats.store import ChatStore
-from slipstream.app.protocol import Done, Message, Piece, Prefilling, Stepped
+from slipstream.app.protocol.events import Done, Piece, Prefilling, Stepped
+from slipstream.app.protocol.requests import Message
 from slipstream.app.speed import Speed
 from slipstream.models.errors import ContextFullError, EngineDiedError, SlipstreamError
 

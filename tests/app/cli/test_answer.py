@@ -9,7 +9,7 @@ import pytest
 
 from slipstream.app.chats.reasoning import Thinking
 from slipstream.app.cli.run_output import AnswerPrinter
-from slipstream.app.protocol import Piece, Stepped
+from slipstream.app.protocol.events import Piece, Stepped
 from slipstream.app.speed import Speed
 
 pytestmark = pytest.mark.program

@@ -18,7 +18,8 @@ from slipstream.app.chats.recording import recorded
 from slipstream.app.chats.store import ChatStore
 from slipstream.app.engine.process.client import Engine
 from slipstream.app.platform.paths import Paths
-from slipstream.app.protocol import Generate, Message, Prepare, Stepped
+from slipstream.app.protocol.events import Stepped
+from slipstream.app.protocol.requests import Generate, Message, Prepare
 from slipstream.models.errors import EngineDiedError, SlipstreamError
 
 pytestmark = pytest.mark.program

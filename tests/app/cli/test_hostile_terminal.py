@@ -13,7 +13,7 @@ pytestmark = pytest.mark.program
 COMMANDS = """
 import os, sys
 from slipstream.app.cli import main as cli, run_output
-from slipstream.app.protocol import Piece, Stepped
+from slipstream.app.protocol.events import Piece, Stepped
 from slipstream.app.speed import Speed
 from slipstream.models.errors import HubError
 from tests.app.hostile import PAYLOADS

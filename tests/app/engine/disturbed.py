@@ -17,7 +17,8 @@ from slipstream.app.chats.store import ChatStore
 from slipstream.app.engine.process.client import Engine
 from slipstream.app.library.resolve_model import choose
 from slipstream.app.platform.paths import Paths
-from slipstream.app.protocol import Done, Generate, Load, Message, Prefilling, Sampling, Stepped
+from slipstream.app.protocol.events import Done, Prefilling, Stepped
+from slipstream.app.protocol.requests import Generate, Load, Message, Sampling
 from slipstream.models.errors import EngineDiedError
 
 SIGNALS = (signal.SIGKILL, signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS)

@@ -19,7 +19,8 @@ from tests.drafters.changed_file import changed
 from slipstream.app.engine import plan as module
 from slipstream.app.engine.devices import FoundDevices
 from slipstream.app.engine.load import load
-from slipstream.app.protocol import AUTO, Done, Generate, Load, Loaded, Message, Sampling
+from slipstream.app.protocol.events import Done, Loaded
+from slipstream.app.protocol.requests import AUTO, Generate, Load, Message, Sampling
 from slipstream.drafters.autopilot import settings
 from slipstream.drafters.base import NO_DRAFT, Draft, Drafter, ShouldExtend
 from slipstream.drafters.draft_model import DraftModel

@@ -7,7 +7,7 @@ import gguf
 import pytest
 
 from slipstream.app.engine.prompt import PromptBuilder
-from slipstream.app.protocol import Message
+from slipstream.app.protocol.requests import Message
 from slipstream.models.chat_template.template import ChatTemplate
 from slipstream.models.llama.model import LlamaModel
 from slipstream.models.llama.placement import Placement

@@ -16,7 +16,7 @@ from slipstream.app.engine.devices import (
     placement,
     proportions,
 )
-from slipstream.app.protocol import Devices, Load
+from slipstream.app.protocol.requests import Devices, Load
 from slipstream.models.errors import SlipstreamError, UsageError
 from slipstream.models.llama.devices import Device, survey
 from slipstream.models.memory.fit import Fit

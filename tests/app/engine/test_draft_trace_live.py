@@ -10,7 +10,8 @@ import pytest
 from slipstream.app.engine.process.client import Engine
 from slipstream.app.library.resolve_model import choose
 from slipstream.app.platform.paths import Paths
-from slipstream.app.protocol import Done, DraftTree, Generate, Message, Sampling, Stepped
+from slipstream.app.protocol.events import Done, DraftTree, Stepped
+from slipstream.app.protocol.requests import Generate, Message, Sampling
 
 pytestmark = pytest.mark.program
 

@@ -13,7 +13,7 @@ from tests.app.engine.forced import Forced, check_same, write
 from tests.models.kinds import CHAINS, DIFFUSES, KINDS, PLAIN, TREES, write_kind
 
 from slipstream.app.engine.load import load
-from slipstream.app.protocol import Generate, Load, Message, Sampling
+from slipstream.app.protocol.requests import Generate, Load, Message, Sampling
 from slipstream.drafters import registry
 from slipstream.drafters.none import Plain
 from slipstream.drafters.resources import Resources

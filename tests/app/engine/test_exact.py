@@ -14,7 +14,8 @@ from tests.models.requantize import requantize
 
 from slipstream.app.engine.load import load
 from slipstream.app.engine.session import Session
-from slipstream.app.protocol import Done, Generate, Load, Message, Sampling, Stepped
+from slipstream.app.protocol.events import Done, Stepped
+from slipstream.app.protocol.requests import Generate, Load, Message, Sampling
 from slipstream.drafters import registry
 from slipstream.drafters.none import Plain
 from slipstream.drafters.resources import Resources

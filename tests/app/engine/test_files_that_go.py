@@ -16,7 +16,8 @@ from tests.models.hub_models import split_gguf
 from slipstream.app.engine.load import load
 from slipstream.app.engine.process.client import Engine
 from slipstream.app.engine.session import Session
-from slipstream.app.protocol import AUTO, Done, Generate, Load, Message, Sampling
+from slipstream.app.protocol.events import Done
+from slipstream.app.protocol.requests import AUTO, Generate, Load, Message, Sampling
 from slipstream.drafters.text_index.index import open_index
 from slipstream.drafters.text_index.text import Piece
 from slipstream.models.errors import EngineDiedError, ModelChangedError, ModelFileError, SlipstreamError, UsageError

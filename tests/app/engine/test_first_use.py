@@ -18,7 +18,7 @@ from slipstream.app.engine.process.client import Engine
 from slipstream.app.library.load_request import BUNDLED_DRAFT
 from slipstream.app.library.resolve_model import choose
 from slipstream.app.platform.paths import Paths
-from slipstream.app.protocol import Load
+from slipstream.app.protocol.requests import Load
 from slipstream.models.errors import EngineDiedError, SlipstreamError
 
 pytestmark = pytest.mark.program

@@ -17,7 +17,8 @@ from slipstream.app.engine.prompt import PromptBuilder
 from slipstream.app.engine.session import Session
 from slipstream.app.library.resolve_model import choose
 from slipstream.app.platform.paths import HOME_VARIABLE, Paths
-from slipstream.app.protocol import Done, Generate, Message, Sampling, Stepped
+from slipstream.app.protocol.events import Done, Stepped
+from slipstream.app.protocol.requests import Generate, Message, Sampling
 from slipstream.models.chat_template.template import CHATML, ChatTemplate
 from slipstream.models.errors import UsageError
 from slipstream.models.grammar import GrammarKind

@@ -21,7 +21,8 @@ from slipstream.app.engine.loop import generate
 from slipstream.app.engine.prompt import PromptBuilder
 from slipstream.app.engine.session import Session
 from slipstream.app.engine.stopping import StopRules
-from slipstream.app.protocol import Done, Generate, Load, Message, Sampling, Stepped
+from slipstream.app.protocol.events import Done, Stepped
+from slipstream.app.protocol.requests import Generate, Load, Message, Sampling
 from slipstream.drafters import registry
 from slipstream.drafters.accept import Typical
 from slipstream.drafters.base import Drafter

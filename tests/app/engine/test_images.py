@@ -26,7 +26,8 @@ from slipstream.app.engine.text import Vocabulary
 from slipstream.app.library.load_request import BUNDLED_TARGET
 from slipstream.app.library.resolve_model import choose
 from slipstream.app.platform.paths import HOME_VARIABLE, Paths
-from slipstream.app.protocol import AUTO, Done, Generate, Load, Message, Prepare, Sampling
+from slipstream.app.protocol.events import Done
+from slipstream.app.protocol.requests import AUTO, Generate, Load, Message, Prepare, Sampling
 from slipstream.drafters import registry
 from slipstream.drafters.text_index.index import open_index
 from slipstream.drafters.text_index.text import Piece

@@ -17,7 +17,7 @@ from tests.models.memory import fit_child
 
 from slipstream.app.engine import plan
 from slipstream.app.engine.load import load
-from slipstream.app.protocol import Generate, Load, Message, Sampling
+from slipstream.app.protocol.requests import Generate, Load, Message, Sampling
 from slipstream.models.errors import UsageError
 from slipstream.models.gguf.reader import read_header
 from slipstream.models.memory.fit import need

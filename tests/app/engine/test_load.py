@@ -14,7 +14,7 @@ from slipstream.app.engine.load import load
 from slipstream.app.engine.plan import fitted, options_for
 from slipstream.app.library.resolve_model import choose
 from slipstream.app.platform.paths import Paths
-from slipstream.app.protocol import Generate, Load, Message, Sampling
+from slipstream.app.protocol.requests import Generate, Load, Message, Sampling
 from slipstream.models.errors import SlipstreamError, UsageError
 from slipstream.models.gguf.reader import Header, read_header
 from slipstream.models.llama.devices import Device

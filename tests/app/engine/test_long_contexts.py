@@ -19,7 +19,8 @@ from slipstream.app.engine.plan import fitted
 from slipstream.app.engine.session import Session
 from slipstream.app.library.resolve_model import choose
 from slipstream.app.platform.paths import Paths
-from slipstream.app.protocol import Done, Generate, Load, Message, Sampling
+from slipstream.app.protocol.events import Done
+from slipstream.app.protocol.requests import Generate, Load, Message, Sampling
 from slipstream.drafters.mtp import open_mtp
 from slipstream.drafters.none import Plain
 from slipstream.models.errors import UsageError

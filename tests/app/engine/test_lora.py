@@ -21,7 +21,8 @@ from slipstream.app.engine.plan import fitted
 from slipstream.app.engine.session import Session
 from slipstream.app.library.resolve_model import choose
 from slipstream.app.platform.paths import HOME_VARIABLE, Paths
-from slipstream.app.protocol import AUTO, Done, Generate, Load, Loaded, Lora, Message, Sampling
+from slipstream.app.protocol.events import Done, Loaded
+from slipstream.app.protocol.requests import AUTO, Generate, Load, Lora, Message, Sampling
 from slipstream.models.errors import ModelFileError
 from slipstream.models.gguf.lora import read_adapter
 from slipstream.models.gguf.reader import read_header

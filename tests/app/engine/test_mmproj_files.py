@@ -16,7 +16,7 @@ from tests.models.kinds import WIDTH, write_kind
 from tests.models.tiny_mmproj import write_mmproj, write_picture
 
 from slipstream.app.engine.load import load
-from slipstream.app.protocol import Generate, Load, Message, Sampling
+from slipstream.app.protocol.requests import Generate, Load, Message, Sampling
 from slipstream.models.errors import SlipstreamError
 
 Bend = Callable[[dict[str, Any], dict[str, Any]], object]

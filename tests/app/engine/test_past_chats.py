@@ -21,7 +21,7 @@ from slipstream.app.chats.store import ChatStore
 from slipstream.app.engine import past_chats
 from slipstream.app.engine.past_chats import PastChats
 from slipstream.app.engine.prompt import PromptBuilder
-from slipstream.app.protocol import Message
+from slipstream.app.protocol.requests import Message
 from slipstream.drafters.text_index.index import TextIndex
 from slipstream.models.chat_template.template import ChatTemplate
 from slipstream.models.errors import SlipstreamError

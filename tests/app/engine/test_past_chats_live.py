@@ -17,7 +17,8 @@ from slipstream.app.chats.store import ChatStore
 from slipstream.app.engine.process.client import Engine
 from slipstream.app.library.resolve_model import choose
 from slipstream.app.platform.paths import HOME_VARIABLE, Paths
-from slipstream.app.protocol import Done, Generate, Loaded, Message, Sampling
+from slipstream.app.protocol.events import Done, Loaded
+from slipstream.app.protocol.requests import Generate, Message, Sampling
 from slipstream.drafters.text_index.index import TextIndex
 
 pytestmark = pytest.mark.program

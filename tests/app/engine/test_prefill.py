@@ -21,7 +21,8 @@ from slipstream.app.engine.session import Session
 from slipstream.app.engine.stats import PlainClock
 from slipstream.app.library.resolve_model import choose
 from slipstream.app.platform.paths import Paths
-from slipstream.app.protocol import Done, Generate, Message, Prepare, Sampling
+from slipstream.app.protocol.events import Done
+from slipstream.app.protocol.requests import Generate, Message, Prepare, Sampling
 from slipstream.drafters.autopilot.profile import Profile
 from slipstream.drafters.base import Needs
 from slipstream.drafters.none import Plain

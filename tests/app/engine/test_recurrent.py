@@ -14,7 +14,8 @@ from tests.models.kinds import CHAINS, PLAIN, write_kind
 
 from slipstream.app.engine.load import load
 from slipstream.app.engine.session import Session
-from slipstream.app.protocol import AUTO, Done, Generate, Load, Message, Prefilling, Sampling, Stepped
+from slipstream.app.protocol.events import Done, Prefilling, Stepped
+from slipstream.app.protocol.requests import AUTO, Generate, Load, Message, Sampling
 from slipstream.drafters import registry
 from slipstream.drafters.text_index.index import open_index
 from slipstream.drafters.text_index.text import Piece

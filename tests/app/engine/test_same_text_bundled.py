@@ -22,7 +22,8 @@ from slipstream.app.engine.text import Vocabulary
 from slipstream.app.library.load_request import BUNDLED_TARGET, TUNED
 from slipstream.app.library.resolve_model import choose
 from slipstream.app.platform.paths import HOME_VARIABLE, Paths
-from slipstream.app.protocol import AUTO, Done, Generate, Loaded, Message, Sampling
+from slipstream.app.protocol.events import Done, Loaded
+from slipstream.app.protocol.requests import AUTO, Generate, Message, Sampling
 from slipstream.drafters import registry
 from slipstream.models.llama.context import LlamaTarget
 from slipstream.models.llama.model import LlamaModel

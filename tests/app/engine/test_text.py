@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slipstream.app.engine.text import TextStream
-from slipstream.app.protocol import Piece
+from slipstream.app.protocol.events import Piece
 
 
 def stream(chunks: Sequence[bytes], stops: Sequence[str] = ()) -> tuple[list[list[Piece]], TextStream]:

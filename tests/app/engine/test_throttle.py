@@ -1,7 +1,7 @@
 from dataclasses import replace
 
 from slipstream.app.engine.throttle import Event, Throttle
-from slipstream.app.protocol import Divided, Piece, Prefilling, Stepped
+from slipstream.app.protocol.events import Divided, Piece, Prefilling, Stepped
 from slipstream.app.speed import Speed
 
 

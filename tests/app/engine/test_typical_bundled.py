@@ -10,7 +10,8 @@ from slipstream.app.engine.load import load
 from slipstream.app.engine.session import Session
 from slipstream.app.library.resolve_model import choose
 from slipstream.app.platform.paths import Paths
-from slipstream.app.protocol import Done, Generate, Loaded, Message, Sampling
+from slipstream.app.protocol.events import Done, Loaded
+from slipstream.app.protocol.requests import Generate, Message, Sampling
 from slipstream.models.errors import UsageError
 
 PROMPTS = ["Tell me about the sea", "Tell me a story about a small fox.", "Write a list of ten animals."]

@@ -25,7 +25,7 @@ from slipstream.app.cli.main import main
 from slipstream.app.library.load_request import make_usual
 from slipstream.app.library.resolve_model import choose
 from slipstream.app.platform.paths import Paths
-from slipstream.app.protocol import Load
+from slipstream.app.protocol.requests import Load
 from slipstream.models.errors import ModelFileError, UsageError
 from slipstream.models.llama.devices import Device
 

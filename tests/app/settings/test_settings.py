@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from slipstream.app.protocol import Load, Lora, Sampling
+from slipstream.app.protocol.requests import Load, Lora, Sampling
 from slipstream.app.settings.file import OPTIONS, SettingsFile, given, template
-from slipstream.app.settings.reading import MOST_BYTES, line_of, load
+from slipstream.app.settings.reading import line_of, load
+from slipstream.app.settings.toml_file import MOST_BYTES
 from slipstream.app.settings.values import Settings, all_settings, titles
 from slipstream.models.errors import SlipstreamError, UsageError
 

@@ -13,7 +13,7 @@ import pytest
 from slipstream.app.cli.main import main
 from slipstream.app.library.manager import ModelManager
 from slipstream.app.platform.paths import Paths
-from slipstream.app.protocol import Load
+from slipstream.app.protocol.requests import Load
 from slipstream.app.settings.file import SettingsFile
 from slipstream.app.settings.reading import load
 from slipstream.app.settings.values import all_settings

@@ -12,7 +12,7 @@ import pytest
 
 from slipstream.app.library.load_request import make_usual
 from slipstream.app.platform.paths import Paths
-from slipstream.app.protocol import Sampling
+from slipstream.app.protocol.requests import Sampling
 from slipstream.app.settings.file import SettingsFile
 from slipstream.app.settings.presets import Presets
 from slipstream.app.settings.reading import load

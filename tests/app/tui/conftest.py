@@ -9,7 +9,7 @@ from tests.app.tui.scripted_models import ScriptedModels
 from textual.message import Message
 
 from slipstream.app.chats.store import ChatStore
-from slipstream.app.protocol import Load, Sampling
+from slipstream.app.protocol.requests import Load, Sampling
 from slipstream.app.settings.file import SettingsFile
 from slipstream.app.tui.app import ChatApp
 

@@ -11,18 +11,8 @@ from time import perf_counter
 from tests.app.tui.scripted_drafts import DEPTHS, counts, watched
 
 from slipstream.app.chats.reasoning import Thinking
-from slipstream.app.protocol import (
-    Counted,
-    Done,
-    DrafterOffer,
-    Generate,
-    Load,
-    Loaded,
-    Piece,
-    Prefilling,
-    Prepare,
-    Stepped,
-)
+from slipstream.app.protocol.events import Counted, Done, DrafterOffer, Loaded, Piece, Prefilling, Stepped
+from slipstream.app.protocol.requests import Generate, Load, Prepare
 from slipstream.app.speed import Speed
 from slipstream.models.errors import EngineDiedError, SlipstreamError
 

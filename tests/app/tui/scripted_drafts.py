@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from slipstream.app.protocol import DraftTree, Stepped, Watched
+from slipstream.app.protocol.events import DraftTree, Stepped, Watched
 from slipstream.app.speed import Speed
 
 DEPTHS = [[8, 6], [4, 2]]  # at each depth: steps that reached it, accepted there

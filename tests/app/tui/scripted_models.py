@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal, TypeVar
 
 from slipstream.app.library.manager import CatalogOffer, QuantOffer, Removal
-from slipstream.app.protocol import Load
+from slipstream.app.protocol.requests import Load
 from slipstream.models.errors import SlipstreamError
 from slipstream.models.hub.progress import Discarded, Job, Progress
 from slipstream.models.hub.types import Quant, RemoteFile, RepoSummary, Sort

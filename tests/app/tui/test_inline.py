@@ -17,7 +17,7 @@ from textual.pilot import Pilot
 from slipstream.app.chats.compaction import ASKED
 from slipstream.app.chats.recording import LEAD
 from slipstream.app.chats.store import ChatStore
-from slipstream.app.protocol import Load, Sampling
+from slipstream.app.protocol.requests import Load, Sampling
 from slipstream.app.settings.file import SettingsFile
 from slipstream.app.tui.engine_service import EngineEnded, LoadProgress, MachineAwaited
 from slipstream.app.tui.inline import InlineChat

@@ -7,7 +7,7 @@ from textual.content import Content
 from textual.widgets import Static
 
 from slipstream.app.chats.store import ChatStore
-from slipstream.app.protocol import DrafterOffer, Loaded
+from slipstream.app.protocol.events import DrafterOffer, Loaded
 from slipstream.app.tui.chat.authorship import BONUS, COPIED, DRAFTED, RECOVERED
 from slipstream.app.tui.chat.help import KEYS, HelpScreen
 from slipstream.app.tui.chat.reply import Reply

@@ -8,7 +8,7 @@ from textual.color import Color
 from textual.geometry import Size
 from textual.theme import Theme
 
-from slipstream.app.protocol import Piece
+from slipstream.app.protocol.events import Piece
 from slipstream.app.speed import Speed
 from slipstream.app.tui.chat.authorship import BONUS, DRAFTERS, RECOVERED, legend, style_of
 from slipstream.app.tui.chat.status_bar import Strip

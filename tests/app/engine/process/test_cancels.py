@@ -13,7 +13,8 @@ from tests.app.engine.disturbed import Disturbed, bundled
 
 from slipstream.app.chats.store import ChatStore
 from slipstream.app.engine.process.client import Engine
-from slipstream.app.protocol import Done, Generate, Message, Sampling
+from slipstream.app.protocol.events import Done
+from slipstream.app.protocol.requests import Generate, Message, Sampling
 from slipstream.models.errors import SlipstreamError
 
 pytestmark = pytest.mark.program

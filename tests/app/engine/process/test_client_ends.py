@@ -11,7 +11,7 @@ from tests.app.tui.scripted import LOADED
 
 from slipstream.app.engine.process.process import engine_environment
 from slipstream.app.engine.process.recovery import MOST, End, Note, Recovery, begin_note, end_of, map_note
-from slipstream.app.protocol import Load
+from slipstream.app.protocol.requests import Load
 from slipstream.drafters.guard import NOTE_BYTES, Guard
 from slipstream.models.errors import SlipstreamError
 

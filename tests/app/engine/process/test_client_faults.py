@@ -17,24 +17,8 @@ import pytest
 from slipstream.app.engine.process.client import Engine
 from slipstream.app.engine.process.frames import read_frame, write_frame
 from slipstream.app.engine.process.watchdog import Limits
-from slipstream.app.protocol import (
-    VERSION,
-    Beat,
-    Counted,
-    Done,
-    Failed,
-    Frame,
-    Generate,
-    Hello,
-    Load,
-    Loaded,
-    Loading,
-    Message,
-    Prepare,
-    Quit,
-    Sampling,
-    Watch,
-)
+from slipstream.app.protocol.events import VERSION, Beat, Counted, Done, Failed, Frame, Hello, Loaded, Loading
+from slipstream.app.protocol.requests import Generate, Load, Message, Prepare, Quit, Sampling, Watch
 from slipstream.app.speed import Speed
 from slipstream.models.errors import EngineDiedError, SlipstreamError
 

@@ -15,7 +15,8 @@ import pytest
 
 from slipstream.app.engine.process.client import Engine
 from slipstream.app.engine.process.watchdog import Limits
-from slipstream.app.protocol import Done, Generate, Load, Message, Prefilling, Sampling, Stepped
+from slipstream.app.protocol.events import Done, Prefilling, Stepped
+from slipstream.app.protocol.requests import Generate, Load, Message, Sampling
 from slipstream.models.errors import EngineDiedError, SlipstreamError
 
 pytestmark = [pytest.mark.program, pytest.mark.slow]

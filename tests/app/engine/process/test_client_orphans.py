@@ -16,7 +16,8 @@ import pytest
 from tests.app.engine.disturbed import bundled
 
 from slipstream.app.engine.process.client import Engine
-from slipstream.app.protocol import Done, Generate, Load, Message, Stepped
+from slipstream.app.protocol.events import Done, Stepped
+from slipstream.app.protocol.requests import Generate, Load, Message
 from slipstream.models.errors import EngineDiedError, SlipstreamError
 
 pytestmark = pytest.mark.program
@@ -26,7 +27,7 @@ INTERFACE = """
 import sys, threading
 from pathlib import Path
 from slipstream.app.engine.process.client import Engine
-from slipstream.app.protocol import Load
+from slipstream.app.protocol.requests import Load
 from slipstream.models.errors import SlipstreamError
 
 engine = Engine(Path(sys.argv[1]))

@@ -10,7 +10,7 @@ import pytest
 from slipstream.app.engine.process.recovery import Note, end_of
 from slipstream.app.engine.process.watchdog import EVERY, Heartbeat, Limits, SuspendClock, Watchdog
 from slipstream.app.platform.processes import work_done
-from slipstream.app.protocol import Beat, Done, Frame, Hello, Loaded, Loading, Prefilling
+from slipstream.app.protocol.events import Beat, Done, Frame, Hello, Loaded, Loading, Prefilling
 from slipstream.app.speed import Speed
 
 pytestmark = pytest.mark.program

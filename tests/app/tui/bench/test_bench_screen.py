@@ -21,7 +21,8 @@ from slipstream.app.bench.progress import Update, encoded
 from slipstream.app.bench.unfinished import PREFIX, recover, unfinished
 from slipstream.app.library.resolve_model import choose
 from slipstream.app.platform.paths import Paths
-from slipstream.app.protocol import AUTO, DrafterOffer
+from slipstream.app.protocol.events import DrafterOffer
+from slipstream.app.protocol.requests import AUTO
 from slipstream.app.tui.bench.form import SIZES, BenchForm, BenchPlan
 from slipstream.app.tui.bench.result import BenchResult, BenchView, remarks
 from slipstream.app.tui.bench.screen import BenchScreen

@@ -16,7 +16,7 @@ from textual.widgets import Static
 
 from slipstream.app.chats.records import joined_runs
 from slipstream.app.chats.store import ChatStore
-from slipstream.app.protocol import Piece
+from slipstream.app.protocol.events import Piece
 from slipstream.app.tui.chat.authorship import BONUS, COPIED, DRAFTED, RECOVERED, style_of
 from slipstream.app.tui.chat.reply import Reply
 from slipstream.app.tui.chat.reply_text import ReplyText

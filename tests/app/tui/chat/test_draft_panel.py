@@ -8,7 +8,7 @@ from tests.app.tui.driver import Driver
 from tests.app.tui.scripted import Script, ScriptedEngine
 
 from slipstream.app.chats.store import ChatStore
-from slipstream.app.protocol import DraftTree, Piece
+from slipstream.app.protocol.events import DraftTree, Piece
 from slipstream.app.tui.chat.draft_panel import MOST, DraftTreeLog
 from slipstream.app.tui.engine_service import ReplyStreamed
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slipstream.app.protocol import DraftTree, Piece
+from slipstream.app.protocol.events import DraftTree, Piece
 from slipstream.app.tui.chat.authorship import BONUS, COPIED, DRAFTERS, RECOVERED
 from slipstream.app.tui.chat.draft_tree import MOST_DRAWN, SMALLEST, drawn, drawn_plain
 

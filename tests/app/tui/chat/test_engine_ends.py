@@ -20,7 +20,8 @@ from tests.app.tui.scripted_models import ScriptedModels
 
 from slipstream.app.chats.store import ChatStore
 from slipstream.app.engine.process.client import Engine
-from slipstream.app.protocol import Done, Generate, Load, Prefilling, Sampling, Stepped
+from slipstream.app.protocol.events import Done, Prefilling, Stepped
+from slipstream.app.protocol.requests import Generate, Load, Sampling
 from slipstream.app.settings.file import SettingsFile
 from slipstream.app.tui.app import ChatApp
 from slipstream.models.errors import EngineDiedError

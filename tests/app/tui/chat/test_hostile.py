@@ -12,7 +12,7 @@ from textual.widgets import Markdown
 
 from slipstream.app.chats.store import ChatStore
 from slipstream.app.platform.safe_text import MOST_MARKS, typed
-from slipstream.app.protocol import DrafterOffer, Loaded, Piece
+from slipstream.app.protocol.events import DrafterOffer, Loaded, Piece
 from slipstream.models.errors import ContextFullError, SlipstreamError
 
 CONTROLS = (

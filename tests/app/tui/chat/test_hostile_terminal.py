@@ -14,8 +14,8 @@ from tests.app.tui.driver import Driver
 from tests.app.tui.scripted import LOADED, Script, ScriptedEngine
 from tests.app.tui.scripted_models import ScriptedModels, model
 from slipstream.app.chats.store import ChatStore
-from slipstream.app.protocol import DrafterOffer
-from slipstream.app.protocol import Load
+from slipstream.app.protocol.events import DrafterOffer
+from slipstream.app.protocol.requests import Load
 from slipstream.app.tui.app import ChatApp
 from slipstream.models.errors import ContextFullError
 

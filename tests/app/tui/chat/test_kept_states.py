@@ -15,7 +15,7 @@ from slipstream.app.chats.store import ChatStore
 from slipstream.app.engine.process.client import Engine
 from slipstream.app.library.resolve_model import choose
 from slipstream.app.platform.paths import Paths
-from slipstream.app.protocol import Load, Sampling
+from slipstream.app.protocol.requests import Load, Sampling
 from slipstream.app.settings.file import SettingsFile
 from slipstream.app.tui.app import ChatApp
 

@@ -15,7 +15,8 @@ from textual import events
 import slipstream.models
 from slipstream.app.chats.store import ChatStore
 from slipstream.app.engine.prompt import PromptBuilder
-from slipstream.app.protocol import Message, check_size, least_tokens
+from slipstream.app.protocol.events import check_size, least_tokens
+from slipstream.app.protocol.requests import Message
 from slipstream.models.chat_template.template import ChatTemplate
 from slipstream.models.errors import ContextFullError
 from slipstream.models.llama.model import LlamaModel

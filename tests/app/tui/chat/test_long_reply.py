@@ -14,7 +14,7 @@ from textual.widgets import Markdown, Static
 
 from slipstream.app.chats.reasoning import Thinking
 from slipstream.app.chats.store import ChatStore
-from slipstream.app.protocol import Piece
+from slipstream.app.protocol.events import Piece
 from slipstream.app.speed import Speed
 from slipstream.app.tui.chat.reply import Reply
 from slipstream.app.tui.chat.reply_text import FenceHead

@@ -9,7 +9,7 @@ from tests.app.tui.chat.test_slash import command, hints
 from tests.app.tui.conftest import Open
 from tests.app.tui.scripted import LOADED, Script, ScriptedEngine
 
-from slipstream.app.protocol import Load
+from slipstream.app.protocol.requests import Load
 from slipstream.app.settings.file import SettingsFile
 from slipstream.models.errors import SlipstreamError
 

@@ -7,7 +7,7 @@ from tests.app.tui.chat.test_slash import command, hints
 from tests.app.tui.conftest import Open
 
 from slipstream.app.chats.store import ChatStore
-from slipstream.app.protocol import Sampling
+from slipstream.app.protocol.requests import Sampling
 from slipstream.app.settings.presets import BUILT_IN, Presets, values_of
 from slipstream.models.errors import SlipstreamError, UsageError
 

@@ -12,7 +12,7 @@ from tests.app.tui.conftest import Open
 from tests.app.tui.scripted import LOADED, Script, ScriptedEngine
 from tests.models.tiny_mmproj import write_picture
 
-from slipstream.app.protocol import Lora
+from slipstream.app.protocol.requests import Lora
 from slipstream.models.errors import UsageError
 
 SEEING = replace(

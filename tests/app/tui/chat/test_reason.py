@@ -11,7 +11,8 @@ from textual.geometry import Size
 
 from slipstream.app.library.resolve_model import choose
 from slipstream.app.platform.paths import Paths
-from slipstream.app.protocol import Choice, Generate, Piece, Stepped
+from slipstream.app.protocol.events import Choice, Piece, Stepped
+from slipstream.app.protocol.requests import Generate
 from slipstream.app.speed import Speed
 from slipstream.app.tui.chat.status_bar import Strip
 

@@ -14,7 +14,7 @@ from slipstream.app.chats.exporting import exported
 from slipstream.app.chats.reasoning import Thinking, begins_inside, split
 from slipstream.app.chats.records import Figures
 from slipstream.app.chats.store import ChatStore
-from slipstream.app.protocol import Divided, Done, Piece
+from slipstream.app.protocol.events import Divided, Done, Piece
 from slipstream.app.speed import Speed
 from slipstream.app.tui.chat.reasoning import ThinkingHead, ThinkingView
 from slipstream.app.tui.parts.format import footnote

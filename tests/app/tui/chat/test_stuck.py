@@ -68,7 +68,7 @@ if "--chat" not in sys.argv:
 
 from tests.app.tui.scripted import Script, ScriptedEngine
 from slipstream.app.chats.store import ChatStore
-from slipstream.app.protocol import Load
+from slipstream.app.protocol.requests import Load
 from slipstream.app.tui import terminal
 from slipstream.app.tui.app import ChatApp
 from slipstream.app.tui.engine_service import EngineService

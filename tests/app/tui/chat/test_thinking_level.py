@@ -12,7 +12,8 @@ from tests.app.tui.driver import Driver
 from tests.app.tui.scripted import LOADED, Script, ScriptedEngine
 
 from slipstream.app.chats.store import ChatStore
-from slipstream.app.protocol import Loaded, Sampling
+from slipstream.app.protocol.events import Loaded
+from slipstream.app.protocol.requests import Sampling
 from slipstream.app.settings.presets import Presets
 from slipstream.models.errors import UsageError
 

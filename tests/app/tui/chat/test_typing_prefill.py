@@ -10,7 +10,7 @@ from textual import events
 
 from slipstream.app.chats.store import ChatStore
 from slipstream.app.platform.battery import on_battery
-from slipstream.app.protocol import Message
+from slipstream.app.protocol.requests import Message
 from slipstream.app.tui import engine_service as engine_room
 
 TEXT = "The sea is wide and blue."

@@ -21,7 +21,7 @@ from slipstream.app.library.learned_gains import Gains
 from slipstream.app.library.load_request import drafting_arguments, load_of, model_name
 from slipstream.app.library.resolve_model import choose
 from slipstream.app.platform.paths import Paths
-from slipstream.app.protocol import DrafterOffer, Stepped
+from slipstream.app.protocol.events import DrafterOffer, Stepped
 from slipstream.app.settings.disabled_drafters import left_out
 from slipstream.app.speed import Speed
 from slipstream.app.tui.drafters.dialogs import PathScreen, TrainScreen

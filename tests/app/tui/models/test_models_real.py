@@ -21,7 +21,7 @@ from slipstream.app.library.load_request import BUNDLED_DRAFT, usual
 from slipstream.app.library.manager import ModelManager
 from slipstream.app.library.resolve_model import choose
 from slipstream.app.platform.paths import Paths
-from slipstream.app.protocol import Sampling
+from slipstream.app.protocol.requests import Sampling
 from slipstream.app.tui.app import ChatApp
 from slipstream.app.tui.models.listing import DOWNLOADS
 from slipstream.app.tui.models.repo import RepoScreen

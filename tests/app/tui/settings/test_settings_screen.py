@@ -15,7 +15,7 @@ from textual.color import Color
 from textual.css.stylesheet import Stylesheet
 
 from slipstream.app.chats.store import ChatStore
-from slipstream.app.protocol import Sampling
+from slipstream.app.protocol.requests import Sampling
 from slipstream.app.settings.file import SettingsFile
 from slipstream.app.settings.presets import Presets, led_by
 from slipstream.app.settings.reading import load
