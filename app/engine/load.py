@@ -41,7 +41,7 @@ from slipstream.models.gguf.reader import Header, read_header
 from slipstream.models.gguf.vocabulary import same_vocabulary
 from slipstream.models.heads.file import identity
 from slipstream.models.library.catalog import catalog
-from slipstream.models.library.pairing import names_of
+from slipstream.models.library.names import names_of
 from slipstream.models.llama.context import LlamaTarget
 from slipstream.models.llama.library import built, physical_cores
 from slipstream.models.llama.model import LlamaModel

@@ -30,13 +30,13 @@ from slipstream.models.gguf.rope import ContextRange, RopeScaling, context_range
 from slipstream.models.gguf.vocabulary import check_vocabulary
 from slipstream.models.heads.matching_heads import HEAD_METHODS, matching_heads
 from slipstream.models.library.catalog import catalog
-from slipstream.models.library.pairing import names_of
-from slipstream.models.library.projectors import projector_bytes
+from slipstream.models.library.names import names_of
 from slipstream.models.llama.library import built
 from slipstream.models.llama.placement import Placement
 from slipstream.models.llama.target import KV_TYPES, ContextOptions
 from slipstream.models.memory.dry_run import DryRun
 from slipstream.models.memory.fit import Fit, fit, room_of
+from slipstream.models.memory.need import projector_bytes
 from slipstream.models.memory.shape import shape_of
 from slipstream.models.outside import shown_path
 from slipstream.models.types import PACKED, KvType

@@ -27,12 +27,12 @@ from slipstream.models.hub.address import offline_by_environment
 from slipstream.models.library.catalog import Catalog, CatalogFile, CatalogPair, catalog
 from slipstream.models.library.import_model import How, OnProgress
 from slipstream.models.library.pairing import DRAFT, PairOffer
-from slipstream.models.library.projectors import projector_bytes
 from slipstream.models.library.store import Checked, Installed, Removed
 from slipstream.models.llama.devices import Device, devices, memory
 from slipstream.models.llama.remote import Lender, ask, endpoints
 from slipstream.models.llama.throughput import Throughput, assumed
 from slipstream.models.memory.fit import Fit, fit
+from slipstream.models.memory.need import projector_bytes
 from slipstream.models.memory.speed import Prediction, predict, reads_of
 
 if TYPE_CHECKING:  # the hub's library is loaded at the first request

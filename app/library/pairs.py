@@ -24,8 +24,8 @@ from slipstream.models.errors import ModelFileError
 from slipstream.models.gguf.reader import Header, read_header
 from slipstream.models.heads.matching_heads import HEAD_METHODS, matching_heads
 from slipstream.models.library.catalog import Catalog, catalog
-from slipstream.models.library.names import find
-from slipstream.models.library.pairing import DRAFT, PairOffer, Surroundings, names_of, pairs_for
+from slipstream.models.library.names import find, names_of
+from slipstream.models.library.pairing import DRAFT, PairOffer, Surroundings, pairs_for
 from slipstream.models.library.records import Installed
 from slipstream.models.library.store import ModelStore
 from slipstream.models.llama.devices import Device, devices, memory

@@ -12,8 +12,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
-from filelock import FileLock, Timeout
-
 from slipstream.models.errors import SlipstreamError, reason_of
 from slipstream.models.files import make_folder, write_file
 from slipstream.models.outside import shown_path
@@ -41,6 +39,8 @@ def locked(folder: Path) -> Iterator[None]:
     Raises:
         SlipstreamError: If another one holds it for more than ten seconds.
     """
+    from filelock import FileLock, Timeout  # slow to load, and only changes need a lock
+
     lock = FileLock(folder / LOCK, timeout=_LOCK_SECONDS, mode=0o600, poll_interval=0.005)
     try:
         lock.acquire()

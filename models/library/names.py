@@ -6,11 +6,14 @@ import re
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from types import MappingProxyType
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from slipstream.models.errors import UsageError
-from slipstream.models.library.records import Installed
 from slipstream.models.outside import quoted
+
+if TYPE_CHECKING:
+    from slipstream.models.gguf.reader import Header
+    from slipstream.models.library.records import Installed
 
 _PART: Final = re.compile(r"-\d{5}-of-\d{5}$")
 _LABEL: Final = re.compile(
@@ -58,6 +61,20 @@ def plain_name(stem: str, quant: str) -> str:
     base, label = split_name(stem)
     label = label or quant
     return f"{base.lower()}:{label}" if label else base.lower()
+
+
+def names_of(header: Header, repo: str | None = None, file: str = "") -> list[str]:
+    """The names of a model from its header, its file and its repository.
+
+    Args:
+        file: Its file's name on the hub or in another program, if different.
+    """
+    names = [header.name, header.path.name.removesuffix(".gguf"), file]
+    base, size = (header.metadata.get(f"general.{key}") for key in ("basename", "size_label"))
+    tune = header.metadata.get("general.finetune", "")
+    if isinstance(base, str) and isinstance(size, str):
+        names.append("-".join(part for part in (base, size, str(tune)) if part))
+    return [name for name in (*names, repo or "") if name]
 
 
 def matching(name: str, models: Sequence[Installed]) -> list[Installed]:

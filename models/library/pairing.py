@@ -128,20 +128,6 @@ def unserved(pair: CatalogPair) -> str:
     return "" if known else f"{quoted(pair.method)[1:-1]} heads are not supported"
 
 
-def names_of(header: Header, repo: str | None = None, file: str = "") -> list[str]:
-    """The names of a model from its header, its file and its repository.
-
-    Args:
-        file: Its file's name on the hub or in another program, if different.
-    """
-    names = [header.name, header.path.name.removesuffix(".gguf"), file]
-    base, size = (header.metadata.get(f"general.{key}") for key in ("basename", "size_label"))
-    tune = header.metadata.get("general.finetune", "")
-    if isinstance(base, str) and isinstance(size, str):
-        names.append("-".join(part for part in (base, size, str(tune)) if part))
-    return [name for name in (*names, repo or "") if name]
-
-
 def _inside(header: Header, pairs: Iterable[CatalogPair]) -> list[PairOffer]:
     """The MTP layers of a model."""
     if not header.number("nextn_predict_layers"):

@@ -21,12 +21,6 @@ _MOST_FILES: Final = 2_000  # maximum files that are read of a folder, and maxim
 _MOST_OFFERED: Final = 3
 _TITLE: Final = "general.name"
 _KIND: Final = ("general.size_label", "general.finetune", "general.version")
-_WORK: Final = 1.4  # bytes of memory per byte of the file: weights, and buffers that grow with the image
-
-
-def projector_bytes(path: Path | None) -> int:
-    """Memory that an mmproj file takes; 0 for none."""
-    return int(_WORK * path.stat().st_size) if path and path.exists() else 0
 
 
 @dataclass(frozen=True, slots=True)

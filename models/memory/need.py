@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
+from pathlib import Path
 from typing import Final
 
 from slipstream.models.memory.shape import Layer, Shape
 from slipstream.models.types import KvType, pass_tokens
 
 ROLLBACK: Final = 8  # rows that a recurrent or hybrid model can roll back when a drafter is used
+_PROJECTOR: Final = 1.4  # bytes of memory per byte of an mmproj file: weights, and buffers that grow with the image
 _PAGE: Final = 256  # llama.cpp rounds contexts up to multiples of it
 _COPIES: Final = 4  # GGML_SCHED_MAX_COPIES: copies of a pass's inputs if several GPUs hold the whole model
 
@@ -151,3 +153,8 @@ def offloaded(shape: Shape, context: ContextSize, cpu_experts: int = 0) -> list[
 def _bytes_of(numbers: int, kv: KvType) -> int:
     """Bytes of ``numbers`` numbers in a KV cache of a type; blocks of 32 have a scale of two bytes."""
     return numbers * {"f32": 128, "f16": 64, "q8_0": 34, "q4_0": 18}[kv] // 32
+
+
+def projector_bytes(path: Path | None) -> int:
+    """Memory that an mmproj file takes; 0 for none."""
+    return int(_PROJECTOR * path.stat().st_size) if path and path.exists() else 0

@@ -18,7 +18,8 @@ from slipstream.models.gguf.architectures import NO_ROLLBACK
 from slipstream.models.gguf.reader import Header, read_header
 from slipstream.models.heads.matching_heads import TARGET_KEY, matching_heads
 from slipstream.models.library.catalog import CatalogFile, CatalogPair
-from slipstream.models.library.pairing import PairOffer, Surroundings, names_of, pairs_for
+from slipstream.models.library.names import names_of
+from slipstream.models.library.pairing import PairOffer, Surroundings, pairs_for
 from slipstream.models.library.records import Installed
 from slipstream.models.library.store import ModelStore
 from slipstream.models.llama.context import LlamaTarget

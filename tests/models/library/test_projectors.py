@@ -12,7 +12,8 @@ from tests.models.kinds import WIDTH, write_kind
 from tests.models.tiny_mmproj import write_mmproj
 
 from slipstream.models.library.places import ollama_projector, projector_files
-from slipstream.models.library.projectors import ProjectorChoice, projector_beside, projector_bytes, projector_of
+from slipstream.models.library.projectors import ProjectorChoice, projector_beside, projector_of
+from slipstream.models.memory.need import projector_bytes
 
 
 @pytest.fixture
