@@ -13,7 +13,8 @@ from slipstream.app.devices.report import Fitting, Place, Report, examine
 from slipstream.app.platform.paths import Paths
 from slipstream.app.platform.safe_text import one_line
 from slipstream.models.llama.devices import Device
-from slipstream.models.memory.fit import Fit, gigabytes
+from slipstream.models.memory.fit import Fit
+from slipstream.models.memory.room import gigabytes
 from slipstream.models.outside import shown_path
 
 _KINDS: Final[Mapping[str, str]] = MappingProxyType(

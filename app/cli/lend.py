@@ -10,7 +10,7 @@ from slipstream.app.platform.paths import Paths
 from slipstream.app.platform.safe_text import one_line
 from slipstream.models.errors import UsageError
 from slipstream.models.llama.library import physical_cores
-from slipstream.models.memory.fit import gigabytes
+from slipstream.models.memory.room import gigabytes
 
 
 def run_lend(options: argparse.Namespace) -> int:

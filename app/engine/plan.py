@@ -35,8 +35,9 @@ from slipstream.models.llama.library import built
 from slipstream.models.llama.placement import Placement
 from slipstream.models.llama.target import KV_TYPES, ContextOptions
 from slipstream.models.memory.dry_run import DryRun
-from slipstream.models.memory.fit import Fit, fit, room_of
+from slipstream.models.memory.fit import Fit, fit
 from slipstream.models.memory.need import projector_bytes
+from slipstream.models.memory.room import room_of
 from slipstream.models.memory.shape import shape_of
 from slipstream.models.outside import shown_path
 from slipstream.models.types import PACKED, KvType

@@ -13,7 +13,8 @@ from tests.models.sparse import Model, dense, qwen3moe, qwen35, write_sparse
 from slipstream.models.gguf.parse import Value
 from slipstream.models.gguf.reader import Header, read_header
 from slipstream.models.llama.devices import Device, Kind
-from slipstream.models.memory.fit import MARGIN, Fit, estimate, fit, need
+from slipstream.models.memory.fit import Fit, estimate, fit, need
+from slipstream.models.memory.room import MARGIN
 from slipstream.models.memory.shape import shape_of
 
 GB = 10**9
