@@ -57,7 +57,7 @@ def joined_runs(runs: Iterable[Run]) -> list[Run]:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """Speed and acceptance of a reply; the fields are those of ``protocol.Done``."""
+    """Speed and acceptance of a reply; the fields are those of ``protocol.events.Done``."""
 
     speed: Speed = field(default_factory=Speed)
     by_depth: list[list[int]] = field(default_factory=list)
@@ -70,7 +70,7 @@ class Figures:
     dropped_tokens: int = 0
     drafter_depths: dict[str, list[list[int]]] = field(default_factory=dict)
     origins: list[Run] = field(default_factory=list)  # origins of consecutive stretches of the text
-    thoughts_closed: int = -1  # as in ``protocol.Done``
+    thoughts_closed: int = -1  # as in ``protocol.events.Done``
 
     @staticmethod
     def of(done: Done) -> Figures:
@@ -139,7 +139,7 @@ class StoredMessage:
     drafter: str  # the drafter, "none" for plain decoding; empty for a user's message
     seed: int | None  # seed of the reply, or None
     figures: Figures | None  # speed and acceptance, or None until the reply is over
-    reason: str  # why the reply ended, as in ``protocol.Done``, or empty
+    reason: str  # why the reply ended, as in ``protocol.events.Done``, or empty
     created: float  # seconds since 1970
 
     @property

@@ -36,8 +36,8 @@ GUESS_ROWS: Final = 3.0  # assumed rows of such a step
 GUESS_SHARE: Final = 0.1  # assumed time of such an arm, as a share of a plain pass
 
 # Active set
-IDLE_STEPS: Final = 16  # steps between two reviews while all arms are idle and no trial is affordable
 REVIEW_STEPS: Final = 4  # steps between two reviews, and of a trial: fewer measure too little, more cost too much
+IDLE_STEPS: Final = 16  # the same while all arms are idle and no trial is affordable: a review changes little then
 FULL_REVIEW_STEPS: Final = 32  # steps between two full reviews, of up to 0.1 ms each, while nothing changes
 LISTEN_STEPS: Final = 24  # calls of a cheap arm before its gain is known
 PATIENCE: Final = 0.5  # plain steps that a light arm may cost before it shows a gain

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from slipstream.models.errors import UsageError
 from slipstream.models.outside import quoted
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # the engine needs no records of what is installed
     from slipstream.models.gguf.reader import Header
     from slipstream.models.library.records import Installed
 

@@ -20,6 +20,7 @@ from tests.drafters.autopilot.virtual_time import (
 )
 
 from slipstream.drafters.autopilot import AUTO, settings
+from slipstream.drafters.autopilot.active_set import ActiveSet
 from slipstream.drafters.autopilot.cost_model import CostModel
 from slipstream.drafters.autopilot.policy import Autopilot
 from slipstream.drafters.autopilot.throughput import PLAIN, Throughput
@@ -215,6 +216,21 @@ def test_while_all_are_idle_most_steps_are_not_measured(monkeypatch: pytest.Monk
     assert len(flight.by(PLAIN)) == 400
     unmeasured_ms = 10 * settings.IDLE_STEPS  # of the last steps
     assert flight.pilot.throughput.total_ms == pytest.approx(4000.0, abs=unmeasured_ms + 1)
+
+
+def test_a_repetition_is_reviewed_soon_while_all_are_idle(monkeypatch: pytest.MonkeyPatch) -> None:
+    reviewed: list[int] = []
+    review = ActiveSet.review
+
+    def noted(active: ActiveSet, history: History, step: int, since_plain: int) -> bool:
+        reviewed.append(step)
+        return review(active, history, step, since_plain)
+
+    monkeypatch.setattr(ActiveSet, "review", noted)
+    monkeypatch.setattr(ActiveSet, "repeats", lambda _, history: len(history.tokens) > 200)
+    Flight(monkeypatch, DEAR, lambda clock: {}, size=300)
+    assert [step for step in reviewed if 100 < step < 190] == [112, 128, 144, 160, 176]
+    assert [step for step in reviewed if 210 < step < 230] == [212, 216, 220, 224, 228]
 
 
 def test_those_that_rest_hear_nothing_and_ask_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
