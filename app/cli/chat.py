@@ -27,6 +27,7 @@ _ALL: Final = 1_000_000
 
 
 def chat(
+    engine: Engine,
     load: Load,
     sampling: Sampling,
     name: str | None,
@@ -38,6 +39,7 @@ def chat(
     """Runs the chat until it ends.
 
     Args:
+        engine: Started; it ends with the chat.
         load: The model, and the first drafter.
         name: A kept chat to continue, or a new name; None begins an unnamed one.
         inline: Whether to chat below the shell's prompt, so that the conversation stays in the terminal.
@@ -48,8 +50,6 @@ def chat(
     with closing(ChatStore(paths.chats, paths.states, paths.heads, paths.index, paths.images)) as store:
         kept = store.open_or_create(name).id if name else None
         notes = [*notes, *filter(None, [delete_old(store, settings.settings.keeping.days, kept)])]
-        engine = Engine(paths.logs / "chat-engine.log")
-        engine.start()
         tidy(paths)
         load = replace(load, spare_cores=1, states=str(paths.states))
         if inline:

@@ -6,9 +6,8 @@ import argparse
 import gc
 import os
 import sys
-from collections.abc import Sequence
-from dataclasses import replace
-from pathlib import Path
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from slipstream.app.cli.parser import make_parser
@@ -17,6 +16,9 @@ from slipstream.app.platform.safe_text import one_line
 from slipstream.models.errors import SlipstreamError, UsageError
 
 if TYPE_CHECKING:  # each command imports only what it needs, to start fast
+    from pathlib import Path
+
+    from slipstream.app.engine.process.client import Engine
     from slipstream.app.platform.paths import Paths
     from slipstream.app.protocol.requests import Load, Sampling
     from slipstream.app.settings.file import SettingsFile
@@ -63,6 +65,7 @@ def run_command(arguments: list[str]) -> int:
         print(answer(make_parser(), arguments[1:]), end="")
         return 0
     options = make_parser().parse_args(arguments)
+    options.notes = []
     command: str = options.command or "chat"
     if command == "completion":
         from slipstream.app.cli.completion import SCRIPTS
@@ -127,29 +130,33 @@ def _paths() -> int:
 
 
 def _one_reply(options: argparse.Namespace) -> int:
-    from pathlib import Path
-
-    from slipstream.app.chats.images import read_attached
-    from slipstream.app.cli.run import RunRequest, run
     from slipstream.app.cli.run_input import read_grammar, read_stdin
     from slipstream.app.platform.paths import Paths
     from slipstream.app.platform.writable_paths import places
-    from slipstream.app.settings.file import given
 
     piped = read_stdin(options.prompt is not None, sys.stdin.buffer)
     prompt = "\n\n".join(part for part in (options.prompt or "", piped) if part.strip())
     if not prompt and not options.image:
         raise UsageError("the prompt is empty.", 'Give one with -p "…", or pipe text in.')
-    images = [read_attached(Path(name)) for name in options.image]
     paths = Paths.default()
-    kept = _settings(options, paths)
-    for problem in kept.problems:
-        _say(options, problem)
-    most = kept.settings.reply.max_tokens
-    if most < 0:
-        raise UsageError(f"max-tokens is {most}; it must be 0 (no limit) or more.")
-    with places(paths) as (here, note):
-        _say_unkept(options, note)
+    with places(paths) as (here, note), _started_engine(here.logs / "engine.log") as engine:
+        from pathlib import Path
+
+        from slipstream.app.chats.images import read_attached
+        from slipstream.app.cli.run import RunRequest, run
+        from slipstream.app.settings.file import given
+
+        images = [read_attached(Path(name)) for name in options.image]
+        kept = _settings(options, paths)
+        for problem in kept.problems:
+            _say(options, problem)
+        most = kept.settings.reply.max_tokens
+        if most < 0:
+            raise UsageError(f"max-tokens is {most}; it must be 0 (no limit) or more.")
+        if note and options.chat:
+            raise SlipstreamError(note)  # the chat would be lost
+        if note:
+            notice(note)
         request = RunRequest(
             load=_load(options, here, kept),
             prompt=prompt,
@@ -165,39 +172,61 @@ def _one_reply(options: argparse.Namespace) -> int:
             grammar=read_grammar(options.json_schema, options.grammar),
             overflow=kept.settings.reply.overflow,
         )
-        return run(request, here)
+        return run(request, engine, here)
+
+
+@contextmanager
+def _started_engine(log: Path) -> Iterator[Engine]:
+    """Starts the engine's process, which imports llama.cpp while this one imports the rest and reads the settings."""
+    from slipstream.app.engine.process.client import Engine
+
+    engine = Engine(log)
+    try:
+        engine.start()
+        yield engine
+    finally:
+        engine.close(0.0)  # after an error; otherwise its user has closed it
 
 
 def _chat(options: argparse.Namespace, arguments: list[str]) -> int:
-    """Runs the chat as a child process; this one restores the terminal even after a crash."""
-    from slipstream.app.cli import launcher
-    from slipstream.app.library.load_request import check_files
-    from slipstream.app.platform.paths import Paths
-    from slipstream.app.platform.writable_paths import places
-
-    paths = Paths.default()
-    kept = _settings(options, paths)
+    """Runs the chat in a child process; this one only restores the terminal, even after a crash."""
     if options.as_child:
-        from slipstream.app.cli.chat import chat
+        return _chat_here(options)
+    from slipstream.app.cli import launcher
 
-        with places(paths, kept.settings.keeping.chats or options.chat is not None) as (here, note):
-            _say_unkept(options, note)
-            load, sampling = _load(options, here, kept), _sampling(options, kept)
-            notes = [*options.note, *filter(None, [note])]
-            return chat(load, sampling, options.chat, here, kept, notes, options.inline)
-    load = _load(options, paths, kept)
-    _sampling(options, kept)
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        from slipstream.app.platform.paths import Paths
+
+        paths = Paths.default()
+        kept = _settings(options, paths)
+        _load(options, paths, kept), _sampling(options, kept)  # a wrong name is worth more than the error below
         raise UsageError("the chat needs a terminal.", 'For one reply without it: slipstream run -p "…".')
     if options.inline and sys.platform == "win32":
         raise UsageError("--inline does not work on Windows.", "Start slipstream without it.")
     problem = launcher.terminal_size_problem(*os.get_terminal_size(sys.stdout.fileno()))
     if problem:
         raise SlipstreamError(problem, "Enlarge the window and start again, or use slipstream run.")
-    check_files(load, paths.bundled)  # reports a file that is not a model in one line, before the screen opens
-    notes = [word for note in options.note for word in ("--note", note)]
-    drafter = [] if options.drafter or load.drafter == kept.settings.model.drafter else ["--drafter", load.drafter]
-    return launcher.run([sys.executable, "-m", "slipstream.app.cli.main", "--as-child", *notes, *drafter, *arguments])
+    return launcher.run([sys.executable, "-m", "slipstream.app.cli.main", "--as-child", *arguments])
+
+
+def _chat_here(options: argparse.Namespace) -> int:
+    """Runs the chat; what is wrong is reported in one line, before the screen opens."""
+    from slipstream.app.platform.paths import Paths
+    from slipstream.app.platform.writable_paths import places
+
+    paths = Paths.default()
+    kept = _settings(options, paths)
+    keep = kept.settings.keeping.chats or options.chat is not None
+    with places(paths, keep) as (here, note), _started_engine(here.logs / "chat-engine.log") as engine:
+        from slipstream.app.cli.chat import chat
+        from slipstream.app.library.load_request import check_files
+
+        if note and options.chat:
+            raise SlipstreamError(note)  # the chat would be lost
+        load, sampling = _load(options, here, kept), _sampling(options, kept)
+        check_files(load, here.bundled)
+        notes = [*options.notes, *filter(None, [note])]
+        return chat(engine, load, sampling, options.chat, here, kept, notes, options.inline)
 
 
 def _settings(options: argparse.Namespace, paths: Paths) -> SettingsFile:
@@ -207,22 +236,16 @@ def _settings(options: argparse.Namespace, paths: Paths) -> SettingsFile:
 
 
 def _say(options: argparse.Namespace, words: str) -> None:
-    """Prints a notice on standard error, and passes it to the chat that follows."""
-    if not options.as_child:
-        notice(words)
-        options.note.append(one_line(words))
-
-
-def _say_unkept(options: argparse.Namespace, note: str) -> None:
-    """Reports that nothing can be stored; with ``--chat`` this is an error, since the chat would be lost."""
-    if note and options.chat:
-        raise SlipstreamError(note)
-    if note:
-        _say(options, note)
+    """Prints a notice on standard error, and keeps it for the screen of a chat that follows."""
+    notice(words)
+    options.notes.append(one_line(words))
 
 
 def _load(options: argparse.Namespace, paths: Paths, kept: SettingsFile) -> Load:
     """The load request for the chosen model and drafter; a wrong name is an error before anything is loaded."""
+    from dataclasses import replace
+    from pathlib import Path
+
     from slipstream.app.library.load_request import BUNDLED, check_experts, check_placement, check_projector, usual
     from slipstream.app.library.resolve_model import choose
     from slipstream.app.protocol.requests import Lora
@@ -257,8 +280,6 @@ def _drafter(options: argparse.Namespace, settled: str) -> str | None:
 
     if settled == AUTO and not options.drafter:
         return None
-    if options.as_child:  # the parent has checked it; the check loads llama.cpp
-        return settled
     from slipstream.app.engine.drafter_list import check_drafter
 
     try:
@@ -273,6 +294,8 @@ def _drafter(options: argparse.Namespace, settled: str) -> str | None:
 
 def _sampling(options: argparse.Namespace, kept: SettingsFile) -> Sampling:
     """The sampling; a value out of range is an error before anything is loaded."""
+    from dataclasses import replace
+
     from slipstream.app.protocol.requests import Sampling, new_seed
     from slipstream.app.settings.file import known
 
@@ -284,7 +307,7 @@ def _sampling(options: argparse.Namespace, kept: SettingsFile) -> Sampling:
     sampling = kept.settings.sampling.sampling(seed)
     for name in ("temperature", "logit_bias", "reasoning_budget"):  # the sampler does not check their bounds
         known(f"sampling.{name}").checked(getattr(sampling, name))
-    if replace(sampling, seed=0) != Sampling() and not options.as_child:  # this loads numpy; defaults need no check
+    if replace(sampling, seed=0) != Sampling():  # this loads numpy; defaults need no check
         from slipstream.drafters.accept import accept_rule
         from slipstream.models.sampling.sampler import Sampler
 

@@ -84,7 +84,6 @@ def make_parser() -> Parser:
     parser = Parser(prog="slipstream", description="Chat with a large language model on your own computer.")
     parser.add_argument("--version", action=_Version, nargs=0, help="show the version and exit")
     parser.add_argument("--as-child", action="store_true", help=argparse.SUPPRESS)
-    parser.add_argument("--note", action="append", default=[], type=path, help=argparse.SUPPRESS)
     parser.add_argument(
         "--no-prepare",
         dest="read_ahead",

@@ -51,8 +51,8 @@ class RunRequest:
     overflow: str = "drop"  # see ``ReplySettings``
 
 
-def run(request: RunRequest, paths: Paths) -> int:
-    """Writes one reply to standard output.
+def run(request: RunRequest, engine: Engine, paths: Paths) -> int:
+    """Writes one reply to standard output, and closes the engine.
 
     Returns:
         The exit code: 0, or 130 if it was interrupted; the text so far is printed and kept.
@@ -64,7 +64,6 @@ def run(request: RunRequest, paths: Paths) -> int:
     store = ChatStore(paths.chats, paths.states, paths.heads, paths.index, paths.images) if request.chat else None
     if store:
         store.listen(notice)
-    engine = Engine(paths.logs / "engine.log")
     engine.tell_wait(lambda names: notice(f"waiting for {names}."))
     try:
         loaded = engine.load(replace(request.load, states=str(paths.states)), _loading)

@@ -37,7 +37,7 @@ from slipstream.models.chat_template.template import ChatTemplate
 from slipstream.models.errors import SlipstreamError, UsageError
 from slipstream.models.gguf.lora import Adapter
 from slipstream.models.gguf.probe import ProbeRecord, probe_once
-from slipstream.models.gguf.reader import Header, read_header
+from slipstream.models.gguf.reader import Header, headers_kept, read_header
 from slipstream.models.gguf.vocabulary import same_vocabulary
 from slipstream.models.heads.file import identity
 from slipstream.models.library.catalog import catalog
@@ -75,8 +75,8 @@ def load(
     Raises:
         SlipstreamError: If a file is not a chat model, or there is not enough memory.
     """
-    plan = plan_load(request, on_progress, note)
-    with ExitStack() as opened:
+    with headers_kept(), ExitStack() as opened:
+        plan = plan_load(request, on_progress, note)
         loading = _Loading(request, plan, on_progress, opened)
         session = loading.session()
         loaded = loading.loaded(session)

@@ -83,7 +83,7 @@ MAX_ELEMENT: Final = 64 << 10
 MAX_ARRAY: Final = 2_000_000
 MAX_TENSOR_NAME: Final = 63
 MAX_TENSOR_ELEMENTS: Final = 1 << 44
-CHUNK: Final = 4 << 20
+CHUNK: Final = 1 << 19
 
 _PER_NUMBER: Final = 40  # bytes of memory for a number in a list
 

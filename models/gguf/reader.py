@@ -10,7 +10,10 @@ import hashlib
 import os
 import re
 import stat
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -231,17 +234,49 @@ class Header:
         return value if isinstance(value, str) else None
 
 
+_State = tuple[int, ...]  # what a change to a file changes
+_KEPT: Final[ContextVar[dict[Path, tuple[_State, Header]] | None]] = ContextVar("headers", default=None)
+_SETTLED: Final = 2.0
+"""Seconds without a change after which a file's state tells of every further change, however coarse its clock is."""
+
+
+@contextmanager
+def headers_kept() -> Iterator[None]:
+    """Within it, ``read_header`` reads a file again only if it has changed; a load asks for each several times."""
+    token = _KEPT.set({})
+    try:
+        yield
+    finally:
+        _KEPT.reset(token)
+
+
 def read_header(path: str | Path) -> Header:
     """Reads and checks the header of a model file, and of the further files of a split model.
 
     Raises:
         ModelFileError: If the file is missing, not GGUF, cut short, damaged, or could crash llama.cpp.
     """
-    path = Path(path)
+    path, kept = Path(path), _KEPT.get()
+    state = _settled_state(path) if kept is not None else None
+    if kept is not None and path in kept and kept[path][0] == state:
+        return kept[path][1]
     try:
-        return _read_model(path)
+        header = _read_model(path)
     except DamagedError as error:
         raise ModelFileError(f"{shown_path(path)} {error}.", error.hint or "Try another copy of the file.") from None
+    if kept is not None and state and len(header.parts) == 1:
+        kept[path] = state, header
+    return header
+
+
+def _settled_state(path: Path) -> _State | None:
+    """The state of a file that has not changed lately; otherwise None."""
+    try:
+        found = path.stat()
+    except (OSError, ValueError):  # ValueError: a zero byte in the path
+        return None
+    settled = time.time() - max(found.st_mtime, found.st_ctime) > _SETTLED
+    return (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns) if settled else None
 
 
 def read_streams(path: Path, files: Sequence[tuple[BinaryIO, int]]) -> Header:
