@@ -6,7 +6,7 @@ import argparse
 import gc
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, NoReturn
 
@@ -65,7 +65,6 @@ def run_command(arguments: list[str]) -> int:
         print(answer(make_parser(), arguments[1:]), end="")
         return 0
     options = make_parser().parse_args(arguments)
-    options.notes = []
     command: str = options.command or "chat"
     if command == "completion":
         from slipstream.app.cli.completion import SCRIPTS
@@ -149,7 +148,7 @@ def _one_reply(options: argparse.Namespace) -> int:
         images = [read_attached(Path(name)) for name in options.image]
         kept = _settings(options, paths)
         for problem in kept.problems:
-            _say(options, problem)
+            notice(problem)
         most = kept.settings.reply.max_tokens
         if most < 0:
             raise UsageError(f"max-tokens is {most}; it must be 0 (no limit) or more.")
@@ -223,9 +222,15 @@ def _chat_here(options: argparse.Namespace) -> int:
 
         if note and options.chat:
             raise SlipstreamError(note)  # the chat would be lost
-        load, sampling = _load(options, here, kept), _sampling(options, kept)
+        notes: list[str] = []
+
+        def say(words: str) -> None:
+            notice(words)
+            notes.append(one_line(words))
+
+        load, sampling = _load(options, here, kept, say), _sampling(options, kept)
         check_files(load, here.bundled)
-        notes = [*options.notes, *filter(None, [note])]
+        notes.extend(filter(None, [note]))
         return chat(engine, load, sampling, options.chat, here, kept, notes, options.inline)
 
 
@@ -235,14 +240,12 @@ def _settings(options: argparse.Namespace, paths: Paths) -> SettingsFile:
     return SettingsFile(paths.settings, given(vars(options)))
 
 
-def _say(options: argparse.Namespace, words: str) -> None:
-    """Prints a notice on standard error, and keeps it for the screen of a chat that follows."""
-    notice(words)
-    options.notes.append(one_line(words))
+def _load(options: argparse.Namespace, paths: Paths, kept: SettingsFile, say: Callable[[str], None] = notice) -> Load:
+    """The load request for the chosen model and drafter; a wrong name is an error before anything is loaded.
 
-
-def _load(options: argparse.Namespace, paths: Paths, kept: SettingsFile) -> Load:
-    """The load request for the chosen model and drafter; a wrong name is an error before anything is loaded."""
+    Args:
+        say: Is told in words what the settings name but is not to be had, and what is used instead.
+    """
     from dataclasses import replace
     from pathlib import Path
 
@@ -252,7 +255,7 @@ def _load(options: argparse.Namespace, paths: Paths, kept: SettingsFile) -> Load
     from slipstream.app.settings.values import LAST
 
     settings = kept.settings.model
-    drafter = _drafter(options, settings.drafter)
+    drafter = _drafter(options, settings.drafter, say)
     model = usual(paths) if settings.name == LAST else settings.name
     try:
         load = choose(paths, model, options.draft_model, drafter, settings.context)
@@ -260,7 +263,7 @@ def _load(options: argparse.Namespace, paths: Paths, kept: SettingsFile) -> Load
         if options.model or model == BUNDLED:
             raise
         chosen = "chosen last" if settings.name == LAST else "of the settings"
-        _say(options, f"{model}, {chosen}, cannot be used: {error.title} Using {BUNDLED} instead.")
+        say(f"{model}, {chosen}, cannot be used: {error.title} Using {BUNDLED} instead.")
         load = choose(paths, BUNDLED, options.draft_model, drafter, settings.context)
     check_placement(options.gpu_layers, options.rpc)
     check_placement(options.cpu_experts, None, "cpu-experts")
@@ -274,7 +277,7 @@ def _load(options: argparse.Namespace, paths: Paths, kept: SettingsFile) -> Load
     return replace(kept.settings.loading(load), draft_gpu_layers=options.draft_gpu_layers)
 
 
-def _drafter(options: argparse.Namespace, settled: str) -> str | None:
+def _drafter(options: argparse.Namespace, settled: str, say: Callable[[str], None]) -> str | None:
     """The drafter; None for the autopilot. An unknown name in the options is an error, in the settings a notice."""
     from slipstream.app.protocol.requests import AUTO
 
@@ -287,7 +290,7 @@ def _drafter(options: argparse.Namespace, settled: str) -> str | None:
     except SlipstreamError as error:
         if options.drafter:
             raise
-        _say(options, f"the drafter of the settings cannot be used: {error.title} Using {AUTO} instead.")
+        say(f"the drafter of the settings cannot be used: {error.title} Using {AUTO} instead.")
         return None
     return settled
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,7 +13,7 @@ import pytest
 
 from slipstream.models.errors import ModelFileError
 from slipstream.models.gguf.parse import TENSOR_TYPES
-from slipstream.models.gguf.reader import read_header
+from slipstream.models.gguf.reader import headers_kept, read_header
 
 if TYPE_CHECKING:
     from tests.models.conftest import RawModel
@@ -97,6 +98,26 @@ def test_the_fingerprint_names_header_and_size(model: RawModel, save: Save) -> N
     assert read_header(save(model, "b.gguf")).fingerprint == first
     assert read_header(save(model.bytes() + b"\0", "c.gguf")).fingerprint != first
     assert read_header(save(model.text("general.name", "Smell"), "d.gguf")).fingerprint != first
+
+
+def test_within_a_load_only_a_changed_file_is_read_again(
+    model: RawModel, save: Save, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = save(model)
+    assert read_header(path) is not read_header(path)
+    with headers_kept():
+        assert read_header(path) is not read_header(path)  # too young: another change might leave the same times
+        later = time.time() + 60
+        monkeypatch.setattr(time, "time", lambda: later)
+        first = read_header(path)
+        assert read_header(str(path)) is first
+        path.write_bytes(path.read_bytes() + b"\0")
+        assert read_header(path).fingerprint != first.fingerprint
+        path.write_bytes(b"")
+        refusal(path)
+        path.unlink()
+        refusal(path)
+    assert read_header(save(model)) is not first
 
 
 def test_tensor_types_are_those_of_ggml() -> None:
