@@ -111,7 +111,7 @@ def _row(tree: DraftTree, width: int) -> list[Content]:
             lines.append(line)
             line = Content(" ")
         line = line.append(part)
-    return [*lines, line]
+    return [each.rstrip() for each in (*lines, line)]
 
 
 def _short(text: str, width: int) -> str:

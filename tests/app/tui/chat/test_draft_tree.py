@@ -6,7 +6,7 @@ import re
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from slipstream.app.protocol.events import DraftTree, Piece
@@ -144,6 +144,9 @@ def trees(draw: st.DrawFn) -> DraftTree:
 
 
 @given(trees(), st.integers(1, 120))
+@example(
+    DraftTree(7, ["", "0000", "0000"], [-1, 0, 1], [0.0] * 3, ["draft"] * 3, [0], Piece("LAST", "recovered"), 0, 3), 41
+)
 def test_any_tree_fits_any_width(tree: DraftTree, width: int) -> None:
     content = drawn(tree, width)
     for line in content.split("\n", allow_blank=True):
