@@ -14,7 +14,7 @@ from slipstream.app.bench.plan import Plan
 from slipstream.app.bench.report import STOPPED, table
 from slipstream.app.bench.stopping import never
 from slipstream.app.bench.turns import Turn, Written, play, session_of, usable_drafters, write
-from slipstream.app.engine.calibrate import SAME_TEXT
+from slipstream.app.engine.calibrate import SAME_TEXT, measure_rounding
 from slipstream.app.engine.loop import generate
 from slipstream.app.engine.session import Session
 from slipstream.app.engine.stopping import StopRules
@@ -22,6 +22,7 @@ from slipstream.app.platform.safe_text import one_line
 from slipstream.app.protocol.requests import Load
 from slipstream.drafters.none import Plain
 from slipstream.models.errors import UsageError
+from slipstream.models.llama.target import Target
 from slipstream.models.sampling.noise import gumbel
 from slipstream.models.sampling.sampler import Sampler
 from slipstream.models.types import Floats, History, Token, shared_prefix
@@ -119,7 +120,15 @@ def _token_at(tokens: Sequence[Token], index: int) -> Token | None:
 
 
 TOLERANCE: Final = 0.05
-"""Maximum change of a logit by rounding; passes of other widths and layouts changed logits by up to 0.03."""
+"""Least change of a logit that counts as rounding; on processors, passes of other widths changed them by up to 0.03."""
+MOST: Final = 0.25
+"""Greatest change that counts as rounding on any device; a wrong token before a row changes its logits by more."""
+
+
+def tolerance_of(target: Target) -> float:
+    """The change of a logit that counts as rounding: twice the largest of a few hundred rows, between two limits."""
+    target.request(frozenset())
+    return min(MOST, max(TOLERANCE, 2 * measure_rounding(target)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +185,9 @@ def check_drafters(
         usable, unusable = usable_drafters(session, loaded, plan.names)
         if not usable:
             raise UsageError("only plain decoding was chosen: nothing to compare it with.", "Name other drafters.")
-        report = CheckReport(loaded.title, loaded.promise, TOLERANCE, dict.fromkeys(usable, 0), {}, [], unusable, {})
+        exact = loaded.promise == SAME_TEXT
+        tolerance = TOLERANCE if exact else tolerance_of(session.target)
+        report = CheckReport(loaded.title, loaded.promise, tolerance, dict.fromkeys(usable, 0), {}, [], unusable, {})
         return audit(session, report, plan, loaded.n_ctx, tell, stop)
 
 
@@ -230,24 +241,24 @@ _SHOWN: Final = 12  # findings in full; all of them are in the JSON
 
 def check_text(report: CheckReport) -> str:
     """Formats the counts of each drafter, the verdict and the differences."""
-    rows = []
+    rows, ties = [], [finding for finding in report.findings if finding.difference.near_tie]
     for name, replies in report.compared.items():
         differ = [finding for finding in report.findings if finding.drafter == name]
-        ties = sum(finding.difference.near_tie for finding in differ)
+        near = sum(finding.difference.near_tie for finding in differ)
         rows.append(
             (
                 name,
                 str(replies),
                 str(replies - len(differ)),
                 f"{report.tokens[name]:,}",
-                str(ties),
-                str(len(differ) - ties),
+                str(near),
+                str(len(differ) - near),
             )
         )
     notes = [
         *([STOPPED] if report.stopped else []),
         _verdict(report),
-        *(f"- {_line(finding)}" for finding in report.findings[:_SHOWN]),
+        *(f"- {_line(finding)}" for finding in [*report.wrong, *ties][:_SHOWN]),
         *([f"- and {len(report.findings) - _SHOWN} more (--json)."] if len(report.findings) > _SHOWN else []),
         *(
             f"- Prompts of {name} too long for the context: {count}."
@@ -272,8 +283,8 @@ def _verdict(report: CheckReport) -> str:
     if report.promise == SAME_TEXT:
         return f"FAILED: {len(report.findings)} replies differ, by near-ties only, but the same text was promised."
     return (
-        f"Passed: {len(report.findings)} replies differ, each at a near-tie: logits that moved by {report.tolerance:g}"
-        f" or less turn one draw into the other (promised: {report.promise})."
+        f"Passed: {len(report.findings)} replies differ, each at a near-tie: logits that moved by"
+        f" {report.tolerance:.2g} or less turn one draw into the other (promised: {report.promise})."
     )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Generator
+from contextlib import closing
 from statistics import median
 from time import perf_counter, process_time
 from typing import Final
@@ -76,33 +78,45 @@ def measure_promise(target: Target, plain_ms: float, seconds: float = 3.0) -> st
     if not target.abilities.same_text:
         return SAME_DISTRIBUTION
     until = perf_counter() + max(seconds, 20 * plain_ms / 1e3)
+    with closing(_plain_and_wide(target, lambda: perf_counter() > until)) as pairs:
+        same = all(pair is not None and np.array_equal(*pair) for pair in pairs)
+    return SAME_TEXT if same else SAME_DISTRIBUTION
+
+
+def measure_rounding(target: Target) -> float:
+    """Compares passes of several widths with single-row passes; returns the largest difference of a logit."""
+    with closing(_plain_and_wide(target, lambda: False)) as pairs:
+        return max((float(np.abs(np.subtract(*pair)).max()) for pair in pairs if pair), default=0.0)
+
+
+def _plain_and_wide(target: Target, late: Callable[[], bool]) -> Generator[tuple[Floats, Floats] | None]:
+    """Yields logits of single-row passes, each with those of a wider pass at the same token; None once it is late."""
     prefixes = [n for n in _PREFIXES if n + _ROWS < target.abilities.n_ctx]
     widths = [w for w in _WIDTHS if w <= target.abilities.max_rows]
     try:
         for prefix in prefixes:
             start = [_token(target, at) for at in range(prefix)]
             tail = [_token(target, 7 * at + 1) for at in range(_ROWS)]
-            if not target.prefill(start, cancelled=lambda: perf_counter() > until).complete:
-                return SAME_DISTRIBUTION
+            if not target.prefill(start, cancelled=late).complete:
+                yield None
+                return
             plain: list[Floats] = []
             for token in tail:
-                if perf_counter() > until:
-                    return SAME_DISTRIBUTION
+                if late():
+                    yield None
+                    return
                 plain.append(target.evaluate(token, EMPTY_TREE).logits[0].copy())
                 target.keep(())
             for width in widths:
-                if perf_counter() > until:
-                    return SAME_DISTRIBUTION
+                if late():
+                    yield None
+                    return
                 target.rewind(prefix)
                 rows = target.evaluate(tail[0], TokenTree.chain(tail[1:width])).logits
-                if not all(np.array_equal(rows[at], plain[at]) for at in range(width)):
-                    return SAME_DISTRIBUTION
+                yield from ((plain[at], rows[at]) for at in range(width))
                 target.keep(tuple(range(width - 1)))
-                after = target.evaluate(tail[width], EMPTY_TREE).logits[0]
-                if not np.array_equal(after, plain[width]):
-                    return SAME_DISTRIBUTION
+                yield plain[width], target.evaluate(tail[width], EMPTY_TREE).logits[0]
                 target.keep(())
-        return SAME_TEXT
     finally:
         target.rewind(0)
 

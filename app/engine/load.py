@@ -43,6 +43,7 @@ from slipstream.models.heads.file import identity
 from slipstream.models.library.catalog import catalog
 from slipstream.models.library.names import names_of
 from slipstream.models.llama.context import LlamaTarget
+from slipstream.models.llama.install import needed_version, prebuilt
 from slipstream.models.llama.library import built, physical_cores
 from slipstream.models.llama.model import LlamaModel
 from slipstream.models.llama.placement import Placement
@@ -213,8 +214,11 @@ class _Loading:
                 unsure = "files here that fit its width do not say whether they belong to it"
                 return None, UsageError(f"{name} cannot see images: {unsure}.", f"If one does, start with {files}.")
             return None, UsageError(f"{name} cannot see images: no mmproj file is known for it.", NO_MMPROJ)
-        from slipstream.models.vision.projector import Projector  # loads mtmd
-
+        try:
+            from slipstream.models.vision.projector import Projector  # loads mtmd
+        except (FileNotFoundError, RuntimeError):  # as llama-cpp-python reports a library that cannot be loaded
+            cure = f"Install one with it: {prebuilt(needed_version())}"
+            return None, SlipstreamError(f"{name} cannot see images: this build of llama.cpp lacks mtmd.", cure)
         path, threads = Path(request.mmproj), request.threads or physical_cores()
         try:
             read_header(path)

@@ -6,7 +6,7 @@ Run it as ``python -m pytest tests/devices``. What the build, or the machine, ha
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
@@ -14,6 +14,9 @@ from typing import Any, Final
 import pytest
 from tests.devices.lender import Lender
 
+from slipstream.app.bench.check import check_drafters, check_text
+from slipstream.app.bench.plan import ALL, Plan
+from slipstream.app.bench.prompts import PromptSet, asked
 from slipstream.app.engine.process.client import Engine
 from slipstream.app.engine.process.watchdog import Limits
 from slipstream.app.protocol.events import Done, Prefilling, Stepped
@@ -140,6 +143,16 @@ def ask(drafter: str = "none", temperature: float = 0.8, prompt: str = "Tell me 
         size: int = 32, seed: int = 4, number: int = 1) -> Generate:  # fmt: skip
     """A question."""
     return Generate(number, [Message("user", prompt)], Sampling(temperature, seed=seed), drafter, max_tokens=size)
+
+
+def check_there(figures: Figures, load: Load, prompts: Sequence[str], names: Sequence[str] = (ALL,)) -> None:
+    """Compares drafters with plain decoding where passes of other widths round differently: near-ties may differ."""
+    plan = Plan(names, [PromptSet("devices", tuple(asked(prompt) for prompt in prompts))], tokens=48)
+    report = check_drafters(load, plan, print)
+    figures("replies compared with plain decoding there", sum(report.compared.values()))
+    figures("of them different at a near-tie", len(report.findings) - len(report.wrong))
+    figures("of them wrong", len(report.wrong))
+    assert report.passed, check_text(report)
 
 
 def done_of(events: list[Event]) -> Done:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 from collections.abc import Sequence
 from contextlib import suppress
@@ -47,7 +48,10 @@ _HINTS: Final = {
 }
 _NAME_BYTES: Final = 64
 _NOTE_BYTES: Final = 1 + 16 * _NAME_BYTES  # as in ``slipstream.drafters.guard``, whose import would load numpy
-_HARMLESS: Final = "ggml_vulkan: No devices found"  # logged by every process of a Vulkan build without a GPU
+_HARMLESS: Final = re.compile(
+    r"ggml_(cuda_init: found |vulkan: (No devices found|Found |\d+ = )|metal\w*: (GPU|allocating|found|picking))"
+)
+"""Lines that every process of such a build logs while it starts."""
 _TRACES: Final = ("  File ", "Thread 0x", "Current thread", "Extension modules", "Fatal Python error")
 _LAST: Final = 12  # number of last log lines that are searched; earlier ones may report harmless errors
 _KEPT: Final = "What was written is kept; the next message starts it again"
@@ -102,7 +106,8 @@ def end_of(code: int | None, log: str, given_up: str = "", note: Note = Note()) 
         code: Exit code, below 0 for a signal; None for a process that could not be killed.
         given_up: Why the watchdog killed it, or empty.
     """
-    lines = [line for line in log.splitlines() if line.strip() and not line.startswith((_HARMLESS, *_TRACES))][-_LAST:]
+    told = (line for line in log.splitlines() if line.strip() and not line.startswith(_TRACES))
+    lines = [line for line in told if not _HARMLESS.match(line)][-_LAST:]
     if given_up:
         hangs = given_up.startswith(HANGS)
         waited: Cause | None = "machine" if note.machines else "gpu" if note.gpu else None

@@ -12,7 +12,16 @@ import numpy as np
 import pytest
 from tests.app.bench.test_command import TINY, options
 
-from slipstream.app.bench.check import CheckReport, audit, check_text, near_tie, noisy_gap
+from slipstream.app.bench.check import (
+    MOST,
+    TOLERANCE,
+    CheckReport,
+    audit,
+    check_text,
+    near_tie,
+    noisy_gap,
+    tolerance_of,
+)
 from slipstream.app.bench.plan import Plan
 from slipstream.app.bench.prompts import PromptSet, asked
 from slipstream.app.bench.turns import session_of
@@ -153,6 +162,22 @@ def test_a_target_that_wavers_in_wide_passes_differs_at_near_ties_alone(
     assert all(0 <= (finding.difference.gap or 0) < 3 for finding in wide.findings)
     assert narrow.wrong and not narrow.passed
     assert len(narrow.findings) == len(wide.findings)  # not at the same places: the drafter has learnt between
+
+
+def test_the_tolerance_is_that_of_the_device(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert tolerance_of(session.target) == TOLERANCE  # here, every width gives the same bits
+    evaluate, off = session.target.evaluate, 0.0
+
+    def rounded(last: Token, tree: TokenTree = EMPTY_TREE) -> Evaluation:
+        evaluation = evaluate(last, tree)
+        if len(tree):
+            evaluation.logits[-1, 7] += off
+        return evaluation
+
+    monkeypatch.setattr(session.target, "evaluate", rounded)
+    for off, tolerance in ((0.01, TOLERANCE), (0.08, 0.16), (5.0, MOST)):  # noqa: B007 (``rounded`` reads it)
+        assert tolerance_of(session.target) == pytest.approx(tolerance, rel=1e-4)
+    assert not session.target.tokens
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
@@ -266,6 +267,24 @@ def test_a_model_without_an_mmproj_refuses_images_and_says_the_cure(seeing: Load
             reply(session, [about(pictures[0])], AUTO, SAMPLINGS[0])
         said = [about(pictures[0]), Message("assistant", "A fox."), Message("user", "And then?")]
         assert reply(session, said, AUTO, SAMPLINGS[0]).tokens  # an older image stays what its mark says
+
+
+def test_a_build_without_mtmd_writes_text_and_says_the_cure(
+    seeing: Load, pictures: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def missing(name: str, _folder: Path) -> None:
+        raise FileNotFoundError(f"Shared library with base name '{name}' not found")
+
+    monkeypatch.setattr("llama_cpp._ctypes_extensions.load_shared_library", missing)
+    for module in ("llama_cpp.mtmd_cpp", "slipstream.models.vision.projector"):
+        monkeypatch.delitem(sys.modules, module, raising=False)
+    session, loaded = load(seeing, lambda _: None)
+    assert not loaded.images
+    with closing(session):
+        with pytest.raises(SlipstreamError, match=r"cannot see images: this build of llama.cpp lacks mtmd") as caught:
+            reply(session, [about(pictures[0])], AUTO, SAMPLINGS[0])
+        assert "install" in caught.value.hint
+        assert reply(session, [Message("user", ASKED)], AUTO, SAMPLINGS[0]).tokens
 
 
 def test_files_that_may_be_its_mmproj_are_named(seeing: Load, pictures: list[Path]) -> None:

@@ -146,6 +146,14 @@ def test_a_note_is_read_after_its_process_has_ended(tmp_path: Path) -> None:
     assert len(map_note(tmp_path / "none")) == len(note)
 
 
+def test_what_a_build_for_gpus_logs_at_every_start_is_not_the_cause() -> None:
+    started = ["ggml_cuda_init: found 1 CUDA devices (Total VRAM: 81079 MiB):", "  Device 0: NVIDIA H100 80GB HBM3"]
+    started += ["ggml_vulkan: Found 1 Vulkan devices:", "ggml_vulkan: 0 = llvmpipe (LLVM 15.0.6, 256 bits)"]
+    end = end_of(-signal.SIGABRT, "\n".join([*started, "Error: KeyError in reply, line 7"]), "", Note("", True))
+    assert end.cause == "other" and "GPU" not in end.reason + end.hint
+    assert end_of(-signal.SIGABRT, "\n".join([*started, "ggml_cuda_compute_forward: failed"])).cause == "gpu"
+
+
 def test_what_was_got_over_long_before_is_not_the_cause() -> None:
     log = "failed to allocate buffer\nCUDA error: once\n" + "all is well\n" * 20
     assert end_of(-signal.SIGABRT, log).cause == "other"

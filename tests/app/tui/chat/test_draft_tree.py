@@ -55,8 +55,8 @@ def test_a_bonus_follows_a_whole_path_and_a_long_chain_goes_on_below() -> None:
     tree = replace(TREE, texts=words, parents=[-1, 0, 1, 2, 3], probs=[0.9] * 5, sources=["lookup"] * 5)
     tree = replace(tree, path=[0, 1, 2, 3, 4], last=Piece(" still", "bonus"), probes=12, ms=31.4)
     assert lines(tree, 80)[0] == "step 1,128  lookup guessed 5, kept 5: 5 steps saved · 12 probes · 31 ms"
-    assert lines(tree)[1:] == ["  and ✓  it ✓  is ✓  never ✓  quite ✓  │ free still "]
-    assert lines(tree, 30)[1:] == ["  and ✓  it ✓  is ✓  never ✓ ", "  quite ✓  │ free still "]
+    assert lines(tree)[1:] == ["  and ✓  it ✓  is ✓  never ✓  quite ✓  │ free still"]
+    assert lines(tree, 30)[1:] == ["  and ✓  it ✓  is ✓  never ✓", "  quite ✓  │ free still"]
     assert styles(tree)["quite ✓"] == COPIED and styles(tree)["│ free still"] == BONUS
 
 
@@ -72,7 +72,7 @@ def test_a_heading_leaves_out_what_does_not_fit() -> None:
 def test_a_chain_is_words_in_a_row() -> None:
     words = [" a", " good", " thing", " to"]
     tree = replace(TREE, texts=words, parents=[-1, 0, 1, 2], probs=[0.9] * 4, sources=["lookup"] * 4, path=[0, 1])
-    assert lines(tree)[1:] == ["  a ✓  good ✓  │ thing ✗  to ✗  │ wrote blue "]
+    assert lines(tree)[1:] == ["  a ✓  good ✓  │ thing ✗  to ✗  │ wrote blue"]
     assert lines(replace(tree, path=[]))[0].startswith("step 1,128  lookup guessed 4, kept 0 · ")
 
 
