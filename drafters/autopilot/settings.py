@@ -49,10 +49,7 @@ SAME_CHAT: Final = 0.75  # share of the previous text that a prompt must start w
 
 # Exploration
 EXPLORE_SHARE: Final = 0.004  # share of the elapsed time that trials may lose: less than half a percent of speed
-FIRST_STEPS: Final = (
-    2.0,
-    10.0,
-)  # least and most plain steps of the first budget: more would cost 3 % of a reply where rows are expensive
+FIRST_STEPS: Final = (2.0, 12.0)  # least and most plain steps of the first budget: most where rows are cheap, on a GPU
 MOST_SAVED: Final = 12.0  # largest budget, in plain steps; a more expensive trial begins at it and leaves a debt
 MOST_OWED: Final = 100.0  # largest debt, in plain steps, so that one bad trial does not end exploration for good
 TRIAL_LOSS: Final = 1.5  # plain steps that a trial may lose beyond its price before it ends early
