@@ -276,6 +276,7 @@ def test_a_build_without_mtmd_writes_text_and_says_the_cure(
         raise FileNotFoundError(f"Shared library with base name '{name}' not found")
 
     monkeypatch.setattr("llama_cpp._ctypes_extensions.load_shared_library", missing)
+    monkeypatch.delattr("llama_cpp.mtmd_cpp", raising=False)
     for module in ("llama_cpp.mtmd_cpp", "slipstream.models.vision.projector"):
         monkeypatch.delitem(sys.modules, module, raising=False)
     session, loaded = load(seeing, lambda _: None)

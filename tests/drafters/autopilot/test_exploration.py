@@ -188,7 +188,7 @@ def test_drafts_of_one_that_reads_show_nothing_of_it() -> None:
 
 def test_the_first_run_may_try_more_where_rows_are_cheap() -> None:
     assert Exploration(10.0, 5.0, known=False).milliseconds == 20.0
-    assert Exploration(10.0, 0.1, known=False).milliseconds == 100.0
+    assert Exploration(10.0, 0.1, known=False).milliseconds == 120.0
     assert Exploration(10.0, 0.1, known=True).milliseconds == 0.0
 
 
