@@ -122,7 +122,7 @@ def _token_at(tokens: Sequence[Token], index: int) -> Token | None:
 TOLERANCE: Final = 0.05
 """Least change of a logit that counts as rounding; on processors, passes of other widths changed them by up to 0.03."""
 MOST: Final = 0.25
-"""Greatest change that counts as rounding on any device; a wrong token before a row changes its logits by more."""
+"""Greatest change that counts as rounding on any device; with more, faults would pass for near-ties."""
 
 
 def tolerance_of(target: Target) -> float:

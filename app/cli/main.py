@@ -230,7 +230,8 @@ def _chat_here(options: argparse.Namespace) -> int:
 
         load, sampling = _load(options, here, kept, say), _sampling(options, kept)
         check_files(load, here.bundled)
-        notes.extend(filter(None, [note]))
+        if note:
+            notes.append(note)
         return chat(engine, load, sampling, options.chat, here, kept, notes, options.inline)
 
 
