@@ -192,11 +192,10 @@ def _chat(options: argparse.Namespace, arguments: list[str]) -> int:
     if options.as_child:
         return _chat_here(options)
     from slipstream.app.cli import launcher
+    from slipstream.app.platform.paths import Paths
 
+    paths = Paths.default()
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        from slipstream.app.platform.paths import Paths
-
-        paths = Paths.default()
         kept = _settings(options, paths)
         _load(options, paths, kept), _sampling(options, kept)  # a wrong name is worth more than the error below
         raise UsageError("the chat needs a terminal.", 'For one reply without it: slipstream run -p "…".')
@@ -205,6 +204,11 @@ def _chat(options: argparse.Namespace, arguments: list[str]) -> int:
     problem = launcher.terminal_size_problem(*os.get_terminal_size(sys.stdout.fileno()))
     if problem:
         raise SlipstreamError(problem, "Enlarge the window and start again, or use slipstream run.")
+    if arguments or paths.settings.exists():  # the defaults need no check
+        kept = _settings(options, paths)
+        if options.drafter:
+            _drafter(options, options.drafter, notice)
+        _sampling(options, kept)
     return launcher.run([sys.executable, "-m", "slipstream.app.cli.main", "--as-child", *arguments])
 
 
@@ -284,6 +288,8 @@ def _drafter(options: argparse.Namespace, settled: str, say: Callable[[str], Non
 
     if settled == AUTO and not options.drafter:
         return None
+    if options.as_child and options.drafter:
+        return settled  # the launcher has checked it; the check loads llama.cpp
     from slipstream.app.engine.drafter_list import check_drafter
 
     try:
@@ -311,7 +317,7 @@ def _sampling(options: argparse.Namespace, kept: SettingsFile) -> Sampling:
     sampling = kept.settings.sampling.sampling(seed)
     for name in ("temperature", "logit_bias", "reasoning_budget"):  # the sampler does not check their bounds
         known(f"sampling.{name}").checked(getattr(sampling, name))
-    if replace(sampling, seed=0) != Sampling():  # this loads numpy; defaults need no check
+    if replace(sampling, seed=0) != Sampling() and not options.as_child:  # the check loads numpy; the launcher did it
         from slipstream.drafters.accept import accept_rule
         from slipstream.models.sampling.sampler import Sampler
 
