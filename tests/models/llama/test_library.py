@@ -8,7 +8,7 @@ from pathlib import Path
 import llama_cpp as C
 import pytest
 
-from slipstream.models import SPIN_COUNT
+from slipstream.models import BLAS_THREADS, SPIN_COUNT
 from slipstream.models.llama.library import loses_tiles, process_log
 
 AMX = "flags\t\t: fpu avx512f amx_bf16 amx_tile amx_int8 flush_l1d"
@@ -74,3 +74,12 @@ def test_threads_wait_briefly_unless_their_owner_says_otherwise() -> None:
     assert spin_count() == SPIN_COUNT
     assert spin_count(GOMP_SPINCOUNT="7") == "7"
     assert spin_count(OMP_WAIT_POLICY="passive") == "unset"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="counts the threads in /proc")
+def test_products_of_numpy_leave_no_thread_that_spins_beside_the_model() -> None:
+    code = "import slipstream.app.bench.intervals, numpy, os; numpy.ones((4000, 99)) @ numpy.ones((99, 4));"
+    code += "print(os.environ['OPENBLAS_NUM_THREADS'], len(os.listdir('/proc/self/task')))"
+    kept = {name: value for name, value in os.environ.items() if name != "OPENBLAS_NUM_THREADS"}
+    done = subprocess.run([sys.executable, "-c", code], env=kept, capture_output=True, text=True)
+    assert done.stdout.split() == [BLAS_THREADS, "1"]
