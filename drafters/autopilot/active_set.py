@@ -174,6 +174,25 @@ class Repetition:
                 seen.add(gram)
 
 
+class Credit:
+    """The time that copying drafters may lose while they listen to a repetition: a share of all time, and their gains.
+
+    Without it, each of many short repetitions would cost a small model several steps in which nothing is drafted.
+    """
+
+    def __init__(self, plain_ms: float) -> None:
+        self.milliseconds = settings.CREDIT_STEPS * plain_ms
+
+    def earn(self, milliseconds: float, plain_ms: float) -> None:
+        """Adds the share of elapsed time."""
+        self.lose(-settings.CREDIT_SHARE * milliseconds, plain_ms)
+
+    def lose(self, milliseconds: float, plain_ms: float) -> None:
+        """Takes off the time that a step lost; negative for a gain."""
+        most = settings.CREDIT_STEPS * plain_ms
+        self.milliseconds = min(max(self.milliseconds - milliseconds, -most), most)
+
+
 class ActiveSet:
     """Activates and deactivates drafters.
 
@@ -202,7 +221,7 @@ class ActiveSet:
         self._rows = min(settings.SLOPE_ROWS, most_rows)
         self.row_ms = self._costs.row_ms(self._rows)
         self.exploration = Exploration(self._costs.rows[1], self.row_ms, known)
-        self._repetition = Repetition()
+        self._repetition, self._credit = Repetition(), Credit(self._costs.rows[1])
         self._paid_ms = 0.0  # time of all steps up to the latest review
         self._own_ms = 0.0  # the autopilot's own work in a step with active drafters
         self._quiet = True  # whether there is no trial and no leader, and all active drafters are light
@@ -220,7 +239,7 @@ class ActiveSet:
     def repeats(self, history: History) -> bool:
         """Whether the text has begun to repeat itself; a review then activates a copying drafter."""
         self._repetition.follow(history.tokens)
-        return self._repetition.streak >= settings.STREAK
+        return self._repetition.streak >= (settings.STREAK if self._credit.milliseconds > 0 else settings.LONG_STREAK)
 
     def begin(self, history: History) -> None:
         """Starts a reply: the active drafters read the prompt."""
@@ -243,6 +262,8 @@ class ActiveSet:
             self._own_ms += settings.NEW * (clipped(own_ms, self._own_ms) - self._own_ms)
         if self.exploration.arm and self.exploration.lose(lost_ms, self._throughput.plain_ms):
             self.end_trial()
+        elif self.arms and not (self.exploration.trial or self.leader):
+            self._credit.lose(lost_ms, self._throughput.plain_ms)
 
     def review(self, history: History, step: int, since_plain: int) -> bool:
         """Chooses the active drafters, the leader and the trial; to be called every ``REVIEW_STEPS``.
@@ -256,7 +277,9 @@ class ActiveSet:
             Whether the active drafters may have changed.
         """
         total_ms = self._throughput.total_ms
-        self.exploration.earn(total_ms - self._paid_ms, self._throughput.plain_ms)
+        elapsed_ms, plain_ms = total_ms - self._paid_ms, self._throughput.plain_ms
+        self.exploration.earn(elapsed_ms, plain_ms)
+        self._credit.earn(elapsed_ms, plain_ms)
         self._paid_ms = total_ms
         if self.repeats(history):
             self._repetition.streak = 0
@@ -264,7 +287,7 @@ class ActiveSet:
         failed = any(arm.drafter.failed for arm in self.arms)
         if failed:
             self._drop_failed()
-        full = step % settings.FULL_REVIEW_STEPS == 0
+        full = step % (settings.FULL_REVIEW_STEPS if self.arms else settings.IDLE_FULL_STEPS) == 0
         if full:
             self._costs.set_length(len(history.tokens))
         unchanged = not self.exploration.affordable and all(map(self._stays, self.arms))
@@ -337,4 +360,4 @@ class ActiveSet:
         step_ms = arm.calls_ms + (0.0 if self.leader else self._own_ms)
         patience_ms = settings.PATIENCE * self._throughput.plain_ms
         settling = arm.cheap(self._costs.rows[1], settings.LIGHT) and arm.settling(step_ms, patience_ms)
-        return settling or arm.record.gain_ms > step_ms
+        return (settling and self._credit.milliseconds > 0) or arm.record.gain_ms > step_ms

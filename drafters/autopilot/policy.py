@@ -65,14 +65,15 @@ class Autopilot(Drafter):
         self._number = self._plain_at = 0  # numbers of this step, and of the latest plain one
         self._step: Step | None = None  # the latest step of this reply, until its time is recorded
         self._drafter: Arm | None = None  # the arm that drafted that step
-        self._coasting = False  # whether this step is neither measured nor reviewed
+        self._resume = 0  # number of the next step that is measured or reviewed
+        self._surplus_ms = 0.0  # what the second best choice of this step was worth over a plain step
         self._began = self._drafting_ms = self._own_ms = 0.0  # of the step: its start, and its time outside of the pass
         self._hidden: Arm | None = None  # an active drafter for which passes return hidden states
         self._update_needs()
 
     def begin(self, history: History) -> None:
         """Starts a reply: the active drafters read the prompt."""
-        self._step = None
+        self._step, self._resume = None, 0
         self.throughput.begin()
         self._active.begin(history)
         self._update_needs()
@@ -85,8 +86,10 @@ class Autopilot(Drafter):
 
     def draft(self, history: History, should_extend: ShouldExtend, sampler: Sampler) -> Draft:
         """Records the previous step's time, reviews the active drafters, and drafts."""
-        began = self._clock()
         self._number += 1
+        if self._number < self._resume:
+            return NO_DRAFT
+        began = self._clock()
         if self._step:
             self._account(self._step, began)
         if self.needs.rows > 1 and not self._active.arms:
@@ -107,7 +110,7 @@ class Autopilot(Drafter):
 
     def observe(self, history: History, step: Step) -> None:
         """Passes the step on to the active drafters."""
-        if self._coasting:
+        if self._number < self._resume:
             return
         self._step = step
         for arm in self._active.arms:
@@ -132,17 +135,23 @@ class Autopilot(Drafter):
     def _coast(self, history: History) -> bool:
         """The fast path: while all drafters are idle, most plain steps are neither measured nor reviewed.
 
-        Measuring a step takes 20 us with cold caches and a review 30 us, while a step of a small model takes 1 ms.
+        Measuring a step takes 20 us with cold caches and a review 100 us, while a step of a small model takes 1 ms.
+
+        Returns:
+            Whether this step and the next few are such steps.
         """
-        coasting = self._active.idle and self.throughput.costs.confirmed
-        if coasting and self._number % settings.REVIEW_STEPS == 0:
-            waits = self._number % settings.IDLE_STEPS > 0 and not self._active.exploration.affordable
-            coasting = waits and not self._active.repeats(history)
-        self._coasting = coasting
-        if self._coasting:
-            self.throughput.unmeasured += 1
-            self._decode_plainly()
-        return self._coasting
+        if not (self._active.idle and self.throughput.costs.confirmed):
+            return False
+        affordable, short = self._active.exploration.affordable, self.throughput.plain_ms < settings.SHORT_MS
+        every = settings.REVIEW_STEPS * (2 if short and not affordable else 1)
+        past = self._number % every
+        due = affordable or self._number % (settings.IDLE_REVIEWS * every) == 0
+        if not past and (due or self._active.repeats(history)):
+            return False
+        self._decode_plainly()
+        self.throughput.unmeasured += every - past
+        self._resume = self._number + every - past
+        return True
 
     def _account(self, step: Step, now: float) -> None:
         """Records the time and tokens of the latest step."""
@@ -151,6 +160,8 @@ class Autopilot(Drafter):
         expected = self.decision.expected
         least = self.needs.rows
         lost_ms = self.throughput.record(step, wall_ms, drafting_ms, self._drafter, expected, self._hidden, least)
+        if self._drafter:
+            self._drafter.add_gain(self._drafting_ms + self._own_ms - lost_ms - self._surplus_ms)
         self._active.account(lost_ms, self._own_ms)
 
     def _decode_plainly(self) -> Draft:
@@ -202,13 +213,14 @@ class Autopilot(Drafter):
                 best, second, drafter = candidate, max(best.value, second), arm
             elif candidate.value > second:
                 second = candidate.value
-        second = max(second, nothing.value)
-        for arm, _ in proposals:
-            arm.add_gain((best.value - second) / objective.rate if arm is drafter else 0.0)
+        self._surplus_ms = (max(second, nothing.value) - nothing.value) / objective.rate
         if len(proposals) > 1:
             best = self._merge(best, proposals, objective, size)
             drafter = drafter or max(proposals, key=lambda proposal: proposal[1].value)[0]  # alone, none pays
         nodes = len(best.draft.tree)
+        for arm, _ in proposals:
+            if not nodes or arm is not drafter:
+                arm.add_gain(0.0)
         if not nodes or not drafter:
             return self._decode_plainly()
         cost, trial = objective.rows[1 + nodes] / objective.rows[1], drafter is self._active.exploration.arm
@@ -222,7 +234,7 @@ class Autopilot(Drafter):
         """Merges several drafts into one tree if the tree is worth more than the best draft alone."""
         drafted = [(arm, candidate.draft) for arm, candidate in proposals if candidate.draft.tree.drafted]
         drafted = [(arm, draft) for arm, draft in drafted if not draft.tree.probes]
-        if len(drafted) < 2 or best.draft.tree.probes or objective.rows[1] < settings.MERGE_MS:
+        if len(drafted) < 2 or best.draft.tree.probes or objective.rows[1] < settings.SHORT_MS:
             return best
         drafts = [replace(draft, probs=tuple(arm.calibration.probs(draft))) for arm, draft in drafted]
         tree = merged(drafts, self._abilities, size)

@@ -1,4 +1,4 @@
-"""The 65 tuned numbers of the autopilot, each with its reason; TRIED.md in this folder has the measurements."""
+"""The 69 tuned numbers of the autopilot, each with its reason; TRIED.md in this folder has the measurements."""
 
 from __future__ import annotations
 
@@ -37,14 +37,18 @@ GUESS_SHARE: Final = 0.1  # assumed time of such an arm, as a share of a plain p
 
 # Active set
 REVIEW_STEPS: Final = 4  # steps between two reviews, and of a trial: fewer measure too little, more cost too much
-IDLE_STEPS: Final = 16  # the same while all arms are idle and no trial is affordable: a review changes little then
-FULL_REVIEW_STEPS: Final = 32  # steps between two full reviews, of up to 0.1 ms each, while nothing changes
+IDLE_REVIEWS: Final = 4  # times as many while all arms are idle and no trial is affordable: little changes then
+FULL_REVIEW_STEPS: Final = 32  # steps between two full reviews, of up to 0.2 ms each, while nothing changes
+IDLE_FULL_STEPS: Final = 128  # the same while all arms are idle: only the prices of trials change then
 LISTEN_STEPS: Final = 24  # calls of a cheap arm before its gain is known
 PATIENCE: Final = 0.5  # plain steps that a light arm may cost before it shows a gain
 SLOPE_ROWS: Final = 33  # widest pass in the search for the least cost of a row; wider passes never pay alone
-MERGE_MS: Final = 2.0  # shortest plain pass for which merging drafts pays; merging takes 0.1 ms
+SHORT_MS: Final = 2.0  # a shorter plain pass: merging drafts, 0.1 ms, does not pay, and idle steps are rarely reviewed
 GRAM: Final = 4  # tokens of an n-gram whose second occurrence is a repetition; shorter ones repeat by chance
 STREAK: Final = 3  # repetitions in a row that activate a copying arm; 2 did no better
+LONG_STREAK: Final = 12  # the same once such arms have lost their credit
+CREDIT_SHARE: Final = 0.004  # share of the elapsed time that copying arms may lose beyond their gains
+CREDIT_STEPS: Final = 8.0  # largest credit and largest debt, in plain steps
 SAME_CHAT: Final = 0.75  # share of the previous text that a prompt must start with to count as the same chat
 
 # Exploration
