@@ -187,6 +187,10 @@ class Credit:
         """Adds the share of elapsed time."""
         self.lose(-settings.CREDIT_SHARE * milliseconds, plain_ms)
 
+    def renew(self, plain_ms: float) -> None:
+        """Allows one plain step at least: a long repetition is listened to whatever short ones have lost."""
+        self.milliseconds = max(self.milliseconds, plain_ms)
+
     def lose(self, milliseconds: float, plain_ms: float) -> None:
         """Takes off the time that a step lost; negative for a gain."""
         most = settings.CREDIT_STEPS * plain_ms
@@ -282,6 +286,8 @@ class ActiveSet:
         self._credit.earn(elapsed_ms, plain_ms)
         self._paid_ms = total_ms
         if self.repeats(history):
+            if self._repetition.streak >= settings.LONG_STREAK:
+                self._credit.renew(plain_ms)
             self._repetition.streak = 0
             self._activate_light(history)
         failed = any(arm.drafter.failed for arm in self.arms)

@@ -20,7 +20,7 @@ from tests.drafters.autopilot.virtual_time import (
 )
 
 from slipstream.drafters.autopilot import AUTO, settings
-from slipstream.drafters.autopilot.active_set import ActiveSet
+from slipstream.drafters.autopilot.active_set import ActiveSet, Repetition
 from slipstream.drafters.autopilot.cost_model import CostModel
 from slipstream.drafters.autopilot.policy import Autopilot
 from slipstream.drafters.autopilot.throughput import PLAIN, Throughput
@@ -216,6 +216,26 @@ def test_while_all_are_idle_most_steps_are_not_measured(monkeypatch: pytest.Monk
     assert abs(measured - 400 // idle_steps) <= settings.CONFIRMED  # the first ones all are
     assert len(flight.by(PLAIN)) == 400
     assert flight.pilot.throughput.total_ms == pytest.approx(4000.0, abs=10 * idle_steps + 1)
+
+
+def test_short_repetitions_wake_a_copying_drafter_rarely_once_it_has_lost_and_long_ones_still_do(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The last 4 of every 20 tokens repeat earlier ones, and from ``SIZE`` on all do; the drafter never drafts."""
+
+    def follow(repetition: Repetition, tokens: Sequence[Token]) -> None:
+        at = len(tokens) - len(PROMPT)
+        repetition.streak = at - SIZE if at >= SIZE else max(0, at % 20 - 16)
+
+    monkeypatch.setattr(Repetition, "follow", follow)
+    flight = Flight(
+        monkeypatch, DEAR, lambda clock: {"copying": Scripted(text(), clock, always(0.02), takes=1.0)}, SIZE + 200
+    )
+    copying = flight.drafters["copying"]
+    assert isinstance(copying, Scripted)
+    listened = [place for place in copying.asked if place >= 100]
+    assert sum(place < SIZE for place in listened) < 0.2 * SIZE  # over twice that without a limit on what is lost
+    assert sum(place >= SIZE for place in listened) > 0.5 * 200  # a tenth if a long repetition did not renew it
 
 
 @pytest.mark.parametrize("short", [False, True])
