@@ -32,7 +32,7 @@ _NAMES: Final = frozenset(
 _BEGINNINGS: Final = (
     "LC_", "PYTHON", "SLIPSTREAM_", "GGML_", "LLAMA_", "OMP_", "GOMP_", "KMP_", "OPENBLAS_", "MKL_", "BLIS_", "VECLIB_",
     "CUDA_", "NVIDIA_", "HIP_", "HSA_", "ROCM_", "ROCR_", "GPU_", "MTL_", "METAL_", "VK_", "VULKAN_", "ONEAPI_", "ZE_",
-    "SYCL_", "PROCESSOR_",
+    "SYCL_", "MESA_", "RADV_", "ANV_", "DRI_", "AMD_", "INTEL_", "PROCESSOR_",
 )  # fmt: skip
 _SECRET: Final = ("TOKEN", "KEY", "SECRET", "PASS", "CREDENTIAL", "AUTH")
 

@@ -243,6 +243,7 @@ def test_only_what_the_engine_needs_reaches_it() -> None:
     needed = {
         "PATH": "/bin", "HOME": "/home/me", "LC_ALL": "C", "OMP_NUM_THREADS": "2", "CUDA_VISIBLE_DEVICES": "0",
         "GGML_VK_VISIBLE_DEVICES": "1", "LD_LIBRARY_PATH": "/cuda", "TMPDIR": "/tmp",
+        "MESA_VK_DEVICE_SELECT": "1002:73bf", "RADV_PERFTEST": "nggc", "DRI_PRIME": "1",
     }  # fmt: skip
     secret = (
         "HF_TOKEN", "OPENAI_API_KEY", "LLAMA_API_KEY", "LLAMA_ARG_HF_TOKEN", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION",
