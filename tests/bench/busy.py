@@ -43,12 +43,15 @@ class BusyFigures:
         drafter: The drafter's name.
         sets: Of each set of prompts, the replies: wall time with everything, and plain decoding's beside it.
         short: Replies that were left out, for fewer than ``LEAST`` tokens.
+        read: Tokens of all prompts that were read before plain replies, the drafter's, and the plain ones after these;
+            equal, or the figures flatter whatever came after the first.
     """
 
     company: str
     drafter: str
     sets: dict[str, list[Paired]]
     short: int
+    read: tuple[int, ...]
 
     @property
     def pairs(self) -> list[Paired]:
@@ -96,23 +99,26 @@ def beside(company: str) -> Iterator[None]:
 
 
 def _measure(session: Session, company: str, drafter: str, plan: Plan, tell: Callable[[str], None]) -> BusyFigures:
-    sets, short = dict[str, list[Paired]](), 0
+    sets, short, read = dict[str, list[Paired]](), 0, [0, 0, 0]
     talks = conversations(plan)
     for at, (kind, prompt, said, sampling) in enumerate(talks):
         tell(f"busy: {drafter} beside {company}, reply {at + 1} of {len(talks)}")
         turn = Turn(kind, prompt, 0, (*said.messages,), sampling, plan.tokens)
-        before, ours, after = (_timed(session, name, turn) for name in (PLAIN, drafter, PLAIN))
+        timed = [_timed(session, name, turn) for name in (PLAIN, drafter, PLAIN)]
+        before, ours, after = (work for work, _ in timed)
+        read = [sum(both) for both in zip(read, (prompt for _, prompt in timed), strict=True)]
         if ours.tokens < LEAST:
             short += 1
         else:
             sets.setdefault(kind, []).append(Paired(ours, between(before, after)))
-    return BusyFigures(company, drafter, sets, short)
+    return BusyFigures(company, drafter, sets, short, tuple(read))
 
 
-def _timed(session: Session, drafter: str, turn: Turn) -> Work:
+def _timed(session: Session, drafter: str, turn: Turn) -> tuple[Work, int]:
+    session.forget()  # the reply before has read the same prompt
     began = perf_counter()
     written = write(session, drafter, turn)
-    return Work(len(written.tokens), perf_counter() - began)
+    return Work(len(written.tokens), perf_counter() - began), written.done.prefilled_tokens
 
 
 def busy_text(found: Sequence[BusyFigures]) -> str:

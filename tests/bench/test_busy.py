@@ -21,10 +21,12 @@ def pair(speedup: float) -> Paired:
 
 
 def test_the_worst_set_and_the_median_are_named() -> None:
-    figures = BusyFigures("bursts", "auto", {"story": [pair(1.5), pair(1.2)], "copy": [pair(0.9), pair(1.1)]}, 3)
+    figures = BusyFigures(
+        "bursts", "auto", {"story": [pair(1.5), pair(1.2)], "copy": [pair(0.9), pair(1.1)]}, 3, (9, 9, 9)
+    )
     assert figures.middle == pytest.approx(1.15)
     assert figures.worst[0] == "copy"
-    shown = busy_text([figures, BusyFigures("nothing", "auto", {}, 2)])
+    shown = busy_text([figures, BusyFigures("nothing", "auto", {}, 2, (0, 0, 0))])
     assert "4 (3 too short)" in shown and "1.15x" in shown and "copy 0.99x" in shown
     assert "0 (2 too short)" in shown
 
@@ -51,6 +53,7 @@ def test_replies_are_timed_in_each_company(tmp_path: Path, monkeypatch: pytest.M
     found = json.loads((tmp_path / "f.json").read_text())["busy"]
     assert [(each["company"], each["drafter"]) for each in found] == [(company, "lookup") for company in COMPANY]
     for each in found:
+        assert len(set(each["read"])) == 1 and each["read"][0] > 0  # no reply uses the prompt that another has read
         pairs = [pair for pairs in each["sets"].values() for pair in pairs]
         assert len(pairs) + each["short"] == sum(map(len, found[0]["sets"].values())) + found[0]["short"] > 0
         assert all(LEAST <= pair["ours"]["tokens"] == pair["plain"]["tokens"] for pair in pairs)
