@@ -31,7 +31,7 @@ def test_the_worst_set_and_the_median_are_named() -> None:
     assert "0 (2 too short)" in shown
 
 
-@pytest.mark.parametrize(("company", "programs"), zip(COMPANY, (0, 1, 2), strict=True))
+@pytest.mark.parametrize(("company", "programs"), list(zip(COMPANY, (0, 1, 2), strict=True)))
 def test_so_many_programs_run_beside_it_and_none_afterwards(company: str, programs: int) -> None:
     before = set(psutil.Process().children())
     with beside(company):
