@@ -1,18 +1,30 @@
-"""Writes files that only their owner can read, and replaces files atomically."""
+"""Writes files that only their owner can read, replaces files atomically, and locks files until their process ends."""
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 import sys
 import threading
-from collections.abc import Iterable
-from contextlib import suppress
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
+
+from slipstream.models.errors import SlipstreamError
+from slipstream.models.outside import shown_path
 
 Bytes = bytes | bytearray | memoryview
 
 _LARGEST_WRITE: Final = 1 << 30  # Linux writes at most 2 GiB at once
+_PATIENCE_S: Final = 10.0  # seconds that a change waits for another process's
+_POLL_S: Final = 0.02
+
+
+class HeldError(Exception):
+    """Another process, or another user of the lock in this process, holds it."""
 
 
 def make_folder(folder: Path) -> None:
@@ -54,5 +66,84 @@ def sync_folder(folder: Path) -> None:
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def open_locked(path: Path) -> int:
+    """Opens or creates a file and locks it until it is closed.
+
+    Raises:
+        HeldError: If it is locked already.
+        OSError: If it cannot be opened.
+    """
+    from filelock import lock_descriptor  # slow to load, and the chat's first screen needs no lock
+
+    while True:
+        handle = open_own(path)
+        try:
+            if not lock_descriptor(handle, blocking=False):
+                raise HeldError
+        except BaseException:
+            os.close(handle)
+            raise
+        if is_at(handle, path):
+            return handle
+        os.close(handle)  # the previous holder removed the file after it was opened here
+
+
+def open_own(path: Path) -> int:
+    """Opens or creates a file for reading and writing.
+
+    Raises:
+        OSError: If it cannot be opened, or is a link or a pipe.
+    """
+    flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_BINARY", 0) | getattr(os, "O_NOFOLLOW", 0)
+    handle = os.open(path, flags, 0o600)
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise OSError(errno.EINVAL, "it is no file")
+    return handle
+
+
+def close_removed(handle: int, path: Path) -> None:
+    """Removes a locked file and releases the lock; Windows needs the opposite order."""
+    if sys.platform == "win32":
+        os.close(handle)
+        path.unlink(missing_ok=True)
+    else:
+        path.unlink(missing_ok=True)
+        os.close(handle)
+
+
+def is_at(handle: int, path: Path) -> bool:
+    """Whether a path still names the open file."""
+    try:
+        return os.path.samestat(os.fstat(handle), os.stat(path))
+    except FileNotFoundError:
+        return False
+
+
+@contextmanager
+def locked(path: Path, seconds: float = _PATIENCE_S) -> Iterator[None]:
+    """Holds the lock of a file, which is created if needed, while something that it guards is read and written.
+
+    Raises:
+        SlipstreamError: If another process holds it for longer than ``seconds``; nothing was changed.
+    """
+    until = time.monotonic() + seconds
+    while True:
+        try:
+            handle = open_locked(path)
+            break
+        except HeldError:
+            if time.monotonic() >= until:
+                raise SlipstreamError(
+                    f"another slipstream is changing {shown_path(path.parent)}: nothing was changed.",
+                    "Wait until it has finished, or end it, then try again.",
+                ) from None
+            time.sleep(_POLL_S)
+    try:
+        yield
     finally:
         os.close(handle)

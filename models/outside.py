@@ -24,6 +24,8 @@ _DIGITS: Final = 20
 _MOST_CHARACTERS: Final = 400
 _SHA256: Final = re.compile(r"[0-9a-f]{64}")
 _WHOLE: Final = re.compile(r"[+-]?[0-9]+")
+# keys with more parts than any file has: tomllib takes quadratic time for them. Possessive, so that it stays linear.
+_DEEP: Final = re.compile(r"""(?<![\w-])(?:(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')[ \t]*+\.[ \t]*+){32}""")
 _DECIMAL: Final = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]{1,4})?")
 
 
@@ -108,6 +110,21 @@ def parse_json(raw: bytes) -> Any:
     found = parsed(raw.decode(), lambda text: json.loads(text, parse_constant=_refuse))
     if b"\\ud" in raw or b"\\uD" in raw:
         json.dumps(found, ensure_ascii=False).encode()  # fails on a lone surrogate
+    return found
+
+
+def parse_toml(raw: bytes) -> dict[str, Any]:
+    """Parses TOML in time that is linear in its length.
+
+    Raises:
+        ValueError: If it is not TOML, or is nested too deeply.
+    """
+    import tomllib  # imported late: some commands never need it
+
+    text = raw.decode()
+    if _DEEP.search(text):
+        raise ValueError("it is nested too deeply")
+    found: dict[str, Any] = parsed(text, tomllib.loads)
     return found
 
 

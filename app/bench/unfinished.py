@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from slipstream.app.platform.paths import private_folder, worded
-from slipstream.models.hub.lock import HeldError, close_removed, open_locked
+from slipstream.models.files import HeldError, close_removed, open_locked
 
 if TYPE_CHECKING:  # seldom needed
     from slipstream.app.bench.kept import Kept

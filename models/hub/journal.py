@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from slipstream.models.files import HeldError, close_removed, is_at, open_locked
 from slipstream.models.hub.address import is_repo, safe_name
-from slipstream.models.hub.lock import HeldError, close_removed, is_at, open_locked
 from slipstream.models.hub.progress import held
 from slipstream.models.hub.types import RemoteFile
 from slipstream.models.outside import count_of, parse_json

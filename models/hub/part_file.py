@@ -13,9 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from slipstream.models.files import make_folder, sync_folder
+from slipstream.models.files import is_at, make_folder, open_own, sync_folder
 from slipstream.models.hub.journal import ENDING, Journal, Ranges
-from slipstream.models.hub.lock import is_at, open_own
 from slipstream.models.hub.progress import Tuning, damaged, disk_error, disk_full, interfered
 from slipstream.models.hub.types import RemoteFile
 from slipstream.models.outside import is_sha256

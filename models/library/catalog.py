@@ -7,7 +7,6 @@ mistake are used.
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from functools import cache
@@ -18,9 +17,9 @@ from typing import Any, Final
 
 from slipstream.models.gguf.rope import RopeScaling
 from slipstream.models.library.names import split_name
-from slipstream.models.outside import is_sha256, quoted, read_limited, shown_path
+from slipstream.models.outside import is_sha256, parse_toml, quoted, read_limited, shown_path
 
-_MOST_BYTES: Final = 4 << 20
+_MOST_BYTES: Final = 1 << 20
 _REPO: Final = re.compile(r"[\w.-]+/[\w.-]+")
 _PARAMS: Final = re.compile(r"(?<![a-z0-9.])(\d+(?:\.\d+)?)([bm])(?![a-z0-9])", re.IGNORECASE)
 _ACTIVE: Final = re.compile(r"[-_]([AE])(\d+(?:\.\d+)?)B(?![a-z0-9])", re.IGNORECASE)
@@ -167,12 +166,11 @@ def catalog(own: Path | None = None) -> Catalog:
     mine, problem = Catalog(()), ""
     if own:
         try:
-            mine = _read(read_limited(own, _MOST_BYTES).decode(), shown_path(own))
+            mine = _read(read_limited(own, _MOST_BYTES), shown_path(own))
         except FileNotFoundError:
             pass
-        except (OSError, ValueError) as error:
-            reason = "it is not UTF-8" if isinstance(error, UnicodeDecodeError) else str(error)
-            problem = f"{shown_path(own)} cannot be read: {getattr(error, 'strerror', None) or reason}."
+        except OSError as error:
+            problem = f"{shown_path(own)} cannot be read: {error.strerror or error}."
     shipped = _shipped()
     return Catalog(
         (*(replace(pair, own=True) for pair in mine.pairs), *shipped.pairs),
@@ -198,18 +196,20 @@ def _words(name: str) -> tuple[str, ...]:
 
 @cache
 def _shipped() -> Catalog:
-    text = resources.files("slipstream.models.library").joinpath("catalog.toml").read_text("utf-8")
-    shipped = _read(text, "catalog.toml")
+    raw = resources.files("slipstream.models.library").joinpath("catalog.toml").read_bytes()
+    shipped = _read(raw, "catalog.toml")
     if shipped.problem:
         raise ValueError(shipped.problem)
     return shipped
 
 
-def _read(text: str, name: str) -> Catalog:
+def _read(raw: bytes, name: str) -> Catalog:
     """Reads the entries up to the first mistake, and describes the mistake."""
     try:
-        found = tomllib.loads(text)
-    except (ValueError, RecursionError) as error:  # too many digits or deep nesting do not raise TOMLDecodeError
+        found, text = parse_toml(raw), raw.decode()
+    except UnicodeDecodeError:
+        return Catalog((), f"{name} cannot be read: it is not UTF-8.")
+    except ValueError as error:
         return Catalog((), f"{name} is no TOML file: {error}.")
     if unknown := [key for key in found if key not in ("pair", "sampling", "context")]:
         return Catalog((), f"{name}, line {_line(text, unknown[0])}: there is no {quoted(unknown[0])} in a catalogue.")

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from filelock import lock_descriptor
 
+from slipstream.models.files import HeldError, close_removed, open_locked
 from slipstream.models.hub.journal import Journal
-from slipstream.models.hub.lock import HeldError, close_removed, open_locked
 from slipstream.models.hub.part_file import PartFile
 from slipstream.models.hub.progress import Tuning
 from slipstream.models.hub.types import RemoteFile

@@ -17,11 +17,11 @@ from tests.models.hub_models import split_gguf, tiny_gguf
 from tests.models.hub_server import HubServer
 
 from slipstream.models.errors import DownloadError
+from slipstream.models.files import open_locked
 from slipstream.models.hub import downloads as download_files
 from slipstream.models.hub import part_file as download_part
 from slipstream.models.hub.downloads import partials
 from slipstream.models.hub.journal import read
-from slipstream.models.hub.lock import open_locked
 from slipstream.models.hub.transfer import Speedometer
 
 BODY = tiny_gguf()

@@ -132,7 +132,7 @@ def test_a_journal_that_goes_away_is_written_again(
 
 
 def test_a_journal_that_another_process_took_over_ends_the_download(server: HubServer, folder: Path) -> None:
-    from slipstream.models.hub.lock import open_locked
+    from slipstream.models.files import open_locked
 
     handles: list[int] = []
 
