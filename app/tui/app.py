@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from textwrap import wrap
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from rich.console import Group, RenderableType
 from rich.control import Control
@@ -32,13 +32,17 @@ from slipstream.app.tui.chat.conversation import Conversation
 from slipstream.app.tui.chat.help import HelpScreen
 from slipstream.app.tui.chat.screen import ChatScreen
 from slipstream.app.tui.chat.slash import COMMANDS
-from slipstream.app.tui.engine_service import ChatEngine, EngineService
+from slipstream.app.tui.engine_service import EngineService
 from slipstream.app.tui.keys import teach_alt_enter, types_nothing
-from slipstream.app.tui.models.context import Models, ModelsAccess, manager
+from slipstream.app.tui.models.context import ModelsAccess, manager
 from slipstream.app.tui.parts.dialogs import Palette
 from slipstream.app.tui.settings.apply_settings import Settled
 from slipstream.app.tui.theme import DARK, LIGHT
 from slipstream.models.errors import UsageError
+
+if TYPE_CHECKING:  # slow imports: the chat is drawn first
+    from slipstream.app.engine.process.client import Engine
+    from slipstream.app.library.manager import ModelManager
 
 SMALLEST = Size(20, 5)  # the smallest window that the chat is drawn in
 LAST_WORDS = 0.5  # seconds to wait for a reply to end when the chat is closed
@@ -54,12 +58,12 @@ class ChatApp(App[int]):
 
     def __init__(
         self,
-        engine: ChatEngine,
+        engine: Engine,
         load: Load,
         store: ChatStore,
         chat: str | None = None,
         sampling: Sampling | None = None,
-        models: Callable[[], Models] = manager,
+        models: Callable[[], ModelManager] = manager,
         settings: SettingsFile | None = None,
         notes: Sequence[str] = (),
         shown: Callable[[], None] | None = None,

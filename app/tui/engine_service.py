@@ -1,13 +1,13 @@
-"""Runs blocking engine calls in threads and posts the results; defines the engine's interface and the messages."""
+"""Runs blocking engine calls in threads and posts the results as messages."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from textual import work
 from textual.message import Message
@@ -23,47 +23,8 @@ from slipstream.app.protocol.requests import Generate, Load, Prepare
 from slipstream.app.settings.values import AheadSettings
 from slipstream.models.errors import EngineDiedError, SlipstreamError
 
-
-class ChatEngine(Protocol):
-    """Loads a model and replies; ``slipstream.app.engine.process.client.Engine`` implements it.
-
-    ``load`` and ``reply`` block and are called from one thread at a time; ``prepare``, ``stop`` and ``close`` from any.
-    """
-
-    def load(self, load: Load, on_progress: Callable[[float | None], None] | None = None) -> Loaded:
-        """Loads a model; starts the engine if it is not running."""
-
-    def reply(self, generate: Generate) -> Iterator[Prefilling | Stepped | Done]:
-        """Yields the events of one reply, the last of which is ``Done``.
-
-        Raises:
-            SlipstreamError: If the request cannot be served.
-            EngineDiedError: If the engine's process ended.
-        """
-
-    def prepare(self, prepare: Prepare) -> None:
-        """Counts and prefills typed text while the engine is idle; raises nothing."""
-
-    def tell_count(self, told: Callable[[Counted], None]) -> None:
-        """Registers a callback for the token count of every ``prepare``, called from any thread."""
-
-    def watch(self, on: bool) -> None:
-        """Switches whether steps carry their draft trees; raises nothing."""
-
-    def tell_end(self, told: Callable[[EngineDiedError], None]) -> None:
-        """Registers a callback for a crash while idle, called from any thread."""
-
-    def tell_wait(self, told: Callable[[str], None]) -> None:
-        """Registers a callback for the names of remote machines that a request waits for, called from any thread."""
-
-    def stop(self, request: int) -> None:
-        """Ends a reply early; its ``Done`` still follows. Blocks if the engine hangs."""
-
-    def end_thoughts(self, request: int) -> None:
-        """Ends the reasoning of a reply, whose answer follows; raises nothing."""
-
-    def close(self) -> None:
-        """Ends the engine; a ``reply`` that is waiting raises ``EngineDiedError``."""
+if TYPE_CHECKING:
+    from slipstream.app.engine.process.client import Engine
 
 
 @dataclass
@@ -174,7 +135,7 @@ class EngineService(Widget):
 
     DEFAULT_CSS = "EngineService { display: none; }"
 
-    def __init__(self, engine: ChatEngine, store: ChatStore, ahead: AheadSettings) -> None:
+    def __init__(self, engine: Engine, store: ChatStore, ahead: AheadSettings) -> None:
         super().__init__()
         self.ahead = ahead  # settings for prefilling typed text; may change at any time
         self._engine = engine

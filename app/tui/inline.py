@@ -6,7 +6,7 @@ import asyncio
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from rich.console import RenderableType
 from textual import on
@@ -30,7 +30,6 @@ from slipstream.app.tui.chat.conversation import Conversation, Turn
 from slipstream.app.tui.chat.slash import MARK as SLASH
 from slipstream.app.tui.chat.slash import is_command
 from slipstream.app.tui.engine_service import (
-    ChatEngine,
     EngineEnded,
     EngineService,
     LoadFailed,
@@ -48,6 +47,9 @@ from slipstream.app.tui.engine_service import (
 from slipstream.app.tui.keys import types_nothing
 from slipstream.app.tui.parts.notice import ChatsChanged
 from slipstream.models.errors import SlipstreamError, UsageError
+
+if TYPE_CHECKING:
+    from slipstream.app.engine.process.client import Engine
 
 MARK: Final = "\u203a "  # marks a question
 COMPACT: Final = f"{SLASH}compact"
@@ -99,7 +101,7 @@ class InlineChat(App[int]):
 
     def __init__(
         self,
-        engine: ChatEngine,
+        engine: Engine,
         load: Load,
         store: ChatStore,
         chat: str | None,

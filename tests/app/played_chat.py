@@ -74,7 +74,7 @@ class PlayedEngine(ScriptedEngine):
     def stop(self, request: int) -> None:
         self._stop.set()
 
-    def close(self) -> None:
+    def close(self, patience: float = 2.0) -> None:
         self._stop.set()
 
 

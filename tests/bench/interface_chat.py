@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Final
 
 from slipstream.app.chats.store import ChatStore
+from slipstream.app.engine.process.client import Engine
 from slipstream.app.protocol.events import Counted, Done, DrafterOffer, Loaded, Origin, Piece, Prefilling, Stepped
 from slipstream.app.protocol.requests import Generate, Load, Prepare
 from slipstream.app.speed import Speed
 from slipstream.app.tui.app import ChatApp
-from slipstream.app.tui.engine_service import ChatEngine
 from slipstream.models.errors import EngineDiedError
 
 LEDGER: Final = "ledger"
@@ -51,7 +51,7 @@ def piece_of(token: int) -> Piece:
     return Piece(text_of(token), *_WRITERS[token % len(_WRITERS)])
 
 
-class Player(ChatEngine):
+class Player(Engine):
     """An engine without a model."""
 
     def __init__(self, home: Path, pace: float) -> None:
@@ -108,7 +108,7 @@ class Player(ChatEngine):
     def end_thoughts(self, request: int) -> None:
         """Has no thoughts."""
 
-    def close(self) -> None:
+    def close(self, patience: float = 2.0) -> None:
         """Ends a reply at once."""
         self._stop.set()
 

@@ -11,7 +11,7 @@ from textual.screen import Screen
 
 from slipstream.app.library.format import size
 from slipstream.app.platform.safe_text import one_line
-from slipstream.app.tui.models.context import Models, ModelsAccess
+from slipstream.app.tui.models.context import ModelsAccess
 from slipstream.app.tui.models.downloads import name_of
 from slipstream.app.tui.models.listing import DOWNLOADS, INSTALLED, Choice, Listing
 from slipstream.app.tui.models.repo import RepoScreen
@@ -22,6 +22,7 @@ from slipstream.models.library.catalog import is_model
 from slipstream.models.library.pairing import unserved
 
 if TYPE_CHECKING:
+    from slipstream.app.library.manager import ModelManager
     from slipstream.app.library.offers import CatalogOffer, QuantOffer
     from slipstream.models.hub.progress import Discarded, Job
     from slipstream.models.library.catalog import CatalogFile, CatalogPair
@@ -111,7 +112,7 @@ class Fetching:
             self._use(here)
             return
 
-        def fetch(models: Models) -> list[Job]:
+        def fetch(models: ModelManager) -> list[Job]:
             jobs = [models.fetch(offer.quant)]
             if pair and pair.drafter and not offer.quant.drafts:
                 try:

@@ -14,7 +14,6 @@ from textual.widgets import Input, Static
 
 from slipstream.app.library.format import size
 from slipstream.app.platform.safe_text import one_line, plural
-from slipstream.app.tui.models.context import Models
 from slipstream.app.tui.models.listing import Choice, Listing
 from slipstream.app.tui.parts.dialogs import ConfirmScreen, Dialog, PathSuggester
 from slipstream.app.tui.parts.format import percent
@@ -23,6 +22,7 @@ from slipstream.app.tui.parts.notice import hint, trouble
 from slipstream.models.errors import SlipstreamError
 
 if TYPE_CHECKING:
+    from slipstream.app.library.manager import ModelManager
     from slipstream.app.library.offers import Removal
     from slipstream.models.library.records import Checked, Installed, Removed
 
@@ -81,7 +81,7 @@ class InstalledActions:
                 verifying[model.name] = done / max(total, 1)
                 self._screen.call_later(self._listing.redraw, self._installed)
 
-        def verify(models: Models) -> Checked | None:
+        def verify(models: ModelManager) -> Checked | None:
             try:
                 return models.verify(model.name, read, lambda: model.name not in verifying)
             except KeyboardInterrupt:  # it was stopped

@@ -11,7 +11,7 @@ from textual.screen import Screen
 
 from slipstream.app.platform.safe_text import one_line, sentence
 from slipstream.app.protocol.requests import Load
-from slipstream.app.tui.models.context import Models, ModelsAccess
+from slipstream.app.tui.models.context import ModelsAccess
 from slipstream.app.tui.models.downloads import DownloadsView
 from slipstream.app.tui.models.installed import Facts, InstalledView
 from slipstream.app.tui.models.machine import Machine
@@ -23,6 +23,7 @@ from slipstream.app.tui.parts.notice import trouble
 from slipstream.models.errors import SlipstreamError
 
 if TYPE_CHECKING:
+    from slipstream.app.library.manager import ModelManager
     from slipstream.app.library.offers import CatalogOffer
     from slipstream.models.hub.progress import Job
     from slipstream.models.hub.types import RepoSummary
@@ -93,7 +94,7 @@ class Listing:
 
     def ask(
         self,
-        what: Callable[[Models], T],
+        what: Callable[[ModelManager], T],
         then: Callable[[T], object],
         failed: Callable[[SlipstreamError], object] | None = None,
     ) -> None:
@@ -176,7 +177,7 @@ class Listing:
         """Reads the devices; queries other machines again, since they may have come or gone."""
         in_use = self.machine.in_use
 
-        def look(models: Models) -> tuple[list[Device], list[Lender]]:
+        def look(models: ModelManager) -> tuple[list[Device], list[Lender]]:
             models.look_again(in_use)
             return models.devices(), models.lenders()
 
@@ -230,7 +231,7 @@ class Listing:
         marked = self.installed.models[under] if under is not None else None
         model = marked if marked in unknown and marked else unknown[0]
 
-        def ask(models: Models) -> Facts:
+        def ask(models: ModelManager) -> Facts:
             if not model.usable:
                 return Facts(None, [])
             facts = Facts(models.fit_of(model), models.pairs(model.name))

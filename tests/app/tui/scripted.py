@@ -11,6 +11,7 @@ from time import perf_counter
 from tests.app.tui.scripted_drafts import DEPTHS, counts, watched
 
 from slipstream.app.chats.reasoning import Thinking
+from slipstream.app.engine.process.client import Engine
 from slipstream.app.protocol.events import Counted, Done, DrafterOffer, Loaded, Piece, Prefilling, Stepped
 from slipstream.app.protocol.requests import Generate, Load, Prepare
 from slipstream.app.speed import Speed
@@ -49,7 +50,7 @@ class Script:
 
 
 @dataclass
-class ScriptedEngine:
+class ScriptedEngine(Engine):
     """Plays ``scripts`` in order, the last one again and again."""
 
     scripts: list[Script] = field(default_factory=lambda: [Script()])
@@ -69,7 +70,7 @@ class ScriptedEngine:
     _signals: queue.Queue[str] = field(default_factory=queue.Queue)
     _go_load: threading.Event = field(default_factory=threading.Event)
 
-    def load(self, load: Load, on_progress: Callable[[float], None] | None = None) -> Loaded:
+    def load(self, load: Load, on_progress: Callable[[float | None], None] | None = None) -> Loaded:
         self.loads.append(load)
         for share in (0.25, 0.5):
             if on_progress:
@@ -167,7 +168,7 @@ class ScriptedEngine:
         """Lets a load that holds go on."""
         self._go_load.set()
 
-    def close(self) -> None:
+    def close(self, patience: float = 2.0) -> None:
         self.closed = True
         self._signals.put("close")
         self._go_load.set()

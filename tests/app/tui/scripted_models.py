@@ -9,12 +9,13 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Literal, TypeVar
 
-from slipstream.app.library.manager import CatalogOffer, QuantOffer, Removal
+from slipstream.app.library.manager import CatalogOffer, ModelManager, QuantOffer, Removal
 from slipstream.app.protocol.requests import Load
 from slipstream.models.errors import SlipstreamError
 from slipstream.models.hub.progress import Discarded, Job, Progress
 from slipstream.models.hub.types import Quant, RemoteFile, RepoSummary, Sort
 from slipstream.models.library.catalog import CatalogFile, CatalogPair
+from slipstream.models.library.import_model import OnProgress
 from slipstream.models.library.pairing import PairOffer
 from slipstream.models.library.records import Checked, Installed, Origin, Removed
 from slipstream.models.llama.devices import Device
@@ -239,7 +240,7 @@ def quants(repo: str) -> list[QuantOffer]:
 
 
 @dataclass
-class ScriptedModels:
+class ScriptedModels(ModelManager):
     """Answers at once, unless a name is in ``holds``: then it waits for ``go``; what is in ``fails`` is raised once."""
 
     here: list[Installed] = field(default_factory=lambda: list(INSTALLED))
@@ -271,7 +272,7 @@ class ScriptedModels:
     def called(self, name: str) -> list[object]:
         return [argument for call, argument in self.calls if call == name]
 
-    def _hub(self, name: str, argument: object, result: Callable[[], T]) -> T:
+    def _online(self, name: str, argument: object, result: Callable[[], T]) -> T:
         if self.offline:
             raise SlipstreamError("slipstream is offline.", "Unset HF_HUB_OFFLINE to ask the hub.")
         return self._answer(name, argument, result)
@@ -322,7 +323,11 @@ class ScriptedModels:
         self._answer("make_usual", model.name, lambda: None)
 
     def import_file(
-        self, path: Path, how: Literal["link", "copy"], on_progress: Callable[[int, int], None]
+        self,
+        path: Path,
+        how: Literal["link", "copy"] = "link",
+        on_progress: OnProgress = lambda done, size: None,
+        cancelled: Callable[[], bool] = lambda: False,
     ) -> Installed:
         def do() -> Installed:
             taken = model(path.stem, GB)
@@ -332,7 +337,12 @@ class ScriptedModels:
         on_progress(1, 2)
         return self._answer("import", (path, how), do)
 
-    def verify(self, name: str, on_progress: Callable[[int, int], None], cancelled: Callable[[], bool]) -> Checked:
+    def verify(
+        self,
+        name: str,
+        on_progress: OnProgress = lambda done, size: None,
+        cancelled: Callable[[], bool] = lambda: False,
+    ) -> Checked:
         def do() -> Checked:
             if cancelled():
                 raise KeyboardInterrupt
@@ -348,7 +358,7 @@ class ScriptedModels:
         found = self._find(name)
         return self._answer("removal", name, lambda: Removal(found, found.size, ("On the sea", "A fox")))
 
-    def remove(self, name: str) -> Removed:
+    def remove(self, name: str, now: bool = False) -> Removed:
         def do() -> Removed:
             found = self._find(name)
             self.here.remove(found)
@@ -373,24 +383,26 @@ class ScriptedModels:
     def offer_for_this_machine(self) -> CatalogOffer | None:
         return self._answer("offer", None, lambda: self.first)
 
-    def search(self, text: str, sort: Sort = "downloads") -> list[RepoSummary]:
-        return self._hub("search", (text, sort), lambda: [] if text == "nothing" else list(FOUND))
+    def search(self, text: str, sort: Sort = "downloads", limit: int = 30) -> list[RepoSummary]:
+        return self._online("search", (text, sort), lambda: [] if text == "nothing" else list(FOUND))
 
-    def quants(self, repo: str) -> list[QuantOffer]:
-        return self._hub("quants", repo, lambda: quants(repo))
+    def quants(self, repo: str, revision: str | None = None) -> list[QuantOffer]:
+        return self._online("quants", repo, lambda: quants(repo))
 
     def card(self, repo: str) -> str:
-        return self._hub("card", repo, lambda: CARD)
+        return self._online("card", repo, lambda: CARD)
 
     def fetch(self, quant: Quant) -> Job:
-        return self._hub("fetch", quant.label, lambda: self.job(quant.repo, quant.files[0].name, quant.size))
+        return self._online("fetch", quant.label, lambda: self.job(quant.repo, quant.files[0].name, quant.size))
 
     def fetch_pair(self, pair: CatalogPair) -> list[Job]:
-        files = [file for file in (pair.target, pair.drafter) if file]
-        return self._hub("fetch_pair", pair.id, lambda: [self.job(file.repo, file.file, file.size) for file in files])
+        files = [each for each in (pair.target, pair.drafter) if each]
+        return self._online(
+            "fetch_pair", pair.id, lambda: [self.job(file.repo, file.file, file.size) for file in files]
+        )
 
     def fetch_file(self, file: CatalogFile) -> Job:
-        return self._hub("fetch_file", file.repo, lambda: self.job(file.repo, file.file, file.size))
+        return self._online("fetch_file", file.repo, lambda: self.job(file.repo, file.file, file.size))
 
     def job(self, repo: str, name: str, size: int) -> Job:
         """Puts a job in the queue."""
