@@ -52,15 +52,11 @@ _TEXTS: Final = ("content", "reasoning_content")
 
 @dataclass(frozen=True, slots=True)
 class TemplatePart:
-    """A piece of a rendered conversation.
-
-    Attributes:
-        text: Its text.
-        content: Index of the message that the text comes from, to be tokenized without special tokens;
-            None for the template's own text, to be tokenized with special tokens.
-    """
+    """A piece of a rendered conversation."""
 
     text: str
+    # index of the message that the text comes from, to be tokenized without special tokens; None for the template's own
+    # text, to be tokenized with special tokens
     content: int | None
 
 
@@ -75,17 +71,7 @@ class ChatTemplate:
     """
 
     def __init__(self, source: str, bos: str = "", eos: str = "", *, time_limit: float = TIME_LIMIT) -> None:
-        """Compiles the template.
-
-        Args:
-            source: Text of the template.
-            bos: Text of the ``bos`` token.
-            eos: Text of the ``eos`` token.
-            time_limit: Seconds that one rendering may take.
-
-        Raises:
-            ModelFileError: If it is too long or does not compile.
-        """
+        """Compiles the template; raises ``ModelFileError`` if it is too long or does not compile."""
         self.source, self.bos, self.eos = source, bos, eos
         self.words = tuple(word for word in SWITCHES if f"'{word}'" in source or f'"{word}"' in source)
         self._sandbox = TemplateSandbox(time_limit)
@@ -93,7 +79,7 @@ class ChatTemplate:
 
     @classmethod
     def default(cls) -> ChatTemplate:
-        """Returns ChatML, for a model whose file has no template."""
+        """ChatML, for a model whose file has no template."""
         return cls(CHATML, eos="<|im_end|>")
 
     def parts(
@@ -109,9 +95,6 @@ class ChatTemplate:
                 ``reasoning_content``. Other keys are ignored.
             add_generation_prompt: Whether the text ends with the start of the assistant's reply.
             variables: More variables of the template, such as ``enable_thinking``.
-
-        Returns:
-            The pieces of the rendered text, in order.
 
         Raises:
             SlipstreamError: If the template refuses the messages, fails, or takes too much time or memory.
@@ -130,8 +113,7 @@ class ChatTemplate:
         return pieces.parts()
 
     def _render(self, messages: Sequence[Mapping[str, str]], given: Mapping[str, object]) -> str:
-        meter = self._sandbox.meter
-        meter.start(sum(len(message.get(key, "")) for message in messages for key in _TEXTS))
+        size = sum(len(message.get(key, "")) for message in messages for key in _TEXTS)
         variables = {
             **given,
             "messages": [dict(message) for message in messages],
@@ -141,7 +123,7 @@ class ChatTemplate:
             "documents": None,
         }
         try:
-            return meter.joined(_ticking(self._template.generate(variables), self._sandbox))
+            return self._sandbox.render(self._template, variables, size)
         except TemplateRefusal as error:
             reason = str(error).rstrip(". ")
             raise SlipstreamError(
@@ -210,15 +192,10 @@ class _Marks:
 
 @dataclass
 class _Pieces:
-    """A rendered text: the template's texts, and the messages' texts between them.
+    """A rendered text: the template's texts, and the messages' texts between them."""
 
-    Attributes:
-        texts: The template's texts, one more than ``contents``; they may be empty.
-        contents: The messages' texts, each with the index of its message.
-    """
-
-    texts: list[str]
-    contents: list[tuple[int, str]]
+    texts: list[str]  # the template's, one more than ``contents``; they may be empty
+    contents: list[tuple[int, str]]  # the messages' texts, each with the index of its message
 
     @staticmethod
     def of(text: str, marks: _Marks) -> _Pieces:
@@ -285,9 +262,3 @@ def _edges(content: str) -> tuple[str, str]:
     bare = content.strip()
     start = content.index(bare)
     return content[:start], content[start + len(bare) :]
-
-
-def _ticking(chunks: Iterator[str], sandbox: TemplateSandbox) -> Iterator[str]:
-    for chunk in chunks:
-        sandbox.tick()
-        yield chunk
