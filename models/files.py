@@ -21,6 +21,7 @@ Bytes = bytes | bytearray | memoryview
 _LARGEST_WRITE: Final = 1 << 30  # Linux writes at most 2 GiB at once
 _PATIENCE_S: Final = 10.0  # seconds that a change waits for another process's
 _POLL_S: Final = 0.02
+_NO_LOCKS: Final = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 
 
 class HeldError(Exception):
@@ -128,6 +129,8 @@ def is_at(handle: int, path: Path) -> bool:
 def locked(path: Path, seconds: float = _PATIENCE_S) -> Iterator[None]:
     """Holds the lock of a file, which is created if needed, while something that it guards is read and written.
 
+    A file system without locks gives none.
+
     Raises:
         SlipstreamError: If another process holds it for longer than ``seconds``; nothing was changed.
     """
@@ -143,6 +146,11 @@ def locked(path: Path, seconds: float = _PATIENCE_S) -> Iterator[None]:
                     "Wait until it has finished, or end it, then try again.",
                 ) from None
             time.sleep(_POLL_S)
+        except OSError as error:
+            if error.errno not in _NO_LOCKS:
+                raise
+            yield
+            return
     try:
         yield
     finally:

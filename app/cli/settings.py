@@ -12,8 +12,7 @@ from slipstream.app.cli.streams import notice
 from slipstream.app.platform.paths import Paths
 from slipstream.app.platform.safe_text import one_line
 from slipstream.app.settings.file import SettingsFile, known
-from slipstream.app.settings.setting import Value
-from slipstream.app.settings.values import CONTEXTS, all_settings
+from slipstream.app.settings.values import CONTEXTS, Value, all_settings
 from slipstream.models.outside import shown_path
 
 _OWN: Final = f"{CONTEXTS}."

@@ -20,7 +20,7 @@ from slipstream.app.library.resolve_model import choose
 from slipstream.app.platform.paths import Paths, private_folder
 from slipstream.app.platform.safe_text import one_line
 from slipstream.app.protocol.requests import Load
-from slipstream.app.settings.reading import load
+from slipstream.app.settings.file import load
 from slipstream.models.errors import ModelFileError, SlipstreamError
 from slipstream.models.gguf.reader import read_header
 from slipstream.models.hub.address import offline_by_environment

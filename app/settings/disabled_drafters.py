@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
-from slipstream.app.platform.paths import write_private
-from slipstream.app.settings.toml_file import broken_file, parsed, text_of
+from slipstream.app.settings.toml_file import broken_file, changing, parsed, text_of
 from slipstream.models.errors import UsageError
 
 _OFF: Final = "off"
@@ -23,10 +23,7 @@ def left_out(file: Path, fingerprint: str) -> frozenset[str]:
     Raises:
         UsageError: If the file is broken, or cannot be read.
     """
-    names = _table(file).get(fingerprint, [])
-    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise broken_file(file, f"{_OFF}.{fingerprint} is no list of names")
-    return frozenset(map(str, names))
+    return _names(file, parsed(file, text_of(file)), fingerprint)
 
 
 def known_left_out(file: Path, fingerprint: str) -> frozenset[str]:
@@ -46,23 +43,20 @@ def leave_out(file: Path, fingerprint: str, name: str, off: bool) -> None:
         UsageError: If the file is broken; it is left as it is.
         SlipstreamError: If it cannot be written.
     """
-    import tomlkit  # seldom needed
-
-    names = set(left_out(file, fingerprint)) - {name} | ({name} if off else set())
-    document = tomlkit.parse(text_of(file))
-    if not document:
-        document.add(tomlkit.comment(_ABOUT))
-    if _OFF not in document:
-        document[_OFF] = tomlkit.table()
-    if names:
-        document[_OFF][fingerprint] = sorted(names)
-    else:
-        document[_OFF].pop(fingerprint, None)
-    write_private(file, tomlkit.dumps(document))
+    with changing(file, f"# {_ABOUT}\n") as document:
+        names = _names(file, document, fingerprint) - {name} | ({name} if off else set())
+        table = document.setdefault(_OFF, {})
+        if names:
+            table[fingerprint] = sorted(names)
+        else:
+            table.pop(fingerprint, None)
 
 
-def _table(file: Path) -> dict[str, Any]:
-    table = parsed(file, text_of(file)).get(_OFF, {})
+def _names(file: Path, document: Mapping[str, Any], fingerprint: str) -> frozenset[str]:
+    table = document.get(_OFF, {})
     if not isinstance(table, dict):
         raise broken_file(file, f"{_OFF} is no table")
-    return table
+    names = table.get(fingerprint, [])
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise broken_file(file, f"{_OFF}.{fingerprint} is no list of names")
+    return frozenset(map(str, names))

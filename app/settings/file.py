@@ -3,22 +3,146 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from contextlib import suppress
-from dataclasses import replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from slipstream.app.platform.paths import write_private
 from slipstream.app.platform.safe_text import one_line
-from slipstream.app.settings.reading import Read, checked_context, line_of, load, nearest
-from slipstream.app.settings.setting import Setting, Value
-from slipstream.app.settings.toml_file import parsed, text_of
-from slipstream.app.settings.values import CONTEXTS, KEYS, Settings, all_settings, titles
-from slipstream.models.errors import SlipstreamError, UsageError
+from slipstream.app.settings.toml_file import changing, parsed, text_of
+from slipstream.app.settings.values import CONTEXTS, KEYS, Setting, Settings, Value, all_settings, titles
+from slipstream.models.errors import SlipstreamError, UsageError, did_you_mean
+from slipstream.models.outside import shown_path
+
+if TYPE_CHECKING:
+    from tomlkit import TOMLDocument
 
 _CONTEXT: Final = "model.context"
+_MOST_PROBLEMS: Final = 20  # errors of a file that are named; the others are counted
+_HEAD: Final = """\
+# Settings of slipstream. What is commented out is at its default, which is shown.
+# The settings screen writes here, too; it keeps comments and unknown entries.
+"""
+_KEYS: Final = f"""\
+[{KEYS}]
+# Keys: action = "key", such as
+# next-drafter = "f7"
+# The actions: settings screen (F9), below; several keys with commas, "" for none.
+"""
+_CONTEXTS: Final = f"""\
+[{CONTEXTS}]
+# Contexts of single models, in place of model.context: "file name" = tokens, such as
+# "Qwen3-8B-Q4_K_M.gguf" = 131072
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """The content of a file."""
+
+    # the settings; missing or invalid ones have their defaults
+    settings: Settings = field(default_factory=Settings)
+    # the valid settings in the file, by name
+    values: MappingProxyType[str, Value] = field(default_factory=lambda: MappingProxyType({}))
+    problems: tuple[str, ...] = ()  # the errors, a line each
+    broken: str = ""  # why the file cannot be read at all, or empty; a broken file is never written to
+    text: str = ""  # the file as it was read; empty if it is broken
+
+
+def load(path: Path) -> Contents:
+    """Contentss a file of settings; raises nothing.
+
+    Args:
+        path: ``settings.toml``; need not exist.
+    """
+    try:
+        text = text_of(path)
+        table = parsed(path, text)
+    except UsageError as error:
+        broken = f"{error.title} {error.hint}"
+        return Contents(problems=(f"{broken} Until then the defaults hold.",), broken=broken)
+    return _contents(path, text, table)
+
+
+def checked_context(model: str, tokens: object) -> int:
+    """A model's own context; raises ``UsageError`` if it is invalid."""
+    return int(replace(all_settings()["model.context"], group=CONTEXTS, key=one_line(model)).checked(tokens))
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """A question that suggests the nearest known word, after a space, or nothing."""
+    meant = did_you_mean(word, known)
+    return f" {meant}" if meant else ""
+
+
+def lines_of(text: str) -> dict[str, int]:
+    """The lines, from 1, of tables and of keys by ``table.key``; the first of several counts."""
+    found: dict[str, int] = {}
+    table = ""
+    for number, line in enumerate(text.splitlines(), 1):
+        key, equals, _ = line.partition("=")
+        if line.lstrip().startswith("[") and "]" in line:
+            table = line.partition("]")[0].strip("[ \t\"'")
+            found.setdefault(table, number)
+        elif equals and re.fullmatch(r"[\w.\-\"' \t]+", key):
+            name = re.sub("[\"' \t]", "", key)
+            found.setdefault(f"{table}.{name}" if table else name, number)
+    return found
+
+
+def _contents(path: Path, text: str, table: dict[str, Any]) -> Contents:
+    known = all_settings()
+    lines = lines_of(text)
+    groups = [*dict.fromkeys(each.group for each in known.values()), KEYS, CONTEXTS]
+    values: dict[str, Value] = {}
+    keys: dict[str, str] = {}
+    contexts: dict[str, int] = {}
+    problems: list[str] = []
+
+    def wrong(why: str, group: str, key: str = "") -> None:
+        line = lines.get(f"{group}.{key}" if key else group, 0)
+        problems.append(f"{shown_path(path)}{f', line {line}' if line else ''}: {one_line(why)}")
+
+    for group, entries in table.items():
+        if group not in groups:
+            like = nearest(group, groups) if len(problems) < _MOST_PROBLEMS else ""  # it takes long
+            wrong(f"there are no settings named {one_line(group)}; they were left there.{like}", group)
+        elif not isinstance(entries, dict):
+            wrong(f"{group} is no table; write [{group}] above its keys.", group)
+        elif group == KEYS:
+            keys = {action: str(key) for action, key in entries.items()}
+        elif group == CONTEXTS:
+            for model, tokens in entries.items():
+                try:
+                    contexts[model] = checked_context(model, tokens)
+                except UsageError as error:
+                    wrong(f"{error.title.rstrip('.')}; model.context is taken.", group, model)
+        else:
+            for key, value in entries.items():
+                name = f"{group}.{key}"
+                if name not in known:
+                    like = _like(group, key) if len(problems) < _MOST_PROBLEMS else ""
+                    wrong(f"there is no setting {one_line(name)}; it was left there.{like}", group, key)
+                    continue
+                try:
+                    values[name] = known[name].checked(value)
+                except UsageError as error:
+                    default = str(known[name].default)
+                    default = default.lower() if isinstance(known[name].default, bool) else default or "nothing"
+                    wrong(f"{error.title.rstrip('.')}; {default} is taken.", group, key)
+    if len(problems) > _MOST_PROBLEMS:
+        more = len(problems) - _MOST_PROBLEMS
+        problems[_MOST_PROBLEMS:] = [f"{shown_path(path)}: {more:,} more entries are wrong; they were left there."]
+    settings = Settings(keys=MappingProxyType(keys), contexts=MappingProxyType(contexts)).having(values)
+    return Contents(settings, MappingProxyType(values), tuple(problems), text=text)
+
+
+def _like(group: str, key: str) -> str:
+    """A question that suggests a setting for an unknown one, after a space, or nothing."""
+    known = all_settings().values()
+    elsewhere = (f" Did you mean {each.name}?" for each in known if each.key == key)
+    return nearest(key, [each.key for each in known if each.group == group]) or next(elsewhere, "")
 
 
 class SettingsFile:
@@ -32,7 +156,7 @@ class SettingsFile:
             given: Settings by name that override the file's until slipstream ends.
         """
         self.path = path
-        self._read: Read = load(path)
+        self._read: Contents = load(path)
         self._notice = ""
         self._over: dict[str, Value] = dict(given or {})
         self._given = frozenset(self._over)
@@ -142,14 +266,10 @@ class SettingsFile:
         return notice
 
     def _put(self, values: Mapping[tuple[str, str], Value | None]) -> None:
-        text = text_of(self.path)
-        parsed(self.path, text)
-        gone = not text.strip() and bool(self._read.text.strip())
-        if gone:
-            text = self._read.text
-        for (group, key), value in values.items():
-            text = with_value(text, group, key, value)
-        write_private(self.path, text)
+        with changing(self.path, self._read.text if self._read.text.strip() else template()) as document:
+            gone = bool(self._read.text.strip()) and not text_of(self.path).strip()
+            for (group, key), value in values.items():
+                _put(document, group, key, value)
         self._read = load(self.path)
         if gone:
             self._notice = f"{self.path.name} was deleted or emptied: all settings were written to a new one."
@@ -174,6 +294,11 @@ def known(name: str) -> Setting:
         )
         raise UsageError(f"there is no setting {one_line(name)}.{like}", "slipstream settings lists all.")
     return every[name]
+
+
+def given(options: Mapping[str, Any]) -> dict[str, Value]:
+    """The settings that command-line options set, not checked; an option of None was not given."""
+    return {name: options[option] for option, name in OPTIONS.items() if options.get(option) is not None}
 
 
 # the setting of an option, by the option's name
@@ -209,26 +334,6 @@ OPTIONS: Final[Mapping[str, str]] = MappingProxyType(
 )
 
 
-def given(options: Mapping[str, Any]) -> dict[str, Value]:
-    """The settings that command-line options set, not checked; an option of None was not given."""
-    return {name: options[option] for option, name in OPTIONS.items() if options.get(option) is not None}
-
-
-_HEAD: Final = """\
-# Settings of slipstream. What is commented out is at its default, which is shown.
-# The settings screen writes here, too; it keeps comments and unknown entries.
-"""
-_KEYS: Final = """\
-# Keys: action = "key", such as
-# next-drafter = "f7"
-# The actions: settings screen (F9), below; several keys with commas, "" for none.
-"""
-_CONTEXTS: Final = """\
-# Contexts of single models, in place of model.context: "file name" = tokens, such as
-# "Qwen3-8B-Q4_K_M.gguf" = 131072
-"""
-
-
 def template() -> str:
     """A file that sets nothing and explains every setting."""
     parts = [_HEAD]
@@ -240,40 +345,7 @@ def template() -> str:
                 lines += [f"# {each.about.sentence} {each.wanted.capitalize()}; takes effect {each.about.when}."]
                 lines.append(_commented(each))
         parts.append("\n".join(lines) + "\n")
-    parts.append(f"{_KEYS}[{KEYS}]\n")
-    parts.append(f"{_CONTEXTS}[{CONTEXTS}]\n")
-    return "\n".join(parts)
-
-
-def with_value(text: str, group: str, key: str, value: Value | None) -> str:
-    """The text with a key set or removed.
-
-    Args:
-        text: The file, valid TOML; empty for a new one.
-        value: The new value; None removes the key.
-    """
-    import tomlkit
-
-    text = text if text.strip() else template()
-    document = tomlkit.parse(text)
-    table = document.get(group)
-    known = all_settings().get(f"{group}.{key}")
-    if value is None:
-        if not isinstance(table, dict) or key not in table:
-            return text
-        line = line_of(text, group, key)
-        if known and line and _same(commented := _replaced(text, line, _commented(known)), text, group, key, None):
-            return commented
-        del table[key]
-        return tomlkit.dumps(document)
-    if not isinstance(table, dict):
-        document[group] = tomlkit.table()
-    elif known and key not in table and (line := _waiting(text, known)):
-        filled = _replaced(text, line, f"{key} = {tomlkit.item(value).as_string()}")
-        if _same(filled, text, group, key, value):
-            return filled
-    document[group][key] = value
-    return tomlkit.dumps(document)
+    return "\n".join([*parts, _KEYS, _CONTEXTS])
 
 
 def _commented(each: Setting) -> str:
@@ -282,32 +354,26 @@ def _commented(each: Setting) -> str:
     return f"# {each.key} = {tomlkit.item(each.default).as_string()}"
 
 
-def _waiting(text: str, each: Setting) -> int:
-    """The line where the setting is commented out, from 1; 0 without one."""
-    begin = line_of(text, each.group)
-    for number, line in enumerate(text.splitlines()[begin:], begin + 1):
-        if line.lstrip().startswith("["):
-            return 0
-        if begin and re.match(rf"#\s*{re.escape(each.key)}\s*=", line):
-            return number
-    return 0
+def _put(document: TOMLDocument, group: str, key: str, value: Value | None) -> None:
+    """Sets or removes a key; a setting takes the place of the comment that shows its default, and gives it back."""
+    from tomlkit import comment, item, table
+    from tomlkit.items import Comment, SingleKey, Table
 
-
-def _replaced(text: str, line: int, by: str) -> str:
-    lines = text.splitlines(keepends=True)
-    end = lines[line - 1][len(lines[line - 1].rstrip("\r\n")) :]
-    return "".join([*lines[: line - 1], by + end, *lines[line:]])
-
-
-def _same(new: str, old: str, group: str, key: str, value: Value | None) -> bool:
-    """Whether a changed text has the same settings as the old one, except for this key."""
-    import tomllib  # needed only when a setting is written
-
-    with suppress(ValueError):
-        wanted: dict[str, Any] = tomllib.loads(old)
-        if value is None:
-            del wanted[group][key]
-        else:
-            wanted[group][key] = value
-        return tomllib.loads(new) == wanted
-    return False
+    entries = document.get(group)
+    setting = all_settings().get(f"{group}.{key}")
+    if setting and isinstance(entries, Table) and not entries.is_super_table():  # it has a header of its own
+        body = entries.value.body
+        for at, (name, content) in enumerate(body):
+            if value is None and name is not None and name.key == key:
+                body[at] = (None, comment(_commented(setting).removeprefix("# ")))
+                return
+            waiting = isinstance(content, Comment) and re.match(rf"#\s*{re.escape(key)}\s*=", content.trivia.comment)
+            if value is not None and waiting and key not in entries:
+                body[at] = (SingleKey(key), item(value))
+                return
+    if value is not None:
+        if not isinstance(entries, dict):
+            document[group] = table()
+        document[group][key] = value
+    elif isinstance(entries, dict):
+        entries.pop(key, None)

@@ -9,12 +9,11 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
-from slipstream.app.platform.paths import Paths, write_private
+from slipstream.app.platform.paths import Paths
 from slipstream.app.platform.safe_text import one_line
 from slipstream.app.protocol.requests import Sampling
-from slipstream.app.settings.setting import Value
-from slipstream.app.settings.toml_file import broken_file, parsed, text_of
-from slipstream.app.settings.values import ReplySettings, all_settings
+from slipstream.app.settings.toml_file import broken_file, changing, parsed, text_of
+from slipstream.app.settings.values import ReplySettings, Value, all_settings
 from slipstream.models.errors import SlipstreamError, UsageError
 
 FIELDS: Final = (
@@ -49,10 +48,9 @@ class Presets:
             UsageError: If the file cannot be read; the error names the broken line.
         """
         table = self._table(self._read(), "system")
-        for name, text in table.items():
-            if not isinstance(text, str):
-                raise self._wrong(f"system.{name} is no text")
-        return {str(name): str(text) for name, text in table.items()}
+        if wrong := [name for name, text in table.items() if not isinstance(text, str)]:
+            raise self._wrong(f"system.{wrong[0]} is no text")
+        return table
 
     def presets(self) -> dict[str, dict[str, Value]]:
         """The values of each preset by name, built-in ones first.
@@ -62,7 +60,7 @@ class Presets:
         """
         table = self._table(self._read(), "preset")
         return {name: dict(values) for name, values in BUILT_IN.items()} | {
-            str(name): self._checked(str(name), values) for name, values in table.items()
+            name: self._checked(name, values) for name, values in table.items()
         }
 
     def keep_system(self, name: str, text: str) -> None:
@@ -86,21 +84,14 @@ class Presets:
     def _keep(self, kind: str, name: str, value: object) -> None:
         if not name.isprintable() or len(name.split()) != 1 or name == NONE or len(name) > 40:
             raise UsageError(f"{one_line(name)[:60]} cannot be a name.", "A name is one word, but not none.")
-        document = self._read()
-        self._table(document, kind)
-        document.setdefault(kind, {})[name] = value
-        import tomlkit  # seldom needed
+        with changing(self._path) as document:
+            self._table(document, kind)
+            document.setdefault(kind, {})[name] = value
 
-        write_private(self._path, tomlkit.dumps(document))
+    def _read(self) -> dict[str, Any]:
+        return parsed(self._path, text_of(self._path))
 
-    def _read(self) -> Any:
-        import tomlkit  # seldom needed
-
-        text = text_of(self._path)
-        parsed(self._path, text)
-        return tomlkit.parse(text)
-
-    def _table(self, document: Any, kind: str) -> dict[str, Any]:
+    def _table(self, document: Mapping[str, Any], kind: str) -> dict[str, Any]:
         table = document.get(kind, {})
         if not isinstance(table, dict):
             raise self._wrong(f"{kind} is no table")
@@ -118,7 +109,7 @@ class Presets:
         from slipstream.models.sampling.sampler import Sampler  # this loads numpy
 
         found: dict[str, Value] = {
-            str(field): float(value) if isinstance(getattr(Sampling(), field), float) else value
+            field: float(value) if isinstance(getattr(Sampling(), field), float) else value
             for field, value in values.items()
         }
         try:

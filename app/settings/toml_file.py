@@ -1,17 +1,24 @@
-"""Reads TOML files of the user; their errors name the line."""
+"""Reads and changes TOML files of the user; errors name the line, and changes keep what is not changed."""
 
 from __future__ import annotations
 
 import errno
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
+from slipstream.app.platform.paths import private_folder, worded, write_private
 from slipstream.app.platform.safe_text import one_line
 from slipstream.models.errors import UsageError, reason_of
+from slipstream.models.files import locked
 from slipstream.models.outside import read_limited, shown_path
 
-MOST_BYTES: Final = 1 << 20  # larger files are rejected
+if TYPE_CHECKING:
+    from tomlkit import TOMLDocument
+
+MOST_BYTES: Final = 1 << 18  # larger files are rejected: a change takes a second with this many
 _PLACE: Final = re.compile(
     r"^(?P<why>.*?)\s*\((?:at )?(?:line (?P<line>\d+), column (?P<column>\d+)|end of document)\)$"
 )
@@ -68,3 +75,29 @@ def broken_file(path: Path, why: str, line: int = 0, column: int = 0) -> UsageEr
         f"{shown_path(path)} is broken{where}: {one_line(why).rstrip('.')}.",
         "It was left as it is; mend it in an editor.",
     )
+
+
+@contextmanager
+def changing(path: Path, begin: str = "") -> Iterator[TOMLDocument]:
+    """Reads a file, lets the caller change it and writes it; other processes and threads wait for the result.
+
+    Args:
+        begin: The text of a file that is missing or blank.
+
+    Raises:
+        UsageError: If the file is broken; it is left as it is.
+        SlipstreamError: If it cannot be written, or another process keeps it locked.
+    """
+    import tomlkit  # seldom needed
+    from tomlkit.exceptions import TOMLKitError
+
+    private_folder(path.parent)
+    with worded(path), locked(path.with_name(f"{path.name}.lock")):
+        text = text_of(path)
+        parsed(path, text)
+        try:
+            document = tomlkit.parse(text if text.strip() else begin)
+        except TOMLKitError as error:  # nested more deeply than it can change
+            raise broken_file(path, str(error)) from error
+        yield document
+        write_private(path, tomlkit.dumps(document))

@@ -16,7 +16,7 @@ from textual.screen import Screen
 from textual.widgets import TextArea
 
 from slipstream.app.platform.safe_text import one_line
-from slipstream.app.settings.reading import nearest
+from slipstream.app.settings.file import nearest
 from slipstream.models.errors import UsageError
 
 NO_KEY: Final = "<none "  # prefix of the placeholder key of an action without keys

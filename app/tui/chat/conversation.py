@@ -14,8 +14,7 @@ from slipstream.app.chats.store import ChatStore
 from slipstream.app.protocol.events import Done, Loaded, check_size
 from slipstream.app.protocol.requests import Generate, Message, Prepare, Sampling, new_seed
 from slipstream.app.settings.presets import FIELDS, suggested, values_of
-from slipstream.app.settings.setting import Value
-from slipstream.app.settings.values import ReplySettings
+from slipstream.app.settings.values import ReplySettings, Value
 
 FRAME = 40.0
 """Milliseconds between two events of a reply: 25 a second look smooth and cost little CPU time."""

@@ -14,7 +14,7 @@ from slipstream.app.platform.paths import Paths
 from slipstream.app.platform.safe_text import one_line
 from slipstream.app.protocol.events import DrafterOffer, Loaded
 from slipstream.app.protocol.requests import AUTO, Load
-from slipstream.app.settings.reading import nearest
+from slipstream.app.settings.file import nearest
 from slipstream.app.settings.values import Settings
 from slipstream.app.tui.chat.page import ChatPage
 from slipstream.app.tui.engine_service import EngineService, LoadProgress

@@ -7,10 +7,8 @@ from typing import Final, Literal, cast
 
 from textual.app import App
 
-from slipstream.app.settings.file import SettingsFile, known
-from slipstream.app.settings.reading import nearest
-from slipstream.app.settings.setting import Value
-from slipstream.app.settings.values import KEYS, Settings
+from slipstream.app.settings.file import SettingsFile, known, nearest
+from slipstream.app.settings.values import KEYS, Settings, Value
 from slipstream.app.tui.chat.screen import ChatScreen
 from slipstream.app.tui.keys import KeyMap
 from slipstream.app.tui.models.context import ModelsAccess

@@ -12,7 +12,7 @@ from textual.message import Message
 from textual.widgets import Input, OptionList
 from textual.widgets.option_list import Option
 
-from slipstream.app.settings.setting import Setting, Value
+from slipstream.app.settings.values import Setting, Value
 
 LABEL = 22  # cells of a row before its value
 

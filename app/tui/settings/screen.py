@@ -14,8 +14,7 @@ from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
 from slipstream.app.platform.safe_text import clean, sentence
-from slipstream.app.settings.setting import Value
-from slipstream.app.settings.values import KEYS, all_settings, titles
+from slipstream.app.settings.values import KEYS, Value, all_settings, titles
 from slipstream.app.tui.parts.dialogs import Sheet
 from slipstream.app.tui.parts.key_bar import KeyBar
 from slipstream.app.tui.parts.notice import hint

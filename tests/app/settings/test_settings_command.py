@@ -14,8 +14,7 @@ from slipstream.app.cli.main import main
 from slipstream.app.library.manager import ModelManager
 from slipstream.app.platform.paths import Paths
 from slipstream.app.protocol.requests import Load
-from slipstream.app.settings.file import SettingsFile
-from slipstream.app.settings.reading import load
+from slipstream.app.settings.file import SettingsFile, load
 from slipstream.app.settings.values import all_settings
 
 

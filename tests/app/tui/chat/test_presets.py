@@ -28,7 +28,7 @@ def test_what_is_kept_is_found_again_and_comments_stay(file: Path) -> None:
     assert presets.presets() == {name: dict(values) for name, values in BUILT_IN.items()} | own
     assert "# mine" in file.read_text("utf-8")
     assert "# none" in file.read_text("utf-8")
-    assert [path.name for path in file.parent.iterdir()] == [file.name]
+    assert {path.name for path in file.parent.iterdir()} == {file.name, f"{file.name}.lock"}
 
 
 @pytest.mark.parametrize(

@@ -16,9 +16,8 @@ from textual.css.stylesheet import Stylesheet
 
 from slipstream.app.chats.store import ChatStore
 from slipstream.app.protocol.requests import Sampling
-from slipstream.app.settings.file import SettingsFile
+from slipstream.app.settings.file import SettingsFile, load
 from slipstream.app.settings.presets import Presets, led_by
-from slipstream.app.settings.reading import load
 from slipstream.app.settings.values import Settings, all_settings
 from slipstream.app.tui.settings.screen import SettingsScreen
 from slipstream.app.tui.theme import CONTRAST, DARK, LIGHT
