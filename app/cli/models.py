@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Timer
@@ -32,7 +32,7 @@ from slipstream.models.errors import SlipstreamError, UsageError
 from slipstream.models.gguf.reader import read_header
 from slipstream.models.gguf.vocabulary import vocabulary_difference
 from slipstream.models.hub.downloads import partials
-from slipstream.models.hub.progress import Progress
+from slipstream.models.hub.types import Progress
 from slipstream.models.library.pairing import DRAFT, PairOffer
 from slipstream.models.library.records import Checked, Installed
 
@@ -60,7 +60,7 @@ def models(options: argparse.Namespace) -> int:
         case "rm":
             return remove(manager, options)
         case "undo":
-            print(f"{manager.undo().name} is back.")
+            print(f"{one_line(manager.undo().name)} is back.")
             return 0
         case "pairs":
             return _pairs(manager, options)
@@ -77,6 +77,13 @@ def _notice_if_slow(doing: str) -> Iterator[None]:
         yield
     finally:
         timer.cancel()
+
+
+@contextmanager
+def _asking(manager: ModelManager) -> Iterator[None]:
+    """Names the hub if it takes more than a second to answer."""
+    with _notice_if_slow(f"waiting for {manager.hub.host} …; Ctrl-C stops"):
+        yield
 
 
 def _list(manager: ModelManager, options: argparse.Namespace) -> int:
@@ -103,7 +110,7 @@ def _list(manager: ModelManager, options: argparse.Namespace) -> int:
 
 def _search(manager: ModelManager, options: argparse.Namespace) -> int:
     text = " ".join(options.text)
-    with _notice_if_slow("waiting for the hub"):
+    with _asking(manager):
         found = manager.search(text, options.sort, options.limit)
         exact = next((repo.id for repo in found[:1] if repo.id.lower() == text.strip().lower()), None)
         quants = manager.quants(exact) if exact else []
@@ -204,15 +211,16 @@ def remove(manager: ModelManager, options: argparse.Namespace) -> int:
             return 1
     removed = manager.remove(removal.model.name, options.now)
     if options.now:
-        print(f"{removed.name} is gone; {models_words.size(removed.freed)} freed.")
+        print(f"{one_line(removed.name)} is gone; {models_words.size(removed.freed)} freed.")
     else:
-        print(f"{removed.name} is removed. Bring it back: slipstream models undo; free its room: models rm --now")
+        back = "Bring it back: slipstream models undo; free its room: models rm --now"
+        print(f"{one_line(removed.name)} is removed. {back}")
     return 0
 
 
 def _warning(removal: Removal) -> str:
     frees = f"frees {models_words.size(removal.frees)}" if removal.frees else "frees nothing: it is a link"
-    text = f"{removal.model.name}: {frees}"
+    text = f"{one_line(removal.model.name)}: {frees}"
     if removal.chats:
         titles = ", ".join(f"“{one_line(title)}”" for title in removal.chats[:_SHOWN])
         more = f" and {len(removal.chats) - _SHOWN} more" if len(removal.chats) > _SHOWN else ""
@@ -226,7 +234,7 @@ def pull(manager: ModelManager, options: argparse.Namespace) -> int:
     Returns:
         The exit code: 0, or 130 if it was paused.
     """
-    with _notice_if_slow("waiting for the hub"):
+    with _asking(manager):
         offer = manager.wanted(options.reference)
     if offer.fit.verdict == "too big" and not offer.quant.drafts and not options.force:
         raise SlipstreamError(
@@ -266,7 +274,7 @@ def _fetched(manager: ModelManager, offer: QuantOffer, reference: str) -> Instal
         if not model.problem:
             if manager.lacking(quant):
                 with Bar("mmproj") as bar:
-                    manager.pull_projector(quant, lambda at: bar.bytes(at.done, at.total), bar.cancelled)
+                    manager.pull_projector(quant, _shower(bar, "mmproj"), bar.cancelled)
             notice(f"{model.name} is here already.")
             return model
     if quant.projector:
@@ -274,16 +282,13 @@ def _fetched(manager: ModelManager, offer: QuantOffer, reference: str) -> Instal
     runs = "" if quant.drafts else f", runs {shown_fit(offer.fit)}"
     notice(f"{quant.repo}:{quant.label}, {models_words.size(quant.size)}{runs}")
     last = Progress(0, quant.size)
-    notes: set[str] = set()
     with Bar(quant.label) as bar:
+        show = _shower(bar, quant.label)
 
         def on_progress(progress: Progress) -> None:
             nonlocal last
             last = progress
-            if progress.note and progress.note not in notes:
-                notes.add(progress.note)
-                print(f"\rslipstream: {one_line(progress.note)}", file=sys.stderr)
-            bar.line(_shown(quant.label, progress), progress.done, progress.total)
+            show(progress)
 
         fetched = manager.pull(quant, on_progress, bar.cancelled)
     if fetched is None:
@@ -291,6 +296,19 @@ def _fetched(manager: ModelManager, offer: QuantOffer, reference: str) -> Instal
         total = models_words.size(last.total)
         notice(f"paused at {so_far} of {total}; go on: slipstream models pull {reference}")
     return fetched
+
+
+def _shower(bar: Bar, label: str) -> Callable[[Progress], None]:
+    """Returns what shows the progress of a download on a bar; each reason for a wait gets a line once."""
+    notes: set[str] = set()
+
+    def show(progress: Progress) -> None:
+        if progress.note and progress.note not in notes:
+            notes.add(progress.note)
+            bar.note(f"{progress.note} …; Ctrl-C pauses")
+        bar.line(_shown(label, progress), progress.done, progress.total)
+
+    return show
 
 
 def _shown(label: str, progress: Progress) -> str:
@@ -320,9 +338,10 @@ def _agreed(drafter: PairOffer) -> bool:
 
 def _fetched_drafter(manager: ModelManager, model: Installed, drafter: PairOffer) -> Installed | None:
     """Downloads a drafter; first compares the vocabularies, which needs only its header."""
-    offer = manager.drafter_of(drafter)
-    if drafter.method == DRAFT and not offer.installed:
-        theirs = manager.hub.header(*offer.quant.files)
-        if difference := vocabulary_difference(read_header(model.path), theirs):
-            notice(f"vocabularies differ: {difference}; its drafts are converted.")
+    with _asking(manager):
+        offer = manager.drafter_of(drafter)
+        compares = drafter.method == DRAFT and not offer.installed
+        theirs = manager.hub.header(*offer.quant.files) if compares else None
+    if theirs and (difference := vocabulary_difference(read_header(model.path), theirs)):
+        notice(f"vocabularies differ: {difference}; its drafts are converted.")
     return _fetched(manager, offer, f"{offer.quant.repo}:{offer.quant.label}")

@@ -13,6 +13,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Final, Self
 
+from slipstream.app.cli.streams import notice
 from slipstream.app.library import format as models_words
 from slipstream.app.library.offers import CatalogOffer, QuantOffer
 from slipstream.app.platform.safe_text import one_line, shortened
@@ -28,7 +29,8 @@ _FITS: Final = {"gpu": "on the GPU", "split": "partly on the GPU", "memory": "in
 
 
 def table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    lines = [tuple(headings), *(tuple(row) for row in rows)]
+    """Aligns cells in columns; cells may hold untrusted text."""
+    lines = [tuple(headings), *(tuple(map(one_line, row)) for row in rows)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(headings))]
     return "\n".join("  ".join(f"{cell:<{w}}" for cell, w in zip(line, widths, strict=True)).rstrip() for line in lines)
 
@@ -254,6 +256,13 @@ class Bar:
         elif share >= self._shown + _STEP:
             self._shown = share - share % _STEP
             print(f"slipstream: {text}, {share} %", file=sys.stderr, flush=True)
+
+    def note(self, words: str) -> None:
+        """Prints a line above the progress."""
+        if self._width:
+            sys.stderr.write("\r" + " " * self._width + "\r")
+            self._width = 0
+        notice(words)
 
     def _interrupted(self, _number: int, _frame: FrameType | None) -> None:
         signal.signal(signal.SIGINT, self._before)

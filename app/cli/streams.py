@@ -95,7 +95,7 @@ def can_ask() -> bool:
 
 def confirmed(question: str, enter: bool = False) -> bool:
     """Asks a yes-or-no question on the terminal; ``enter`` is the answer for Enter alone."""
-    print(f"{question} [{'Y/n' if enter else 'y/N'}] ", end="", file=sys.stderr, flush=True)
+    print(f"{one_line(question)} [{'Y/n' if enter else 'y/N'}] ", end="", file=sys.stderr, flush=True)
     return sys.stdin.readline().strip().lower() in ("y", "yes", *([""] if enter else []))
 
 

@@ -24,6 +24,7 @@ from slipstream.app.settings.file import load
 from slipstream.models.errors import ModelFileError, SlipstreamError
 from slipstream.models.gguf.reader import read_header
 from slipstream.models.hub.address import offline_by_environment
+from slipstream.models.hub.repositories import Hub
 from slipstream.models.library.catalog import Catalog, CatalogFile, CatalogPair, catalog
 from slipstream.models.library.import_model import How, OnProgress
 from slipstream.models.library.pairing import DRAFT, PairOffer
@@ -37,9 +38,7 @@ from slipstream.models.memory.speed import Prediction, predict, reads_of
 
 if TYPE_CHECKING:  # the hub's library is loaded at the first request
     from slipstream.models.hub.downloads import Downloads
-    from slipstream.models.hub.progress import Discarded, Job, Progress
-    from slipstream.models.hub.repositories import Hub
-    from slipstream.models.hub.types import Quant, RemoteFile, RepoSummary, Sort
+    from slipstream.models.hub.types import Discarded, Progress, Quant, QueuedDownload, RemoteFile, RepoSummary, Sort
 
 __all__ = ["CatalogOffer", "ModelManager", "QuantOffer", "Removal"]
 
@@ -50,9 +49,8 @@ class ModelManager:
     def __init__(self, paths: Paths) -> None:
         self.paths = paths
         self.store = store_of(paths)
-        self._hub: Hub | None = None
+        self.hub = Hub(offline=True if load(paths.settings).settings.hub.offline else None)
         self._downloads: Downloads | None = None
-        self._stays_offline = load(paths.settings).settings.hub.offline
         self._own: list[Device] | None = None  # this machine's devices
         self._rpc, self._lenders = "", list[Lender]()
         self._asked = True  # whether ``_lenders`` is up to date
@@ -60,15 +58,6 @@ class ModelManager:
         self._in_use = frozenset[str]()  # endpoints of the lenders that serve the chat's model
         self._machine: list[Throughput] | None = None
         self._lock = threading.RLock()
-
-    @property
-    def hub(self) -> Hub:
-        with self._lock:
-            if self._hub is None:
-                from slipstream.models.hub.repositories import Hub
-
-                self._hub = Hub(offline=True if self._stays_offline else None)
-            return self._hub
 
     @property
     def downloads(self) -> Downloads:
@@ -87,9 +76,7 @@ class ModelManager:
 
     def stay_offline(self, wanted: bool) -> None:
         """Turns offline mode on or off; it stays on if the environment demands it."""
-        self._stays_offline = wanted
-        if self._hub:
-            self._hub.offline = wanted or offline_by_environment(os.environ)
+        self.hub.offline = wanted or offline_by_environment(os.environ)
 
     def borrow(self, rpc: str) -> None:
         """Sets the machines whose devices are used from the next call on, ``HOST:PORT,…``."""
@@ -314,23 +301,23 @@ class ModelManager:
             return True
         return Download(self.hub, (projector,), self.paths.models).run(on_progress, cancelled) is not None
 
-    def fetch(self, quant: Quant) -> Job:
+    def fetch(self, quant: Quant) -> QueuedDownload:
         """Queues a download and that of its mmproj file; finished downloads are verified and installed."""
         private_folder(self.paths.models)
         if projector := self.lacking(quant):
             self.downloads.add((projector,), self.paths.models)
         return self.downloads.add(quant.files, self.paths.models)
 
-    def fetch_pair(self, pair: CatalogPair) -> list[Job]:
+    def fetch_pair(self, pair: CatalogPair) -> list[QueuedDownload]:
         """Queues the downloads of a target and its drafter, unless they are installed."""
         files = [file for file in (pair.target, pair.drafter) if file and file.repo]
         offers = [self._offer(in_catalog(file)) for file in files]
         return [self.fetch(offer.quant) for offer in offers if not offer.installed]
 
-    def fetch_file(self, file: CatalogFile) -> Job:
+    def fetch_file(self, file: CatalogFile) -> QueuedDownload:
         return self.fetch(self._offer(in_catalog(file)).quant)
 
-    def jobs(self) -> list[Job]:
+    def jobs(self) -> list[QueuedDownload]:
         """All downloads, unfinished ones of earlier runs included."""
         return self.downloads.jobs()
 
@@ -372,7 +359,7 @@ class ModelManager:
             )
         return next(offer for offer in offers if offer.quant is quant)
 
-    def _on_change(self, job: Job) -> None:
+    def _on_change(self, job: QueuedDownload) -> None:
         """Installs a finished download; a file that is not a model is listed with its problem."""
         if job.state == "done":
             with suppress(SlipstreamError):

@@ -9,16 +9,20 @@ import ipaddress
 import os
 import re
 from collections.abc import Mapping
+from importlib.util import find_spec
 from typing import Final
 from urllib.parse import quote, urlsplit
 
-from slipstream.models.errors import UsageError
+from slipstream.models.errors import HubError, UsageError
 from slipstream.models.hub.types import RemoteFile
 from slipstream.models.outside import quoted, whole_number
 
 USUAL: Final = "https://huggingface.co"
 _TRUE: Final = frozenset({"1", "ON", "YES", "TRUE"})
 _PORTS: Final = {"http": 80, "https": 443}
+_HOST: Final = re.compile(r"[A-Za-z0-9._-]{1,253}|[0-9A-Fa-f:.]{2,45}")
+_PROXIES: Final = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
+_PROXY_KINDS: Final = ("http", "https", "socks5", "socks5h")
 _PART: Final = r"[A-Za-z0-9_](?:[A-Za-z0-9_.-]{0,94}[A-Za-z0-9_-])?"
 _REPO: Final = re.compile(rf"{_PART}/{_PART}")
 _LONGEST: Final = 8192
@@ -31,7 +35,7 @@ def disable_telemetry() -> None:
     """Turns off huggingface_hub's telemetry; it must run before the library is imported.
 
     Raises:
-        UsageError: If a number in the environment is invalid.
+        HubError: If a number in the environment is invalid.
     """
     os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
     os.environ["HF_HUB_DISABLE_UPDATE_CHECK"] = "1"
@@ -41,7 +45,7 @@ def disable_telemetry() -> None:
             try:
                 whole_number(value, 0)
             except ValueError as error:
-                raise UsageError(f"{name}: {error}.", "Set it to seconds, or unset it.") from error
+                raise HubError(f"{name}: {error}.", "Set it to seconds, or unset it.") from error
 
 
 def offline_by_environment(environment: Mapping[str, str]) -> bool:
@@ -49,35 +53,60 @@ def offline_by_environment(environment: Mapping[str, str]) -> bool:
     return (environment.get("HF_HUB_OFFLINE") or "").upper() in _TRUE
 
 
-def endpoint_from(environment: Mapping[str, str]) -> str:
-    """The hub's address: ``HF_ENDPOINT``, or the default one."""
-    return environment.get("HF_ENDPOINT") or USUAL
-
-
 def checked_endpoint(address: str) -> str:
-    """Returns the hub's address without a final slash.
+    """Returns the hub's address without a final slash; the default one if it is blank.
 
     Raises:
-        UsageError: If it is invalid.
+        HubError: If it is invalid.
     """
-    address = address.strip().rstrip("/")
+    address = address.strip().rstrip("/") or USUAL
     if not is_web_address(address) or "?" in address or "#" in address:
-        raise UsageError(
-            f"{quoted(address, 80)} is no address of a model hub.", f"Set HF_ENDPOINT to one like {USUAL}, or unset it."
+        raise HubError(
+            f"HF_ENDPOINT: {quoted(address, 80)} is no address of a model hub.",
+            f"Set it to one like {USUAL}, or unset it.",
         )
     return address
 
 
+def check_proxies(environment: Mapping[str, str]) -> None:
+    """Checks the variables of proxies as the HTTP library reads them: names in lower case win.
+
+    Raises:
+        HubError: If one is of no use.
+    """
+    for name in _PROXIES:
+        used = name.lower() if name.lower() in environment else name
+        value = environment.get(used, "")
+        if not value:
+            continue
+        address = value if "://" in value else f"http://{value}"
+        try:
+            parts = urlsplit(address)
+            host, _ = parts.hostname or "", parts.port
+        except ValueError:
+            host = ""
+        if parts.scheme not in _PROXY_KINDS or not _HOST.fullmatch(host) or not address.isprintable() or " " in address:
+            raise HubError(
+                f"{used}: {quoted(value, 80)} is no address of a proxy.",
+                f"Set it to one like http://proxy.example:3128, or unset it; kinds: {', '.join(_PROXY_KINDS)}.",
+            )
+        if parts.scheme.startswith("socks") and not find_spec("socksio"):
+            raise HubError(
+                f"{used} names a SOCKS proxy, which needs the package socksio.",
+                "pip install socksio, or set it to an HTTP proxy.",
+            )
+
+
 def is_web_address(text: str) -> bool:
     """Whether a text is a valid http or https address without credentials."""
-    if not text.isprintable() or len(text) > _LONGEST:
+    if not text.isprintable() or " " in text or len(text) > _LONGEST:
         return False
     try:
         parts = urlsplit(text)
         host, port = parts.hostname, parts.port
     except ValueError:
         return False
-    return parts.scheme in _PORTS and bool(host) and str(host).isascii() and port != 0 and "@" not in parts.netloc
+    return parts.scheme in _PORTS and bool(_HOST.fullmatch(host or "")) and port != 0 and "@" not in parts.netloc
 
 
 def origin(address: str) -> tuple[str, str, int]:

@@ -7,11 +7,14 @@ huggingface_hub; call ``address.disable_telemetry`` first.
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import ssl
+import threading
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
+from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final, Self
 from urllib.parse import urljoin
@@ -20,9 +23,9 @@ from huggingface_hub import get_token
 from huggingface_hub.errors import OIDCError
 
 from slipstream.models.errors import HubError
-from slipstream.models.hub.address import is_web_address, may_see_token
-from slipstream.models.hub.words import odd_answer, refusal, too_slow, unreachable
-from slipstream.models.outside import number_in, parse_json
+from slipstream.models.hub.address import check_proxies, is_web_address, may_see_token
+from slipstream.models.hub.words import odd_answer, refusal, stopped, too_slow, unreachable
+from slipstream.models.outside import number_in, parse_json, quoted
 
 if TYPE_CHECKING:
     import httpx2 as httpx  # or httpx, depending on the version of huggingface_hub
@@ -32,31 +35,53 @@ else:
 AGENT: Final = "slipstream"  # nothing else is sent about this machine
 CONNECT_S: Final = 10.0
 LEAST_RATE: Final = 1024  # bytes per second below which a connection counts as broken
-HOPS: Final = 6
-_PATIENCE_S: Final = 20.0
-_CALL_S: Final = 300.0
+_HOPS: Final = 6
+_PATIENCE_S: Final = 20.0  # seconds until an answer begins, redirects included, and between two parts of it
+_ANSWER_S: Final = 60.0  # seconds that one answer may take, with all tries and its body
+_CALL_S: Final = 180.0  # seconds that all answers of a call may take
 _JSON_BYTES: Final = 8 << 20
 _PASSING: Final = (500, 502, 503, 504)  # statuses of failures that may be temporary
 _TRIES: Final = 3
 _PAUSE_S: Final = 0.25
 _RANGE: Final = re.compile(r"bytes ([0-9]{1,20})-([0-9]{1,20})/([0-9]{1,20}|\*)")
+_TOKEN: Final = re.compile(r"[!-~]{1,4096}")
 
 
 class TooSlowError(Exception):
     """A connection was silent or too slow; the message continues a sentence that starts with the host's name."""
 
 
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A response that is no redirect, its body unread."""
+
+    response: httpx.Response
+    address: str  # where it came from, after all redirects
+    with_token: bool  # whether the request had the user's token
+
+
 @cache
 def trust() -> ssl.SSLContext:
-    """The trusted certificates; reading them takes a tenth of a second."""
-    return httpx.create_ssl_context()
+    """The trusted certificates; reading them takes a tenth of a second.
+
+    Raises:
+        HubError: If a variable names a file of certificates that cannot be used.
+    """
+    try:
+        return httpx.create_ssl_context()
+    except (OSError, ValueError) as error:
+        names = " or ".join(name for name in ("SSL_CERT_FILE", "SSL_CERT_DIR") if os.environ.get(name))
+        raise HubError(
+            f"cannot read the trusted certificates{f' that {names} names' if names else ''}: {error}.",
+            f"Correct {names}, or unset it." if names else "Install the package certifi again.",
+        ) from error
 
 
 def token_header(address: str, endpoint: str) -> dict[str, str]:
     """The header with the user's token; empty without a token or for an address that must not get it.
 
     Raises:
-        HubError: If the environment names a token source that fails.
+        HubError: If the environment names a token source that fails, or the token cannot be sent.
     """
     if not may_see_token(address, endpoint):
         return {}
@@ -64,31 +89,78 @@ def token_header(address: str, endpoint: str) -> dict[str, str]:
         token = get_token()
     except OIDCError as error:
         raise HubError(f"cannot get a token: {error}.", "Check HF_OIDC_RESOURCE, or unset it.") from error
+    except (OSError, ValueError) as error:  # the file of the token
+        raise HubError(f"cannot read the token: {error}.", "Log in again: hf auth login (or set HF_TOKEN).") from error
+    if token and not _TOKEN.fullmatch(token):
+        raise HubError(
+            "the token for the hub has characters that no token has, such as a blank.",
+            "Correct HF_TOKEN or unset it; without the variable, log in again: hf auth login.",
+        )
     return {"authorization": f"Bearer {token}"} if token else {}
 
 
 def open_client(connections: int = 1) -> httpx.AsyncClient:
-    """Opens a client that limits only the time to connect; :func:`send` and :func:`paced` limit the rest."""
-    return httpx.AsyncClient(
-        timeout=httpx.Timeout(None, connect=CONNECT_S),
-        limits=httpx.Limits(max_connections=connections + 1),
-        verify=trust(),
-        headers={"user-agent": AGENT, "accept-encoding": "identity"},
-    )
-
-
-async def send(client: httpx.AsyncClient, address: str, headers: Mapping[str, str], seconds: float) -> httpx.Response:
-    """Sends a request and returns the response, which may be a redirect, with its body unread.
+    """Opens a client that limits only the time to connect; :func:`answer` and :func:`paced` limit the rest.
 
     Raises:
-        TooSlowError: If the headers take longer than ``seconds``.
+        HubError: If a variable of proxies or certificates is of no use; it is named.
     """
-    request = client.build_request("GET", address, headers=dict(headers))
+    check_proxies(os.environ)
+    certificates = trust()
+    try:
+        return httpx.AsyncClient(
+            timeout=httpx.Timeout(None, connect=CONNECT_S),
+            limits=httpx.Limits(max_connections=connections + 1),
+            verify=certificates,
+            headers={"user-agent": AGENT, "accept-encoding": "identity"},
+        )
+    except (ValueError, LookupError, ImportError, TypeError, httpx.InvalidURL) as error:
+        names = [name for name in os.environ if name.upper() in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")]
+        raise HubError(
+            f"the variables of proxies cannot be used: {quoted(str(error), 120)}.",
+            f"Correct {', '.join(sorted(names)) or 'the system settings of proxies'}, or unset it.",
+        ) from error
+
+
+async def answer(
+    client: httpx.AsyncClient,
+    endpoint: str,
+    address: str,
+    headers: Callable[[str], Mapping[str, str]],
+    seconds: float,
+    *,
+    on_hop: Callable[[httpx.Response, str], None] = lambda response, address: None,
+) -> Answer:
+    """Requests an address and follows its redirects, each of which is checked; the token goes to the hub alone.
+
+    Args:
+        headers: Returns the headers of a request to an address, without the token.
+        seconds: Limit of time until the answer begins, over all redirects.
+        on_hop: Called with each response and its address, redirects included.
+
+    Raises:
+        TooSlowError: If it takes longer than ``seconds``.
+        HubError: If a redirect leads to no address, or in circles.
+    """
     try:
         async with asyncio.timeout(seconds):
-            return await client.send(request, stream=True, follow_redirects=False)
+            for _ in range(_HOPS):
+                token = token_header(address, endpoint)
+                request = client.build_request("GET", address, headers={**headers(address), **token})
+                response = await client.send(request, stream=True, follow_redirects=False)
+                final = False
+                try:
+                    on_hop(response, address)
+                    final = not response.has_redirect_location
+                    if final:
+                        return Answer(response, address, bool(token))
+                    address = _redirected(response, endpoint)
+                finally:
+                    if not final:
+                        await response.aclose()
     except TimeoutError:
         raise TooSlowError("fell silent") from None
+    raise odd_answer(endpoint, "redirects in circles")
 
 
 async def paced(response: httpx.Response, seconds: float) -> AsyncGenerator[bytes, None]:
@@ -114,12 +186,8 @@ async def paced(response: httpx.Response, seconds: float) -> AsyncGenerator[byte
         yield chunk  # the caller's time does not count
 
 
-def redirected(response: httpx.Response, endpoint: str) -> str:
-    """The target of a redirect.
-
-    Raises:
-        HubError: If it is not a valid address.
-    """
+def _redirected(response: httpx.Response, endpoint: str) -> str:
+    """The target of a redirect."""
     try:
         address = urljoin(str(response.url), response.headers["location"])
     except ValueError:
@@ -143,13 +211,16 @@ def content_range(headers: Mapping[str, str]) -> tuple[int, int, int | None] | N
 
 
 class Connection:
-    """Sends requests to one hub and waits for each answer; all of them together take at most five minutes."""
+    """Sends requests to one hub and waits for each answer; another thread can stop it."""
 
     def __init__(self, endpoint: str) -> None:
         self._endpoint = endpoint
         self._client = open_client()
         self._runner = asyncio.Runner()
         self._until = time.monotonic() + _CALL_S
+        self._lock = threading.Lock()
+        self._waiting: asyncio.Task[Any] | None = None
+        self._stopped = False
 
     def __enter__(self) -> Self:
         return self
@@ -157,6 +228,13 @@ class Connection:
     def __exit__(self, *_: object) -> None:
         with self._runner:
             self._runner.run(self._client.aclose())
+
+    def stop(self) -> None:
+        """Ends the request that is under way, and refuses later ones; any thread may call it."""
+        with self._lock:
+            self._stopped = True
+            if self._waiting:
+                self._waiting.get_loop().call_soon_threadsafe(self._waiting.cancel)
 
     def json(self, address: str) -> tuple[Any, str]:
         """Fetches JSON.
@@ -207,16 +285,25 @@ class Connection:
             raise unreachable(error, address) from error
         except (TooSlowError, TimeoutError) as error:
             raise too_slow(address) from error
+        except asyncio.CancelledError as error:
+            raise stopped(address) from error
+        finally:
+            with self._lock:
+                self._waiting = None
 
     async def _tried(
         self, address: str, headers: Mapping[str, str], most: Callable[[httpx.Response], int]
     ) -> tuple[httpx.Response, bytes]:
         """Retries failures that may be temporary."""
-        async with asyncio.timeout(self._until - time.monotonic()):
+        with self._lock:
+            self._waiting = asyncio.current_task()
+            if self._stopped:
+                raise asyncio.CancelledError
+        async with asyncio.timeout(min(_ANSWER_S, self._until - time.monotonic())):
             for attempt in range(_TRIES):
                 last = attempt == _TRIES - 1
                 try:
-                    if found := await self._followed(address, headers, most, last):
+                    if found := await self._body(address, headers, most, last):
                         return found
                 except (httpx.ReadError, httpx.RemoteProtocolError):
                     if last:
@@ -224,30 +311,25 @@ class Connection:
                 await asyncio.sleep(_PAUSE_S * 2**attempt)
         raise AssertionError("the last try returns or raises")
 
-    async def _followed(
+    async def _body(
         self, address: str, headers: Mapping[str, str], most: Callable[[httpx.Response], int], last: bool
     ) -> tuple[httpx.Response, bytes] | None:
-        """Follows redirects and reads the body; returns None if a retry may help."""
-        for _ in range(HOPS):
-            token = token_header(address, self._endpoint)
-            response = await send(self._client, address, {**headers, **token}, _PATIENCE_S)
-            try:
-                if response.has_redirect_location:
-                    address = redirected(response, self._endpoint)
-                    continue
-                if response.status_code in _PASSING and not last:
-                    return None
-                if response.status_code >= 400:
-                    raise refusal(response.status_code, response.headers, address, self._endpoint, bool(token))
-                if response.headers.get("content-encoding", "identity") != "identity":
-                    raise odd_answer(self._endpoint, "packed bytes where plain ones were asked for")
-                wanted, got = most(response), bytearray()
-                async with aclosing(paced(response, _PATIENCE_S)) as chunks:
-                    async for chunk in chunks:
-                        got += chunk
-                        if len(got) >= wanted:
-                            break
-                return response, bytes(got)
-            finally:
-                await response.aclose()
-        raise odd_answer(self._endpoint, "redirects in circles")
+        """Requests an address and reads the body; returns None if a retry may help."""
+        found = await answer(self._client, self._endpoint, address, lambda _: headers, _PATIENCE_S)
+        response = found.response
+        try:
+            if response.status_code in _PASSING and not last:
+                return None
+            if response.status_code >= 400:
+                raise refusal(response.status_code, response.headers, found.address, self._endpoint, found.with_token)
+            if response.headers.get("content-encoding", "identity") != "identity":
+                raise odd_answer(self._endpoint, "packed bytes where plain ones were asked for")
+            wanted, got = most(response), bytearray()
+            async with aclosing(paced(response, _PATIENCE_S)) as chunks:
+                async for chunk in chunks:
+                    got += chunk
+                    if len(got) >= wanted:
+                        break
+            return response, bytes(got)
+        finally:
+            await response.aclose()

@@ -3,24 +3,39 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
 import threading
+import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from slipstream.models.errors import SlipstreamError
 from slipstream.models.hub.address import disable_telemetry
-from slipstream.models.hub.journal import ENDING, Ranges, Written, read
+from slipstream.models.hub.journal import ENDING, JournalContent, Ranges, read
 from slipstream.models.hub.part_file import PART, PartFile
-from slipstream.models.hub.progress import Discarded, Job, Partial, Progress, State, Tuning, disk_error
 from slipstream.models.hub.repositories import Hub
-from slipstream.models.hub.types import RemoteFile
+from slipstream.models.hub.types import (
+    Discarded,
+    Partial,
+    Phase,
+    Progress,
+    QueuedDownload,
+    RemoteFile,
+    State,
+    Tuning,
+)
+from slipstream.models.hub.words import disk_error, too_little_room
 
-__all__ = ["Discarded", "Download", "Downloads", "Job", "Partial", "Progress", "Tuning", "partials"]
+if TYPE_CHECKING:  # loads huggingface_hub
+    from slipstream.models.hub.transfer import Transfer
 
 _USUAL: Final = Tuning()
+_WINDOW_S: Final = 5.0
+_QUIET_S: Final = 1.0
 
 
 class Download:
@@ -61,7 +76,7 @@ class Download:
         on_progress: Callable[[Progress], None] = lambda progress: None,
         cancelled: Callable[[], bool] = lambda: False,
     ) -> Path | None:
-        """Fetches the missing bytes; blocks until the end.
+        """Checks what is there, fetches the rest, verifies it and moves it into place; blocks until the end.
 
         Args:
             on_progress: Called with the progress several times a second, in the calling thread.
@@ -74,19 +89,45 @@ class Download:
             OfflineError: If offline mode is on.
             HubError: If the hub refuses.
             DownloadError: If the disk is full, another process downloads the same file, the file changed or arrived
-                damaged, or the network failed too often.
+                damaged, the network failed too often, or no byte came for too long.
         """
         self._hub.check_online()
         disable_telemetry()
-        from slipstream.models.hub.transfer import RunningJob
+        from slipstream.models.hub.transfer import Transfer
 
         with ExitStack() as opened:
             parts = [
                 opened.enter_context(closing(PartFile(self.files, index, self.folder, self._tuning)))
                 for index in range(len(self.files))
             ]
-            job = RunningJob(parts, self._hub.endpoint, self._tuning, self._promised, on_progress, cancelled)
-            return self.path if job.run(self.folder) else None
+            report = _Reports(parts, on_progress, self._tuning.report_s)
+            for part in parts:
+                for _ in part.check():
+                    report.now_and_then("checking")
+                    if cancelled():
+                        return None
+            self._check_room(parts)
+            transfer = Transfer(parts, self._hub.endpoint, self._tuning)
+            if not transfer.run(lambda: report.transfer(transfer), cancelled):
+                return None
+            for part in parts:
+                while not (part.placed or part.hash_more()):
+                    report.now_and_then("finishing")
+                    if cancelled():
+                        return None
+            for part in parts:
+                if not part.placed:
+                    part.verify()
+            for part in reversed(parts):  # the library finds a model by its first file, so it is placed last
+                part.place()
+            report.now("finishing")
+            return self.path
+
+    def _check_room(self, parts: Sequence[PartFile]) -> None:
+        needed, reserve = sum(part.size - part.done for part in parts), self._tuning.reserve
+        free = shutil.disk_usage(parts[0].path.parent).free - self._promised()
+        if needed and needed + reserve > free:
+            raise too_little_room(self.folder, needed, max(0, free), reserve)
 
     def discard(self) -> Discarded:
         """Removes the unfinished files.
@@ -112,13 +153,42 @@ class Download:
                 folder = folder.parent
 
 
+class _Reports:
+    """Reports the progress of a download, with the speed over the last seconds."""
+
+    def __init__(self, parts: Sequence[PartFile], on_progress: Callable[[Progress], None], interval_s: float) -> None:
+        self._parts, self._on_progress, self._interval_s = parts, on_progress, interval_s
+        self._reported_at = 0.0
+        self._seen: deque[tuple[float, int]] = deque()
+
+    def now_and_then(self, phase: Phase) -> None:
+        if time.monotonic() - self._reported_at >= self._interval_s:
+            self.now(phase)
+
+    def now(self, phase: Phase, speed: float = 0.0, quiet: float = 0.0, note: str = "") -> None:
+        self._reported_at = time.monotonic()
+        done, total = sum(part.done for part in self._parts), sum(part.size for part in self._parts)
+        self._on_progress(Progress(done, total, speed=speed, phase=phase, quiet=quiet, note=note))
+
+    def transfer(self, transfer: Transfer) -> None:
+        now = time.monotonic()
+        self._seen.append((now, transfer.received))
+        while len(self._seen) > 2 and now - self._seen[1][0] > _WINDOW_S:
+            self._seen.popleft()
+        then, before = self._seen[0]
+        speed = (transfer.received - before) / (now - then) if now > then else 0.0
+        quiet = transfer.idle if transfer.idle > _QUIET_S else 0.0
+        host = transfer.waiting_for
+        self.now(transfer.phase, speed, quiet, transfer.note or (f"waiting for {host}" if host else ""))
+
+
 def partials(folder: Path) -> list[Partial]:
     """Unfinished downloads below a folder, newest first.
 
     Raises:
         DownloadError: If the folder cannot be read.
     """
-    jobs: dict[tuple[str, tuple[str, ...]], list[tuple[Path, Written]]] = {}
+    jobs: dict[tuple[str, tuple[str, ...]], list[tuple[Path, JournalContent]]] = {}
     try:
         for path in sorted(folder.rglob(f"*{ENDING}")):
             written = read(path)
@@ -131,7 +201,7 @@ def partials(folder: Path) -> list[Partial]:
     return sorted(found, key=lambda partial: -partial.changed)
 
 
-def _partial(folder: Path, journals: list[tuple[Path, Written]]) -> Partial:
+def _partial(folder: Path, journals: list[tuple[Path, JournalContent]]) -> Partial:
     files = journals[0][1].files
     done, changed = 0, 0.0
     for path, written in journals:
@@ -161,9 +231,16 @@ class _Entry:
     stop: threading.Event = field(default_factory=threading.Event)
     thread: threading.Thread | None = None
 
-    def snapshot(self) -> Job:
-        path = self.files[0].path_in(self.folder)
-        return Job(self.id, self.files, self.folder, self.state, self.progress, path, self.error)
+    def snapshot(self) -> QueuedDownload:
+        return QueuedDownload(
+            id=self.id,
+            files=self.files,
+            folder=self.folder,
+            state=self.state,
+            progress=self.progress,
+            path=self.files[0].path_in(self.folder),
+            error=self.error,
+        )
 
 
 class Downloads:
@@ -177,7 +254,7 @@ class Downloads:
         hub: Hub,
         at_once: int = 2,
         tuning: Tuning = _USUAL,
-        on_change: Callable[[Job], None] = lambda job: None,
+        on_change: Callable[[QueuedDownload], None] = lambda job: None,
     ) -> None:
         """Creates an empty queue.
 
@@ -194,7 +271,7 @@ class Downloads:
         self._entries: dict[str, _Entry] = {}
         self._unreported: set[str] = set()
 
-    def add(self, files: Sequence[RemoteFile], folder: Path) -> Job:
+    def add(self, files: Sequence[RemoteFile], folder: Path) -> QueuedDownload:
         """Queues a download; if there is a job for the same file, resumes it if needed and returns it."""
         id = _id(files)
         with self._changing():
@@ -207,7 +284,7 @@ class Downloads:
                 self._resume(entry)
         return self.job(id)
 
-    def restore(self, folder: Path) -> list[Job]:
+    def restore(self, folder: Path) -> list[QueuedDownload]:
         """Adds unfinished downloads below a folder as paused jobs.
 
         Raises:
@@ -223,11 +300,11 @@ class Downloads:
                     self._set_state(self._entries[id], "paused")
             return [self._entries[_id(partial.files)].snapshot() for partial in found]
 
-    def jobs(self) -> list[Job]:
+    def jobs(self) -> list[QueuedDownload]:
         with self._changed:
             return [entry.snapshot() for entry in self._entries.values()]
 
-    def job(self, id: str) -> Job:
+    def job(self, id: str) -> QueuedDownload:
         """A snapshot of one job.
 
         Raises:
@@ -262,7 +339,7 @@ class Downloads:
                 self._set_state(entry, "cancelled")
         return gone
 
-    def wait(self, id: str) -> Job:
+    def wait(self, id: str) -> QueuedDownload:
         """Waits until a job is done, paused, failed or cancelled."""
         with self._changed:
             entry = self._entries[id]

@@ -19,8 +19,8 @@ from typing import Any, Final
 
 from slipstream.models.files import HeldError, close_removed, is_at, open_locked
 from slipstream.models.hub.address import is_repo, safe_name
-from slipstream.models.hub.progress import held
 from slipstream.models.hub.types import RemoteFile
+from slipstream.models.hub.words import held
 from slipstream.models.outside import count_of, parse_json
 
 ENDING: Final = ".journal"
@@ -30,7 +30,7 @@ _LARGEST: Final = 64 << 20
 
 
 @dataclass
-class Written:
+class JournalContent:
     """The content of a journal."""
 
     files: tuple[RemoteFile, ...]  # all files of the job, in order
@@ -67,7 +67,7 @@ class Journal:
             raise held(files[index], there.owner if there else "another process") from None
         try:
             there, good = _parsed(_content(self._handle))
-            self.written = Written(tuple(files), index)
+            self.written = JournalContent(tuple(files), index)
             if there and _same_content(there, self.written):
                 os.ftruncate(self._handle, good)
                 self._length = good
@@ -137,7 +137,7 @@ class Journal:
             yield {"from": start, "to": end, "crc": crc}
 
 
-def read(path: Path) -> Written | None:
+def read(path: Path) -> JournalContent | None:
     """Reads a journal without locking it; None if its first line is damaged."""
     with contextlib.suppress(OSError):
         handle = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0))
@@ -156,7 +156,7 @@ def _content(handle: int) -> bytes:
     return bytes(found)
 
 
-def _parsed(raw: bytes) -> tuple[Written | None, int]:
+def _parsed(raw: bytes) -> tuple[JournalContent | None, int]:
     """Returns the content, and the number of bytes in valid lines."""
     good, written = 0, None
     try:
@@ -181,7 +181,7 @@ def _parsed(raw: bytes) -> tuple[Written | None, int]:
     return written, good
 
 
-def _about(row: dict[str, Any]) -> Written:
+def _about(row: dict[str, Any]) -> JournalContent:
     repo, revision = str(row["repo"]), str(row["revision"])
     files = tuple(RemoteFile(repo, revision, name, size, sha256) for name, size, sha256 in row["files"])
     index = count_of(row["index"], len(files) - 1)
@@ -190,10 +190,10 @@ def _about(row: dict[str, Any]) -> Written:
     for file in files:
         if not safe_name(file.name) or count_of(file.size) is None or not isinstance(file.sha256, str | None):
             raise ValueError
-    return Written(files, index)
+    return JournalContent(files, index)
 
 
-def _same_content(there: Written, here: Written) -> bool:
+def _same_content(there: JournalContent, here: JournalContent) -> bool:
     """Whether bytes of one download are valid for the other: the same hash, or the same file of the same commit."""
     one, other = there.file, here.file
     if other.sha256:

@@ -15,8 +15,8 @@ from typing import BinaryIO, Final
 
 from slipstream.models.files import is_at, make_folder, open_own, sync_folder
 from slipstream.models.hub.journal import ENDING, Journal, Ranges
-from slipstream.models.hub.progress import Tuning, damaged, disk_error, disk_full, interfered
-from slipstream.models.hub.types import RemoteFile
+from slipstream.models.hub.types import RemoteFile, Tuning
+from slipstream.models.hub.words import damaged, disk_error, disk_full, interfered
 from slipstream.models.outside import is_sha256
 
 PART: Final = ".part"
@@ -213,7 +213,11 @@ class PartFile:
 
 
 class Writer:
-    """Writes the bytes of one connection; syncs and records them after some bytes or seconds."""
+    """Writes the bytes of one connection; syncs and records them after some bytes or seconds.
+
+    Attributes:
+        received: Number of bytes that were written.
+    """
 
     def __init__(self, part: PartFile, tuning: Tuning) -> None:
         self._part = part
@@ -222,6 +226,7 @@ class Writer:
         self._start = self._position = 0
         self._crc = 0
         self._noted_at = time.monotonic()
+        self.received = 0
 
     def write(self, offset: int, data: bytes) -> None:
         """Writes bytes at an offset, and syncs and records them when due.
@@ -237,6 +242,7 @@ class Writer:
             self._part.put(self._position, piece)
             self._crc = zlib.crc32(piece, self._crc)
             self._position += len(piece)
+            self.received += len(piece)
             data = data[len(piece) :]
             late = time.monotonic() - self._noted_at > self._interval_s
             if late or self._position - self._start >= self._interval:

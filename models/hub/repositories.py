@@ -18,7 +18,6 @@ from slipstream.models.hub.address import (
     checked_endpoint,
     checked_repo,
     disable_telemetry,
-    endpoint_from,
     file_address,
     is_repo,
     is_web_address,
@@ -28,12 +27,11 @@ from slipstream.models.hub.address import (
     safe_name,
 )
 from slipstream.models.hub.types import Quant, RemoteFile, RepoSummary, Sort, is_projector, projector_rank
-from slipstream.models.hub.words import odd_answer, offline
-from slipstream.models.outside import count_of
+from slipstream.models.hub.words import host_of, odd_answer, offline
+from slipstream.models.outside import count_of, is_sha256, quoted
 
 if TYPE_CHECKING:
     from slipstream.models.hub.client import Connection
-from slipstream.models.outside import is_sha256, quoted
 
 _LABEL: Final = re.compile(
     r"""(?<![A-Za-z0-9])
@@ -47,6 +45,19 @@ _LABEL: Final = re.compile(
 _SPLIT: Final = re.compile(r"(?P<stem>.*)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf", re.IGNORECASE)
 _NO_MODEL: Final = re.compile(r"mmproj|imatrix|(?<![a-z])lora(?![a-z])", re.IGNORECASE)
 _DRAFTS: Final = re.compile(r"(?:^|/)mtp[-_/]|(?<![a-z0-9])(?:dflash|eagle-?3|dspark)(?![a-z])", re.IGNORECASE)
+_SORTS: Final[dict[Sort, str]] = {
+    "downloads": "downloads",
+    "likes": "likes",
+    "trending": "trendingScore",
+    "updated": "lastModified",
+}
+_FACTS: Final = [("expand", name) for name in ("downloads", "likes", "gated", "lastModified", "tags", "gguf")]
+_COMMIT: Final = re.compile(r"[A-Za-z0-9._/-]{1,100}")
+_CARD: Final = 1 << 20
+_METADATA: Final = re.compile(r"\A\ufeff?---\r?\n.*?\n---[ \t]*(?:\r?\n|\Z)", re.DOTALL)
+_PAGES: Final = 10
+_LONGEST_TEXT: Final = 100
+_FIRST: Final = 1 << 20  # bytes of the first request for a header: enough for models with small vocabularies
 
 
 def label_of(name: str) -> str:
@@ -97,29 +108,11 @@ def _quant(stem: str, parts: tuple[RemoteFile, ...], taken: set[str], projector:
     return Quant(choice, parts, sum(file.size for file in parts), drafts, None if drafts else projector)
 
 
-__all__ = ["Hub", "Quant", "RemoteFile", "RepoSummary", "Sort"]
-
-_SORTS: Final[dict[Sort, str]] = {
-    "downloads": "downloads",
-    "likes": "likes",
-    "trending": "trendingScore",
-    "updated": "lastModified",
-}
-_FACTS: Final = [("expand", name) for name in ("downloads", "likes", "gated", "lastModified", "tags", "gguf")]
-_COMMIT: Final = re.compile(r"[A-Za-z0-9._/-]{1,100}")
-_CARD: Final = 1 << 20
-_METADATA: Final = re.compile(r"\A\ufeff?---\r?\n.*?\n---[ \t]*(?:\r?\n|\Z)", re.DOTALL)
-_PAGES: Final = 10
-_LONGEST_TEXT: Final = 100
-_FIRST: Final = 1 << 20  # bytes of the first request for a header: enough for models with small vocabularies
-
-
 class Hub:
     """Reads from the hub; every call blocks, and raises an ``OfflineError`` in offline mode.
 
     Attributes:
-        endpoint: The hub's address, from ``HF_ENDPOINT`` or the default one.
-        offline: Whether offline mode is on; may be changed at any time.
+        offline: Whether offline mode is on; may be changed at any time. Nothing else of the program keeps it.
     """
 
     def __init__(self, endpoint: str | None = None, offline: bool | None = None) -> None:
@@ -128,12 +121,25 @@ class Hub:
         Args:
             endpoint: The hub's address; None for ``HF_ENDPOINT`` or the default one.
             offline: Whether offline mode is on; None to read ``HF_HUB_OFFLINE``.
-
-        Raises:
-            UsageError: If the address is invalid.
         """
-        self.endpoint = checked_endpoint(endpoint or endpoint_from(os.environ))
         self.offline = offline_by_environment(os.environ) if offline is None else offline
+        self._address = endpoint or os.environ.get("HF_ENDPOINT", "")
+        self._connections: set[Connection] = set()
+
+    @property
+    def endpoint(self) -> str:
+        """The hub's address; raises a ``HubError`` if ``HF_ENDPOINT`` is none."""
+        return checked_endpoint(self._address)
+
+    @property
+    def host(self) -> str:
+        """The hub's host, for messages."""
+        return host_of(self.endpoint)
+
+    def stop(self) -> None:
+        """Ends the requests that other threads wait for; each raises a ``HubError``. Downloads go on."""
+        for connection in list(self._connections):
+            connection.stop()
 
     def search(
         self, text: str, sort: Sort = "downloads", limit: int = 30, author: str | None = None
@@ -231,7 +237,7 @@ class Hub:
     def check_online(self) -> None:
         """Raises an ``OfflineError`` if offline mode is on."""
         if self.offline:
-            raise offline(self.endpoint)
+            raise offline()
 
     def _listed(self, connection: Connection, address: str, limit: int) -> list[RepoSummary]:
         """Reads a list page by page until it is long enough."""
@@ -255,13 +261,19 @@ class Hub:
         good = is_sha256(digest)
         return RemoteFile(repo, commit, sibling["rfilename"], size, digest if good else None)
 
-    def _connected(self) -> Connection:
+    @contextmanager
+    def _connected(self) -> Iterator[Connection]:
         """Connects to the hub, if the network may be used."""
         self.check_online()
         disable_telemetry()
         from slipstream.models.hub.client import Connection
 
-        return Connection(self.endpoint)
+        with Connection(self.endpoint) as connection:
+            self._connections.add(connection)
+            try:
+                yield connection
+            finally:
+                self._connections.discard(connection)
 
     @contextmanager
     def _understood(self, what: str) -> Iterator[None]:

@@ -11,10 +11,9 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final
 
 from slipstream.models.hub.address import file_address, origin
-from slipstream.models.hub.client import HOPS, TooSlowError, content_range, redirected, send, token_header
+from slipstream.models.hub.client import TooSlowError, answer, content_range
 from slipstream.models.hub.part_file import PartFile
-from slipstream.models.hub.progress import changed
-from slipstream.models.hub.words import refusal, retry_after, unreachable
+from slipstream.models.hub.words import changed, refusal, retry_after, unreachable
 from slipstream.models.outside import is_sha256, number_in
 
 if TYPE_CHECKING:
@@ -54,7 +53,11 @@ class ContentChangedError(Exception):
 
 
 class Source:
-    """One file on the hub."""
+    """One file on the hub.
+
+    Attributes:
+        host: The host that was asked last.
+    """
 
     def __init__(self, client: httpx.AsyncClient, endpoint: str, part: PartFile, seconds: float) -> None:
         """Only stores the arguments; ``seconds`` limits the wait for an answer."""
@@ -63,6 +66,7 @@ class Source:
         self._endpoint = endpoint
         self._part = part
         self._home = file_address(endpoint, part.file)
+        self.host = httpx.URL(self._home).host
         self._direct: str | None = None  # final address after redirects; it is signed and expires
         self._etags: dict[tuple[str, str, int], set[str]] = {}
         self._finding = asyncio.Lock()
@@ -96,34 +100,31 @@ class Source:
         if self._direct is None:
             async with self._finding:  # one connection resolves the redirects for all connections
                 if self._direct is None:
-                    return await self._hop(self._home, start, end)
-        return await self._hop(self._direct or self._home, start, end)
+                    return await self._request(self._home, start, end)
+        return await self._request(self._direct or self._home, start, end)
 
-    async def _hop(self, address: str, start: int, end: int) -> httpx.Response:
-        from_home = address == self._home
-        for _ in range(HOPS):
-            headers = {"range": f"bytes={start}-{end - 1}"}
+    async def _request(self, address: str, start: int, end: int) -> httpx.Response:
+        def headers(address: str) -> dict[str, str]:
+            wanted = {"range": f"bytes={start}-{end - 1}"}
             if self._part.expected is None:  # with a sha256 no ETag is needed, and ETags may differ between hosts
                 for etag in self._etags.get(origin(address), ()):
-                    headers["if-range"] = etag
-            token = token_header(address, self._endpoint)
-            response = await send(self._client, address, {**headers, **token}, self._seconds)
-            final = False
-            try:
-                if origin(address) == origin(self._endpoint):
-                    self._learn(response)
-                if response.has_redirect_location:
-                    address = redirected(response, self._endpoint)
-                    continue
-                self._check_status(response, address, known=bool(token))
-                final = True
-            finally:
-                if not final:
-                    await response.aclose()
-            if from_home:
-                self._direct = address
-            return response
-        raise PassingError("the hub redirects in circles")
+                    wanted["if-range"] = etag
+            return wanted
+
+        def hopped(response: httpx.Response, address: str) -> None:
+            self.host = response.url.host
+            if origin(address) == origin(self._endpoint):
+                self._learn(response)
+
+        found = await answer(self._client, self._endpoint, address, headers, self._seconds, on_hop=hopped)
+        try:
+            self._check_status(found.response, found.address, known=found.with_token)
+        except BaseException:
+            await found.response.aclose()
+            raise
+        if address == self._home:
+            self._direct = found.address
+        return found.response
 
     def _learn(self, response: httpx.Response) -> None:
         """Compares the hub's size and ETag with the expected ones."""

@@ -1,4 +1,4 @@
-"""Repositories, files and quantizations on the hub."""
+"""The data types of the hub: repositories, files and quantizations; and of downloads: progress, limits, state."""
 
 from __future__ import annotations
 
@@ -9,6 +9,13 @@ from pathlib import Path
 from typing import Final, Literal
 
 Sort = Literal["downloads", "likes", "trending", "updated"]  # order of search results, descending
+State = Literal["queued", "running", "paused", "done", "failed", "cancelled"]  # state of a queued download
+
+Phase = Literal["checking", "connecting", "downloading", "waiting", "finishing"]
+"""The phase of a running download: checking the bytes on disk, connecting to the hub, downloading, waiting before
+another try, or moving complete files into place."""
+_PROJECTOR: Final = re.compile(r"(^|[-_.])mmproj([-_.])", re.IGNORECASE)
+_PRECISIONS: Final = ("f16", "bf16", "q8_0", "f32")  # types of one projector, best first: most makers test F16
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +48,6 @@ class RemoteFile:
         return folder.joinpath(*self.repo.split("/"), *self.name.split("/"))
 
 
-_PROJECTOR: Final = re.compile(r"(^|[-_.])mmproj([-_.])", re.IGNORECASE)
-_PRECISIONS: Final = ("f16", "bf16", "q8_0", "f32")  # types of one projector, best first: most makers test F16
-
-
 def is_projector(name: str) -> bool:
     """Whether a file has the name of an mmproj file, which encodes images for a model."""
     return name.lower().endswith(".gguf") and bool(_PROJECTOR.search(name.rpartition("/")[2]))
@@ -73,3 +76,69 @@ class Quant:
     @property
     def revision(self) -> str:
         return self.files[0].revision
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """The progress of a download."""
+
+    done: int  # bytes on disk, over all files; if it decreases, ``note`` gives the reason
+    total: int  # bytes of all files
+    speed: float = 0.0  # bytes per second over the last seconds; 0.0 while none arrive
+    phase: Phase = "downloading"
+    quiet: float = 0.0  # seconds since the last byte; 0.0 while bytes arrive or none are expected
+    note: str = ""  # a message for the screen, such as the reason for a wait; may be empty
+
+    @property
+    def left(self) -> float | None:
+        """Estimated seconds until the end; None if unknown."""
+        return (self.total - self.done) / self.speed if self.speed > 0 else None
+
+
+@dataclass(frozen=True, slots=True)
+class Tuning:
+    """Limits and intervals of a download; tests make them small."""
+
+    connections: int = 4  # ranges fetched at once
+    segment: int = 32 << 20  # maximum bytes of one request
+    interval: int = 32 << 20  # maximum bytes that a kill loses, over all connections; at least one per connection
+    interval_s: float = 2.0  # seconds after which progress is recorded even for fewer bytes
+    stall_s: float = 30.0  # seconds after which the connection of a stalled transfer is replaced
+    idle_s: float = 60.0  # seconds without a byte over any connection after which the download ends
+    tries: int = 8  # failures in a row before giving up; fewer if hardly any bytes arrived
+    backoff_s: float = 0.5  # seconds before the second try; doubles each time, with jitter
+    backoff_most_s: float = 30.0  # longest pause between two tries
+    reserve: int = 512 << 20  # bytes that must stay free on the disk
+    report_s: float = 0.2  # seconds between two reports of progress
+
+
+@dataclass(frozen=True, slots=True)
+class Partial:
+    """An unfinished download."""
+
+    files: tuple[RemoteFile, ...]  # all files of its job; the parts of a split model in order
+    folder: Path
+    done: int  # bytes on disk, not verified
+    total: int  # bytes of all files
+    changed: float  # time of the last write, in seconds since 1970
+
+
+@dataclass(frozen=True, slots=True)
+class Discarded:
+    """The result of discarding a download."""
+
+    freed: int  # bytes freed on the disk
+    kept: tuple[Path, ...]  # complete files of the same job, which stay
+
+
+@dataclass(frozen=True, slots=True)
+class QueuedDownload:
+    """A snapshot of a queued download."""
+
+    id: str  # its key in the queue
+    files: tuple[RemoteFile, ...]  # its files; the parts of a split model in order
+    folder: Path
+    state: State
+    progress: Progress
+    path: Path  # final path of its first file
+    error: tuple[str, str] | None = None  # title and hint of the error that ended it, else None

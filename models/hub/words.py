@@ -1,16 +1,19 @@
-"""The errors for a hub that refuses a request, fails, or sends an unexpected answer."""
+"""The errors of the hub and of downloads: refusals, failures, unexpected answers, and disks that cannot be written."""
 
 from __future__ import annotations
 
+import errno
 import re
 from collections.abc import Mapping
 from datetime import datetime
 from email.utils import parsedate_to_datetime
+from pathlib import Path
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
-from slipstream.models.errors import HubError, OfflineError
+from slipstream.models.errors import DownloadError, HubError, OfflineError, reason_of
 from slipstream.models.hub.address import USUAL
+from slipstream.models.hub.types import RemoteFile
 from slipstream.models.outside import number_in, shown_path
 
 _LOGIN: Final = "log in: hf auth login (or set HF_TOKEN)"
@@ -18,11 +21,13 @@ _REPO: Final = re.compile(r"/(?:api/models/)?(?P<repo>[^/]+/[^/?]+)")
 _RESET: Final = re.compile(r"\bt\s*=\s*([0-9]+)")
 _LONGEST_WAIT: Final = 366 * 86_400
 _LATER: Final = "Try again in a few minutes."
+_FULL: Final = (errno.ENOSPC, errno.EDQUOT)
+_KEPT: Final = "What was fetched is kept"
 
 
-def offline(endpoint: str) -> OfflineError:
+def offline() -> OfflineError:
     return OfflineError(
-        f"{_host(endpoint)} was not contacted: offline mode is on.",
+        "the model hub was not contacted: offline mode is on.",
         "Installed models work without the network. To go online, turn offline mode off or unset HF_HUB_OFFLINE.",
     )
 
@@ -32,11 +37,11 @@ def odd_answer(endpoint: str, what: str) -> HubError:
     hint = "Try again; if it happens again, a proxy or a login page may replace the hub's answers."
     if endpoint != USUAL:
         hint = "HF_ENDPOINT names this hub: check it, or unset it to use huggingface.co."
-    return HubError(f"{_host(endpoint)} answered with {what}.", hint)
+    return HubError(f"{host_of(endpoint)} answered with {what}.", hint)
 
 
 def unreachable(error: Exception, address: str) -> HubError:
-    host, reason = _host(address), str(error).lower()
+    host, reason = host_of(address), str(error).lower()
     name = type(error).__name__
     if "certificate" in reason:
         return HubError(
@@ -49,14 +54,18 @@ def unreachable(error: Exception, address: str) -> HubError:
         return HubError(f"{host} did not answer in time.", "Check the network, or try again later.")
     if name == "ConnectError":
         hint = "Check the network. Installed models work without it."
-        if host != _host(USUAL):
+        if host != host_of(USUAL):
             hint = "Check the network, and the address in HF_ENDPOINT. Installed models work without it."
         return HubError(f"cannot reach {host}: {_short(error)}.", hint)
     return HubError(f"the connection to {host} broke: {_short(error)}.", "Try again.")
 
 
 def too_slow(address: str) -> HubError:
-    return HubError(f"{_host(address)} answers too slowly.", "Check the network, or try again later.")
+    return HubError(f"{host_of(address)} answers too slowly.", "Check the network, or try again later.")
+
+
+def stopped(address: str) -> HubError:
+    return HubError(f"stopped waiting for {host_of(address)}.", "Try again when the network is better.")
 
 
 def retry_after(headers: Mapping[str, str]) -> int | None:
@@ -88,7 +97,7 @@ def refusal(status: int, headers: Mapping[str, str], address: str, endpoint: str
         status: The status, 300 or more.
         known: Whether an access token was sent.
     """
-    host, repo = _host(address), _repo(address, endpoint)
+    host, repo = host_of(address), _repo(address, endpoint)
     code = headers.get("x-error-code", "")
     page = f"{endpoint}/{repo}"
     if code == "GatedRepo":
@@ -122,7 +131,95 @@ def refusal(status: int, headers: Mapping[str, str], address: str, endpoint: str
     return HubError(f"{host} refused the request for {repo} ({status}).", "Check the name and the address of the hub.")
 
 
-def _host(address: str) -> str:
+def gigabytes(count: int) -> str:
+    return f"{count / 1e9:.1f} GB" if count >= 100_000_000 else f"{count / 1e6:.1f} MB"
+
+
+def disk_error(path: Path, error: OSError) -> DownloadError:
+    """The error for a file or folder that cannot be written."""
+    reason = reason_of(error)
+    hint = "Check the folder and its permissions, or choose another."
+    if error.errno in _FULL:
+        return disk_full(path)
+    if error.errno == errno.EFBIG:
+        reason, hint = "the disk takes no files that large", "Choose a folder on another disk; FAT32 ends at 4 GiB."
+    elif error.errno == errno.ENOENT:
+        reason, hint = "its folder was removed or renamed meanwhile", "Start the download again."
+    elif error.errno == errno.ELOOP:
+        reason, hint = "another program put a link in its place", "Remove the link, then start the download again."
+    elif error.errno == errno.EISDIR:
+        hint = "Rename or remove the folder, then start the download again."
+    elif error.errno == errno.ENAMETOOLONG:
+        hint = "Choose a folder with a shorter path."
+    return DownloadError(f"cannot write {shown_path(path)}: {reason}.", hint)
+
+
+def disk_full(path: Path) -> DownloadError:
+    return DownloadError(
+        f"the disk with {shown_path(path.parent)} is full.", f"{_KEPT}: free some room there, then resume."
+    )
+
+
+def interfered(part: Path) -> DownloadError:
+    return DownloadError(
+        f"{shown_path(part)} was removed, replaced or shortened by another program while it was fetched.",
+        "Start the download again; only the lost part is fetched again.",
+    )
+
+
+def too_little_room(folder: Path, needed: int, free: int, reserve: int) -> DownloadError:
+    short = needed + reserve - free
+    return DownloadError(
+        f"not enough room in {shown_path(folder)}: {gigabytes(needed)} to fetch, {gigabytes(free)} free.",
+        f"Free {gigabytes(short)} there ({gigabytes(reserve)} are kept free), or choose a smaller quantization.",
+    )
+
+
+def held(file: RemoteFile, holder: str) -> DownloadError:
+    return DownloadError(
+        f"{shown_path(file.name)} is being downloaded by {holder}.", "Wait until that is done, or stop it there."
+    )
+
+
+def damaged(file: RemoteFile, wanted: str, got: str) -> DownloadError:
+    return DownloadError(
+        f"{shown_path(file.name)} arrived damaged: its sha256 is {got[:12]}…, not {wanted[:12]}….",
+        "It was removed. Download it again; if it happens again, a proxy or the connection alters it.",
+    )
+
+
+def changed(file: RemoteFile) -> DownloadError:
+    return DownloadError(
+        f"{shown_path(file.name)} was changed on the hub after it was listed.",
+        "Look up the repository again, then download what it has now.",
+    )
+
+
+def gave_up(file: RemoteFile, why: str, tries: int) -> DownloadError:
+    return DownloadError(
+        f"{shown_path(file.name)}: {why}, {tries} times in a row.", f"{_KEPT}: check the network, then resume."
+    )
+
+
+def silent(file: RemoteFile, host: str, seconds: float) -> DownloadError:
+    return DownloadError(
+        f"{shown_path(file.name)}: {host} sent nothing for {seconds:.0f} s.",
+        f"{_KEPT}: check the network, then resume.",
+    )
+
+
+def asked_to_wait(file: RemoteFile, why: str, seconds: int) -> DownloadError:
+    """The error for a hub that demands a long wait."""
+    return DownloadError(f"{shown_path(file.name)}: {why}.", f"{_KEPT}: resume in {duration(seconds)}.")
+
+
+def keeps_changing(file: RemoteFile) -> DownloadError:
+    return DownloadError(
+        f"{shown_path(file.name)} changes on the hub while it is fetched.", "Wait until its publisher is done."
+    )
+
+
+def host_of(address: str) -> str:
     parts = urlsplit(address)
     return f"{parts.hostname}:{parts.port}" if parts.port else str(parts.hostname)
 

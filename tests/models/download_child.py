@@ -13,8 +13,9 @@ from typing import Any
 
 from slipstream.models.errors import SlipstreamError
 from slipstream.models.hub.address import disable_telemetry
-from slipstream.models.hub.downloads import Download, Tuning
-from slipstream.models.hub.repositories import Hub, RemoteFile
+from slipstream.models.hub.downloads import Download
+from slipstream.models.hub.repositories import Hub
+from slipstream.models.hub.types import RemoteFile, Tuning
 
 
 def say(row: dict[str, Any]) -> None:

@@ -13,8 +13,9 @@ from typing import Any, Final, Self
 
 from tests.models.hub_server import HubServer
 
-from slipstream.models.hub.downloads import Download, Progress, Tuning
-from slipstream.models.hub.repositories import Hub, Quant, RemoteFile
+from slipstream.models.hub.downloads import Download
+from slipstream.models.hub.repositories import Hub
+from slipstream.models.hub.types import Progress, Quant, RemoteFile, Tuning
 
 REPO: Final = "acme/Tiny-GGUF"
 NAME: Final = "Tiny-F32.gguf"

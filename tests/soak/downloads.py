@@ -25,7 +25,8 @@ from tests.models.hub_server import HubServer
 
 from slipstream.models.errors import DownloadError
 from slipstream.models.hub import part_file as download_part
-from slipstream.models.hub.downloads import Tuning, partials
+from slipstream.models.hub.downloads import partials
+from slipstream.models.hub.types import Tuning
 
 BODY = tiny_gguf()
 ATTEMPTS = 20

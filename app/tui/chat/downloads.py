@@ -21,7 +21,7 @@ if TYPE_CHECKING:  # slow imports: the chat is drawn first
     from slipstream.app.library.offers import CatalogOffer
     from slipstream.app.tui.models.listing import Choice
     from slipstream.app.tui.models.screen import ModelsScreen
-    from slipstream.models.hub.progress import Job
+    from slipstream.models.hub.types import QueuedDownload
     from slipstream.models.library.records import Installed
 
 LOOK_EVERY: Final = 0.5  # interval in seconds at which downloads are polled
@@ -138,7 +138,7 @@ class Downloads:
             )
         self._page.refresh_keys()
 
-    def _fetching(self, jobs: list[Job]) -> None:
+    def _fetching(self, jobs: list[QueuedDownload]) -> None:
         self._taken = True
         self._under_way |= {job.id for job in jobs}
         self._watch()
@@ -163,7 +163,7 @@ class Downloads:
             self._timer.stop()
             self._timer = None
 
-    def _looked(self, jobs: list[Job]) -> None:
+    def _looked(self, jobs: list[QueuedDownload]) -> None:
         self._looking = False
         running = [job.progress for job in jobs if job.state in ("queued", "running")]
         total = sum(progress.total for progress in running)
@@ -175,7 +175,7 @@ class Downloads:
                 self._under_way.remove(job.id)
                 self._tell_end(job)
 
-    def _tell_end(self, job: Job) -> None:
+    def _tell_end(self, job: QueuedDownload) -> None:
         from slipstream.app.tui.models.downloads import name_of
 
         name = one_line(name_of(job))

@@ -12,7 +12,7 @@ from slipstream.app.tui.parts.browser import View, below, heading, text
 from slipstream.app.tui.parts.format import bar, percent
 
 if TYPE_CHECKING:
-    from slipstream.models.hub.progress import Job
+    from slipstream.models.hub.types import QueuedDownload
 
 DOING = {
     "checking": "checking what is here",
@@ -32,12 +32,12 @@ class DownloadsView(View):
     ready = True
 
     def __init__(self) -> None:
-        self.jobs: list[Job] = []
+        self.jobs: list[QueuedDownload] = []
 
     def __len__(self) -> int:
         return len(self.jobs)
 
-    def take(self, jobs: list[Job]) -> None:
+    def take(self, jobs: list[QueuedDownload]) -> None:
         """Lists the jobs that are not cancelled, newest first."""
         self.jobs = [job for job in reversed(jobs) if job.state != "cancelled"]
 
@@ -48,7 +48,7 @@ class DownloadsView(View):
         """An empty heading, then two lines per download."""
         return [Content(""), *(self._row(job, width) for job in self.jobs)]
 
-    def _row(self, job: Job, width: int) -> Content:
+    def _row(self, job: QueuedDownload, width: int) -> Content:
         progress = job.progress
         share = 1.0 if job.state == "done" else progress.done / progress.total if progress.total else 0.0
         room = max(min(width // 3, 40), 8)
@@ -84,13 +84,13 @@ class DownloadsView(View):
         ]
 
 
-def name_of(job: Job) -> str:
+def name_of(job: QueuedDownload) -> str:
     """The file's name without its suffix and part number."""
     stem = job.files[0].name.rpartition("/")[2].removesuffix(".gguf")
     return stem.rpartition("-00001-of-")[0] or stem
 
 
-def state_of(job: Job) -> str:
+def state_of(job: QueuedDownload) -> str:
     """Progress and speed: "3.1 of 5.0 GB · 41 MB/s · 48 s left"."""
     progress = job.progress
     amount = f"{size(progress.done)} of {size(progress.total)}"

@@ -24,7 +24,7 @@ from slipstream.models.library.pairing import unserved
 if TYPE_CHECKING:
     from slipstream.app.library.manager import ModelManager
     from slipstream.app.library.offers import CatalogOffer, QuantOffer
-    from slipstream.models.hub.progress import Discarded, Job
+    from slipstream.models.hub.types import Discarded, QueuedDownload
     from slipstream.models.library.catalog import CatalogFile, CatalogPair
     from slipstream.models.library.records import Installed
 
@@ -69,7 +69,7 @@ class Fetching:
     def _installed(self, name: str) -> Installed | None:
         return next((model for model in self._listing.installed.models if model.name == name), None)
 
-    def _begun(self, jobs: list[Job]) -> None:
+    def _begun(self, jobs: list[QueuedDownload]) -> None:
         self._listing.look()
         self._listing.go_to(DOWNLOADS)
         if not jobs:
@@ -112,7 +112,7 @@ class Fetching:
             self._use(here)
             return
 
-        def fetch(models: ModelManager) -> list[Job]:
+        def fetch(models: ModelManager) -> list[QueuedDownload]:
             jobs = [models.fetch(offer.quant)]
             if pair and pair.drafter and not offer.quant.drafts:
                 try:

@@ -25,8 +25,7 @@ from slipstream.models.errors import SlipstreamError
 if TYPE_CHECKING:
     from slipstream.app.library.manager import ModelManager
     from slipstream.app.library.offers import CatalogOffer
-    from slipstream.models.hub.progress import Job
-    from slipstream.models.hub.types import RepoSummary
+    from slipstream.models.hub.types import QueuedDownload, RepoSummary
     from slipstream.models.library.records import Installed
     from slipstream.models.llama.devices import Device
     from slipstream.models.llama.remote import Lender
@@ -161,7 +160,7 @@ class Listing:
         return view.models[at] if isinstance(view, InstalledView) and at is not None else None
 
     @property
-    def job(self) -> Job | None:
+    def job(self) -> QueuedDownload | None:
         """The selected download."""
         at = self.browser.at
         return self.downloads.jobs[at] if at is not None and self.tab == DOWNLOADS else None
@@ -276,7 +275,7 @@ class Listing:
         self._looking = False  # the next poll may succeed
         self._no_list(self.downloads, error)
 
-    def _looked(self, seen: tuple[bool, list[Job]]) -> None:
+    def _looked(self, seen: tuple[bool, list[QueuedDownload]]) -> None:
         """Shows the downloads; lists the installed models again when a download has ended."""
         self._looking = False
         self.downloads.error = ""

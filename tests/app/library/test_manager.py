@@ -36,7 +36,7 @@ from slipstream.drafters.autopilot.profile import learned_gains
 from slipstream.drafters.memory import Memory
 from slipstream.models.errors import ModelFileError
 from slipstream.models.gguf.reader import read_header
-from slipstream.models.hub.progress import Job
+from slipstream.models.hub.types import QueuedDownload
 from slipstream.models.library.catalog import CatalogFile, CatalogPair
 from slipstream.models.library.projectors import projector_beside
 from slipstream.models.llama.devices import Device
@@ -144,7 +144,7 @@ def test_what_an_earlier_run_began_is_in_the_queue_and_goes_on(
     server.hold_after(None)
     with closing(on(monkeypatch, ModelManager(paths), ROOMY)) as later:
         (job,) = later.jobs()
-        assert isinstance(job, Job) and job.state == "paused"
+        assert isinstance(job, QueuedDownload) and job.state == "paused"
         later.resume(job.id)
         assert later.downloads.wait(job.id).state == "done"
     assert [model.name for model in manager.installed() if model.origin == "ours"] == ["large:Q8_0"]

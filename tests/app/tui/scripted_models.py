@@ -12,8 +12,7 @@ from typing import Literal, TypeVar
 from slipstream.app.library.manager import CatalogOffer, ModelManager, QuantOffer, Removal
 from slipstream.app.protocol.requests import Load
 from slipstream.models.errors import SlipstreamError
-from slipstream.models.hub.progress import Discarded, Job, Progress
-from slipstream.models.hub.types import Quant, RemoteFile, RepoSummary, Sort
+from slipstream.models.hub.types import Discarded, Progress, Quant, QueuedDownload, RemoteFile, RepoSummary, Sort
 from slipstream.models.library.catalog import CatalogFile, CatalogPair
 from slipstream.models.library.import_model import OnProgress
 from slipstream.models.library.pairing import PairOffer
@@ -253,7 +252,7 @@ class ScriptedModels(ModelManager):
     fails: dict[str, SlipstreamError] = field(default_factory=dict)
     holds: set[str] = field(default_factory=set)
     calls: list[tuple[str, object]] = field(default_factory=list)
-    queue: dict[str, Job] = field(default_factory=dict)
+    queue: dict[str, QueuedDownload] = field(default_factory=dict)
     trash: list[Installed] = field(default_factory=list)
     _go: dict[str, threading.Event] = field(default_factory=dict)
 
@@ -392,22 +391,24 @@ class ScriptedModels(ModelManager):
     def card(self, repo: str) -> str:
         return self._online("card", repo, lambda: CARD)
 
-    def fetch(self, quant: Quant) -> Job:
+    def fetch(self, quant: Quant) -> QueuedDownload:
         return self._online("fetch", quant.label, lambda: self.job(quant.repo, quant.files[0].name, quant.size))
 
-    def fetch_pair(self, pair: CatalogPair) -> list[Job]:
+    def fetch_pair(self, pair: CatalogPair) -> list[QueuedDownload]:
         files = [each for each in (pair.target, pair.drafter) if each]
         return self._online(
             "fetch_pair", pair.id, lambda: [self.job(file.repo, file.file, file.size) for file in files]
         )
 
-    def fetch_file(self, file: CatalogFile) -> Job:
+    def fetch_file(self, file: CatalogFile) -> QueuedDownload:
         return self._online("fetch_file", file.repo, lambda: self.job(file.repo, file.file, file.size))
 
-    def job(self, repo: str, name: str, size: int) -> Job:
+    def job(self, repo: str, name: str, size: int) -> QueuedDownload:
         """Puts a job in the queue."""
         remote = RemoteFile(repo, "c0ffee", name, size)
-        job = Job(f"j{len(self.queue)}", (remote,), FOLDER, "running", Progress(0, size), remote.path_in(FOLDER))
+        job = QueuedDownload(
+            f"j{len(self.queue)}", (remote,), FOLDER, "running", Progress(0, size), remote.path_in(FOLDER)
+        )
         self.queue[job.id] = job
         return job
 
@@ -427,7 +428,7 @@ class ScriptedModels(ModelManager):
     def set_state(self, id: str, **change: object) -> None:
         self.queue[id] = replace(self.queue[id], **change)  # type: ignore[arg-type]
 
-    def jobs(self) -> list[Job]:
+    def jobs(self) -> list[QueuedDownload]:
         return list(self.queue.values())
 
     def pause(self, id: str) -> None:

@@ -19,8 +19,8 @@ from tests.models.hub_server import HubServer
 
 from slipstream.models.errors import DownloadError, HubError, OfflineError
 from slipstream.models.gguf.reader import read_header
-from slipstream.models.hub.downloads import Progress, partials
-from slipstream.models.hub.repositories import RemoteFile
+from slipstream.models.hub.downloads import partials
+from slipstream.models.hub.types import Progress, RemoteFile
 
 BODY = tiny_gguf()
 PARTS = split_gguf("Tiny-BF16", 3)

@@ -9,8 +9,7 @@ from filelock import lock_descriptor
 from slipstream.models.files import HeldError, close_removed, open_locked
 from slipstream.models.hub.journal import Journal
 from slipstream.models.hub.part_file import PartFile
-from slipstream.models.hub.progress import Tuning
-from slipstream.models.hub.types import RemoteFile
+from slipstream.models.hub.types import RemoteFile, Tuning
 
 FILE = RemoteFile("acme/Tiny-GGUF", "main", "a.gguf", 1000, "0" * 64)
 

@@ -12,8 +12,9 @@ from tests.models.hub_models import split_gguf, tiny_gguf
 from tests.models.hub_server import HubServer
 
 from slipstream.models.errors import DownloadError
-from slipstream.models.hub.downloads import Download, Downloads, Job
-from slipstream.models.hub.repositories import Hub, Quant
+from slipstream.models.hub.downloads import Download, Downloads
+from slipstream.models.hub.repositories import Hub
+from slipstream.models.hub.types import Quant, QueuedDownload
 
 BODY = tiny_gguf()
 SMALL = tiny_gguf(q8_0=True)
@@ -31,15 +32,15 @@ class Watch:
     """Hears every change, and waits for one."""
 
     def __init__(self) -> None:
-        self.heard: list[Job] = []
+        self.heard: list[QueuedDownload] = []
         self._changed = threading.Condition()
 
-    def __call__(self, job: Job) -> None:
+    def __call__(self, job: QueuedDownload) -> None:
         with self._changed:
             self.heard.append(job)
             self._changed.notify_all()
 
-    def until(self, wanted: Callable[[Job], bool]) -> None:
+    def until(self, wanted: Callable[[QueuedDownload], bool]) -> None:
         with self._changed:
             assert self._changed.wait_for(lambda: any(map(wanted, self.heard)), timeout=60)
 

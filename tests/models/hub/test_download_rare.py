@@ -16,13 +16,12 @@ from tests.models.hub_facts import Fault
 from tests.models.hub_models import split_gguf, tiny_gguf
 from tests.models.hub_server import HubServer
 
-from slipstream.models.errors import DownloadError
+from slipstream.models.errors import DownloadError, SlipstreamError
 from slipstream.models.files import open_locked
 from slipstream.models.hub import downloads as download_files
 from slipstream.models.hub import part_file as download_part
 from slipstream.models.hub.downloads import partials
 from slipstream.models.hub.journal import read
-from slipstream.models.hub.transfer import Speedometer
 
 BODY = tiny_gguf()
 httpx: Any = importlib.import_module("huggingface_hub.utils").httpx
@@ -58,15 +57,6 @@ def test_a_stop_while_much_is_hashed_keeps_what_is_there(
     path = job(folder).run()
     assert path and path.read_bytes() == BODY and leftovers(folder) == [NAME]
     assert server.sent == fetched == len(BODY), "what was there was fetched again"
-
-
-def test_the_speed_is_that_of_the_last_seconds() -> None:
-    meter = Speedometer()
-    assert meter.speed(0, 0.0) == 0.0
-    assert meter.speed(100, 1.0) == 100.0
-    for second in range(2, 20):
-        speed = meter.speed(100 + 1000 * (second - 1), float(second))
-    assert speed == 1000.0, "the slow beginning is forgotten"
 
 
 def test_a_journal_that_says_nothing(server: HubServer, folder: Path) -> None:
@@ -175,7 +165,7 @@ def test_an_answer_that_makes_no_sense_is_no_file(
         return response
 
     monkeypatch.setattr(httpx.AsyncClient, "send", send)
-    with pytest.raises(DownloadError, match=words):
+    with pytest.raises(SlipstreamError, match=words):
         download.run()
     monkeypatch.undo()
     assert NAME not in leftovers(folder)

@@ -20,7 +20,8 @@ from slipstream.models.errors import HubError, SlipstreamError
 from slipstream.models.hub import client
 from slipstream.models.hub.address import is_web_address, safe_name
 from slipstream.models.hub.downloads import Download
-from slipstream.models.hub.repositories import Hub, RemoteFile
+from slipstream.models.hub.repositories import Hub
+from slipstream.models.hub.types import RemoteFile
 from slipstream.models.hub.words import duration, retry_after
 
 SIZE = 5_000

@@ -17,7 +17,7 @@ from tests.models.hub_server import HubServer
 from slipstream.models.errors import DownloadError
 from slipstream.models.hub.downloads import partials
 from slipstream.models.hub.journal import read
-from slipstream.models.hub.progress import Progress
+from slipstream.models.hub.types import Progress
 
 BODY = tiny_gguf()
 HALF = len(BODY) // 2

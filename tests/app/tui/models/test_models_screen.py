@@ -21,7 +21,7 @@ from slipstream.app.tui.models.repo import LONGEST, MOST_CELLS, MOST_LINES, NONE
 from slipstream.app.tui.models.screen import ModelsScreen
 from slipstream.app.tui.parts.format import STYLES
 from slipstream.models.errors import SlipstreamError
-from slipstream.models.hub.progress import Job
+from slipstream.models.hub.types import QueuedDownload
 from slipstream.models.memory.speed import Prediction, Range
 
 
@@ -496,7 +496,7 @@ async def test_downloads_are_polled_again_after_a_poll_that_failed(
     models = ScriptedModels()
     asked, jobs = 0, models.jobs
 
-    def refused() -> list[Job]:
+    def refused() -> list[QueuedDownload]:
         nonlocal asked
         asked += 1
         if asked == 1:
