@@ -23,8 +23,8 @@ if TYPE_CHECKING:  # each command imports only what it needs, to start fast
     from slipstream.app.protocol.requests import Load, Sampling
     from slipstream.app.settings.file import SettingsFile
 
-ASK: Final = "--complete"
-"""First argument when a shell requests completions, see ``slipstream.app.cli.completion``."""
+_COMPLETES: Final = "_ARGCOMPLETE"
+"""Variable that is set when a shell requests completions, see ``slipstream.app.cli.completion``."""
 
 IN_THIS_PROCESS: Final = ("bench", "drafters", "lend", "race")
 """Commands that load llama.cpp in this process instead of the engine's."""
@@ -59,17 +59,17 @@ def _explained(error: Exception) -> str:
 
 
 def run_command(arguments: list[str]) -> int:
-    if arguments[:1] == [ASK]:
-        from slipstream.app.cli.completion import answer
+    parser = make_parser()
+    if _COMPLETES in os.environ:
+        from slipstream.app.cli.completion import complete
 
-        print(answer(make_parser(), arguments[1:]), end="")
-        return 0
-    options = make_parser().parse_args(arguments)
+        complete(parser)
+    options = parser.parse_args(arguments)
     command: str = options.command or "chat"
     if command == "completion":
-        from slipstream.app.cli.completion import SCRIPTS
+        from slipstream.app.cli.completion import script
 
-        print(SCRIPTS[options.shell], end="")
+        print(script(options.shell), end="")
         return 0
     if command == "paths":
         return _paths()

@@ -1,7 +1,8 @@
-"""What a shell is told may come next, and the scripts that ask for it."""
+"""What a shell offers next, the script that makes it do so, and the examples of every command."""
 
 from __future__ import annotations
 
+import ast
 import os
 import shlex
 import shutil
@@ -11,12 +12,56 @@ from pathlib import Path
 
 import pytest
 
-from slipstream.app.cli.completion import FILES, SCRIPTS, answer, candidates
+from slipstream.app.chats.store import ChatStore
 from slipstream.app.cli.main import main
 from slipstream.app.cli.parser import EXAMPLES, Parser, make_parser
+from slipstream.app.platform.paths import Paths
 from slipstream.models.errors import SlipstreamError
 
 COMMANDS = ["run", "bench", "race", "drafters", "models", "chats", "settings", "lend", "doctor", "paths", "completion"]
+FILES = ["a file.gguf", "bundled-draft.gguf"]
+NEXT = {
+    "": COMMANDS,
+    "m": ["models"],
+    "models p": ["pull", "pairs"],
+    "--seed 7 mo": ["models"],
+    "drafters train ": ["medusa", "kangaroo", "space", "dflash"],
+    "completion ": ["bash", "zsh", "fish"],
+    "drafters off look": ["lookup", "lookahead"],
+    "models search --sort t": ["trending"],
+    "chats export --format ": ["md", "json"],
+    "run --drafter look": ["lookup", "lookahead"],
+    "run --drafter=look": ["--drafter=lookup", "--drafter=lookahead"],
+    "run --drafter lookup --drafter auto": ["auto"],
+    "-m bundled-d": ["bundled-draft", "bundled-draft.gguf"],
+    "models verify bundled-d": ["bundled-draft"],
+    "models import ": FILES,
+    "drafters index one two ": FILES,
+    "bench --json ": FILES,
+    "run -p ": [""],
+    "run --seed ": [""],
+    "paths ": [""],
+    "models search qwen ": [""],
+    "run nonsense ": [""],
+    "settings set sampling.temp": ["sampling.temperature"],
+    "settings set sampling.temperature ": [""],
+    "models pull x --f": ["--force"],
+}
+ASK = """
+import io, os, sys
+from slipstream.app.cli.completion import complete
+from slipstream.app.cli.parser import make_parser
+os.environ |= {"_ARGCOMPLETE": "1", "_ARGCOMPLETE_IFS": "\\n", "_ARGCOMPLETE_SUPPRESS_SPACE": "1"}
+os.environ |= {"_ARGCOMPLETE_DFS": "\\t", "_ARGCOMPLETE_SHELL": "fish"}
+for line in sys.argv[1:]:
+    os.environ |= {"COMP_LINE": f"slipstream {line}", "COMP_POINT": str(11 + len(line))}
+    out = io.StringIO()
+    try:
+        complete(make_parser(), out)
+    except SystemExit as ended:
+        assert not ended.code
+    print(repr(out.getvalue().splitlines()))
+"""  # in a process of its own: argcomplete takes file descriptors 8 and 9
 
 
 @pytest.fixture(autouse=True)
@@ -25,74 +70,47 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "home"
 
 
-def words(line: str) -> list[str]:
-    return [word for word, _ in candidates(make_parser(), line.split(" "))]
+def offered(folder: Path, *lines: str) -> list[list[str]]:
+    """The answers that a shell gets in a folder: a word, a tab and its meaning each."""
+    for name in FILES:
+        (folder / name).touch()
+    command = [sys.executable, "-c", ASK, *lines]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True)
+    return [ast.literal_eval(line) for line in done.stdout.splitlines()]
 
 
-@pytest.mark.parametrize(
-    ("line", "found"),
-    [
-        ("", COMMANDS),
-        ("m", ["models"]),
-        ("models p", ["pull", "pairs"]),
-        ("--seed 7 mo", ["models"]),
-        ("--seed 7 --typical models l", ["list"]),
-        ("drafters train ", ["medusa", "kangaroo", "space", "dflash"]),
-        ("completion ", ["bash", "zsh", "fish"]),
-        ("drafters off look", ["lookup", "lookahead"]),
-        ("models search --sort t", ["trending"]),
-        ("chats export --format ", ["md", "json"]),
-        ("run --drafter look", ["lookup", "lookahead"]),
-        ("run --drafter lookup --drafter auto", ["auto"]),
-        ("-m bundled-d", ["bundled-draft", FILES]),
-        ("models verify bundled-d", ["bundled-draft"]),
-        ("models import ", [FILES]),
-        ("drafters index one two ", [FILES]),
-        ("bench --json ", [FILES]),
-        ("run -p ", []),
-        ("run --seed ", []),
-        ("paths ", []),
-        ("models search qwen ", []),
-        ("run nonsense ", []),
-        ("chats show ", []),
-        ("settings set sampling.temp", ["sampling.temperature"]),
-    ],
-)
-def test_what_may_come_next(line: str, found: list[str]) -> None:
-    assert words(line) == found
+def test_what_may_come_next(tmp_path: Path) -> None:
+    folder = tmp_path / "files"
+    folder.mkdir()
+    answers = offered(folder, *NEXT)
+    words = [sorted(word.split("\t")[0] for word in found) or [""] for found in answers]
+    assert dict(zip(NEXT, words, strict=True)) == {line: sorted(found) for line, found in NEXT.items()}
+    assert all(word.split("\t")[1] for word in answers[0])  # a command's meaning stands beside it
 
 
-def test_options_are_those_of_the_command() -> None:
-    assert {"--prompt", "--json", "--stop", "--model", "--typical"} <= set(words("run --"))
-    assert "--prompt" not in words("--") and "--version" in words("--")
-    assert "--as-child" not in words("--")
-    assert words("models pull x --f") == ["--force"]
+def test_options_are_those_of_the_command(tmp_path: Path) -> None:
+    run, none = ({word.split("\t")[0] for word in found} for found in offered(tmp_path, "run --", "--"))
+    assert {"--prompt", "--json", "--stop", "--model", "--typical"} <= run
+    assert "--prompt" not in none and "--version" in none and "--as-child" not in none
 
 
-def test_kept_chats_are_named_and_their_titles_are_inert(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from slipstream.app.chats.store import ChatStore
-    from slipstream.app.platform.paths import Paths
-
+def test_kept_chats_are_named_and_their_titles_are_inert(tmp_path: Path) -> None:
     paths = Paths.default()
     store = ChatStore(paths.chats, paths.states, paths.heads, paths.index)
     chat = store.open_or_create("notes")
     store.add_user(chat.id, "one\ntwo\x1b[2J")
     store.rename(chat.id, "one\ttwo\x1b[2J")
     store.close()
-    told = answer(make_parser(), ["run", "--chat", ""])
-    (line,) = told.splitlines()
-    assert line.split("\t")[0] == chat.id and line.count("\t") == 1 and "\x1b" not in line
-    with pytest.raises(SystemExit) as ended:
-        main(["--complete", "chats", "show", ""])
-    assert ended.value.code == 0 and capsys.readouterr().out == told
+    for ((line,),) in zip(offered(tmp_path, "run --chat ", "chats show "), strict=True):
+        assert line.split("\t")[0] == chat.id and line.count("\t") == 1 and "\x1b" not in line
 
 
-@pytest.mark.parametrize("shell", SCRIPTS)
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_scripts_are_printed_and_parse(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["completion", shell])
     script = capsys.readouterr().out
-    assert ended.value.code == 0 and "slipstream --complete" in script
+    assert ended.value.code == 0 and "_ARGCOMPLETE" in script and "slipstream" in script
     program = shutil.which(shell)
     if program:
         subprocess.run([program, "-n"], input=script, text=True, check=True)
@@ -105,18 +123,19 @@ def test_scripts_are_printed_and_parse(shell: str, capsys: pytest.CaptureFixture
     [
         ("slipstream mod", ["models"]),
         ("slipstream models p", ["pull", "pairs"]),
-        ("slipstream models import ./a", ["./a file.gguf"]),
+        ("slipstream models import ./a", ["./a\\ file.gguf"]),
         ("slipstream run --drafter ", ["auto", "none", "draft"]),
     ],
 )
-def test_bash_completes(line: str, found: list[str], tmp_path: Path) -> None:
+def test_bash_completes(line: str, found: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "a file.gguf").touch()
-    (tmp_path / "slipstream").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m slipstream.app.cli.main "$@"\n')
-    (tmp_path / "slipstream").chmod(0o755)
-    (tmp_path / "script").write_text(SCRIPTS["bash"])
-    typed = line.split(" ")
-    listed = " ".join(shlex.quote(word) for word in typed)
-    ask = f"source script; COMP_WORDS=({listed}); COMP_CWORD={len(typed) - 1}; _slipstream"
+    program = tmp_path / "slipstream"
+    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m slipstream.app.cli.main "$@"\n')
+    program.chmod(0o755)
+    with pytest.raises(SystemExit):
+        main(["completion", "bash"])
+    (tmp_path / "script").write_text(capsys.readouterr().out)
+    ask = f"source ./script; COMP_LINE={shlex.quote(line)}; COMP_POINT={len(line)}; _python_argcomplete slipstream"
     ask += '; printf "%s\\n" "${COMPREPLY[@]}"'
     done = subprocess.run(
         ["bash", "--norc", "-c", ask],
@@ -126,7 +145,7 @@ def test_bash_completes(line: str, found: list[str], tmp_path: Path) -> None:
         text=True,
         check=True,
     )
-    assert done.stdout.splitlines()[: len(found)] == found, done.stderr
+    assert [word.rstrip(" ") for word in done.stdout.splitlines()][: len(found)] == found, done.stderr
 
 
 def parsers() -> dict[str, list[str]]:
