@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Final
 
 from slipstream.app.cli.models_tables import print_json, table
+from slipstream.app.cli.streams import notice_if_slow
 from slipstream.app.devices.hints import Look
 from slipstream.app.devices.report import Fitting, Place, Report, examine
 from slipstream.app.platform.paths import Paths
@@ -32,7 +33,8 @@ def doctor(as_json: bool, rpc: str) -> int:
     Returns:
         The exit code: 0, or 1 if something is broken.
     """
-    report = examine(Paths.default(), Look.here(), rpc=rpc)
+    with notice_if_slow("waiting for llama.cpp's devices; Ctrl-C stops.", after=5.0):
+        report = examine(Paths.default(), Look.here(), rpc=rpc)
     if as_json:
         print_json(report)
     else:

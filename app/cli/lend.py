@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import platform
 
+from slipstream.app.cli.streams import notice_if_slow
 from slipstream.app.devices.lend import LOOPBACK, Lending, check, lend
 from slipstream.app.platform.paths import Paths
 from slipstream.app.platform.safe_text import one_line
@@ -27,7 +28,9 @@ def run_lend(options: argparse.Namespace) -> int:
         cache,
         round(options.cache_gb * 1e9),
     )
-    for device in check(lending):
+    with notice_if_slow("waiting for llama.cpp's devices; Ctrl-C stops.", after=5.0):
+        devices = check(lending)
+    for device in devices:
         _say(f"{device.name}: {one_line(device.description)}, {gigabytes(device.free_bytes)} of memory free")
     _say(_reach(lending))
     lend(lending, _say)

@@ -8,7 +8,6 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from threading import Timer
 from typing import Final
 
 from slipstream.app.cli.models_tables import (
@@ -21,7 +20,7 @@ from slipstream.app.cli.models_tables import (
     search_table,
     shown_fit,
 )
-from slipstream.app.cli.streams import can_ask, confirmed, notice
+from slipstream.app.cli.streams import can_ask, confirmed, notice, notice_if_slow
 from slipstream.app.library import format as models_words
 from slipstream.app.library.load_request import usual
 from slipstream.app.library.manager import ModelManager
@@ -36,7 +35,6 @@ from slipstream.models.hub.types import Progress
 from slipstream.models.library.pairing import DRAFT, PairOffer
 from slipstream.models.library.records import Checked, Installed
 
-_LATE_S: Final = 1.0
 _SHOWN: Final = 3  # maximum chat titles in the warning before a removal
 INTERRUPTED: Final = 130
 
@@ -68,26 +66,14 @@ def models(options: argparse.Namespace) -> int:
 
 
 @contextmanager
-def _notice_if_slow(doing: str) -> Iterator[None]:
-    """Prints what is being done if it takes more than a second."""
-    timer = Timer(_LATE_S, notice, [doing])
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
-
-
-@contextmanager
 def _asking(manager: ModelManager) -> Iterator[None]:
     """Names the hub if it takes more than a second to answer."""
-    with _notice_if_slow(f"waiting for {manager.hub.host} …; Ctrl-C stops"):
+    with notice_if_slow(f"waiting for {manager.hub.host} …; Ctrl-C stops"):
         yield
 
 
 def _list(manager: ModelManager, options: argparse.Namespace) -> int:
-    with _notice_if_slow("reading the models"):
+    with notice_if_slow("reading the models"):
         found = manager.installed()
     unfinished = partials(manager.paths.models)
     trash = manager.store.trash_size()
@@ -126,7 +112,7 @@ def _search(manager: ModelManager, options: argparse.Namespace) -> int:
 
 
 def _import(manager: ModelManager, options: argparse.Namespace) -> int:
-    with Bar("copying") as bar, _notice_if_slow("reading the file"):
+    with Bar("copying") as bar, notice_if_slow("reading the file"):
         model = manager.import_file(Path(options.path), "copy" if options.copy else "link", bar.bytes, bar.cancelled)
     if options.json:
         print_json(model)
@@ -139,7 +125,7 @@ def _pairs(manager: ModelManager, options: argparse.Namespace) -> int:
     if problem := manager.catalog().problem:
         notice(problem)
     if options.name is None:
-        with _notice_if_slow("measuring this machine"):
+        with notice_if_slow("measuring this machine"):
             offers = manager.offers()
         width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
         print_json(offers) if options.json else print(catalog_table(offers, width))

@@ -64,7 +64,7 @@ def run(request: RunRequest, engine: Engine, paths: Paths) -> int:
     store = ChatStore(paths.chats, paths.states, paths.heads, paths.index, paths.images) if request.chat else None
     if store:
         store.listen(notice)
-    engine.tell_wait(lambda names: notice(f"waiting for {names}."))
+    engine.tell_wait(lambda names: notice(f"waiting for {names}; Ctrl-C stops."))
     try:
         loaded = engine.load(replace(request.load, states=str(paths.states)), _loading)
         if loaded.remark:

@@ -5,6 +5,9 @@ from __future__ import annotations
 import io
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import Timer
 from typing import Final
 
 from slipstream.app.platform.safe_text import one_line
@@ -86,6 +89,18 @@ def notice(words: str) -> None:
     if len(line) > _LONGEST:
         line = f"{line[: _LONGEST // 2]} … {line[-_LONGEST // 2 :]}"
     print(f"slipstream: {line}", file=sys.stderr)
+
+
+@contextmanager
+def notice_if_slow(doing: str, after: float = 1.0) -> Iterator[None]:
+    """Writes what is being done if it takes more than ``after`` seconds."""
+    timer = Timer(after, notice, [doing])
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def can_ask() -> bool:

@@ -28,6 +28,7 @@ from slipstream.models.llama.remote import ask
 
 LOOPBACK: Final = "127.0.0.1"
 _START: Final = 60.0  # seconds until the server answers
+_SAID_AFTER: Final = 5.0  # seconds
 _LOOK_EVERY: Final = 0.1  # seconds
 _BORROWED: Final = 2.0  # seconds; a shorter connection only queries the devices
 _MOST_ENDS: Final = 5
@@ -103,7 +104,7 @@ def lend(lending: Lending, tell: Callable[[str], None]) -> None:
         if lending.cache:
             prune(private_folder(lending.cache), lending.cache_bytes)
         with _server(lending) as server:
-            server.wait_until_ready(lending)
+            server.wait_until_ready(lending, tell)
             if not ends:
                 tell(f"Lending at {lending.endpoint}. Ctrl-C ends it.")
             why = server.watch(tell)
@@ -141,15 +142,16 @@ class _Server:
         assert process.stdout
         threading.Thread(target=self._read, args=(process.stdout,), name="server's lines", daemon=True).start()
 
-    def wait_until_ready(self, lending: Lending) -> None:
+    def wait_until_ready(self, lending: Lending, tell: Callable[[str], None]) -> None:
         """Waits until it answers; raises ``SlipstreamError`` if it ends, or takes too long."""
         address = LOOPBACK if lending.address == "0.0.0.0" else lending.address
-        until = time.monotonic() + _START
-        while time.monotonic() < until:
-            if self._process.poll() is not None:
-                break
+        begun, told = time.monotonic(), False
+        while (waited := time.monotonic() - begun) < _START and self._process.poll() is None:
             if ask(f"{address}:{lending.port}").devices:
                 return
+            if waited > _SAID_AFTER and not told:
+                told = True
+                tell("Waiting for the server to start; Ctrl-C ends it.")
             time.sleep(_LOOK_EVERY)
         raise SlipstreamError(f"the server did not start: {self._why()}.")
 
@@ -207,7 +209,7 @@ class _Server:
 def _server(lending: Lending) -> Iterator[_Server]:
     """Runs the server during the block; it also ends with this process, even if that is killed."""
     cache = str(lending.cache) if lending.cache else ""
-    command = [sys.executable, "-m", "slipstream.models.llama.lender", lending.endpoint, str(lending.threads), cache]
+    command = [sys.executable, "-m", "slipstream.models.llama.remote", lending.endpoint, str(lending.threads), cache]
     try:
         process = subprocess.Popen(
             command,

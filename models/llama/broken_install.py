@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from slipstream.models.child import run_child
 from slipstream.models.errors import SlipstreamError
 from slipstream.models.llama.install import from_source, needed_version, prebuilt
 
@@ -91,11 +92,9 @@ def check_install(environment: Mapping[str, str] | None = None) -> None:
     Raises:
         SlipstreamError: If it cannot be loaded, with the command that repairs it.
     """
-    command = [sys.executable, "-c", "import llama_cpp"]
+    code = "from slipstream.models.child import end_with_parent; end_with_parent(); import llama_cpp"
     try:
-        done = subprocess.run(
-            command, capture_output=True, timeout=_PATIENCE, stdin=subprocess.DEVNULL, check=False, env=environment
-        )
+        done = run_child(["-c", code], _PATIENCE, environment)
     except subprocess.TimeoutExpired:
         return  # a driver hangs; loading the model will report it
     found = broken_install(done.stderr.decode("utf-8", "replace"), done.returncode) if done.returncode else None

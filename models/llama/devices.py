@@ -13,8 +13,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
 
+from slipstream.models.child import end_with_parent, run_child
+from slipstream.models.errors import reason_of
 from slipstream.models.llama.broken_install import broken_install
 
+Kind = Literal["gpu", "igpu", "cpu", "accel"]
+
+_PATIENCE: Final = 60.0
+"""Seconds that a driver may take."""
 _NO_LIMIT: Final = 1 << 60
 """A cgroup without a limit shows a number near 2**63."""
 
@@ -112,12 +118,6 @@ def _output_of(*command: str) -> str:
     return ""
 
 
-Kind = Literal["gpu", "igpu", "cpu", "accel"]
-
-_PATIENCE: Final = 60.0
-"""Seconds that a driver may take."""
-
-
 @dataclass(frozen=True, slots=True)
 class Device:
     """One device that llama.cpp can run on.
@@ -171,11 +171,12 @@ def devices() -> list[Device]:
 
 def survey() -> Survey:
     """Lists the devices in a separate process: a GPU driver takes memory in each process, and may crash it."""
-    command = [sys.executable, "-m", "slipstream.models.llama.devices"]
     try:
-        done = subprocess.run(command, capture_output=True, timeout=_PATIENCE, check=False, stdin=subprocess.DEVNULL)
+        done = run_child(["-m", "slipstream.models.llama.devices"], _PATIENCE)
     except subprocess.TimeoutExpired:
         return Survey((cpu(),), problem=f"llama.cpp's devices did not answer within {_PATIENCE:.0f} s")
+    except OSError as error:
+        return Survey((cpu(),), problem=f"the process that lists devices cannot be started: {reason_of(error)}")
     return read_answer(done.stdout, done.stderr, done.returncode)
 
 
@@ -250,4 +251,5 @@ def _device(ggml: Any, pointer: Any) -> Device:
 
 
 if __name__ == "__main__":
+    end_with_parent()
     print(json.dumps(asdict(survey_here())))

@@ -32,7 +32,7 @@ from slipstream.models.llama.broken_install import check_install
 
 _WAITS: Final = 5.0  # seconds without any work after which the engine counts as waiting for another machine
 _STARTING: Final = "while it started"
-_ANSWER: Final = 1.0  # seconds in which each machine must answer after one was lost
+_ANSWER: Final = 1.0  # seconds in which all machines must answer after one was lost
 
 
 class Engine:
@@ -296,8 +296,8 @@ def _machines(load: Load) -> list[str]:
 
 def _silent(machines: Sequence[str]) -> str:
     """Names the machines that do not answer, after one was lost."""
-    from slipstream.models.llama.remote import ask
+    from slipstream.models.llama.remote import ask_all
 
-    lenders = [ask(endpoint, _ANSWER) for endpoint in machines]
+    lenders = ask_all(",".join(machines), _ANSWER)
     silent = [f" {lender.endpoint}: {lender.problem}." for lender in lenders if lender.problem]
     return "".join(silent) or f" {', '.join(lender.endpoint for lender in lenders)} answers again."

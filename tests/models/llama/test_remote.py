@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import socket
+import struct
 import time
+from collections.abc import Callable
 
 import pytest
 from tests.models.other_servers import LOOPBACK, OTHERS, free_port, lending, serving
@@ -58,3 +61,23 @@ def test_what_is_not_there_is_named() -> None:
     [refused, unknown] = ask_all(f"{LOOPBACK}:{free_port()},no-such-machine.invalid:5")
     assert refused.problem == "connection refused"
     assert unknown.problem == "no machine of this name is known here"
+
+
+def _drip(connection: socket.socket) -> None:
+    for byte in struct.pack("<QBBBx24x", 28, 7, 0, 0) * 9:
+        connection.sendall(bytes([byte]))
+        time.sleep(0.3)
+
+
+def _silent_after_the_greeting(connection: socket.socket) -> None:
+    connection.recv(9 + 24)
+    connection.sendall(struct.pack("<QBBBx24x", 28, 7, 0, 0))
+    time.sleep(60)
+
+
+@pytest.mark.parametrize("answer", [_drip, _silent_after_the_greeting])
+def test_all_answers_together_have_a_limit_of_time(answer: Callable[[socket.socket], None]) -> None:
+    began = time.monotonic()
+    lenders = ask_all(",".join(serving(answer) for _ in range(8)), patience=1.0)
+    assert time.monotonic() - began < 3
+    assert all("it is silent" in lender.problem for lender in lenders)

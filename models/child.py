@@ -1,0 +1,43 @@
+"""Child processes that end in a limited time, and with their parent, however it ends."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+
+
+def run_child(
+    arguments: Sequence[str], seconds: float, environment: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[bytes]:
+    """Runs Python, and collects its output; its standard input is a pipe that only this process keeps open.
+
+    Args:
+        arguments: Arguments of Python; the code calls ``end_with_parent``.
+        seconds: Limit of time.
+        environment: The variables of the child; None for this process's.
+
+    Raises:
+        OSError: If it cannot be started.
+        subprocess.TimeoutExpired: If it was killed at the limit.
+    """
+    ours, theirs = os.pipe()
+    try:
+        command = [sys.executable, *arguments]
+        return subprocess.run(command, stdin=ours, capture_output=True, timeout=seconds, check=False, env=environment)
+    finally:
+        os.close(ours)
+        os.close(theirs)
+
+
+def end_with_parent() -> None:
+    """Ends this process when its standard input is closed, even while C code runs."""
+
+    def wait() -> None:
+        while os.read(0, 1024):
+            pass
+        os._exit(1)
+
+    threading.Thread(target=wait, name="end with parent", daemon=True).start()

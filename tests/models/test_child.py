@@ -1,0 +1,36 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from slipstream.models.child import run_child
+
+CHILD = "import os, time; from slipstream.models.child import end_with_parent; end_with_parent(); "
+
+
+def test_a_child_ends_with_a_parent_that_is_killed(tmp_path: Path) -> None:
+    pids = tmp_path / "pids"
+    code = f"{CHILD}open({str(pids)!r}, 'w').write(f'{{os.getpid()}}\\n'); time.sleep(60)"
+    parent = f"from slipstream.models.child import run_child; run_child(['-c', {code!r}], 60)"
+    process = subprocess.Popen([sys.executable, "-c", parent], env=dict(os.environ))
+    while not (pids.exists() and pids.read_text().endswith("\n")):
+        time.sleep(0.05)
+    child = int(pids.read_text())
+    process.kill()
+    process.wait()
+    until = time.monotonic() + 20
+    while Path(f"/proc/{child}").exists() and "State:\tZ" not in Path(f"/proc/{child}/status").read_text():
+        assert time.monotonic() < until
+        time.sleep(0.05)
+
+
+def test_a_child_that_takes_too_long_is_ended_and_a_short_one_is_not_cut() -> None:
+    with pytest.raises(subprocess.TimeoutExpired):
+        run_child(["-c", f"{CHILD}time.sleep(60)"], 3)
+    done = run_child(["-c", f"{CHILD}time.sleep(0.2); print('done')"], 60)
+    assert (done.returncode, done.stdout.strip()) == (0, b"done")
