@@ -1,4 +1,6 @@
-"""Draws the README's pictures with the real engine: ``.venv/bin/python .dev/screenshots.py [SHAPE [TYPE]]``.
+"""Draws the README's pictures with the real engine: ``python .dev/screenshots.py [SHAPE [TYPE]]``.
+
+Run it with PYTHONPATH=. from the project's folder.
 
 The model is the bundled one widened to a larger one's cost, 1b in BF16 unless another shape is given, because the
 bundled one is too small to gain from drafting. Its EAGLE-3 heads draft, whose gain shows from the first reply on. Text,
@@ -14,9 +16,9 @@ from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
+from tests.bench.inflate.family import Wish, families, inflated, inflated_folder
 from textual.pilot import Pilot
 
-from slipstream.app.bench.inflate import Wish, families, inflated, inflated_folder
 from slipstream.app.bench.kept import kept_results
 from slipstream.app.chats.store import ChatStore
 from slipstream.app.engine.process.client import Engine

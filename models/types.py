@@ -203,7 +203,7 @@ class Abilities:
     hidden: frozenset[int] = frozenset()  # the hidden points that it provides
     same_text: bool = False  # whether its logits are bit-equal for all shapes of batches (see ``keep``)
     masks: bool = False  # whether probes may use learned vectors instead of tokens (see ``Target.use_masks``)
-    # rows of the output matrix beyond the vocabulary, only in inflated models; their logits are not returned
+    # rows of a padded output matrix beyond the vocabulary; their logits are not returned
     spare_rows: int = 0
     rewinds: bool = True  # whether the KV cache can be cut back to any prefix; else the prefix is evaluated again
     widths: tuple[int, ...] = ()  # pass sizes in rows that evaluations are padded to, ascending; empty: no padding

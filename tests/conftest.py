@@ -15,7 +15,7 @@ for _name in ("COLUMNS", "LINES"):
 
 LONG: Final = MappingProxyType(
     {
-        "app/bench": "command inflate",
+        "app/bench": "command",
         "app/chats": "migrations model write_faults",
         "app/cli": "last_catch read_only",
         "app/engine": "attention every_kind exact images kept_chats mmproj_files prefill same_text_bundled",
@@ -27,10 +27,10 @@ LONG: Final = MappingProxyType(
         "app/tui/settings": "settings_screen",
         "app/tui": "snapshots",
         "bench": "interface peers_compare topics typing",
+        "bench/inflate": "family heads model",
         "drafters": "space_bundled vocabulary_mapping",
         "models/chat_template": "template",
         "models/hub": "download_kill download_write_faults",
-        "models/inflate": "inflate inflate_heads",
         "models/library": "interference",
         "models/llama": "ggml kinds llama",
     }

@@ -2,6 +2,6 @@
 
 from typing import Final
 
+RACE: Final = "race"  # a command for the chat alone; its argument is a ``RaceRequest`` as JSON
 LIMIT: Final = 8  # default number of prompts taken from a set
-RACE_TOKENS: Final = 160  # maximum tokens of each reply of a race
 PAPERS_TYPICAL: Final = 0.09  # the threshold of typical acceptance in the Medusa paper

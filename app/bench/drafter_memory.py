@@ -13,7 +13,8 @@ from contextlib import ExitStack
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from slipstream.app.protocol.requests import Devices, Load, Lora
+from slipstream.app.engine.process.frames import built
+from slipstream.app.protocol.requests import Load
 from slipstream.models.errors import SlipstreamError, UsageError
 
 
@@ -59,8 +60,7 @@ def _child() -> None:
     from slipstream.app.protocol.requests import Message, Sampling
 
     asked = json.load(sys.stdin)
-    given = asked["load"]
-    load = Load(**given | {"devices": Devices(**given["devices"]), "lora": [Lora(**each) for each in given["lora"]]})
+    load: Load = built(Load, asked["load"])
     turn = Turn("", 0, 0, (Message("user", "Hello!"),), Sampling(), asked["steps"])
     with ExitStack() as opened:
         try:  # without the draft model if the drafter does not need it

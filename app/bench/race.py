@@ -7,29 +7,44 @@ reply as a warm-up: it maps memory, starts threads, and lets the autopilot try t
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from math import inf
 from typing import Final
 
-from slipstream.app.bench import RACE_TOKENS
-from slipstream.app.bench.race_events import FRAMES, Event, Finish, Frame, Racer, Start
-from slipstream.app.bench.stopping import never
+from slipstream.app.bench.race_events import (
+    FRAMES,
+    PROMPT,
+    RaceEvent,
+    RaceFrame,
+    Racer,
+    RaceRequest,
+    RaceResult,
+    RaceStart,
+    encoded,
+)
+from slipstream.app.bench.stopping import Stop, never
+from slipstream.app.bench.turns import session_of
+from slipstream.app.engine.process.frames import built
 from slipstream.app.engine.reply import Reply
 from slipstream.app.engine.session import Session
 from slipstream.app.protocol.events import Loaded, Prefilling
 from slipstream.app.protocol.requests import PLAIN, Generate, Message, Sampling
 from slipstream.app.speed import Speed
 from slipstream.models.errors import SlipstreamError
+from slipstream.models.llama.library import process_log
 from slipstream.models.types import Token
 
+RACE_TOKENS: Final = 160  # maximum tokens of each reply
 CONTEXT: Final = 2048  # tokens of each of the two contexts: room for a prompt and a reply
 _OTHER_PROMPT: Final = "What is the weather like in autumn?"  # on the race's own prompt, drafters would learn the reply
 _WARM_UP: Final = (128, 16)  # maximum tokens, with the drafter and without
 _WARM_UP_SECONDS: Final = 8.0
+_TEMPERATURE, _RACE_SEED = 0.8, 1
 
 
-class _Lane:
+class RaceLane:
     """One of the two replies."""
 
     def __init__(
@@ -64,6 +79,25 @@ def _ignore(_: Prefilling) -> None:
     """Ignores the progress of prefill."""
 
 
+def run_race(request: str) -> int:
+    """Prints the events of a race as JSON lines, for the chat, which starts this process.
+
+    Args:
+        request: A ``RaceRequest`` as JSON.
+
+    Returns:
+        The exit code: 130 if the race was stopped.
+    """
+    asked: RaceRequest = built(RaceRequest, json.loads(request))
+    load = replace(asked.load, n_ctx=CONTEXT, states=None)
+    sampling = Sampling(temperature=_TEMPERATURE, seed=_RACE_SEED)
+    # llama.cpp prints its log unless something listens
+    with Stop("race: stopping") as stop, process_log().listening(), session_of(load) as (session, loaded):
+        for event in race(session, loaded, asked.drafter, asked.prompt or PROMPT, sampling, stop=stop):
+            print(json.dumps(encoded(event)), flush=True)
+    return 130 if stop.asked else 0
+
+
 def race(
     session: Session,
     loaded: Loaded,
@@ -72,14 +106,12 @@ def race(
     sampling: Sampling,
     tokens: int = RACE_TOKENS,
     stop: Callable[[], bool] = never,
-    widened: str = "",
-) -> Iterator[Event]:
+) -> Iterator[RaceEvent]:
     """Races a drafter against plain decoding.
 
     Args:
         sampling: Includes the seed.
         stop: Called before each step; True ends the race.
-        widened: See ``Start``.
 
     Yields:
         The start, frames, and the result.
@@ -97,7 +129,7 @@ def race(
         plain = replace(request, drafter=PLAIN)
         warm_up = replace(request, messages=[Message("user", _OTHER_PROMPT)])
         lanes = [
-            _Lane(used, replace(warm_up, drafter=name, max_tokens=most), stop, _WARM_UP_SECONDS)
+            RaceLane(used, replace(warm_up, drafter=name, max_tokens=most), stop, _WARM_UP_SECONDS)
             for used, name, most in zip((session, other), (drafter, PLAIN), _WARM_UP, strict=True)
         ]
         for lane in lanes:
@@ -105,14 +137,23 @@ def race(
                 lane.step()
         plain_ms = 1e3 * lanes[1].seconds / max(1, len(lanes[1].tokens))
         warm = len(lanes[0].tokens)
-        start = Start(loaded.title, drafter, prompt, sampling.seed, tokens, plain_ms, loaded.promise, widened, warm)
+        start = RaceStart(
+            model=loaded.title,
+            drafter=drafter,
+            prompt=prompt,
+            seed=sampling.seed,
+            limit=tokens,
+            plain_ms=plain_ms,
+            promise=loaded.promise,
+            warm_up=warm,
+        )
         yield start
-        yield from _run(_Lane(session, request, stop), _Lane(other, plain, stop), 1 / FRAMES / start.slower, stop)
+        yield from _run(RaceLane(session, request, stop), RaceLane(other, plain, stop), 1 / FRAMES / start.slower, stop)
     finally:
         other.close()
 
 
-def _run(ours: _Lane, plain: _Lane, every: float, stop: Callable[[], bool]) -> Iterator[Frame | Finish]:
+def _run(ours: RaceLane, plain: RaceLane, every: float, stop: Callable[[], bool]) -> Iterator[RaceFrame | RaceResult]:
     """Steps the lane with the earlier clock; yields a frame every ``every`` seconds of a clock."""
     shown = 0.0
     while not stop() and not (ours.over and plain.over):
@@ -120,11 +161,19 @@ def _run(ours: _Lane, plain: _Lane, every: float, stop: Callable[[], bool]) -> I
         behind.step()
         if behind.seconds >= shown + every:
             shown = behind.seconds
-            yield Frame(ours.racer, plain.racer)
+            yield RaceFrame(ours.racer, plain.racer)
     both = list(zip(ours.tokens, plain.tokens, strict=False))
     differs = next((at for at, (one, two) in enumerate(both) if one != two), None)
     stopped = not (ours.over and plain.over)
     if differs is None and not stopped and len(ours.tokens) != len(plain.tokens):
         differs = len(both)
     speed, busy = ours.speed, ours.speed.busy or plain.speed.busy
-    yield Finish(Frame(ours.racer, plain.racer), stopped, differs, speed.acceptance, speed.tokens_per_step, busy)
+    frame = RaceFrame(ours.racer, plain.racer)
+    yield RaceResult(
+        frame=frame,
+        stopped=stopped,
+        differs_at=differs,
+        acceptance=speed.acceptance,
+        tokens_per_step=speed.tokens_per_step,
+        busy=busy,
+    )

@@ -5,11 +5,22 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
+from slipstream.app.engine.process.frames import built
+from slipstream.app.protocol.requests import Load
 from slipstream.app.speed import speedup
 
 PROMPT: Final = "Tell me a story about a lighthouse keeper and her cat."
 FRAMES: Final = 20  # maximum frames per second
 LEAST_SECONDS: Final = 6.0  # a shorter race is shown in slow motion
+
+
+@dataclass(frozen=True, slots=True)
+class RaceRequest:
+    """What the chat asks the process of a race for."""
+
+    load: Load
+    drafter: str
+    prompt: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +34,7 @@ class Racer:
 
 
 @dataclass(frozen=True, slots=True)
-class Frame:
+class RaceFrame:
     """The progress of both replies at one moment."""
 
     ours: Racer
@@ -32,7 +43,9 @@ class Frame:
     @property
     def speedup(self) -> float | None:
         """The speed with the drafter divided by that without one; None until both have enough tokens."""
-        return _ratio(self.ours, self.plain)
+        ours, plain = self.ours, self.plain
+        enough = speedup(plain.tokens, plain.seconds, 1.0) is not None
+        return speedup(ours.tokens, ours.seconds, plain.seconds / plain.tokens) if enough else None
 
     @property
     def seconds(self) -> float:
@@ -41,7 +54,7 @@ class Frame:
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
+class RaceStart:
     """The beginning of a race."""
 
     model: str
@@ -51,7 +64,6 @@ class Start:
     limit: int  # maximum tokens of each reply
     plain_ms: float  # milliseconds of a plain step, approximately
     promise: str  # see ``Loaded.promise``
-    widened: str = ""  # an inflated model's description; empty for other models
     warm_up: int = 0  # tokens that the drafter wrote in the warm-up
 
     @property
@@ -62,67 +74,33 @@ class Start:
 
 
 @dataclass(frozen=True, slots=True)
-class Finish:
+class RaceResult:
     """The result of a race."""
 
-    frame: Frame  # the last one
+    frame: RaceFrame  # the last one
     stopped: bool  # whether it was stopped before both replies had ended
     differs_at: int | None  # index of the first token at which the texts differ; None without one
     acceptance: float | None  # None if nothing was drafted
     tokens_per_step: float  # tokens a step, with the drafter
     busy: bool = False  # whether other programs seem to have disturbed the steps
 
-    def figures(self) -> dict[str, Any]:
-        def racer(of: Racer) -> dict[str, Any]:
-            rate = round(of.tokens / of.seconds, 4) if of.seconds else None
-            return {"tokens": of.tokens, "seconds": round(of.seconds, 6), "tok_per_s": rate, "text": of.text}
 
-        ratio = self.frame.speedup
-        return {
-            "done": "stopped" if self.stopped else "finished",
-            "with": racer(self.frame.ours),
-            "without": racer(self.frame.plain),
-            "speedup": None if ratio is None else round(ratio, 4),
-            "acceptance": None if self.acceptance is None else round(self.acceptance, 4),
-            "tokens_per_step": round(self.tokens_per_step, 4),
-            "equal_texts": self.differs_at is None,
-            "differs_at": self.differs_at,
-            "busy": self.busy,
-        }
+RaceEvent = RaceStart | RaceFrame | RaceResult
+_KINDS: Final = {"start": RaceStart, "frame": RaceFrame, "result": RaceResult}
 
 
-def _ratio(ours: Racer, plain: Racer) -> float | None:
-    enough = speedup(plain.tokens, plain.seconds, 1.0) is not None
-    return speedup(ours.tokens, ours.seconds, plain.seconds / plain.tokens) if enough else None
+def encoded(event: RaceEvent) -> dict[str, Any]:
+    (name,) = (name for name, kind in _KINDS.items() if isinstance(event, kind))
+    return {name: asdict(event)}
 
 
-Event = Start | Frame | Finish
-
-
-def encoded(event: Event) -> dict[str, Any]:
-    if isinstance(event, Start):
-        return {"race": asdict(event)}
-    if isinstance(event, Frame):
-        return {"with": asdict(event.ours), "without": asdict(event.plain)}
-    return event.figures()
-
-
-def decoded(found: dict[str, Any]) -> Event:
+def decoded(found: dict[str, Any]) -> RaceEvent:
     """Reads ``encoded`` back.
 
     Raises:
-        LookupError: If a field is missing.
-        TypeError: If the fields do not match.
+        LookupError: If it is no event.
+        ProtocolError: If the fields do not match.
     """
-    if "race" in found:
-        return Start(**found["race"])
-    racers = [
-        Racer(found[name]["text"], found[name]["tokens"], found[name]["seconds"], found[name].get("over", True))
-        for name in ("with", "without")
-    ]
-    frame = Frame(*racers)
-    if "done" not in found:
-        return frame
-    stopped = found["done"] == "stopped"
-    shares = found["acceptance"], found["tokens_per_step"]
-    return Finish(frame, stopped, found["differs_at"], *shares, found.get("busy", False))
+    (name,) = found.keys() & _KINDS.keys() or ("",)
+    event: RaceEvent = built(_KINDS[name], found[name])
+    return event

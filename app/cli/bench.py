@@ -11,13 +11,12 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from slipstream.app.bench.drafters import ignore
-from slipstream.app.bench.inflate import Wish, run_inflated
 from slipstream.app.bench.machine import Machine
 from slipstream.app.bench.plan import ALL, Plan, Settings
 from slipstream.app.bench.plots import Section, chart_svg
 from slipstream.app.bench.progress import Update, encoded
 from slipstream.app.bench.prompts import prompt_sets
-from slipstream.app.bench.runner import Parts, Setup, parts, tell
+from slipstream.app.bench.runner import Parts, Setup, parts
 from slipstream.app.bench.stopping import Stop, Stopped
 from slipstream.app.engine.drafter_list import check_drafter
 from slipstream.app.library.load_request import BUNDLED, check_files, placed
@@ -31,6 +30,12 @@ from slipstream.models.errors import SlipstreamError, UsageError, reason_of
 from slipstream.models.outside import decimal_number
 
 PARTS: Final = ("drafters", "check")
+
+Figures = dict[str, Any]
+Run = Callable[[Load], tuple[Figures, bool]]
+"""Measures a model; returns its figures, and whether all checks passed."""
+Models = Callable[[Load, Run, Stop], tuple[Figures, bool]]
+"""Measures the chosen model, or others made from it, with a ``Run``."""
 
 
 def bench(options: argparse.Namespace, settings: Settings | None = None) -> int:
@@ -51,11 +56,14 @@ def bench(options: argparse.Namespace, settings: Settings | None = None) -> int:
 
 
 def measure(
-    options: argparse.Namespace, names: Sequence[str], parts: Callable[[Setup], Parts], settings: Settings | None = None
+    options: argparse.Namespace,
+    names: Sequence[str],
+    parts: Callable[[Setup], Parts],
+    settings: Settings | None = None,
+    models: Models = lambda model, run, _stop: run(model),
 ) -> int:
-    """Runs parts on the chosen models, prints their figures, and writes them to the JSON file."""
-    wish = Wish.of(options.inflate, options.quant, options.inflate_drafter, options.keep_inflated)
-    settings = settings or (Settings.brief() if wish else Settings())
+    """Runs parts on the chosen model, prints their figures, and writes them to the JSON file."""
+    settings = settings or Settings()
     plan, paths = _plan(options, settings), Paths.default()
     measured = choose(paths, options.model or BUNDLED, options.draft_model, Plain.name)
     loras = [Lora.read(each) for each in options.lora or ()]
@@ -66,32 +74,27 @@ def measure(
             _write(Path(file), "", "a", option)  # fails now instead of after the measurement
     machine = Machine.here()
     print("\n".join(machine.lines()), flush=True)
-    figures: dict[str, Any] = {"machine": asdict(machine)}
     bars = list[Section]()
     steps = 0 if options.no_memory else settings.drafter_steps
     with tempfile.TemporaryDirectory(prefix="slipstream-bench-") as folder, Stop() as stop:
 
-        def run(model: Load) -> tuple[dict[str, Any], bool]:
+        def run(model: Load) -> tuple[Figures, bool]:
             model = placed(model, options.gpu_layers, options.rpc, options.draft_device)
             every = parts(Setup(model, plan, steps, Path(folder), stop, _print if options.progress else ignore))
             return _run({name: every[name] for name in every if name in names}, bars)
 
-        if wish:
-            figures["inflated"], passed = run_inflated(measured, wish, paths.derived, run, tell, stop)
-        else:
-            found, passed = run(measured)
-            figures |= found
-    if options.json and any(found for part, found in figures.items() if part != "machine"):
-        _write(Path(options.json), json.dumps(figures, indent=2) + "\n", "w", "json")
+        figures, passed = models(measured, run, stop)
+    if options.json and any(figures.values()):
+        _write(Path(options.json), json.dumps({"machine": asdict(machine)} | figures, indent=2) + "\n", "w", "json")
     if options.svg and bars:
         sections = [replace(each, note=f"{each.note}; {machine.processor}") for each in bars]
         _write(Path(options.svg), chart_svg(sections), "w", "svg")
     return 130 if stop.asked else 0 if passed else 1
 
 
-def _run(parts: Parts, bars: list[Section]) -> tuple[dict[str, Any], bool]:
+def _run(parts: Parts, bars: list[Section]) -> tuple[Figures, bool]:
     """Runs parts and prints their results; returns the figures and whether all checks passed, and adds to ``bars``."""
-    figures, passed = dict[str, Any](), True
+    figures, passed = Figures(), True
     for name, run in parts.items():
         try:
             outcome = run()

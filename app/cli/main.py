@@ -26,15 +26,15 @@ if TYPE_CHECKING:  # each command imports only what it needs, to start fast
 _COMPLETES: Final = "_ARGCOMPLETE"
 """Variable that is set when a shell requests completions, see ``slipstream.app.cli.completion``."""
 
-IN_THIS_PROCESS: Final = ("bench", "drafters", "lend", "race")
+IN_THIS_PROCESS: Final = ("bench", "drafters", "lend")
 """Commands that load llama.cpp in this process instead of the engine's."""
 
 
-def main(arguments: Sequence[str] | None = None) -> NoReturn:
+def main(arguments: Sequence[str] | None = None, run: Callable[[list[str]], int] | None = None) -> NoReturn:
     """Runs slipstream and exits: 0 done, 1 error, 2 wrong use, 130 interrupted, 141 broken pipe on standard output."""
     streams = Streams()
     try:
-        code = run_command(list(sys.argv[1:] if arguments is None else arguments))
+        code = (run or run_command)(list(sys.argv[1:] if arguments is None else arguments))
     except SystemExit as ended:  # after --help and --version
         code = ended.code if isinstance(ended.code, int) else 0
     except SlipstreamError as error:
@@ -81,10 +81,6 @@ def run_command(arguments: list[str]) -> int:
         from slipstream.app.cli.bench import bench
 
         return bench(options)
-    if command == "race":
-        from slipstream.app.cli.race import run_race
-
-        return run_race(options)
     if command == "chats":
         from slipstream.app.cli.chats import chats
 

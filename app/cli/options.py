@@ -6,7 +6,7 @@ import argparse
 from functools import partial
 from typing import Any, Final
 
-from slipstream.app.bench import LIMIT, PAPERS_TYPICAL, RACE_TOKENS
+from slipstream.app.bench import LIMIT, PAPERS_TYPICAL
 from slipstream.app.cli.values import path, possibly_empty, seed
 from slipstream.app.library import TOKENS
 
@@ -108,12 +108,6 @@ def bench_options(bench: argparse.ArgumentParser) -> None:
         help="with Medusa's typical acceptance, which CHANGES THE TEXT",
     )
     bench.add_argument("--svg", type=path, metavar="FILE", help="draw the speed-ups with their intervals")
-    _inflate_options(
-        bench,
-        "SHAPES",
-        "measure the model of -m widened to 135m, 0.5b, 1b, 3b, 7b, 8b or 13b (commas between them): the"
-        " speed of a large model; the text is the small one's in the same quantization",
-    )
     bench.add_argument("--json", type=path, metavar="FILE", help="write the figures to a file as JSON")
     bench.add_argument("--progress", action="store_true", help="print the rows so far and the time left, as JSON lines")
 
@@ -149,34 +143,6 @@ def add_lora(parser: argparse.ArgumentParser, default: object = argparse.SUPPRES
         metavar="FILE[:SCALE]",
         help="change the model by this LoRA adapter, as strongly as SCALE says (1); may be repeated",
     )
-
-
-def add_race(commands: argparse._SubParsersAction[Any]) -> None:
-    about = "the same reply with a drafter and without, side by side, live"
-    parser = add_command(commands, "race", about, epilog="Ctrl-C ends it.")
-    parser.add_argument("prompt", nargs="?", metavar="PROMPT", help="what both reply to (a story)")
-    parser.add_argument("-m", "--model", type=path, help="a name of models list, a path to a .gguf, or bundled")
-    parser.add_argument(
-        "--draft-model", type=path, metavar="MODEL", help="a draft model's name or .gguf, of any vocabulary"
-    )
-    parser.add_argument("--heads", action="append", default=[], type=path, metavar="FILE", help="further heads")
-    _placement_options(parser)
-    parser.add_argument("--drafter", default="auto", metavar="NAME", help="the drafter (auto)")
-    parser.add_argument("--seed", type=seed, default=1, metavar="N", help="seed of both replies (1)")
-    parser.add_argument("--temp", type=float, default=0.8, metavar="T", help="temperature; 0 takes the likeliest (0.8)")
-    parser.add_argument(
-        "--max-tokens", type=int, default=RACE_TOKENS, metavar="N", help=f"most tokens of a reply ({RACE_TOKENS})"
-    )
-    _inflate_options(parser, "SHAPE", "race the model widened to the cost of 135m, 0.5b, 1b, 3b or more")
-    parser.add_argument("--json", action="store_true", help="one JSON object a picture, then what came of it")
-
-
-def _inflate_options(parser: argparse.ArgumentParser, shapes: str, about: str) -> None:
-    parser.add_argument("--inflate", metavar=shapes, help=about)
-    types = "F32, F16, BF16, Q8_0, Q4_0, Q4_K_M (Q4_0)"
-    parser.add_argument("--quant", metavar="TYPES", help=f"file types for --inflate: {types}")
-    parser.add_argument("--inflate-drafter", metavar="SHAPE", help="widen the draft model too, to this shape")
-    parser.add_argument("--keep-inflated", action="store_true", help="keep the widened files for the next time")
 
 
 def add_lend(commands: argparse._SubParsersAction[Any]) -> None:

@@ -17,7 +17,6 @@ from slipstream.app.cli.options import (
     add_lend,
     add_lora,
     add_models,
-    add_race,
     add_settings,
 )
 from slipstream.app.cli.values import decimal, path, possibly_empty, seed, text, whole
@@ -120,7 +119,6 @@ def make_parser() -> Parser:
     _model_options(run, inherit=True)
     run.more = _methods
     add_bench(commands)
-    add_race(commands)
     add_drafters(commands)
     add_models(commands)
     add_chats(commands)
@@ -244,11 +242,6 @@ EXAMPLES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = MappingProxyType(
             ("source <(slipstream completion bash)", "in ~/.bashrc"),
             ("source <(slipstream completion zsh)", "in ~/.zshrc, below compinit"),
             ("slipstream completion fish > ~/.config/fish/completions/slipstream.fish", "once, for fish"),
-        ),
-        "slipstream race": (
-            ("slipstream race", "the bundled model with `auto` and without a drafter, side by side"),
-            ("slipstream race -m qwen3 'Write a sorting function in Python.'", "your model, your prompt"),
-            ("slipstream race --inflate 1b", "the bundled model at the cost of one with a billion parameters"),
         ),
         "slipstream bench": (
             ("slipstream bench", "what each drafter gains, on prompts of three kinds"),

@@ -1,7 +1,8 @@
 """Runs a command that ends when the program that started it ends.
 
-Run it as ``python -m slipstream.app.cli.supervised_command NICE COMMAND…``. Its standard input is a pipe that only its
-starter holds open. It closes when the starter ends, even by a kill; then the command ends too.
+Run it as ``python -m slipstream.app.cli.supervised_command NICE COMMAND…``; the command ``RACE`` exists only here.
+Its standard input is a pipe that only its starter holds open. It closes when the starter ends, even by a kill; then the
+command ends too.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import time
 from contextlib import suppress
 from typing import Final
 
+from slipstream.app.bench import RACE
 from slipstream.app.platform.processes import interrupt_self, kill_group, leave_no_core_file
 
 _GRACE: Final = 10.0  # seconds that an interrupted command has to save its work
@@ -29,7 +31,11 @@ def main() -> None:
     threading.Thread(target=_end_with_starter, name="starter", daemon=True).start()
     from slipstream.app.cli import main as cli
 
-    cli.main(arguments)
+    if arguments[0] != RACE:
+        cli.main(arguments)
+    from slipstream.app.bench.race import run_race
+
+    cli.main(arguments[1:], lambda request: run_race(*request))
 
 
 def _end_with_starter() -> None:

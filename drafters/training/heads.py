@@ -27,9 +27,9 @@ from slipstream.drafters.training.pace import Pace, forecast
 from slipstream.models.errors import ModelFileError, SlipstreamError
 from slipstream.models.gguf.reader import Header, read_header
 from slipstream.models.gguf.tensors import read_tensor
+from slipstream.models.gguf.vocabulary import spare_token
 from slipstream.models.heads.file import HeadsInfo, Text, identity, write_heads
 from slipstream.models.heads.matching_heads import TrainedMethod
-from slipstream.models.inflate.file import spare_token
 from slipstream.models.llama.model import LlamaModel
 from slipstream.models.llama.target import ContextOptions
 from slipstream.models.types import LAST_HIDDEN

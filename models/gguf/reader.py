@@ -115,7 +115,7 @@ def _beginning(start: bytes) -> str:
 
 
 REAL_TOKENS: Final = "slipstream.inflate.vocabulary"
-"""Metadata key of an inflated model (:mod:`slipstream.models.inflate`): how many rows of its vocabulary are tokens."""
+"""Metadata key of a model with a padded vocabulary matrix: how many of its rows are tokens."""
 
 _DEFAULT_SPECIAL: Final = {"llama": (1, 2), "gpt2": (11, 11), "plamo2": (1, 2), "t5": (None, 1), "bert": (101, None)}
 _BOS_BY_DEFAULT: Final = frozenset(
@@ -165,7 +165,7 @@ class Header:
 
     @property
     def n_rows(self) -> int:
-        """Rows of the vocabulary matrix; in an inflated model, the rows after the tokens are padding."""
+        """Rows of the vocabulary matrix; rows after the tokens are padding."""
         return len(self._list("tokenizer.ggml.tokens")) or self.number("vocab_size") or 0
 
     @cached_property

@@ -13,6 +13,7 @@ from slipstream.models.outside import quoted, shown_path
 MAX_SIZE_DIFFERENCE: Final = 128  # models pad their vocabularies; llama.cpp has the same limit
 FIRST_COMPARED: Final = 5  # the first ids are special tokens with varying names; llama.cpp starts here too
 _NONE: Final = (None, "none", "no_vocab")
+_UNUSED_TYPE: Final = 5  # llama_token_type
 
 Role = Literal["chat", "drafter", "other"]
 """The use of a file: a model to chat with, heads that only draft for another model, or neither (a projector)."""
@@ -103,3 +104,21 @@ def _named(token: int | None) -> str:
 def _added(added: bool, token: int | None) -> int | None:
     """The token if it is added to texts, else None."""
     return token if added else None
+
+
+def spare_token(header: Header) -> int:
+    """A token that stands for none: an unused one, else a control token that begins or ends nothing.
+
+    A model never generates such a token, so its logit is far below the best one.
+    """
+    special = {value for key, value in header.metadata.items() if key.endswith("_token_id")}
+    for kinds in ((_UNUSED_TYPE,), (3,), (2,)):  # unused, control, unknown
+        for token in reversed(range(len(header.token_types))):
+            if header.token_types[token] in kinds and token not in special and not _is_turn(header.tokens[token]):
+                return token
+    return header.n_vocab - 1
+
+
+def _is_turn(text: str) -> bool:
+    """Whether a control token looks like one that chat templates use, so that it was trained."""
+    return any(word in text for word in ("im_", "end", "eot", "start", "begin"))

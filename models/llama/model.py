@@ -40,7 +40,7 @@ class LlamaModel:
     Attributes:
         header: The file's header, checked before C code reads it.
         n_vocab: Size of the vocabulary.
-        n_rows: Length of a row of logits; an inflated model pads it beyond ``n_vocab``.
+        n_rows: Length of a row of logits; a padded vocabulary matrix makes it longer than ``n_vocab``.
         n_ctx_train: Context length that it was trained with, in tokens.
         n_embd: Width of a hidden state.
         n_layer: Number of layers.

@@ -8,8 +8,8 @@ typed and sent. interface: the screen alone, over replies that are played. gramm
 cost a token. peers: other engines at their best on the same prompts. network: drafters with the target on another
 machine, over networks of several delays. waiting: passes beside busy programs, by how threads wait for each other.
 busy: whole replies with ``auto`` and without, alone and beside busy programs. acceptance: how often each drafter is
-right, by depth, where it drafts at every step. With ``--inflate``, predict, race,
-topics, replay, typing, peers, network, waiting and busy measure widened models.
+right, by depth, where it drafts at every step. drafters, check: as in ``slipstream bench``. With ``--inflate``, all but
+startup, plain, overhead, memory, interface, grammar and acceptance measure widened models.
 """
 
 from __future__ import annotations
@@ -19,15 +19,19 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from tests.bench.inflate.family import Wish, run_inflated
 from tests.bench.parts import NAMES, OF_A_MODEL, DevelopersParts, Sizes
 from tests.bench.peers.choice import PeerChoice
 from tests.bench.real_replies import DEFAULT_LIMIT, TextChoice
 
-from slipstream.app.bench.runner import Parts, Setup
-from slipstream.app.cli.bench import measure
+from slipstream.app.bench.runner import Parts, Setup, tell
+from slipstream.app.bench.stopping import Stop
+from slipstream.app.cli.bench import Figures, Run, measure
 from slipstream.app.cli.options import bench_options
 from slipstream.app.cli.parser import Parser
 from slipstream.app.cli.values import path
+from slipstream.app.platform.paths import Paths
+from slipstream.app.protocol.requests import Load
 from slipstream.models.errors import SlipstreamError, UsageError
 
 
@@ -53,6 +57,16 @@ def options(arguments: Sequence[str]) -> argparse.Namespace:
         " or prompt and reply; .txt for prose; plain or packed; --limit counts texts of a domain",
     )
     parser.add_argument("--peer-python", type=path, metavar="PATH", help="a Python with xllamacpp, for llama-server")
+    parser.add_argument(
+        "--inflate",
+        metavar="SHAPES",
+        help="measure the model of -m widened to 135m, 0.5b, 1b, 3b, 7b, 8b or 13b (commas between them): the"
+        " speed of a large model; the text is the small one's in the same quantization",
+    )
+    types = "F32, F16, BF16, Q8_0, Q4_0, Q4_K_M (Q4_0)"
+    parser.add_argument("--quant", metavar="TYPES", help=f"file types for --inflate: {types}")
+    parser.add_argument("--inflate-drafter", metavar="SHAPE", help="widen the draft model too, to this shape")
+    parser.add_argument("--keep-inflated", action="store_true", help="keep the widened files for the next time")
     parser.set_defaults(
         model=None, draft_model=None, typical=None, gpu_layers=None, rpc=None, draft_device=None, lora=None
     )
@@ -74,12 +88,18 @@ def bench(asked: argparse.Namespace, sizes: Sizes | None = None) -> int:
     peers = PeerChoice.of(asked.peer, asked.peer_python)
     limit = DEFAULT_LIMIT if asked.limit is None else asked.limit
     texts = TextChoice(Path(asked.texts) if asked.texts else None, limit)
-    given = sizes or (Sizes.brief() if asked.inflate else Sizes())
+    wish = Wish.of(asked.inflate, asked.quant, asked.inflate_drafter, asked.keep_inflated)
+    given = sizes or (Sizes.brief() if wish else Sizes())
 
     def parts(setup: Setup) -> Parts:
         return DevelopersParts(setup, given, peers, texts).all()
 
-    return measure(asked, asked.names, parts, given.plan)
+    def widened(model: Load, run: Run, stop: Stop) -> tuple[Figures, bool]:
+        assert wish
+        figures, passed = run_inflated(model, wish, Paths.default().derived, run, tell, stop)
+        return {"inflated": figures}, passed
+
+    return measure(asked, asked.names, parts, given.plan, *([widened] if wish else []))
 
 
 if __name__ == "__main__":

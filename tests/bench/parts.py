@@ -30,7 +30,7 @@ from tests.bench.weights import ModelShape, write_model
 
 from slipstream.app.bench.intervals import speedup
 from slipstream.app.bench.plan import Settings
-from slipstream.app.bench.runner import Outcome, Parts, Setup, tell
+from slipstream.app.bench.runner import Outcome, Parts, Setup, parts, tell
 from slipstream.app.bench.stopping import Stopped
 from slipstream.app.library.resolve_model import choose
 from slipstream.app.platform.paths import Paths
@@ -38,7 +38,19 @@ from slipstream.models.llama.library import physical_cores
 from slipstream.models.llama.target import ContextOptions
 
 # the parts that measure the model that is asked for
-OF_A_MODEL: Final = ("predict", "race", "topics", "replay", "typing", "peers", "network", "waiting", "busy")
+OF_A_MODEL: Final = (
+    "drafters",
+    "check",
+    "predict",
+    "race",
+    "topics",
+    "replay",
+    "typing",
+    "peers",
+    "network",
+    "waiting",
+    "busy",
+)
 NAMES: Final = (
     *(
         "startup",
@@ -57,6 +69,8 @@ NAMES: Final = (
         "waiting",
         "busy",
         "acceptance",
+        "drafters",
+        "check",
     ),
 )
 
@@ -138,6 +152,7 @@ class DevelopersParts:
             "waiting": self._waiting,
             "busy": self._busy,
             "acceptance": self._acceptance,
+            **parts(self.setup),
         }
 
     def _startup(self) -> Outcome:

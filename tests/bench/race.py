@@ -13,7 +13,7 @@ from typing import Final
 from slipstream.app.bench.intervals import Interval, Paired, Work, advantage, between, speedup
 from slipstream.app.bench.plan import ALL, Plan
 from slipstream.app.bench.race import race
-from slipstream.app.bench.race_events import Finish, Racer
+from slipstream.app.bench.race_events import Racer, RaceResult
 from slipstream.app.bench.report import table
 from slipstream.app.bench.stopping import Stopped
 from slipstream.app.bench.turns import Turn, session_of, write
@@ -90,9 +90,9 @@ def _compare(session: Session, loaded: Loaded, drafter: str, plan: Plan, tell: C
     return RaceFigures(loaded.name, drafter, races, benches, differing, loaded.promise)
 
 
-def _finish(session: Session, loaded: Loaded, drafter: str, turn: Turn) -> Finish:
+def _finish(session: Session, loaded: Loaded, drafter: str, turn: Turn) -> RaceResult:
     *_, finish = race(session, loaded, drafter, turn.messages[-1].content, turn.sampling, turn.tokens)
-    assert isinstance(finish, Finish)
+    assert isinstance(finish, RaceResult)
     if finish.stopped:
         raise Stopped
     return finish

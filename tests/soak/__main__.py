@@ -62,7 +62,6 @@ RUNS: Final = (
     Run("damage", "damaged chats", ("150", "2000", "10000")),
     Run("fit", "what models need of the memory", ("512", "", "")),
     Run("talk", "one engine for hours", ("1", "60", "480")),
-    Run("inflate", "real sizes", (None, "1b:Q8_0", "")),
 )
 
 

@@ -54,7 +54,7 @@ def read_frame(pipe: IO[bytes]) -> Frame | None:
         kind = _kinds()[values.pop("kind")]
     except (ValueError, KeyError, AttributeError, TypeError) as error:
         raise ProtocolError(f"not a message: {error!r}") from error
-    message: Frame = _build(kind, values)
+    message: Frame = built(kind, values)
     return message
 
 
@@ -73,8 +73,12 @@ def _fields(value: Any) -> dict[str, Any]:
     return {name: getattr(value, name) for name in type(value).__slots__}
 
 
-def _build(kind: Any, value: Any) -> Any:
-    """Builds a value of a type from JSON, field by field."""
+def built(kind: Any, value: Any) -> Any:
+    """Builds a value of a type from JSON, field by field.
+
+    Raises:
+        ProtocolError: If the JSON does not match the type.
+    """
     origin, arguments = get_origin(kind), get_args(kind)
     if is_dataclass(kind):
         if not isinstance(value, dict):
@@ -83,15 +87,17 @@ def _build(kind: Any, value: Any) -> Any:
         required = {f.name for f in fields(kind) if f.default is MISSING and f.default_factory is MISSING}
         if not value.keys() <= hints.keys() or not required <= value.keys():
             raise ProtocolError(f"{kind} with the fields {sorted(value)}")
-        return kind(**{name: _build(hints[name], item) for name, item in value.items()})  # type: ignore[operator]
+        return kind(**{name: built(hints[name], item) for name, item in value.items()})  # type: ignore[operator]
     if origin in (list, dict):
         if not isinstance(value, origin):
             raise ProtocolError(f"{kind} from {type(value).__name__}")
         if origin is list:
-            return [_build(arguments[0], item) for item in value]
-        return {key: _build(arguments[1], item) for key, item in value.items()}
+            return [built(arguments[0], item) for item in value]
+        return {key: built(arguments[1], item) for key, item in value.items()}
+    if origin is tuple and arguments[1:] == (...,):
+        return tuple(built(types.GenericAlias(list, arguments[:1]), value))
     if origin in (Union, types.UnionType):
-        return None if value is None else _build(next(a for a in arguments if a is not type(None)), value)
+        return None if value is None else built(next(a for a in arguments if a is not type(None)), value)
     if origin is Literal:
         if value not in arguments:
             raise ProtocolError(f"{value!r} is none of {arguments}")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Final
 
-from slipstream.app.library.load_request import BUNDLED, drafting_arguments, model_name
-from slipstream.app.platform.paths import Paths
+from slipstream.app.bench import RACE
 from slipstream.app.platform.safe_text import one_line
 from slipstream.app.protocol.requests import AUTO, PLAIN
 from slipstream.app.tui.chat.drafter_work import run_beside
@@ -16,16 +16,14 @@ from slipstream.app.tui.chat.page import ChatPage
 from slipstream.app.tui.chat.replying import Replying
 from slipstream.app.tui.engine_service import EngineService
 from slipstream.app.tui.jobs import Jobs, failure
-from slipstream.app.tui.parts.dialogs import ConfirmScreen
 from slipstream.app.tui.parts.run_in_thread import run_in_thread
 from slipstream.models.errors import SlipstreamError
 
 if TYPE_CHECKING:  # slow imports: the chat is drawn first
-    from slipstream.app.tui.race.screen import RaceScreen
+    from slipstream.app.tui.race import RaceScreen
 
 WAITS: Final = "race running"
 ENDS: Final = "ending the race"
-SHAPE: Final = "1b"  # the widened bundled model takes as long per token as a model of this size
 
 
 class Races:
@@ -46,14 +44,13 @@ class Races:
         if self._replying.writing or self._engine.busy or self._model.loaded is None:
             what = "A reply is being written" if self._replying.writing else "The model is being loaded"
             raise SlipstreamError(f"{what}.", "Race when it is done.")
-        from slipstream.app.tui.race.screen import RaceContext, RaceScreen
+        from slipstream.app.tui.race import RaceScreen
 
         self._prompt = prompt
-        bundled = model_name(self._model.load, Paths.default()) == BUNDLED
-        self._screen = RaceScreen(RaceContext(self._begin, self._offer_widened, self._stop), bundled)
+        self._screen = RaceScreen(self._begin, self._stop)
         self._page.screen.app.push_screen(self._screen, self._closed)
         self._model.lend(WAITS)
-        run_in_thread(self._page.screen, self._engine.release, lambda _: self._begin(False), self._failed)
+        run_in_thread(self._page.screen, self._engine.release, lambda _: self._begin(), self._failed)
 
     def _stop(self) -> None:
         """Ends the race. The process may need seconds for that; the prompt's border says so at once."""
@@ -70,61 +67,27 @@ class Races:
         if self._screen:
             self._screen.ended(one_line(f"{error.title} {error.hint}"))
 
-    def _begin(self, widened: bool) -> None:
+    def _begin(self) -> None:
         if self._screen is None:
             self._closed(None)
         else:
-            run_beside(self._page, self._run(["--inflate", SHAPE] if widened else []))
+            run_beside(self._page, self._run())
 
-    def _offer_widened(self) -> None:
-        """Asks for confirmation of the disk space and time that the widened model takes."""
+    async def _run(self) -> None:
+        from slipstream.app.bench.race_events import RaceRequest, decoded
+        from slipstream.app.engine.process.frames import ProtocolError
 
-        def find() -> str:
-            from slipstream.app.bench.inflate import Wish, families
-
-            wish = Wish.of(SHAPE, None, None, False)
-            assert wish
-            (family,) = families(self._model.load, wish)
-            return family.price
-
-        def found(price: str) -> None:
-            if self._screen is None:
-                return
-
-            def answered(yes: bool | None) -> None:
-                if self._screen and yes:
-                    self._screen.widening()
-                    self._begin(True)
-                elif self._screen:
-                    self._screen.ended()
-
-            about = (
-                "The bundled model is widened until a token costs what one of a model with a billion parameters costs. "
-                f"Widening rounds its weights, so its words may change. It takes {price}, and is deleted afterwards."
-            )
-            self._page.screen.app.push_screen(
-                ConfirmScreen("Race it as large as a 1B model?", about, "races"), answered
-            )
-
-        run_in_thread(self._page.screen, find, found, self._failed)
-
-    async def _run(self, more: list[str]) -> None:
-        from slipstream.app.bench.race_events import decoded
-
-        paths, load = Paths.default(), self._model.load
         drafter = self._model.drafter if self._model.drafter != PLAIN else AUTO
-        prompt = ["--", self._prompt] if self._prompt else []
-        model = ["-m", model_name(load, paths), *drafting_arguments(load, paths)]
+        request = RaceRequest(self._model.load, drafter, self._prompt)
 
         def show(line: str) -> None:
-            with suppress(ValueError, LookupError, TypeError):  # not a race event
+            with suppress(ValueError, LookupError, ProtocolError):  # not a race event
                 if self._screen:
                     self._screen.picture.take(decoded(json.loads(line)))
 
         try:
-            ended, stopped = await self._jobs.run(
-                "Race", ["race", "--json", "--drafter", drafter, *model, *more, *prompt], nice=0, on_line=show
-            )
+            arguments = [RACE, json.dumps(asdict(request))]
+            ended, stopped = await self._jobs.run("Race", arguments, nice=0, on_line=show)
             words = "" if stopped or not ended.code else f"{failure(ended).title} {failure(ended).hint}"
         except SlipstreamError as error:
             words = f"{error.title} {error.hint}"

@@ -51,7 +51,7 @@ class Replying:
         self._retried = False  # whether the engine was restarted for this question
         self._compacted = False  # whether the chat was summarized for this question
         self._edited = False  # whether this question replaces an earlier one
-        self._race_offered = False  # whether the hint about races was shown
+        self._larger_offered = False  # whether the hint about larger models was shown
 
     @property
     def writing(self) -> bool:
@@ -232,15 +232,15 @@ class Replying:
                 "the context is full: the reply could not go on.",
                 "Ctrl-G goes on without the oldest messages; Ctrl-N begins a new chat.",
             )
-        self._offer_race()
+        self._offer_larger()
         await self._end()
 
-    def _offer_race(self) -> None:
-        """Hints at races once, if steps are too short for drafting to gain: a race can widen the bundled model."""
+    def _offer_larger(self) -> None:
+        """Hints at larger models once, if the bundled model's steps are too short for drafting to gain."""
         short = self._page.status.short_step_ms is not None
-        if short and not self._race_offered and model_name(self._model.load, Paths.default()) == BUNDLED:
-            self._race_offered = True
-            self._page.hint("/race, then w, shows what guessing does on a larger model")
+        if short and not self._larger_offered and model_name(self._model.load, Paths.default()) == BUNDLED:
+            self._larger_offered = True
+            self._page.hint("Guessing gains more on a larger model; Ctrl-L lists some")
 
     async def failed(self, message: ReplyFailed) -> None:
         """Shows the error; if the engine died before the reply began, sends the question again, once."""

@@ -3,35 +3,40 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from slipstream.app.bench import race as race_module
-from slipstream.app.bench.inflate import Family, Made
-from slipstream.app.bench.race import race
-from slipstream.app.bench.race_events import PROMPT, Event, Finish, Frame, Racer, Start, decoded, encoded
-from slipstream.app.bench.race_picture import picture
+from slipstream.app.bench.race import race, run_race
+from slipstream.app.bench.race_events import (
+    PROMPT,
+    RaceEvent,
+    RaceFrame,
+    Racer,
+    RaceRequest,
+    RaceResult,
+    RaceStart,
+    decoded,
+    encoded,
+)
 from slipstream.app.bench.turns import session_of
-from slipstream.app.cli import race as race_command
-from slipstream.app.cli.parser import make_parser
-from slipstream.app.cli.race import run_race
 from slipstream.app.engine import reply as engine_reply
+from slipstream.app.engine.process.frames import ProtocolError
 from slipstream.app.engine.session import Session
 from slipstream.app.library.resolve_model import choose
 from slipstream.app.platform.paths import Paths
 from slipstream.app.protocol.events import Loaded
-from slipstream.app.protocol.requests import Load, Sampling
-from slipstream.models.errors import SlipstreamError, UsageError
+from slipstream.app.protocol.requests import Sampling
+from slipstream.app.tui.race import picture
+from slipstream.models.errors import SlipstreamError
 from slipstream.models.types import Evaluation
 
-START = Start("mini", "auto", "Tell me a story.", 1, 100, 20.0, "same text")
-FRAME = Frame(Racer("The keeper climbed", 60, 1.0), Racer("The keeper", 40, 1.0))
+START = RaceStart("mini", "auto", "Tell me a story.", 1, 100, 20.0, "same text")
+FRAME = RaceFrame(Racer("The keeper climbed", 60, 1.0), Racer("The keeper", 40, 1.0))
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +47,7 @@ def bundled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Session,
             yield opened
 
 
-def raced(opened: tuple[Session, Loaded], drafter: str, tokens: int = 60) -> list[Event]:
+def raced(opened: tuple[Session, Loaded], drafter: str, tokens: int = 60) -> list[RaceEvent]:
     prompt = "Say this twice: the quick brown fox jumps over the lazy dog."
     return list(race(*opened, drafter, prompt, Sampling(0.8, seed=3), tokens))
 
@@ -51,11 +56,11 @@ def raced(opened: tuple[Session, Loaded], drafter: str, tokens: int = 60) -> lis
 @pytest.mark.parametrize("drafter", ["auto", "lookup", "draft"])
 def test_both_write_the_same_text(bundled: tuple[Session, Loaded], drafter: str) -> None:
     start, *frames, finish = raced(bundled, drafter)
-    assert isinstance(start, Start) and start.drafter == drafter and start.plain_ms > 0
-    assert isinstance(finish, Finish) and not finish.stopped and finish.differs_at is None
+    assert isinstance(start, RaceStart) and start.drafter == drafter and start.plain_ms > 0
+    assert isinstance(finish, RaceResult) and not finish.stopped and finish.differs_at is None
     ours, plain = finish.frame.ours, finish.frame.plain
     assert ours.text == plain.text and ours.tokens == plain.tokens and ours.over and plain.over
-    assert len(frames) > 1 and all(isinstance(frame, Frame) for frame in frames)
+    assert len(frames) > 1 and all(isinstance(frame, RaceFrame) for frame in frames)
 
 
 def test_each_clock_counts_its_own_steps_alone_and_the_one_behind_goes_next(
@@ -80,12 +85,12 @@ def test_each_clock_counts_its_own_steps_alone_and_the_one_behind_goes_next(
     monkeypatch.setattr(session, "open_second", lambda: slowed(beside(), 0.25))
     slowed(session, 0.125)
     _, *frames, finish = raced(bundled, "lookup")
-    assert isinstance(finish, Finish)
+    assert isinstance(finish, RaceResult)
     ours, plain = finish.frame.ours, finish.frame.plain
     assert plain.seconds == 0.25 * plain.tokens
     assert ours.seconds <= 0.125 * ours.tokens and ours.tokens == plain.tokens
     for frame in frames:
-        assert isinstance(frame, Frame)
+        assert isinstance(frame, RaceFrame)
         if not frame.ours.over and not frame.plain.over:
             assert abs(frame.ours.seconds - frame.plain.seconds) <= 0.25
 
@@ -94,20 +99,19 @@ def test_the_drafter_warms_up_on_another_reply_for_a_while(
     bundled: tuple[Session, Loaded], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     start, *_ = raced(bundled, "lookup", 20)
-    assert isinstance(start, Start) and 16 < start.warm_up <= 128
+    assert isinstance(start, RaceStart) and 16 < start.warm_up <= 128
     assert f"after {start.warm_up} other tokens" in picture(start, FRAME, None, 80, 24)[0][0]
     monkeypatch.setattr(race_module, "_WARM_UP_SECONDS", 1e-9)
     start, *_, finish = raced(bundled, "lookup", 20)
-    assert isinstance(start, Start) and 1 <= start.warm_up <= 8  # a step
-    assert isinstance(finish, Finish) and finish.frame.ours.over and finish.differs_at is None
+    assert isinstance(start, RaceStart) and 1 <= start.warm_up <= 8  # a step
+    assert isinstance(finish, RaceResult) and finish.frame.ours.over and finish.differs_at is None
 
 
 def test_a_race_can_be_stopped(bundled: tuple[Session, Loaded]) -> None:
     asked = iter([False] * 600)
     events = list(race(*bundled, "lookup", "Tell me a story.", Sampling(seed=1), 400, lambda: next(asked, True)))
-    assert isinstance(events[-1], Finish) and events[-1].stopped
-    figures = events[-1].figures()
-    assert figures["done"] == "stopped" and figures["equal_texts"]
+    assert isinstance(events[-1], RaceResult) and events[-1].stopped
+    assert events[-1].differs_at is None
 
 
 def test_without_a_drafter_there_is_no_race(bundled: tuple[Session, Loaded]) -> None:
@@ -116,110 +120,43 @@ def test_without_a_drafter_there_is_no_race(bundled: tuple[Session, Loaded]) -> 
 
 
 @pytest.mark.slow
-def test_the_command_prints_an_object_a_line(capsys: pytest.CaptureFixture[str], own_home: None) -> None:
-    words = ["race", "--json", "--max-tokens", "60", "--seed", "3", "Say this twice: a big red dog."]
-    assert run_race(make_parser().parse_args(words)) == 0
-    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert lines[0]["race"]["drafter"] == "auto" and lines[-1]["done"] == "finished"
-    last = lines[-1]
-    assert last["equal_texts"] and last["with"]["text"] == last["without"]["text"]
-    if last["with"]["tokens"] >= 30:
-        ratio = last["with"]["tok_per_s"] / last["without"]["tok_per_s"]
-        assert last["speedup"] == pytest.approx(ratio, rel=1e-3)
-
-
-@pytest.mark.slow
-def test_what_came_of_it_is_printed_where_no_terminal_is(capsys: pytest.CaptureFixture[str], own_home: None) -> None:
-    assert run_race(make_parser().parse_args(["race", "--max-tokens", "40", "--drafter", "lookup"])) == 0
-    out = capsys.readouterr().out
-    assert "RACE · same prompt, same seed" in out and "Text identical ✓" in out and "\x1b" not in out
-
-
-@pytest.fixture
-def own_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_process_of_a_race_prints_an_event_a_line(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv("SLIPSTREAM_HOME", str(tmp_path))
-
-
-@pytest.fixture
-def even(own_home: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Races without a model, of which the drafter gains nothing."""
-
-    @contextmanager
-    def opened(load: Load) -> Iterator[tuple[None, None]]:
-        yield None, None
-
-    def raced(*_: object) -> Iterator[Event]:
-        frame = Frame(FRAME.plain, FRAME.plain)
-        yield from (START, Finish(frame, False, None, None, 1.0))
-
-    monkeypatch.setattr(race_command, "session_of", opened)
-    monkeypatch.setattr(race_command, "race", raced)
-
-
-def test_a_race_without_a_gain_offers_a_larger_model_with_its_price(
-    even: None, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run_race(make_parser().parse_args(["race"])) == 0
-    offer = capsys.readouterr().out.splitlines()[-1]
-    assert re.fullmatch(
-        r"As large as a 1B model: slipstream race --inflate 1b \(\d+ MB of disk and about a minute\)", offer
-    )
-
-
-@pytest.mark.parametrize(
-    ("shape", "minutes", "more"), [("1b", "a minute", []), ("8b", "6 minutes", ["--keep-inflated"])]
-)
-def test_what_widening_takes_is_said_before_it_begins(
-    even: None,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    shape: str,
-    minutes: str,
-    more: list[str],
-) -> None:
-    said: list[str] = []
-
-    @contextmanager
-    def made(family: Family, folder: Path, *_: object) -> Iterator[Made]:
-        said.append(capsys.readouterr().err)
-        yield Made(family, choose(Paths.default()), {}, 0.0)
-
-    monkeypatch.setattr(race_command, "inflated", made)
-    monkeypatch.setattr(race_command, "check_room", lambda *_: None)
-    assert run_race(make_parser().parse_args(["race", "--inflate", shape, *more])) == 0
-    deleted = "" if more else "; the files are deleted afterwards"
-    assert re.fullmatch(rf"race: widening takes [\d,]+ MB of disk and about {minutes}{deleted}\n", said[0])
-
-
-def test_nonsense_is_refused_before_anything_is_loaded(own_home: None) -> None:
-    with pytest.raises(UsageError, match="max-tokens is 0"):
-        run_race(make_parser().parse_args(["race", "--max-tokens", "0"]))
-    for temperature in ("99", "-1"):
-        with pytest.raises(UsageError, match=rf"temperature is {temperature}.*from 0 to 10"):
-            run_race(make_parser().parse_args(["race", f"--temp={temperature}"]))
+    load = replace(choose(Paths.default()), n_ctx=32_768)  # a race needs two short contexts only
+    request = RaceRequest(load, "lookup", "Say this twice: a big red dog.")
+    assert run_race(json.dumps(asdict(request))) == 0
+    printed = capsys.readouterr()
+    start, *_, result = (decoded(json.loads(line)) for line in printed.out.splitlines())
+    assert isinstance(start, RaceStart) and (start.drafter, start.prompt) == ("lookup", request.prompt)
+    assert isinstance(result, RaceResult) and not result.stopped and result.differs_at is None
+    assert result.frame.ours.text == result.frame.plain.text and not printed.err
 
 
 def test_events_survive_json() -> None:
-    finish = Finish(FRAME, True, None, 0.5, 1.5, True)
-    for event in (START, FRAME):
+    finish = RaceResult(FRAME, True, None, 0.5, 1.5, True)
+    for event in (START, FRAME, finish):
         assert decoded(json.loads(json.dumps(encoded(event)))) == event
-    again = decoded(json.loads(json.dumps(encoded(finish))))
-    assert isinstance(again, Finish) and again.figures() == finish.figures() and again.busy
+    wrongs: list[dict[str, Any]] = [{}, {"frame": {}}, {"bench": {}}]
+    for wrong in wrongs:
+        with pytest.raises((LookupError, ProtocolError)):
+            decoded(wrong)
 
 
 def test_no_ratio_before_both_have_written_enough() -> None:
     assert FRAME.speedup == pytest.approx(1.5)
-    assert Frame(FRAME.ours, Racer("The", 29, 1.0)).speedup is None
-    assert Frame(Racer("The", 29, 1.0), FRAME.plain).speedup is None
+    assert RaceFrame(FRAME.ours, Racer("The", 29, 1.0)).speedup is None
+    assert RaceFrame(Racer("The", 29, 1.0), FRAME.plain).speedup is None
 
 
 @pytest.mark.parametrize("size", [(30, 10), (80, 22), (140, 38)])
 def test_a_picture_has_always_as_many_lines(size: tuple[int, int]) -> None:
     width, height = size
     long = Racer("word " * 400, 90, 2.0)
-    done = Finish(Frame(long, long), False, None, 0.7, 2.1)
+    done = RaceResult(RaceFrame(long, long), False, None, 0.7, 2.1)
     pictures = [
-        picture(START, Frame(Racer(), Racer()), None, width, height),
+        picture(START, RaceFrame(Racer(), Racer()), None, width, height),
         picture(START, FRAME, None, width, height),
         picture(START, done.frame, done, width, height),
     ]
@@ -228,35 +165,35 @@ def test_a_picture_has_always_as_many_lines(size: tuple[int, int]) -> None:
 
 
 def test_a_picture_says_what_came_of_it() -> None:
-    finish = Finish(FRAME, False, None, 0.68, 2.4)
+    finish = RaceResult(FRAME, False, None, 0.68, 2.4)
     words = "\n".join(text for text, _ in picture(START, FRAME, finish, 80, 22))
     assert "1.5x faster: 60 tok/s instead of 40" in words and "Text identical ✓" in words
     assert "68 % right · 2.4 tokens per step" in words
-    differs = Finish(FRAME, False, 11, 0.68, 2.4)
+    differs = RaceResult(FRAME, False, 11, 0.68, 2.4)
     assert "differ from token 12 on" in "\n".join(text for text, _ in picture(START, FRAME, differs, 80, 22))
-    quick = Start("mini", "auto", "Tell me.", 1, 100, 4.0, "same text")
+    quick = RaceStart("mini", "auto", "Tell me.", 1, 100, 4.0, "same text")
     lane = Racer("The keeper climbed", 44, 0.074)
-    even = Finish(Frame(lane, lane), False, None, None, 1.0)
+    even = RaceResult(RaceFrame(lane, lane), False, None, None, 1.0)
     words = "\n".join(text for text, _ in picture(quick, even.frame, even, 80, 22))
     assert "shown 15x slower" in words and "44 tokens · 0.07 s · 595 tok/s" in words
     assert "needs only 1.7 ms a token: a larger one gains more" in words  # measured in the race, not in the warm-up
-    slow = Finish(Frame(FRAME.ours, FRAME.ours), False, None, None, 1.0)
+    slow = RaceResult(RaceFrame(FRAME.ours, FRAME.ours), False, None, None, 1.0)
     assert "needs only" not in "\n".join(text for text, _ in picture(quick, slow.frame, slow, 80, 22))
 
 
 def test_what_does_not_fit_a_line_ends_with_an_ellipsis() -> None:
-    widened = replace(START, widened="Slipstream mini widened to 1b, Q4_0", prompt=PROMPT)
-    whole = f"Slipstream mini widened to 1b, Q4_0 · “{PROMPT}”"
-    assert picture(widened, FRAME, None, 120, 22)[1][0] == whole
-    cut = picture(widened, FRAME, None, 78, 22)[1][0]
+    long = replace(START, model="Slipstream mini of a long name, Q4_0", prompt=PROMPT)
+    whole = f"Slipstream mini of a long name, Q4_0 · “{PROMPT}”"
+    assert picture(long, FRAME, None, 120, 22)[1][0] == whole
+    cut = picture(long, FRAME, None, 78, 22)[1][0]
     assert cut == f"{whole[:76]}…”" and len(cut) == 78
-    assert picture(widened, FRAME, None, 20, 22)[1][0] == f"{whole[:19]}…"
+    assert picture(long, FRAME, None, 20, 22)[1][0] == f"{whole[:19]}…"
 
 
 def test_seconds_are_compared_only_where_both_wrote_as_many_tokens() -> None:
     def said(ours: Racer, plain: Racer) -> str:
-        frame = Frame(ours, plain)
-        return picture(START, frame, Finish(frame, False, None, 0.5, 2.0), 80, 22)[-3][0]
+        frame = RaceFrame(ours, plain)
+        return picture(START, frame, RaceResult(frame, False, None, 0.5, 2.0), 80, 22)[-3][0]
 
     assert said(Racer("The", 60, 2.0), Racer("The", 60, 3.0)) == "1.5x faster: 2.00 s instead of 3.00 s"
     assert said(Racer("The", 60, 2.0), Racer("The", 61, 3.0)) == "1.5x faster: 30 tok/s instead of 20"
@@ -265,7 +202,7 @@ def test_seconds_are_compared_only_where_both_wrote_as_many_tokens() -> None:
 
 def test_a_busy_machine_is_named_beside_the_result_where_there_is_room() -> None:
     def said(busy: bool, width: int = 80) -> str:
-        return picture(START, FRAME, Finish(FRAME, False, None, 0.5, 2.0, busy), width, 22)[-3][0]
+        return picture(START, FRAME, RaceResult(FRAME, False, None, 0.5, 2.0, busy), width, 22)[-3][0]
 
     assert said(True) == "1.5x faster: 60 tok/s instead of 40 · machine was busy"
     assert said(False) == "1.5x faster: 60 tok/s instead of 40" == said(True, 40)
@@ -275,24 +212,23 @@ def test_a_busy_machine_is_named_beside_the_result_where_there_is_room() -> None
 def test_a_race_was_disturbed_if_one_of_the_two_replies_was(
     bundled: tuple[Session, Loaded], monkeypatch: pytest.MonkeyPatch, disturbed: str | None
 ) -> None:
-    step = race_module._Lane.step
+    step = race_module.RaceLane.step
 
-    def stepped(lane: race_module._Lane) -> None:
+    def stepped(lane: race_module.RaceLane) -> None:
         step(lane)
         is_plain = lane.speed.drafted == 0
         lane.speed = replace(lane.speed, busy=disturbed == ("without" if is_plain else "with"))
 
-    monkeypatch.setattr(race_module._Lane, "step", stepped)
+    monkeypatch.setattr(race_module.RaceLane, "step", stepped)
     *_, finish = raced(bundled, "lookup", 60)
-    assert isinstance(finish, Finish) and finish.busy == (disturbed is not None)
-    assert finish.figures()["busy"] == finish.busy
+    assert isinstance(finish, RaceResult) and finish.busy == (disturbed is not None)
 
 
 def test_a_race_that_was_lost_is_not_drawn_as_won() -> None:
-    lost = Frame(Racer("The", 60, 2.0, True), Racer("The", 60, 1.0, True))
+    lost = RaceFrame(Racer("The", 60, 2.0, True), Racer("The", 60, 1.0, True))
     kinds = {
         kind
-        for text, kind in picture(START, lost, Finish(lost, False, None, 0.2, 1.1), 80, 22)
+        for text, kind in picture(START, lost, RaceResult(lost, False, None, 0.2, 1.1), 80, 22)
         if "0.5x as fast" in text
     }
     assert kinds == {"bad"}

@@ -109,7 +109,7 @@ def test_a_broken_llama_cpp_is_named_with_its_cure(
 ) -> None:
     python, packages = environment
     change(packages)
-    for command in (["run", "-p", "hi"], ["race"], ["lend"], ["doctor"]):
+    for command in (["run", "-p", "hi"], ["lend"], ["doctor"]):
         done = slipstream(python, tmp_path / "home", *command)
         said = done.stdout if command == ["doctor"] else done.stderr
         assert done.returncode == 1, done

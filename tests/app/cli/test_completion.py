@@ -18,7 +18,7 @@ from slipstream.app.cli.parser import EXAMPLES, Parser, make_parser
 from slipstream.app.platform.paths import Paths
 from slipstream.models.errors import SlipstreamError
 
-COMMANDS = ["run", "bench", "race", "drafters", "models", "chats", "settings", "lend", "doctor", "paths", "completion"]
+COMMANDS = ["run", "bench", "drafters", "models", "chats", "settings", "lend", "doctor", "paths", "completion"]
 FILES = ["a file.gguf", "bundled-draft.gguf"]
 NEXT = {
     "": COMMANDS,

@@ -12,14 +12,14 @@ import pytest
 from tests.app.tui.conftest import Open
 from tests.app.tui.scripted import ScriptedEngine
 
-from slipstream.app.bench.race_events import Event, Finish, Frame, Racer, Start, encoded
-from slipstream.app.library.resolve_model import choose
-from slipstream.app.platform.paths import Paths
-from slipstream.app.tui.race.screen import RaceScreen
+from slipstream.app.bench.race_events import RaceEvent, RaceFrame, Racer, RaceResult, RaceStart, encoded
+from slipstream.app.tui.race import RaceScreen
 
-START = Start("mini", "lookup", "Tell me a story.", 1, 100, 200.0, "same text")
-FRAME = Frame(Racer("The keeper climbed", 60, 0.01), Racer("The keeper", 40, 0.01))
-FINISH = Finish(Frame(Racer("The end.", 100, 0.02, True), Racer("The end.", 100, 0.03, True)), False, None, 0.7, 2.0)
+START = RaceStart("mini", "lookup", "Tell me a story.", 1, 100, 200.0, "same text")
+FRAME = RaceFrame(Racer("The keeper climbed", 60, 0.01), Racer("The keeper", 40, 0.01))
+FINISH = RaceResult(
+    RaceFrame(Racer("The end.", 100, 0.02, True), Racer("The end.", 100, 0.03, True)), False, None, 0.7, 2.0
+)
 PROGRAM = """
 import signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -35,7 +35,7 @@ def asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[list[str]]:
 
 
 def scripted(
-    patch: pytest.MonkeyPatch, events: Sequence[Event], gate: str = "", on_stop: str = "signal.default_int_handler"
+    patch: pytest.MonkeyPatch, events: Sequence[RaceEvent], gate: str = "", on_stop: str = "signal.default_int_handler"
 ) -> list[list[str]]:
     asked: list[list[str]] = []
 
@@ -59,7 +59,9 @@ async def test_a_race_is_shown_and_the_model_comes_back(
         words = chat.shown()
         assert "1.5x faster: 0.02 s instead of 0.03 s" in words and "Text identical ✓" in words
         assert words.count("100 tokens") == 2 and "The end." in words
-        assert asked[0][:4] == ["race", "--json", "--drafter", "draft"] and asked[0][-2:] == ["--", "Tell me a story."]
+        request = json.loads(asked[0][1])
+        assert asked[0][0] == "race" and (request["drafter"], request["prompt"]) == ("draft", "Tell me a story.")
+        assert request["load"]["model"] == chat.screen.model.load.model
         assert chat.engine.closed and chat.screen.model.loaded is None
         await chat.press("r")
         await chat.until(lambda: len(asked) == 2)
@@ -100,7 +102,7 @@ async def test_a_long_wait_for_the_model_has_a_clock(
     gate = tmp_path / "gate"
     os.mkfifo(gate)
     scripted(monkeypatch, [], str(gate))
-    monkeypatch.setattr("slipstream.app.tui.race.screen.SHORT", 0.0)
+    monkeypatch.setattr("slipstream.app.tui.race.SHORT", 0.0)
     async with open_chat() as chat:
         chat.screen.prompt.put("/race")
         await chat.press("enter")
@@ -148,56 +150,3 @@ async def test_a_race_that_cannot_begin_yet_stays_in_the_prompt(open_chat: Open,
         await chat.press("enter")
         await chat.until(lambda: bool(asked))
         assert chat.screen.prompt.text == ""
-
-
-async def test_a_larger_model_is_made_only_after_its_size_is_confirmed(open_chat: Open, asked: list[list[str]]) -> None:
-    async with open_chat() as chat:
-        chat.screen.model.load = choose(Paths.default())
-        chat.screen.prompt.put("/race")
-        await chat.press("enter")
-        await chat.until(lambda: isinstance(chat.app.screen, RaceScreen) and not chat.app.screen.racing)
-        race = chat.app.screen
-        assert isinstance(race, RaceScreen)
-        await chat.press("w")
-        await chat.until(lambda: "Enter races" in chat.shown())
-        words = " ".join(" ".join(re.findall(r"│(.*)│", chat.shown())).split())  # of the dialog
-        assert re.search(r"\d MB of disk and about a minute, and is deleted", words)
-        assert "Widening rounds its weights, so its words may change" in words and len(asked) == 1
-        await chat.press("escape")
-        await chat.until(lambda: not race.racing and chat.app.screen is race)
-        assert "1.5x faster: 0.02 s instead of 0.03 s" in chat.shown()  # the finished race
-        await chat.press("w")
-        await chat.until(lambda: "Enter races" in chat.shown())
-        await chat.press("enter")
-        await chat.until(lambda: len(asked) == 2)
-        assert "--inflate" in asked[1]
-        await chat.until(lambda: not race.racing and "1.5x faster" in chat.shown())
-        assert "Race it as large" not in chat.shown()
-        await chat.press("r")  # it was confirmed before
-        await chat.until(lambda: len(asked) == 3)
-        assert asked[2] == asked[1] and chat.app.screen is race
-
-
-async def test_the_small_model_is_raced_again_where_the_larger_one_failed(
-    open_chat: Open, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: list[bool] = []
-
-    def command(arguments: Sequence[str], nice: int) -> list[str]:
-        asked.append("--inflate" in arguments)
-        fails = "import sys; sys.exit('slipstream: the disk is full.')"
-        return [sys.executable, "-c", fails if asked[-1] else ""]
-
-    monkeypatch.setattr("slipstream.app.tui.jobs.command", command)
-    async with open_chat() as chat:
-        chat.screen.model.load = choose(Paths.default())
-        chat.screen.prompt.put("/race")
-        await chat.press("enter")
-        await chat.until(lambda: isinstance(chat.app.screen, RaceScreen) and not chat.app.screen.racing)
-        await chat.press("w")
-        await chat.until(lambda: "Enter races" in chat.shown())
-        await chat.press("enter")
-        await chat.until(lambda: "the disk is full" in chat.shown() and "Race it as large" in chat.shown())
-        await chat.press("r")
-        await chat.until(lambda: len(asked) == 3)
-        assert asked == [False, True, False]

@@ -24,9 +24,9 @@ from tests.app.tui.scripted import LOADED, Script, ScriptedEngine
 from tests.app.tui.scripted_commands import result, scripted
 from tests.app.tui.scripted_models import ScriptedModels, model
 
-from slipstream.app.bench.race_events import Finish, Frame, Racer, Start, encoded
+from slipstream.app.bench.race_events import RaceFrame, Racer, RaceResult, RaceStart, encoded
 from slipstream.app.chats.store import ChatStore
-from slipstream.app.tui.race.screen import RaceScreen
+from slipstream.app.tui.race import RaceScreen
 
 KEPT: Final = Path(__file__).parent / "snapshots"
 SIZES: Final = ((80, 24), (140, 40))
@@ -43,8 +43,8 @@ REPLY: Final = (
 )
 LANES: Final = (Racer("The keeper climbed the stairs.", 60, 0.02, True), Racer("The keeper climbed.", 60, 0.04, True))
 RACE: Final = (
-    Start("mini", "draft", "Tell me a story.", 1, 60, 200.0, "same text", warm_up=128),
-    Finish(Frame(*LANES), False, 4, 0.7, 2.4, busy=True),
+    RaceStart("mini", "draft", "Tell me a story.", 1, 60, 200.0, "same text", warm_up=128),
+    RaceResult(RaceFrame(*LANES), False, 4, 0.7, 2.4, busy=True),
 )
 Bring = Callable[[Driver], Awaitable[None]]
 

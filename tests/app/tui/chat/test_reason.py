@@ -65,13 +65,13 @@ def quick(generate: Generate, text: str) -> Iterator[Stepped]:
 
 
 @pytest.mark.parametrize("bundled", [True, False])
-async def test_a_model_too_small_to_gain_hints_at_the_race_once(
+async def test_the_bundled_model_hints_once_at_larger_ones(
     open_chat: Open, monkeypatch: pytest.MonkeyPatch, bundled: bool
 ) -> None:
-    hint = "/race, then w, shows what guessing does on a larger model"
+    hint = "Guessing gains more on a larger model; Ctrl-L lists some"
     monkeypatch.setattr("tests.app.tui.scripted.play", quick)
     async with open_chat(drafter="auto") as chat:
-        if bundled:  # no other model can be widened
+        if bundled:
             chat.screen.model.load = replace(choose(Paths.default()), drafter="auto")
         for text in ("one", "two"):
             await chat.say(text)
@@ -79,7 +79,7 @@ async def test_a_model_too_small_to_gain_hints_at_the_race_once(
         assert chat.toasts().count(hint) == bundled
 
 
-async def test_a_model_that_gains_does_not_hint_at_the_race(open_chat: Open) -> None:
+async def test_a_model_that_gains_does_not_hint_at_others(open_chat: Open) -> None:
     async with open_chat(drafter="auto") as chat:
         chat.screen.model.load = replace(choose(Paths.default()), drafter="auto")
         await chat.say("one")

@@ -11,6 +11,11 @@ from pathlib import Path
 from time import perf_counter, time
 from typing import Any, Final
 
+from tests.bench.inflate.file import MADE_AS, Inflated
+from tests.bench.inflate.heads import inflated_heads
+from tests.bench.inflate.model import inflated_model, model_growth
+from tests.bench.inflate.shapes import Shape, mix_named, shape_named
+
 from slipstream.app.bench.stopping import never
 from slipstream.app.platform.paths import private_folder
 from slipstream.app.platform.safe_text import one_line
@@ -18,10 +23,6 @@ from slipstream.app.protocol.requests import Load
 from slipstream.models.errors import SlipstreamError, UsageError
 from slipstream.models.gguf.reader import Header, read_header
 from slipstream.models.heads.matching_heads import matching_heads
-from slipstream.models.inflate.file import MADE_AS, Inflated
-from slipstream.models.inflate.heads import inflated_heads
-from slipstream.models.inflate.model import inflated_model, model_growth
-from slipstream.models.inflate.shapes import Shape, mix_named, shape_named
 from slipstream.models.llama.devices import Device, devices
 from slipstream.models.memory.fit import fit
 from slipstream.models.outside import shown_path

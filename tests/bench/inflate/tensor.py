@@ -9,9 +9,9 @@ from typing import Any, Final
 import gguf
 import numpy as np
 from numpy.typing import NDArray
+from tests.bench.inflate.shapes import NONE, Growth, Ints
 
 from slipstream.models.gguf.writer import NewTensor
-from slipstream.models.inflate.shapes import NONE, Growth, Ints
 from slipstream.models.llama.ggml import calls
 from slipstream.models.types import Floats
 

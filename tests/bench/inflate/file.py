@@ -10,14 +10,14 @@ from typing import Final
 
 import gguf
 import numpy as np
+from tests.bench.inflate.shapes import Growth, cannot
+from tests.bench.inflate.tensor import block
 
 from slipstream.models.errors import SlipstreamError
 from slipstream.models.gguf.parse import STRING, U32, TensorInfo, Value
 from slipstream.models.gguf.reader import REAL_TOKENS, Header, read_header
 from slipstream.models.gguf.writer import Metadata, NewTensor, write_gguf
 from slipstream.models.heads.file import DERIVED_FROM, identity
-from slipstream.models.inflate.shapes import Growth, cannot
-from slipstream.models.inflate.tensor import block
 
 MADE_AS: Final = "slipstream.inflate.made_as"
 """Metadata key of inflated files; the value identifies the small file, the shape, and the method (``_WAY``)."""
@@ -121,27 +121,9 @@ def derived_from(identity_of_it: str) -> dict[str, tuple[int, Value]]:
     return {DERIVED_FROM: (STRING, identity_of_it)}
 
 
-def spare_token(header: Header) -> int:
-    """The token whose row the added rows copy: an unused token, else a control token that begins or ends nothing.
-
-    A model never generates such a token, so its logit is far below the best one.
-    """
-    special = {value for key, value in header.metadata.items() if key.endswith("_token_id")}
-    for kinds in ((_UNUSED,), (3,), (2,)):  # unused, control, unknown
-        for token in reversed(range(len(header.token_types))):
-            if header.token_types[token] in kinds and token not in special and not _is_turn(header.tokens[token]):
-                return token
-    return header.n_vocab - 1
-
-
 def _nbytes(tensor: NewTensor) -> int:
     weights, nbytes = block(tensor.kind)
     return int(np.prod(tensor.shape)) // weights * nbytes
-
-
-def _is_turn(text: str) -> bool:
-    """Whether a control token looks like one that chat templates use, so that it was trained."""
-    return any(word in text for word in ("im_", "end", "eot", "start", "begin"))
 
 
 def _vocabulary(header: Header, rows: int) -> dict[str, tuple[int, Value]]:

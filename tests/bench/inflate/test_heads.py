@@ -10,6 +10,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.bench.inflate.heads import inflated_heads
+from tests.bench.inflate.model import inflated_model, model_growth
+from tests.bench.inflate.shapes import Shape
 from tests.models.requantize import requantize
 
 from slipstream.app.engine.loop import generate
@@ -23,9 +26,6 @@ from slipstream.models.gguf.reader import read_header
 from slipstream.models.heads.block_head import block_head, unfit_block
 from slipstream.models.heads.file import read_heads
 from slipstream.models.heads.matching_heads import matching_heads
-from slipstream.models.inflate.heads import inflated_heads
-from slipstream.models.inflate.model import inflated_model, model_growth
-from slipstream.models.inflate.shapes import Shape
 from slipstream.models.llama.context import LlamaTarget
 from slipstream.models.llama.features import BlockContext
 from slipstream.models.llama.model import LlamaModel

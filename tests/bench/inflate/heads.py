@@ -13,20 +13,21 @@ from typing import Any, Final
 import gguf
 import numpy as np
 from numpy.typing import NDArray
+from tests.bench.inflate.file import MADE_AS, Inflated, made_as, target_identity, widened
+from tests.bench.inflate.model import MATRICES, large_tensor, norm_tensor, tensors_of
+from tests.bench.inflate.shapes import NONE, Growth, cannot, growth, measures, whole
+from tests.bench.inflate.tensor import Filler, Layout, beside, matrix, same, vocabulary
 
 from slipstream.models.errors import SlipstreamError
 from slipstream.models.gguf.parse import I32, I64, STRING, U32
 from slipstream.models.gguf.reader import Header, read_header
 from slipstream.models.gguf.tensors import read_tensor
+from slipstream.models.gguf.vocabulary import spare_token
 from slipstream.models.gguf.writer import Metadata, NewTensor
 from slipstream.models.heads.block_head import ARCHITECTURE
 from slipstream.models.heads.check import TOKEN_IDS, target_layers
 from slipstream.models.heads.file import HeadsInfo, check_target, identity, read_info
 from slipstream.models.heads.matching_heads import EAGLE, TARGET_KEY
-from slipstream.models.inflate.file import MADE_AS, Inflated, made_as, spare_token, target_identity, widened
-from slipstream.models.inflate.model import MATRICES, large_tensor, norm_tensor, tensors_of
-from slipstream.models.inflate.shapes import NONE, Growth, cannot, growth, measures, whole
-from slipstream.models.inflate.tensor import Filler, Layout, beside, matrix, same, vocabulary
 from slipstream.models.outside import quoted
 from slipstream.models.types import Floats
 

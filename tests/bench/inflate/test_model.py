@@ -12,6 +12,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from llama_cpp import llama_cpp as C
+from tests.bench.inflate.file import Inflated
+from tests.bench.inflate.model import inflated_model, model_growth
+from tests.bench.inflate.shapes import MIXES, NONE, SHAPES, Shape, mix_named, shape_named
+from tests.bench.inflate.tensor import LargeTensor
 from tests.models.kinds import write_kind
 from tests.models.requantize import requantize
 from tests.models.small_llama import write_small
@@ -20,11 +24,8 @@ from slipstream.models.errors import SlipstreamError, UsageError
 from slipstream.models.gguf.parse import U32
 from slipstream.models.gguf.reader import REAL_TOKENS, Header, read_header
 from slipstream.models.gguf.tensors import read_tensor
+from slipstream.models.gguf.vocabulary import spare_token
 from slipstream.models.heads.file import identity
-from slipstream.models.inflate.file import Inflated, spare_token
-from slipstream.models.inflate.model import inflated_model, model_growth
-from slipstream.models.inflate.shapes import MIXES, NONE, SHAPES, Shape, mix_named, shape_named
-from slipstream.models.inflate.tensor import LargeTensor
 from slipstream.models.llama.context import LlamaTarget
 from slipstream.models.llama.library import rows_at
 from slipstream.models.llama.model import LlamaModel

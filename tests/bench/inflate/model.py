@@ -9,14 +9,15 @@ from typing import Any, Final
 import gguf
 import numpy as np
 from numpy.typing import NDArray
+from tests.bench.inflate.file import Inflated, derived_from, made_as, target_identity, widened
+from tests.bench.inflate.shapes import MIXES, Growth, Shape, cannot, growth, kind_of, measures
+from tests.bench.inflate.tensor import Filler, LargeTensor, Layout, matrix, vocabulary
 
 from slipstream.models.gguf.parse import STRING, TensorInfo
 from slipstream.models.gguf.reader import Header
 from slipstream.models.gguf.tensors import read_tensor
+from slipstream.models.gguf.vocabulary import spare_token
 from slipstream.models.gguf.writer import NewTensor
-from slipstream.models.inflate.file import Inflated, derived_from, made_as, spare_token, target_identity, widened
-from slipstream.models.inflate.shapes import MIXES, Growth, Shape, cannot, growth, kind_of, measures
-from slipstream.models.inflate.tensor import Filler, LargeTensor, Layout, matrix, vocabulary
 from slipstream.models.outside import quoted
 from slipstream.models.types import Floats
 

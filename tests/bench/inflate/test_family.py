@@ -1,4 +1,4 @@
-"""``bench --inflate``: what is asked for, missing room, files that come and go, figures that say what they are."""
+"""``--inflate``: what is asked for, missing room, files that come and go, figures that say what they are."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from pathlib import Path
 from types import MappingProxyType
 
 import pytest
+from tests.bench.__main__ import bench, options
+from tests.bench.inflate import shapes
+from tests.bench.inflate.family import Family, Wish, check_room, families, inflated, inflated_folder, kept_text
+from tests.bench.inflate.shapes import SHAPES, Shape
+from tests.bench.parts import Sizes
 
-from slipstream.app.bench.inflate import Family, Wish, check_room, families, inflated, inflated_folder, kept_text
 from slipstream.app.bench.plan import Settings
-from slipstream.app.cli.bench import bench
-from slipstream.app.cli.parser import make_parser
 from slipstream.app.library.resolve_model import choose
 from slipstream.app.platform.paths import Paths
 from slipstream.app.protocol.requests import Load
 from slipstream.models.errors import SlipstreamError, UsageError
 from slipstream.models.gguf.reader import read_header
 from slipstream.models.heads.self_draft import kept_cut
-from slipstream.models.inflate import shapes
-from slipstream.models.inflate.shapes import SHAPES, Shape
 from slipstream.models.llama.devices import Device
 
 TINY = Shape("tiny", 512, 16, 8, 4, 64, 768, 4500, of="nobody's model")
@@ -124,7 +124,7 @@ def test_what_cannot_be_inflated_is_left_out_and_told(
     def refuse(*_: object) -> None:
         raise SlipstreamError("these heads cannot be widened.", "Leave them.")
 
-    monkeypatch.setattr("slipstream.app.bench.inflate.inflated_heads", refuse)
+    monkeypatch.setattr("tests.bench.inflate.family.inflated_heads", refuse)
     wish = Wish.of("tiny", None, None, False)
     assert wish
     (planned,) = families(request_, wish)
@@ -147,9 +147,9 @@ def test_a_run_prints_and_writes_down_that_the_model_was_inflated(
     home: Paths, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     given = ["--inflate", "tiny", "--quant", "Q8_0", "--inflate-drafter", "less", "--drafters", "medusa,draft"]
-    arguments = ["bench", *given, "--prompts", "story", "--json", str(tmp_path / "figures.json")]
-    settings = replace(Settings.brief(), limit=1, temperatures=(0.0,), reply=6)
-    assert bench(make_parser().parse_args(arguments), settings) == 0
+    arguments = ["drafters", *given, "--prompts", "story", "--json", str(tmp_path / "figures.json")]
+    sizes = Sizes(replace(Settings.brief(), limit=1, temperatures=(0.0,), reply=6))
+    assert bench(options(arguments), sizes) == 0
     printed = capsys.readouterr()
     assert "## Slipstream mini widened to tiny, Q8_0" in printed.out
     assert "drafters: on Slipstream mini widened to tiny, Q8_0" in printed.out

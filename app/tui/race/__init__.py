@@ -1,1 +1,0 @@
-"""The race: a reply with a drafter and without, side by side."""
