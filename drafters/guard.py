@@ -13,13 +13,10 @@ from contextlib import suppress
 from typing import Final, TypeVar
 
 from slipstream.drafters.base import NO_DRAFT, Draft, Drafter, Needs, ShouldExtend, Step
+from slipstream.drafters.crash_note import add_drafter, unmapped_note
 from slipstream.models.errors import NotANumberError, SlipstreamError, reason_of
 from slipstream.models.sampling.sampler import Sampler
 from slipstream.models.types import Abilities, Floats, History, Token, TokenTree
-
-NAME_BYTES: Final = 64
-NOTE_BYTES: Final = 1 + 16 * NAME_BYTES
-"""Size of a note: one byte for the number of the drafter whose call is running, then the names of drafters 1 to 16."""
 
 _NO_NEEDS: Final = Needs()
 _Result = TypeVar("_Result")
@@ -38,10 +35,10 @@ class Guard:
 
         Args:
             failed: Drafters that are disabled from the start.
-            note: ``NOTE_BYTES`` bytes. In shared memory, they show the parent process the drafter whose call crashed.
+            note: See ``slipstream.drafters.crash_note``; None for one that only this process reads.
         """
         self.failed = dict(failed or {})
-        self._note = memoryview(bytearray(NOTE_BYTES)) if note is None else note
+        self._note = unmapped_note() if note is None else note
         self._numbers: dict[str, int] = {}
 
     def made(self, name: str, make: Callable[[], Drafter], abilities: Abilities) -> Drafter:
@@ -74,11 +71,7 @@ class Guard:
     def _number(self, name: str) -> int:
         """Writes a drafter's name into the note; 0 if there is no room for it."""
         number = len(self._numbers) + 1
-        start = 1 + (number - 1) * NAME_BYTES
-        if start + NAME_BYTES > len(self._note):
-            return 0
-        self._note[start : start + NAME_BYTES] = name.encode()[:NAME_BYTES].ljust(NAME_BYTES, b"\0")
-        return self._numbers.setdefault(name, number)
+        return self._numbers.setdefault(name, number) if add_drafter(self._note, number, name) else 0
 
     def fail(self, name: str, error: BaseException) -> None:
         """Disables a drafter; the log gets the traceback without values."""

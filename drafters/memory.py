@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 from contextlib import suppress
 from pathlib import Path
+from typing import Final
 
+from slipstream.models.errors import reason_of
 from slipstream.models.files import make_folder, replace_file
+from slipstream.models.outside import read_limited, shown_path
+
+_MOST_BYTES: Final = 64 << 20  # a table of 262,144 tokens has 10 MB
 
 
 class Memory:
@@ -24,10 +30,13 @@ class Memory:
         self._folder, self._model = folder, model
 
     def read(self, name: str) -> bytes | None:
-        """The content stored for a drafter; None if it is missing, cut off, damaged, or of another model."""
+        """The content stored for a drafter; None if it is missing, damaged, too large, or of another model."""
         try:
-            raw = self._path(name).read_bytes()
-        except OSError:
+            raw = read_limited(self._path(name), _MOST_BYTES)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            logging.getLogger(__name__).warning("%s is ignored: %s", shown_path(self._path(name)), reason_of(error))
             return None
         digest, content = raw[:32], raw[32:]
         return content if digest == self._digest(name, content) else None

@@ -142,6 +142,13 @@ def read_object(path: Path, most: int) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
+def check_regular(path: Path) -> None:
+    """Raises ``OSError`` for a pipe or a device, whose reading may never end; opening a folder fails by itself."""
+    kind = stat.S_IFMT(os.stat(path).st_mode)
+    if kind not in (stat.S_IFREG, stat.S_IFDIR):
+        raise OSError(errno.EINVAL, "it is no regular file", str(path))
+
+
 def read_limited(path: Path, most: int = MOST_BYTES, opener: Callable[..., Any] = open) -> bytes:
     """Reads a small file whole or not at all.
 
@@ -152,9 +159,7 @@ def read_limited(path: Path, most: int = MOST_BYTES, opener: Callable[..., Any] 
     Raises:
         OSError: If it cannot be read, is too large, or is not a regular file.
     """
-    kind = stat.S_IFMT(os.stat(path).st_mode)
-    if kind not in (stat.S_IFREG, stat.S_IFDIR):  # opening a pipe would wait for its writer
-        raise OSError(errno.EINVAL, "it is no regular file", str(path))
+    check_regular(path)
     with opener(path, "rb") as file:
         raw: bytes = file.read(most + 1)
     if len(raw) > most:

@@ -8,7 +8,7 @@ from time import perf_counter
 from typing import Final, Protocol
 
 from slipstream.app.engine.stats import ReplyStats, origins
-from slipstream.app.protocol.events import DraftTree, Piece, Watched
+from slipstream.app.protocol.events import TREE_ROOT, DraftTree, Piece, Watched
 from slipstream.drafters.base import Step
 from slipstream.models.types import ROOT, Token
 
@@ -66,7 +66,7 @@ class DraftTrace:
         draft = step.draft
         tree = draft.tree
         shown = [node for node in range(len(tree)) if node not in tree.probes]
-        place = {node: index for index, node in enumerate(shown)} | {ROOT: ROOT}
+        place = {node: index for index, node in enumerate(shown)} | {ROOT: TREE_ROOT}
         origin, source = origins(step)[-1]
         return DraftTree(
             step=self._stats.whole.steps,

@@ -20,26 +20,38 @@ from slipstream.app.platform.paths import private_folder
 from slipstream.models.errors import SlipstreamError
 from slipstream.models.files import replace_file
 from slipstream.models.llama.target import Target
+from slipstream.models.outside import check_regular
 from slipstream.models.types import Token, shared_prefix
 
 _MAGIC: Final = b"SLIPSTATE2"
 _HEAD: Final = len(_MAGIC) + 32 + 32 + 4  # digest of key and tokens, digest of the state, number of tokens
 _MOST_TOKENS: Final = 1 << 24
+WORTH: Final = 32  # minimum tokens to save or restore: prefilling fewer takes no longer than opening a file
+QUIET: Final = 60.0
+"""Seconds without a request after which a chat that grew is saved, in case the engine is killed later."""
+_GROWN: Final = 4  # saves only if one token in this many is new: states are large, and disks wear
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class SavedState:
     """The header of a file."""
 
     path: Path
     tokens: list[Token]  # the tokens in the cache
     digest: bytes  # SHA-256 of the state
 
-    def state(self) -> bytearray | None:
-        """Reads the state; None if it is missing or damaged: llama.cpp parses its C structures without checks."""
+    def state(self, limit: int) -> bytearray | None:
+        """Reads the state; None if it is missing or damaged: llama.cpp parses its C structures without checks.
+
+        Args:
+            limit: Maximum bytes of the file.
+        """
         try:
             with self.path.open("rb") as file:
-                state = bytearray(os.fstat(file.fileno()).st_size - file.seek(_HEAD + 4 * len(self.tokens)))
+                size = os.fstat(file.fileno()).st_size
+                if size > limit:
+                    return None
+                state = bytearray(size - file.seek(_HEAD + 4 * len(self.tokens)))
                 read = file.readinto(state)
             os.utime(self.path)  # the least recently used files are deleted first
         except (OSError, ValueError, MemoryError):  # now shorter than its header, or too large
@@ -81,13 +93,14 @@ def _delete_oldest(folder: Path, newest: Path, limit: int) -> None:
             file.unlink(missing_ok=True)
 
 
-def find_state(path: Path, key: str) -> Kept | None:
+def find_state(path: Path, key: str) -> SavedState | None:
     """Reads the header of a file.
 
     Returns:
         None if the file is missing, damaged, or from another model, build or context.
     """
     try:
+        check_regular(path)
         with path.open("rb") as file:
             head = file.read(_HEAD)
             count = struct.unpack("<I", head[-4:])[0] if len(head) == _HEAD else _MOST_TOKENS
@@ -97,7 +110,7 @@ def find_state(path: Path, key: str) -> Kept | None:
     digests = head[len(_MAGIC) : -4]
     if not packed or len(packed) < 4 * count or _digest(key, packed) != digests[:32]:
         return None
-    return Kept(path, list(struct.unpack(f"<{count}i", packed)), digests[32:])
+    return SavedState(path, list(struct.unpack(f"<{count}i", packed)), digests[32:])
 
 
 def system_state(folder: Path, key: str, tokens: Sequence[Token]) -> Path:
@@ -107,12 +120,6 @@ def system_state(folder: Path, key: str, tokens: Sequence[Token]) -> Path:
 
 def _digest(key: str, packed: bytes) -> bytes:
     return hashlib.sha256(key.encode() + b"\0" + packed).digest()
-
-
-WORTH: Final = 32  # minimum tokens to save or restore: prefilling fewer takes no longer than opening a file
-QUIET: Final = 60.0
-"""Seconds without a request after which a chat that grew is saved, in case the engine is killed later."""
-_GROWN: Final = 4  # saves only if one token in this many is new: states are large, and disks wear
 
 
 class KvCacheStore:
@@ -166,7 +173,7 @@ class KvCacheStore:
             kept = find_state(file, self._key)
             shared = shared_prefix(kept.tokens, tokens) if kept else 0
             usable = self._target.abilities.rewinds or (kept and shared == len(kept.tokens))
-            if kept and usable and shared - known >= WORTH and (state_bytes := kept.state()) is not None:
+            if kept and usable and shared - known >= WORTH and (state_bytes := kept.state(self._limit)) is not None:
                 with suppress(SlipstreamError):  # then the whole prompt is prefilled
                     self._target.restore(state_bytes, kept.tokens)
                     self._kept = kept.tokens if file == path else ()

@@ -68,7 +68,7 @@ def load(
 
     Args:
         on_progress: Called with 0 to 1; None while files are probed before their first use.
-        note: See ``Guard``; its last byte is 1 while a GPU computes, and 2 while other machines do.
+        note: See ``slipstream.drafters.crash_note``.
 
     Returns:
         The session, and its description for the interface.

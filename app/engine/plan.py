@@ -20,6 +20,7 @@ from slipstream.app.engine.drafter_list import check_drafter
 from slipstream.app.engine.tune import flash_attention_is_slower
 from slipstream.app.protocol.requests import PLAIN, Load
 from slipstream.drafters import registry
+from slipstream.drafters.crash_note import set_devices
 from slipstream.drafters.draft_model import DraftModel
 from slipstream.drafters.guard import Guard
 from slipstream.models.errors import SlipstreamError, UsageError
@@ -71,13 +72,13 @@ def plan_load(request: Load, on_progress: Callable[[float | None], None], note: 
 
     Args:
         on_progress: Called with None while files are probed before their first use.
-        note: See ``Guard``; its last byte is 1 while a GPU computes, and 2 while other machines do.
+        note: See ``slipstream.drafters.crash_note``.
 
     Raises:
         SlipstreamError: If the target's file is not a chat model, or there is not enough memory.
     """
     check_drafter(request.drafter)
-    guard, header = Guard(request.failed, note and note[:-1]), read_header(Path(request.model))
+    guard, header = Guard(request.failed, note), read_header(Path(request.model))
     check_vocabulary(header)
     adapters = [read_adapter(Path(each.path), each.scale, header) for each in request.lora]
     contexts = _check_context(request, header)
@@ -108,7 +109,7 @@ def plan_load(request: Load, on_progress: Callable[[float | None], None], note: 
     draft_place = draft_placement(request, fit, found, draft_device(request.devices, found)) if draft_header else None
     machines = list(dict.fromkeys([*fit.machines, *(draft_place.machines if draft_place else ())]))
     if note is not None:
-        note[-1] = 2 if machines else bool(fit.shares)
+        set_devices(note, bool(fit.shares), bool(machines))
     return Plan(header, adapters, contexts, found, fit, scores, guard, draft_place, heads, machines)
 
 

@@ -19,6 +19,7 @@ _WRITTEN_SPACE: Final = "\u2581".encode()
 
 
 VERSION: Final = 6
+TREE_ROOT: Final = -1  # parent of a tree's first nodes: the text so far
 
 Origin = Literal["plain", "accepted", "recovered", "bonus"]
 """The origin of a piece of a reply: accepted from a drafter, or drawn by the target in one of three ways."""
@@ -127,7 +128,7 @@ class DraftTree:
     step: int  # its number in the reply, from 1
     # per candidate node, the text of its token; empty for a token that ends a reply
     texts: list[str]
-    parents: list[int]  # per node, the index of its parent, smaller than its own; -1 below the text so far
+    parents: list[int]  # per node, the index of its parent, smaller than its own; or ``TREE_ROOT``
     probs: list[float]  # per node, the drafter's probability of it given its parent, 0 to 1
     sources: list[str]  # per node, its drafter
     path: list[int]  # the accepted nodes, root to leaf

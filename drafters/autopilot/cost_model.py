@@ -178,7 +178,7 @@ class CostModel:
             most: Most rows of a pass.
             widths: See ``Abilities.widths``.
         """
-        with suppress(ValueError, KeyError, TypeError, AttributeError):  # damaged, or of another version
+        with suppress(ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError):  # damaged
             kept = json.loads(packed)
             short, long = ({int(n): float(ms) for n, ms in kept[name].items()} for name in ("short", "long"))
             change_ms = float(kept["change_ms"])

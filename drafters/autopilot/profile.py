@@ -21,7 +21,7 @@ from slipstream.models.sampling.sampler import Sampler
 from slipstream.models.types import EMPTY_TREE, History, Token
 
 _COSTS: Final = "costs"
-_DAMAGED: Final = (ValueError, KeyError, TypeError, AttributeError, IndexError, ZeroDivisionError)
+_DAMAGED: Final = (ValueError, KeyError, TypeError, AttributeError, IndexError, ArithmeticError, RecursionError)
 """Errors in reading a file that is damaged or of another version; its content is then measured again."""
 
 

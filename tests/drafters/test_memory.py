@@ -60,3 +60,25 @@ def test_a_place_that_cannot_be_written_costs_the_memory_alone(tmp_path: Path, m
     memory.write("recycle", b"new")
     assert memory.read("recycle") == b"old"
     assert len(list((tmp_path / "cache").iterdir())) == 1  # nothing half-written is left
+
+
+@pytest.mark.skipif(os.name != "posix", reason="links and pipes are POSIX's")
+@pytest.mark.parametrize("kind", ["endless", "pipe", "folder", "large", "loop"])
+def test_only_a_regular_file_of_a_fair_size_is_read(tmp_path: Path, kind: str) -> None:
+    memory = Memory(tmp_path, "model")
+    memory.write("costs", b"some bytes")
+    (file,) = tmp_path.iterdir()
+    file.unlink()
+    match kind:
+        case "endless":
+            file.symlink_to("/dev/zero")
+        case "pipe":
+            os.mkfifo(file)
+        case "folder":
+            file.mkdir()
+        case "large":
+            with file.open("wb") as opened:
+                opened.truncate(1 << 40)
+        case "loop":
+            file.symlink_to(file)
+    assert memory.read("costs") is None

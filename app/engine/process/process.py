@@ -14,12 +14,14 @@ from pathlib import Path
 from typing import IO, Final
 
 from slipstream.app.engine.process.frames import ProtocolError, read_frame, write_frame
-from slipstream.app.engine.process.recovery import End, Note, begin_note, end_of
+from slipstream.app.engine.process.recovery import End, end_of
 from slipstream.app.engine.process.watchdog import Limits, SuspendClock, Watchdog
 from slipstream.app.platform.paths import private_folder, worded
 from slipstream.app.protocol.events import Beat, Counted, Frame
 from slipstream.app.protocol.requests import Quit, Stop
+from slipstream.drafters.crash_note import CrashNote, begin_note
 from slipstream.models.errors import unstartable
+from slipstream.models.outside import check_regular
 
 _NAMES: Final = frozenset(
     (
@@ -35,6 +37,9 @@ _BEGINNINGS: Final = (
     "SYCL_", "MESA_", "RADV_", "ANV_", "DRI_", "AMD_", "INTEL_", "PROCESSOR_",
 )  # fmt: skip
 _SECRET: Final = ("TOKEN", "KEY", "SECRET", "PASS", "CREDENTIAL", "AUTH")
+_LOOK_EVERY: Final = 1.0  # seconds
+_TO_END: Final = 2.0  # maximum seconds from the end of its output to the end of the process
+_LOG_END: Final = 1 << 16  # bytes
 
 
 def engine_environment(environment: Mapping[str, str]) -> dict[str, str]:
@@ -49,11 +54,6 @@ def engine_environment(environment: Mapping[str, str]) -> dict[str, str]:
 
 def _allowed(name: str) -> bool:
     return name in _NAMES or (name.startswith(_BEGINNINGS) and not any(word in name for word in _SECRET))
-
-
-_LOOK_EVERY: Final = 1.0  # seconds
-_TO_END: Final = 2.0  # maximum seconds from the end of its output to the end of the process
-_LOG_END: Final = 1 << 16  # bytes
 
 
 class EngineProcess:
@@ -125,10 +125,12 @@ class EngineProcess:
         """Waits for the end of a process whose output has ended; returns how it ended."""
         self._ended.wait(2 * _TO_END)
         log = ""
-        with suppress(OSError), self._log.open("rb") as file:
-            file.seek(max(0, os.fstat(file.fileno()).st_size - _LOG_END))
-            log = file.read().decode("utf-8", "replace")
-        return end_of(self._process.returncode, log, self._given_up, Note.of(self._note))
+        with suppress(OSError):
+            check_regular(self._log)
+            with self._log.open("rb") as file:
+                file.seek(max(0, os.fstat(file.fileno()).st_size - _LOG_END))
+                log = file.read(_LOG_END).decode("utf-8", "replace")
+        return end_of(self._process.returncode, log, self._given_up, CrashNote.of(self._note))
 
     def close(self, patience: float) -> None:
         """Ends it; kills it after ``patience`` seconds."""
@@ -182,7 +184,8 @@ class EngineProcess:
     def _start(self) -> subprocess.Popen[bytes]:
         private_folder(self._log.parent)
         with worded(self._log):
-            file = os.open(self._log, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600)
+            never_waits = getattr(os, "O_NONBLOCK", 0)  # if it is a pipe
+            file = os.open(self._log, os.O_CREAT | os.O_WRONLY | os.O_TRUNC | never_waits, 0o600)
         begin_note(self._note)
         try:
             return subprocess.Popen(

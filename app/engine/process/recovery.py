@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-import os
 import re
 import signal
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
-from mmap import mmap
 from pathlib import Path
 from typing import Final, Literal
 
 from slipstream.app.engine.process.watchdog import HANGS
 from slipstream.app.protocol.events import Loaded
 from slipstream.app.protocol.requests import Load
+from slipstream.drafters.crash_note import NO_NOTE, CrashNote
 from slipstream.models.errors import SlipstreamError
 from slipstream.models.llama.broken_install import broken_install
 from slipstream.models.outside import shown_path
 
 Cause = Literal["memory", "gpu", "machine", "drafter", "other"]
 
+MOST: Final = 3  # crashes in a row, without a complete reply between them, after which one start is refused
 _TELLING: Final = ("GGML_ASSERT", "GGML_ABORT", "terminate called", "what():", "CUDA error", "Error:")
 _MEMORY: Final = (
     "out of memory", "outofmemory", "insufficient memory", "failed to allocate", "bad_alloc", "memoryerror",
@@ -46,8 +45,6 @@ _FAULTS: Final = ("SIGABRT", "SIGSEGV", "SIGBUS", "SIGILL", "SIGFPE", "")
 _HINTS: Final = {
     "SIGBUS": "What was written is kept. Check the disk, then run `slipstream models verify`.",
 }
-_NAME_BYTES: Final = 64
-_NOTE_BYTES: Final = 1 + 16 * _NAME_BYTES  # as in ``slipstream.drafters.guard``, whose import would load numpy
 _HARMLESS: Final = re.compile(
     r"ggml_(cuda_init: found |vulkan: (No devices found|Found |\d+ = )|metal\w*: (GPU|allocating|found|picking))"
 )
@@ -67,39 +64,7 @@ class End:
     drafter: str = ""  # the drafter whose call was running, if that is the cause
 
 
-@dataclass(frozen=True, slots=True)
-class Note:
-    """What a process was doing; it writes this into a mapped file, and its parent reads the file after its end."""
-
-    drafter: str = ""  # the drafter whose call was running; empty if none was
-    gpu: bool = False  # whether a GPU computed
-    machines: bool = False  # whether other machines computed
-
-    @staticmethod
-    def of(path: Path) -> Note:
-        """Reads the note of an ended process; empty if its file cannot be read."""
-        with suppress(OSError):
-            raw = path.read_bytes()
-            name = raw[1 + (raw[0] - 1) * _NAME_BYTES :][:_NAME_BYTES] if raw[:1].strip(b"\0") else b""
-            last = raw[_NOTE_BYTES:][-1:]
-            return Note(name.rstrip(b"\0").decode("utf-8", "replace"), last == b"\1", last == b"\2")
-        return Note()
-
-
-def begin_note(path: Path) -> None:
-    """Writes an empty note before a process starts."""
-    with suppress(OSError), open(os.open(path, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600), "wb") as file:
-        file.write(bytes(_NOTE_BYTES + 1))
-
-
-def map_note(path: Path) -> memoryview:
-    """Maps the note of this process: ``Guard``'s bytes, and one for GPU or machines; plain memory if that fails."""
-    with suppress(OSError, ValueError), path.open("r+b") as file:
-        return memoryview(mmap(file.fileno(), _NOTE_BYTES + 1))
-    return memoryview(bytearray(_NOTE_BYTES + 1))
-
-
-def end_of(code: int | None, log: str, given_up: str = "", note: Note = Note()) -> End:
+def end_of(code: int | None, log: str, given_up: str = "", note: CrashNote = NO_NOTE) -> End:
     """Classifies the end of a process.
 
     Args:
@@ -139,7 +104,7 @@ def end_of(code: int | None, log: str, given_up: str = "", note: Note = Note()) 
     return End(reason, f"{_KEPT}." if given_up else _HINTS.get(name, f"{_KEPT}."), cause)
 
 
-def _cause(name: str, lines: Sequence[str], note: Note) -> Cause:
+def _cause(name: str, lines: Sequence[str], note: CrashNote) -> Cause:
     """The cause of the end; "memory" comes before "gpu", since a GPU's error may report that memory ran out."""
     if name == "SIGTERM":
         return "other"
@@ -162,9 +127,6 @@ def _signal(code: int) -> str:
         return signal.Signals(-code).name
     except ValueError:
         return str(-code)
-
-
-MOST: Final = 3  # crashes in a row, without a complete reply between them, after which one start is refused
 
 
 class Recovery:

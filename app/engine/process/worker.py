@@ -19,13 +19,13 @@ from types import TracebackType
 from typing import IO, Final
 
 from slipstream.app.engine.process.frames import ProtocolError, read_frame, write_frame
-from slipstream.app.engine.process.recovery import map_note
 from slipstream.app.engine.process.watchdog import Heartbeat
 from slipstream.app.engine.session import Session
 from slipstream.app.engine.throttle import Throttle
 from slipstream.app.platform.processes import leave_no_core_file
 from slipstream.app.protocol.events import Beat, Done, Failed, Frame, Hello, Loaded, Loading
 from slipstream.app.protocol.requests import EndThoughts, Generate, Load, Prepare, Quit, Stop, Watch
+from slipstream.drafters.crash_note import elsewhere, map_note
 from slipstream.models.errors import ContextFullError, EvaluationError, ModelChangedError, SlipstreamError
 
 _SET_PDEATHSIG: Final = 1  # linux/prctl.h
@@ -69,7 +69,7 @@ class Worker:
     """Serves one client: one thread reads requests while another works, so that a stop takes effect at once."""
 
     def __init__(self, requests: IO[bytes], events: IO[bytes], note: memoryview) -> None:
-        """Starts to read requests; ``note`` outlives the process, see ``Note``."""
+        """Starts to read requests; ``note`` outlives the process, see ``crash_note``."""
         self._requests, self._events, self._note = requests, events, note
         self._work: queue.SimpleQueue[Load | Generate | Prepare | None] = queue.SimpleQueue()
         self._stopped = 0  # replies up to this number must end
@@ -97,7 +97,7 @@ class Worker:
             try:
                 answer: Frame = self._load(task) if isinstance(task, Load) else self._reply(task)
             except SlipstreamError as error:
-                lost = isinstance(error, EvaluationError) and self._note[-1]  # with a GPU or another machine
+                lost = isinstance(error, EvaluationError) and elsewhere(self._note)
                 if lost or isinstance(error, ModelChangedError):  # only a new process can continue
                     print(f"Error: {'the GPU failed: ' if lost else ''}{error.title}", file=sys.stderr, flush=True)
                     os._exit(1)

@@ -8,12 +8,10 @@ from unicodedata import combining
 from textual.content import Content, Span
 
 from slipstream.app.platform.safe_text import clean, one_line, plural
-from slipstream.app.protocol.events import DraftTree, Piece
+from slipstream.app.protocol.events import TREE_ROOT, DraftTree, Piece
 from slipstream.app.tui.chat.authorship import style_of
 from slipstream.app.tui.parts.format import duration
 
-ROOT = -1
-"""See ``DraftTree.parents``; a copy, since importing ``slipstream.models.types`` would load numpy."""
 MOST_DRAWN = 48  # maximum nodes that are drawn, the most probable ones; more would be illegible
 LONGEST = 14  # cells of one token's text
 SMALLEST = 16  # width below which no tree is drawn
@@ -140,7 +138,7 @@ class _Drawing:
         self._children = self._sorted(tree)
 
     def lines(self) -> list[Content]:
-        self._hang(self._children[ROOT], 0, 0)
+        self._hang(self._children[TREE_ROOT], 0, 0)
         below, done = [], 0
         while done < len(self._put_off):
             below.append(len(self._rows))
@@ -158,7 +156,7 @@ class _Drawing:
         accepted, names = set(tree.path), _names(tree)
         reach: list[float] = []
         for parent, prob in zip(tree.parents, tree.probs, strict=True):
-            reach.append(prob * (reach[parent] if parent != ROOT else 1.0))
+            reach.append(prob * (reach[parent] if parent != TREE_ROOT else 1.0))
         # a parent is at least as probable as its children and precedes them, so it is never dropped before them
         likely = sorted(range(len(reach)), key=lambda node: (node not in accepted, -reach[node], node))[:MOST_DRAWN]
         nodes = {}
@@ -179,9 +177,9 @@ class _Drawing:
 
     def _sorted(self, tree: DraftTree) -> dict[int, list[int]]:
         """The children of every node, accepted ones first."""
-        children: dict[int, list[int]] = {node: [] for node in (ROOT, *self._nodes)}
+        children: dict[int, list[int]] = {node: [] for node in (TREE_ROOT, *self._nodes)}
         for node in sorted(self._nodes, key=lambda node: (not self._nodes[node].lit, node)):
-            parent = tree.parents[node] if node < len(tree.texts) else (tree.path or [ROOT])[-1]
+            parent = tree.parents[node] if node < len(tree.texts) else (tree.path or [TREE_ROOT])[-1]
             children[parent].append(node)
         return children
 

@@ -17,7 +17,7 @@ ROOM = 1 << 30
 
 def kept(path: Path, key: str = "key") -> tuple[Sequence[int], bytes | None] | None:
     found = find_state(path, key)
-    state = found.state() if found else None
+    state = found.state(ROOM) if found else None
     return (found.tokens, None if state is None else bytes(state)) if found else None
 
 
@@ -48,7 +48,7 @@ def test_a_state_that_leaves_between_two_looks_is_no_state(tmp_path: Path) -> No
     write_state(path, "key", [1], b"cache", ROOM)
     found = find_state(path, "key")
     path.unlink()
-    assert found and found.state() is None
+    assert found and found.state(ROOM) is None
 
 
 def test_a_full_disk_leaves_what_was_there_and_no_litter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -82,3 +82,18 @@ def test_a_system_prompts_state_is_named_after_model_and_text(tmp_path: Path) ->
     names = {system_state(tmp_path, key, tokens) for key in ("a", "b") for tokens in ([1, 2], [1, 3])}
     assert len(names) == 4
     assert all(path.suffix == ".state" and not path.name[0].isalnum() for path in names)  # no chat is called so
+
+
+@pytest.mark.skipif(os.name != "posix", reason="links and pipes are POSIX's")
+def test_a_pipe_a_device_and_a_file_beyond_the_limit_are_no_states(tmp_path: Path) -> None:
+    path = tmp_path / "a.state"
+    os.mkfifo(path)
+    assert find_state(path, "key") is None
+    path.unlink()
+    path.symlink_to("/dev/zero")
+    assert find_state(path, "key") is None
+    path.unlink()
+    write_state(path, "key", [1], b"cache", ROOM)
+    found = find_state(path, "key")
+    os.truncate(path, 1 << 40)
+    assert found and found.state(ROOM) is None

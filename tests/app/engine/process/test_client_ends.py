@@ -10,9 +10,10 @@ import pytest
 from tests.app.tui.scripted import LOADED
 
 from slipstream.app.engine.process.process import engine_environment
-from slipstream.app.engine.process.recovery import MOST, End, Note, Recovery, begin_note, end_of, map_note
+from slipstream.app.engine.process.recovery import MOST, End, Recovery, end_of
 from slipstream.app.protocol.requests import Load
-from slipstream.drafters.guard import NOTE_BYTES, Guard
+from slipstream.drafters.crash_note import CrashNote, begin_note, elsewhere, map_note, set_devices
+from slipstream.drafters.guard import Guard
 from slipstream.models.errors import SlipstreamError
 
 pytestmark = pytest.mark.program
@@ -55,8 +56,8 @@ def test_an_exit_code_a_hang_and_one_that_cannot_end_have_theirs() -> None:
 
 def test_a_device_that_fails_is_blamed_on_the_machine_that_has_it() -> None:
     log = "Error: the GPU failed: the model could not be evaluated: llama_decode returned -3."
-    assert end_of(1, log, note=Note("", True)).cause == "gpu"
-    assert end_of(1, log, note=Note("", False, True)).cause == "machine"
+    assert end_of(1, log, note=CrashNote("", True)).cause == "gpu"
+    assert end_of(1, log, note=CrashNote("", False, True)).cause == "machine"
 
 
 @pytest.mark.parametrize(
@@ -97,11 +98,11 @@ def test_a_fault_after_an_error_of_the_gpu_is_the_gpus(name: str) -> None:
 
 @pytest.mark.parametrize("given_up", ["it did nothing at all for 31 seconds", "it came no further for 11 minutes"])
 def test_a_gpu_that_hangs_is_lost(given_up: str) -> None:
-    assert end_of(-9, "", given_up, Note("draft", True)).cause == "gpu"
-    assert end_of(-9, "", given_up, Note("draft")).cause == "drafter"
-    assert end_of(-9, "", given_up, Note()).cause == "other"
+    assert end_of(-9, "", given_up, CrashNote("draft", True)).cause == "gpu"
+    assert end_of(-9, "", given_up, CrashNote("draft")).cause == "drafter"
+    assert end_of(-9, "", given_up, CrashNote()).cause == "other"
     for other in ("it gave no sign of life for 30 seconds", "it did not stop within 20 seconds"):
-        assert end_of(-9, "", other, Note("", True)).cause == "other"
+        assert end_of(-9, "", other, CrashNote("", True)).cause == "other"
 
 
 @pytest.mark.parametrize(
@@ -118,38 +119,43 @@ def test_a_gpu_that_hangs_is_lost(given_up: str) -> None:
     ],
 )
 def test_the_call_that_was_running_is_blamed(code: int, log: str, cause: str) -> None:
-    end = end_of(code, log, "", Note("medusa"))
+    end = end_of(code, log, "", CrashNote("medusa"))
     assert end.cause == cause and (end.drafter == "medusa") == (cause == "drafter")
     assert ("drafter medusa ended it" in end.reason) == (cause == "drafter")
 
 
 def test_a_note_is_read_after_its_process_has_ended(tmp_path: Path) -> None:
     path = tmp_path / "engine.note"
-    assert Note.of(path) == Note()
+    assert CrashNote.of(path) == CrashNote()
     begin_note(path)
-    assert Note.of(path) == Note() and path.stat().st_mode & 0o777 == 0o600
+    assert CrashNote.of(path) == CrashNote() and path.stat().st_mode & 0o777 == 0o600
     note = map_note(path)
-    guard = Guard(note=note[:-1])
-    note[-1] = 1
-    seen: list[Note] = []
-    guard.run("outer", lambda: guard.run("inner", lambda: seen.append(Note.of(path)), None), None)
-    guard.run("outer", lambda: seen.append(Note.of(path)), None)
-    assert seen == [Note("inner", True), Note("outer", True)] and Note.of(path) == Note("", True)
-    assert len(note) == NOTE_BYTES + 1
+    guard = Guard(note=note)
+    set_devices(note, gpu=True, machines=False)
+    assert elsewhere(note)
+    seen: list[CrashNote] = []
+    guard.run("outer", lambda: guard.run("inner", lambda: seen.append(CrashNote.of(path)), None), None)
+    guard.run("outer", lambda: seen.append(CrashNote.of(path)), None)
+    assert seen == [CrashNote("inner", True), CrashNote("outer", True)] and CrashNote.of(path) == CrashNote("", True)
     for number in range(40):  # more than there is room for
-        guard.run(f"drafter {number}", lambda: seen.append(Note.of(path)), None)
-    assert seen[-40] == Note("drafter 0", True) and seen[-1] == Note("", True)
-    note[-1] = 2
-    assert Note.of(path) == Note("", False, True)
+        guard.run(f"drafter {number}", lambda: seen.append(CrashNote.of(path)), None)
+    assert seen[-40] == CrashNote("drafter 0", True) and seen[-1] == CrashNote("", True)
+    set_devices(note, gpu=True, machines=True)
+    assert CrashNote.of(path) == CrashNote("", False, True)
     begin_note(path)  # the next process
-    assert Note.of(path) == Note()
+    assert CrashNote.of(path) == CrashNote()
     assert len(map_note(tmp_path / "none")) == len(note)
+    path.unlink()
+    path.symlink_to("/dev/zero")
+    assert CrashNote.of(path) == CrashNote()
+    begin_note(path)
+    assert path.is_file() and not path.is_symlink()
 
 
 def test_what_a_build_for_gpus_logs_at_every_start_is_not_the_cause() -> None:
     started = ["ggml_cuda_init: found 1 CUDA devices (Total VRAM: 81079 MiB):", "  Device 0: NVIDIA H100 80GB HBM3"]
     started += ["ggml_vulkan: Found 1 Vulkan devices:", "ggml_vulkan: 0 = llvmpipe (LLVM 15.0.6, 256 bits)"]
-    end = end_of(-signal.SIGABRT, "\n".join([*started, "Error: KeyError in reply, line 7"]), "", Note("", True))
+    end = end_of(-signal.SIGABRT, "\n".join([*started, "Error: KeyError in reply, line 7"]), "", CrashNote("", True))
     assert end.cause == "other" and "GPU" not in end.reason + end.hint
     assert end_of(-signal.SIGABRT, "\n".join([*started, "ggml_cuda_compute_forward: failed"])).cause == "gpu"
 
@@ -188,10 +194,10 @@ GONE = "/src/ggml/src/ggml-rpc/ggml-rpc.cpp:552: Remote RPC server crashed or re
 
 
 def test_a_machine_that_is_lost_is_told_from_a_gpu_and_a_drafter() -> None:
-    end = end_of(-signal.SIGABRT, f"{GONE}\n{TRACE}", "", Note("medusa", machines=True))
+    end = end_of(-signal.SIGABRT, f"{GONE}\n{TRACE}", "", CrashNote("medusa", machines=True))
     assert (end.cause, end.reason) == ("machine", "another machine was lost, its connection was closed")
     assert "with the machines that are left" in end.hint
-    silent = end_of(-9, "", "it did nothing at all for 31 seconds", Note("", machines=True))
+    silent = end_of(-9, "", "it did nothing at all for 31 seconds", CrashNote("", machines=True))
     assert silent.cause == "machine" and "31 seconds, so it was ended" in silent.reason
 
 
@@ -211,12 +217,12 @@ def test_a_drafter_that_ended_it_is_left_out_and_what_was_asked_goes_on() -> Non
     cures = Recovery()
     for name in ("medusa", "draft", "space", "eagle3"):
         cures.apply(LOAD, LOG)
-        cures.ended(end_of(-signal.SIGSEGV, "", "", Note(name)))
+        cures.ended(end_of(-signal.SIGSEGV, "", "", CrashNote(name)))
         assert cures.can_retry
     failed = cures.apply(LOAD, LOG).failed
     assert set(failed) == {"medusa", "draft", "space", "eagle3"}
     assert failed["medusa"] == "the engine ended in it: a fault in llama.cpp or a library (SIGSEGV)"
-    cures.ended(end_of(-signal.SIGSEGV, "", "", Note("medusa")))  # although it was left out
+    cures.ended(end_of(-signal.SIGSEGV, "", "", CrashNote("medusa")))  # although it was left out
     assert not cures.can_retry
     assert cures.apply(Load("other.gguf"), LOG).failed == {}
 

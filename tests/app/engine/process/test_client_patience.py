@@ -7,11 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from slipstream.app.engine.process.recovery import Note, end_of
+from slipstream.app.engine.process.recovery import end_of
 from slipstream.app.engine.process.watchdog import EVERY, Heartbeat, Limits, SuspendClock, Watchdog
 from slipstream.app.platform.processes import work_done
 from slipstream.app.protocol.events import Beat, Done, Frame, Hello, Loaded, Loading, Prefilling
 from slipstream.app.speed import Speed
+from slipstream.drafters.crash_note import CrashNote
 
 pytestmark = pytest.mark.program
 
@@ -120,7 +121,7 @@ def test_one_that_does_nothing_after_a_stop_hangs_and_its_gpu_is_blamed() -> Non
     assert waited(watchdog, 19, Beat(100, 25)) == ""
     verdict = waited(watchdog, 1, Beat(100, 25))
     assert "nothing at all for 25 seconds" in verdict
-    assert end_of(-9, "", verdict, Note("", True)).cause == "gpu"
+    assert end_of(-9, "", verdict, CrashNote("", True)).cause == "gpu"
 
 
 def test_a_stop_that_is_slow_because_the_step_is_slow_is_waited_for() -> None:
