@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final
@@ -12,6 +13,8 @@ import pytest
 for _name in ("COLUMNS", "LINES"):
     # pytest-xdist sets these to the size of its own terminal; a program on the terminal of a test would believe them
     os.environ.pop(_name, None)
+# what tests remove does not go to a person's trash; the folder is made when it is needed
+os.environ["XDG_DATA_HOME"] = str(Path(tempfile.gettempdir(), f"slipstream-tests-{os.getpid()}"))
 
 LONG: Final = MappingProxyType(
     {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import io
+import shutil
 import sys
 import time
 from collections.abc import Sequence
@@ -120,8 +121,6 @@ def delete_old(store: ChatStore, days: int, except_id: str | None = None) -> str
 
 
 def tidy(paths: Paths) -> None:
-    """Empties the trash: models that were removed before this start can no longer be restored."""
+    """Deletes the folder in which earlier versions kept removed models until the next start."""
     if (paths.models / ".trash").exists():
-        from slipstream.models.library.trash import Trash  # seldom needed
-
-        Trash(paths.models).empty()
+        shutil.rmtree(paths.models / ".trash", ignore_errors=True)

@@ -76,9 +76,8 @@ def _list(manager: ModelManager, options: argparse.Namespace) -> int:
     with notice_if_slow("reading the models"):
         found = manager.installed()
     unfinished = partials(manager.paths.models)
-    trash = manager.store.trash_size()
     if options.json:
-        print_json({"models": found, "unfinished": unfinished, "trash": trash})
+        print_json({"models": found, "unfinished": unfinished, "trash": 0})  # the system's trash is not counted
         return 0
     shown = [model for model in found if model.role != "other" or model.problem]
     print(models_table(shown, usual(manager.paths)))
@@ -89,8 +88,6 @@ def _list(manager: ModelManager, options: argparse.Namespace) -> int:
     for part in unfinished:
         name = one_line(f"{part.files[0].repo}/{part.files[0].name}")
         print(f"Unfinished: {name}, {part.done / max(1, part.total):.0%}; go on: slipstream models pull {name}")
-    if trash:
-        print(f"Removed, and still on the disk: {models_words.size(trash)}; free it: slipstream models rm --now")
     return 0
 
 
@@ -177,18 +174,15 @@ def _verdict(checked: Checked) -> str:
 
 
 def remove(manager: ModelManager, options: argparse.Namespace) -> int:
-    """Removes one of slipstream's own models, or frees the disk space of removed ones.
+    """Removes one of slipstream's own models.
 
     Returns:
         The exit code: 0, or 1 if the user declined.
     """
     if options.name is None:
-        if not options.now:
-            raise UsageError("rm needs the name of a model.", "See slipstream models list.")
-        print(f"{models_words.size(manager.store.empty_trash())} freed.")
-        return 0
+        raise UsageError("rm needs the name of a model.", "See slipstream models list.")
     removal = manager.removal(options.name)
-    print(_warning(removal), file=sys.stderr)
+    print(_warning(removal, options.now), file=sys.stderr)
     if not options.yes:
         if not can_ask():
             raise UsageError("cannot ask whether to remove it: this is not a terminal.", "Add --yes.")
@@ -204,8 +198,9 @@ def remove(manager: ModelManager, options: argparse.Namespace) -> int:
     return 0
 
 
-def _warning(removal: Removal) -> str:
-    frees = f"frees {models_words.size(removal.frees)}" if removal.frees else "frees nothing: it is a link"
+def _warning(removal: Removal, now: bool) -> str:
+    when = "" if now else " once the system's trash is emptied"
+    frees = f"frees {models_words.size(removal.frees)}{when}" if removal.frees else "frees nothing: it is a link"
     text = f"{one_line(removal.model.name)}: {frees}"
     if removal.chats:
         titles = ", ".join(f"“{one_line(title)}”" for title in removal.chats[:_SHOWN])

@@ -309,13 +309,11 @@ def add_models(commands: argparse._SubParsersAction[Any]) -> None:
         "name", type=path, metavar="NAME", nargs="?", help=f"{_NAME}; all of slipstream's own models if left out"
     )
 
-    about = "remove a model; models undo brings it back until the next start of the chat"
+    about = "remove a model: to the system's trash, from which models undo brings it back"
     remove = _add(kinds, "rm", about, alias="remove", json=False)
     remove.add_argument("name", type=path, metavar="NAME", nargs="?", help=_NAME)
     remove.add_argument("-y", "--yes", action="store_true", help="do not ask")
-    remove.add_argument(
-        "--now", action="store_true", help="free the disk space at once; without a name: of all removed models"
-    )
+    remove.add_argument("--now", action="store_true", help="delete it for good: free the disk space at once")
 
     _add(kinds, "undo", "bring back the last removed model", json=False)
 

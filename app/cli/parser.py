@@ -265,7 +265,7 @@ EXAMPLES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = MappingProxyType(
         "slipstream models verify": (("slipstream models verify qwen3", "compare it with what was published"),),
         "slipstream models rm": (
             ("slipstream models rm qwen3", "it can be brought back with models undo"),
-            ("slipstream models rm --now", "free the disk space of all removed models"),
+            ("slipstream models rm qwen3 --now", "delete it for good"),
         ),
         "slipstream models undo": (("slipstream models undo", "bring back the last removed model"),),
         "slipstream models pairs": (

@@ -211,7 +211,7 @@ class ModelManager:
         return Removal(model, self.store.frees(model), chats)
 
     def remove(self, name: str, now: bool = False) -> Removed:
-        """Moves one of slipstream's own models to the trash, or deletes it permanently."""
+        """Moves one of slipstream's own models to the system's trash, or deletes it permanently."""
         return self.store.remove(name, now)
 
     def undo(self) -> Removed:

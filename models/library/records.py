@@ -63,10 +63,10 @@ class Checked:
 
 @dataclass(frozen=True, slots=True)
 class Removed:
-    """A model in the trash."""
+    """A model that was removed."""
 
     name: str
-    freed: int  # bytes that emptying the trash frees; links free none
+    freed: int  # bytes that deleting it frees; links free none
     files: tuple[Path, ...]  # the former paths of its files
 
 

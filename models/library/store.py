@@ -159,7 +159,7 @@ class ModelStore:
         return model
 
     def remove(self, name: str, now: bool = False) -> Removed:
-        """Moves a model of Slipstream's folder to the trash.
+        """Moves a model of Slipstream's folder to the system's trash.
 
         Args:
             now: Whether to delete it permanently instead.
@@ -179,17 +179,10 @@ class ModelStore:
         """Restores the model that was removed last.
 
         Raises:
-            UsageError: If the trash is empty.
+            UsageError: If none was, or another file is in its place.
+            SlipstreamError: If it is no longer in the trash, or the system does not say where.
         """
         return self._trash.undo()
-
-    def empty_trash(self) -> int:
-        """Deletes the removed models permanently; returns the bytes freed."""
-        return self._trash.empty()
-
-    def trash_size(self) -> int:
-        """Bytes that emptying the trash frees."""
-        return self._trash.size()
 
     def _found(self) -> Iterator[FoundModel]:
         for path in gguf_files(self.folder):

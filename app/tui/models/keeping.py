@@ -121,7 +121,7 @@ class InstalledActions:
         titles = ", ".join(f"“{one_line(title)}”" for title in removal.chats[:TITLES])
         more = f" and {len(removal.chats) - TITLES} more" if len(removal.chats) > TITLES else ""
         wrote = f" It wrote in {plural(len(removal.chats), 'chat')}, which stay: {titles}{more}." if titles else ""
-        detail = f"It frees {size(removal.frees)} at the next start; until then the key u brings it back.{wrote}"
+        detail = f"It goes to the system's trash, {size(removal.frees)}; the key u brings it back.{wrote}"
 
         def removed(gone: Removed) -> None:
             hint(self._screen, f"Removed {one_line(gone.name)}. The key u brings it back.")

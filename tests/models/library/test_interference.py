@@ -106,23 +106,16 @@ def test_kept_facts_of_the_wrong_kind_are_read_anew(store: ModelStore, lie: dict
 )
 def test_a_note_of_the_trash_that_cannot_be(store: ModelStore, note: bytes) -> None:
     store.remove(NAME)
-    (store.folder / ".trash" / "1" / "removed.json").write_bytes(note)
-    with pytest.raises(SlipstreamError, match="damaged") as caught:
+    (store.folder / ".removed.json").write_bytes(note)
+    with pytest.raises(SlipstreamError, match="nothing to bring back") as caught:
         store.undo()
-    assert "import them" in caught.value.hint and store.trash_size() == 0
-
-
-def test_folders_in_the_trash_whose_names_are_no_numbers_do_not_count(store: ModelStore) -> None:
-    for name in ("9x", "1²", "9" * 30):
-        (store.folder / ".trash" / name).mkdir(parents=True)
-    store.remove(NAME)
-    assert store.undo().name == NAME
+    assert "trash" in caught.value.hint
 
 
 @pytest.mark.parametrize("remove", [shutil.rmtree, made_a_file])
 def test_a_folder_of_models_that_goes_away_is_empty(store: ModelStore, remove: Callable[[Path], object]) -> None:
     remove(store.folder)
-    assert store.installed() == [] and store.trash_size() == 0
+    assert store.installed() == []
     with pytest.raises(SlipstreamError, match="no model named"):
         store.verify(NAME)
 

@@ -62,7 +62,7 @@ def test_a_files_name_is_the_models_and_its_quantization(stem: str, base: str, l
 
 
 def test_an_empty_home_has_no_models_and_nothing_is_made(store: ModelStore) -> None:
-    assert store.installed() == [] and store.trash_size() == 0 and not store.folder.exists()
+    assert store.installed() == [] and not store.folder.exists()
 
 
 def test_a_downloaded_model_says_all_that_is_known_of_it(store: ModelStore) -> None:
@@ -298,32 +298,45 @@ def test_verifying_a_model_of_unknown_hash_keeps_it_for_the_next_time(store: Mod
     assert "cut short" in store.verify("tiny").problem
 
 
-def test_removing_keeps_a_model_until_the_trash_is_emptied(store: ModelStore) -> None:
+def in_trash() -> list[str]:
+    return sorted(path.name for path in Path(os.environ["XDG_DATA_HOME"], "Trash", "files").glob("*"))
+
+
+def test_a_removed_model_is_in_the_systems_trash_and_comes_back_as_it_was(store: ModelStore) -> None:
     path = adopted(store, "acme/Tiny-GGUF/Tiny-Q8_0.gguf")
     adopted(store, "acme/Tiny-GGUF/Tiny-F16.gguf")
-    before, size = store.installed(), path.stat().st_size
+    before, size, held = store.installed(), path.stat().st_size, in_trash()
     removed = store.remove("tiny:Q8_0")
     assert removed.freed == size and removed.files == (path,) and names(store) == ["tiny:F16"]
-    assert store.trash_size() == size
-    assert store.undo().name == "tiny:Q8_0" and store.installed() == before and store.trash_size() == 0
+    assert len(in_trash()) == len(held) + 1
+    assert store.undo().name == "tiny:Q8_0" and store.installed() == before and in_trash() == held
+    assert store.find("tiny:Q8_0").repo == "acme/Tiny-GGUF"  # its record stays
     store.remove("tiny:Q8_0")
     store.remove("tiny:F16")
-    assert not (store.folder / "acme").exists()
-    assert store.undo().name == "tiny:F16"  # the last one first
-    assert store.empty_trash() == size
+    assert names(store) == [] and store.undo().name == "tiny:F16"  # the last one
     with pytest.raises(UsageError, match="nothing to bring back"):
         store.undo()
     assert names(store) == ["tiny:F16"]
 
 
-def test_a_damaged_trash_says_where_the_files_are(store: ModelStore) -> None:
-    adopted(store, "acme/Tiny-GGUF/Tiny-Q8_0.gguf")
+def test_a_removed_link_leaves_what_it_names_and_comes_back(store: ModelStore, tmp_path: Path) -> None:
+    source = tmp_path / "Tiny-Q8_0.gguf"
+    source.write_bytes(tiny_gguf())
+    store.folder.mkdir()
+    (store.folder / source.name).symlink_to(source)
+    before, held = store.installed(), in_trash()
+    assert store.remove("tiny").freed == 0 and source.exists() and in_trash() == held and names(store) == []
+    store.undo()
+    assert store.installed() == before
+
+
+def test_a_model_that_has_left_the_trash_is_not_brought_back(store: ModelStore) -> None:
+    path = adopted(store, "acme/Tiny-GGUF/Tiny-Q8_0.gguf")
     store.remove("tiny")
-    (store.folder / ".trash" / "1" / "removed.json").write_text('{"name": "tiny"}')
-    assert store.trash_size() == 0 and store.installed() == []
-    with pytest.raises(SlipstreamError, match="is damaged") as stop:
+    shutil.rmtree(Path(os.environ["XDG_DATA_HOME"], "Trash"))  # as a desktop empties it
+    with pytest.raises(SlipstreamError, match="was deleted there") as stop:
         store.undo()
-    assert ".trash/1" in stop.value.hint
+    assert str(path) in stop.value.hint
 
 
 def test_what_was_removed_does_not_overwrite_what_came_since(store: ModelStore) -> None:
@@ -339,18 +352,19 @@ def test_what_was_removed_does_not_overwrite_what_came_since(store: ModelStore) 
 def test_a_removal_that_fails_halfway_changes_nothing(store: ModelStore, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, content in split_gguf("Big-Q4_K_M").items():
         put(store, f"acme/Big/{name}", content)
-    before, move = store.installed(), os.replace
+    before, move = store.installed(), os.rename
 
-    def stubborn(source: Path, target: Path) -> None:
-        if "00002-of" in str(source) and ".trash" in str(target):
-            raise PermissionError(1, "Operation not permitted", str(source))
+    def stubborn(source: str | bytes, target: str | bytes) -> None:
+        if b"00002-of" in os.fsencode(source):
+            raise PermissionError(1, "Operation not permitted", source)
         move(source, target)
 
-    monkeypatch.setattr(os, "replace", stubborn)
-    with pytest.raises(SlipstreamError, match="cannot remove big:Q4_K_M"):
+    monkeypatch.setattr(os, "rename", stubborn)
+    with pytest.raises(SlipstreamError, match="big:Q4_K_M cannot be moved to the trash") as stop:
         store.remove("big")
+    assert "slipstream models rm big:Q4_K_M --now" in stop.value.hint
     monkeypatch.undo()
-    assert store.installed() == before and store.trash_size() == 0
+    assert store.installed() == before
     with pytest.raises(UsageError, match="nothing to bring back"):
         store.undo()
 
@@ -362,10 +376,10 @@ def test_a_full_disk_keeps_no_model_from_being_deleted(store: ModelStore, monkey
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(os, "fsync", full)  # every note is written safely
+    monkeypatch.setattr(os, "fsync", full)  # the note is written safely
     with pytest.raises(SlipstreamError, match="no space left"):
         store.remove("tiny")
-    assert store.installed() == before and store.trash_size() == 0
+    assert store.installed() == before
     assert store.remove("tiny", now=True).freed == size and store.installed() == []
     assert not any(store.folder.rglob("*acme*"))
 

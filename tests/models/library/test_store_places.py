@@ -242,7 +242,6 @@ def test_one_file_in_several_places_is_listed_once_ours_first(tmp_path: Path) ->
     (model,) = store.installed()
     assert model.origin == "ours"
     store.remove("tiny")
-    store.empty_trash()
     assert source.exists() and [model.origin for model in store.installed()] == ["lmstudio"]
 
 

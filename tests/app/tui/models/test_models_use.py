@@ -158,7 +158,7 @@ async def test_removing_says_what_it_frees_and_can_be_undone(open_chat: Open) ->
         await chat.press("down", "x")
         await chat.until(lambda: isinstance(chat.app.screen, ConfirmScreen))
         asked = str(chat.app.screen.query_one(".detail", Static).content)
-        assert "Remove “qwen3-4b:Q4_K_M”?" in chat.shown() and "frees 2.5 GB" in asked
+        assert "Remove “qwen3-4b:Q4_K_M”?" in chat.shown() and "the system's trash, 2.5 GB" in asked
         assert "It wrote in 2 chats, which stay: “On the sea”, “A fox”" in asked
         await chat.press("escape")
         assert not models.called("remove")
