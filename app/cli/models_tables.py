@@ -7,7 +7,7 @@ import shutil
 import signal
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, is_dataclass
+from dataclasses import asdict, fields, is_dataclass
 from datetime import datetime
 from pathlib import Path
 from types import FrameType
@@ -21,6 +21,7 @@ from slipstream.models.hub.types import RepoSummary
 from slipstream.models.library.pairing import PairOffer, unserved
 from slipstream.models.library.records import Installed
 from slipstream.models.memory.fit import Fit
+from slipstream.models.memory.speed import Prediction
 
 _UNKNOWN: Final = "-"
 _NOTE: Final = 90
@@ -87,7 +88,7 @@ def quants_table(offers: Sequence[QuantOffer]) -> str:
             one_line(offer.quant.label),
             models_words.size(offer.quant.size),
             "" if offer.quant.drafts else shown_fit(offer.fit),
-            models_words.rates(offer.speed.plain.low, offer.speed.plain.high) if offer.speed else _UNKNOWN,
+            models_words.at_most(offer.speed.tok_per_s) if offer.speed else _UNKNOWN,
             "only drafts" if offer.quant.drafts else "best here" if offer.best else "",
             f"here: {one_line(offer.installed)}" if offer.installed else "",
         )
@@ -115,12 +116,11 @@ def catalog_table(offers: Sequence[CatalogOffer], width: int = 0) -> str:
                 pair.method,
                 " / ".join(f"{memory[n] / 1e9:.1f}" for n in sorted(memory)) or _UNKNOWN,
                 shown_fit(offer.fit) if offer.fit else _UNKNOWN,
-                models_words.rates(offer.speed.plain.low, offer.speed.plain.high) if offer.speed else _UNKNOWN,
-                models_words.rates(offer.speed.drafted.low, offer.speed.drafted.high) if offer.speed else _UNKNOWN,
+                models_words.at_most(offer.speed.tok_per_s) if offer.speed else _UNKNOWN,
                 _remark(offer),
             )
         )
-    headings = ["TARGET", "SIZE", "DRAFTER", "METHOD", "GB AT 4K / 8K / 32K", "HERE IT RUNS", "TOK/S", "DRAFTED", ""]
+    headings = ["TARGET", "SIZE", "DRAFTER", "METHOD", "GB AT 4K / 8K / 32K", "HERE IT RUNS", "TOK/S", ""]
     lines = [headings, *map(list, rows)]
     for name in _LEAST_FIRST:
         if not width or _width(lines) <= width:
@@ -198,6 +198,10 @@ def print_json(value: object) -> None:
 
 
 def _plain(value: object) -> Any:
+    if isinstance(value, Prediction):  # it is an upper limit, and nothing is predicted with a drafter
+        return {"plain": {"low": None, "high": value.tok_per_s}, "drafted": None, "basis": value.basis}
+    if isinstance(value, QuantOffer | CatalogOffer):
+        return _plain({field.name: getattr(value, field.name) for field in fields(value)})
     if is_dataclass(value) and not isinstance(value, type):
         return _plain(asdict(value))
     if isinstance(value, dict):

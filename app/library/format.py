@@ -41,17 +41,12 @@ def rate(tok_per_s: float) -> str:
     return f"{tok_per_s:.1f}" if tok_per_s < 20 else f"{tok_per_s:,.0f}"
 
 
-def rates(low: float, high: float) -> str:
-    """A range of tokens a second: "9–13", "0.8–1.4", "120–190"; a prediction has two digits at most."""
-    return f"{_two_digits(low)}–{_two_digits(high)}"
-
-
-def _two_digits(value: float) -> str:
-    """Rounds one end of a range alone, so that equal ends of two ranges look equal."""
-    if value < 2:
-        return f"{value:.1f}"
-    unit: int = 10 ** max(0, len(f"{value:.0f}") - 2)
-    return f"{unit * round(value / unit):,}"
+def at_most(tok_per_s: float) -> str:
+    """A predicted limit of tokens a second: "≤ 13", "≤ 1.4", "≤ 190"; a prediction has two digits at most."""
+    if tok_per_s < 2:
+        return f"≤ {tok_per_s:.1f}"
+    unit: int = 10 ** max(0, len(f"{tok_per_s:.0f}") - 2)
+    return f"≤ {unit * round(tok_per_s / unit):,}"
 
 
 def left(seconds: float) -> str:

@@ -12,8 +12,16 @@ from typing import TYPE_CHECKING
 from slipstream.app.library.format import size
 from slipstream.app.library.learned_gains import chats_of
 from slipstream.app.library.load_request import make_usual, projector_here
-from slipstream.app.library.machine_speed import kept_speed, machine_speed
-from slipstream.app.library.offers import CatalogOffer, QuantOffer, Removal, best_offer, catalog_offers, quant_offers
+from slipstream.app.library.offers import (
+    CatalogOffer,
+    QuantOffer,
+    Removal,
+    best_offer,
+    catalog_offers,
+    kept_speed,
+    machine_speed,
+    quant_offers,
+)
 from slipstream.app.library.pairs import best_pair, checked_header, load_with, offers_for, store_of, that_fits
 from slipstream.app.library.references import Reference, chosen, in_catalog, reference
 from slipstream.app.library.resolve_model import choose
@@ -27,14 +35,13 @@ from slipstream.models.hub.address import offline_by_environment
 from slipstream.models.hub.repositories import Hub
 from slipstream.models.library.catalog import Catalog, CatalogFile, CatalogPair, catalog
 from slipstream.models.library.import_model import How, OnProgress
-from slipstream.models.library.pairing import DRAFT, PairOffer
+from slipstream.models.library.pairing import PairOffer
 from slipstream.models.library.store import Checked, Installed, Removed
 from slipstream.models.llama.devices import Device, devices, memory
 from slipstream.models.llama.remote import Lender, ask, endpoints
-from slipstream.models.llama.throughput import Throughput, assumed
 from slipstream.models.memory.fit import Fit, fit
 from slipstream.models.memory.need import projector_bytes
-from slipstream.models.memory.speed import Prediction, predict, reads_of
+from slipstream.models.memory.speed import Bandwidth, Prediction, assumed, bytes_read, predict
 
 if TYPE_CHECKING:  # the hub's library is loaded at the first request
     from slipstream.models.hub.downloads import Downloads
@@ -56,7 +63,7 @@ class ModelManager:
         self._asked = True  # whether ``_lenders`` is up to date
         self._answered = dict[str, Lender]()  # by endpoint, the last answer of each lender that lent something
         self._in_use = frozenset[str]()  # endpoints of the lenders that serve the chat's model
-        self._machine: list[Throughput] | None = None
+        self._machine: list[Bandwidth] | None = None
         self._lock = threading.RLock()
 
     @property
@@ -115,8 +122,8 @@ class ModelManager:
             self._answered[endpoint] = lender
         return lender
 
-    def machine(self) -> list[Throughput]:
-        """The speed at which this machine reads weights; the first call may measure it."""
+    def machine(self) -> list[Bandwidth]:
+        """The memory bandwidths of this machine; the first call may measure them."""
         with self._lock:
             self._machine = self._machine or machine_speed(self.paths.derived)
             return self._machine
@@ -135,12 +142,10 @@ class ModelManager:
         projector = projector_bytes(projector_here(self.paths, model.path).path)
         return fit(checked_header(model), self.devices(), heads=projector)
 
-    def speed_of(self, model: Installed, pair: PairOffer | None) -> Prediction | None:
-        """Predicts the speed of an installed model, alone and with a drafter; None if it cannot be predicted."""
+    def speed_of(self, model: Installed) -> Prediction | None:
+        """Predicts the speed of an installed model; None if it cannot be predicted."""
         header = checked_header(model)
-        method = pair.method if pair else ""
-        drafter = reads_of(read_header(pair.path)) if pair and pair.path and method == DRAFT else None
-        return predict(reads_of(header), fit(header, self.devices()), self.machine(), method, drafter)
+        return predict(bytes_read(header), fit(header, self.devices()), self.machine())
 
     def pairs(self, name: str) -> list[PairOffer]:
         """The drafters for a model, best first; unsuitable ones last, with the reason.

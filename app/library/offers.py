@@ -1,24 +1,37 @@
-"""Quantizations and pairs, each rated for this machine."""
+"""Quantizations and pairs, each rated for this machine by its memory and its bandwidth.
+
+The bandwidth is measured in the first few runs, and the best reading is stored. A run in which other programs used the
+processor does not count: the next one measures again.
+"""
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from importlib.metadata import version
+from pathlib import Path
 from typing import Final
 
+from slipstream.app.platform.paths import write_private
+from slipstream.models.errors import SlipstreamError
 from slipstream.models.hub.types import Quant
 from slipstream.models.library.catalog import CatalogFile, CatalogPair, is_model
 from slipstream.models.library.pairing import DRAFT, unserved
 from slipstream.models.library.records import Installed
-from slipstream.models.llama.devices import Device
-from slipstream.models.llama.throughput import Throughput
+from slipstream.models.llama.devices import Device, processor
 from slipstream.models.memory.fit import Fit, estimate
-from slipstream.models.memory.speed import Prediction, predict, rough_reads
+from slipstream.models.memory.speed import Bandwidth, Prediction, bandwidth, packed, predict, unpacked
+from slipstream.models.outside import read_limited
 
 CONTEXTS: Final = (4096, 8192, 32768)  # contexts, in tokens, for which the memory of a catalogue's pair is shown
 _USUAL: Final = ("Q4_K_M", "UD-Q4_K_XL", "Q4_K_S", "UD-Q4_K_M", "IQ4_XS", "Q4_0", "MXFP4", "MXFP4_MOE")
 """Quantizations for slow memory, in order of preference; the first is also llama.cpp's default."""
 _FULL: Final = frozenset({"F32", "F16", "BF16"})
+_FILE: Final = "machine_speed.json"
+_MOST_BYTES: Final = 1 << 20
+_TIMES: Final = 3  # number of undisturbed measurements, in separate runs: a short disturbance may go unnoticed
 READING: Final = 6.0  # reading speed of people, in tokens per second
 _EVIDENCE: Final = ("documentation", "catalogue", "reported", "suggested")
 
@@ -42,7 +55,7 @@ class CatalogOffer:
     fit: Fit | None  # placement of the target and its drafter here; None if the size is unknown
     memory: dict[int, int]  # bytes of both by ``CONTEXTS``; empty if the size is unknown
     installed: str  # the target's local name if it is installed, else empty
-    speed: Prediction | None = None  # of the target, alone and with its drafter; None if it cannot be predicted
+    speed: Prediction | None = None  # of the target; None if it cannot be predicted
 
     @property
     def runs(self) -> bool:
@@ -65,7 +78,7 @@ def quant_offers(
     context: int,
     devices: Sequence[Device],
     installed: Sequence[Installed],
-    machine: Sequence[Throughput],
+    machine: Sequence[Bandwidth],
 ) -> list[QuantOffer]:
     """Rates the quantizations of a repository, and marks the recommended one.
 
@@ -77,8 +90,7 @@ def quant_offers(
     for quant in quants:
         fit = estimate(quant.size, params, devices, context or None)
         known = CatalogFile(quant.repo.rpartition("/")[2])  # parses experts from the name
-        reads = rough_reads(quant.size, params, known.used, quant.label, known.experts)
-        speed = None if quant.drafts else predict(reads, fit, machine)
+        speed = None if quant.drafts else predict(_read(quant.size, params, known.used), fit, machine)
         offers.append(QuantOffer(quant, fit, False, _here(quant, installed), speed))
     best = _best([offer for offer in offers if not offer.quant.drafts])
     return [replace(offer, best=offer is best) for offer in offers]
@@ -88,7 +100,7 @@ def catalog_offers(
     pairs: Iterable[CatalogPair],
     devices: Sequence[Device],
     installed: Sequence[Installed],
-    machine: Sequence[Throughput],
+    machine: Sequence[Bandwidth],
 ) -> list[CatalogOffer]:
     """Rates the pairs whose target can be fetched, best for this machine first."""
     offers = []
@@ -100,7 +112,8 @@ def catalog_offers(
         fit = estimate(size, params, devices, draft_size=drafter) if size else None
         here = next((model.name for model in installed if _is_target(pair.target, model)), "")
         memory = {n_ctx: each.need.total for n_ctx, each in fits.items()}
-        offers.append(CatalogOffer(pair, fit, memory, here, _speed(pair, fit, machine)))
+        speed = predict(_read(size, params, pair.target.used), fit, machine) if fit else None
+        offers.append(CatalogOffer(pair, fit, memory, here, speed))
     return sorted(offers, key=_rank)
 
 
@@ -119,16 +132,9 @@ def best_offer(offers: Sequence[CatalogOffer]) -> CatalogOffer | None:
     return next((offer for offer in shown if is_quick(offer.speed) and not offer.pair.untested), None)
 
 
-def _speed(pair: CatalogPair, fit: Fit | None, machine: Sequence[Throughput]) -> Prediction | None:
-    """Predicts the speed of a pair, without its drafter if that is not supported."""
-    if fit is None:
-        return None
-    target, drafter = pair.target, pair.drafter
-    reads = rough_reads(target.about, target.params, target.used, target.quant, target.experts)
-    if unserved(pair):
-        return predict(reads, fit, machine)
-    drafts = rough_reads(drafter.about, drafter.params, drafter.used, drafter.quant) if drafter else None
-    return predict(reads, fit, machine, pair.method, drafts if pair.method == DRAFT else None)
+def _read(size: int, params: int, used: int) -> float:
+    """Bytes that a token reads of a model of ``size`` bytes; ``used``: the parameters that it uses, 0 for all."""
+    return size * min(1.0, used / params) if used and params else float(size)
 
 
 def _drafter_size(pair: CatalogPair) -> int:
@@ -142,7 +148,7 @@ def _rank(offer: CatalogOffer) -> tuple[bool, bool, bool, bool, bool, int, float
     """Sort key: runs, the user's own entry, tested, quick enough, supported drafter, evidence, size (speed if slow)."""
     pair = offer.pair
     slow = not is_quick(offer.speed)
-    speed = offer.speed.plain.middle if offer.speed else 0.0
+    speed = offer.speed.tok_per_s if offer.speed else 0.0
     return (
         not offer.runs,
         not pair.own,
@@ -156,7 +162,7 @@ def _rank(offer: CatalogOffer) -> tuple[bool, bool, bool, bool, bool, int, float
 
 def is_quick(speed: Prediction | None) -> bool:
     """Whether the model writes at least as fast as people read."""
-    return speed is not None and speed.plain.middle >= READING
+    return speed is not None and speed.tok_per_s >= READING
 
 
 def _best(offers: Sequence[QuantOffer]) -> QuantOffer | None:
@@ -187,3 +193,43 @@ def _is_target(file: CatalogFile, model: Installed) -> bool:
     return model.usable and is_model(
         file, [model.name.partition(":")[0], model.title, model.path.stem, model.repo or ""], model.sha256
     )
+
+
+def kept_speed(folder: Path) -> list[Bandwidth]:
+    """The best earlier measurements of this machine and this llama.cpp; empty if there are none."""
+    return _kept(folder)[1]
+
+
+def machine_speed(folder: Path) -> list[Bandwidth]:
+    """The best measurements; while they are few, a new one of a second or two is added.
+
+    Args:
+        folder: Folder of derived files.
+    """
+    times, kept = _kept(folder)
+    if times >= _TIMES:
+        return kept
+    now = bandwidth()
+    times += all(each.basis != "busy" for each in now)
+    best = {each.kind: each for each in kept}
+    for each in now:
+        old = best.get(each.kind, each)
+        basis = each.basis if old.basis == "busy" else old.basis
+        best[each.kind] = Bandwidth(each.kind, max(each.bytes_per_s, old.bytes_per_s), basis)
+    found = list(best.values())
+    with suppress(SlipstreamError):
+        write_private(folder / _FILE, f"{_key()}\n{times}\n{packed(found)}\n")
+    return found
+
+
+def _kept(folder: Path) -> tuple[int, list[Bandwidth]]:
+    """The number of undisturbed measurements, and the best of all."""
+    with suppress(OSError, ValueError):
+        key, times, text = read_limited(folder / _FILE, _MOST_BYTES).decode().split("\n", 2)
+        if key == _key() and (found := unpacked(text)):
+            return int(times), found
+    return 0, []
+
+
+def _key() -> str:
+    return f"{platform.machine()} {processor()} llama-cpp-python {version('llama-cpp-python')}"

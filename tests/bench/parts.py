@@ -191,7 +191,7 @@ class DevelopersParts:
 
     def _predict(self) -> Outcome:
         figures = compare_prediction(self.setup.measured, self.setup.plan, self.tell)
-        return Outcome(predict_text(figures), asdict(figures) | {"holds": figures.holds})
+        return Outcome(predict_text(figures), asdict(figures) | {"share": figures.share})
 
     def _race(self) -> Outcome:
         found = compare_race(self.setup.measured, self.setup.plan, self.tell)

@@ -434,18 +434,17 @@ def drafters_faults(shown: str, benched: Mapping[str, Gain]) -> Iterator[str]:
 
 # --- the models' screen -------------------------------------------------------------------------------------------
 
-_RANGE: Final = r"([\d,.]+)–([\d,.]+)"
-_OFFERED: Final = re.compile(rf"^ *[★●✗]? ?(\S.*?)  .*? {_RANGE}(?: +(?:{_RANGE}|–)(?= |$))?")
-_EXPECTED: Final = re.compile(rf"Expected here: {_RANGE} tokens a second(?:, {_RANGE} with a drafter)?")
+_LIMIT: Final = r"≤ ([\d,.]+)"
+_OFFERED: Final = re.compile(rf"^ *[★●✗]? ?(\S.*?)  .*? {_LIMIT}(?= |$)")
+_EXPECTED: Final = re.compile(rf"Expected here: {_LIMIT} tokens a second")
 
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """The predicted ranges of a model's tokens a second."""
+    """The predicted limit of a model's tokens a second."""
 
     model: str
-    plain: tuple[str, str]
-    drafted: tuple[str, str] | None  # with a drafter; None if it is not shown
+    limit: str
     in_use: bool = False  # whether the row is marked as the loaded model's
 
     def fits(self, model: str) -> bool:
@@ -455,46 +454,25 @@ class Expected:
 
 
 def expected_rows(lines: Iterable[str]) -> list[Expected]:
-    """The models with a predicted range in a list."""
+    """The models with a prediction in a list."""
     found = [(line, _OFFERED.match(line)) for line in lines]
-    return [
-        Expected(row[1], (row[2], row[3]), (row[4], row[5]) if row[4] else None, line.lstrip().startswith("●"))
-        for line, row in found
-        if row
-    ]
+    return [Expected(row[1], row[2], line.lstrip().startswith("●")) for line, row in found if row]
 
 
 def expected_details(lines: Sequence[str]) -> Expected | None:
-    """The predicted range in the details of a model."""
+    """The prediction in the details of a model."""
     flat = unfolded("\n".join(lines))
-    said = _EXPECTED.search(flat)
-    if said is None:
-        return None
-    return Expected(flat.partition(" · ")[0], (said[1], said[2]), (said[3], said[4]) if said[3] else None)
+    told = _EXPECTED.search(flat)
+    return Expected(flat.partition(" · ")[0], told[1]) if told else None
 
 
-def range_faults(where: str, told: Expected) -> Iterator[str]:
-    """Whether each range ends above its beginning, and a drafter lowers neither end."""
-    for low, high in filter(None, (told.plain, told.drafted)):
-        yield "" if number(low) <= number(high) else f"{where}, {told.model}: {low}–{high}"
-    if told.drafted:
-        better = all(number(ours) >= number(plain) for ours, plain in zip(told.drafted, told.plain, strict=True))
-        ranges = f"{'–'.join(told.drafted)} with a drafter, {'–'.join(told.plain)} without"
-        yield "" if better else f"{where}, {told.model}: {ranges}"
-
-
-def _not_above(row: Expected, speed: Mapping[str, Mapping[str, float]]) -> bool:
-    """Whether ranges are at most those of a later prediction: further measurements only make the machine faster."""
-    shown = (*row.plain, *(row.drafted or ()))
-    later = (speed["plain"]["low"], speed["plain"]["high"], speed["drafted"]["low"], speed["drafted"]["high"])
-    return all(
-        number(text) - max(step_of(text), 0.05 * number(text)) <= value
-        for text, value in zip(shown, later, strict=False)
-    )
+def _not_above(row: Expected, high: float) -> bool:
+    """Whether a limit is at most that of a later prediction: further measurements only make the machine faster."""
+    return number(row.limit) - max(step_of(row.limit), 0.05 * number(row.limit)) <= high
 
 
 def models_faults(shown: str, offers: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Compares the ranges in a list of models with those in the details, and with ``models pairs --json``.
+    """Compares the predictions in a list of models with those in the details, and with ``models pairs --json``.
 
     Args:
         offers: What the command said later; empty to leave that out.
@@ -502,29 +480,27 @@ def models_faults(shown: str, offers: Sequence[Mapping[str, Any]]) -> Iterator[s
     above, beside = panes(shown)
     rows, details = expected_rows(above), expected_details(beside)
     for row in rows:
-        yield from range_faults("models", row)
         if details and row.fits(details.model):
-            same = row.plain == details.plain and details.drafted in (None, row.drafted)
+            same = row.limit == details.limit
             yield "" if same else f"models: {row} in the list, but {details} in the details"
         if told := [
-            offer["speed"] for offer in offers if row.fits(offer["pair"]["target"]["model"]) and offer["speed"]
+            offer["speed"]["plain"]["high"]
+            for offer in offers
+            if row.fits(offer["pair"]["target"]["model"]) and offer["speed"]
         ]:
-            good = any(_not_above(row, speed) for speed in told)
+            good = any(_not_above(row, high) for high in told)
             yield "" if good else f"models: {row}, but {told} by models pairs --json"
-    if details:
-        yield from range_faults("details of a model", details)
 
 
 def measured_note(rows: Iterable[Expected], plain: str) -> str:
-    """How the measured speed of the loaded model, without a drafter, lies to its predicted range.
+    """Whether the measured speed of the loaded model, without a drafter, exceeds its predicted limit.
 
     Returns:
-        Empty if there is no range or the speed is in it.
+        Empty if there is no prediction or the speed does not exceed it.
     """
     for row in rows:
-        low, high = row.plain
-        if row.in_use and not number(low) - step_of(low) <= number(plain) <= number(high) + step_of(high):
-            return f"{row.model} was expected to write {low}–{high} tok/s without a drafter and writes {plain}"
+        if row.in_use and number(plain) > number(row.limit) + step_of(row.limit):
+            return f"{row.model} was expected to write at most {row.limit} tok/s without a drafter and writes {plain}"
     return ""
 
 

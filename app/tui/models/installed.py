@@ -117,7 +117,7 @@ class InstalledView(TableView):
 
     def _speed(self, model: Installed) -> Content:
         facts = self.facts.get(model.name)
-        return tok_per_s(facts.speed.plain) if facts and facts.speed else Content("")
+        return tok_per_s(facts.speed) if facts and facts.speed else Content("")
 
     def _drafter(self, model: Installed) -> Content:
         if model.role == "drafter":

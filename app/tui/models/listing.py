@@ -234,7 +234,7 @@ class Listing:
             if not model.usable:
                 return Facts(None, [])
             facts = Facts(models.fit_of(model), models.pairs(model.name))
-            return replace(facts, speed=models.speed_of(model, facts.drafter))
+            return replace(facts, speed=models.speed_of(model))
 
         def know(facts: Facts) -> None:
             self._asking_facts = False

@@ -8,7 +8,7 @@ from textual.content import Content
 from textual.reactive import reactive
 from textual.widget import Widget
 
-from slipstream.app.library.format import rates, size
+from slipstream.app.library.format import at_most, size
 from slipstream.app.platform.safe_text import one_line, sentence
 from slipstream.app.tui.parts.browser import below
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from slipstream.models.llama.devices import Device
     from slipstream.models.llama.remote import Lender
     from slipstream.models.memory.fit import Fit
-    from slipstream.models.memory.speed import Prediction, Range
+    from slipstream.models.memory.speed import Prediction
 
 VERDICTS = {
     "gpu": ("●", "GPU", "$success"),
@@ -42,19 +42,16 @@ def verdict(fit: Fit | None) -> Content:
     return Content(f"{mark} {word}").stylize(colour, 0, 1)
 
 
-def tok_per_s(speed: Range | None) -> Content:
+def tok_per_s(speed: Prediction | None) -> Content:
     """A predicted speed; a dash if there is none."""
-    return Content(rates(speed.low, speed.high)) if speed else Content("–").stylize("$foreground 50%")
+    return Content(at_most(speed.tok_per_s)) if speed else Content("–").stylize("$foreground 50%")
 
 
 def expected(speed: Prediction | None) -> Content:
     """The predicted speed as a sentence; empty if there is none."""
     if speed is None:
         return Content("")
-    plain, drafted = tok_per_s(speed.plain).stylize("bold"), tok_per_s(speed.drafted).stylize("bold")
-    words = Content("Expected here: ").append(plain).append(Content(" tokens a second"))
-    if speed.drafted != speed.plain:
-        words = words.append(Content(", ")).append(drafted).append(Content(" with a drafter"))
+    words = Content("Expected here: ").append(tok_per_s(speed).stylize("bold")).append(Content(" tokens a second"))
     return words.append(Content(f", {BASES[speed.basis]}.").stylize("$foreground 60%"))
 
 

@@ -25,7 +25,6 @@ COLUMNS = (
     Column("Quant", 4),
     Column("Size", 3, right=True),
     Column("tok/s", 0, right=True),
-    Column("with drafter", 1, right=True),
     Column("Drafter", 2),
     Column("Runs", 5),
     Column("", 2, style="$success"),
@@ -63,15 +62,14 @@ class RecommendedView(TableView):
 
     def cells(self, at: int) -> list[Content]:
         offer = self.offers[at]
-        target, speed = offer.pair.target, offer.speed
+        target = offer.pair.target
         best = offer is self._best
         mark = Content(BEST if best else NO_MARK).stylize("$accent")
         return [
             mark.append(text(name_of(offer), "bold" if best else "")),
             text(target.quant),
             Content(size(target.about) if target.about else ""),
-            tok_per_s(speed.plain if speed else None),
-            tok_per_s(speed.drafted if speed else None),
+            tok_per_s(offer.speed),
             _drafter(offer),
             verdict(offer.fit),
             Content("here" if offer.installed else ""),

@@ -80,7 +80,7 @@ class QuantsView(TableView):
             .append(text(quant.label, "bold" if offer.best else "")),
             Content(size(quant.size)),
             Content(size(fit.need.total)),
-            tok_per_s(offer.speed.plain if offer.speed else None),
+            tok_per_s(offer.speed),
             verdict(fit),
             Content("" if fit.verdict == "too big" else context(fit.n_ctx)),
             Content(" · ".join(part for part in (here, parts, drafts) if part)),

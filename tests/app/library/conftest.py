@@ -1,10 +1,11 @@
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
-from slipstream.models.llama.throughput import assumed
+from slipstream.models.memory.speed import assumed
 
 
 @pytest.fixture(autouse=True)
@@ -16,10 +17,10 @@ def no_service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(autouse=True)
 def usual_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     """No test waits for the measurement of this machine."""
-    monkeypatch.setattr("slipstream.app.library.machine_speed.throughput", lambda: assumed(2, gpu=False))
+    monkeypatch.setattr("slipstream.app.library.offers.bandwidth", lambda: assumed(2, gpu=False))
 
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """A busy machine may be slow, and then the commands say what they wait for."""
-    monkeypatch.setattr("slipstream.app.cli.models._LATE_S", 60.0)
+    monkeypatch.setattr("slipstream.app.cli.models.notice_if_slow", lambda _: nullcontext())

@@ -24,9 +24,17 @@ from slipstream.app.chats.records import Figures
 from slipstream.app.chats.store import ChatStore
 from slipstream.app.cli.models_tables import catalog_table
 from slipstream.app.library.learned_gains import gains_of
-from slipstream.app.library.machine_speed import kept_speed, machine_speed
 from slipstream.app.library.manager import ModelManager
-from slipstream.app.library.offers import CONTEXTS, READING, CatalogOffer, best_offer, is_quick, recommended
+from slipstream.app.library.offers import (
+    CONTEXTS,
+    READING,
+    CatalogOffer,
+    best_offer,
+    is_quick,
+    kept_speed,
+    machine_speed,
+    recommended,
+)
 from slipstream.app.platform.paths import Paths
 from slipstream.app.speed import Speed
 from slipstream.app.tui.models.installed import Facts, InstalledView
@@ -40,7 +48,7 @@ from slipstream.models.hub.types import QueuedDownload
 from slipstream.models.library.catalog import CatalogFile, CatalogPair
 from slipstream.models.library.projectors import projector_beside
 from slipstream.models.llama.devices import Device
-from slipstream.models.llama.throughput import ROWS, TYPES, Basis, Throughput
+from slipstream.models.memory.speed import Bandwidth, Basis
 
 GB = 1 << 30
 ROOMY = Device("CPU", "cpu", "Roomy", 64 * GB, 60 * GB)
@@ -159,22 +167,21 @@ def test_a_file_that_was_replaced_on_the_hub_is_not_taken_for_the_catalogues(
     assert "models pull acme/Small-GGUF:Q8_0" in stop.value.hint
 
 
-def measured(reads: float, gpu: float = 0.0, basis: Basis = "measured") -> list[Throughput]:
-    """A machine that reads so many bytes a second, whatever their type; rows cost nothing."""
-    kinds = {"cpu": reads, **({"gpu": gpu} if gpu else {})}
-    rates = {kind: {name: dict.fromkeys(ROWS, rate) for name in TYPES} for kind, rate in kinds.items()}
-    return [Throughput(kind, each, 1e-6, basis) for kind, each in rates.items()]
+def measured(reads: float, gpu: float = 0.0, basis: Basis = "measured") -> list[Bandwidth]:
+    """A machine that reads so many bytes a second."""
+    found = [Bandwidth("cpu", reads, basis)]
+    return [*found, Bandwidth("gpu", gpu, basis)] if gpu else found
 
 
 def test_the_catalogue_begins_with_what_runs_best_here(manager: ModelManager, monkeypatch: pytest.MonkeyPatch) -> None:
-    def best(*devices: Device, machine: list[Throughput]) -> CatalogOffer:
+    def best(*devices: Device, machine: list[Bandwidth]) -> CatalogOffer:
         on(monkeypatch, manager, *devices)
         monkeypatch.setattr(manager, "machine", lambda: machine)
         return manager.offers()[0]
 
     laptop = best(ROOMY, machine=measured(20e9))
     assert laptop.runs and laptop.pair.evidence == "documentation" and laptop.speed
-    assert laptop.speed.plain.middle >= READING and "32B" not in laptop.pair.target.model  # though memory holds it
+    assert laptop.speed.tok_per_s >= READING and "32B" not in laptop.pair.target.model  # though memory holds it
     quick = sum(is_quick(offer.speed) for offer in manager.offers())
     assert set(laptop.memory) == set(CONTEXTS)
     desk = best(ROOMY, machine=measured(90e9))
@@ -194,7 +201,7 @@ def test_the_machine_is_measured_until_the_figures_are_settled(
     paths: Paths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     speeds = [5e9, 20e9, 10e9, 99e9]
-    monkeypatch.setattr("slipstream.app.library.machine_speed.throughput", lambda: measured(speeds.pop(0)))
+    monkeypatch.setattr("slipstream.app.library.offers.bandwidth", lambda: measured(speeds.pop(0)))
     assert kept_speed(tmp_path) == []
     assert [machine_speed(tmp_path) for _ in range(4)] == [
         measured(5e9),
@@ -203,13 +210,13 @@ def test_the_machine_is_measured_until_the_figures_are_settled(
     assert len(speeds) == 1 and kept_speed(tmp_path) == measured(20e9)
     (tmp_path / "machine_speed.json").write_text("another machine\n3\n{}\n")
     assert kept_speed(tmp_path) == []
-    monkeypatch.setattr("slipstream.app.library.machine_speed.throughput", lambda: [])
+    monkeypatch.setattr("slipstream.app.library.offers.bandwidth", lambda: [])
     assert machine_speed(tmp_path) == []  # llama.cpp does not answer
 
 
 def test_a_machine_that_was_busy_is_measured_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    found: list[list[Throughput]] = [*[measured(5e9, basis="busy")] * 4, *[measured(20e9)] * 4]
-    monkeypatch.setattr("slipstream.app.library.machine_speed.throughput", lambda: found.pop(0))
+    found: list[list[Bandwidth]] = [*[measured(5e9, basis="busy")] * 4, *[measured(20e9)] * 4]
+    monkeypatch.setattr("slipstream.app.library.offers.bandwidth", lambda: found.pop(0))
     assert [machine_speed(tmp_path)[0].basis for _ in range(4)] == ["busy"] * 4
     assert kept_speed(tmp_path)[0].basis == "busy"
     assert machine_speed(tmp_path) == measured(20e9) == kept_speed(tmp_path)
@@ -238,12 +245,12 @@ def test_the_table_of_the_catalogue_fits_a_terminal(manager: ModelManager, monke
     monkeypatch.setattr(manager, "_machine", measured(20e9, basis="busy"))
     offers = manager.offers()
     whole = catalog_table(offers)
-    assert max(map(len, whole.splitlines())) > 120 and "GB AT 4K / 8K / 32K" in whole
+    assert max(map(len, whole.splitlines())) > 110 and "GB AT 4K / 8K / 32K" in whole
     assert whole.endswith("measured while the machine was busy.") and "…" not in whole
     for width in (120, 80, 60):
         lines = catalog_table(offers, width).splitlines()
         assert max(map(len, lines)) <= width and len(lines) == len(whole.splitlines())
-        assert lines[0].startswith("TARGET") and "DRAFTER" in lines[0] and lines[0].endswith("DRAFTED")
+        assert lines[0].startswith("TARGET") and "DRAFTER" in lines[0] and lines[0].endswith("TOK/S")
     monkeypatch.setattr(manager, "_machine", measured(20e9))
     assert "busy" not in catalog_table(manager.offers())
 

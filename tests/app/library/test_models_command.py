@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,6 +23,7 @@ from tests.models.library.test_store_places import in_lm_studio, in_ollama, tree
 
 from slipstream.app.cli.chat import tidy
 from slipstream.app.cli.main import main
+from slipstream.app.cli.streams import notice_if_slow
 from slipstream.app.library.load_request import make_usual
 from slipstream.app.library.resolve_model import choose
 from slipstream.app.platform.paths import Paths
@@ -246,7 +248,7 @@ def test_a_wrong_command_is_one_clear_line(
 def test_a_hub_that_dribbles_is_said_at_once_and_given_up(
     server: HubServer, command: Command, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
 ) -> None:
-    monkeypatch.setattr("slipstream.app.cli.models._LATE_S", 0.05)
+    monkeypatch.setattr("slipstream.app.cli.models.notice_if_slow", partial(notice_if_slow, after=0.05))
     monkeypatch.setattr("slipstream.models.hub.client._PATIENCE_S", 0.5)
     with HostileHub() as hostile:
         monkeypatch.setenv("HF_ENDPOINT", hostile.endpoint)

@@ -21,7 +21,7 @@ from slipstream.models.llama.devices import Device
 from slipstream.models.llama.remote import Lender
 from slipstream.models.memory.fit import Fit, Verdict
 from slipstream.models.memory.need import Need
-from slipstream.models.memory.speed import Prediction, Range
+from slipstream.models.memory.speed import Prediction
 
 T = TypeVar("T")
 GB = 1_000_000_000
@@ -119,8 +119,7 @@ def offer(
 ) -> CatalogOffer:
     pair = CatalogPair(f"{family}+{method}", method, target, drafter, family, "apache-2.0", "documentation")
     both = target.size + (drafter.size if drafter else 0)
-    plain = 300 / (target.size / GB)
-    speed = Prediction(Range(0.8 * plain, 1.25 * plain), Range(0.8 * plain, 2.5 * plain))
+    speed = Prediction(300 / (target.size / GB))
     return CatalogOffer(pair, fit, {8192: both + GB // 2}, installed, None if fit.verdict == "too big" else speed)
 
 
@@ -305,10 +304,8 @@ class ScriptedModels(ModelManager):
     def fit_of(self, model: Installed) -> Fit:
         return self._answer("fit_of", model.name, lambda: fit("gpu", model.size / GB + 1.2, 32768))
 
-    def speed_of(self, model: Installed, pair: PairOffer | None) -> Prediction | None:
-        plain = Range(240 * GB / model.size, 375 * GB / model.size)
-        drafted = Range(plain.low, 2 * plain.high) if pair else plain
-        return self._answer("speed_of", model.name, lambda: Prediction(plain, drafted))
+    def speed_of(self, model: Installed) -> Prediction | None:
+        return self._answer("speed_of", model.name, lambda: Prediction(300 * GB / model.size))
 
     def pairs(self, name: str) -> list[PairOffer]:
         return self._answer("pairs", name, lambda: PAIRS.get(name, []))
