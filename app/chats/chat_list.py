@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from slipstream.app.chats.backups import forget_in_backups, optimize
+from slipstream.app.chats.backups import erase, forget_in_backups
 from slipstream.app.chats.database import Database
 from slipstream.app.chats.deletion_hooks import chat_deleted, forget_chat, forget_orphans, forget_state
 from slipstream.app.chats.images import ImageFolder, images_of
@@ -50,7 +50,6 @@ class ChatList:
                 name = new_id()
             chat = StoredChat(name, bounded(storable(title)), now, now, "")
             self.insert(chat)
-        self._db.hold(name)
         return chat
 
     def get(self, chat: str) -> StoredChat:
@@ -86,7 +85,6 @@ class ChatList:
         kept = self.list_chats(_ALL)
         if not NAME.fullmatch(name):
             if found := find_by_name(kept, name):
-                self._db.hold(require_one(found, name).id)
                 return require_one(found, name)
             raise UsageError(
                 f"no title begins with {name[:80]!r}, and it cannot be the name of a chat.",
@@ -100,9 +98,7 @@ class ChatList:
                 self.insert(StoredChat(name, name, now, now, ""))
         if known and known[0] is not None:
             raise UsageError(f'the chat "{name}" was deleted just now.', "Use another name, or try in a minute.")
-        chat = require_one(titled, name) if titled and not known else self.get(name)
-        self._db.hold(chat.id)
-        return chat
+        return require_one(titled, name) if titled and not known else self.get(name)
 
     def list_chats(self, limit: int = 200) -> list[StoredChat]:
         """The chats, pinned ones first, then by their newest message."""
@@ -188,9 +184,9 @@ class ChatList:
         forget_state(self._states, chat)
         images = [sha256 for text in self._with_images(chat) for sha256 in images_of(text)] if self._images else []
         forget_in_backups(self._db.path, chat)
-        with self._db.write(durable=True):  # last: after a kill, the next start repeats the steps above
-            self._db.execute("DELETE FROM chats WHERE id = ?", (chat,))
-            optimize(self._db.connection)
+        with self._db.write(durable=True):  # late: after a kill, the next start repeats the steps above
+            erase(self._db.connection, chat)
+        forget_in_backups(self._db.path, chat)  # once more, in one that another process has made meanwhile
         with self._db.exclusive():  # deleted text stays in the write-ahead log until it is emptied
             self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
         if self._images:

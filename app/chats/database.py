@@ -1,145 +1,105 @@
-"""One connection to one SQLite file, for all threads of a process."""
+"""One connection to the SQLite file of chats, for all threads of a process."""
 
 from __future__ import annotations
 
+import os
 import sqlite3
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from pathlib import Path
+from typing import Final
 
-from slipstream.app.chats.backups import keep_day, verify
-from slipstream.app.chats.locking import Writers, hold
-from slipstream.app.chats.open_database import QUICK_TO_CHECK, is_damage, open_database, storage_error
-from slipstream.app.chats.open_files import Change, HeldChats, OpenFiles
+from slipstream.app.chats import backups
+from slipstream.app.chats.backups import DAY, SIDE_FILES
+from slipstream.app.chats.locking import Writers, free_names, hold, is_remote
 from slipstream.app.chats.records import readable
-from slipstream.app.chats.rescue import aside_name, mark, rescue, write_new
-from slipstream.app.chats.rows import Rows, read_rows, rows_in
-from slipstream.app.chats.schema import transaction
-from slipstream.app.platform.paths import private_folder
+from slipstream.app.chats.schema import migrate, transaction
+from slipstream.app.platform.paths import private_folder, unwritable, worded
 from slipstream.models.errors import SlipstreamError
+
+SETTINGS: Final = (
+    "busy_timeout=5000",  # another program may be reading
+    "synchronous=FULL",
+    "temp_store=MEMORY",
+    "fullfsync=ON",  # macOS: fsync alone may leave data in the drive's cache
+    "foreign_keys=ON",
+    "mmap_size=0",
+    "cell_size_check=ON",
+    "secure_delete=ON",
+)
+QUICK_TO_CHECK: Final = 8 << 20
+"""A database of fewer bytes is checked at every start; a larger one is checked after a crash."""
+_DAMAGED: Final = (
+    "malformed",
+    "not a database",
+    "file is encrypted",
+    "database corruption",
+    "vtable constructor",
+    "file format",
+)
+
+
+class ChatsInUseError(SlipstreamError):
+    """Another program holds the file of chats."""
 
 
 class Database:
     """An open file; only one thread of one process writes at a time.
 
-    If another program deletes, replaces or empties the file, the next use writes its chats to a new one.
+    If another program deletes or replaces the file, the next write puts all chats into a new one.
 
     Attributes:
         alone: Whether no other process had it open.
-        notice: A line for the user if a damaged file was replaced on opening, else "".
-        connection: SQLite's connection; a new one after the file was rewritten.
+        notice: A line for the user if files were restored, else "".
+        connection: SQLite's connection; a new one after the file was written anew.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._lock = threading.RLock()
         self._tell: Callable[[str], object] = self._note
-        self._reported = ""
         self._listened = False
-        self._held = HeldChats()
         with ExitStack() as opened:
+            moved = free_names(path)
             self._hold, self.alone = hold(path)
             opened.callback(lambda: self._hold.close())
             self._writers = Writers(path)
             opened.callback(lambda: self._writers.close())
             with self._writers.alone():
-                self.connection, self.notice = open_database(path, self.alone)
+                self.connection, restored = _open(path, self.alone)
+            self.notice = " ".join(filter(None, [restored, moved]))
             self._begin()
             opened.pop_all()
+        self._backup_due = time.time() + DAY  # for a program that keeps running
 
     def execute(self, query: str, values: Sequence[object] = ()) -> sqlite3.Cursor:
         """Runs one statement, within ``read``, ``write`` or ``exclusive``."""
         return self.connection.execute(query, values)
 
     def listen(self, tell: Callable[[str], object]) -> None:
-        """Calls ``tell``, from any thread, with a line for the user whenever the files were rescued or rewritten."""
+        """Calls ``tell``, from any thread, with a line for the user whenever files were restored or written anew."""
         self._tell = tell
         if self.notice and not self._listened:
             tell(self.notice)
         self._listened = True
 
-    def hold(self, chat: str) -> None:
-        """Keeps a chat in memory as well, so that it survives the loss of the file."""
-        with self.read():
-            self._held.hold(self.connection, chat)
-
-    def files_changed(self) -> bool:
-        """Whether another program deleted, replaced or changed the files; costs microseconds."""
-        return not self._hold.closed and self._files.change() is not Change.NONE
-
-    def check_files(self) -> None:
-        """Rewrites the files if another program changed them; every use of the database also does this first."""
-        with self.read():
-            pass
-
-    def check(self) -> None:
-        """Writes the chats to a new file if another program deleted, replaced or changed theirs."""
-        with self._lock:
-            if self._hold.closed or (self._connected and self.connection.in_transaction):
-                return
-            if not self._connected:
-                with self._worded():
-                    self._reopen()
-            change = self._files.change()
-            if change is not Change.NONE:
-                words = self._repair(change)
-                self._reported = ""
-                if words:
-                    self._tell(words)
-
-    def close(self) -> None:
-        """Closes the file after its daily backup; a second call does nothing."""
-        with self._lock, ExitStack() as last:
-            last.callback(lambda: self._hold.close())
-            last.callback(lambda: self._writers.close())
-            ended, reachable = self._hold.closed, False
-            if not ended:
-                reachable = self._last_check()
-                with suppress(SlipstreamError):  # another process keeps writing
-                    last.enter_context(self._writers.alone())
-            last.callback(lambda: self.connection.close())  # may empty the log, so the writers' lock is held
-            if self.alone and not ended and reachable:
-                with suppress(SlipstreamError), self.read():  # tried again at the next end
-                    if self.execute("SELECT 1 FROM chats LIMIT 1").fetchone():
-                        keep_day(self.path)
-
     @contextmanager
     def read(self) -> Iterator[None]:
         """Locks the connection against other threads; errors of SQLite become ``SlipstreamError``."""
-        with self._lock:
-            try:
-                self.check()
-            except SlipstreamError as error:
-                if not self._connected:
-                    raise
-                words = f"{error.title} {error.hint}"  # the open file can still be read
-                if words != self._reported:
-                    self._reported = words
-                    self._tell(words)
-            with self._worded():
-                yield
-
-    @contextmanager
-    def _worded(self) -> Iterator[None]:
-        try:
+        with self._lock, self._worded():
             yield
-        except (sqlite3.Error, UnicodeDecodeError) as error:  # the message may quote the damaged file
-            if is_damage(error):
-                mark(self.path)
-            raise storage_error(self.path, error) from error
 
     @contextmanager
     def exclusive(self) -> Iterator[None]:
         """Locks the connection against other threads, and the file against writers of other processes."""
         with self._lock:
-            self.check()
+            self._follow_file()
             with self._worded(), self._writers.alone():
-                try:
-                    yield
-                finally:
-                    self._files.written()
+                yield
 
     @contextmanager
     def write(self, durable: bool = False) -> Iterator[None]:
@@ -148,156 +108,204 @@ class Database:
             self.connection.execute(f"PRAGMA synchronous={'FULL' if durable or not self._logged else 'NORMAL'}")
             with transaction(self.connection):
                 yield
-            self._held.update(self.connection)
+            if time.time() > self._backup_due:
+                self._backup_due = time.time() + DAY
+                with suppress(SlipstreamError, sqlite3.Error):  # the clean end tries again
+                    backups.keep_day(self.connection, self.path)
 
-    # --- files changed by other programs --------------------------------------------------------------------------
+    def close(self) -> None:
+        """Closes the file after a backup of what changed; a second call does nothing."""
+        with self._lock, ExitStack() as last:
+            if self._hold.closed:
+                return
+            last.callback(lambda: self._hold.close())
+            last.callback(lambda: self._writers.close())
+            last.callback(lambda: self.connection.close())  # may empty the log, so the writers' lock is held
+            try:
+                self._follow_file()
+            except SlipstreamError as error:
+                self._tell(f"{error.title} {error.hint}")
+            with suppress(SlipstreamError):  # another process keeps writing, or the disk is full: the next end tries
+                last.enter_context(self._writers.alone())
+                with self._worded():
+                    self._back_up()
+
+    # --- helpers --------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _worded(self) -> Iterator[None]:
+        try:
+            yield
+        except (sqlite3.Error, UnicodeDecodeError) as error:  # the message may quote the damaged file
+            if is_damage(error):
+                backups.mark(self.path)
+            raise storage_error(self.path, error) from error
 
     def _begin(self) -> None:
-        """Starts to watch the files and the changed rows of a new connection."""
-        self._connected = True
-        self._held.watch(self.connection)
-        self._logged = self.connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
-        self._files = OpenFiles(self.path, self._logged)
+        """Remembers the file of a new connection."""
+        self._logged = self.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+        self._file = _identity(self.path)
+        self._changes = self.connection.total_changes
 
     def _note(self, words: str) -> None:
         self.notice = words
 
-    def _repair(self, change: Change) -> str:
-        """Writes the chats to a sound file of the usual name.
+    def _back_up(self) -> None:
+        changed = self.connection.total_changes != self._changes
+        if (changed or backups.age(self.path) > DAY) and self.execute("SELECT 1 FROM chats LIMIT 1").fetchone():
+            backups.keep_day(self.connection, self.path)
 
-        Returns:
-            A report for the user; empty if nothing was lost or replaced.
+    def _follow_file(self) -> None:
+        """Writes the chats to a new file if another program deleted or replaced theirs.
+
+        The open connection still holds everything: the file lives as long as it is open.
         """
+        if _identity(self.path) == self._file or self.connection.in_transaction:
+            return
         private_folder(self.path.parent)
-        if self._files.lost_locks():
-            locks = hold(self.path)[0], Writers(self.path)
-            self._hold.close()
-            self._writers.close()
-            self._hold, self._writers = locks
-        with self._writers.alone():
-            self._files.restore_index()
-            change = self._files.change(locks=False)  # another process may have repaired it
-            try:
-                if change is Change.LOG:
-                    words = self._without_log()
-                elif change is Change.CONTENT:
-                    words = self._overwritten()
-                elif change is Change.REPLACED:
-                    words = self._replaced()
-                else:
-                    words = "" if change is Change.NONE else self._rewritten(change.value, self._whole())
-            except (sqlite3.Error, UnicodeDecodeError) as error:
-                raise storage_error(self.path, error) from error
-            self._files.look()
-        return words
-
-    def _without_log(self) -> str:
-        """Moves the content of a log that was deleted but is still open into the database file."""
-        whole = self._whole()
-        busy = self.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
-        if busy:
-            return self._rewritten(Change.LOG.value, whole)
-        self._files.drop_log()
-        self._reopen()
-        return f"{self.path.name}-wal was deleted: what was in it is in {self.path.name} now."
-
-    def _overwritten(self) -> str:
-        """Handles a write by another program, which may be another slipstream."""
-        if not _is_sound(self.path):
-            return self._rewritten(Change.CONTENT.value, None)
-        self._reopen()
-        if not self._is_older():
-            self._held.reload(self.connection)
-            return ""
-        return self._rewritten(Change.CONTENT.value, self._held.rows, read_rows(self.connection))
-
-    def _replaced(self) -> str:
-        """Handles another file of the same name: uses it if it holds chats, and sets aside the rows that it lacks."""
-        whole = self._whole()
-        known = whole or self._held.rows
-        aside = aside_name(self.path)
-        write_new(aside, known.copy())
-        self._files.drop_log()
-        others = _read(self.path)
-        if others and others.messages:
-            with suppress(SlipstreamError, sqlite3.Error):  # for example, the file is of a newer version
-                words = ""
-                if others.lacks(self._held.rows):
-                    words = self._rewritten(Change.REPLACED.value, self._held.rows, others)
-                else:  # another slipstream rewrote it
-                    self._reopen(self.alone)
-                    self._held.reload(self.connection)
-                if read_rows(self.connection).lacks(known):
-                    return f"{words} What it does not have is kept for a month: {aside.name}."
-                aside.unlink()
-                return words
-        words = self._rewritten(Change.REPLACED.value, whole)
-        aside.unlink()
-        return words
-
-    def _rewritten(self, why: str, whole: Rows | None, others: Rows | None = None) -> str:
-        """Writes a new file and sets aside the present one, see ``rescue``."""
-        words = rescue(self.path, why, whole or self._held.rows, whole is not None, others)
-        self._reopen()
-        self._held.reload(self.connection)
-        return words
-
-    def _reopen(self, alone: bool = False) -> None:
-        self.connection.close()
-        self._connected = False
-        self.connection, _ = open_database(self.path, alone)
-        self._begin()
-
-    def _whole(self) -> Rows | None:
-        """All rows that the open connection can still read, with those in memory; None if it can read none."""
-        try:
-            rows = read_rows(self.connection)
-        except (sqlite3.Error, UnicodeDecodeError):
-            return None
-        rows.update(self._held.rows)
-        return rows
-
-    def _is_older(self) -> bool:
-        """Whether the file is an older copy: numbers of messages only grow, even after a chat was deleted."""
-        newest = max(self._held.rows.messages, default=0)
-        last = self.execute("SELECT seq FROM sqlite_sequence WHERE name = 'messages'").fetchone()
-        return (last[0] if last else 0) < newest
-
-    def _last_check(self) -> bool:
-        """Checks the files before closing them; writes the chats to the temporary folder if it fails."""
-        try:
-            self.check()
-        except SlipstreamError as error:
-            import tempfile  # seldom needed
-
-            stamp = time.strftime("%Y-%m-%d-%H%M%S")
-            place = Path(tempfile.gettempdir()) / f"slipstream-chats-{stamp}.db"
-            try:
-                write_new(place, (self._whole() or self._held.rows).copy())
-            except (OSError, sqlite3.Error, SlipstreamError) as second:
-                self._tell(f"{error.title} The chats could not be written elsewhere either: {second}.")
-            else:
-                self._tell(f"{error.title} The chats are in {place}: move it to {self.path}.")
-            return False
-        return True
+        locks = hold(self.path)[0], Writers(self.path)  # the lock files may be others now
+        self._hold.close()
+        self._writers.close()
+        self._hold, self._writers = locks
+        words = ""
+        with self._writers.alone(), self._worded():
+            now = _identity(self.path)
+            if now is None or self._writers.written != now:  # otherwise another slipstream has done it
+                backups.write_copy(self.connection, backups.ready(self.path))
+                aside = backups.set_aside(self.path)
+                backups.finish(self.path)
+                self._writers.written = _identity(self.path)
+                other = f" The other file is kept for a month: {aside.name}." if aside and aside.is_file() else ""
+                why = "replaced" if other else "deleted or moved"
+                words = f"{self.path.name} was {why} by another program: all chats were written to a new one.{other}"
+            old, self.connection = self.connection, _connect(self.path, check=False)
+            old.close()
+            self._begin()
+        if words:
+            self._tell(words)
 
 
-def _is_sound(path: Path) -> bool:
-    if path.stat().st_size < 512:  # opening an empty database would delete its log
-        return False
+def is_damage(error: sqlite3.Error | UnicodeDecodeError) -> bool:
+    """Whether an error means a damaged file, not a busy, full or missing one."""
+    return isinstance(error, UnicodeDecodeError) or any(word in str(error) for word in _DAMAGED)
+
+
+def storage_error(path: Path, error: sqlite3.Error | UnicodeDecodeError) -> SlipstreamError:
+    """Turns an error of SQLite into an error for the user."""
+    if is_damage(error):
+        return SlipstreamError(
+            f"the chats in {path} are damaged.", "Start slipstream again: it rescues what can be read."
+        )
+    reason = str(error)
+    if "locked" in reason or "busy" in reason:
+        return ChatsInUseError(f"{path} is in use by another program.", "Close it and try again.")
+    if "full" in reason:
+        return SlipstreamError(f"cannot write to {path}: the disk is full.", "Make some room and try again.")
+    return SlipstreamError(
+        f"cannot write to {path}: {reason.rstrip('.')}.",
+        "Fix its rights, or set SLIPSTREAM_HOME to a folder that you can write to.",
+    )
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """What tells one file of this name from another; None if there is none."""
     try:
-        with closing(sqlite3.connect(path)) as db:
-            db.text_factory = readable
-            if path.stat().st_size < QUICK_TO_CHECK:
-                verify(db)
-            db.execute("SELECT count(*) FROM messages").fetchall()
-    except (sqlite3.Error, UnicodeDecodeError):
-        return False
-    return True
-
-
-def _read(path: Path) -> Rows | None:
-    try:
-        return rows_in(path)
-    except (sqlite3.Error, UnicodeDecodeError):
+        found = os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
         return None
+    return found.st_dev, found.st_ino
+
+
+def _open(path: Path, alone: bool) -> tuple[sqlite3.Connection, str]:
+    """Opens a database; creates it if it is missing, and restores it if it is damaged.
+
+    Args:
+        alone: Whether no other process has it open; only then may a damaged one be moved.
+
+    Returns:
+        The connection, and a line for the user if the file was restored, else "".
+    """
+    if path.exists() and not (path.is_file() or path.is_dir()):  # opening a pipe would block
+        raise SlipstreamError(f"{path} is no file.", "Move it elsewhere and start again.")
+    why = ""
+    if alone:
+        backups.finish(path)
+        backups.drop_leftovers(path)
+        why = _damage(path)
+    elif not path.exists() and _damage(path):
+        raise SlipstreamError(
+            f"{path} was deleted, but another slipstream still has it open.",
+            "Send a message there, which writes it anew, or close it; then try again.",
+        )
+    try:
+        if not why:
+            unclean = any(path.with_name(path.name + side).exists() for side in SIDE_FILES)  # a clean end deletes them
+            _create(path)
+            return _connect(path, check=alone and (unclean or path.stat().st_size < QUICK_TO_CHECK)), ""
+    except sqlite3.DatabaseError as error:
+        # a damaged schema makes statements fail with the generic error
+        generic = getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_ERROR
+        if not is_damage(error) and not generic:
+            raise storage_error(path, error) from error
+        if not alone:
+            raise SlipstreamError(
+                f"the chats in {path} are damaged.",
+                "Close every other slipstream and start again: what can be read is rescued then.",
+            ) from error
+        why = "was damaged"
+    try:
+        notice = backups.restore(path, why)
+        return _connect(path, check=False), notice
+    except sqlite3.Error as error:
+        raise storage_error(path, error) from error
+
+
+def _damage(path: Path) -> str:
+    """Describes damage that SQLite does not detect; empty if there is none."""
+    for name in (path, *(path.with_name(path.name + side) for side in SIDE_FILES)):
+        if name.is_dir():
+            return "was a folder" if name == path else f"could not be read: {name.name} was a folder"
+    if backups.is_marked(path):
+        return "was damaged"
+    try:
+        with path.open("rb") as file:
+            header = file.read(100)
+    except FileNotFoundError:
+        header = b""
+    except OSError as error:
+        raise unwritable(path, error) from error
+    if not header and (path.with_name(path.name + "-wal").exists() or backups.backups(path)):
+        return "was empty" if path.exists() else "was missing"
+    # SQLite would overwrite such a file, or refuse it
+    return "was damaged" if header and (len(header) < 100 or not {*header[18:20]} <= {1, 2}) else ""
+
+
+def _create(path: Path) -> None:
+    """Creates the file before SQLite does, so that only its owner can read it and its side files."""
+    with worded(path):
+        handle = os.open(path, os.O_CREAT | os.O_RDWR, 0o600)
+        try:
+            if sys.platform != "win32":
+                os.fchmod(handle, 0o600)
+        finally:
+            os.close(handle)
+
+
+def _connect(path: Path, check: bool) -> sqlite3.Connection:
+    db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    db.text_factory = readable
+    try:
+        # a write-ahead log needs memory that all readers share, so it cannot work on a network file system
+        for setting in (*SETTINGS, f"journal_mode={'TRUNCATE' if is_remote(path.parent) else 'WAL'}"):
+            db.execute(f"PRAGMA {setting}").fetchall()
+        if check:
+            backups.check(db)
+        migrate(db, partial(backups.keep_version, path))
+        db.execute("SELECT 1 FROM message_words, title_words LIMIT 0")  # fails if the schema of an index is damaged
+    except UnicodeDecodeError as error:  # the message quotes the damaged file
+        db.close()
+        raise sqlite3.DatabaseError("database corruption: garbled words") from error
+    except BaseException:
+        db.close()
+        raise
+    return db

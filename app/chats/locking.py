@@ -21,6 +21,7 @@ _REMOTE: Final = re.compile(
 )
 _MACOS_FLAGS, _MACOS_LOCAL = 64, 0x1000  # offset of the flags in ``struct statfs``, and the flag of a local disk
 _WINDOWS_REMOTE = 4
+LOCKS: Final = (".lock", ".writer")
 _AGAIN: Final = 0.005  # seconds between two tries
 
 
@@ -53,6 +54,15 @@ def is_remote(path: Path, mounts: Path = Path("/proc/self/mountinfo")) -> bool:
     return False
 
 
+def free_names(path: Path) -> str:
+    """Renames folders that have the names of the lock files; returns a line for the user, empty if there are none."""
+    found = [name for end in LOCKS if (name := path.with_name(path.name + end)).is_dir()]
+    for name in found:
+        with worded(name):
+            name.rename(name.with_name(f"{name.name}-{time.strftime('%Y-%m-%d-%H%M%S')}"))
+    return f"{' and '.join(name.name for name in found)} was a folder, which has another name now." if found else ""
+
+
 def hold(path: Path) -> tuple[IO[bytes], bool]:
     """Registers this process as a user of the database, by a shared lock on a file next to it.
 
@@ -60,7 +70,7 @@ def hold(path: Path) -> tuple[IO[bytes], bool]:
         The lock file, to be kept open, and whether no other process had the database open.
     """
     private_folder(path.parent)
-    name = path.with_name(path.name + ".lock")
+    name = path.with_name(path.name + LOCKS[0])
     with worded(name):
         lock = os.fdopen(os.open(name, os.O_CREAT | os.O_RDWR, 0o600), "r+b")
     if sys.platform == "win32":  # no shared locks: every process counts as the only one
@@ -88,12 +98,25 @@ class Writers:
 
     def __init__(self, path: Path, patience: float = 5.0) -> None:
         self._path, self._patience = path, patience
-        name = path.with_name(path.name + ".writer")
+        name = path.with_name(path.name + LOCKS[1])
         with worded(name):
-            self._file: IO[bytes] = os.fdopen(os.open(name, os.O_CREAT | os.O_RDWR, 0o600), "r+b")
+            self._file: IO[bytes] = os.fdopen(os.open(name, os.O_CREAT | os.O_RDWR, 0o600), "r+b", buffering=0)
 
     def close(self) -> None:
         self._file.close()
+
+    @property
+    def written(self) -> tuple[int, int] | None:
+        """The device and inode of the database that a slipstream wrote anew; None if none did."""
+        self._file.seek(0)
+        found = self._file.read(100).split()
+        return (int(found[0]), int(found[1])) if len(found) == 2 and all(map(bytes.isdigit, found)) else None
+
+    @written.setter
+    def written(self, file: tuple[int, int] | None) -> None:
+        self._file.seek(0)
+        self._file.truncate()
+        self._file.write(b"%d %d" % (file or (0, 0)))
 
     @contextmanager
     def alone(self) -> Iterator[None]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from slipstream.app.chats.open_database import storage_error
+from slipstream.app.chats.database import storage_error
 from slipstream.app.chats.records import readable, unpack_tokens
 from slipstream.app.chats.schema import MIGRATIONS
 from slipstream.models.errors import SlipstreamError

@@ -8,11 +8,9 @@ triggers cannot write to a full-text index without it.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
-from slipstream.app.chats.backups import keep_version
 from slipstream.models.errors import SlipstreamError
 
 FINISHED = "status IN ('done', 'interrupted')"
@@ -99,8 +97,11 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
 )
 
 
-def migrate(db: sqlite3.Connection, path: Path) -> None:
-    """Migrates a database to the newest version, each step completely or not at all, after a backup.
+def migrate(db: sqlite3.Connection, back_up: Callable[[int], None] = lambda version: None) -> None:
+    """Migrates a database to the newest version, each step completely or not at all.
+
+    Args:
+        back_up: Called with the version before the first step, unless the database is new.
 
     Raises:
         SlipstreamError: If a newer slipstream made the file, or there is no room for a backup.
@@ -119,7 +120,7 @@ def migrate(db: sqlite3.Connection, path: Path) -> None:
                 )
             if version < len(MIGRATIONS):
                 if version > 0 and not kept:
-                    keep_version(path, version)
+                    back_up(version)
                 kept = True  # one backup of the original is enough; a new file needs none
                 for statement in MIGRATIONS[version]:
                     db.execute(statement)

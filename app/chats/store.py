@@ -37,8 +37,7 @@ class ChatStore:
         """
         self.database = database = Database(path)
         self.path = path
-        self.listen, self.hold = database.listen, database.hold
-        self.check_files, self.files_changed = database.check_files, database.files_changed
+        self.listen = database.listen
         self.images = ImageFolder(images or path.parent / "images")
         self._chats = chats = ChatList(database, states, heads, index, self.images)
         self.list_chats, self.get, self.find = chats.list_chats, chats.get, chats.find
@@ -67,7 +66,7 @@ class ChatStore:
 
     @property
     def notice(self) -> str:
-        """The last report of a repair, for the user, or empty; after ``listen``, new reports go there instead."""
+        """The last report of restored files, or empty; after ``listen``, new reports go there instead."""
         return self.database.notice
 
     def close(self) -> None:

@@ -59,7 +59,7 @@ RUNS: Final = (
     Run("write_faults", "disks that fail at the n-th call, kills there", ("chats", "", ""), lines=0),
     Run("chat_store", "the chat store against a model", ("20 30", "400 50", "2000 100")),
     Run("long_chats", "a long chat beside many others", ("200 50", "", "2000 1000")),
-    Run("damage", "damaged chats", ("150", "2000", "10000")),
+    Run("damage", "damaged chats", ("1", "6", "50")),
     Run("fit", "what models need of the memory", ("512", "", "")),
     Run("talk", "one engine for hours", ("1", "60", "480")),
 )

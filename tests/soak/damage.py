@@ -1,7 +1,8 @@
-"""Chats damaged at random, in the file and in its log: what can be read is rescued, a backup has the rest.
+"""Chats damaged in seven ways: how many of their messages the next start finds.
 
-A command: ``python -m tests.soak.damage [COUNT [SEED]]``; COUNT is 2,000. Prints what went wrong, then one line: what,
-how many, how many failed, the 95 % bound, and the share of messages that was rescued without a backup.
+A command: ``python -m tests.soak.damage [SEEDS [SEED]]``; 6. Two sessions on one day write 30 and 10 chats. The second
+one ends, or is killed; then the file is damaged, beside its backups or without them. Prints the share of messages that
+are kept as a table, then one line: what, how many, how many starts failed, the 95 % bound.
 """
 
 from __future__ import annotations
@@ -12,101 +13,79 @@ import sys
 import tempfile
 from contextlib import closing
 from pathlib import Path
+from typing import Final
 
-from tests.app.chats.damaged import filled, kept, left_open
+from tests.app.chats.damaged import DAMAGES, damaged_in, filled, kept, talk
 
-from slipstream.app.chats.backups import of_days, verify
 from slipstream.app.chats.store import ChatStore
 
-PAGE = 4096
-Texts = dict[str, list[str]]
+FIRST, SECOND = 30, 10  # chats of the two sessions
+ENDS: Final = ("clean end", "killed")
 
 
-def harmed(raw: bytearray, chance: random.Random) -> bytearray:
-    """Does one thing to a file."""
-    way = chance.randrange(6)
-    at = chance.randrange(len(raw))
-    if way == 0:
-        raw[at] ^= 1 << chance.randrange(8)
-    elif way == 1:
-        place = chance.randrange(100)
-        raw[place : place + 4] = chance.randbytes(4)
-    elif way == 2:
-        start = at // PAGE * PAGE
-        raw[start : start + PAGE] = chance.choice((bytes(PAGE), b"\xff" * PAGE, chance.randbytes(PAGE)))
-    elif way == 3:
-        del raw[at:]
-    elif way == 4:
-        length = min(chance.randrange(1, 3 * PAGE), len(raw) - at)
-        raw[at : at + length] = chance.randbytes(length)
-    else:
-        other = chance.randrange(len(raw) // PAGE) * PAGE
-        start = at // PAGE * PAGE
-        raw[start : start + PAGE] = raw[other : other + PAGE]
-    return raw
+def texts(store: ChatStore) -> set[str]:
+    """All messages, which differ."""
+    return {text for chat in kept(store).values() for text in chat}
 
 
-def opened(path: Path) -> tuple[Texts, str]:
-    """What a start finds, and says; raises where the file is not whole then, or takes no more."""
-    with closing(ChatStore(path)) as store:
-        verify(store.database.connection)
-        store.search("message")
-        found = kept(store)
-        store.add_user(store.create().id, "goes on")
-        return found, store.notice
+def prepared(folder: Path, killed: bool) -> set[str]:
+    """Makes the files as the second session leaves them; returns its messages."""
+    filled(folder / "open" / "chats.db", FIRST)
+    with closing(ChatStore(folder / "open" / "chats.db")) as store:
+        talk(store, SECOND)
+        whole = texts(store)
+        if killed:
+            shutil.copytree(folder / "open", folder / "left")
+    if not killed:
+        shutil.copytree(folder / "open", folder / "left")
+    return whole
 
 
-def tried(folder: Path, past: Path, whole: Texts, chance: random.Random) -> tuple[str, float]:
-    """Damages a copy and opens it, without a backup and with it; returns what went wrong, and the share rescued."""
-    shutil.copytree(past, folder)
-    path = folder / "chats.db"
-    log = path.with_name("chats.db-wal")
-    harm = log if log.exists() and chance.random() < 0.5 else path
-    raw = bytearray(harm.read_bytes())
-    for _ in range(chance.choice((1, 1, 2, 5))):
-        if len(raw) > PAGE:
-            raw = harmed(raw, chance)
-    harm.write_bytes(raw)
-    second = Path(shutil.copytree(folder, folder / "second")) / "chats.db"
-    backup = next(iter(of_days(path)), None)
-    if backup:
-        backup.unlink()
+def tried(folder: Path, whole: set[str], how: str, backups: bool, chance: random.Random) -> float:
+    """Damages a copy and starts twice; returns the share of the messages that is there then."""
+    here = Path(shutil.copytree(folder / "left", folder / "here"))
     try:
-        found, _ = opened(path)
-        again, notice = opened(second)
-    except Exception as error:
-        return repr(error), 0.0
-    texts = {text for chat in whole.values() for text in chat}
-    share = len(texts & {text for chat in found.values() for text in chat}) / len(texts)
-    if notice and backup and {chat: whole[chat] for chat in whole} != {chat: again.get(chat) for chat in whole}:
-        return f"the backup was not used: {notice}", share
-    return "", share
+        for backup in () if backups else here.glob("chats-day-*"):
+            backup.unlink()
+        damaged_in(here / "chats.db", how, chance)
+        with closing(ChatStore(here / "chats.db")) as store:
+            found = texts(store)
+            store.search("message")
+            store.add_user(store.create().id, "goes on")
+        with closing(ChatStore(here / "chats.db")) as store:
+            if store.notice or texts(store) != found | {"goes on"}:
+                raise RuntimeError(f"the second start finds something else: {store.notice}")
+        return len(found & whole) / len(whole)
+    finally:
+        shutil.rmtree(here)
 
 
-def main(count: int = 2000, seed: int = 1) -> int:
+def main(seeds: int = 6, first: int = 1) -> int:
     """Tries them; returns 1 if a start failed."""
-    chance, failed, shares = random.Random(seed), 0, 0.0
+    tries = failed = 0
     memory = Path("/dev/shm")
-    with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as name:
-        root = Path(name)
-        for kind in ("closed", "killed"):
-            (root / kind).mkdir()
-        filled(root / "closed" / "chats.db")
-        closed, _ = opened(root / "closed" / "chats.db")
-        killed = left_open(root / "killed" / "chats.db")
-        for number in range(count):
-            past, whole = (root / "closed", closed) if number % 2 else (root / "killed", killed)
-            wrong, share = tried(root / "here", past, whole, chance)
-            shutil.rmtree(root / "here")
-            shares += share
-            failed += bool(wrong)
-            if wrong:
-                print(f"{number}: {wrong}", flush=True)
-    bound = f", 95 % bound {3 / count:.2%}" if not failed else ""
-    print(
-        f"damage: {count:,} databases and logs damaged at random, {failed} failed{bound};"
-        f" {shares / count:.1%} of the messages were there without a backup"
-    )
+    rows: dict[str, list[str]] = {how: [] for how in DAMAGES}
+    for end in ENDS:
+        with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as name:
+            whole = prepared(Path(name), end == "killed")
+            for backups in (True, False):
+                for how in DAMAGES:
+                    shares = []
+                    for seed in range(first, first + seeds):
+                        tries += 1
+                        try:
+                            shares.append(tried(Path(name), whole, how, backups, random.Random(seed)))
+                        except Exception as error:
+                            failed += 1
+                            print(f"{how}, {end}, seed {seed}: {error!r}", flush=True)
+                    low, high = min(shares, default=0), max(shares, default=0)
+                    rows[how].append(f"{low:.0%}" if low == high else f"{low:.0%} to {high:.0%}")
+    print("| share of messages kept | clean end, backups | clean end, none | killed, backups | killed, none |")
+    print("|---|---|---|---|---|")
+    for how, cells in rows.items():
+        print(f"| {how} | {' | '.join(cells)} |")
+    bound = f", 95 % bound {3 / tries:.2%}" if not failed else ""
+    print(f"damage: {tries:,} starts with files damaged in {len(DAMAGES)} ways, {failed} failed{bound}")
     return int(failed > 0)
 
 

@@ -59,8 +59,6 @@ class Conversation:
         self._reply = reply or ReplySettings()
         self._new_system = self._reply.system  # system prompt of a new chat
         self.chat: StoredChat | None = store.get(chat) if chat else None
-        if chat:
-            store.hold(chat)
         if not asked:
             self._draw_as_kept()
 
@@ -71,7 +69,6 @@ class Conversation:
 
     def open(self, chat: str) -> None:
         self.chat = self._store.get(chat)
-        self._store.hold(chat)
         self._asked = False
         self._draw_as_kept()
 

@@ -60,10 +60,9 @@ from slipstream.app.tui.keys import named
 from slipstream.app.tui.models.context import ModelsAccess
 from slipstream.app.tui.parts.key_bar import KeyBar
 from slipstream.app.tui.parts.notice import ChatsChanged
-from slipstream.app.tui.parts.run_in_thread import run_in_thread
 from slipstream.models.errors import SlipstreamError
 
-LOOK_AT_FILES = 2.0  # interval in seconds at which the chat file is checked for changes by other programs
+KEEP_PROMPT = 2.0  # seconds between two times that unsent text is stored
 LOW = 18  # screen height below which the status bar has one line
 QUIT_WITHIN = 2.0  # seconds within which a second Ctrl-C quits
 IN_THE_LIST = frozenset({"search", "thoughts", "retry", "page", "go", "top", "bottom", "select"})
@@ -184,12 +183,7 @@ class ChatScreen(Screen[None]):
         for note in self.notes:
             await self.page.remark(note)
         self._store.listen(lambda words: self.post_message(ChatsChanged(words)))
-        self.set_interval(LOOK_AT_FILES, self._look_at_files)
-
-    def _look_at_files(self) -> None:
-        self.page.keep_prompt()
-        if self._store.files_changed():
-            run_in_thread(self, self._store.check_files, lambda _: None, self.page.tell_error)
+        self.set_interval(KEEP_PROMPT, self.page.keep_prompt)
 
     @on(ChatsChanged)
     async def _chats_changed(self, message: ChatsChanged) -> None:

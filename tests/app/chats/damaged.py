@@ -11,7 +11,7 @@ from typing import Final
 
 from slipstream.app.chats.store import ChatStore
 
-FRAME: Final = 24 + 4096
+PAGE: Final = 4096
 
 
 def filled(path: Path, chats: int = 8) -> None:
@@ -38,13 +38,13 @@ def kept(store: ChatStore) -> dict[str, list[str]]:
     return {chat.id: [message.content for message in store.messages(chat.id)] for chat in store.list_chats(1000)}
 
 
-def left_open(path: Path) -> dict[str, list[str]]:
+def left_open(path: Path, before: int = 2, after: int = 3) -> dict[str, list[str]]:
     """Makes the files of a store that was killed, a part of it in the log; returns what it had."""
     busy = path.parent / "busy"
     with closing(ChatStore(busy / "chats.db")) as store:
-        talk(store, 2)
+        talk(store, before)
         store.database.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
-        talk(store, 3)
+        talk(store, after)
         whole = kept(store)
         for name in ("chats.db", "chats.db-wal"):
             shutil.copy(busy / name, path.parent / name)
@@ -52,18 +52,24 @@ def left_open(path: Path) -> dict[str, list[str]]:
     return whole
 
 
-def _flipped(raw: bytes, at: int) -> bytes:
-    return raw[:at] + bytes([raw[at] ^ 0xFF]) + raw[at + 1 :]
+def _overwrite(path: Path, count: int, chance: random.Random) -> None:
+    raw = bytearray(path.read_bytes())
+    for at in chance.sample(range(1, len(raw) // PAGE), count):
+        raw[at * PAGE : at * PAGE + PAGE] = chance.choice((bytes(PAGE), chance.randbytes(PAGE)))
+    path.write_bytes(raw)
 
 
-# what may befall a log
-BREAKS: Final[dict[str, Callable[[bytes], bytes]]] = {
-    "header": lambda raw: b"\xff" * 32 + raw[32:],
-    "magic": lambda raw: _flipped(raw, 0),
-    "salt": lambda raw: _flipped(raw, 17),
-    "first frame": lambda raw: _flipped(raw, 32 + 30),
-    "a frame in the middle": lambda raw: _flipped(raw, 32 + len(raw) // FRAME // 2 * FRAME + 2000),
-    "a page of zeros": lambda raw: raw[: 32 + 2 * FRAME] + bytes(FRAME) + raw[32 + 3 * FRAME :],
-    "all garbage": lambda raw: random.Random(1).randbytes(len(raw)),
-    "cut short": lambda raw: raw[: len(raw) * 2 // 3],
+DAMAGES: Final[dict[str, Callable[[Path, random.Random], object]]] = {
+    "1 page": lambda path, chance: _overwrite(path, 1, chance),
+    "5 pages": lambda path, chance: _overwrite(path, 5, chance),
+    "header": lambda path, chance: path.write_bytes(chance.randbytes(100) + path.read_bytes()[100:]),
+    "first page": lambda path, chance: path.write_bytes(chance.randbytes(PAGE) + path.read_bytes()[PAGE:]),
+    "first half": lambda path, _: path.write_bytes(path.read_bytes()[: path.stat().st_size // 2]),
+    "emptied": lambda path, _: path.write_bytes(b""),
+    "deleted": lambda path, _: path.unlink(),
 }
+"""What may befall a closed file."""
+
+
+def damaged_in(path: Path, how: str, chance: random.Random) -> None:
+    DAMAGES[how](path, chance)

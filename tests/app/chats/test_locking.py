@@ -80,7 +80,7 @@ def test_no_write_ahead_log_on_a_network_file_system(tmp_path: Path, monkeypatch
     path = tmp_path / "chats.db"
     with closing(ChatStore(path)) as store:
         old = store.create("old").id
-    monkeypatch.setattr("slipstream.app.chats.open_database.is_remote", lambda folder: True)
+    monkeypatch.setattr("slipstream.app.chats.database.is_remote", lambda folder: True)
     with closing(ChatStore(path)) as store:
         assert store.database.execute("PRAGMA journal_mode").fetchone() == ("truncate",)
         chat = store.create().id

@@ -7,6 +7,7 @@ import signal
 import sqlite3
 import stat
 import sys
+import time
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,7 @@ def say(store: ChatStore, chat: str, question: str, answer: str) -> None:
 
 
 def everything(folder: Path) -> bytes:
-    return b"".join(file.read_bytes() for file in folder.iterdir())
+    return everything_of(list(folder.iterdir()))
 
 
 def test_a_file_of_the_version_before_opens_and_is_backed_up(tmp_path: Path) -> None:
@@ -100,7 +101,7 @@ def test_a_kill_between_any_two_statements_leaves_the_old_or_the_new(tmp_path: P
                 with closing(sqlite3.connect(path, isolation_level=None, factory=Killed)) as db:
                     db.left = statements
                     db.execute("PRAGMA journal_mode=WAL")
-                    migrate(db, path)
+                    migrate(db)
                 os._exit(0)
             os._exit(1)
         status = os.waitpid(child, 0)[1]
@@ -150,20 +151,19 @@ def test_only_a_few_backups_stay(tmp_path: Path) -> None:
     assert [path.stem[-2:] for path in of_versions(tmp_path / "chats.db")] == ["-2", "-9", "10"]
 
 
-def test_a_backup_a_day_is_made_at_the_end(tmp_path: Path) -> None:
+def test_a_backup_is_made_at_every_clean_end_with_changes_and_seven_days_stay(tmp_path: Path) -> None:
     path = tmp_path / "chats.db"
     ChatStore(path).close()
     assert not backups(path), "there is nothing to back up"
-    with closing(ChatStore(path)) as store:
-        say(store, store.create().id, "the plover nests", "avocet")
-    (first,) = of_days(path)
-    assert stat.S_IMODE(first.stat().st_mode) == 0o600
-    with closing(sqlite3.connect(first)) as db:
-        assert db.execute("SELECT count(*) FROM messages").fetchone() == (2,)
-    with closing(ChatStore(path)) as store:
-        chat = store.create().id
-        say(store, chat, "the dunlin nests", "godwit")
-    assert b"dunlin" not in first.read_bytes(), "one a day is enough"
+    for words in ("plover", "dunlin"):
+        with closing(ChatStore(path)) as store:
+            chat = store.create().id
+            say(store, chat, f"the {words} nests", "avocet")
+        (first,) = of_days(path)
+        assert words.encode() in first.read_bytes() and stat.S_IMODE(first.stat().st_mode) == 0o600
+    before = first.stat().st_mtime_ns
+    ChatStore(path).close()
+    assert first.stat().st_mtime_ns == before, "nothing was changed"
     for day in range(1, 9):
         first.rename(first.with_name(f"chats-day-2020-01-0{day}.db"))
         os.utime(first.with_name(f"chats-day-2020-01-0{day}.db"), (1.0, 1.0))
@@ -175,6 +175,24 @@ def test_a_backup_a_day_is_made_at_the_end(tmp_path: Path) -> None:
     with closing(ChatStore(path)) as store:
         store.delete(chat)
     assert b"dunlin" not in everything(tmp_path)
+
+
+def test_a_program_that_keeps_running_makes_a_backup_a_day(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "chats.db"
+    now = time.time()
+    with closing(ChatStore(path)) as store:
+        chat = store.create().id
+        for days, words in enumerate(("plover", "dunlin", "godwit")):
+            monkeypatch.setattr("slipstream.app.chats.database.time.time", lambda days=days: now + days * 86_500)
+            say(store, chat, f"the {words} nests", "avocet")
+            found = [
+                words for words in ("plover", "dunlin", "godwit") if words.encode() in everything_of(of_days(path))
+            ]
+            assert found == [[], ["plover", "dunlin"], ["plover", "dunlin", "godwit"]][days]
+
+
+def everything_of(files: list[Path]) -> bytes:
+    return b"".join(file.read_bytes() for file in files)
 
 
 def test_a_file_with_faults_makes_no_backup(tmp_path: Path) -> None:

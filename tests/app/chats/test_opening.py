@@ -1,10 +1,12 @@
-"""Starts that meet what is rare: other programs, leftovers, backups that are no use, and half-readable rows."""
+"""Starts and writes that meet what is rare: other programs, leftovers, useless backups, no locks, full disks."""
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import sqlite3
+import sys
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -14,14 +16,17 @@ from tests.app.chats.damaged import filled, kept
 from tests.app.chats.older import older
 
 from slipstream.app.chats import chat_list
-from slipstream.app.chats.backups import of_days, of_versions, verify
-from slipstream.app.chats.open_database import storage_error
-from slipstream.app.chats.salvage import rows
+from slipstream.app.chats.backups import of_versions
+from slipstream.app.chats.database import storage_error
+from slipstream.app.chats.records import StoredChat
 from slipstream.app.chats.schema import MIGRATIONS, migrate
 from slipstream.app.chats.store import ChatStore
 from slipstream.models.errors import SlipstreamError
 
-PAGE = 4096
+
+@pytest.fixture
+def fresh(tmp_path: Path) -> Path:
+    return tmp_path / "chats.db"
 
 
 @pytest.fixture(scope="module")
@@ -34,13 +39,6 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def path(tmp_path: Path, sound: Path) -> Path:
     return Path(shutil.copy(sound, tmp_path / "chats.db"))
-
-
-@pytest.fixture
-def headless(path: Path) -> Path:
-    """A copy that has to be rescued."""
-    path.write_bytes(b"x" * 100 + path.read_bytes()[100:])
-    return path
 
 
 def failing(*_: object, **__: object) -> Any:
@@ -85,19 +83,11 @@ def test_leftovers_that_cannot_be_removed_are_an_error(path: Path, monkeypatch: 
         ChatStore(path)
 
 
-@pytest.mark.skipif(os.name != "posix", reason="locks of POSIX")
-def test_a_file_system_without_locks_will_do(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fcntl.flock", failing)
-    with closing(ChatStore(path)) as store:
-        assert store.alone
-        store.add_user(store.create().id, "x")
-
-
 def test_an_error_that_no_rescue_cures_is_worded(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(*_: object) -> None:
         raise sqlite3.OperationalError("unable to open database file")
 
-    monkeypatch.setattr("slipstream.app.chats.open_database.migrate", refused)
+    monkeypatch.setattr("slipstream.app.chats.database.migrate", refused)
     with pytest.raises(SlipstreamError, match="unable to open"):
         ChatStore(path)
     monkeypatch.undo()
@@ -139,15 +129,6 @@ def test_a_backup_that_cannot_forget_is_deleted(path: Path) -> None:
     assert not bad.exists()
 
 
-def test_a_database_with_faults_is_found(path: Path) -> None:
-    with closing(sqlite3.connect(path)) as db:
-        db.execute("PRAGMA writable_schema = ON")
-        db.execute("UPDATE sqlite_master SET sql = replace(sql, '(chat, id)', '(id, chat)')")
-        db.commit()
-    with closing(sqlite3.connect(path)) as db, pytest.raises(sqlite3.DatabaseError, match="corruption"):
-        verify(db)
-
-
 def test_a_version_that_another_process_made_meanwhile_is_taken(tmp_path: Path) -> None:
     path = tmp_path / "chats.db"
     older(path)
@@ -164,111 +145,166 @@ def test_a_version_that_another_process_made_meanwhile_is_taken(tmp_path: Path) 
         late = True
 
     with closing(sqlite3.connect(path, isolation_level=None, factory=Slow)) as db:
-        migrate(db, path)
+        migrate(db)
         assert db.execute("PRAGMA user_version").fetchone() == (len(MIGRATIONS),)
     assert len(of_versions(path)) == 1
-
-
-# --- the rescue ---------------------------------------------------------------------------------------------------
-
-
-def test_the_newest_backup_that_can_be_read_is_taken(headless: Path, sound: Path) -> None:
-    shutil.copy(of_days(sound)[0], headless.with_name("chats-day-2020-01-01.db"))
-    newer = headless.with_name("chats-day-2020-01-02.db")
-    newer.write_bytes(b"x" * 5000)
-    os.utime(headless.with_name("chats-day-2020-01-01.db"), (1.0, 1.0))
-    raw = bytearray(headless.read_bytes())
-    for at in range(6, len(raw) // PAGE):
-        raw[at * PAGE : at * PAGE + PAGE] = bytes(PAGE)
-    headless.write_bytes(raw)
-    with closing(ChatStore(headless)) as store:
-        assert "from a backup of 1970-01-01" in store.notice
-        assert kept(store) == kept_in(sound)
-
-
-def test_a_rescue_that_cannot_be_written_leaves_the_file(headless: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    before = headless.read_bytes()
-    headless.with_name(".chats.db.rescued-1").write_bytes(b"of a start that was killed")
-    for name, refusal in (("os.replace", failing), ("sqlite3.connect", broken)):
-        with monkeypatch.context() as patch:
-            patch.setattr(name, refusal)
-            with pytest.raises(SlipstreamError, match="cannot write to"):
-                ChatStore(headless)
-        assert headless.read_bytes() == before
-    with closing(ChatStore(headless)) as store:
-        assert "12 messages in 3 chats were rescued" in store.notice
-    assert not list(headless.parent.glob(".chats*"))
-
-
-def broken(*_: object, **__: object) -> Any:
-    raise sqlite3.OperationalError("disk I/O error")
-
-
-def test_two_rescues_within_a_second_keep_both_files(headless: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("slipstream.app.chats.rescue.time.strftime", lambda *_: "now")
-    raw = headless.read_bytes()
-    for _ in range(3):
-        headless.write_bytes(raw)
-        with closing(ChatStore(headless)) as store:
-            assert store.notice
-        for backup in of_days(headless):
-            backup.unlink()
-    aside = {file.name for file in headless.parent.glob("chats-damaged-*.db")}
-    assert aside == {"chats-damaged-now.db", "chats-damaged-now-2.db", "chats-damaged-now-3.db"}
-
-
-def test_rows_that_the_tables_refuse_are_left_out(path: Path) -> None:
-    with closing(sqlite3.connect(path)) as db:
-        db.execute("PRAGMA ignore_check_constraints = ON")
-        chat, gone = (row[0] for row in db.execute("SELECT id FROM chats LIMIT 2"))
-        db.execute("UPDATE messages SET role = 'tool' WHERE chat = ? AND parent IS NULL", (chat,))
-        db.execute("UPDATE messages SET chat = '../up' WHERE chat = ?", (gone,))
-        db.execute("UPDATE chats SET id = 'no name' WHERE id = ?", (gone,))
-        db.commit()
-    path.write_bytes(b"x" * 100 + path.read_bytes()[100:])
-    with closing(ChatStore(path)) as store:
-        assert "7 messages in 2 chats were rescued" in store.notice
-        found = kept(store)
-    assert len(found) == 2 and len(found[chat]) == 3
-
-
-def test_pages_that_only_look_like_rows_give_none(tmp_path: Path) -> None:
-    def page(*cells: bytes) -> bytes:
-        places, content, at = b"", b"", PAGE
-        for cell in cells:
-            at -= len(cell)
-            places, content = places + at.to_bytes(2, "big"), cell + content
-        head = b"\x0d\0\0" + len(cells).to_bytes(2, "big") + b"\0\0\0" + places
-        return head.ljust(PAGE - len(content), b"\0") + content
-
-    first = b"SQLite format 3\0" + PAGE.to_bytes(2, "big") + bytes(82) + page()[: PAGE - 100]
-    good = b"\x03\x81\x00\x02\x01\x05"  # row 128 with the number 5
-    late = b"\x03\xff\xff\xff\xff\xff\xff\xff\xff\xfe\x02\x01\x06"  # row -2
-    wrong = (
-        b"\x00\x01",  # no bytes
-        b"\x02\x01\x02\x0a",  # a kind that is not used
-        b"\x03\x01\x03\x01\x05",  # a header that ends elsewhere
-        b"\x05\x01\x02\x01\x05\x00\x00",  # bytes that belong to nothing
-        b"\xc0\x00\x01" + bytes(4000),  # a chain of pages that is not there
-    )
-    whole = first + page(good, *wrong[:4], late) + page(wrong[4])
-    (tmp_path / "chats.db").write_bytes(whole)
-    assert list(rows(tmp_path / "chats.db", trusted=True)) == [(128, [5]), (-2, [6])]
-    (tmp_path / "chats.db").write_bytes(b"")
-    assert list(rows(tmp_path / "chats.db", trusted=True)) == []
-    assert list(rows(tmp_path / "missing.db", trusted=True)) == []
-
-
-def test_tables_that_make_no_sense_are_damage(path: Path, sound: Path) -> None:
-    raw = path.read_bytes()
-    assert raw.count(b"tokenize='unicode61 remove_diacritics 2'") == 2
-    path.write_bytes(raw.replace(b"tokenize='unicode61", b"tokenize='unicode\"1"))
-    with closing(ChatStore(path)) as store:
-        assert "12 messages in 3 chats were rescued" in store.notice
-        assert kept(store) == kept_in(sound)
 
 
 def test_a_pipe_in_the_place_of_the_chats_is_refused_at_once(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "chats.db")
     with pytest.raises(SlipstreamError, match="is no file"):
         ChatStore(tmp_path / "chats.db")
+
+
+def test_a_system_without_such_locks_will_do(fresh: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def unsupported(*_: object) -> None:
+        raise OSError(errno.ENOTSUP, os.strerror(errno.ENOTSUP))
+
+    monkeypatch.setattr("fcntl.flock", unsupported)
+    with closing(ChatStore(fresh)) as store:
+        assert store.alone
+        chat = store.create().id
+        store.add_user(chat, "the plover nests")
+        store.delete(chat)
+        store.erase_deleted(0)
+        assert store.list_chats() == []
+
+
+def test_a_link_to_nowhere_is_named(fresh: Path) -> None:
+    fresh.symlink_to(fresh.parent / "gone" / "chats.db")
+    with pytest.raises(SlipstreamError, match=r"cannot write to .*chats\.db.*no such file") as error:
+        ChatStore(fresh)
+    assert error.value.hint and fresh.is_symlink()
+
+
+def test_a_store_is_closed_once(fresh: Path) -> None:
+    store = ChatStore(fresh)
+    store.create()
+    store.close()
+    (backup,) = fresh.parent.glob("chats-day-*")
+    backup.unlink()
+    store.close()
+    assert not backup.exists()
+    with closing(ChatStore(fresh)) as again:
+        assert again.alone and len(again.list_chats()) == 1
+
+
+def test_a_full_disk_is_said_and_what_fits_later_is_kept(fresh: Path) -> None:
+    with closing(ChatStore(fresh)) as store:
+        chat = store.create("a").id
+        store.add_user(chat, "before")
+        pages = store.database.execute("PRAGMA page_count").fetchone()[0]
+        store.database.execute(f"PRAGMA max_page_count = {pages}")
+        with pytest.raises(SlipstreamError, match="the disk is full") as error:
+            store.add_user(chat, "too long " * 10_000)
+        assert error.value.hint == "Make some room and try again."
+        assert [message.content for message in store.messages(chat)] == [
+            "before"
+        ] and not store.database.connection.in_transaction
+        store.database.execute("PRAGMA max_page_count = 1000000")
+        store.add_user(chat, "after")
+        assert [message.content for message in store.messages(chat)] == ["before", "after"]
+
+
+def test_a_full_disk_that_sqlite_has_rolled_back_itself_is_said_too(fresh: Path) -> None:
+    with closing(ChatStore(fresh)) as store:
+        chat = store.create("a").id
+        store.add_user(chat, "before")
+        pages = store.database.execute("PRAGMA page_count").fetchone()[0]
+        store.database.execute(f"PRAGMA max_page_count = {pages}")
+        with pytest.raises(SlipstreamError, match="the disk is full"):  # no index changes, which it would undo alone
+            store.begin_reply(chat, model="m" * 90_000, fingerprint="f", drafter="none", seed=1)
+        assert not store.database.connection.in_transaction
+        store.database.execute("PRAGMA max_page_count = 1000000")
+        store.begin_reply(chat, model="m", fingerprint="f", drafter="none", seed=1)
+        assert len(store.all_messages(chat)) == 2
+
+
+@pytest.mark.parametrize("version", [0, 1])
+def test_a_migration_that_finds_the_disk_full_changes_nothing(fresh: Path, version: int) -> None:
+    if version:
+        older(fresh, version)
+    with closing(sqlite3.connect(fresh, isolation_level=None)) as db:
+        db.execute(f"PRAGMA max_page_count = {db.execute('PRAGMA page_count').fetchone()[0] or 1}")
+        with pytest.raises(sqlite3.DatabaseError, match="full") as error:
+            migrate(db)
+        assert storage_error(fresh, error.value).title == f"cannot write to {fresh}: the disk is full."
+        assert not db.in_transaction and db.execute("PRAGMA user_version").fetchone() == (version,)
+    with closing(ChatStore(fresh)) as store:
+        assert store.notice == "" and bool(kept(store)) == bool(version)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="limits of POSIX")
+def test_a_migration_whose_file_may_not_grow_changes_nothing(fresh: Path) -> None:
+    import resource
+
+    older(fresh)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    with closing(sqlite3.connect(fresh, isolation_level=None)) as db:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (fresh.stat().st_size, hard))
+        try:
+            with pytest.raises(sqlite3.OperationalError, match="disk I/O error") as error:
+                migrate(db)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        assert not db.in_transaction and db.execute("PRAGMA user_version").fetchone() == (1,)
+        assert "disk i/o error" in storage_error(fresh, error.value).title.lower()
+    with closing(ChatStore(fresh)) as store:
+        assert store.notice == "" and any(kept(store).values())
+
+
+def test_no_backup_means_no_migration(fresh: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def version() -> object:
+        with closing(sqlite3.connect(fresh)) as db:
+            return db.execute("PRAGMA user_version").fetchone()[0]
+
+    older(fresh)
+    before = version()
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", failing)
+        with pytest.raises(SlipstreamError, match=r"cannot write to .*chats-version-\d+\.db.*input/output error"):
+            ChatStore(fresh)
+    assert version() == before and not list(fresh.parent.glob(".chats-*"))
+    with closing(ChatStore(fresh)) as store:
+        assert any(kept(store).values())
+    assert len(list(fresh.parent.glob("chats-version-*.db"))) == 1
+
+
+def test_states_of_chats_that_are_gone_leave_with_the_next_start(fresh: Path) -> None:
+    states = fresh.parent / "states"
+    states.mkdir()
+    with closing(ChatStore(fresh, states)) as store:
+        chat = store.create().id
+        for name in (chat, "gone00"):
+            (states / f"{name}.state").write_bytes(b"x")
+    assert [file.name for file in states.iterdir()] == [f"{chat}.state"]
+    (states / "gone01.state").write_bytes(b"of an engine that outlived its chat")
+    with closing(ChatStore(fresh, states)):
+        assert [file.name for file in states.iterdir()] == [f"{chat}.state"]
+
+
+def test_showing_a_message_that_is_gone_changes_nothing(fresh: Path) -> None:
+    filled(fresh, 1)
+    with closing(ChatStore(fresh)) as store:
+        before = kept(store)
+        store.show(10_000)
+        assert kept(store) == before
+
+
+def test_a_chat_from_elsewhere_takes_no_place_that_is_taken(fresh: Path) -> None:
+    with closing(ChatStore(fresh)) as store:
+        chat = store.create("mine").id
+        store.add_user(chat, "own")
+        taken = store.add_chat(StoredChat(chat, "theirs", 1.0, 2.0, ""), store.all_messages(chat))
+        assert taken.id != chat and taken.title == "theirs"
+        assert kept(store) == {chat: ["own"], taken.id: ["own"]}
+
+
+def test_what_followed_a_refused_message_is_not_handed_on(fresh: Path) -> None:
+    with closing(ChatStore(fresh)) as store:
+        chat = store.create().id
+        refused = store.add_user(chat, "too long")
+        reply = store.begin_reply(chat, model="m", fingerprint="f", drafter="none", seed=1)
+        store.finish_reply(reply.id, text="half")
+        store.withdraw(refused.id)
+        assert store.all_messages(chat) == []
