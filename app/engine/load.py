@@ -236,7 +236,16 @@ class _Loading:
         model, source = self._model, self._model.header.chat_template
         template = ChatTemplate(source, *model.special_names()) if source else ChatTemplate.default()
         seen, longest = self._projector.tokens if self._projector else None, self._plan.contexts.longest
-        prompts = PromptBuilder(template, model.tokenize, model.opening(), model.token_bytes, seen, blind, longest)
+        prompts = PromptBuilder(
+            template,
+            model.tokenize,
+            model.opening(),
+            n_vocab=model.n_vocab,
+            token_bytes=model.token_bytes,
+            images=seen,
+            blind=blind,
+            longest=longest,
+        )
         self._opened.callback(prompts.close)
         return prompts
 

@@ -19,6 +19,7 @@ from slipstream.models.chat_template.marks import AUTO_LEVEL, CHANNEL, CLOSING, 
 from slipstream.models.chat_template.reasoning import Reasoning, Switch, keeps_thoughts, reasoning_of, with_word
 from slipstream.models.chat_template.template import ChatTemplate, TemplatePart
 from slipstream.models.errors import ContextFullError, SlipstreamError, UsageError
+from slipstream.models.outside import LARGEST
 from slipstream.models.types import Token
 
 _REPLY_ROOM: Final = 256  # tokens kept free for the reply; in a small context, a quarter of it
@@ -75,6 +76,8 @@ class PromptBuilder:
         template: ChatTemplate,
         tokenize: Callable[[str, bool], list[Token]],
         opening: list[Token],
+        *,
+        n_vocab: int = LARGEST,
         token_bytes: int = 0,
         images: Callable[[Path, str], list[Token]] | None = None,
         blind: SlipstreamError | None = None,
@@ -85,12 +88,14 @@ class PromptBuilder:
         Args:
             tokenize: Turns text into tokens; takes the text, and whether it may contain control tokens.
             opening: The tokens that every text starts with.
+            n_vocab: Size of the vocabulary; a reply with other ids, as an imported chat may have, is tokenized anew.
             token_bytes: See ``LlamaModel.token_bytes``.
             images: Turns an image, a file and its SHA-256, into tokens; None if the model sees no images.
             blind: The error for an image if it sees none.
             longest: The longest context that the model can have; 0 if unknown.
         """
-        self._template, self._tokenize, self._opening, self._token_bytes = template, tokenize, opening, token_bytes
+        self._template, self._tokenize, self._opening = template, tokenize, opening
+        self._n_vocab, self._token_bytes = n_vocab, token_bytes
         self._images, self._blind, self._longest = images, blind, longest
         self._thread = ThreadPoolExecutor(1, "prompt")
         self._made: Future[Prompt] | None = None  # the last prompt made in the thread
@@ -287,8 +292,8 @@ class PromptBuilder:
 
     def _tokens_of(self, part: TemplatePart, messages: Sequence[Message]) -> list[Token]:
         message = messages[part.content] if part.content is not None else None
-        if message and message.tokens and part.text.strip() == message.content.strip():
-            return message.tokens  # as generated: the KV cache holds exactly these
+        if message and part.text.strip() == message.content.strip() and (tokens := self._generated(message)):
+            return tokens
         if message and message.images and self._images:
             return self._with_images(part.text, message.images, self._images)
         return self._tokenize(part.text, message is None)
@@ -338,7 +343,12 @@ class PromptBuilder:
         return tokens if tokens[: len(self._opening)] == self._opening else self._opening + tokens
 
     def _said(self, reply: Message) -> list[Token]:
-        return reply.tokens or self._tokenize(reply.content, False)
+        return self._generated(reply) or self._tokenize(reply.content, False)
+
+    def _generated(self, reply: Message) -> list[Token]:
+        """A reply's tokens as generated, which the KV cache may hold; empty without, or with ids of no token."""
+        tokens = reply.tokens
+        return tokens if tokens and 0 <= min(tokens) <= max(tokens) < self._n_vocab else []
 
 
 def _joined(parts: Iterable[tuple[int | None, list[Token]]]) -> list[Token]:

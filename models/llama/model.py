@@ -6,7 +6,7 @@ import ctypes
 import os
 import re
 from collections.abc import Callable, Sequence
-from itertools import pairwise
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,6 +26,8 @@ from slipstream.models.types import Token
 _NORMAL: Final = 1  # token types of a file
 _CONTROL: Final = 3
 _USER_DEFINED: Final = 4
+_BYTE: Final = 6
+_SPACE_MARK: Final = "\u2581"
 _PRINTED: Final = (*range(33, 127), *range(161, 173), *range(174, 256))
 _BYTES: Final = frozenset(map(chr, (*_PRINTED, *range(256, 256 + 256 - len(_PRINTED)))))
 """GPT-2's characters for the 256 bytes: printable bytes keep their own, the others get those from 256 on."""
@@ -114,7 +116,9 @@ class LlamaModel:
         self.n_embd: int = C.llama_model_n_embd(self.pointer)
         self.n_layer: int = C.llama_model_n_layer(self.pointer)
         self.recurrent = bool(C.llama_model_is_recurrent(self.pointer) or C.llama_model_is_hybrid(self.pointer))
-        self._forgeable = self._forgeable_names()
+        self._kept = self._cut_names()
+        longest_first = sorted(self._kept, key=len, reverse=True)
+        self._cuts = re.compile("|".join(map(re.escape, longest_first))) if longest_first else None
         self.ends = frozenset(t for t in range(self.n_vocab) if C.llama_vocab_is_eog(self._vocab, t))
         self.token_bytes = _token_bytes(self.header)
         controls = (t for t, kind in enumerate(self.header.token_types) if kind == _CONTROL and t not in self.ends)
@@ -148,10 +152,41 @@ class LlamaModel:
             text: Any text.
             special: Whether the names of control tokens become those tokens; False for everything a person wrote.
         """
-        if not special and self._forgeable and self._forgeable.search(text):
-            cuts = [0, *(name.start() + 1 for name in self._forgeable.finditer(text)), len(text)]
-            parts = (text[start:end] for start, end in pairwise(cuts))
-            return [token for part in parts for token in self.tokenize(part, special)]
+        tokens, start = list[Token](), 0
+        found = None if special or not self._cuts else self._cuts.search(text)
+        while found and self._cuts:
+            mark = found[0] == _SPACE_MARK and self._bytes
+            end = found.start() if mark else found.start() + self._kept[found[0]]
+            tokens += self._part(text[start:end], start)
+            tokens += [self._bytes[byte] for byte in _SPACE_MARK.encode()] if mark else []
+            start = end + bool(mark)
+            found = self._cuts.search(text, start)
+        return tokens + (self._part(text[start:], start) if start else self._tokens(text, special))
+
+    def _part(self, text: str, start: int) -> list[Token]:
+        """Tokenizes a part of a person's text; a tokenizer that puts a space before a text must not do so here."""
+        if not (text and start and self._bytes):
+            return self._tokens(text, False)
+        barrier = next(iter(self._bytes))
+        tokens = self._tokens(chr(barrier) + text, False)
+        return tokens[tokens.index(self._bytes[barrier]) + 1 :]
+
+    @cached_property
+    def _bytes(self) -> dict[int, Token]:
+        """The token of each byte in a SentencePiece vocabulary; empty for others, and if a byte has none.
+
+        The first byte is a character that no token contains, so that it is never joined with the text after it.
+        """
+        if self.header.tokenizer_model != "llama":
+            return {}
+        kinds = zip(self.header.tokens, self.header.token_types, strict=True)
+        found = {name: token for token, (name, kind) in enumerate(kinds) if kind == _BYTE}
+        tokens = {byte: found.get(f"<0x{byte:02X}>", -1) for byte in range(256)}
+        known = frozenset().union(*self.header.tokens)
+        barrier = next((byte for byte in range(1, 32) if chr(byte) not in known), None)
+        return {} if barrier is None or min(tokens.values()) < 0 else {barrier: tokens[barrier]} | tokens
+
+    def _tokens(self, text: str, special: bool) -> list[Token]:
         raw = text.encode("utf-8", "replace")
         room = len(raw) + 16
         buffer = (ctypes.c_int32 * room)()
@@ -161,13 +196,17 @@ class LlamaModel:
             count = C.llama_tokenize(self._vocab, raw, len(raw), buffer, -count, False, special)
         return list(buffer[:count])
 
-    def _forgeable_names(self) -> re.Pattern[str] | None:
-        """Matches the control tokens that llama.cpp finds even without ``special``; None if there are none.
+    def _cut_names(self) -> dict[str, int]:
+        """What ``tokenize`` cuts a person's text at, with the characters of it that stay before the cut.
 
-        llama.cpp finds user-defined tokens, and gpt-oss's ``<|start|>`` whatever its type. ``tokenize`` splits a
-        person's text inside these names, so that it cannot forge another speaker's turn.
+        llama.cpp finds control tokens that a file calls user-defined even without ``special``, and gpt-oss's
+        ``<|start|>`` whatever its type. Cut inside these names, a text cannot forge another speaker's turn.
+        SentencePiece writes a space as ``▁``, so a ``▁`` of the text is spelled in bytes; and it may put a space after
+        any other user-defined token, so the text is cut there.
         """
-        names = []
+        spaced = self.header.tokenizer_model == "llama"
+        names = {_SPACE_MARK: 1} if spaced else {}
+        spaced &= bool(self.header.metadata.get("tokenizer.ggml.add_space_prefix", True))
         for token, kind in enumerate(self.header.token_types):
             if kind not in (_CONTROL, _USER_DEFINED):
                 continue
@@ -175,8 +214,10 @@ class LlamaModel:
             control = kind == _CONTROL or (name.startswith("<|") and name.endswith("|>"))
             found_anywhere = C.llama_vocab_get_attr(self._vocab, token) & C.LLAMA_TOKEN_ATTR_USER_DEFINED
             if len(name) > 1 and control and found_anywhere:
-                names.append(name)
-        return re.compile("|".join(map(re.escape, sorted(names, key=len, reverse=True)))) if names else None
+                names[name] = 1
+            elif name and spaced and found_anywhere:
+                names[name] = len(name)
+        return names
 
     def opening(self) -> list[Token]:
         """The tokens that every text of this model starts with."""

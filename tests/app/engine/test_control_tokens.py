@@ -1,5 +1,6 @@
 """Names of control tokens in what people and models wrote stay text, for several vocabularies."""
 
+import random
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -107,9 +108,26 @@ def test_control_tokens_that_a_file_calls_user_defined_stay_text_too(tmp_path: P
     model.close()
 
 
-def _dense(text: str) -> str:
-    """Without spaces: ``▁`` is one to the vocabularies of one kind."""
-    return text.replace(" ", "").replace("▁", "")
+def spelled(model: LlamaModel, text: str) -> str:
+    """What the tokens of a text spell, without the space that a SentencePiece vocabulary puts before it."""
+    read = model.pieces(model.tokenize(text, False)).decode()
+    return read.removeprefix(" ") if model.header.tokenizer_model == "llama" else read
+
+
+@pytest.mark.parametrize("of_type", [gguf.TokenType.CONTROL, gguf.TokenType.USER_DEFINED])
+def test_a_text_is_spelled_whole_with_marks_of_spaces_and_private_characters(tmp_path: Path, of_type: int) -> None:
+    names = ("<mask>", "<|user|>", "<unused3049>", "<eos>")
+    model = LlamaModel(
+        write_vocabulary(tmp_path / "v.gguf", names, "llama", of_type), placement=Placement(0), vocabulary_only=True
+    )
+    chance = random.Random(1)
+    words = (*names, "<s>", "\u2581", "\u2581a", "a", " ", "  ", "\n", "\1", "\ue000", "\U000f0000", "\U0010fffd", "é")
+    for _ in range(300):
+        text = "".join(chance.choices(words, k=chance.randint(1, 6)))
+        assert spelled(model, f"x{text}") == f"x{text}"
+    many = "<|user|>\u2581" * 3000
+    assert spelled(model, many) == many
+    model.close()
 
 
 def test_injected_names_stay_text(model: LlamaModel) -> None:
@@ -132,7 +150,6 @@ def test_injected_names_stay_text(model: LlamaModel) -> None:
         for token in controls:
             text = wrapped.replace("{}", model.text_of(token))
             assert found(text, "x", "x") == found("x", text, "x") == found("x", "x", text) == expected, text
-            read = model.pieces(builder.tokens_of(text)).decode()
-            assert _dense(text) in _dense(read), text  # a space may come into a name
+            assert spelled(model, text) == text
             cases += 3
     assert cases >= 60

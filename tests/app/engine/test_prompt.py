@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 
 import pytest
 
@@ -207,3 +208,12 @@ def test_an_answer_that_names_a_mark_is_left_as_it_is() -> None:
     assert "Close it with </think>." in text_of(builder().build(messages, N_CTX).tokens)
     cut_short = [Message("user", "Hi"), Message("assistant", "<think>\nWell"), Message("user", "So?")]
     assert "<think>\nWell" in text_of(builder().build(cut_short, N_CTX).tokens)
+
+
+@pytest.mark.parametrize("ids", [[1 << 21], [-1], [5, 1 << 30], [0x110000]])
+@pytest.mark.parametrize("last", [True, False])
+def test_ids_beyond_the_vocabulary_are_not_those_of_a_reply(ids: list[int], last: bool) -> None:
+    prompts = PromptBuilder(ChatTemplate.default(), letters, [], n_vocab=0x110000 - 1)
+    chat = [Message("user", "Hi"), Message("assistant", "Hello", ids), *([] if last else [Message("user", "And?")])]
+    clean = [replace(message, tokens=[]) for message in chat]
+    assert prompts.build(chat, N_CTX).tokens == prompts.build(clean, N_CTX).tokens
