@@ -31,7 +31,7 @@ _NOWHERE: Final = -1
 _END: Final = -1  # marks the end of a piece of indexed text
 
 
-class Acceptance:
+class MatchTrust:
     """How often the target continued a match as the indexed text did, by the length of the match.
 
     For each length: the ratio of right tokens to the sum of the guessed shares; ``copy_probability`` is the prior.
@@ -79,7 +79,7 @@ class Retrieval(Drafter):
         """
         self._index = index
         self._leaves, self._limit, self._continuations = leaves, limit, continuations
-        self.acceptance = Acceptance()
+        self.acceptance = MatchTrust()
         self._position, self._matched = _NOWHERE, 0  # position and match length of the last draft
         self._guessed: dict[
             tuple[Token, ...], dict[Token, float]

@@ -25,6 +25,7 @@ from slipstream.app.platform.paths import Paths, private_folder
 from slipstream.app.platform.safe_text import one_line
 from slipstream.models.errors import SlipstreamError, UsageError, reason_of
 from slipstream.models.gguf.reader import Header, read_header
+from slipstream.models.heads.check import METHODS
 from slipstream.models.heads.file import Text, identity
 from slipstream.models.heads.matching_heads import TRAINED, TrainedMethod
 from slipstream.models.outside import shown_path
@@ -103,9 +104,9 @@ def train(options: argparse.Namespace, paths: Paths) -> int:
     seed = SEED if options.seed is None else options.seed
     if seed < 0:
         raise UsageError(f"--seed is {seed}.", "Give 0 or a larger number.")
-    if method == "dflash" and options.on == "chats":
+    if method not in METHODS and options.on == "chats":
         raise UsageError(
-            "a DFlash file cannot say which chats it learned from, so nothing would mark it when one is deleted.",
+            f"{method} files cannot say which chats they learned from, so nothing would mark them when one is deleted.",
             "Train it on answers or on a folder, or train medusa, kangaroo or space on your chats.",
         )
     text = chosen_text(options.on, paths)
@@ -125,7 +126,7 @@ def _train(
     method: TrainedMethod, header: Header, out: Path, work: Path, text: ChosenText, tokens: int, seed: int
 ) -> int:
     try:
-        from slipstream.drafters.training.heads import Job, train_heads
+        from slipstream.drafters.training.heads import HeadsJob, train_heads
     except ImportError as error:
         missing = (error.name or "torch").split(".")[0]
         if missing == "slipstream":
@@ -133,7 +134,17 @@ def _train(
         raise SlipstreamError(
             f"training needs {missing}, which is not installed.", "Install it: pip install 'slipstream[train]'."
         ) from error
-    job = Job(method, header.path, out, work, text.kind, tokens, text.folder, text.chats, seed)
+    job = HeadsJob(
+        method=method,
+        model=header.path,
+        out=out,
+        work=work,
+        text=text.kind,
+        tokens=tokens,
+        folder=text.folder,
+        chats=text.chats,
+        seed=seed,
+    )
     progress = sys.stderr
     try:
         with open(os.devnull, "w") as nowhere, redirect_stderr(nowhere):  # hides warnings of llama.cpp and torch

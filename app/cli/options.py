@@ -215,7 +215,7 @@ def add_drafters(commands: argparse._SubParsersAction[Any]) -> None:
     _model_option(command("list", "list methods and heads, and which work with a model"))
 
     train = command("train", "train heads for a model on this machine", epilog=_DRAFTERS_EPILOG)
-    train.add_argument("method", metavar="METHOD", help="medusa, kangaroo, space or dflash")
+    train.add_argument("method", metavar="METHOD", help="medusa, kangaroo, space, eagle3 or dflash")
     _model_option(train)
     train.add_argument(
         "--on",

@@ -1,5 +1,4 @@
-"""Trains heads for any GGUF (``slipstream drafters train``): the only place in Slipstream that imports torch.
+"""Trains heads for any GGUF (``slipstream drafters train``): in come a model and a text, out goes a file of heads.
 
-``family/`` holds the recipe of the bundled models, in a checkout only:
-``python -m slipstream.drafters.training family --data DIR --out DIR``.
+It runs the model through ``slipstream.models`` and is the only package that imports torch.
 """

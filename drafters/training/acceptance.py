@@ -1,4 +1,4 @@
-"""Acceptance by depth on text that the target wrote greedily and no drafter was trained on."""
+"""Acceptance by depth on text of the target that no drafter was trained on."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -40,7 +40,9 @@ def by_depth(right: NDArray[np.bool_], written: NDArray[np.bool_]) -> Acceptance
     return Acceptance(tuple(shares), tuple(reached))
 
 
-def of_guesses(guesses: NDArray[np.int64], ids: NDArray[np.int64], weights: NDArray[np.float32]) -> Acceptance:
+def of_guesses(
+    guesses: NDArray[np.int64], ids: NDArray[np.int64], weights: NDArray[np.float32], every: int = 1
+) -> Acceptance:
     """Acceptance of guesses in one window of several chats.
 
     Args:
@@ -48,6 +50,7 @@ def of_guesses(guesses: NDArray[np.int64], ids: NDArray[np.int64], weights: NDAr
             committed token.
         ids: (rows, length + 1).
         weights: (rows, length + 1), 1 where the target wrote the id.
+        every: only each such place is a root.
     """
     rows, length, depth = guesses.shape
     right = np.zeros((rows, length, depth), np.bool_)
@@ -56,7 +59,7 @@ def of_guesses(guesses: NDArray[np.int64], ids: NDArray[np.int64], weights: NDAr
         have = length - d
         right[:, :have, d] = guesses[:, :have, d] == ids[:, 1 + d : 1 + d + have]
         written[:, :have, d] = weights[:, 1 + d : 1 + d + have] >= 1
-    roots = weights[:, :length] >= 1  # a root is a token that the target wrote
+    roots = (weights[:, :length] >= 1) & (np.arange(length) % every == 0)  # a root is a token that the target wrote
     return by_depth(right[roots], written[roots])
 
 

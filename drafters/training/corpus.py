@@ -1,92 +1,87 @@
 """Encoded text, and the sampler that draws training windows from it in a repeatable order."""
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-_LONG = 1024  # from this length on, windows may join chats
+from slipstream.models.errors import UsageError
+
+_HELD_OUT_EVERY = 20  # one chat in this many is held out
 
 
 @dataclass(frozen=True)
-class Source:
-    """Chats of one source, end to end: chat i is ``ids[offsets[i]:offsets[i + 1]]``."""
+class TrainingText:
+    """Chats end to end: chat i is ``ids[offsets[i]:offsets[i + 1]]``."""
 
-    ids: NDArray[Any]  # of all chats
+    ids: NDArray[np.uint32]
     weights: NDArray[np.float32]  # loss weight of each id
     offsets: NDArray[np.int64]  # where each chat begins, and the length
-    share: float = 0.05  # part of the training tokens, relative to the other sources
-    # the id that a chat begins with if long windows may join it with the next chat; None if they may not
-    opening: int | None = None
+
+    @staticmethod
+    def of(chats: Iterable[tuple[Sequence[int], Sequence[float]]]) -> "TrainingText":
+        """Packs (ids, weights) of chats."""
+        pairs = [pair for pair in chats if len(pair[0]) > 1]
+        offsets = np.cumsum([0] + [len(ids) for ids, _ in pairs])
+        ids = np.fromiter((i for found, _ in pairs for i in found), np.uint32)
+        weights = np.fromiter((w for _, found in pairs for w in found), np.float32)
+        return TrainingText(ids, weights, offsets.astype(np.int64))
+
+    def split(self) -> "tuple[TrainingText, TrainingText]":
+        """Splits the chats into (training, held out); each part has at least one chat."""
+        chats = [
+            (self.ids[a:b].tolist(), self.weights[a:b].tolist())
+            for a, b in zip(self.offsets[:-1], self.offsets[1:], strict=True)
+        ]
+        if len(chats) < 2:
+            raise UsageError("there is too little text to train on.", "Give more than one chat or file.")
+        every = min(_HELD_OUT_EVERY, len(chats))
+        return TrainingText.of(chat for i, chat in enumerate(chats) if i % every), TrainingText.of(chats[::every])
 
 
-class Sampler:
-    """Draws windows that start at chat boundaries, from each source in shuffled rounds."""
+class WindowSampler:
+    """Draws windows that start at chat boundaries, in shuffled rounds."""
 
-    def __init__(self, sources: dict[str, Source], seed: int) -> None:
-        """Args: sources: one split. seed: fixes every draw."""
-        self._sources = sources
-        self._names = sorted(sources)
-        self._openings = {source.opening for source in sources.values()} - {None}
-        self._seed = seed
+    def __init__(self, text: TrainingText, seed: int) -> None:
+        """Args: seed: fixes every draw."""
+        self._text, self._seed = text, seed
         self._rng = np.random.default_rng(seed)
-        self._drawn = dict.fromkeys(self._names, 0)
-        self._orders: dict[tuple[str, int], NDArray[np.int64]] = {}
+        self._drawn = 0
+        self._epoch, self._order = -1, np.zeros(0, np.int64)
 
     def state(self) -> dict[str, Any]:
-        return {"rng": self._rng.bit_generator.state, "drawn": dict(self._drawn)}
+        return {"rng": self._rng.bit_generator.state, "drawn": self._drawn}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Goes back to a stored state; a source that was added later starts at its beginning."""
-        self._rng.bit_generator.state = state["rng"]
-        self._drawn = {name: state["drawn"].get(name, 0) for name in self._names}
+        self._rng.bit_generator.state, self._drawn = state["rng"], state["drawn"]
 
     def batch(self, rows: int, length: int) -> tuple[NDArray[np.int64], NDArray[np.float32], NDArray[np.int64]]:
-        """Ids, weights, and the number of the chat that each id belongs to, all of shape (rows, length + 1).
-
-        In long windows half of the chats are joined with the next one, to resemble long conversations.
-        """
-        chances = self._chances(length)
+        """Ids, weights, and the number of the chat that each id belongs to, all of shape (rows, length + 1)."""
         ids = np.zeros((rows, length + 1), np.int64)
         weights = np.zeros((rows, length + 1), np.float32)
         chats = np.zeros((rows, length + 1), np.int64)
         for row in range(rows):
-            at = number = first = 0
+            at = number = 0
             while at <= length:
-                piece, weight = self._draw(chances, length + 1, alone=at == 0)
-                joins = at and length >= _LONG and first == piece[0] and first in self._openings
-                if joins and self._rng.random() < 0.5:
-                    at -= 1  # overwrites the id that ends the last chat
-                else:
-                    number += 1
+                piece, weight = self._draw(length + 1, alone=at == 0)
+                number += 1
                 end = min(at + len(piece), length + 1)
                 ids[row, at:end], weights[row, at:end] = piece[: end - at], weight[: end - at]
                 chats[row, at:end] = number
-                at, first = end, int(piece[0])
+                at = end
         return ids, weights, chats
 
-    def _chances(self, length: int) -> NDArray[np.float64]:
-        means = [np.minimum(np.diff(self._sources[n].offsets), length + 1).mean() for n in self._names]
-        chances = np.array([self._sources[n].share for n in self._names]) / np.array(means)
-        return np.asarray(chances / chances.sum(), np.float64)
-
-    def _draw(self, chances: NDArray[np.float64], most: int, alone: bool) -> tuple[NDArray[Any], NDArray[np.float32]]:
-        name = self._names[int(self._rng.choice(len(self._names), p=chances))]
-        source = self._sources[name]
-        count = len(source.offsets) - 1
-        epoch, place = divmod(self._drawn[name], count)
-        self._drawn[name] += 1
-        item = int(self._order(name, epoch, count)[place])
-        start, stop = int(source.offsets[item]), int(source.offsets[item + 1])
+    def _draw(self, most: int, alone: bool) -> tuple[NDArray[np.uint32], NDArray[np.float32]]:
+        text = self._text
+        count = len(text.offsets) - 1
+        epoch, place = divmod(self._drawn, count)
+        if epoch != self._epoch:
+            self._epoch, self._order = epoch, np.random.default_rng([self._seed, epoch]).permutation(count)
+        self._drawn += 1
+        item = int(self._order[place])
+        start, stop = int(text.offsets[item]), int(text.offsets[item + 1])
         if alone and stop - start > most:  # of a long text, any window may be drawn
             start += most * int(self._rng.integers(0, (stop - start) // most))
-        return source.ids[start:stop], source.weights[start:stop]
-
-    def _order(self, name: str, epoch: int, count: int) -> NDArray[np.int64]:
-        key = (name, epoch)
-        if key not in self._orders:
-            self._orders = {k: v for k, v in self._orders.items() if k[0] != name}
-            rng = np.random.default_rng([self._seed, epoch, *name.encode()])
-            self._orders[key] = rng.permutation(count)
-        return self._orders[key]
+        return text.ids[start:stop], text.weights[start:stop]

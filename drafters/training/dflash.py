@@ -7,12 +7,10 @@ in both directions, and each mask's row guesses the token at its place. Embeddin
 target's, frozen. A head is stored as llama.cpp's architecture ``dflash``.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
-import gguf
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -20,40 +18,36 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from slipstream.drafters.training.acceptance import Acceptance, mean, of_guesses
-from slipstream.drafters.training.attention import frequencies, rotations
-from slipstream.drafters.training.features import Features, held_out_check
-from slipstream.drafters.training.loop import BatchLoss, Plan, Run, Say, train
-from slipstream.drafters.training.model import Layer, Norm, Shape
-from slipstream.models.gguf.parse import F32, F64, I32, STRING, U32, Value
-from slipstream.models.gguf.reader import Header
-from slipstream.models.gguf.writer import NewTensor, write_gguf
+from slipstream.drafters.training.decoder import DecoderLayer, DecoderShape, Norm, frequencies, rotations
+from slipstream.drafters.training.features import Features
+from slipstream.drafters.training.loop import BatchLoss
+from slipstream.models.gguf.parse import U32, Value
 from slipstream.models.heads.block_head import ARCHITECTURE
-from slipstream.models.heads.file import Text, identity
-from slipstream.models.heads.matching_heads import ACCEPTANCE_KEY, TARGET_KEY, TEXT_KEY
 
 BLOCK = 8  # rows of a block: the last token and seven masks
 LAYERS = 2
 
 _ANCHORS = 16  # blocks in a training window
+_EVERY = 4  # only each such place is checked: a block costs a pass
 _GAMMA = 4.0  # the loss weight at depth k is exp(-(k - 1) / this), since a guess after a wrong one is useless
 
 
-def own_shape(target: Shape) -> Shape:
+def dflash_shape(target: DecoderShape) -> DecoderShape:
     """The target's widths, with the other settings that llama.cpp's graph of ``dflash`` needs."""
     return replace(target, layers=LAYERS, rope="halves", rope_factors=False, rope_scaling=1.0, qk_norm=True)
 
 
-class Dflash(nn.Module):
+class DflashHead(nn.Module):
     """The head; embedding and vocabulary matrix are the target's, frozen."""
 
     def __init__(self, inputs: "DflashInputs") -> None:
         """Draws the weights from torch's current seed."""
         super().__init__()
-        self.shape = shape = own_shape(inputs.shape)
+        self.shape = shape = dflash_shape(inputs.shape)
         self.mask = inputs.mask
         self.fc = nn.Linear(len(inputs.places) * shape.width, shape.width, bias=False)
         self.enc = nn.ModuleDict({"output_norm": Norm(shape.width, shape.eps)})
-        self.blk = nn.ModuleList(Layer(shape) for _ in range(shape.layers))
+        self.blk = nn.ModuleList(DecoderLayer(shape) for _ in range(shape.layers))
         self.output_norm = Norm(shape.width, shape.eps)
         self.embedding: Tensor
         self.vocabulary: Tensor
@@ -93,7 +87,7 @@ class Dflash(nn.Module):
 class DflashInputs:
     """A target's tensors and sizes that a head needs."""
 
-    shape: Shape  # of the target
+    shape: DecoderShape  # of the target
     embedding: Tensor  # (vocabulary, width)
     output: Tensor  # (vocabulary, width)
     places: tuple[int, ...]  # which of the stored points after the last hidden state are its features
@@ -107,7 +101,9 @@ class DflashInputs:
 def loss(inputs: DflashInputs) -> BatchLoss:
     """Cross-entropy of blocks at random places of replies against the target's distribution."""
 
-    def of_batch(model: Dflash, ids: Tensor, weights: Tensor, chats: Tensor, last: Tensor, *others: Tensor) -> Tensor:
+    def of_batch(
+        model: DflashHead, ids: Tensor, weights: Tensor, chats: Tensor, last: Tensor, *others: Tensor
+    ) -> Tensor:
         length = last.shape[1]
         wanted = (weights[:, 1 : length - BLOCK + 2] >= 1).float() + 1e-6  # a block begins before a token of a reply
         anchors = torch.multinomial(wanted, min(_ANCHORS, wanted.shape[1]))
@@ -128,102 +124,28 @@ def loss(inputs: DflashInputs) -> BatchLoss:
     return of_batch
 
 
-def fit(
-    train_on: Features,
-    held_out: Features,
-    inputs: DflashInputs,
-    plan: Plan,
-    checkpoint: Path,
-    say: Say,
-    start: Mapping[str, NDArray[Any]] | None = None,
-) -> Dflash:
-    """Trains a head; resumes from the checkpoint if there is one; arguments as for ``kangaroo.fit``."""
-    torch.manual_seed(plan.seed)
-    model = Dflash(inputs).to(inputs.output.device)
-    if start:
-        model.load_state_dict({name: torch.from_numpy(values) for name, values in start.items()})
-    about = {"layers": [train_on.points[1 + place] for place in inputs.places]}
-    batch_loss = loss(inputs)
-    train(Run(model, plan, train_on, held_out_check(held_out, batch_loss), about), checkpoint, batch_loss, say)
-    return model.eval()
-
-
 @torch.no_grad()
-def acceptance(model: Dflash, held_out: Features, inputs: DflashInputs, depth: int) -> Acceptance:
-    """Acceptance by depth on stored windows of the target's greedy replies, with a block at every place."""
+def acceptance(model: DflashHead, inputs: DflashInputs, held_out: Features, most: int) -> Acceptance:
+    """Acceptance by depth on up to ``most`` stored windows, with a block at every fourth place."""
     parts: list[Acceptance] = []
-    depth = min(depth, BLOCK - 1)
-    for start in range(0, len(held_out), 4):
-        ids, weights, chats, _, *others = held_out.read(range(start, min(start + 4, len(held_out))))
+    device = inputs.output.device
+    for ids, weights, (chats, _, *others) in held_out.checked(most, device):
         length = ids.shape[1] - 1
-        features = inputs.features([torch.from_numpy(part) for part in others])
-        text, numbers = torch.from_numpy(ids)[:, :length], torch.from_numpy(chats)[:, :length]
-        guesses = np.full((len(ids), length, depth), -1, np.int64)
-        for first in range(0, length, _ANCHORS):
-            anchors = torch.arange(first, min(first + _ANCHORS, length)).expand(len(ids), -1)
-            made = model(features, text, numbers, anchors)[:, :, 1 : 1 + depth]
-            guesses[:, first : first + _ANCHORS] = made.argmax(-1).numpy()
-        parts.append(of_guesses(guesses, ids, weights))
+        features, text = inputs.features(others), torch.from_numpy(ids[:, :-1]).to(device)
+        guesses = np.full((len(ids), length, BLOCK - 1), -1, np.int64)
+        for first in range(0, length, _EVERY * _ANCHORS):
+            places = torch.arange(first, min(first + _EVERY * _ANCHORS, length), _EVERY, device=device)
+            made = model(features, text, chats[:, :length], places.expand(len(ids), -1))[:, :, 1:]
+            guesses[:, places.cpu().numpy()] = made.argmax(-1).cpu().numpy()
+        parts.append(of_guesses(guesses, ids, weights, _EVERY))
     return mean(parts)
 
 
-def write(
-    path: Path,
-    model: Dflash,
-    target: Header,
-    layers: Sequence[int],
-    text: Text,
-    found: Acceptance,
-    kind: gguf.GGMLQuantizationType = gguf.GGMLQuantizationType.Q8_0,
-    licence: str = "",
-) -> None:
-    """Writes a head as llama.cpp's architecture ``dflash``, with the target's tokenizer.
+def tensors(model: DflashHead) -> dict[str, NDArray[Any]]:
+    """The weights under llama.cpp's names."""
+    return {name: p.detach().float().cpu().numpy() for name, p in model.named_parameters()}
 
-    Args:
-        layers: The target's layers whose inputs it reads.
-        text: The kind of text that it was trained on.
-        kind: The type that matrices are stored in.
-        licence: Licence of the weights; empty to write none.
 
-    Raises:
-        SlipstreamError: If the disk is full or the folder cannot be written to.
-    """
-    shape, f32 = model.shape, gguf.GGMLQuantizationType.F32
-    numbers = {
-        "context_length": shape.context,
-        "embedding_length": shape.width,
-        "block_count": shape.layers,
-        "feed_forward_length": shape.ffn,
-        "attention.head_count": shape.heads,
-        "attention.head_count_kv": shape.kv_heads,
-        "attention.key_length": shape.head_size,
-        "attention.value_length": shape.head_size,
-        "rope.dimension_count": shape.head_size,
-        "vocab_size": shape.vocabulary,
-        "block_size": BLOCK,
-    }
-    reals = {"attention.layer_norm_rms_epsilon": shape.eps, "rope.freq_base": shape.rope_base}
-    metadata: dict[str, tuple[int, Value]] = {
-        key: (target.types[key], value) for key, value in target.metadata.items() if key.startswith("tokenizer.ggml.")
-    }
-    metadata |= {f"{ARCHITECTURE}.{key}": (U32, value) for key, value in numbers.items()}
-    metadata |= {f"{ARCHITECTURE}.{key}": (F32, value) for key, value in reals.items()}
-    metadata |= {
-        f"{ARCHITECTURE}.target_layers": (-1 - I32, list(layers)),
-        "tokenizer.ggml.mask_token_id": (U32, model.mask),
-        "general.name": (STRING, f"{target.name} DFlash"),
-        "general.quantization_version": (U32, gguf.GGML_QUANT_VERSION),
-        TARGET_KEY: (STRING, identity(target)),
-        TEXT_KEY: (STRING, text),
-        ACCEPTANCE_KEY: (-1 - F64, [round(share, 4) for share in found.shares]),
-    }
-    if licence:
-        metadata["general.license"] = (STRING, licence)
-
-    def reader(values: Tensor) -> Callable[[], NDArray[Any]]:
-        return lambda: values.detach().float().cpu().numpy()
-
-    weights = [
-        NewTensor(name, tuple(p.shape), kind if p.ndim == 2 else f32, reader(p)) for name, p in model.named_parameters()
-    ]
-    write_gguf(path, ARCHITECTURE, metadata, weights)
+def metadata(model: DflashHead) -> dict[str, tuple[int, Value]]:
+    """What a file needs besides the shape."""
+    return {f"{ARCHITECTURE}.block_size": (U32, BLOCK), "tokenizer.ggml.mask_token_id": (U32, model.mask)}

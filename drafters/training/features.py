@@ -3,7 +3,7 @@
 import json
 import os
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
@@ -13,10 +13,10 @@ import numpy as np
 import torch
 from numpy.lib.format import open_memmap
 from numpy.typing import NDArray
-from torch import nn
+from torch import Tensor
 
-from slipstream.drafters.training.corpus import Sampler
-from slipstream.drafters.training.loop import BatchLoss, Say
+from slipstream.drafters.training.corpus import WindowSampler
+from slipstream.drafters.training.loop import Say
 from slipstream.models.errors import SlipstreamError
 from slipstream.models.llama.context import LlamaTarget
 from slipstream.models.llama.model import LlamaModel
@@ -26,7 +26,7 @@ from slipstream.models.types import Floats
 _PROGRESS = "progress.json"
 _TEXT = ("ids", "weights", "chats")
 _SEED = 7  # of the order of the windows
-_CHECKED = 32  # held-out windows that a run is checked with
+_AT_ONCE = 16  # windows that are read at once for a check
 
 
 def low_middle_high(layers: int) -> tuple[int, int, int]:
@@ -71,12 +71,20 @@ class Features:
             raise ValueError(f"windows hold {self.window} tokens, not {length}")
         picked = [self._pick(self._drawn + i) for i in range(rows)]
         self._drawn += rows
-        return self.read(picked)
+        return self._read(picked)
 
-    def read(self, windows: Sequence[int]) -> tuple[NDArray[Any], ...]:
-        """The windows with these numbers, in the form of ``batch``."""
+    def _read(self, windows: Sequence[int]) -> tuple[NDArray[Any], ...]:
         ids, weights, chats, *hidden = (array[list(windows)] for array in self._arrays)
         return ids.astype(np.int64), weights, chats.astype(np.int64), *(h.astype(np.float32) for h in hidden)
+
+    def checked(
+        self, most: int, device: torch.device
+    ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float32], tuple[Tensor, ...]]]:
+        """Yields the first ``most`` windows in batches: ids, weights, and as tensors chat numbers and hidden states."""
+        count = min(most, self._count)
+        for start in range(0, count, _AT_ONCE):
+            ids, weights, *others = self._read(range(start, min(start + _AT_ONCE, count)))
+            yield ids, weights, tuple(torch.from_numpy(part).to(device) for part in others)
 
     def counts(self, n_vocab: int) -> NDArray[np.int64]:
         """How often each id is written by the model in these windows: [n_vocab]."""
@@ -96,17 +104,6 @@ class Features:
         return int(self._order[place])
 
 
-def held_out_check(held_out: Features, batch_loss: BatchLoss) -> Callable[[nn.Module], float]:
-    """Makes the function that checks a run: it computes the loss on the first held-out windows."""
-    batch = [torch.from_numpy(part) for part in held_out.read(range(min(_CHECKED, len(held_out))))]
-
-    @torch.no_grad()
-    def check(model: nn.Module) -> float:
-        return float(batch_loss(model, *(part.to(next(model.parameters()).device) for part in batch)))
-
-    return check
-
-
 def bytes_needed(windows: int, window: int, points: int, width: int) -> int:
     """Bytes that so many windows take on disk."""
     return windows * ((window + 1) * 12 + window * points * width * 2)
@@ -115,7 +112,8 @@ def bytes_needed(windows: int, window: int, points: int, width: int) -> int:
 def collect(
     model: LlamaModel,
     options: ContextOptions,
-    draws: Sampler,
+    draws: WindowSampler,
+    *,
     points: Sequence[int],
     windows: int,
     window: int,

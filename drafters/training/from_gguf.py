@@ -12,8 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from slipstream.drafters.training.model import Decoder, Shape
-from slipstream.models.errors import SlipstreamError
+from slipstream.drafters.training.decoder import Decoder, DecoderShape
+from slipstream.models.errors import ModelFileError, SlipstreamError
 from slipstream.models.gguf.parse import TensorInfo, Value
 from slipstream.models.gguf.reader import Header, read_header
 from slipstream.models.gguf.tensors import read_tensor
@@ -72,7 +72,7 @@ def load_gguf(path: Path, dtype: torch.dtype = torch.float32) -> Decoder:
     return model.requires_grad_(False).eval()
 
 
-def shape_of(header: Header) -> Shape:
+def shape_of(header: Header) -> DecoderShape:
     """The decoder's shape for a model file.
 
     Raises:
@@ -99,7 +99,7 @@ def shape_of(header: Header) -> Shape:
         raise _refusal(header, f"has {heads} heads of {head_size} for {kv_heads} heads of keys")
     names = {info.name: info for info in header.tensors}
     embedding = names.get("token_embd.weight")
-    return Shape(
+    return DecoderShape(
         width=width,
         layers=_count(header, "block_count"),
         heads=heads,
@@ -116,6 +116,31 @@ def shape_of(header: Header) -> Shape:
         qk_norm=architecture == "qwen3",
         tied="output.weight" not in names,
     )
+
+
+def vocabulary_matrix(header: Header) -> Tensor:
+    """(vocabulary, width), float32: the output matrix, or the embedding if the model has no other one."""
+    return _matrix(header, "output", "token_embd")
+
+
+def embedding_matrix(header: Header) -> Tensor:
+    """(vocabulary, width), float32."""
+    return _matrix(header, "token_embd")
+
+
+def rope_factors(header: Header) -> Tensor | None:
+    """Factors of the rotary frequencies, if the file has them."""
+    info = next((info for info in header.tensors if info.name == "rope_freqs.weight"), None)
+    return None if info is None else _dequantized(header, info)
+
+
+def _matrix(header: Header, *names: str) -> Tensor:
+    """The first of these matrices that the file has."""
+    by_name = {info.name.removesuffix(".weight"): info for info in header.tensors}
+    info = next((by_name[name] for name in names if name in by_name), None)
+    if info is None:
+        raise ModelFileError(f"{header.path} has no vocabulary matrix.", "Get another conversion of the model.")
+    return _dequantized(header, info)
 
 
 def _scaling(header: Header) -> float:

@@ -1,33 +1,39 @@
 """Trains heads for any GGUF, from making the training text to writing a small file of heads."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
-from slipstream.drafters.training import corpus, dflash, kangaroo, medusa, space, texts
+from slipstream.drafters.training import dflash, eagle, kangaroo, medusa, space, texts
 from slipstream.drafters.training.acceptance import Acceptance
-from slipstream.drafters.training.attention import frequencies, rotations
-from slipstream.drafters.training.corpus import Source
+from slipstream.drafters.training.corpus import TrainingText, WindowSampler
+from slipstream.drafters.training.decoder import frequencies, rotations
 from slipstream.drafters.training.features import Features, collect, low_middle_high
-from slipstream.drafters.training.from_gguf import load_gguf, shape_of
-from slipstream.drafters.training.kangaroo import Exit
-from slipstream.drafters.training.loop import Plan, Say
-from slipstream.drafters.training.medusa import MedusaShape
-from slipstream.drafters.training.memory import available_memory, check_memory
-from slipstream.drafters.training.pace import Pace, forecast
+from slipstream.drafters.training.forecast import Pace, available_memory, check_memory, forecast
+from slipstream.drafters.training.from_gguf import (
+    embedding_matrix,
+    load_gguf,
+    rope_factors,
+    shape_of,
+    vocabulary_matrix,
+)
+from slipstream.drafters.training.gguf_head import write_gguf_head
+from slipstream.drafters.training.kangaroo import Exit, KangarooAdapter
+from slipstream.drafters.training.loop import BatchLoss, Draws, Run, Say, TrainingPlan, train
+from slipstream.drafters.training.medusa import MedusaModule, MedusaShape
 from slipstream.models.errors import ModelFileError, SlipstreamError
 from slipstream.models.gguf.reader import Header, read_header
-from slipstream.models.gguf.tensors import read_tensor
 from slipstream.models.gguf.vocabulary import spare_token
+from slipstream.models.heads.check import Method
 from slipstream.models.heads.file import HeadsInfo, Text, identity, write_heads
 from slipstream.models.heads.matching_heads import TrainedMethod
 from slipstream.models.llama.model import LlamaModel
@@ -35,19 +41,21 @@ from slipstream.models.llama.target import ContextOptions
 from slipstream.models.types import LAST_HIDDEN
 
 Messages = Sequence[Mapping[str, str]]
-Trained = tuple[dict[str, NDArray[Any]], dict[str, Any], Acceptance]
+Measure = Callable[[int], Acceptance]  # acceptance on up to so many held-out windows
 
 _WINDOW = 256
-_ROWS = 16_384  # most tokens that Medusa heads can guess: the frequent ones
+_MEDUSA_ROWS = 16_384  # most tokens that Medusa heads can guess: the frequent ones
+_EAGLE_ROWS = 8_192  # the same for an EAGLE-3 head, which reads its vocabulary matrix at every depth
 _PASSES = 3  # passes over the text
 _DFLASH_PASSES = 5  # the same for DFlash, where a pass trains on only some blocks of a window
 _MASKS = 4
 _TRIAL = 0.1  # share of the budget for trying each candidate exit layer
-_PLAN = Plan(batch_tokens=4096, other_rate=1e-3, matrix_rate=0.01, decay_from=0.5, check_every=25, save_seconds=60)
+_CHECKED = 32  # held-out windows that a run is checked with while it trains
+_ALL = 1 << 20
 
 
 @dataclass(frozen=True)
-class Job:
+class HeadsJob:
     """Which heads to train, and on which text."""
 
     method: TrainedMethod
@@ -61,7 +69,7 @@ class Job:
     seed: int = 7  # of everything that is drawn
 
 
-def train_heads(job: Job, say: Say) -> Acceptance:
+def train_heads(job: HeadsJob, say: Say) -> Acceptance:
     """Trains heads and writes them; resumes an earlier run of the same job that was stopped.
 
     Returns:
@@ -78,19 +86,10 @@ def train_heads(job: Job, say: Say) -> Acceptance:
     job.work.mkdir(parents=True, exist_ok=True)
     options = ContextOptions(max_rows=_WINDOW, max_leaves=1)
     with closing(LlamaModel(job.model)) as model:
-        forecast(job.text, job.tokens, _PASSES, Pace.measured(model, options), say)
-        text, held_out = _text(job, model, options, say)
-        if job.method == "dflash":
-            return _dflash(job, model, options, text, held_out, say)
-        trainer = _space if job.method == "space" else _on_features
-        tensors, settings, found = trainer(job, model, options, text, held_out, say)
-        say(f"acceptance by depth on held-out text: {found}")
-    settings = {**settings, "acceptance": [round(share, 4) for share in found.shares]}
-    made = int(time.time())
-    info = HeadsInfo(
-        job.method, identity(header), header.name, job.text, tuple(job.chats), made, MappingProxyType(settings)
-    )
-    write_heads(job.out, info, tensors)
+        passes = _DFLASH_PASSES if job.method == "dflash" else _PASSES
+        forecast(job.text, job.tokens, passes, Pace.measured(model, options), say)
+        found = _Training(job, model, options, say).run()
+    say(f"acceptance by depth on held-out text: {found}")
     return found
 
 
@@ -105,127 +104,188 @@ def _check_serves(method: TrainedMethod, header: Header) -> None:
     if method == "space":
         window = _WINDOW + space.GROUPS * _MASKS
         check_memory(header, available_memory(), 8 * window, window)
-        shape_of(header)
-    elif method in ("kangaroo", "dflash"):
+    if method != "medusa":
         shape_of(header)
     if header.architecture in ("bert", "t5encoder"):
         raise SlipstreamError(f"{header.name} writes no text: it cannot be drafted for.", "Choose a chat model.")
 
 
-def _text(job: Job, model: LlamaModel, options: ContextOptions, say: Say) -> tuple[Source, Source]:
-    ids = texts.ChatIds(model)
-    if job.text == "folder" and job.folder:
-        return texts.split(texts.folder(job.folder, model, _WINDOW))
-    if job.text == "chats":
-        return texts.split(texts.as_source(ids.chat(messages) for messages in job.chats.values()))
-    prompts = texts.own_prompts(ids, job.seed)
-    return texts.split(texts.answers(model, options, prompts, job.tokens, job.work / "answers.jsonl", say))
+class _Training:
+    """One job on an open model."""
 
+    def __init__(self, job: HeadsJob, model: LlamaModel, options: ContextOptions, say: Say) -> None:
+        self._job, self._model, self._options, self._say = job, model, options, say
+        self._header = model.header
+        self._plan = TrainingPlan(tokens=_PASSES * job.tokens, window=_WINDOW, seed=job.seed)
+        self._train_on, self._held_out = self._text().split()
 
-def _on_features(
-    job: Job, model: LlamaModel, options: ContextOptions, text: Source, held_out: Source, say: Say
-) -> Trained:
-    exits = _exits(model.n_layer) if job.method == "kangaroo" else ()
-    train_on, measure_on = _features(job, model, options, text, held_out, exits, say)
-    output = _vocabulary_matrix(model.header).to(device())
-    plan = replace(_PLAN, tokens=_PASSES * train_on.tokens, seed=job.seed)
-    return (_medusa if job.method == "medusa" else _kangaroo)(
-        job, model.header, train_on, measure_on, output, plan, say
-    )
+    def run(self) -> Acceptance:
+        """Trains and writes the heads of the job's method."""
+        methods = {
+            "medusa": self._medusa,
+            "kangaroo": self._kangaroo,
+            "space": self._space,
+            "eagle3": self._eagle,
+            "dflash": self._dflash,
+        }
+        return methods[self._job.method]()
 
+    def _text(self) -> TrainingText:
+        job, model = self._job, self._model
+        if job.text == "folder" and job.folder:
+            return texts.folder(job.folder, model, _WINDOW)
+        if job.text == "chats":
+            ids = texts.ChatIds(model)
+            return TrainingText.of(ids.chat(messages) for messages in job.chats.values())
+        path = job.work / "answers.jsonl"
+        return texts.made_answers(model, self._options, tokens=job.tokens, path=path, seed=job.seed, say=self._say)
 
-def _features(
-    job: Job,
-    model: LlamaModel,
-    options: ContextOptions,
-    text: Source,
-    held_out: Source,
-    layers: Sequence[int],
-    say: Say,
-) -> tuple[Features, Features]:
-    """Hidden states of the text and of the held-out text: the last hidden state, and the inputs of ``layers``."""
+    def _features(self, layers: Sequence[int] = ()) -> tuple[Features, Features]:
+        """The last hidden state and the inputs of ``layers``, of the text and of the held-out text."""
 
-    def read(source: Source, tokens: int, name: str) -> Features:
-        windows = max(1, min(tokens, len(source.ids)) // _WINDOW)
-        draws = corpus.Sampler({"answers": source}, job.seed)
-        return collect(model, options, draws, (LAST_HIDDEN, *layers), windows, _WINDOW, job.work / name, say)
+        def read(text: TrainingText, tokens: int, name: str) -> Features:
+            return collect(
+                self._model,
+                self._options,
+                WindowSampler(text, self._job.seed),
+                points=(LAST_HIDDEN, *layers),
+                windows=max(1, min(tokens, len(text.ids)) // _WINDOW),
+                window=_WINDOW,
+                folder=self._job.work / name,
+                say=self._say,
+            )
 
-    return read(text, job.tokens, "features"), read(held_out, job.tokens // 10, "held-out")
+        return read(self._train_on, self._job.tokens, "features"), read(
+            self._held_out, self._job.tokens // 10, "held-out"
+        )
 
+    @cached_property
+    def _output(self) -> Tensor:
+        return vocabulary_matrix(self._header).to(device())
 
-def _dflash(
-    job: Job, model: LlamaModel, options: ContextOptions, text: Source, held_out: Source, say: Say
-) -> Acceptance:
-    """Trains a DFlash head and writes it; its file has another format, since llama.cpp runs it."""
-    header = model.header
-    layers = low_middle_high(model.n_layer)
-    train_on, measure_on = _features(job, model, options, text, held_out, layers, say)
-    embedding, output = (matrix.to(device()) for matrix in (_matrix(header, "token_embd"), _vocabulary_matrix(header)))
-    inputs = dflash.DflashInputs(shape_of(header), embedding, output, (0, 1, 2), spare_token(header))
-    plan = replace(_PLAN, tokens=_DFLASH_PASSES * train_on.tokens, seed=job.seed)
-    trained = dflash.fit(train_on, measure_on, inputs, plan, job.work / "dflash.pt", say)
-    found = dflash.acceptance(trained, measure_on, inputs, dflash.BLOCK - 1)
-    dflash.write(job.out, trained, header, layers, job.text, found)
-    say(f"acceptance by depth on held-out text: {found}")
-    return found
+    def _fit(self, name: str, model: nn.Module, loss: BatchLoss, draws: Draws, measure: Measure, **plan: Any) -> None:
+        """Trains a model in place; resumes from its checkpoint.
 
+        Args:
+            plan: settings that differ from the plan's.
+        """
+        run = Run(model, replace(self._plan, **plan), draws, partial(measure, _CHECKED), {"method": self._job.method})
+        train(run, self._job.work / f"{name}.pt", loss, self._say)
+        model.eval()
 
-def _medusa(
-    job: Job, header: Header, train_on: Features, held_out: Features, output: Tensor, plan: Plan, say: Say
-) -> Trained:
-    shape = MedusaShape(output.shape[1])
-    model = medusa.fit(train_on, held_out, output, shape, _ROWS, plan, job.work / "medusa.pt", say)
-    ranks = [round(float(x), 4) for x in medusa.rank_accuracies(model, held_out).ravel()]
-    settings = {"n_heads": shape.heads, "rank_accuracies": ranks}
-    return medusa.tensors(model), settings, medusa.acceptance(model, held_out)
+    def _medusa(self) -> Acceptance:
+        train_on, held_out = self._features()
+        shape = MedusaShape(self._output.shape[1])
+        torch.manual_seed(self._job.seed)
+        ids = self._frequent(train_on, _MEDUSA_ROWS)
+        model = MedusaModule(shape, self._output[ids], ids).to(device())
+        measure = partial(medusa.acceptance, model, held_out)
+        self._fit("medusa", model, medusa.loss(self._output[ids].clone()), train_on, measure)
+        ranks = [round(float(x), 4) for x in medusa.rank_accuracies(model, held_out, _ALL).ravel()]
+        settings = {"n_heads": shape.heads, "rank_accuracies": ranks}
+        return self._write("medusa", medusa.tensors(model), settings, measure(_ALL))
 
+    def _frequent(self, train_on: Features, rows: int) -> Tensor:
+        return torch.from_numpy(medusa.frequent(train_on.counts(len(self._output)), rows)).to(device())
 
-def _kangaroo(
-    job: Job, header: Header, train_on: Features, held_out: Features, output: Tensor, plan: Plan, say: Say
-) -> Trained:
-    shape = shape_of(header)
-    per_position = frequencies(shape.head_size, shape.rope_base, shape.rope_scaling, output.device)
-    factors = rope_factors(header)
-    if factors is not None:
-        per_position = per_position / factors.to(output.device)
-    rotation = rotations(torch.arange(_WINDOW, device=output.device), per_position)
-    candidates = {layer: Exit(shape, rotation, output, place) for place, layer in enumerate(train_on.points[1:])}
-    trial = int(_TRIAL * plan.tokens)
-    adapter, settings, found = kangaroo.fit_best(candidates, train_on, held_out, plan, trial, job.work, say)
-    return kangaroo.tensors(adapter), settings, found
+    def _kangaroo(self) -> Acceptance:
+        """Trains an adapter briefly for every candidate exit layer, then fully for the best one."""
+        layers = _exits(self._model.n_layer)
+        train_on, held_out = self._features(layers)
+        shape = shape_of(self._header)
+        per_position = frequencies(shape.head_size, shape.rope_base, shape.rope_scaling, device())
+        factors = rope_factors(self._header)
+        if factors is not None:
+            per_position = per_position / factors.to(device())
+        rotation = rotations(torch.arange(_WINDOW, device=device()), per_position)
+        tried: dict[int, Acceptance] = {}
 
+        def fit(layer: int, name: str, tokens: int, most: int) -> tuple[KangarooAdapter, Acceptance]:
+            exit_at = Exit(shape, rotation, self._output, layers.index(layer))
+            torch.manual_seed(self._job.seed)
+            adapter = KangarooAdapter(shape).to(device())
+            measure = partial(kangaroo.acceptance, adapter, exit_at, held_out)
+            self._fit(name, adapter, kangaroo.loss(exit_at), train_on, measure, tokens=tokens)
+            return adapter, measure(most)
 
-def _space(job: Job, model: LlamaModel, options: ContextOptions, text: Source, held_out: Source, say: Say) -> Trained:
-    window = _WINDOW + space.GROUPS * _MASKS
-    dtype = check_memory(model.header, available_memory(), 8 * window, window)
-    target = load_gguf(job.model, dtype).to(device())
-    plan = replace(_PLAN, tokens=_PASSES * job.tokens, other_rate=1e-2, batch_tokens=8 * _WINDOW, seed=job.seed)
-    held = {"answers": held_out}
-    trained = space.fit(target, {"answers": text}, held, _MASKS, plan, job.work / "space.pt", say)
-    found = space.acceptance(trained, held_out, _WINDOW, job.seed)
-    return {"masks": trained.masks.masks.detach().float().cpu().numpy()}, {"n_masks": _MASKS}, found
+        for layer in layers:
+            self._say(f"trying an exit before layer {layer}")
+            _, tried[layer] = fit(layer, f"kangaroo-{layer}", max(1, int(_TRIAL * self._plan.tokens)), _CHECKED)
+        best = kangaroo.best_exit(tried, shape)
+        trials = [f"{layer}: {found}" for layer, found in tried.items()]
+        self._say(f"acceptance by exit layer: {'; '.join(trials)}; taken: {best}")
+        adapter, found = fit(best, "kangaroo", self._plan.tokens, _ALL)
+        return self._write("kangaroo", kangaroo.tensors(adapter), {"exit_layer": best, "trials": trials}, found)
+
+    def _space(self) -> Acceptance:
+        window = _WINDOW + space.GROUPS * _MASKS
+        dtype = check_memory(self._header, available_memory(), 8 * window, window)
+        target = load_gguf(self._job.model, dtype).to(device())
+        masks = space.Masks(_MASKS, target.token_embd.weight.detach(), self._job.seed)
+        draws = space.CutDraws(WindowSampler(self._train_on, self._job.seed), self._job.seed, _MASKS)
+        measure = partial(space.acceptance, masks, target, self._held_out, length=_WINDOW)
+        self._fit("space", masks, space.loss(target), draws, measure, other_rate=1e-2, batch_tokens=8 * _WINDOW)
+        return self._write("space", space.tensors(masks), {"n_masks": _MASKS}, measure(_ALL))
+
+    def _eagle(self) -> Acceptance:
+        layers = low_middle_high(self._model.n_layer)
+        train_on, held_out = self._features(layers)
+        ids = self._frequent(train_on, _EAGLE_ROWS)
+        embedding = embedding_matrix(self._header).to(device())
+        inputs = eagle.EagleInputs(shape_of(self._header), embedding, self._output[ids], ids, (0, 1, 2))
+        torch.manual_seed(self._job.seed)
+        model = eagle.EagleHead(inputs).to(device())
+        measure = partial(eagle.acceptance, model, inputs, held_out)
+        self._fit("eagle3", model, eagle.loss(inputs), train_on, measure)
+        return self._write_gguf_head(eagle, model, layers, measure(_ALL))
+
+    def _dflash(self) -> Acceptance:
+        layers = low_middle_high(self._model.n_layer)
+        train_on, held_out = self._features(layers)
+        embedding = embedding_matrix(self._header).to(device())
+        inputs = dflash.DflashInputs(
+            shape_of(self._header), embedding, self._output, (0, 1, 2), spare_token(self._header)
+        )
+        torch.manual_seed(self._job.seed)
+        model = dflash.DflashHead(inputs).to(device())
+        measure = partial(dflash.acceptance, model, inputs, held_out)
+        tokens = _DFLASH_PASSES * self._job.tokens
+        self._fit("dflash", model, dflash.loss(inputs), train_on, measure, tokens=tokens)
+        return self._write_gguf_head(dflash, model, layers, measure(_ALL))
+
+    def _write(
+        self, method: Method, tensors: Mapping[str, NDArray[Any]], settings: Mapping[str, Any], found: Acceptance
+    ) -> Acceptance:
+        job, header = self._job, self._header
+        facts = MappingProxyType({**settings, "acceptance": [round(share, 4) for share in found.shares]})
+        info = HeadsInfo(
+            method=method,
+            target=identity(header),
+            target_name=header.name,
+            text=job.text,
+            chats=tuple(job.chats),
+            made=int(time.time()),
+            settings=facts,
+        )
+        write_heads(job.out, info, tensors)
+        return found
+
+    def _write_gguf_head(self, method: Any, model: Any, layers: Sequence[int], found: Acceptance) -> Acceptance:
+        """Args: method: the module of a head that llama.cpp runs."""
+        write_gguf_head(
+            self._job.out,
+            method.ARCHITECTURE,
+            model.shape,
+            method.tensors(model),
+            target=self._header,
+            layers=layers,
+            more=method.metadata(model),
+            text=self._job.text,
+            found=found,
+        )
+        return found
 
 
 def _exits(layers: int) -> tuple[int, ...]:
     """Candidate exit layers: the paper uses 2 of 32 and 3 of 40 layers; a shallow model needs a larger share."""
     return tuple(sorted({max(1, min(layers - 1, round(layers * share))) for share in (1 / 16, 1 / 8, 1 / 4)}))
-
-
-def _vocabulary_matrix(header: Header) -> Tensor:
-    """(vocabulary, width), float32: the output matrix, or the embedding if the model has no other one."""
-    return _matrix(header, "output", "token_embd")
-
-
-def _matrix(header: Header, *names: str) -> Tensor:
-    """The first of these matrices that the file has, float32."""
-    by_name = {tensor.name.removesuffix(".weight"): tensor for tensor in header.tensors}
-    tensor = next((by_name[name] for name in names if name in by_name), None)
-    if tensor is None:
-        raise ModelFileError(f"{header.path} has no vocabulary matrix.", "Get another conversion of the model.")
-    return torch.from_numpy(np.require(read_tensor(header, tensor), np.float32, ["W", "E"]))
-
-
-def rope_factors(header: Header) -> Tensor | None:
-    """Factors of the rotary frequencies, if the file has them."""
-    tensor = next((tensor for tensor in header.tensors if tensor.name == "rope_freqs.weight"), None)
-    return None if tensor is None else torch.from_numpy(np.require(read_tensor(header, tensor), np.float32, ["W", "E"]))

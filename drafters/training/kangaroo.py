@@ -5,9 +5,8 @@ part between two norms, y = h + Attention(RMS(h)), then RMS(y) and the target's 
 cross-entropy against the target's distribution.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -16,18 +15,18 @@ from torch import Tensor
 from torch.nn import functional
 
 from slipstream.drafters.training.acceptance import Acceptance, chain_guesses, mean, of_guesses
-from slipstream.drafters.training.attention import Rotation, chat_mask
-from slipstream.drafters.training.features import Features, held_out_check
-from slipstream.drafters.training.loop import BatchLoss, Plan, Run, Say, train
-from slipstream.drafters.training.model import Attention, Norm, Shape
+from slipstream.drafters.training.decoder import Attention, DecoderShape, Norm, Rotation, chat_mask
+from slipstream.drafters.training.features import Features
+from slipstream.drafters.training.loop import BatchLoss
 
+_DEPTH = 6  # greatest depth that acceptance is measured at
 _LONGEST = 4  # longest draft that is considered in the choice of an exit layer
 
 
-class Adapter(Attention):
+class KangarooAdapter(Attention):
     """Attention over the exited hidden states, shaped like the target's own."""
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: DecoderShape) -> None:
         """Starts as the identity and a norm.
 
         Args:
@@ -53,79 +52,22 @@ class Adapter(Attention):
 class Exit:
     """The place of an adapter in its target."""
 
-    shape: Shape
+    shape: DecoderShape
     rotation: Rotation  # the target's rotations of the places of a window
     output: Tensor  # (vocabulary, width), the target's vocabulary matrix
     place: int  # which of the stored points after the last hidden state is the exit's
 
-    def logits(self, model: Adapter, chats: Tensor, exits: Sequence[Tensor]) -> Tensor:
+    def logits(self, model: KangarooAdapter, chats: Tensor, exits: Sequence[Tensor]) -> Tensor:
         """Scores after each place: (rows, length, vocabulary)."""
         return functional.linear(model(exits[self.place], chats, self.rotation), self.output)
-
-
-def fit(
-    train_on: Features,
-    held_out: Features,
-    exit_at: Exit,
-    plan: Plan,
-    checkpoint: Path,
-    say: Say,
-    start: Mapping[str, NDArray[Any]] | None = None,
-) -> Adapter:
-    """Trains an adapter; resumes from the checkpoint if there is one.
-
-    Args:
-        train_on: windows with the last hidden state as their first point.
-        held_out: windows of the target's greedy replies.
-        start: the ``tensors`` of an earlier adapter to start from.
-    """
-    torch.manual_seed(plan.seed)
-    model, batch_loss = Adapter(exit_at.shape).to(exit_at.output.device), loss(exit_at)
-    if start:
-        model.load_state_dict({name: torch.from_numpy(values) for name, values in start.items()})
-    about = {"exit": train_on.points[1 + exit_at.place]}
-    train(Run(model, plan, train_on, held_out_check(held_out, batch_loss), about), checkpoint, batch_loss, say)
-    return model.eval()
-
-
-def fit_best(
-    candidates: Mapping[int, Exit],
-    train_on: Features,
-    held_out: Features,
-    plan: Plan,
-    trial_tokens: int,
-    work: Path,
-    say: Say,
-    depth: int = 6,
-    start: Mapping[str, NDArray[Any]] | None = None,
-) -> tuple[Adapter, dict[str, Any], Acceptance]:
-    """Trains an adapter briefly for every exit layer, then fully for the best one.
-
-    Args:
-        plan: budget and rates of the full run.
-        start: an earlier adapter for the only candidate, which then needs no trial.
-
-    Returns:
-        The adapter, the settings to keep with it, and its acceptance.
-    """
-    tried: dict[int, Acceptance] = {}
-    for layer, exit_at in () if start else candidates.items():
-        say(f"trying an exit before layer {layer}")
-        trial = replace(plan, tokens=trial_tokens)
-        adapter = fit(train_on, held_out, exit_at, trial, work / f"kangaroo-{layer}.pt", say)
-        tried[layer] = acceptance(adapter, held_out, exit_at, depth)
-    best = best_exit(tried, candidates[min(candidates)].shape) if tried else min(candidates)
-    trials = [f"{layer}: {found}" for layer, found in tried.items()]
-    say(f"acceptance by exit layer: {'; '.join(trials)}; taken: {best}")
-    adapter = fit(train_on, held_out, candidates[best], plan, work / "kangaroo.pt", say, start)
-    settings = {"exit_layer": best, "trials": trials}
-    return adapter, settings, acceptance(adapter, held_out, candidates[best], depth)
 
 
 def loss(exit_at: Exit) -> BatchLoss:
     """Cross-entropy against the target's distribution at the same place."""
 
-    def of_batch(model: Adapter, ids: Tensor, weights: Tensor, chats: Tensor, last: Tensor, *exits: Tensor) -> Tensor:
+    def of_batch(
+        model: KangarooAdapter, ids: Tensor, weights: Tensor, chats: Tensor, last: Tensor, *exits: Tensor
+    ) -> Tensor:
         with torch.autocast(last.device.type, torch.bfloat16):
             with torch.no_grad():
                 wanted = functional.linear(last, exit_at.output).float().softmax(-1)
@@ -138,24 +80,21 @@ def loss(exit_at: Exit) -> BatchLoss:
 
 
 @torch.no_grad()
-def acceptance(model: Adapter, held_out: Features, exit_at: Exit, depth: int) -> Acceptance:
-    """Acceptance by depth on stored windows of the target's greedy replies."""
+def acceptance(model: KangarooAdapter, exit_at: Exit, held_out: Features, most: int) -> Acceptance:
+    """Acceptance by depth on up to ``most`` stored windows."""
     parts: list[Acceptance] = []
-    device = exit_at.output.device
-    for start in range(0, len(held_out), 16):
-        ids, weights, chats, _, *exits = held_out.read(range(start, min(start + 16, len(held_out))))
-        found = [torch.from_numpy(part).to(device) for part in exits]
-        best = exit_at.logits(model, torch.from_numpy(chats).to(device)[:, :-1], found).argmax(-1).cpu().numpy()
-        parts.append(of_guesses(chain_guesses(best, depth), ids, weights))
+    for ids, weights, (chats, _, *exits) in held_out.checked(most, exit_at.output.device):
+        best = exit_at.logits(model, chats[:, :-1], exits).argmax(-1).cpu().numpy()
+        parts.append(of_guesses(chain_guesses(best, _DEPTH), ids, weights))
     return mean(parts)
 
 
-def tensors(model: Adapter) -> dict[str, NDArray[Any]]:
+def tensors(model: KangarooAdapter) -> dict[str, NDArray[Any]]:
     """The arrays for a heads file, see ``slipstream.models.heads.file``."""
     return {name: p.detach().float().cpu().numpy() for name, p in model.named_parameters()}
 
 
-def relative_cost(exit_layer: int, shape: Shape) -> float:
+def relative_cost(exit_layer: int, shape: DecoderShape) -> float:
     """Estimates the time of a drafted token, relative to a pass of the target, by the matrix weights that are read."""
     kv = 2 * shape.width * shape.kv_heads * shape.head_size
     attention = 2 * shape.width * shape.heads * shape.head_size + kv
@@ -164,7 +103,7 @@ def relative_cost(exit_layer: int, shape: Shape) -> float:
     return (exit_layer * layer + attention + head) / (shape.layers * layer + head)
 
 
-def best_exit(candidates: dict[int, Acceptance], shape: Shape) -> int:
+def best_exit(candidates: dict[int, Acceptance], shape: DecoderShape) -> int:
     """The exit layer whose drafts should gain most: expected tokens per step over the step's relative time.
 
     Verification is assumed to cost one pass. Deeper exits guess better and cost more.

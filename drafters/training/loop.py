@@ -1,4 +1,4 @@
-"""The training loop that every recipe shares: budget, schedule, optimizers, checkpoints and the progress line."""
+"""The training loop of all heads: budget, schedule, optimizers, early stop, checkpoints and the progress line."""
 
 import errno
 import os
@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from slipstream.drafters.training.acceptance import Acceptance
 from slipstream.models.errors import SlipstreamError
 
 BatchLoss = Callable[..., Tensor]  # loss of (model, *batch); the batch comes from the run's ``Draws``, as tensors
@@ -20,6 +21,7 @@ Say = Callable[[str], None]  # takes a progress line
 
 _BETWEEN_STATES = (".blk.", ".attn_", ".head.", ".fc.")
 """Parts of the names of the matrices between hidden states, which Muon trains; AdamW trains the rest."""
+_PATIENCE = 6  # checks without a better acceptance after which a run ends
 
 
 class Draws(Protocol):
@@ -36,37 +38,25 @@ class Draws(Protocol):
 
 
 @dataclass(frozen=True)
-class Plan:
-    """The settings of one run.
+class TrainingPlan:
+    """The settings of one run, which ends when ``tokens`` are used up or held-out acceptance no longer rises."""
 
-    It ends when ``minutes`` or ``tokens`` are used up; 0 means no such limit. ``longer`` has pairs of a share of the
-    budget and a length: from that share on, windows have that length instead of ``window``.
-    """
-
-    minutes: float = 0.0
-    tokens: int = 0
-    batch_tokens: int = 8192
+    tokens: int
+    batch_tokens: int = 4096
     window: int = 256
-    longer: tuple[tuple[float, int], ...] = ()
-    matrix_rate: float = 0.02
-    other_rate: float = 4e-3
+    matrix_rate: float = 0.01
+    other_rate: float = 1e-3
     matrix_decay: float = 0.1
     warm_up_steps: int = 40
-    decay_from: float = 0.75
+    decay_from: float = 0.5
     final_rate: float = 0.02
     seed: int = 7
-    save_seconds: float = 180.0
-    check_every: int = 50
+    save_seconds: float = 60.0
+    check_every: int = 25
 
-    def done(self, tokens: int, seconds: float) -> float:
+    def done(self, tokens: int) -> float:
         """Share of the budget that is used, 0 to 1."""
-        by_time = seconds / (self.minutes * 60) if self.minutes else 0.0
-        by_tokens = tokens / self.tokens if self.tokens else 0.0
-        return min(1.0, max(by_time, by_tokens))
-
-    def length(self, done: float) -> int:
-        """Tokens in a window when this share of the budget is used."""
-        return max([self.window, *(length for share, length in self.longer if done >= share)])
+        return min(1.0, tokens / self.tokens)
 
     def rate(self, step: int, done: float) -> float:
         """Factor on the learning rates: warm-up by steps, then constant, then linear to ``final_rate``."""
@@ -76,30 +66,33 @@ class Plan:
 
 
 @dataclass
-class Progress:
+class TrainingProgress:
     """How far a run is."""
 
     step: int = 0
     tokens: int = 0
     seconds: float = 0.0
-    history: list[dict[str, float]] = field(default_factory=list)
+    best: float = 0.0  # the most tokens per step that a check has found on held-out text
+    worse: int = 0  # checks since then
+    history: list[dict[str, Any]] = field(default_factory=list)
 
 
 class Run:
     """A model, its optimizers and its data; it can be saved and resumed."""
 
     def __init__(
-        self, model: nn.Module, plan: Plan, draws: Draws, check: Callable[[nn.Module], float], about: dict[str, Any]
+        self, model: nn.Module, plan: TrainingPlan, draws: Draws, check: Callable[[], Acceptance], about: dict[str, Any]
     ) -> None:
         """Builds the optimizers; ``resume`` then replaces everything by a stored state.
 
         Args:
             model: the model; its parameters that require gradients are trained.
-            check: loss of the model on the held-out split.
+            check: acceptance of the model on held-out text.
             about: plain values to keep with the checkpoint.
         """
         self.model, self.plan, self.draws, self.check, self.about = model, plan, draws, check, about
-        self.progress = Progress()
+        self.progress = TrainingProgress()
+        self.best: dict[str, Tensor] = {}  # the weights of the best check
         wanted = {name: p for name, p in model.named_parameters() if p.requires_grad}
         matrices = [p for name, p in wanted.items() if _between_states(name, p)]
         others = [p for name, p in wanted.items() if not _between_states(name, p)]
@@ -113,16 +106,20 @@ class Run:
             self.rates.insert(0, plan.matrix_rate)
             self.decays.insert(0, plan.matrix_decay)
 
+    @property
+    def done(self) -> float:
+        """Share of the run that is over, 0 to 1."""
+        progress = self.progress
+        return 1.0 if progress.worse >= _PATIENCE else self.plan.done(progress.tokens)
+
     def step(self, batch_loss: BatchLoss) -> float:
         """One optimizer step on one batch; returns its loss."""
         plan, progress = self.plan, self.progress
         began = time.monotonic()
-        done = plan.done(progress.tokens, progress.seconds)
-        length = plan.length(done)
-        rows = max(1, plan.batch_tokens // length)
+        rows = max(1, plan.batch_tokens // plan.window)
         device = next(self.model.parameters()).device
-        batch = [torch.from_numpy(part).to(device) for part in self.draws.batch(rows, length)]
-        factor = plan.rate(progress.step, done)
+        batch = [torch.from_numpy(part).to(device) for part in self.draws.batch(rows, plan.window)]
+        factor = plan.rate(progress.step, plan.done(progress.tokens))
         for optimizer, rate, decay in zip(self.optimizers, self.rates, self.decays, strict=True):
             for group in optimizer.param_groups:  # ``resume`` has loaded stored values
                 group["lr"], group["weight_decay"] = rate * factor, decay
@@ -133,15 +130,29 @@ class Run:
         for optimizer in self.optimizers:
             optimizer.step()
         progress.step += 1
-        progress.tokens += rows * length
+        progress.tokens += rows * plan.window
         progress.seconds += time.monotonic() - began
         return float(loss.detach())
+
+    def measure(self) -> Acceptance:
+        """Checks the model on held-out text, and keeps its weights if none before were better."""
+        progress = self.progress
+        began = time.monotonic()
+        found = self.check()
+        gain = found.tokens_per_step(len(found.shares))
+        progress.worse += 1
+        if gain > progress.best:
+            progress.best, progress.worse = gain, 0
+            self.best = {name: value.detach().clone() for name, value in self.model.state_dict().items()}
+        progress.seconds += time.monotonic() - began
+        return found
 
     def save(self, path: Path) -> None:
         """Writes a checkpoint atomically."""
         state = {
             "about": self.about,
             "model": self.model.state_dict(),
+            "best": self.best,
             "optimizers": [o.state_dict() for o in self.optimizers],
             "draws": self.draws.state(),
             "progress": asdict(self.progress),
@@ -151,14 +162,17 @@ class Run:
     def resume(self, path: Path) -> None:
         state = torch.load(path, weights_only=True)
         self.model.load_state_dict(state["model"])
+        self.best = state["best"]
         for optimizer, stored in zip(self.optimizers, state["optimizers"], strict=True):
             optimizer.load_state_dict(stored)
         self.draws.restore(state["draws"])
-        self.progress = Progress(**state["progress"])
+        self.progress = TrainingProgress(**state["progress"])
 
 
-def train(run: Run, path: Path, batch_loss: BatchLoss, say: Say = print) -> None:
-    """Trains until the budget is used up; resumes from the checkpoint ``path`` if it exists, and writes it at the end.
+def train(run: Run, path: Path, batch_loss: BatchLoss, say: Say) -> None:
+    """Trains to the end of the plan, or until held-out acceptance no longer rises; the model gets the best weights.
+
+    It resumes from the checkpoint ``path`` if it exists, and writes it at the end.
 
     Raises:
         SlipstreamError: If a checkpoint cannot be written; the one before it is kept.
@@ -168,27 +182,26 @@ def train(run: Run, path: Path, batch_loss: BatchLoss, say: Say = print) -> None
     plan, progress = run.plan, run.progress
     saved, average = progress.seconds, 0.0
     mark = (progress.tokens, time.monotonic())
-    while plan.done(progress.tokens, progress.seconds) < 1:
+    while run.done < 1:
         loss = run.step(batch_loss)
         average = loss if not average else 0.95 * average + 0.05 * loss
-        if progress.step % plan.check_every == 0 or progress.step == 10:
-            began = time.monotonic()
-            held = run.check(run.model)
-            progress.seconds += time.monotonic() - began
+        if progress.step % plan.check_every == 0 or progress.step == 10 or run.done == 1:
+            found = run.measure()
             speed = (progress.tokens - mark[0]) / (time.monotonic() - mark[1])
             mark = (progress.tokens, time.monotonic())
-            done = plan.done(progress.tokens, progress.seconds)
-            left = progress.seconds * (1 - done) / max(done, 1e-9) / 60
-            entry = {"step": progress.step, "tokens": progress.tokens, "loss": average, "held_out": held}
-            progress.history.append(entry)
+            left = progress.seconds * (1 - run.done) / max(run.done, 1e-9) / 60
+            progress.history.append({"tokens": progress.tokens, "loss": average, "accepted": list(found.shares)})
             say(
-                f"step {progress.step}  tokens {progress.tokens / 1e6:.2f}M  loss {average:.3f}  held-out {held:.3f}  "
-                f"{speed:.0f} tok/s  {done:.1%}  {left:.1f} min left"
+                f"step {progress.step}  tokens {progress.tokens / 1e6:.2f}M  loss {average:.3f}  "
+                f"held-out acceptance {found}  {speed:.0f} tok/s  {plan.done(progress.tokens):.1%}  {left:.1f} min left"
             )
+            if progress.worse >= _PATIENCE:
+                say(f"stopped: acceptance has not risen for {_PATIENCE} checks; the best weights are kept")
         if progress.seconds - saved >= plan.save_seconds:
             saved = progress.seconds
             run.save(path)
     run.save(path)
+    run.model.load_state_dict(run.best)
 
 
 def _between_states(name: str, parameter: Tensor) -> bool:

@@ -5,9 +5,8 @@ block whose matrix starts at zero, so that it begins as the target's own next-to
 heads share one vocabulary matrix, cut to the frequent tokens, and learn the target's distribution, not only the text.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,8 +16,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from slipstream.drafters.training.acceptance import Acceptance, mean, of_guesses
-from slipstream.drafters.training.features import Features, held_out_check
-from slipstream.drafters.training.loop import BatchLoss, Plan, Run, Say, train
+from slipstream.drafters.training.features import Features
+from slipstream.drafters.training.loop import BatchLoss
 from slipstream.models.types import Floats
 
 _DECAY = 0.8  # weight of head k is this to the power k, as in the paper
@@ -35,7 +34,7 @@ class MedusaShape:
     shared: bool = True  # whether all heads share one vocabulary matrix
 
 
-class Medusa(nn.Module):
+class MedusaModule(nn.Module):
     """K heads on the last hidden state."""
 
     def __init__(self, shape: MedusaShape, output: Tensor, ids: Tensor) -> None:
@@ -74,7 +73,9 @@ def loss(output: Tensor) -> BatchLoss:
         output: (v, width) rows of the target's vocabulary matrix, the same that the heads start with.
     """
 
-    def of_batch(model: Medusa, ids: Tensor, weights: Tensor, chats: Tensor, hidden: Tensor, *others: Tensor) -> Tensor:
+    def of_batch(
+        model: MedusaModule, ids: Tensor, weights: Tensor, chats: Tensor, hidden: Tensor, *others: Tensor
+    ) -> Tensor:
         with torch.autocast(hidden.device.type, torch.bfloat16):
             with torch.no_grad():
                 wanted = functional.linear(hidden, output).float().softmax(-1)
@@ -92,45 +93,12 @@ def loss(output: Tensor) -> BatchLoss:
     return of_batch
 
 
-def fit(
-    train_on: Features,
-    held_out: Features,
-    output: Tensor,
-    shape: MedusaShape,
-    rows: int,
-    plan: Plan,
-    checkpoint: Path,
-    say: Say,
-    start: Mapping[str, NDArray[Any]] | None = None,
-) -> Medusa:
-    """Trains heads; resumes from the checkpoint if there is one.
-
-    Args:
-        train_on: windows with the last hidden state as their first point.
-        held_out: windows of the target's greedy replies.
-        output: (vocabulary, width), the target's vocabulary matrix.
-        rows: most tokens that the heads can guess.
-        start: the ``tensors`` of earlier heads of the same shape to start from.
-    """
-    torch.manual_seed(plan.seed)
-    ids = torch.from_numpy(frequent(train_on.counts(len(output)), rows)).to(output.device)
-    model = Medusa(shape, output[ids], ids).to(output.device)
-    if start:
-        take_over(model, start)
-    batch_loss = loss(output[ids].clone())
-    run = Run(model, plan, train_on, held_out_check(held_out, batch_loss), {"shape": asdict(shape)})
-    train(run, checkpoint, batch_loss, say)
-    return model.eval()
-
-
 @torch.no_grad()
-def acceptance(model: Medusa, held_out: Features) -> Acceptance:
-    """Acceptance by depth on stored windows of the target's greedy replies."""
+def acceptance(model: MedusaModule, held_out: Features, most: int) -> Acceptance:
+    """Acceptance by depth on up to ``most`` stored windows."""
     parts: list[Acceptance] = []
-    for start in range(0, len(held_out), 16):
-        ids, weights, _, hidden, *_ = held_out.read(range(start, min(start + 16, len(held_out))))
-        states = torch.from_numpy(hidden).to(model.ids.device)
-        best = [model.ids[model(states, head).argmax(-1)].cpu().numpy() for head in range(model.shape.heads)]
+    for ids, weights, (_, hidden, *_) in held_out.checked(most, model.ids.device):
+        best = [model.ids[model(hidden, head).argmax(-1)].cpu().numpy() for head in range(model.shape.heads)]
         parts.append(of_guesses(guesses(best), ids, weights))
     return mean(parts)
 
@@ -144,7 +112,7 @@ def guesses(best: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
     return shifted
 
 
-def tensors(model: Medusa) -> dict[str, NDArray[Any]]:
+def tensors(model: MedusaModule) -> dict[str, NDArray[Any]]:
     """The arrays for a heads file, see ``slipstream.models.heads.file``."""
     arrays: dict[str, NDArray[Any]] = {"output.ids": model.ids.cpu().numpy().astype(np.int32)}
     for name, parameter in model.named_parameters():
@@ -157,35 +125,24 @@ def tensors(model: Medusa) -> dict[str, NDArray[Any]]:
     return arrays
 
 
-def take_over(model: Medusa, start: Mapping[str, NDArray[Any]]) -> None:
-    """Copies earlier heads that share one vocabulary matrix; a token without a row in theirs keeps its new row."""
-    blocks = {name: torch.from_numpy(values) for name, values in start.items() if not name.startswith("output.")}
-    model.load_state_dict(blocks, strict=False)
-    rows = {int(token): row for row, token in enumerate(start.get("output.ids", range(len(start["output.weight"]))))}
-    for row, token in enumerate(model.ids.tolist()):
-        if token in rows:
-            model.output[0].data[row] = torch.from_numpy(start["output.weight"][rows[token]])
-
-
 def frequent(counts: NDArray[np.int64], most: int) -> NDArray[np.int64]:
     """Ids of the ``most`` tokens that the model writes most often, in ascending order; fewer if it wrote fewer."""
     best = np.argsort(-counts, kind="stable")[:most]
     return np.sort(best[counts[best] > 0])
 
 
-def rank_accuracies(model: Medusa, held_out: Features) -> Floats:
+@torch.no_grad()
+def rank_accuracies(model: MedusaModule, held_out: Features, most: int) -> Floats:
     """How often rank i of head k is right, not conditional on the tokens before: (heads, ranks); used to grow trees."""
     hits = np.zeros((model.shape.heads, _RANKS))
     places = np.zeros((model.shape.heads, 1))
-    with torch.no_grad():
-        for start in range(0, len(held_out), 16):
-            ids, weights, _, hidden, *_ = held_out.read(range(start, min(start + 16, len(held_out))))
-            length, states = hidden.shape[1], torch.from_numpy(hidden).to(model.ids.device)
-            for head in range(model.shape.heads):
-                ahead = 2 + head
-                best = model.ids[model(states, head).topk(min(_RANKS, len(model.ids)), -1).indices]
-                counted = weights[:, ahead:] >= 1
-                hit = best.cpu().numpy()[:, : length + 1 - ahead] == ids[:, ahead:, None]
-                hits[head, : hit.shape[-1]] += hit[counted].sum(0)
-                places[head] += counted.sum()
+    for ids, weights, (_, hidden, *_) in held_out.checked(most, model.ids.device):
+        length = hidden.shape[1]
+        for head in range(model.shape.heads):
+            ahead = 2 + head
+            best = model.ids[model(hidden, head).topk(min(_RANKS, len(model.ids)), -1).indices]
+            counted = weights[:, ahead:] >= 1
+            hit = best.cpu().numpy()[:, : length + 1 - ahead] == ids[:, ahead:, None]
+            hits[head, : hit.shape[-1]] += hit[counted].sum(0)
+            places[head] += counted.sum()
     return (hits / np.maximum(places, 1)).astype(np.float32)

@@ -2,12 +2,11 @@
 
 Yi et al., arXiv 2402.13740 (Findings of ACL 2024); github.com/cteant/SPACE. Semi-autoregressive tuning appends mask
 tokens to a prefix and trains them to predict the tokens that were cut off. Here one window has several groups of masks,
-each after another cut and hidden from everything else (the paper's efficient variant). There are two ways. Either the
-target stays frozen and only the masks' embeddings are trained (as in PPD, arXiv 2405.18628), so that the target's text
-does not change. Or the whole target is tuned with them, as in the paper.
+each after another cut and hidden from everything else (the paper's efficient variant). The target stays frozen and only
+the masks' embeddings are trained (as in PPD, arXiv 2405.18628), so that the target's text does not change; the paper
+tunes the whole target with them.
 """
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,10 +16,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from slipstream.drafters.training.acceptance import Acceptance, mean, of_guesses
-from slipstream.drafters.training.attention import chat_mask
-from slipstream.drafters.training.corpus import Sampler, Source
-from slipstream.drafters.training.loop import BatchLoss, Plan, Run, Say, train
-from slipstream.drafters.training.model import Decoder
+from slipstream.drafters.training.corpus import TrainingText, WindowSampler
+from slipstream.drafters.training.decoder import Decoder, chat_mask
+from slipstream.drafters.training.loop import BatchLoss
 
 GROUPS = 24  # groups of masks in one window
 
@@ -41,18 +39,10 @@ class Masks(nn.Module):
         )
 
 
-class Tuned(nn.Module):
-    """A target that is tuned together with its masks."""
-
-    def __init__(self, target: Decoder, masks: Masks) -> None:
-        super().__init__()
-        self.target, self.masks = target, masks
-
-
 class CutDraws:
     """Windows of text with the places after which masks are put; a ``Draws`` for the training loop."""
 
-    def __init__(self, sampler: Sampler, seed: int, masks: int) -> None:
+    def __init__(self, sampler: WindowSampler, seed: int, masks: int) -> None:
         """Args: sampler: the text. seed: of the cuts. masks: in a group."""
         self._sampler, self._masks = sampler, masks
         self._rng = np.random.default_rng(seed)
@@ -106,7 +96,9 @@ def hidden_states(target: Decoder, masks: Tensor, ids: Tensor, chats: Tensor, cu
     return states[:, :length], states[:, length:].unflatten(1, (groups, count))
 
 
-def _mask_loss(target: Decoder, states: Tensor, wanted: Tensor, weights: Tensor, chats: Tensor, cuts: Tensor) -> Tensor:
+def _mask_loss(
+    target: Decoder, states: Tensor, wanted: Tensor, *, weights: Tensor, chats: Tensor, cuts: Tensor
+) -> Tensor:
     """Cross-entropy of the masks against the target's distributions (rows, length, vocabulary) at the same places."""
     count = states.shape[2]
     behind = cuts[:, :, None] + torch.arange(1, count + 1, device=cuts.device)
@@ -120,7 +112,7 @@ def _mask_loss(target: Decoder, states: Tensor, wanted: Tensor, weights: Tensor,
     return (losses * weight).sum() / weight.sum().clamp(min=1)
 
 
-def frozen_loss(target: Decoder) -> BatchLoss:
+def loss(target: Decoder) -> BatchLoss:
     """The loss of masks that learn the distributions of a frozen target."""
 
     def of_batch(model: Masks, ids: Tensor, weights: Tensor, chats: Tensor, cuts: Tensor) -> Tensor:
@@ -128,72 +120,29 @@ def frozen_loss(target: Decoder) -> BatchLoss:
             text, states = hidden_states(target, model.masks, ids[:, :-1], chats[:, :-1], cuts)
             with torch.no_grad():
                 wanted = target.logits(text).float().softmax(-1)
-            return _mask_loss(target, states, wanted, weights, chats[:, :-1], cuts)
+            return _mask_loss(target, states, wanted, weights=weights, chats=chats[:, :-1], cuts=cuts)
 
     return of_batch
 
 
-def tuned_loss(model: Tuned, ids: Tensor, weights: Tensor, chats: Tensor, cuts: Tensor) -> Tensor:
-    """The paper's loss: the loss of the text's own next tokens plus that of the masks, with equal weight."""
-    target = model.target
-    with torch.autocast(ids.device.type, torch.bfloat16):
-        text, states = hidden_states(target, model.masks.masks, ids[:, :-1], chats[:, :-1], cuts)
-        logits = target.logits(text).float()
-        wanted = logits.detach().softmax(-1)
-        masked = _mask_loss(target, states, wanted, weights, chats[:, :-1], cuts)
-    weight = weights[:, 1:].flatten()
-    losses = functional.cross_entropy(logits.flatten(0, 1), ids[:, 1:].flatten(), reduction="none")
-    return (losses * weight).sum() / weight.sum() + masked
-
-
-def fit(
-    target: Decoder,
-    text: dict[str, Source],
-    held_out: dict[str, Source],
-    masks: int,
-    plan: Plan,
-    checkpoint: Path,
-    say: Say,
-    start: Tensor | None = None,
-    tune: bool = False,
-) -> Tuned:
-    """Trains masks, or with ``tune`` the target and its masks; resumes from the checkpoint if there is one.
-
-    Args:
-        target: the decoder; it is changed only with ``tune``.
-    """
-    frozen = not tune
-    model = Tuned(target.requires_grad_(not frozen), Masks(masks, target.token_embd.weight.detach(), plan.seed))
-    if start is not None:
-        model.masks.masks.data.copy_(start)
-    batch_loss = frozen_loss(target) if frozen else tuned_loss
-    trained: nn.Module = model.masks if frozen else model
-    held = CutDraws(Sampler(held_out, plan.seed), plan.seed, masks).batch(16, plan.window)
-    batch = [torch.from_numpy(part).to(target.token_embd.weight.device) for part in held]
-
-    @torch.no_grad()
-    def check(_: nn.Module) -> float:
-        return float(batch_loss(trained, *batch))
-
-    draws = CutDraws(Sampler(text, plan.seed), plan.seed, masks)
-    train(Run(trained, plan, draws, check, {"masks": masks, "frozen": frozen}), checkpoint, batch_loss, say)
-    return model.eval()
-
-
 @torch.no_grad()
-def acceptance(model: Tuned, text: Source, window: int, seed: int) -> Acceptance:
-    """Acceptance by depth on the target's greedy replies, with guesses after each of their tokens."""
-    sampler = Sampler({"answers": text}, seed)
-    masks = model.masks.masks
+def acceptance(model: Masks, target: Decoder, text: TrainingText, windows: int, length: int) -> Acceptance:
+    """Acceptance by depth on up to so many windows of a text, with guesses after each of its tokens."""
+    sampler, masks = WindowSampler(text, seed=0), model.masks
     parts: list[Acceptance] = []
-    for _ in range(max(1, len(text.ids) // window)):
-        ids, weights, chats = sampler.batch(1, window)
-        guesses = np.full((1, window, len(masks)), -1, np.int64)
+    for _ in range(max(1, min(windows, len(text.ids) // length))):
+        ids, weights, chats = sampler.batch(1, length)
+        guesses = np.full((1, length, len(masks)), -1, np.int64)
         tokens, numbers = (torch.from_numpy(part).to(masks.device)[:, :-1] for part in (ids, chats))
-        for start in range(0, window - 1, GROUPS):
-            cuts = torch.arange(start, min(start + GROUPS, window - 1), device=masks.device)[None]
-            _, states = hidden_states(model.target, masks, tokens, numbers, cuts)
-            best = model.target.logits(states).argmax(-1).cpu().numpy()
+        for start in range(0, length - 1, GROUPS):
+            cuts = torch.arange(start, min(start + GROUPS, length - 1), device=masks.device)[None]
+            _, states = hidden_states(target, masks, tokens, numbers, cuts)
+            best = target.logits(states).argmax(-1).cpu().numpy()
             guesses[:, start + 1 : start + 1 + best.shape[1]] = best  # masks after id c guess below the root c + 1
         parts.append(of_guesses(guesses, ids, weights))
     return mean(parts)
+
+
+def tensors(model: Masks) -> dict[str, NDArray[Any]]:
+    """The arrays for a heads file, see ``slipstream.models.heads.file``."""
+    return {"masks": model.masks.detach().float().cpu().numpy()}

@@ -1,13 +1,13 @@
 """Text to train heads on, as the target's own ids: its own answers, a folder, or given chats."""
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 
 import numpy as np
 
-from slipstream.drafters.training.corpus import Source
+from slipstream.drafters.training.corpus import TrainingText
 from slipstream.drafters.training.loop import Say
 from slipstream.models.chat_template.template import ChatTemplate
 from slipstream.models.errors import SlipstreamError, UsageError
@@ -16,168 +16,16 @@ from slipstream.models.llama.replies import ManyReplies
 from slipstream.models.llama.target import ContextOptions
 from slipstream.models.sampling.sampler import Sampler
 
-Prompts = Iterator[tuple[Sequence[int], Sampler]]
+Prompt = tuple[list[int], Sampler]
+Answer = tuple[list[int], list[int]]  # prompt and reply
 
 _ENDINGS = frozenset({".txt", ".md", ".rst", ".py", ".js", ".ts", ".c", ".h", ".cpp", ".java", ".go", ".rs", ".html"})
 _MOST_BYTES = 4_000_000  # a larger file is assumed to be data, not text
 _REPLY = 128  # tokens of the longest answer
 _SIDE_BY_SIDE = 16  # answers in one pass
-_WARM = 0.7  # temperature of every other answer; the rest are greedy
-
-
-class ChatIds:
-    """Turns messages into ids and loss weights by the target's own chat template."""
-
-    def __init__(self, model: LlamaModel) -> None:
-        source = model.header.chat_template
-        self._template = ChatTemplate(source, *model.special_names()) if source else ChatTemplate.default()
-        self._model = model
-
-    def chat(self, messages: Sequence[Mapping[str, str]]) -> tuple[list[int], list[float]]:
-        """Ids and weights of a chat: 1 for the assistant's text and the token that ends it, 0 for the rest."""
-        ids, weights = self._model.opening(), [0.0] * len(self._model.opening())
-        said = False
-        for part in self._template.parts(messages, add_generation_prompt=False):
-            tokens = self._model.tokenize(part.text, part.content is None)
-            ending = said and bool(tokens) and tokens[0] in self._model.ends
-            said = part.content is not None and messages[part.content]["role"] == "assistant"
-            ids += tokens
-            weights += [1.0 if said else 0.0] * len(tokens)
-            if ending:
-                weights[-len(tokens)] = 1.0
-        return ids, weights
-
-    def prompt(self, messages: Sequence[Mapping[str, str]]) -> list[int]:
-        """Ids of a chat up to where the reply begins."""
-        ids = self._model.opening()
-        for part in self._template.parts(messages):
-            ids += self._model.tokenize(part.text, part.content is None)
-        return ids
-
-
-def as_source(chats: Iterable[tuple[Sequence[int], Sequence[float]]]) -> Source:
-    """Packs (ids, weights) of chats."""
-    pairs = [pair for pair in chats if len(pair[0]) > 1]
-    offsets = np.cumsum([0] + [len(ids) for ids, _ in pairs])
-    ids = np.fromiter((i for found, _ in pairs for i in found), np.uint32)
-    weights = np.fromiter((w for _, found in pairs for w in found), np.float32)
-    return Source(ids, weights, offsets.astype(np.int64))
-
-
-def split(source: Source) -> tuple[Source, Source]:
-    """Splits the chats into (training, held out) and holds out one in twenty; each part has at least one chat."""
-    chats = [
-        (source.ids[a:b].tolist(), source.weights[a:b].tolist())
-        for a, b in zip(source.offsets[:-1], source.offsets[1:], strict=True)
-    ]
-    if len(chats) < 2:
-        raise UsageError("there is too little text to train on.", "Give more than one chat or file.")
-    every = min(20, len(chats))
-    return as_source(chat for i, chat in enumerate(chats) if i % every), as_source(chats[::every])
-
-
-def folder(path: Path, model: LlamaModel, window: int) -> Source:
-    """All text files below a folder, cut into pieces as long as a window.
-
-    Raises:
-        UsageError: If the folder is missing or holds no text.
-    """
-    if not path.is_dir():
-        raise UsageError(f"{path} is not a folder.", "Give the folder that holds the text files.")
-    chats: list[tuple[list[int], list[float]]] = []
-    for file in sorted(path.rglob("*")):
-        if file.suffix.lower() in _ENDINGS and file.is_file() and file.stat().st_size <= _MOST_BYTES:
-            ids = model.tokenize(file.read_text(encoding="utf-8", errors="replace"), False)
-            pieces = [ids[at : at + window] for at in range(0, len(ids), window)]
-            chats += [
-                ([*model.opening(), *piece], [0.0] * len(model.opening()) + [1.0] * len(piece)) for piece in pieces
-            ]
-    if sum(len(ids) for ids, _ in chats) < 2 * window:
-        raise UsageError(f"{path} holds too little text to train on.", f"Known kinds: {' '.join(sorted(_ENDINGS))}.")
-    return as_source(chats)
-
-
-def own_prompts(ids: ChatIds, seed: int) -> Prompts:
-    """Yields prompts from templates, in shuffled rounds without end."""
-    asked = made_prompts()
-    epoch = 0
-    while True:
-        for place in np.random.default_rng([seed, epoch]).permutation(len(asked)).tolist():
-            yield ids.prompt([{"role": "user", "content": asked[place]}]), sampler(epoch + place, seed + epoch)
-        epoch += 1
-
-
-def answers(
-    model: LlamaModel,
-    options: ContextOptions,
-    prompts: Prompts,
-    tokens: int,
-    path: Path,
-    say: Say,
-    n_ctx: int = 512,
-) -> Source:
-    """Generates the target's answers to prompts until they have ``tokens`` tokens.
-
-    Finished answers are appended to a file; a run that was killed resumes with the next prompt.
-
-    Args:
-        prompts: the prompts, the same ones in the same order each time.
-        path: the file, one JSON object a line.
-        n_ctx: most tokens of a prompt with its reply.
-
-    Raises:
-        SlipstreamError: If the file cannot be written.
-    """
-    kept = _kept(path)
-    made = sum(len(reply) for _, reply in kept)
-    if made >= tokens:
-        return _answered(kept)
-    for _ in range(len(kept)):
-        next(prompts)
-    said = made
-    try:
-        with (
-            path.open("a", encoding="utf-8") as file,
-            closing(ManyReplies(model, _SIDE_BY_SIDE, n_ctx, options)) as replies,
-        ):
-            for prompt, reply in replies.replies(prompts, _REPLY):
-                file.write(json.dumps([list(prompt), reply]) + "\n")
-                kept.append((list(prompt), reply))
-                made += len(reply)
-                if made - said >= tokens / 50:
-                    said = made
-                    file.flush()
-                    say(f"own answers: {made:,} of {tokens:,} tokens")
-                if made >= tokens:
-                    break
-    except OSError as error:
-        raise SlipstreamError(f"cannot write {path}: {error.strerror}.", "Make room, then start again.") from error
-    return _answered(kept)
-
-
-def read_answers(path: Path) -> Source:
-    """The replies that ``answers`` wrote to a file."""
-    return _answered(_kept(path))
-
-
-def _answered(kept: list[tuple[list[int], list[int]]]) -> Source:
-    return as_source((prompt + reply, [0.0] * len(prompt) + [1.0] * len(reply)) for prompt, reply in kept)
-
-
-def _kept(path: Path) -> list[tuple[list[int], list[int]]]:
-    replies: list[tuple[list[int], list[int]]] = []
-    if path.exists():
-        whole = path.read_bytes()
-        whole = whole[: whole.rfind(b"\n") + 1]
-        path.write_bytes(whole)  # removes a line that a kill cut short
-        replies = [(prompt, reply) for prompt, reply in map(json.loads, whole.splitlines())]
-    return replies
-
-
-def sampler(number: int, seed: int) -> Sampler:
-    """The sampler of an answer: greedy for even numbers, with a temperature for odd ones."""
-    return Sampler(temperature=_WARM, top_k=40, seed=seed) if number % 2 else Sampler(temperature=0)
-
+_N_CTX = 512  # most tokens of a prompt with its reply
+_WARM = 0.8  # temperature of every other answer; the rest are greedy
+_ASKED_ON = 3  # one answer in this many is asked about in a second turn
 
 _TOPICS = """
 sleep; tides; photosynthesis;
@@ -224,6 +72,169 @@ _PLANS = (
     "Write a short story about {}.",
     "Write a poem about {}.",
 )
+_MORE = ("Why?", "Give me an example.", "Make it shorter.", "Can you explain that in more detail?", "What comes next?")
+
+
+class ChatIds:
+    """Turns messages into ids and loss weights by the target's own chat template."""
+
+    def __init__(self, model: LlamaModel) -> None:
+        source = model.header.chat_template
+        self._template = ChatTemplate(source, *model.special_names()) if source else ChatTemplate.default()
+        self._model = model
+
+    def chat(self, messages: Sequence[Mapping[str, str]]) -> tuple[list[int], list[float]]:
+        """Ids and weights of a chat: 1 for the assistant's text and the token that ends it, 0 for the rest."""
+        ids, weights = self._model.opening(), [0.0] * len(self._model.opening())
+        said = False
+        for part in self._template.parts(messages, add_generation_prompt=False):
+            tokens = self._model.tokenize(part.text, part.content is None)
+            ending = said and bool(tokens) and tokens[0] in self._model.ends
+            said = part.content is not None and messages[part.content]["role"] == "assistant"
+            ids += tokens
+            weights += [1.0 if said else 0.0] * len(tokens)
+            if ending:
+                weights[-len(tokens)] = 1.0
+        return ids, weights
+
+    def follow_up(self, messages: Sequence[Mapping[str, str]], prompt: list[int], reply: list[int]) -> list[int]:
+        """Ids up to the next reply, of a chat whose last two messages are a reply and the question after it.
+
+        Args:
+            prompt: ids up to the earlier reply.
+            reply: ids of the earlier reply with the token that ends it; both are kept as they are.
+        """
+        parts = self._template.parts(messages)
+        last = max((i for i, part in enumerate(parts) if part.content == len(messages) - 2), default=-1)
+        rest = [token for part in parts[last + 1 :] for token in self._model.tokenize(part.text, part.content is None)]
+        return prompt + reply + rest[bool(rest) and rest[0] == reply[-1] :]
+
+    def prompt(self, messages: Sequence[Mapping[str, str]]) -> list[int]:
+        """Ids of a chat up to where the reply begins."""
+        ids = self._model.opening()
+        for part in self._template.parts(messages):
+            ids += self._model.tokenize(part.text, part.content is None)
+        return ids
+
+
+def folder(path: Path, model: LlamaModel, window: int) -> TrainingText:
+    """All text files below a folder, cut into pieces as long as a window.
+
+    Raises:
+        UsageError: If the folder is missing or holds no text.
+    """
+    if not path.is_dir():
+        raise UsageError(f"{path} is not a folder.", "Give the folder that holds the text files.")
+    chats: list[tuple[list[int], list[float]]] = []
+    for file in sorted(path.rglob("*")):
+        if file.suffix.lower() in _ENDINGS and file.is_file() and file.stat().st_size <= _MOST_BYTES:
+            ids = model.tokenize(file.read_text(encoding="utf-8", errors="replace"), False)
+            pieces = [ids[at : at + window] for at in range(0, len(ids), window)]
+            chats += [
+                ([*model.opening(), *piece], [0.0] * len(model.opening()) + [1.0] * len(piece)) for piece in pieces
+            ]
+    if sum(len(ids) for ids, _ in chats) < 2 * window:
+        raise UsageError(f"{path} holds too little text to train on.", f"Known kinds: {' '.join(sorted(_ENDINGS))}.")
+    return TrainingText.of(chats)
+
+
+def made_answers(
+    model: LlamaModel, options: ContextOptions, tokens: int, path: Path, seed: int, say: Say
+) -> TrainingText:
+    """Generates the target's answers to prompts from templates until they have ``tokens`` tokens.
+
+    Every other answer is greedy, and a third of the prompts get a second turn. Finished answers are appended to a file;
+    a run that was killed resumes with the next prompt.
+
+    Args:
+        path: the file, one JSON object a line.
+
+    Raises:
+        SlipstreamError: If the file cannot be written.
+    """
+    kept = _kept(path)
+    made = said = sum(len(reply) for _, reply in kept)
+    prompts = _OwnPrompts(ChatIds(model), model, seed)
+    prompts.skip(len(kept))
+    if made >= tokens:
+        return _answered(kept)
+    try:
+        with (
+            path.open("a", encoding="utf-8") as file,
+            closing(ManyReplies(model, _SIDE_BY_SIDE, _N_CTX, options)) as replies,
+        ):
+            for found, reply in replies.replies(prompts, _REPLY):
+                prompt = list(found)
+                file.write(json.dumps([prompt, reply]) + "\n")
+                kept.append((prompt, reply))
+                prompts.answered(prompt, reply)
+                made += len(reply)
+                if made - said >= tokens / 50:
+                    said = made
+                    file.flush()
+                    say(f"own answers: {made:,} of {tokens:,} tokens")
+                if made >= tokens:
+                    break
+    except OSError as error:
+        raise SlipstreamError(f"cannot write {path}: {error.strerror}.", "Make room, then start again.") from error
+    return _answered(kept)
+
+
+class _OwnPrompts:
+    """Yields prompts from templates, in shuffled rounds without end, and second turns as their answers come in."""
+
+    def __init__(self, ids: ChatIds, model: LlamaModel, seed: int) -> None:
+        self._ids, self._model, self._seed = ids, model, seed
+        self._asked = made_prompts()
+        self._number = 0
+        self._first: dict[tuple[int, ...], tuple[int, str]] = {}  # number and text of open first questions, by prompt
+        self._second: list[Prompt] = []
+
+    def __iter__(self) -> Iterator[Prompt]:
+        return self
+
+    def __next__(self) -> Prompt:
+        if self._second:
+            return self._second.pop()
+        epoch, place = divmod(self._number, len(self._asked))
+        text = self._asked[int(np.random.default_rng([self._seed, epoch]).permutation(len(self._asked))[place])]
+        prompt = self._ids.prompt([{"role": "user", "content": text}])
+        self._first[tuple(prompt)] = self._number, text
+        self._number += 1
+        return prompt, self._sampler(self._number)
+
+    def skip(self, count: int) -> None:
+        self._number += count
+
+    def answered(self, prompt: list[int], reply: list[int]) -> None:
+        """Asks on after one whole answer in three."""
+        number, text = self._first.pop(tuple(prompt), (1, ""))
+        if number % _ASKED_ON or reply[-1] not in self._model.ends:
+            return
+        answer = self._model.pieces(reply[:-1]).decode("utf-8", "replace")
+        messages = [
+            {"role": "user", "content": text},
+            {"role": "assistant", "content": answer},
+            {"role": "user", "content": _MORE[number // _ASKED_ON % len(_MORE)]},
+        ]
+        self._second.append((self._ids.follow_up(messages, prompt, reply), self._sampler(number // _ASKED_ON)))
+
+    def _sampler(self, number: int) -> Sampler:
+        return Sampler(temperature=_WARM, seed=self._seed + number) if number % 2 else Sampler(temperature=0)
+
+
+def _answered(kept: list[Answer]) -> TrainingText:
+    return TrainingText.of((prompt + reply, [0.0] * len(prompt) + [1.0] * len(reply)) for prompt, reply in kept)
+
+
+def _kept(path: Path) -> list[Answer]:
+    replies: list[Answer] = []
+    if path.exists():
+        whole = path.read_bytes()
+        whole = whole[: whole.rfind(b"\n") + 1]
+        path.write_bytes(whole)  # removes a line that a kill cut short
+        replies = [(prompt, reply) for prompt, reply in map(json.loads, whole.splitlines())]
+    return replies
 
 
 def made_prompts() -> list[str]:

@@ -14,8 +14,8 @@ from slipstream.models.heads.check import METHODS, expected_abilities, unfit
 from slipstream.models.heads.file import identity, read_info
 from slipstream.models.heads.mtp_head import is_mtp_file, unfit_mtp
 
-TrainedMethod = Literal["medusa", "kangaroo", "space", "dflash"]
-TRAINED: Final[tuple[TrainedMethod, ...]] = (*METHODS, "dflash")
+TrainedMethod = Literal["medusa", "kangaroo", "space", "eagle3", "dflash"]
+TRAINED: Final[tuple[TrainedMethod, ...]] = (*METHODS, "eagle3", "dflash")
 """The methods whose heads Slipstream can train."""
 HEAD_METHODS: Final = ("eagle3", "mtp", "dflash", "dspark")
 """The methods whose heads llama.cpp itself runs; ``slipstream.heads.target`` names the model that a head is for."""

@@ -16,7 +16,7 @@ from slipstream.app.engine.stopping import StopRules
 from slipstream.drafters.base import NO_DRAFT, Draft, Drafter, Step
 from slipstream.drafters.none import Plain
 from slipstream.drafters.prompt_lookup import copy_probability
-from slipstream.drafters.retrieval import Acceptance, Retrieval
+from slipstream.drafters.retrieval import MatchTrust, Retrieval
 from slipstream.drafters.text_index.index import TextIndex
 from slipstream.drafters.text_index.storage import MANIFEST
 from slipstream.drafters.text_index.text import Piece
@@ -188,7 +188,7 @@ def test_depths_behind_the_first_mistake_are_not_judged(index: TextIndex) -> Non
 
 
 def test_lengths_of_match_are_told_apart() -> None:
-    acceptance = Acceptance()
+    acceptance = MatchTrust()
     for _ in range(200):
         acceptance.add(5, 1.0, False)
         acceptance.add(40, 1.0, True)  # as 16
@@ -198,7 +198,7 @@ def test_lengths_of_match_are_told_apart() -> None:
 
 
 def test_shares_that_keep_their_promise_are_worth_themselves() -> None:
-    acceptance = Acceptance()
+    acceptance = MatchTrust()
     rng = np.random.default_rng(1)
     for right in rng.random(2000) < 0.4:
         acceptance.add(2, 0.4, bool(right))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import importlib.util
 import re
 import shlex
@@ -19,7 +18,6 @@ from slipstream.models.errors import UsageError
 ROOT = Path(__file__).parents[2]
 _CODE = re.compile(r"^```\w*\n(.*?)^```|`([^`]+)`", re.MULTILINE | re.DOTALL)
 _PREFIX = re.compile(r"^(?:[A-Z_]+=\S+ |nice |\.venv/bin/)*")
-RECIPE = "slipstream.drafters.training"
 
 
 def pages() -> list[str]:
@@ -39,29 +37,11 @@ def commands(text: str) -> list[list[str]]:
     return found
 
 
-def recipe_stages() -> set[str]:
-    """Read, not imported: the recipe needs torch."""
-    source = (ROOT / "drafters" / "training" / "family" / "command.py").read_text(encoding="utf-8")
-    lists = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Assign)]
-    named = {target.id: node.value for node in lists for target in node.targets if isinstance(target, ast.Name)}
-    stages, looks, average = (ast.literal_eval(named[name]) for name in ("STAGES", "LOOKS", "AVERAGE"))
-    return {"family", *stages, *looks, average}
-
-
-def recipe_options() -> set[str]:
-    source = (ROOT / "drafters" / "training" / "family" / "command.py").read_text(encoding="utf-8")
-    return set(re.findall(r'add_argument\(\s*"(--[\w-]+)"', source))
-
-
 def check(words: list[str]) -> str:
     """What is wrong with a command; empty if it would be taken."""
     if words[0] == "slipstream":
         return parsed(lambda given: make_parser().parse_args(given), words[1:])
     module, given = words[2], words[3:]
-    if module == RECIPE:
-        stage, *more = given or ["family"]
-        unknown = [word for word in more if word.startswith("--") and word not in recipe_options()]
-        return f"no {stage}" if stage not in recipe_stages() else f"no {unknown[0]}" if unknown else ""
     if module == "tests.bench":
         return parsed(bench_options, ["startup" if word == "NAME" else word for word in given])
     if module == "tests.soak":
@@ -98,8 +78,6 @@ def test_every_command_on_a_page_exists(page: str) -> None:
     assert not wrong
     if page in ("README.md", "SECURITY.md", "tests/bench/README.md", "tests/soak/README.md"):
         assert found
-    if page == "models/bundled/MODEL_CARD.md":
-        assert {"family", "filter", "test-set", "report"} <= {words[3] for words in found if words[2:3] == [RECIPE]}
 
 
 @pytest.mark.parametrize("wrong", ["slipstream fly", "slipstream models eat x", "slipstream run --fast"])
@@ -108,8 +86,7 @@ def test_a_command_that_does_not_exist_is_noticed(wrong: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong",
-    ["tests.bench speed", "tests.bench plain --fast", "tests.bench.nothing", "tests.soak flood", f"{RECIPE} fly"],
+    "wrong", ["tests.bench speed", "tests.bench plain --fast", "tests.bench.nothing", "tests.soak flood"]
 )
 def test_a_module_or_part_that_does_not_exist_is_noticed(wrong: str) -> None:
     assert check(["python", "-m", *wrong.split()])

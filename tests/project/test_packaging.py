@@ -23,9 +23,6 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return next(folder.glob("*.whl"))
 
 
-RECIPE = "drafters/training/family/"  # text to train the bundled models on, and what only they need
-
-
 @pytest.fixture(scope="module")
 def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with what the wheel installs, to be imported from."""
@@ -41,18 +38,17 @@ def run_in(installed: Path, *arguments: str) -> subprocess.CompletedProcess[str]
 
 
 @pytest.mark.slow
-def test_every_tracked_file_of_the_packages_is_in_the_wheel_but_for_the_recipe(wheel: Path) -> None:
+def test_every_tracked_file_of_the_packages_is_in_the_wheel(wheel: Path) -> None:
     listed = subprocess.run(
         ["git", "ls-files", "app", "models", "drafters"], cwd=ROOT, capture_output=True, text=True, check=True
     ).stdout.split()
-    wanted = {f"slipstream/{name}" for name in listed if not name.startswith(RECIPE)}
-    assert len(wanted) > 50 and len(listed) > len(wanted) + 100
+    wanted = {f"slipstream/{name}" for name in listed}
+    assert len(wanted) > 50
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
     assert wanted <= names, f"missing: {sorted(wanted - names)}"
     assert not [name for name in names if not name.startswith(("slipstream/", "slipstream-"))]
     assert "slipstream/models/bundled/slipstream-mini-q8_0.gguf" in names
-    assert not [name for name in names if name.startswith(f"slipstream/{RECIPE}")]
 
 
 def test_the_wheel_has_every_module_that_it_imports(installed: Path) -> None:
@@ -69,8 +65,7 @@ def test_the_wheel_has_every_module_that_it_imports(installed: Path) -> None:
         for file, module in asked
         if not any((installed / f"{module.replace('.', '/')}{end}").exists() for end in (".py", "/__init__.py"))
     }
-    recipe = ("slipstream/drafters/training/__main__.py", "slipstream.drafters.training.family.command")
-    assert missing <= {recipe}  # which says what is missing, see below
+    assert not missing
 
 
 def test_heads_are_trained_from_the_wheel(installed: Path) -> None:
@@ -79,12 +74,6 @@ def test_heads_are_trained_from_the_wheel(installed: Path) -> None:
     done = run_in(installed, "-c", code)
     assert done.returncode == 0, done.stderr
     assert Path(done.stdout.strip()).is_relative_to(installed)
-
-
-def test_the_recipe_says_that_it_is_not_in_the_wheel(installed: Path) -> None:
-    done = run_in(installed, "-m", "slipstream.drafters.training", "family", "--out", "made")
-    assert done.returncode == 1 and done.stdout == ""
-    assert done.stderr == "The recipe of the bundled models is not installed. Run this in a checkout of slipstream.\n"
 
 
 def test_the_links_of_the_editable_install_are_links() -> None:

@@ -1,4 +1,4 @@
-"""Writes a decoder as a GGUF without a tokenizer, in any of the kinds that ``from_gguf`` must read back."""
+"""Writes a decoder as a GGUF, in any of the kinds that ``from_gguf`` must read back."""
 
 from pathlib import Path
 
@@ -7,12 +7,17 @@ import numpy as np
 import torch
 from gguf import GGMLQuantizationType as Kind
 
-from slipstream.drafters.training.model import Decoder, Shape
+from slipstream.drafters.training.decoder import Decoder, DecoderShape
+from slipstream.models.gguf.reader import read_header
+
+BUNDLED = Path(__file__).parents[2] / "models" / "bundled" / "slipstream-mini-q8_0.gguf"
+WORDS = 4096
+"""Tokens of the bundled model's vocabulary."""
 
 
-def random_decoder(shape: Shape) -> Decoder:
+def random_decoder(shape: DecoderShape, seed: int = 1) -> Decoder:
     """Weights large enough that every part of the model matters for the logits."""
-    torch.manual_seed(1)
+    torch.manual_seed(seed)
     model = Decoder(shape)
     for name, values in model.state_dict().items():
         if name == "rope_freqs.weight":
@@ -29,6 +34,7 @@ def write_model(
     keys: dict[str, int | float | bool | str] | None = None,
     tensors: dict[str, torch.Tensor] | None = None,
     tensors_per_file: int = 0,
+    words: bool = False,
 ) -> None:
     """Writes the file.
 
@@ -39,6 +45,7 @@ def write_model(
         keys: more metadata, by name after the architecture's; it wins over what the shape says.
         tensors: more tensors; they win over the model's.
         tensors_per_file: splits the model; 0 does not.
+        words: whether it gets the bundled model's tokenizer and template, which needs its vocabulary of ``WORDS``.
     """
     shape = model.shape
     architecture = "qwen3" if shape.qk_norm else "llama"
@@ -61,7 +68,17 @@ def write_model(
     for key, value in values.items():
         add = {bool: writer.add_bool, int: writer.add_uint32, float: writer.add_float32, str: writer.add_string}
         add[type(value)](f"{architecture}.{key}", value)
-    writer.add_tokenizer_model("none")
+    if words:
+        header = read_header(BUNDLED)
+        for key in (key for key in header.metadata if key.startswith("tokenizer.")):
+            kind_of, value = header.types[key], header.metadata[key]
+            if kind_of < 0:
+                writer.add_key_value(key, value, gguf.GGUFValueType.ARRAY, gguf.GGUFValueType(-1 - kind_of))
+            else:
+                writer.add_key_value(key, value, gguf.GGUFValueType(kind_of))
+        writer.add_name(path.stem)
+    else:
+        writer.add_tokenizer_model("none")
     for name, tensor in {**model.state_dict(), **(tensors or {})}.items():
         matrix = tensor.numpy()
         if kind == Kind.F32 or matrix.ndim == 1:

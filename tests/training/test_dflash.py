@@ -5,12 +5,13 @@ import gguf
 import numpy as np
 import pytest
 import torch
+from tests.training.gguf_file import WORDS, random_decoder, write_model
 
 from slipstream.drafters.training import dflash
 from slipstream.drafters.training.acceptance import Acceptance
-from slipstream.drafters.training.family.export import write_gguf
+from slipstream.drafters.training.decoder import Decoder, DecoderShape
 from slipstream.drafters.training.features import low_middle_high
-from slipstream.drafters.training.model import Decoder, Shape
+from slipstream.drafters.training.gguf_head import write_gguf_head
 from slipstream.models.gguf.reader import read_header
 from slipstream.models.heads.block_head import block_head, unfit_block
 from slipstream.models.llama.context import LlamaTarget
@@ -18,30 +19,23 @@ from slipstream.models.llama.features import BlockContext
 from slipstream.models.llama.model import LlamaModel
 from slipstream.models.llama.target import ContextOptions
 
-SHAPE = Shape(width=64, layers=6, heads=2, kv_heads=1, head_size=32, ffn=96, vocabulary=600, context=256)
+SHAPE = DecoderShape(width=64, layers=6, heads=2, kv_heads=1, head_size=32, ffn=96, vocabulary=WORDS, context=256)
 LENGTH = 20
-
-
-def _drawn(model: torch.nn.Module, seed: int) -> None:
-    torch.manual_seed(seed)
-    for p in model.parameters():
-        torch.nn.init.normal_(p, mean=float(p.ndim == 1), std=0.1)
-    model.eval()
 
 
 @pytest.fixture(scope="module")
 def target() -> Decoder:
-    model = Decoder(SHAPE)
-    _drawn(model, 1)
-    return model
+    return random_decoder(SHAPE)
 
 
 @pytest.fixture(scope="module")
-def head(target: Decoder) -> dflash.Dflash:
+def head(target: Decoder) -> dflash.DflashHead:
     embedding = target.token_embd.weight.detach()
-    model = dflash.Dflash(dflash.DflashInputs(SHAPE, embedding, embedding, (0, 1, 2), mask=3))
-    _drawn(model, 2)
-    return model
+    model = dflash.DflashHead(dflash.DflashInputs(SHAPE, embedding, embedding, (0, 1, 2), mask=3))
+    torch.manual_seed(2)
+    for p in model.parameters():
+        torch.nn.init.normal_(p, mean=float(p.ndim == 1), std=0.1)
+    return model.eval()
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +48,7 @@ def text() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
 
 
 def test_a_block_sees_its_own_chat_before_it_and_no_other_block(
-    head: dflash.Dflash, text: tuple[torch.Tensor, torch.Tensor, torch.Tensor]
+    head: dflash.DflashHead, text: tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 ) -> None:
     features, ids, chats = text
 
@@ -77,16 +71,24 @@ def test_a_block_sees_its_own_chat_before_it_and_no_other_block(
 
 def test_llama_cpp_computes_the_same_head(
     target: Decoder,
-    head: dflash.Dflash,
+    head: dflash.DflashHead,
     text: tuple[torch.Tensor, torch.Tensor, torch.Tensor],
-    prepared: Path,
     tmp_path: Path,
 ) -> None:
     features, ids, chats = text
-    layers, found = low_middle_high(SHAPE.layers), Acceptance((0.5, 0.25), (8, 4))
-    write_gguf(target, prepared / "tokenizer.json", tmp_path / "t.gguf", "t", "t", "f32")
-    kind = gguf.GGMLQuantizationType.F32
-    dflash.write(tmp_path / "d.gguf", head, read_header(tmp_path / "t.gguf"), layers, "answers", found, kind)
+    write_model(tmp_path / "t.gguf", target, words=True)
+    write_gguf_head(
+        tmp_path / "d.gguf",
+        dflash.ARCHITECTURE,
+        head.shape,
+        dflash.tensors(head),
+        target=read_header(tmp_path / "t.gguf"),
+        layers=low_middle_high(SHAPE.layers),
+        more=dflash.metadata(head),
+        text="answers",
+        found=Acceptance((0.5, 0.25), (8, 4)),
+        kind=gguf.GGMLQuantizationType.F32,
+    )
     with torch.no_grad():
         ours = head(features[:, 6:], ids[:, 6:], chats[:, 6:], torch.tensor([[5]]))[0, 0].numpy()
     header = read_header(tmp_path / "d.gguf")

@@ -7,70 +7,71 @@ import resource
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
-from tests.training.synthetic import rows
+from gguf import GGMLQuantizationType
+from tests.training.gguf_file import WORDS, random_decoder, write_model
 
 from slipstream.app.library.heads_files import heads_file
-from slipstream.drafters.training.family.export import write_gguf
-from slipstream.drafters.training.model import Decoder, Shape
+from slipstream.drafters.training.decoder import DecoderShape
 from slipstream.models.errors import SlipstreamError
 from slipstream.models.gguf.reader import read_header
 from slipstream.models.heads.file import check_target, identity, read_heads
 from slipstream.models.heads.matching_heads import matching_heads
 
-TINY = Shape(width=64, layers=4, heads=2, kv_heads=1, head_size=32, ffn=64, vocabulary=600, context=1024)
+TINY = DecoderShape(
+    width=64, layers=6, heads=2, kv_heads=1, head_size=32, ffn=64, vocabulary=WORDS, context=1024, tied=False
+)
+QWEN3 = replace(TINY, rope="halves", qk_norm=True)
 DEPTHS = {"medusa": 4, "kangaroo": 6, "space": 4}
+RUN_BY_LLAMA = {"dflash": 7, "eagle3": 6}
+PROGRAM = (sys.executable, "-m", "slipstream.app.cli.main")
 Start = Callable[..., subprocess.Popen[str]]
 
 
-def random_model(prepared: Path, path: Path, seed: int) -> Path:
-    torch.manual_seed(seed)
-    model = Decoder(TINY)
-    for values in model.parameters():
-        if values.ndim == 2:
-            torch.nn.init.normal_(values, std=0.15)  # otherwise it repeats one token
-    write_gguf(model, prepared / "tokenizer.json", path, "tern", "random", "q8_0")
+def random_model(path: Path, shape: DecoderShape, seed: int) -> Path:
+    model = random_decoder(shape, seed)
+    model.token_embd.weight.data[:, 0] = 1  # in every state, so that a few tokens are always likely
+    model.output.weight.data *= 3
+    model.output.weight.data[300:304, 0] += 3
+    write_model(path, model, GGMLQuantizationType.Q8_0, words=True)
     return path
 
 
 @pytest.fixture(scope="module")
-def target(prepared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return random_model(prepared, tmp_path_factory.mktemp("target") / "tern.gguf", 1)
+def target(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return random_model(tmp_path_factory.mktemp("target") / "tern.gguf", TINY, 1)
 
 
 @pytest.fixture(scope="module")
-def other(prepared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return random_model(prepared, tmp_path_factory.mktemp("other") / "tern.gguf", 2)
+def other(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return random_model(tmp_path_factory.mktemp("other") / "tern.gguf", TINY, 2)
+
+
+@pytest.fixture(scope="module")
+def qwen3(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return random_model(tmp_path_factory.mktemp("qwen3") / "tern.gguf", QWEN3, 3)
 
 
 @pytest.fixture(scope="module")
 def texts(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("texts")
-    for source, lines in rows(random.Random(5)).items():
-        (folder / f"{source}.txt").write_text("".join(lines)[:6000], encoding="utf-8")
+    folder, rng = tmp_path_factory.mktemp("texts"), random.Random(5)
+    words = [f"{thing} {does}" for thing in ("boat", "bird", "river") for does in ("finds", "sees", "paints", "hears")]
+    for number in range(6):
+        (folder / f"{number}.txt").write_text(" ".join(rng.choices(words, k=1200)), encoding="utf-8")
     return folder
 
 
 @pytest.fixture
 def start(target: Path, tmp_path: Path) -> Start:
-    def popen(method: str, *words: str, room: int = resource.RLIM_INFINITY) -> subprocess.Popen[str]:
-        command = [
-            sys.executable,
-            "-m",
-            "slipstream.app.cli.main",
-            "drafters",
-            "train",
-            method,
-            "-m",
-            str(target),
-            *words,
-        ]
+    def popen(
+        method: str, *words: str, room: int = resource.RLIM_INFINITY, model: Path = target
+    ) -> subprocess.Popen[str]:
         return subprocess.Popen(
-            command,
+            [*PROGRAM, "drafters", "train", method, "-m", str(model), *words],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -115,36 +116,29 @@ def test_heads_from_a_folder(method: str, start: Start, target: Path, other: Pat
     assert [path.name for path in (tmp_path / "heads").iterdir()] == [out.name]
 
 
-def test_a_dflash_head_from_a_folder_drafts_for_its_model(
-    start: Start, target: Path, other: Path, texts: Path, tmp_path: Path
+@pytest.mark.parametrize("architecture", ["llama", "qwen3"])
+@pytest.mark.parametrize("method", RUN_BY_LLAMA)
+def test_a_head_that_llama_cpp_runs_drafts_for_its_model(
+    method: str, architecture: str, start: Start, texts: Path, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    stdout, stderr = (run := start("dflash", "--on", str(texts), "--tokens", "3000")).communicate()
+    model: Path = request.getfixturevalue("target" if architecture == "llama" else "qwen3")
+    run = start(method, "--on", str(texts), "--tokens", "3000", model=model)
+    stdout, stderr = run.communicate()
     assert run.returncode == 0, stderr
-    out = tmp_path / "heads" / "tern-dflash.gguf"
+    assert "held-out acceptance" in stderr
+    out = tmp_path / "heads" / f"tern-{method}.gguf"
     assert stdout.startswith(f"{out}: ") and "acceptance by depth" in stdout and stdout.count("\n") == 1
-    header = read_header(target)
-    assert matching_heads(header, [out]) == {"dflash": out}
-    assert matching_heads(read_header(other), [out]) == {}
+    header = read_header(model)
+    assert matching_heads(header, [out]) == {method: out}
+    assert matching_heads(read_header(request.getfixturevalue("other")), [out]) == {}
     found = heads_file(out, identity(header), header)
-    assert found and (found.method, found.trained_on, found.why_not) == ("dflash", "folder", "")
+    assert found and (found.method, found.trained_on, found.why_not) == (method, "folder", "")
     assert found.first_depth is not None and 0 <= found.first_depth <= 1
-    command = [
-        sys.executable,
-        "-m",
-        "slipstream.app.cli.main",
-        "run",
-        "-m",
-        str(target),
-        "-p",
-        "Hello",
-        "--json",
-        "--temp",
-        "0",
-    ]
+    command = [*PROGRAM, "run", "-m", str(model), "-p", "Hello", "--json", "--temp", "0", "--max-tokens", "24"]
     env = {**os.environ, "SLIPSTREAM_HOME": str(tmp_path)}
     texts_of = [
-        subprocess.run([*command, "--max-tokens", "24", "--drafter", name], capture_output=True, text=True, env=env)
-        for name in ("none", "dflash")
+        subprocess.run([*command, "--drafter", name], capture_output=True, text=True, env=env)
+        for name in ("none", method)
     ]
     assert [each.returncode for each in texts_of] == [0, 0], texts_of
     plain, drafted = ([json.loads(line) for line in each.stdout.splitlines()] for each in texts_of)
@@ -154,10 +148,11 @@ def test_a_dflash_head_from_a_folder_drafts_for_its_model(
     assert sum(step["drafted"] for step in drafted[:-1]) > 0
 
 
-def test_a_dflash_head_learns_from_no_chats(start: Start) -> None:
-    _, stderr = (run := start("dflash", "--on", "chats")).communicate()
+@pytest.mark.parametrize("method", RUN_BY_LLAMA)
+def test_a_head_that_llama_cpp_runs_learns_from_no_chats(method: str, start: Start) -> None:
+    _, stderr = (run := start(method, "--on", "chats")).communicate()
     assert run.returncode == 2, stderr
-    assert "which chats it learned from" in stderr and "medusa" in stderr
+    assert "which chats they learned from" in stderr and "medusa" in stderr
 
 
 def test_a_run_on_own_answers_survives_kills(start: Start, target: Path, other: Path, tmp_path: Path) -> None:

@@ -1,49 +1,53 @@
 import ctypes
 from pathlib import Path
 
+import gguf
 import llama_cpp
 import numpy as np
 import pytest
 import torch
 from llama_cpp import llama_cpp_ext
 from numpy.typing import NDArray
+from tests.training.gguf_file import WORDS, random_decoder, write_model
 from tests.training.llama_file import LlamaFile
 
-from slipstream.drafters.training.family import eagle
-from slipstream.drafters.training.family.export import write_eagle, write_gguf
+from slipstream.drafters.training import eagle
+from slipstream.drafters.training.acceptance import Acceptance
+from slipstream.drafters.training.decoder import Decoder, DecoderShape
 from slipstream.drafters.training.features import low_middle_high
-from slipstream.drafters.training.model import Decoder, Shape
+from slipstream.drafters.training.gguf_head import write_gguf_head
+from slipstream.models.gguf.reader import read_header
 from slipstream.models.llama.library import model_params
 
-SHAPE = Shape(width=64, layers=6, heads=2, kv_heads=1, head_size=32, ffn=96, vocabulary=600, context=256)
+SHAPE = DecoderShape(
+    width=64, layers=6, heads=2, kv_heads=1, head_size=32, ffn=96, vocabulary=WORDS, context=256, tied=False
+)
+IDS = torch.arange(5, WORDS, 7)  # the tokens that the head can guess
 
 
 @pytest.fixture(scope="module")
 def target() -> Decoder:
-    torch.manual_seed(1)
-    model = Decoder(SHAPE)
-    for p in model.parameters():
-        torch.nn.init.normal_(p, mean=float(p.ndim == 1), std=0.1)
-    return model.eval()
+    return random_decoder(SHAPE)
 
 
 @pytest.fixture(scope="module")
-def head(target: Decoder) -> eagle.Eagle:
+def head(target: Decoder) -> eagle.EagleHead:
     torch.manual_seed(2)
-    model = eagle.Eagle(SHAPE, target.token_embd.weight.detach(), target.token_embd.weight.detach())
+    embedding, output = target.token_embd.weight.detach(), target.output.weight.detach()
+    model = eagle.EagleHead(eagle.EagleInputs(SHAPE, embedding, output[IDS], IDS, (0, 1, 2)))
     for p in model.parameters():
         torch.nn.init.normal_(p, mean=float(p.ndim == 1), std=0.1)
     return model.eval()
 
 
-def test_unrolling_equals_drafting_one_token_after_the_other(target: Decoder, head: eagle.Eagle) -> None:
+def test_unrolling_equals_drafting_one_token_after_the_other(head: eagle.EagleHead) -> None:
     """Place i of step s must compute what a draft that began at place i - s computes for its token s."""
     length, steps = 12, 4
     torch.manual_seed(3)
     ids, features = torch.randint(20, 600, (1, length)), torch.randn(1, length, 3 * SHAPE.width)
-    chats, rotation = torch.ones(1, length, dtype=torch.long), target.rotation(torch.arange(length))
+    chats, rotation = torch.ones(1, length, dtype=torch.long), head.rotation(torch.arange(length))
     with torch.no_grad():
-        made = head.unrolled(features, ids, chats, rotation, steps)
+        made = head.unrolled(features, ids, chats, steps)
         for begin in (3, 6):
             block, start = head.blk[0], begin + 1
             cos, sin = rotation
@@ -65,20 +69,31 @@ def test_unrolling_equals_drafting_one_token_after_the_other(target: Decoder, he
                 torch.testing.assert_close(made[step][:, place], last[:, 0], atol=1e-4, rtol=1e-4)
 
 
-def test_llama_cpp_computes_the_same_head(target: Decoder, head: eagle.Eagle, prepared: Path, tmp_path: Path) -> None:
-    layers = low_middle_high(SHAPE.layers)
-    tokenizer = prepared / "tokenizer.json"
-    write_gguf(target, tokenizer, tmp_path / "t.gguf", "t", "t", "f32")
-    write_eagle(eagle.tensors(head), SHAPE, layers, tokenizer, tmp_path / "e.gguf", "0" * 64, "f32")
+def test_llama_cpp_computes_the_same_head(target: Decoder, head: eagle.EagleHead, tmp_path: Path) -> None:
+    write_model(tmp_path / "t.gguf", target, words=True)
+    write_gguf_head(
+        tmp_path / "e.gguf",
+        eagle.ARCHITECTURE,
+        head.shape,
+        eagle.tensors(head),
+        target=read_header(tmp_path / "t.gguf"),
+        layers=low_middle_high(SHAPE.layers),
+        more=eagle.metadata(head),
+        text="answers",
+        found=Acceptance((0.5, 0.25), (8, 4)),
+        kind=gguf.GGMLQuantizationType.F32,
+    )
     torch.manual_seed(4)
     length = 9
     ids, features = torch.randint(20, 600, (1, length)), torch.randn(1, length, 3 * SHAPE.width)
     with torch.no_grad():
-        chats, rotation = torch.ones(1, length, dtype=torch.long), target.rotation(torch.arange(length))
-        ours = head.logits(head.unrolled(features, ids, chats, rotation, 1)[0])[0].numpy()
+        chats = torch.ones(1, length, dtype=torch.long)
+        ours = head.logits(head.unrolled(features, ids, chats, 1)[0])[0].numpy()
     with LlamaFile(tmp_path / "t.gguf") as file:
         theirs = _llama_logits(file.context, tmp_path / "e.gguf", ids[0].tolist(), features[0].numpy())
-    np.testing.assert_allclose(theirs, ours, atol=2e-3)
+    np.testing.assert_allclose(theirs[:, IDS], ours, atol=2e-3)
+    others = np.setdiff1d(np.arange(WORDS), IDS)
+    assert theirs[:, others].max() < ours.min() - 100  # never the best
 
 
 def _llama_logits(target: object, path: Path, ids: list[int], features: NDArray[np.float32]) -> NDArray[np.float32]:

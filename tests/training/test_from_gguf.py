@@ -8,15 +8,14 @@ import numpy as np
 import pytest
 import torch
 from gguf import GGMLQuantizationType as Kind
-from tests.training.gguf_file import dequantized, random_decoder, write_model
+from tests.training.gguf_file import BUNDLED, dequantized, random_decoder, write_model
 from tests.training.llama_file import LlamaFile
 
+from slipstream.drafters.training.decoder import DecoderShape
 from slipstream.drafters.training.from_gguf import load_gguf
-from slipstream.drafters.training.model import Shape
 from slipstream.models.errors import SlipstreamError
 
-BUNDLED = Path(__file__).parents[2] / "models" / "bundled" / "slipstream-mini-q8_0.gguf"
-LLAMA = Shape(width=64, layers=2, heads=4, kv_heads=2, head_size=32, ffn=96, vocabulary=300, context=512)
+LLAMA = DecoderShape(width=64, layers=2, heads=4, kv_heads=2, head_size=32, ffn=96, vocabulary=300, context=512)
 QWEN3 = replace(LLAMA, rope="halves", qk_norm=True, rope_base=1e6, eps=1e-6)
 SHAPES = {
     "llama, tied": LLAMA,
@@ -130,7 +129,7 @@ def test_the_bundled_model_agrees_with_llama_cpp() -> None:
     assert same.mean() > 0.9
 
 
-REFUSED_KEYS: list[tuple[Shape, dict[str, int | float | bool | str], str]] = [
+REFUSED_KEYS: list[tuple[DecoderShape, dict[str, int | float | bool | str], str]] = [
     (LLAMA, {"expert_count": 8, "expert_used_count": 2}, "llama.expert_count to '8'"),
     (LLAMA, {"attention.sliding_window": 128}, "llama.attention.sliding_window to '128'"),
     (LLAMA, {"attention.causal": False}, "llama.attention.causal to 'False'"),
@@ -146,7 +145,7 @@ REFUSED_KEYS: list[tuple[Shape, dict[str, int | float | bool | str], str]] = [
 
 @pytest.mark.parametrize(("shape", "keys", "message"), REFUSED_KEYS)
 def test_what_the_decoder_does_not_compute_is_refused_by_name(
-    shape: Shape, keys: dict[str, int | float | bool | str], message: str, tmp_path: Path
+    shape: DecoderShape, keys: dict[str, int | float | bool | str], message: str, tmp_path: Path
 ) -> None:
     write_model(tmp_path / "m.gguf", random_decoder(shape), keys=keys)
     with pytest.raises(SlipstreamError) as refusal:

@@ -7,10 +7,9 @@ import pytest
 import torch
 from tests.models.adapters import layer_inputs, logits_of, random_pair
 
-from slipstream.drafters.training.attention import frequencies, rotations
-from slipstream.drafters.training.from_gguf import shape_of
-from slipstream.drafters.training.heads import rope_factors
-from slipstream.drafters.training.kangaroo import Adapter, Exit, tensors
+from slipstream.drafters.training.decoder import frequencies, rotations
+from slipstream.drafters.training.from_gguf import rope_factors, shape_of
+from slipstream.drafters.training.kangaroo import Exit, KangarooAdapter, tensors
 from slipstream.models.gguf.reader import read_header
 from slipstream.models.gguf.tensors import read_tensor
 from slipstream.models.heads.file import read_heads, write_heads
@@ -25,7 +24,7 @@ def test_the_cut_computes_what_is_trained(tmp_path: Path, architecture: str) -> 
     header = read_header(pair.target)
     shape = shape_of(header)
     torch.manual_seed(0)
-    adapter = Adapter(shape)
+    adapter = KangarooAdapter(shape)
     for values in adapter.parameters():
         torch.nn.init.normal_(values, mean=float(values.ndim == 1), std=0.2)
     write_heads(pair.adapter, read_heads(pair.adapter).info, tensors(adapter), "f32")

@@ -1,167 +1,112 @@
 import errno
-from dataclasses import replace
+from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
+from tests.training.gguf_file import random_decoder
 from torch import Tensor, nn
+from torch.nn import functional
 
-from slipstream.drafters.training import loop
-from slipstream.drafters.training.family import mix
-from slipstream.drafters.training.family.decoders import decoder_run, distillation_loss, load_decoder, weighted_loss
-from slipstream.drafters.training.loop import Plan, Run
-from slipstream.drafters.training.model import Decoder, Shape
+from slipstream.drafters.training.acceptance import Acceptance
+from slipstream.drafters.training.corpus import TrainingText, WindowSampler
+from slipstream.drafters.training.decoder import DecoderShape
+from slipstream.drafters.training.loop import Run, TrainingPlan, train
 from slipstream.models.errors import SlipstreamError
 
-TINY = Shape(width=64, layers=2, heads=2, kv_heads=1, head_size=32, ffn=96, vocabulary=600, context=128)
-PLAN = Plan(tokens=40 * 512, batch_tokens=512, window=64, longer=((0.8, 128),), warm_up_steps=5, check_every=10)
+TINY = DecoderShape(width=64, layers=2, heads=2, kv_heads=1, head_size=32, ffn=96, vocabulary=64, context=128)
+PLAN = TrainingPlan(
+    tokens=40 * 512, batch_tokens=512, window=64, matrix_rate=0.02, other_rate=4e-3, warm_up_steps=5, check_every=4
+)
 
 
-def _run(prepared: Path, plan: Plan = PLAN) -> Run:
-    stored = prepared / "corpus.npz"
-    return decoder_run(TINY, plan, mix.load(stored, "train"), mix.load(stored, "held_out"), compiled=False)
+def text_loss(model: nn.Module, ids: Tensor, weights: Tensor, chats: Tensor) -> Tensor:
+    return functional.cross_entropy(model(ids[:, :-1], chats[:, :-1]).flatten(0, 1), ids[:, 1:].flatten())
 
 
-def test_it_learns_one_batch_by_heart(prepared: Path) -> None:
-    run = _run(prepared, Plan(tokens=10**9, batch_tokens=256, window=64, warm_up_steps=5))
-    batch = run.draws.batch(4, 64)
-    run.draws.batch = lambda rows, length: batch  # type: ignore[method-assign]
-    losses = [run.step(weighted_loss) for _ in range(60)]
-    assert losses[0] > 5
-    assert losses[-1] < 0.5
+def run_of(plan: TrainingPlan = PLAN, checks: Sequence[float] | None = None) -> Run:
+    """A run on walks through few ids, which are easy to learn; it measures the loss, or the given acceptances."""
+    rng = np.random.default_rng(1)
+    walk = np.cumsum(rng.integers(1, 3, 20_000)) % 60 + 2
+    text = TrainingText.of((walk[a : a + 200].tolist(), [1.0] * 200) for a in range(0, 20_000, 200))
+    model = random_decoder(TINY)
+    held = [torch.from_numpy(part) for part in WindowSampler(text, 9).batch(8, 64)]
+    given = iter(checks or ())
+
+    @torch.no_grad()
+    def check() -> Acceptance:
+        return Acceptance((next(given) if checks else float(torch.exp(-text_loss(model, *held))),), (100,))
+
+    return Run(model, plan, WindowSampler(text, 3), check, {})
 
 
-def test_ids_that_weigh_less_than_nothing_become_less_likely(prepared: Path) -> None:
-    run = _run(prepared, Plan(tokens=10**9, batch_tokens=256, window=64, warm_up_steps=5))
-    ids, weights, chats = run.draws.batch(4, 64)
-    run.draws.batch = lambda rows, length: (ids, weights, chats)  # type: ignore[method-assign]
-    for _ in range(40):
-        run.step(weighted_loss)
-
-    def probabilities() -> Tensor:
-        with torch.no_grad():
-            rows = run.model(torch.from_numpy(ids)[:, :-1], torch.from_numpy(chats)[:, :-1]).softmax(-1)
-        return rows.gather(-1, torch.from_numpy(ids)[:, 1:, None])[..., 0].numpy()[weights[:, 1:] > 0]
-
-    assert probabilities().mean() > 0.7
-    weights *= -1
-    losses = [run.step(weighted_loss) for _ in range(40)]
-    weights *= -1
-    assert losses[0] > 1 and losses[-1] < 0.1
-    assert probabilities().mean() < 0.1
+def test_it_learns_and_says_how_well(tmp_path: Path) -> None:
+    run, lines = run_of(), list[str]()
+    before = run.check().shares[0]
+    train(run, tmp_path / "m.pt", text_loss, lines.append)
+    assert run.check().shares[0] > 3 * before
+    assert run.progress.tokens >= PLAN.tokens
+    for word in ("step 40", "loss", f"held-out acceptance {run.check()}", "tok/s", "100.0%", "min left"):
+        assert word in lines[-1]
 
 
-def test_the_unlikelihood_of_a_sure_id_is_finite() -> None:
-    model = nn.Embedding(4, 4)
-    with torch.no_grad():
-        model.weight.copy_(1e4 * torch.eye(4))
-    ids, weights = torch.zeros((1, 5), dtype=torch.int64), torch.full((1, 5), -1.0)
-    loss = weighted_loss(_Unchained(model), ids, weights, torch.zeros_like(ids))
-    loss.backward()
-    assert 5 < float(loss.detach()) < 20
-    assert model.weight.grad is not None and bool(torch.isfinite(model.weight.grad).all())
-
-
-class _Unchained(nn.Module):
-    """Logits of a token alone."""
-
-    def __init__(self, table: nn.Embedding) -> None:
-        super().__init__()
-        self.table = table
-
-    def forward(self, ids: Tensor, _: Tensor) -> Tensor:
-        found: Tensor = self.table(ids)
-        return found
-
-
-def test_a_resumed_run_equals_one_that_was_not_stopped(prepared: Path, tmp_path: Path) -> None:
-    whole = _run(prepared)
-    losses = [whole.step(weighted_loss) for _ in range(40)]
-    before = _run(prepared)
-    first = [before.step(weighted_loss) for _ in range(17)]
+def test_a_resumed_run_equals_one_that_was_not_stopped(tmp_path: Path) -> None:
+    whole, before, after = run_of(), run_of(), run_of()
+    losses = [whole.step(text_loss) for _ in range(30)]
+    first = [before.step(text_loss) for _ in range(17)]
+    before.measure()
     before.save(tmp_path / "half.pt")
-    after = _run(prepared)
     after.resume(tmp_path / "half.pt")
-    assert after.progress.step == 17
-    assert first + [after.step(weighted_loss) for _ in range(23)] == losses
+    assert after.progress.step == 17 and after.progress.best == before.progress.best > 1
+    assert first + [after.step(text_loss) for _ in range(13)] == losses
     for left, right in zip(whole.model.parameters(), after.model.parameters(), strict=True):
         assert torch.equal(left, right)
-    assert losses[-1] < losses[0] - 1
 
 
-def test_a_crash_while_saving_keeps_the_old_checkpoint(
-    prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run = _run(prepared)
+def test_it_stops_where_acceptance_falls_and_keeps_the_best_weights(tmp_path: Path) -> None:
+    run, lines = run_of(checks=[0.2, 0.3, 0.4, *[0.39] * 20]), list[str]()
+    best: list[Tensor] = []
+
+    def say(line: str) -> None:
+        lines.append(line)
+        if "acceptance 0.400" in line:
+            best.append(next(run.model.parameters()).detach().clone())
+
+    train(run, tmp_path / "m.pt", text_loss, say)
+    assert len([line for line in lines if line.startswith("step")]) == 9
+    assert "has not risen for 6 checks" in lines[-1]
+    assert torch.equal(next(run.model.parameters()), best[0])
+    again = run_of(checks=[0.1])
+    train(again, tmp_path / "m.pt", text_loss, lines.append)  # what was over is over
+    assert again.progress.step == run.progress.step
+    assert torch.equal(next(again.model.parameters()), best[0])
+
+
+def test_a_crash_while_saving_keeps_the_old_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = run_of()
     run.save(tmp_path / "m.pt")
 
     def torn(state: object, path: Path) -> None:
         Path(path).write_bytes(b"half")
         raise OSError(errno.ENOSPC, "No space left on device")
 
+    run.step(text_loss)
     monkeypatch.setattr(torch, "save", torn)
-    run.step(weighted_loss)
     with pytest.raises(SlipstreamError, match=r"cannot write the checkpoint .*m\.pt: the disk is full") as error:
         run.save(tmp_path / "m.pt")
     monkeypatch.undo()
     assert "goes on" in error.value.hint
-    assert load_decoder(tmp_path / "m.pt")[1]["step"] == 0
+    other = run_of()
+    other.resume(tmp_path / "m.pt")
+    assert other.progress.step == 0
     assert not list(tmp_path.glob("*.part"))
 
 
 def test_the_schedule_follows_the_budget() -> None:
-    plan = Plan(minutes=10, tokens=1000)
-    assert plan.done(0, 0) == 0
-    assert plan.done(500, 60) == 0.5
-    assert plan.done(100, 540) == 0.9
-    assert plan.done(5000, 0) == 1
+    plan = TrainingPlan(tokens=1000)
+    assert [plan.done(tokens) for tokens in (0, 500, 5000)] == [0, 0.5, 1]
     assert plan.rate(0, 0) == pytest.approx(1 / plan.warm_up_steps)
     assert plan.rate(1000, plan.decay_from) == 1
     assert plan.rate(1000, 1.0) == pytest.approx(plan.final_rate)
     assert plan.rate(1000, 0.7) > plan.rate(1000, 0.8)
-
-
-def test_the_last_part_is_trained_on_long_windows(prepared: Path) -> None:
-    run = _run(prepared)
-    lengths: list[int] = []
-
-    def spy(model: Decoder, *batch: torch.Tensor) -> torch.Tensor:
-        lengths.append(batch[0].shape[1] - 1)
-        return weighted_loss(model, *batch)
-
-    while PLAN.done(run.progress.tokens, 0) < 1:
-        run.step(spy)
-    assert lengths[0] == PLAN.window
-    assert lengths[-1] == 128
-    share = sum(n == 128 for n in lengths) / len(lengths)
-    assert share == pytest.approx(0.2, abs=0.03)
-
-
-def test_training_says_where_it_is_and_lowers_the_held_out_loss(prepared: Path, tmp_path: Path) -> None:
-    run = _run(prepared)
-    start = run.check(run.model)
-    lines: list[str] = []
-    loop.train(run, tmp_path / "m.pt", weighted_loss, say=lines.append)
-    model, progress = load_decoder(tmp_path / "m.pt")
-    assert progress["tokens"] >= PLAN.tokens
-    assert run.check(model) < start - 1.5
-    for word in ("step 40", "loss", "held-out", "tok/s", "100.0%", "min left"):
-        assert word in lines[-1]
-
-
-def test_distillation_pulls_the_draft_to_the_target(prepared: Path, tmp_path: Path) -> None:
-    target = _run(prepared)
-    loop.train(target, tmp_path / "t.pt", weighted_loss, say=lambda line: None)
-    teacher, _ = load_decoder(tmp_path / "t.pt")
-    draft = _run(prepared, replace(PLAN, seed=8))
-    batch = [torch.from_numpy(part) for part in draft.draws.batch(16, 64)]
-
-    def overlap(model: nn.Module) -> float:
-        with torch.no_grad():
-            theirs, ours = (m(batch[0], batch[2]).softmax(-1) for m in (teacher, model))
-        return float(torch.minimum(theirs, ours).sum(-1).mean())
-
-    assert overlap(draft.model) < 0.5
-    loop.train(draft, tmp_path / "d.pt", distillation_loss(teacher), say=lambda line: None)
-    assert overlap(draft.model) > 0.6
-    assert overlap(teacher) == pytest.approx(1.0)

@@ -3,10 +3,10 @@ import pytest
 import torch
 
 from slipstream.drafters.training import space
-from slipstream.drafters.training.corpus import Sampler, Source
-from slipstream.drafters.training.model import Decoder, Shape
+from slipstream.drafters.training.corpus import TrainingText, WindowSampler
+from slipstream.drafters.training.decoder import Decoder, DecoderShape
 
-SHAPE = Shape(width=64, layers=2, heads=2, kv_heads=1, head_size=32, ffn=96, vocabulary=300, context=128)
+SHAPE = DecoderShape(width=64, layers=2, heads=2, kv_heads=1, head_size=32, ffn=96, vocabulary=300, context=128)
 
 
 @pytest.fixture(scope="module")
@@ -44,8 +44,8 @@ def test_a_group_sees_the_text_up_to_its_cut_and_its_own_masks_only(target: Deco
 
 def test_cuts_lie_in_replies_and_leave_room_for_the_masks() -> None:
     weights = np.array(([0.0] * 10 + [1.0] * 30) * 40, np.float32)
-    source = Source(np.arange(1600) % 300, weights, np.arange(0, 1601, 40))
-    draws = space.CutDraws(Sampler({"answers": source}, 1), 2, masks=3)
+    source = TrainingText((np.arange(1600) % 300).astype(np.uint32), weights, np.arange(0, 1601, 40))
+    draws = space.CutDraws(WindowSampler(source, 1), 2, masks=3)
     _, weight, _, cuts = draws.batch(4, 96)
     assert cuts.shape == (4, space.GROUPS)
     assert (cuts + 3 < 96).all()
@@ -61,10 +61,10 @@ def test_a_frozen_target_keeps_every_weight_and_its_masks_learn(target: Decoder)
     before = {name: p.clone() for name, p in target.named_parameters()}
     rng = np.random.default_rng(4)
     walk = np.cumsum(rng.integers(1, 3, 4000)) % 30 + 40
-    source = Source(walk, np.ones(4000, np.float32), np.arange(0, 4001, 100))
-    loss = space.frozen_loss(target.requires_grad_(False))
+    source = TrainingText(walk.astype(np.uint32), np.ones(4000, np.float32), np.arange(0, 4001, 100))
+    loss = space.loss(target.requires_grad_(False))
     model = space.Masks(2, target.token_embd.weight.detach(), seed=1)
-    draws = space.CutDraws(Sampler({"answers": source}, 1), 2, masks=2)
+    draws = space.CutDraws(WindowSampler(source, 1), 2, masks=2)
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.03)
     losses = []
     for _ in range(30):

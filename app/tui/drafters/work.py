@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-TRAINED: Final = ("medusa", "kangaroo", "space", "dflash")
+TRAINED: Final = ("medusa", "kangaroo", "space", "eagle3", "dflash")
 """Trainable methods: a copy of ``slipstream.models.heads.matching_heads.TRAINED``, whose import is slow."""
 
 

@@ -42,7 +42,7 @@ class Said(NamedTuple):
     err: str
 
 
-class Job(NamedTuple):
+class HeadsJob(NamedTuple):
     """The fields of the real one, in its order."""
 
     method: Any
@@ -57,7 +57,7 @@ class Job(NamedTuple):
 
 
 Command = Callable[..., Said]
-Train = Callable[[Job, Callable[[str], None]], str]
+Train = Callable[[HeadsJob, Callable[[str], None]], str]
 
 
 @pytest.fixture
@@ -103,7 +103,7 @@ def write(path: Path, model: Path, method: Any = "space", **facts: Any) -> Heads
     return info
 
 
-def good(job: Job, say: Callable[[str], None]) -> str:
+def good(job: HeadsJob, say: Callable[[str], None]) -> str:
     """Training that ends well."""
     say("step 1\nof 2")
     write(job.out, job.model, made=2, text=job.text, chats=tuple(job.chats))
@@ -111,19 +111,19 @@ def good(job: Job, say: Callable[[str], None]) -> str:
 
 
 @pytest.fixture
-def training(monkeypatch: pytest.MonkeyPatch) -> Callable[[Train], list[Job]]:
+def training(monkeypatch: pytest.MonkeyPatch) -> Callable[[Train], list[HeadsJob]]:
     """Puts a stand-in where torch would train; its jobs are noted."""
 
-    def install(train: Train) -> list[Job]:
-        jobs: list[Job] = []
+    def install(train: Train) -> list[HeadsJob]:
+        jobs: list[HeadsJob] = []
 
-        def train_heads(job: Job, say: Callable[[str], None]) -> str:
+        def train_heads(job: HeadsJob, say: Callable[[str], None]) -> str:
             assert job.work.is_dir()
             jobs.append(job)
             return train(job, say)
 
         module = ModuleType(MODULE)
-        module.__dict__.update(Job=Job, train_heads=train_heads)
+        module.__dict__.update(HeadsJob=HeadsJob, train_heads=train_heads)
         monkeypatch.setitem(sys.modules, MODULE, module)
         return jobs
 
@@ -158,7 +158,7 @@ def test_a_stopped_run_goes_on_and_another_job_does_not_mix_with_it(
     write(out, target)
     old = out.read_bytes()
 
-    def stopped(job: Job, say: Callable[[str], None]) -> str:
+    def stopped(job: HeadsJob, say: Callable[[str], None]) -> str:
         (job.work / "kept").touch()
         raise KeyboardInterrupt
 
@@ -215,7 +215,7 @@ def test_a_folder_is_named_by_its_path(
 @pytest.mark.parametrize(
     ("words", "why"),
     [
-        (["eagle"], ["'eagle'", "medusa, kangaroo, space, dflash"]),
+        (["eagle"], ["'eagle'", "medusa, kangaroo, space, eagle3, dflash"]),
         (["space", "--on", "nowhere"], ["'nowhere'", "answers", "chats", "folder"]),
         (["space", "--on", "chats"], ["no chat with a reply"]),
         (["space", "--tokens", "0"], ["--tokens is 0"]),
@@ -269,11 +269,11 @@ def test_torch_is_missing(command: Command, home: Path, target: Path, monkeypatc
 
 @pytest.mark.slow
 def test_failures_are_one_line_and_keep_what_is_done(command: Command, training: Any, home: Path, target: Path) -> None:
-    def full(job: Job, say: Callable[[str], None]) -> str:
+    def full(job: HeadsJob, say: Callable[[str], None]) -> str:
         (job.work / "kept").touch()
         raise OSError(errno.ENOSPC, "No space left on device", str(job.work / "features.npy"))
 
-    def cannot(job: Job, say: Callable[[str], None]) -> str:
+    def cannot(job: HeadsJob, say: Callable[[str], None]) -> str:
         raise SlipstreamError("space cannot serve it.", "Train medusa.")
 
     train = ("train", "space", "-m", str(target))
@@ -291,7 +291,7 @@ def test_failures_are_one_line_and_keep_what_is_done(command: Command, training:
 def test_the_same_training_does_not_run_twice(command: Command, training: Any, target: Path) -> None:
     train = ("train", "space", "-m", str(target))
 
-    def again(job: Job, say: Callable[[str], None]) -> str:
+    def again(job: HeadsJob, say: Callable[[str], None]) -> str:
         with redirect_stderr(StringIO()) as second:
             assert command(*train).code == 2
         assert "this training is running already" in second.getvalue()

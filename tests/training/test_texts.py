@@ -1,0 +1,55 @@
+"""The text that heads are trained on: the model's own answers, with second turns, in the ids of its own template."""
+
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from tests.training.gguf_file import BUNDLED
+
+from slipstream.drafters.training import texts
+from slipstream.models.llama.model import LlamaModel
+from slipstream.models.llama.target import ContextOptions
+
+OPTIONS = ContextOptions(max_rows=16, max_leaves=1, threads=1)
+
+
+@pytest.fixture(scope="module")
+def model() -> Iterator[LlamaModel]:
+    with closing(LlamaModel(BUNDLED)) as opened:
+        yield opened
+
+
+def test_a_second_turn_continues_the_first_as_the_template_does(model: LlamaModel) -> None:
+    ids = texts.ChatIds(model)
+    messages = [
+        {"role": "user", "content": "What is rain?"},
+        {"role": "assistant", "content": "Water that falls from clouds."},
+        {"role": "user", "content": "Why?"},
+    ]
+    (end,) = model.tokenize("<|im_end|>", True)
+    prompt, reply = ids.prompt(messages[:1]), [*model.tokenize(messages[1]["content"], False), end]
+    assert ids.follow_up(messages, prompt, reply) == ids.prompt(messages)
+
+
+def test_weights_are_on_what_the_assistant_says_and_on_its_end(model: LlamaModel) -> None:
+    ids, weights = texts.ChatIds(model).chat(
+        [{"role": "user", "content": "What is rain?"}, {"role": "assistant", "content": "Water."}]
+    )
+    said = [token for token, weight in zip(ids, weights, strict=True) if weight]
+    assert model.pieces(said).startswith(b"Water.") and said[-1] in model.ends
+
+
+def test_own_answers_are_greedy_and_warm_and_have_second_turns_and_go_on(model: LlamaModel, tmp_path: Path) -> None:
+    path = tmp_path / "answers.jsonl"
+    lines: list[str] = []
+    first = texts.made_answers(model, OPTIONS, tokens=600, path=path, seed=3, say=lines.append)
+    (user,) = (token for token in range(20) if model.text_of(token) == "<|im_start|>")
+    chats = [first.ids[a:b].tolist() for a, b in zip(first.offsets[:-1], first.offsets[1:], strict=True)]
+    turns = [chat.count(user) for chat in chats]
+    assert set(turns) == {2, 4} and 0.1 < turns.count(4) / len(turns) < 0.5
+    assert len({tuple(chat) for chat in chats}) == len(chats)
+    assert first.weights.sum() >= 600 and lines
+    path.write_bytes(path.read_bytes() + b"[[1, 2")  # a line that a kill cut short
+    more = texts.made_answers(model, OPTIONS, tokens=900, path=path, seed=3, say=lines.append)
+    assert more.ids[: len(first.ids)].tolist() == first.ids.tolist() and more.weights.sum() >= 900
