@@ -71,11 +71,11 @@ def write_model(
     if words:
         header = read_header(BUNDLED)
         for key in (key for key in header.metadata if key.startswith("tokenizer.")):
-            kind_of, value = header.types[key], header.metadata[key]
-            if kind_of < 0:
-                writer.add_key_value(key, value, gguf.GGUFValueType.ARRAY, gguf.GGUFValueType(-1 - kind_of))
+            type_id, word = header.types[key], header.metadata[key]
+            if type_id < 0:
+                writer.add_key_value(key, word, gguf.GGUFValueType.ARRAY, gguf.GGUFValueType(-1 - type_id))
             else:
-                writer.add_key_value(key, value, gguf.GGUFValueType(kind_of))
+                writer.add_key_value(key, word, gguf.GGUFValueType(type_id))
         writer.add_name(path.stem)
     else:
         writer.add_tokenizer_model("none")

@@ -13,7 +13,7 @@ from slipstream.drafters.training.decoder import Decoder, DecoderShape
 from slipstream.drafters.training.features import low_middle_high
 from slipstream.drafters.training.gguf_head import write_gguf_head
 from slipstream.models.gguf.reader import read_header
-from slipstream.models.heads.block_head import block_head, unfit_block
+from slipstream.models.heads.block_head import ARCHITECTURE, block_head, unfit_block
 from slipstream.models.llama.context import LlamaTarget
 from slipstream.models.llama.features import BlockContext
 from slipstream.models.llama.model import LlamaModel
@@ -79,7 +79,7 @@ def test_llama_cpp_computes_the_same_head(
     write_model(tmp_path / "t.gguf", target, words=True)
     write_gguf_head(
         tmp_path / "d.gguf",
-        dflash.ARCHITECTURE,
+        ARCHITECTURE,
         head.shape,
         dflash.tensors(head),
         target=read_header(tmp_path / "t.gguf"),
