@@ -23,6 +23,8 @@ from slipstream.models.errors import SlipstreamError
 if TYPE_CHECKING:  # a slow import: the engine's process starts first
     from textual.app import App
 
+    from slipstream.app.tui.inline import InlineChat
+
 _DAY: Final = 86_400.0
 _ALL: Final = 1_000_000
 
@@ -32,6 +34,7 @@ def chat(
     load: Load,
     sampling: Sampling,
     name: str | None,
+    *,
     paths: Paths,
     settings: SettingsFile,
     notes: Sequence[str] = (),
@@ -54,7 +57,9 @@ def chat(
         tidy(paths)
         load = replace(load, spare_cores=1, states=str(paths.states))
         if inline:
-            return _inline(engine, load, store, kept, sampling, settings)
+            from slipstream.app.tui.inline import InlineChat
+
+            return _inline(InlineChat(engine, load, store, kept, sampling, settings=settings), store)
         from slipstream.app.tui.app import ChatApp  # a slow import, while the engine's process starts
 
         app = ChatApp(engine, load, store, kept, sampling, settings=settings, notes=notes, shown=turn_collection_on)
@@ -63,12 +68,7 @@ def chat(
         return app.return_code or 0
 
 
-def _inline(
-    engine: Engine, load: Load, store: ChatStore, chat: str | None, sampling: Sampling, settings: SettingsFile
-) -> int:
-    from slipstream.app.tui.inline import InlineChat
-
-    app = InlineChat(engine, load, store, chat, sampling, settings)
+def _inline(app: InlineChat, store: ChatStore) -> int:
     turn_collection_on()
     try:
         _run(app, inline=True, mouse=False)

@@ -1,4 +1,8 @@
-"""The parent process of the chat: restores the terminal if the chat was killed before it could do so."""
+"""Processes that start others: the chat's, which restores the terminal, and those that end with their starter.
+
+A command that ends with its starter has a pipe as standard input, which only the starter holds open. It closes when the
+starter ends, even by a kill.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +10,14 @@ import os
 import signal
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from types import FrameType
+from typing import Final
+
+from slipstream.app.platform.processes import interrupt_self, kill_group, leave_no_core_file
 
 SMALLEST = (40, 12)  # columns and rows that the chat needs
 RESET = b"".join(
@@ -22,6 +31,7 @@ RESET = b"".join(
     )
 )
 """Undoes the chat's changes to a terminal; on an unchanged one it would move the cursor and reset key modes."""
+_GRACE: Final = 10.0  # seconds that an interrupted command has to save its work
 
 
 def terminal_size_problem(columns: int, lines: int) -> str | None:
@@ -68,3 +78,22 @@ def run(argv: Sequence[str]) -> int:
 
 def _exit_code(status: int) -> int:
     return status if status >= 0 else 128 - status
+
+
+def end_with_starter(nice: int) -> None:
+    """Makes this process end when its starter does, which holds standard input open, and lowers its priority."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # the parent may ignore SIGINT; a child inherits that
+    leave_no_core_file()
+    if hasattr(os, "nice"):
+        os.nice(nice)
+    threading.Thread(target=_end_with_starter, name="starter", daemon=True).start()
+
+
+def _end_with_starter() -> None:
+    """Waits for the pipe to close; then interrupts the command as Ctrl-C does, and kills it after ``_GRACE``."""
+    with suppress(OSError):
+        while os.read(0, 1024):
+            pass
+    interrupt_self()
+    time.sleep(_GRACE)
+    kill_group(0)  # with its children: this process leads its own group

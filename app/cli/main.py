@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, NoReturn
 
-from slipstream.app.cli.parser import make_parser
-from slipstream.app.cli.streams import Streams, notice
+from slipstream.app.bench import RACE
+from slipstream.app.cli.options import make_parser
+from slipstream.app.cli.streams import Streams, notice, read_stdin
 from slipstream.app.platform.safe_text import one_line
 from slipstream.models.errors import SlipstreamError, UsageError
 
@@ -26,15 +27,18 @@ if TYPE_CHECKING:  # each command imports only what it needs, to start fast
 _COMPLETES: Final = "_ARGCOMPLETE"
 """Variable that is set when a shell requests completions, see ``slipstream.app.cli.completion``."""
 
+SUPERVISED: Final = "--supervised"
+"""First argument of a command that ends with its starter; the second is the number that lowers its priority."""
+
 IN_THIS_PROCESS: Final = ("bench", "drafters", "lend")
 """Commands that load llama.cpp in this process instead of the engine's."""
 
 
-def main(arguments: Sequence[str] | None = None, run: Callable[[list[str]], int] | None = None) -> NoReturn:
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Runs slipstream and exits: 0 done, 1 error, 2 wrong use, 130 interrupted, 141 broken pipe on standard output."""
     streams = Streams()
     try:
-        code = (run or run_command)(list(sys.argv[1:] if arguments is None else arguments))
+        code = run_command(list(sys.argv[1:] if arguments is None else arguments))
     except SystemExit as ended:  # after --help and --version
         code = ended.code if isinstance(ended.code, int) else 0
     except SlipstreamError as error:
@@ -59,6 +63,15 @@ def _explained(error: Exception) -> str:
 
 
 def run_command(arguments: list[str]) -> int:
+    if arguments[:1] == [SUPERVISED]:
+        from slipstream.app.cli.launcher import end_with_starter
+
+        end_with_starter(int(arguments[1]))
+        arguments = arguments[2:]
+    if arguments[:1] == [RACE]:
+        from slipstream.app.bench.race import run_race
+
+        return run_race(*arguments[1:])
     parser = make_parser()
     if _COMPLETES in os.environ:
         from slipstream.app.cli.completion import complete
@@ -66,52 +79,42 @@ def run_command(arguments: list[str]) -> int:
         complete(parser)
     options = parser.parse_args(arguments)
     command: str = options.command or "chat"
-    if command == "completion":
-        from slipstream.app.cli.completion import script
-
-        print(script(options.shell), end="")
-        return 0
-    if command == "paths":
-        return _paths()
     if command in IN_THIS_PROCESS:
         from slipstream.models.llama.broken_install import check_install
 
         check_install()
-    if command == "bench":
-        from slipstream.app.cli.bench import bench
+    act: Callable[[argparse.Namespace], int]
+    match command:
+        case "completion":
+            from slipstream.app.cli.completion import script
 
-        return bench(options)
-    if command == "chats":
-        from slipstream.app.cli.chats import chats
-
-        return chats(options)
-    if command == "models":
-        from slipstream.app.cli.models import models
-
-        return models(options)
-    if command == "drafters":
-        from slipstream.app.cli.drafters import drafters
-
-        return drafters(options)
-    if command == "settings":
-        from slipstream.app.cli.settings import settings
-
-        return settings(options)
-    if command == "doctor":
-        from slipstream.app.cli.doctor import doctor
-
-        return doctor(options.json, options.rpc or "")
-    if command == "lend":
-        from slipstream.app.cli.lend import run_lend
-
-        return run_lend(options)
-    if command == "run":
-        return _one_reply(options)
-    gc.disable()  # imports create no garbage; the chat enables it once its screen is shown
-    try:
-        return _chat(options, arguments)
-    finally:
-        gc.enable()
+            print(script(options.shell), end="")
+            return 0
+        case "paths":
+            return _paths()
+        case "bench":
+            from slipstream.app.cli.bench import bench as act
+        case "chats":
+            from slipstream.app.cli.chats import chats as act
+        case "models":
+            from slipstream.app.cli.models import models as act
+        case "drafters":
+            from slipstream.app.cli.drafters import drafters as act
+        case "settings":
+            from slipstream.app.cli.settings import settings as act
+        case "doctor":
+            from slipstream.app.cli.devices import doctor as act
+        case "lend":
+            from slipstream.app.cli.devices import run_lend as act
+        case "run":
+            act = _one_reply
+        case _:
+            gc.disable()  # imports create no garbage; the chat enables it once its screen is shown
+            try:
+                return _chat(options, arguments)
+            finally:
+                gc.enable()
+    return act(options)
 
 
 def _paths() -> int:
@@ -125,7 +128,6 @@ def _paths() -> int:
 
 
 def _one_reply(options: argparse.Namespace) -> int:
-    from slipstream.app.cli.run_input import read_grammar, read_stdin
     from slipstream.app.platform.paths import Paths
     from slipstream.app.platform.writable_paths import places
 
@@ -138,7 +140,7 @@ def _one_reply(options: argparse.Namespace) -> int:
         from pathlib import Path
 
         from slipstream.app.chats.images import read_attached
-        from slipstream.app.cli.run import RunRequest, run
+        from slipstream.app.cli.run import RunRequest, read_grammar, run
         from slipstream.app.settings.file import given
 
         images = [read_attached(Path(name)) for name in options.image]
@@ -232,7 +234,7 @@ def _chat_here(options: argparse.Namespace) -> int:
         check_files(load, here.bundled)
         if note:
             notes.append(note)
-        return chat(engine, load, sampling, options.chat, here, kept, notes, options.inline)
+        return chat(engine, load, sampling, options.chat, paths=here, settings=kept, notes=notes, inline=options.inline)
 
 
 def _settings(options: argparse.Namespace, paths: Paths) -> SettingsFile:

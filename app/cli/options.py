@@ -4,16 +4,178 @@ from __future__ import annotations
 
 import argparse
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 from slipstream.app.bench import LIMIT, PAPERS_TYPICAL
-from slipstream.app.cli.values import path, possibly_empty, seed
+from slipstream.app.cli.parser import Parser, path, possibly_empty, seed
 from slipstream.app.library import TOKENS
+from slipstream.models.chat_template.marks import AUTO_LEVEL, LEVELS
 
 _EPILOG: Final = (
     "A file of prompts is .txt (one a line) or .jsonl (an object a line with messages, turns, prompt, question or"
     " text), plain or packed (.xz, .gz); all turns are played. Ctrl-C keeps what was measured. Tables are Markdown."
 )
+_CHAT: Final = "its id or title, or the beginning of the title; slipstream chats list shows them"
+SEED: Final = 7
+_DRAFTERS_EPILOG: Final = (
+    "Medusa and Kangaroo read the hidden states of the model as it runs; SPACE sends gradients through it and so needs "
+    "memory for all of its weights. A run that was stopped or killed goes on when the same command is given again."
+)
+_NAME: Final = "a model's name, or the beginning of it"
+_MODELS_EPILOG: Final = (
+    "Names are those of models list; the beginning is enough if it fits only one model. Models of Ollama, LM Studio, "
+    "llama.cpp and Hugging Face's cache are used where they are and never changed."
+)
+
+
+class _Version(argparse.Action):
+    """Prints the version; looks it up only then, because this takes as long as all imports of this module."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
+        from importlib.metadata import version
+
+        print(f"slipstream {version('slipstream')}")
+        parser.exit()
+
+
+def make_parser() -> Parser:
+    parser = Parser(prog="slipstream", description="Chat with a large language model on your own computer.")
+    parser.add_argument("--version", action=_Version, nargs=0, help="show the version and exit")
+    parser.add_argument("--as-child", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument(
+        "--no-prepare",
+        dest="read_ahead",
+        action="store_const",
+        const=False,
+        help="do not read the prompt while it is typed (on battery, it never is)",
+    )
+    parser.add_argument(
+        "--inline",
+        action="store_true",
+        help="a short chat below the prompt of the shell; its text stays in the terminal",
+    )
+    _model_options(parser)
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=Parser)
+    run = commands.add_parser("run", help="print one reply; piped text joins the prompt")
+    run.add_argument("-p", "--prompt", help="the prompt; piped text is put below it")
+    run.add_argument(
+        "--image", action="append", default=[], type=path, metavar="FILE", help="an image above the prompt; repeatable"
+    )
+    run.add_argument("--system", default="", type=possibly_empty, help="system message")
+    run.add_argument("--max-tokens", type=int, metavar="N", help="at most N tokens in the reply (0: no limit)")
+    run.add_argument(
+        "--stop", action="append", default=[], metavar="TEXT", help="text that ends the reply; may be repeated"
+    )
+    shape = run.add_mutually_exclusive_group()
+    shape.add_argument("--json-schema", type=path, metavar="FILE", help="the answer is JSON that fits this schema")
+    shape.add_argument(
+        "--grammar",
+        type=path,
+        metavar="FILE",
+        help="the answer fits this grammar, written as Lark or GBNF",
+    )
+    run.add_argument("--json", action="store_true", help="one JSON object a step, then a summary; with the reasoning")
+    _model_options(run, inherit=True)
+    run.more = _methods
+    add_bench(commands)
+    add_drafters(commands)
+    add_models(commands)
+    add_chats(commands)
+    add_settings(commands)
+    add_lend(commands)
+    doctor = commands.add_parser("doctor", help="what this machine has, what is broken, what would be faster")
+    doctor.add_argument("--json", action="store_true", help="one JSON object")
+    doctor.add_argument(
+        "--rpc", default=argparse.SUPPRESS, metavar="HOST:PORT,…", help="also ask these machines what they lend"
+    )
+    commands.add_parser("paths", help="where everything is kept")
+    completion = add_command(commands, "completion", "print a script that completes slipstream's commands in a shell")
+    completion.add_argument("shell", choices=("bash", "zsh", "fish"), help="which shell")
+    return parser
+
+
+def _methods() -> str:
+    from slipstream.drafters.registry import IN_ORDER, METHODS, TOGETHER
+
+    rows = [(name, method.about) for name, method in METHODS.items()]
+    rows.append((f"A{IN_ORDER}B", "the first of several that is confident, as in lookup+draft"))
+    rows.append((f"'A{TOGETHER}B'", "the guesses of several in one tree"))
+    width = max(len(name) for name, _ in rows)
+    lines = [f"  {name:<{width}}  {about}" for name, about in rows]
+    return "\n".join(["drafters:", *lines, "Which of them work with a model: slipstream drafters list -m MODEL."])
+
+
+def _model_options(parser: argparse.ArgumentParser, inherit: bool = False) -> None:
+    """Adds the options that the chat and ``run`` share.
+
+    Args:
+        inherit: Whether an option that is not given after the command keeps the value given before it.
+    """
+
+    def option(*names: str, default: object = None, **more: Any) -> None:
+        parser.add_argument(*names, default=argparse.SUPPRESS if inherit else default, **more)
+
+    option(
+        "-m", "--model", type=path, help="a name of models list, a path to a .gguf, or bundled (what was chosen last)"
+    )
+    option("--draft-model", type=path, metavar="MODEL", help="a draft model's name or .gguf, of any vocabulary")
+    option("--mmproj", type=path, metavar="FILE", help="the file that encodes images (the one found for the model)")
+    option("--draft-gpu-layers", type=int, default=-1, metavar="N", help="its layers on the GPU (-1: all)")
+    option("--drafter", metavar="NAME", help="the drafting method; slipstream run --help lists all")
+    option("--context", type=int, metavar="N", help="context in tokens (0: the model's own)")
+    option(
+        "--kv-type",
+        choices=("auto", "f16", "q8_0", "q4_0"),
+        help="numbers of the KV cache; q8_0 takes half the memory of f16, q4_0 a quarter and is less exact (auto)",
+    )
+    option(
+        "--overflow",
+        choices=("drop", "compact", "stop"),
+        help="when a chat outgrows the context: drop the oldest messages, compact them to a summary, or stop (drop)",
+    )
+    option("--gpu-layers", type=int, metavar="N", help="the model's layers on the GPU (-1: all that fit)")
+    option(
+        "--cpu-experts", type=int, metavar="N", help="its first layers whose experts stay in memory (-1: few as fit)"
+    )
+    option("--rpc", metavar="HOST:PORT,…", help="also use the devices that these machines lend (slipstream lend)")
+    add_lora(parser, argparse.SUPPRESS if inherit else None)
+    option(
+        "--split-mode", choices=("layer", "row", "none"), help="how GPUs share the model; none: the main one (layer)"
+    )
+    option("--tensor-split", metavar="A,B,…", help="share of each GPU (filled evenly)")
+    option("--main-gpu", type=int, metavar="N", help="number of the main GPU (0)")
+    option("--draft-device", metavar="NAME", help="device of the draft model, as slipstream doctor names it")
+    option("--chat", metavar="CHAT", help="continue the kept chat of this id or title; a new name begins one")
+    option("--seed", type=seed, metavar="N", help="the same seed gives the same text (default: a new one)")
+    option("--temp", type=float, metavar="T", help="temperature; 0 takes the best token (the model's own, or 0.8)")
+    option("--top-k", type=int, metavar="N", help="keep the N best tokens; 0 is off (the model's own, or 40)")
+    option("--top-p", type=float, metavar="P", help="keep this much probability; 1 is off (the model's own, or 0.95)")
+    option("--min-p", type=float, metavar="P", help="keep this share of the best; 0 is off (the model's own, or 0.05)")
+    option(
+        "--repetition-penalty",
+        type=float,
+        metavar="X",
+        help="above 1 makes words already used less likely; 1 is off (1)",
+    )
+    option("--presence-penalty", type=float, metavar="X", help="penalty for words already used; 0 is off (0)")
+    option("--top-n-sigma", type=float, metavar="N", help="keep tokens within N standard deviations; 0 is off (0)")
+    option("--dry", type=float, metavar="X", help="penalty for repetitions of what was said, 0.8 or so; 0 is off (0)")
+    option("--logit-bias", metavar="LIST", help="tokens to favour or avoid: the=-2, fox=1.5, 123=-inf")
+    option(
+        "--reasoning",
+        choices=(AUTO_LEVEL, *LEVELS),
+        help="how much the model thinks before it answers, as far as its chat template has a switch (auto)",
+    )
+    option("--reasoning-budget", type=int, metavar="N", help="end its thoughts after N tokens (-1: no limit)")
+    option(
+        "--typical",
+        type=float,
+        nargs="?",
+        const=PAPERS_TYPICAL,
+        metavar="P",
+        help="accept drafted tokens that are likely enough (Medusa's rule): faster, but it CHANGES THE TEXT;"
+        " P is its threshold (0.09 if left out); off unless given",
+    )
 
 
 def sentence(about: str) -> str:
@@ -164,9 +326,6 @@ def add_lend(commands: argparse._SubParsersAction[Any]) -> None:
     )
 
 
-_CHAT: Final = "its id or title, or the beginning of the title; slipstream chats list shows them"
-
-
 def add_chats(commands: argparse._SubParsersAction[Any]) -> None:
     _, kinds = _add_group(commands, "chats", "kept chats: list, search, show, export, import, rename, delete")
     command = partial(add_command, kinds)
@@ -196,14 +355,6 @@ def add_chats(commands: argparse._SubParsersAction[Any]) -> None:
     rename = command("rename", "give a chat another title")
     rename.add_argument("chat", metavar="CHAT", help=_CHAT)
     rename.add_argument("title", metavar="TITLE", help="the new title")
-
-
-SEED: Final = 7
-
-_DRAFTERS_EPILOG: Final = (
-    "Medusa and Kangaroo read the hidden states of the model as it runs; SPACE sends gradients through it and so needs "
-    "memory for all of its weights. A run that was stopped or killed goes on when the same command is given again."
-)
 
 
 def add_drafters(commands: argparse._SubParsersAction[Any]) -> None:
@@ -269,13 +420,6 @@ def _model_option(parser: argparse.ArgumentParser) -> None:
         type=path,
         help="a name of models list, a path to a .gguf, or bundled (the default)",
     )
-
-
-_NAME = "a model's name, or the beginning of it"
-_MODELS_EPILOG = (
-    "Names are those of models list; the beginning is enough if it fits only one model. Models of Ollama, LM Studio, "
-    "llama.cpp and Hugging Face's cache are used where they are and never changed."
-)
 
 
 def add_models(commands: argparse._SubParsersAction[Any]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import sys
 import threading
@@ -24,10 +25,12 @@ from slipstream.app.platform.safe_text import plural
 from slipstream.app.protocol.events import Done, Loaded, Stepped, check_reasoning
 from slipstream.app.protocol.requests import Generate, Load, Message, Sampling
 from slipstream.app.settings.presets import suggested
-from slipstream.models.errors import ContextFullError, EngineDiedError, SlipstreamError, UsageError
+from slipstream.models.errors import ContextFullError, EngineDiedError, SlipstreamError, UsageError, reason_of
 from slipstream.models.grammar import GrammarKind
+from slipstream.models.outside import quoted, read_limited, shown_path
 
 INTERRUPTED: Final = 130
+_MOST_GRAMMAR: Final = 1 << 20  # maximum bytes of a schema or a grammar
 _SAVING: Final = 60.0  # seconds to save the KV cache of a kept chat
 
 
@@ -72,12 +75,13 @@ def run(request: RunRequest, engine: Engine, paths: Paths) -> int:
         if "reasoning" in request.given:
             check_reasoning(request.sampling.reasoning, loaded)
         request = replace(request, sampling=suggested(request.sampling, loaded.sampling, request.chosen))
+        printer = ReplyPrinter(engine, loaded)
         if store and request.chat:
-            return _in_chat(request, paths, store, request.chat, engine, loaded)
+            return _in_chat(request, paths, store, request.chat, printer)
         messages = [Message("system", request.system)] if request.system else []
         files = {image.facts.sha256: str(image.path.absolute()) for image in request.images}
         messages.append(Message("user", _asked(request), images=files))
-        return _code(_print_reply(request, engine, loaded, messages, None))
+        return printer.reply(request, messages, None)
     finally:
         engine.close(_SAVING if store else 2.0)  # the KV cache of a long chat is large
         if store:
@@ -90,7 +94,7 @@ def _loading(share: float | None) -> None:
         tell_check()
 
 
-def _in_chat(request: RunRequest, paths: Paths, store: ChatStore, name: str, engine: Engine, loaded: Loaded) -> int:
+def _in_chat(request: RunRequest, paths: Paths, store: ChatStore, name: str, printer: ReplyPrinter) -> int:
     """Continues a kept chat, or begins a new one."""
     chat = store.open_or_create(name)
     if not store.messages(chat.id):  # the name may be mistyped
@@ -103,28 +107,26 @@ def _in_chat(request: RunRequest, paths: Paths, store: ChatStore, name: str, eng
     for image in request.images:
         store.images.keep(image.raw, image.facts.sha256)
     private_folder(paths.states)
-    numbers = count(1)
     try:
-        return _asked_in(request, store, chat.id, engine, loaded, next(numbers))
+        return _asked_in(request, store, chat.id, printer)
     except ContextFullError:
-        if request.overflow != "compact" or not _compacted(request, store, chat.id, engine, loaded, numbers):
+        if request.overflow != "compact" or not _compacted(request, store, chat.id, printer):
             raise
-    return _asked_in(request, store, chat.id, engine, loaded, next(numbers))
+    return _asked_in(request, store, chat.id, printer)
 
 
-def _compacted(
-    request: RunRequest, store: ChatStore, chat: str, engine: Engine, loaded: Loaded, numbers: Iterator[int]
-) -> bool:
+def _compacted(request: RunRequest, store: ChatStore, chat: str, printer: ReplyPrinter) -> bool:
     """Summarizes the older messages of a chat; returns False if there are too few."""
     try:
         plan = compaction(store.messages(chat))
     except UsageError:
         return False
     notice(f"the context is full: summarizing {plural(plan.count, 'message')}; the chat keeps them.")
+    engine, loaded = printer.engine, printer.loaded
 
     def ask(messages: list[Message]) -> Done:
         like = Generate(0, messages, request.sampling, request.load.drafter)
-        *_, last = engine.reply(asking(next(numbers), messages, like, loaded.reasoning))
+        *_, last = engine.reply(asking(next(printer.numbers), messages, like, loaded.reasoning))
         assert isinstance(last, Done)  # a failed reply raises
         return last
 
@@ -133,8 +135,9 @@ def _compacted(
     return True
 
 
-def _asked_in(request: RunRequest, store: ChatStore, chat: str, engine: Engine, loaded: Loaded, number: int) -> int:
+def _asked_in(request: RunRequest, store: ChatStore, chat: str, printer: ReplyPrinter) -> int:
     """Sends the prompt in a kept chat; the user's message is on disk before the engine gets it."""
+    loaded = printer.loaded
     asked = store.add_user(chat, _asked(request))
     messages = history(store.messages(chat), loaded.fingerprint, images=store.images.found)
     reply = store.begin_reply(
@@ -145,20 +148,11 @@ def _asked_in(request: RunRequest, store: ChatStore, chat: str, engine: Engine, 
         seed=request.sampling.seed,
     )
     try:
-        done = _print_reply(
-            request,
-            engine,
-            loaded,
-            messages,
-            store.state(chat),
-            lambda events: recorded(events, store, reply.id),
-            number,
-        )
+        return printer.reply(request, messages, store.state(chat), lambda events: recorded(events, store, reply.id))
     except SlipstreamError as error:
         if not isinstance(error, EngineDiedError):
             store.withdraw(asked.id)  # the engine refused it
         raise
-    return _code(done)
 
 
 def _asked(request: RunRequest) -> str:
@@ -166,51 +160,82 @@ def _asked(request: RunRequest) -> str:
     return "\n".join([*(image.mark for image in request.images), *([request.prompt] if request.prompt else [])])
 
 
-def _code(done: Done) -> int:
-    return INTERRUPTED if done.reason == "cancelled" else 0
+class ReplyPrinter:
+    """Prints the replies of an engine."""
+
+    def __init__(self, engine: Engine, loaded: Loaded) -> None:
+        self.engine, self.loaded = engine, loaded
+        self.numbers = count(1)  # of the requests
+
+    def reply(
+        self,
+        request: RunRequest,
+        messages: list[Message],
+        state: Path | None,
+        keep: Callable[[Iterator[Event]], Iterator[Event]] = iter,
+    ) -> int:
+        """Prints a reply as it streams; the first Ctrl-C stops it cleanly, a second one ends the program at once.
+
+        Returns:
+            The exit code.
+        """
+        generate = Generate(
+            request=next(self.numbers),
+            messages=messages,
+            sampling=request.sampling,
+            drafter=request.load.drafter,
+            max_tokens=request.max_tokens,
+            stop=request.stop,
+            overflow="drop" if request.overflow == "drop" else "stop",
+            grammar=request.grammar[0],
+            grammar_kind=request.grammar[1],
+            state=str(state) if state else None,
+            frame_ms=0.0 if request.as_json else 16.0,
+        )
+        hard, printer, answer = signal.getsignal(signal.SIGINT), AnswerPrinter(), ""
+
+        def interrupted(_number: int, _frame: object) -> None:
+            signal.signal(signal.SIGINT, hard)
+            # in a thread: the main one may be reading a frame
+            threading.Thread(target=self.engine.stop, args=(generate.request,)).start()
+
+        signal.signal(signal.SIGINT, interrupted)
+        try:
+            for event in keep(self.engine.reply(generate)):
+                if isinstance(event, Stepped):
+                    print_step(event, request.as_json, printer)
+                    answer += text_of(event.parts.answer)
+                elif isinstance(event, Done):
+                    if not request.as_json:
+                        printer.finish()
+                    done = replace(event, failed=self.loaded.failed | event.failed)
+                    print_done(done, answer, self.loaded, generate, request.as_json)
+                    return INTERRUPTED if done.reason == "cancelled" else 0
+        finally:
+            signal.signal(signal.SIGINT, hard)
+        raise AssertionError("a reply ends with Done or an error")
 
 
-def _print_reply(
-    request: RunRequest,
-    engine: Engine,
-    loaded: Loaded,
-    messages: list[Message],
-    state: Path | None,
-    keep: Callable[[Iterator[Event]], Iterator[Event]] = iter,
-    number: int = 1,
-) -> Done:
-    """Prints a reply as it streams; the first Ctrl-C stops it cleanly, a second one ends the program at once."""
-    generate = Generate(
-        request=number,
-        messages=messages,
-        sampling=request.sampling,
-        drafter=request.load.drafter,
-        max_tokens=request.max_tokens,
-        stop=request.stop,
-        overflow="drop" if request.overflow == "drop" else "stop",
-        grammar=request.grammar[0],
-        grammar_kind=request.grammar[1],
-        state=str(state) if state else None,
-        frame_ms=0.0 if request.as_json else 16.0,
-    )
-    hard, printer, answer = signal.getsignal(signal.SIGINT), AnswerPrinter(), ""
-
-    def interrupted(_number: int, _frame: object) -> None:
-        signal.signal(signal.SIGINT, hard)
-        threading.Thread(target=engine.stop, args=(generate.request,)).start()  # the main thread may be reading a frame
-
-    signal.signal(signal.SIGINT, interrupted)
+def read_grammar(schema: str | None, grammar: str | None) -> tuple[str, GrammarKind]:
+    """Reads the file of a JSON schema or a grammar; raises ``UsageError`` if it cannot be read, or is not UTF-8."""
+    name = schema or grammar
+    if not name:
+        return "", "json"
+    file = Path(name).expanduser()
     try:
-        for event in keep(engine.reply(generate)):
-            if isinstance(event, Stepped):
-                print_step(event, request.as_json, printer)
-                answer += text_of(event.parts.answer)
-            elif isinstance(event, Done):
-                if not request.as_json:
-                    printer.finish()
-                done = replace(event, failed=loaded.failed | event.failed)
-                print_done(done, answer, loaded, generate, request.as_json)
-                return done
-    finally:
-        signal.signal(signal.SIGINT, hard)
-    raise AssertionError("a reply ends with Done or an error")
+        text = read_limited(file, _MOST_GRAMMAR).decode()
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{shown_path(file)} is not UTF-8.", "Convert it first.") from error
+    except (OSError, ValueError) as error:  # a zero byte in a name is a ValueError
+        reason = reason_of(error) if isinstance(error, OSError) else str(error)
+        hint = f"Name a file with a {'JSON schema' if schema else 'grammar'}."
+        raise UsageError(f"cannot read {shown_path(file)}: {reason}.", hint) from error
+    if not text.strip():
+        raise UsageError(f"{shown_path(file)} is empty.", "Write a JSON schema or a grammar into it.")
+    if schema:
+        try:
+            json.loads(text)
+        except (ValueError, RecursionError) as error:
+            reason = quoted(str(error), 100)
+            raise UsageError(f"{shown_path(file)} is no JSON: {reason}.", "Mend it; nothing was written.") from error
+    return text, "json" if schema else "gbnf" if "::=" in text else "lark"

@@ -1,20 +1,24 @@
-"""Keeps the standard streams of a command open, and reports a failed write in at most one line."""
+"""The standard streams of a command: kept open, read within a limit; a failed write is reported in one line."""
 
 from __future__ import annotations
 
 import io
 import os
+import select
+import stat
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from threading import Timer
-from typing import Final
+from typing import BinaryIO, Final
 
 from slipstream.app.platform.safe_text import one_line
-from slipstream.models.errors import reason_of
+from slipstream.models.errors import UsageError, reason_of
 
 READER_LEFT: Final = 141  # the exit code of SIGPIPE, which shells expect in a pipe
 
+_MOST_INPUT: Final = 8 << 20  # maximum bytes of standard input: eight for each token of the largest context
+_PATIENCE: Final = 2.0  # seconds before the hint on a silent pipe
 _LONGEST: Final = 1000  # maximum characters of a notice, which may contain file names of any length
 
 
@@ -112,6 +116,40 @@ def confirmed(question: str, enter: bool = False) -> bool:
     """Asks a yes-or-no question on the terminal; ``enter`` is the answer for Enter alone."""
     print(f"{one_line(question)} [{'Y/n' if enter else 'y/N'}] ", end="", file=sys.stderr, flush=True)
     return sys.stdin.readline().strip().lower() in ("y", "yes", *([""] if enter else []))
+
+
+def read_stdin(prompted: bool, stdin: BinaryIO) -> str:
+    """Reads piped text; returns nothing for a terminal or /dev/null.
+
+    Args:
+        prompted: Whether there is a prompt already; a silent pipe then causes a hint on standard error.
+
+    Raises:
+        UsageError: If it is not UTF-8, or larger than any context.
+    """
+    try:
+        descriptor = stdin.fileno()
+        mode = os.fstat(descriptor).st_mode
+    except (OSError, ValueError):
+        return ""  # closed
+    if stat.S_ISCHR(mode):
+        return ""
+    if prompted:
+        with suppress(OSError, ValueError):
+            if not select.select([descriptor], [], [], _PATIENCE)[0]:
+                notice("waiting for standard input to end; use </dev/null to go without it.")
+    raw = stdin.read(_MOST_INPUT + 1)
+    if len(raw) > _MOST_INPUT:
+        raise UsageError(
+            f"standard input has more than {_MOST_INPUT >> 20} MB, which no context holds.", "Pipe in a part of it."
+        )
+    try:
+        return raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise UsageError(
+            f"standard input is not UTF-8: byte 0x{raw[error.start]:02x} at offset {error.start:,}.",
+            "Convert it first, for example with iconv -t UTF-8.",
+        ) from error
 
 
 def _wrapped(name: str, number: int, ignore: bool) -> Output | None:

@@ -118,7 +118,7 @@ class Background:
 
 def command(arguments: Sequence[str], nice: int) -> list[str]:
     """The command line that runs a slipstream command; the command ends when this process does."""
-    return [sys.executable, "-m", "slipstream.app.cli.supervised_command", str(nice), *arguments]
+    return [sys.executable, "-m", "slipstream.app.cli.main", "--supervised", str(nice), *arguments]
 
 
 def _interrupt(process: Process) -> None:

@@ -28,8 +28,7 @@ from slipstream.app.bench.runner import Parts, Setup, tell
 from slipstream.app.bench.stopping import Stop
 from slipstream.app.cli.bench import Figures, Run, measure
 from slipstream.app.cli.options import bench_options
-from slipstream.app.cli.parser import Parser
-from slipstream.app.cli.values import path
+from slipstream.app.cli.parser import Parser, path
 from slipstream.app.platform.paths import Paths
 from slipstream.app.protocol.requests import Load
 from slipstream.models.errors import SlipstreamError, UsageError

@@ -12,7 +12,7 @@ import pytest
 from tests.bench.__main__ import options as bench_options
 from tests.soak.__main__ import RUNS
 
-from slipstream.app.cli.parser import make_parser
+from slipstream.app.cli.options import make_parser
 from slipstream.models.errors import UsageError
 
 ROOT = Path(__file__).parents[2]

@@ -13,7 +13,7 @@ from slipstream.app.bench.machine import Machine
 from slipstream.app.bench.plan import Settings
 from slipstream.app.bench.progress import Measuring, decoded
 from slipstream.app.cli.bench import bench
-from slipstream.app.cli.parser import make_parser
+from slipstream.app.cli.options import make_parser
 from slipstream.app.library.resolve_model import choose
 from slipstream.app.platform.paths import Paths
 from slipstream.app.protocol.requests import AUTO

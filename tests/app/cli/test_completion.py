@@ -14,7 +14,8 @@ import pytest
 
 from slipstream.app.chats.store import ChatStore
 from slipstream.app.cli.main import main
-from slipstream.app.cli.parser import EXAMPLES, Parser, make_parser
+from slipstream.app.cli.options import make_parser
+from slipstream.app.cli.parser import EXAMPLES, Parser
 from slipstream.app.platform.paths import Paths
 from slipstream.models.errors import SlipstreamError
 
@@ -50,7 +51,7 @@ NEXT = {
 ASK = """
 import io, os, sys
 from slipstream.app.cli.completion import complete
-from slipstream.app.cli.parser import make_parser
+from slipstream.app.cli.options import make_parser
 os.environ |= {"_ARGCOMPLETE": "1", "_ARGCOMPLETE_IFS": "\\n", "_ARGCOMPLETE_SUPPRESS_SPACE": "1"}
 os.environ |= {"_ARGCOMPLETE_DFS": "\\t", "_ARGCOMPLETE_SHELL": "fish"}
 for line in sys.argv[1:]:

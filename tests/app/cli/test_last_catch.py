@@ -18,7 +18,8 @@ from tests.app.cli.test_chat_command import Terminal
 
 import slipstream.app.cli.main
 from slipstream.app.cli.main import main
-from slipstream.app.cli.parser import Parser, make_parser
+from slipstream.app.cli.options import make_parser
+from slipstream.app.cli.parser import Parser
 
 SECRET = "the garden behind the house"
 INTERFACE = f"""

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from slipstream.app.cli.parser import Parser, make_parser
-from slipstream.app.cli.values import path
+from slipstream.app.cli.options import make_parser
+from slipstream.app.cli.parser import Parser, path
 from slipstream.models.errors import UsageError
 
 MAY_BE_EMPTY = {"--system", "value"}  # a chat without a system message; the settings decide about their own values

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from slipstream.app.cli.main import main
-from slipstream.app.cli.parser import make_parser
+from slipstream.app.cli.options import make_parser
 from slipstream.models.errors import UsageError
 
 

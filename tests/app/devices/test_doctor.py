@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from tests.models.other_servers import LOOPBACK, free_port, lending, serving
 
-from slipstream.app.cli.doctor import lines
+from slipstream.app.cli.devices import lines
 from slipstream.app.devices.hints import Gpu, Look, faster, gpus, idle, reinstall
 from slipstream.app.devices.report import bundled_problems, examine, places
 from slipstream.app.platform.paths import Paths

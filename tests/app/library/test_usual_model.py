@@ -6,7 +6,7 @@ import pytest
 from tests.models.kinds import write_kind
 
 from slipstream.app.cli.main import _load, _settings
-from slipstream.app.cli.parser import make_parser
+from slipstream.app.cli.options import make_parser
 from slipstream.app.library.load_request import BUNDLED, make_usual, usual
 from slipstream.app.library.manager import ModelManager
 from slipstream.app.library.resolve_model import choose

@@ -437,11 +437,16 @@ async def test_work_ends_with_the_chat(open_chat: Open, model: Path, commands: C
 async def test_a_command_ends_when_whoever_began_it_is_gone(tmp_path: Path) -> None:
     """Nobody stops it: only its pipe closes, as the system closes it when the chat is killed."""
     program = (
-        "from slipstream.app.cli import main as cli, supervised_command; "
-        "cli.main = lambda _: __import__('signal').pause(); supervised_command.main()"
+        "from slipstream.app.cli import main as cli; cli.make_parser = lambda: __import__('signal').pause(); cli.main()"
     )
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", program, "0", stdin=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL
+        sys.executable,
+        "-c",
+        program,
+        "--supervised",
+        "0",
+        stdin=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.DEVNULL,
     )
     assert process.stdin
     process.stdin.close()

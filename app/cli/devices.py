@@ -1,11 +1,13 @@
-"""``slipstream doctor``: prints the report."""
+"""``slipstream doctor`` and ``slipstream lend``: what this machine has, and what it lends to another one."""
 
 from __future__ import annotations
 
+import argparse
+import platform
 from collections.abc import Iterator, Mapping
 from textwrap import fill
 from types import MappingProxyType
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from slipstream.app.cli.models_tables import print_json, table
 from slipstream.app.cli.streams import notice_if_slow
@@ -13,29 +15,25 @@ from slipstream.app.devices.hints import Look
 from slipstream.app.devices.report import Fitting, Place, Report, examine
 from slipstream.app.platform.paths import Paths
 from slipstream.app.platform.safe_text import one_line
+from slipstream.models.errors import UsageError
 from slipstream.models.llama.devices import Device
 from slipstream.models.memory.fit import Fit
 from slipstream.models.memory.room import gigabytes
 from slipstream.models.outside import shown_path
+
+if TYPE_CHECKING:
+    from slipstream.app.devices.lend import Lending
 
 _KINDS: Final[Mapping[str, str]] = MappingProxyType(
     {"gpu": "GPU", "igpu": "GPU", "cpu": "Processor", "accel": "Helper"}
 )
 
 
-def doctor(as_json: bool, rpc: str) -> int:
-    """Reports on this machine: devices, problems, and hints for more speed.
-
-    Args:
-        as_json: Whether to print one JSON object instead of text.
-        rpc: Machines that lend their devices; empty for the machines in the settings.
-
-    Returns:
-        The exit code: 0, or 1 if something is broken.
-    """
+def doctor(options: argparse.Namespace) -> int:
+    """Reports on this machine: devices, problems, and hints for more speed; returns 1 if something is broken."""
     with notice_if_slow("waiting for llama.cpp's devices; Ctrl-C stops.", after=5.0):
-        report = examine(Paths.default(), Look.here(), rpc=rpc)
-    if as_json:
+        report = examine(Paths.default(), Look.here(), rpc=options.rpc or "")
+    if options.json:
         print_json(report)
     else:
         print("\n".join(lines(report)))
@@ -129,3 +127,46 @@ def _gpus(chosen: Fit) -> str:
 
 def _indented(rows: list[str]) -> str:
     return "\n".join(f"  {row}" for row in rows)
+
+
+def run_lend(options: argparse.Namespace) -> int:
+    """Lends the devices until Ctrl-C raises ``KeyboardInterrupt``."""
+    from slipstream.app.devices.lend import LOOPBACK, Lending, check, lend  # doctor works where these cannot be loaded
+    from slipstream.models.llama.library import physical_cores
+
+    if not 0 < options.port < 1 << 16:
+        raise UsageError(f"port is {options.port}; it must be from 1 to 65535.")
+    if options.cache_gb < 0 or options.threads < 0:
+        raise UsageError("cache-gb and threads must be 0 or more.")
+    cache = Paths.default().derived / "lent" if options.cache_gb else None
+    lending = Lending(
+        options.listen or LOOPBACK,
+        options.port,
+        options.threads or physical_cores(),
+        cache,
+        round(options.cache_gb * 1e9),
+    )
+    with notice_if_slow("waiting for llama.cpp's devices; Ctrl-C stops.", after=5.0):
+        devices = check(lending)
+    for device in devices:
+        _say(f"{device.name}: {one_line(device.description)}, {gigabytes(device.free_bytes)} of memory free")
+    _say(_reach(lending))
+    lend(lending, _say)
+    return 0
+
+
+def _reach(lending: Lending) -> str:
+    """Explains how another machine connects; warns of the risk if the address is not local."""
+    name, port = one_line(platform.node() or "THIS-MACHINE"), lending.port
+    tunnel = f"ssh -N -L {port}:localhost:{port} {name}"
+    if lending.local:
+        return f"On the other machine: {tunnel}\n  and then: slipstream --rpc localhost:{port}"
+    return (
+        f"WARNING: whatever reaches {lending.endpoint} can use these devices, read what is computed on them, and may\n"
+        "  take over this account: llama.cpp's RPC server has no password, no encryption and known faults.\n"
+        f"  Use it in networks that you trust alone. Without --listen, a tunnel is safer: {tunnel}"
+    )
+
+
+def _say(line: str) -> None:
+    print(line, flush=True)
