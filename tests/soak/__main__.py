@@ -46,7 +46,7 @@ RUNS: Final = (
     Run("engine_ends", "the screen says why the engine ended", (None, "2", "15")),
     Run("cancels", "replies stopped", ("50", "400", "1000")),
     Run("kills", "the interface killed while a reply streams", ("5", "100", "1000")),
-    Run("strangers", "what a stranger does to the program", (None, "1", "10")),
+    Run("strangers", "what a stranger does to the program", (None, "1", "10 --minutes 200")),
     Run("first_minutes", "no two figures on the screens contradict", (None, "both", "both")),
     Run("countdown", "the benchmark's estimate of its time", (None, "--limit 2 --tokens 48", "")),
     Run("install", "installed as a user does", (None, "", "")),

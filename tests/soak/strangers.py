@@ -1,11 +1,15 @@
 """What a stranger does to the program: kills, other terminals, odd files, several programs at once, random keys.
 
-A command: ``python -m tests.soak.strangers [ROUNDS] [CASE…]``. Each case runs the real program on the bundled model, as
-a user would, with a home of its own. Prints a line a case, then one: what, how many, how many failed, the 95 % bound.
+A command: ``python -m tests.soak.strangers [ROUNDS] [CASE…] [--minutes N]``. Each case runs the real program on the
+bundled model, as a user would, with a home of its own. Its cases are those of this file and of each ``strange_*.py``
+beside it, which has a table ``CASES``. Every case gets an equal share of the time that is left; a case whose share
+ends is cut there. Prints a line a case, then one: what, how many, how many failed, the 95 %
+bound.
 """
 
 from __future__ import annotations
 
+import argparse
 import errno
 import json
 import os
@@ -16,8 +20,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
+from importlib import import_module
 from pathlib import Path
 from typing import Final
 
@@ -50,6 +55,7 @@ NAMES: Final = (
 KEYS: Final = 220
 PATIENCE: Final = 300.0  # seconds that a command may take
 Found = Iterator[str | None]  # one item a try: what is wrong, or None
+Case = Callable[[Path, random.Random], Found]
 
 
 def run(home: Path, *words: str, code: str = MAIN, **more: str) -> subprocess.CompletedProcess[str]:
@@ -324,32 +330,60 @@ def hostile_text(folder: Path, _: random.Random) -> Found:
     yield "; ".join(leaks(sent["hostile"], sent["harmless"])) or None
 
 
-CASES: Final[tuple[Callable[[Path, random.Random], Found], ...]] = (
-    kills, hang_ups, together, older_copy, full_disk, clocks, large, stopped, terminals, keys, model_files,
-    foreign_drafts, hub_names, hostile_text,
-)  # fmt: skip
+CASES: Final[dict[str, Case]] = {
+    case.__name__: case
+    for case in (
+        kills, hang_ups, together, older_copy, full_disk, clocks, large, stopped, terminals, keys, model_files,
+        foreign_drafts, hub_names, hostile_text,
+    )
+}  # fmt: skip
 
 
-def main(rounds: int = 1, *names: str) -> int:
+def all_cases() -> dict[str, Case]:
+    """The cases of this file and of the files beside it, which import from this one."""
+    found = dict(CASES)
+    for path in sorted(Path(__file__).parent.glob("strange_*.py")):
+        found |= import_module(f"tests.soak.{path.stem}").CASES
+    return found
+
+
+def main() -> int:
     """Runs the cases; returns 1 if one found something."""
-    tried = failed = 0
-    for number in range(rounds):
-        for case in CASES:
-            if names and case.__name__ not in names:
-                continue
-            begun, count, bad = time.monotonic(), 0, 0
-            with tempfile.TemporaryDirectory() as folder:
-                for fault in case(Path(folder), random.Random(number)):
-                    count += 1
-                    if fault:
-                        bad += 1
-                        print(f"{case.__name__}: {ascii(fault)[:600]}", flush=True)
-            print(f"{case.__name__}: {count} tried, {bad} failed, {time.monotonic() - begun:.0f} s", flush=True)
-            tried, failed = tried + count, failed + bad
-    bound = f", 95 % bound {3 / tried:.1%}" if not failed else ""
-    print(f"strangers: {tried} tries of {len(names) or len(CASES)} kinds, {failed} failed{bound}")
+    cases = all_cases()
+    parser = argparse.ArgumentParser(prog="python -m tests.soak.strangers")
+    parser.add_argument("rounds", nargs="?", type=int, default=1)
+    parser.add_argument("names", nargs="*", metavar="CASE", help=", ".join(cases))
+    parser.add_argument("--minutes", type=float, default=20.0, metavar="N", help="most for all rounds (20)")
+    options = parser.parse_args()
+    if unknown := set(options.names) - set(cases):
+        parser.error(f"there is no {', '.join(sorted(unknown))}")
+    runs = [(number, name) for number in range(options.rounds) for name in options.names or cases]
+    end, tried, failed = time.monotonic() + 60 * options.minutes, 0, 0
+    for at, (number, name) in enumerate(runs):
+        begun, count, bad = time.monotonic(), 0, 0
+        share = (end - begun) / (len(runs) - at)
+        with tempfile.TemporaryDirectory() as folder, closing(_tries(cases[name], folder, number)) as tries:
+            for fault in tries:
+                count += 1
+                if fault:
+                    bad += 1
+                    print(f"{name}: {ascii(fault)[:600]}", flush=True)
+                if time.monotonic() - begun > share:
+                    break
+        print(f"{name}: {count} tried, {bad} failed, {time.monotonic() - begun:.0f} s", flush=True)
+        tried, failed = tried + count, failed + bad
+    bound = f", 95 % bound {3 / tried:.1%}" if tried and not failed else ""
+    print(f"strangers: {tried} tries of {len(options.names) or len(cases)} kinds, {failed} failed{bound}")
     return int(failed > 0)
 
 
+def _tries(case: Case, folder: str, number: int) -> Generator[str | None]:
+    """The tries of a case; an assertion of the tools, such as a screen that never comes, is a fault."""
+    try:
+        yield from case(Path(folder), random.Random(number))
+    except (AssertionError, subprocess.TimeoutExpired) as error:
+        yield f"{type(error).__name__}: {error}"
+
+
 if __name__ == "__main__":
-    sys.exit(main(int(sys.argv[1]) if sys.argv[1:] else 1, *sys.argv[2:]))
+    sys.exit(main())
