@@ -71,7 +71,7 @@ def chat(
 def _inline(app: InlineChat, store: ChatStore) -> int:
     turn_collection_on()
     try:
-        _run(app, inline=True, mouse=False)
+        _run(app, mouse=False)
     finally:
         for words in app.said:
             print(f"{words}\n")
@@ -79,13 +79,13 @@ def _inline(app: InlineChat, store: ChatStore) -> int:
     return app.return_value or app.return_code or 0
 
 
-def _run(app: App[int], *, mouse: bool, inline: bool = False) -> None:
+def _run(app: App[int], *, mouse: bool) -> None:
     """Runs the interface and raises the error that ended it; Textual's own report would print variables' values."""
     from rich.console import Console  # the interface has loaded it
 
     printed = io.StringIO()
     app.error_console = Console(file=printed, markup=False, highlight=False)
-    app.run(inline=inline, mouse=mouse)
+    app.run(mouse=mouse)
     if app._exception is not None:
         raise app._exception
     sys.stderr.write(printed.getvalue())

@@ -26,13 +26,20 @@ def explained(error: BaseException) -> str:
     Returns:
         One line: what happened, what to try, and where the log is.
     """
+    log = note("", error)
+    where = f"The details are in {shown_path(log)}." if log else "The details could not be logged."
+    return f"{_words(error)} {where}"
+
+
+def note(words: str, error: BaseException | None = None) -> Path | None:
+    """Logs words and where an error came from; returns the log, or None if it cannot be written."""
     try:
         log = private_folder(Paths.default().logs) / NAME
-        _append(log, "\n".join([time.strftime("%Y-%m-%d %H:%M:%S"), *trace(error), ""]))
-        where = f"The details are in {shown_path(log)}."
+        first = f"{time.strftime('%Y-%m-%d %H:%M:%S')} {words}".rstrip()
+        _append(log, "\n".join([first, *(trace(error) if error else ()), ""]))
     except (OSError, SlipstreamError, MemoryError):
-        where = "The details could not be logged."
-    return f"{_words(error)} {where}"
+        return None
+    return log
 
 
 def trace(error: BaseException) -> Iterator[str]:

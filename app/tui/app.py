@@ -25,6 +25,7 @@ from textual.screen import Screen
 from slipstream.app.chats.store import ChatStore
 from slipstream.app.library.load_request import title_of
 from slipstream.app.platform.paths import Paths
+from slipstream.app.platform.safe_text import sentence
 from slipstream.app.protocol.requests import Load, Sampling
 from slipstream.app.settings.file import SettingsFile
 from slipstream.app.settings.presets import led_by, values_of
@@ -33,9 +34,11 @@ from slipstream.app.tui.chat.help import HelpScreen
 from slipstream.app.tui.chat.screen import ChatScreen
 from slipstream.app.tui.chat.slash import COMMANDS
 from slipstream.app.tui.engine_service import EngineService
+from slipstream.app.tui.input_guard import InputGuard, guard_handlers
 from slipstream.app.tui.keys import teach_alt_enter, types_nothing
 from slipstream.app.tui.models.context import ModelsAccess, manager
 from slipstream.app.tui.parts.dialogs import Palette
+from slipstream.app.tui.parts.notice import TROUBLE
 from slipstream.app.tui.settings.apply_settings import Settled
 from slipstream.app.tui.theme import DARK, LIGHT
 from slipstream.models.errors import UsageError
@@ -84,6 +87,8 @@ class ChatApp(App[int]):
         """
         super().__init__()
         teach_alt_enter()
+        guard_handlers()
+        self.input_guard = InputGuard(self._show_survived)
         self._engine = engine
         file = settings or SettingsFile(Paths.default().settings)
         now = file.settings
@@ -132,6 +137,8 @@ class ChatApp(App[int]):
 
     async def on_event(self, event: events.Event) -> None:
         """Drops unbound Alt keys, and resizes to too small a window: Textual cannot wrap text at a width of zero."""
+        if self.input_guard.refuses(event, self):
+            return
         if isinstance(event, events.Key) and types_nothing(event, self.screen):
             return
         if isinstance(event, events.Resize):
@@ -150,6 +157,9 @@ class ChatApp(App[int]):
             lines = wrap("too small", self._window.width)[: self._window.height]
             renderable = Group(Control.clear(), Control.home(), Text("\n".join(lines), end=""))
         super()._display(screen, renderable)
+
+    def _show_survived(self, words: str) -> None:
+        self.notify(sentence(words), severity="warning", timeout=TROUBLE, markup=False)
 
     def exit(self, result: int | None = None, return_code: int = 0, message: RenderableType | None = None) -> None:
         """Ends the chat within ``terminal.PATIENCE``, even if the engine, a thread or the terminal hangs."""

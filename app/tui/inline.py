@@ -14,6 +14,7 @@ from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.content import Content
+from textual.driver import Driver
 from textual.events import Event, Key
 from textual.message import Message
 from textual.widgets import Static, TextArea
@@ -44,6 +45,7 @@ from slipstream.app.tui.engine_service import (
     SummaryFailed,
     SummaryStreamed,
 )
+from slipstream.app.tui.input_guard import InputGuard, guard_handlers
 from slipstream.app.tui.keys import types_nothing
 from slipstream.app.tui.parts.notice import ChatsChanged
 from slipstream.models.errors import SlipstreamError, UsageError
@@ -114,6 +116,8 @@ class InlineChat(App[int]):
             UsageError: If there is no such chat.
         """
         super().__init__()
+        guard_handlers()
+        self.input_guard = InputGuard(lambda words: self.call_later(self._show, words))
         now = settings.settings
         self._engine = engine
         self._store = store
@@ -145,8 +149,17 @@ class InlineChat(App[int]):
 
     async def on_event(self, event: Event) -> None:
         """Drops Alt keys without a binding: the input would insert their character."""
-        if not (isinstance(event, Key) and types_nothing(event, self.screen)):
+        without_effect = isinstance(event, Key) and types_nothing(event, self.screen)
+        if not without_effect and not self.input_guard.refuses(event, self):
             await super().on_event(event)
+
+    def get_driver_class(self) -> type[Driver]:
+        usual = super().get_driver_class()
+        if sys.platform != "win32":
+            from slipstream.app.tui.terminal import chat_driver
+
+            return chat_driver(usual, inline=True)
+        return usual
 
     def action_stop_or_leave(self) -> None:
         """Stops the reply or the summary that is being written; without one, leaves."""

@@ -1,4 +1,4 @@
-"""Restores the terminal when the chat ends, even if the launcher or the terminal is gone."""
+"""The terminal of the chat: reads its input, and restores it at the end, even if the launcher is gone."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import signal
 import sys
 import termios
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import IO, Any, cast
@@ -16,7 +17,11 @@ from typing import IO, Any, cast
 from textual.app import App
 from textual.driver import Driver
 from textual.drivers.linux_driver import LinuxDriver
+from textual.drivers.linux_inline_driver import LinuxInlineDriver
+from textual.events import CursorPosition
+from textual.message import Message
 
+from slipstream.app.tui.input_guard import InputReader, mark
 from slipstream.models.errors import UsageError
 
 assert sys.platform != "win32"  # mypy checks the rest for POSIX only
@@ -24,6 +29,8 @@ assert sys.platform != "win32"  # mypy checks the rest for POSIX only
 ENDING = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGINT)
 """Signals that end the chat as Ctrl-Q does; Ctrl-C is a key here and sends no signal."""
 PATIENCE = 5.0  # seconds until a chat that is ending is killed; the launcher then restores the terminal
+TICK = 0.1  # seconds between two looks for the end of an unfinished sequence
+READ = 1 << 16  # bytes to read at once
 CHECK_EVERY = 0.5  # seconds between two checks that the launcher and the terminal are still there
 
 
@@ -52,6 +59,13 @@ class ChatDriver(LinuxDriver):
             self.attrs_before = None
         super().stop_application_mode()
 
+    def run_input_thread(self) -> None:
+        _read_input(self, self.process_message)
+
+    def send_message(self, message: Message) -> None:
+        mark(message)
+        super().send_message(message)
+
     def _sigtstp_application(self, *_: object) -> None:
         """Restores the terminal, then stops the whole job: the shell takes over once the launcher has stopped, too."""
         self.suspend_application_mode()
@@ -76,9 +90,41 @@ class ChatDriver(LinuxDriver):
             self._loop.call_soon_threadsafe(self._app.exit, None, 128 + signal.SIGHUP)
 
 
-def chat_driver(usual: type[Driver]) -> type[Driver]:
-    """Replaces Textual's Linux driver by ``ChatDriver``; others (headless, web) stay."""
-    return ChatDriver if usual is LinuxDriver else usual
+class InlineDriver(LinuxInlineDriver):
+    """Textual's driver for a few lines below the shell's prompt."""
+
+    def run_input_thread(self) -> None:
+        _read_input(self, self._receive)
+
+    def send_message(self, message: Message) -> None:
+        mark(message)
+        super().send_message(message)
+
+    def _receive(self, message: Message) -> None:
+        if isinstance(message, CursorPosition):
+            self.cursor_origin = (message.x, message.y)
+        else:
+            self.process_message(message)
+
+
+def chat_driver(usual: type[Driver], inline: bool = False) -> type[Driver]:
+    """Replaces Textual's Linux driver by the chat's; others (headless, web) stay."""
+    return usual if usual is not LinuxDriver else InlineDriver if inline else ChatDriver
+
+
+def _read_input(driver: ChatDriver | InlineDriver, receive: Callable[[Message], None]) -> None:
+    """Passes on what the terminal sends until the driver closes its input; runs in the driver's thread."""
+    reader = InputReader()
+    with suppress(OSError, RuntimeError):  # the terminal is gone, or the chat has ended
+        while not driver.exit_event.is_set():
+            if select.select([driver.fileno], [], [], TICK)[0]:
+                data = os.read(driver.fileno, READ)
+                if not data:
+                    return
+                for message in reader.feed(data, time.monotonic()):
+                    receive(message)
+            for message in reader.tick(time.monotonic()):
+                receive(message)
 
 
 class _Output:

@@ -173,7 +173,15 @@ class Terminal:
 
     def type(self, keys: str) -> None:
         """Presses keys."""
-        os.write(self._master, keys.encode())
+        self.send(keys.encode())
+
+    def send(self, data: bytes) -> None:
+        """Sends bytes, and reads meanwhile: a program that has much to draw takes nothing before that."""
+        while data:
+            if select.select([], [self._master], [], 0)[1]:
+                data = data[os.write(self._master, data[:1024]) :]
+            else:
+                self.read(0.01)
 
     def resize(self, columns: int, lines: int) -> None:
         """Gives the terminal another size."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from textual import events
 from textual.content import Content
 from textual.widgets import OptionList
 from textual.widgets.option_list import Option
@@ -94,6 +95,11 @@ class CompletionList(OptionList, can_focus=False):
         self.clear_options()
         self.add_options(Option(self._row(choice, width)) for choice in choices)
         self.highlighted = 0 if choices else None
+
+    async def _on_click(self, event: events.Click) -> None:
+        """Ignores a click on rows that have just gone."""
+        if event.style.meta.get("option", 0) >= self.option_count:
+            event.prevent_default()
 
     def move(self, step: int) -> None:
         """Moves the highlight up (-1) or down (1), and wraps at the ends."""

@@ -1,0 +1,237 @@
+"""Keeps what a terminal sends from ending the program.
+
+``InputReader`` stands between the terminal and Textual: it drops what is malformed. ``guard_handlers`` stands between
+Textual and the app: an error in a handler that input has caused is logged and shown, and the chat goes on.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+import traceback
+from codecs import getincrementaldecoder
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from typing import Any, Final, cast
+
+from textual import constants, events
+from textual._xterm_parser import BRACKETED_PASTE_END, BRACKETED_PASTE_START, FOCUSIN, FOCUSOUT, XTermParser
+from textual.app import App
+from textual.errors import NoWidget
+from textual.keys import Keys
+from textual.message import Message
+from textual.message_pump import MessagePump
+from textual.messages import TerminalSupportsSynchronizedOutput
+
+from slipstream.app.platform.error_log import explained, note
+from slipstream.app.platform.safe_text import typed
+
+ESC: Final = "\x1b"
+SYNCHRONIZED: Final = re.compile(r"\x1b\[\?2026;[1-9]\$y")
+CURSOR: Final = re.compile(r"\x1b\[(\d+);(\d+)R")
+BURST: Final = 32  # characters in one read that count as a paste; terminals without bracketed paste send keys
+LONGEST: Final = 128  # characters of a sequence; Textual's patterns take very long for longer ones
+MOST_UNFINISHED: Final = 4096  # characters of a sequence without an end
+SEQUENCE_WAIT: Final = 1.0  # seconds for the rest of a sequence that is no key of its own
+PASTE_WAIT: Final = 1.0  # seconds without a character after which an unended paste is inserted
+ONE_KEY: Final = 16  # maximum characters of one key; after PASTE_WAIT, so few end the paste
+LOG_EVERY: Final = 60.0  # seconds between two notes in the log about dropped sequences
+
+_BURST: Final = re.compile(rf"[^\x00-\x1f\x7f]{{{BURST},}}")
+_TOKEN: Final = re.compile(
+    r"[^\x1b]"
+    r"|\x1b\[M[^\x00-\x1f]{3}"  # an old mouse report
+    r"|\x1b\[\[[A-E]"  # function keys of the Linux console
+    r"|\x1b\[\d+\$"  # rxvt's keys with Shift
+    r"|\x1b\[[0-?]*[ -/]*[@-~]"
+    r"|\x1bO[ -~]"
+    r"|\x1b[]P^_X][^\x00-\x1f\x7f]*(?:\x07|\x1b\\)"  # a string: an answer about colours, a title
+    r"|\x1b[^\x1b\[\]OP^_X]"  # Alt with a character
+)
+_UNFINISHED: Final = re.compile(
+    r"\x1b(?:\[(?:M[^\x00-\x1f]{0,2}|\[|(?!\d+\$)[0-?]*[ -/]*)|O|[]P^_X][^\x00-\x1f\x7f]*\x1b?)?\Z"
+)
+_BROKEN: Final = re.compile(r"\x1b(?:\[[0-?]*[ -/]*|O|[]P^_X][^\x00-\x1f\x7f]*)?")
+
+
+class FromInput(Message):
+    """Never posted. Textual passes on prevented messages: one that prevents this one was caused by input."""
+
+
+def mark(message: Message) -> None:
+    """Marks a message that comes from the terminal, and thereby all messages that it will cause."""
+    message._prevent.add(FromInput)
+
+
+class InputReader:
+    """Turns the bytes of a terminal into Textual's messages; drops what is malformed and notes that in the log.
+
+    Textual's own parser raises errors for some sequences, and types those in a paste as keys, each with its own edit.
+    """
+
+    def __init__(self) -> None:
+        self._decode = getincrementaldecoder("utf-8")("replace").decode
+        self._keys = XTermParser()
+        self._rest = ""  # an unfinished sequence
+        self._pasted: list[str] | None = None  # the text of a paste that has not ended
+        self._stalled = False  # whether that paste has paused for long
+        self._last = 0.0  # when the last character came
+        self._dropped, self._logged = 0, -LOG_EVERY
+
+    def feed(self, data: bytes, now: float) -> Iterator[Message]:
+        text = self._rest + self._decode(data)
+        self._rest, self._last, at = "", now, 0
+        if self._stalled and len(text) <= ONE_KEY and BRACKETED_PASTE_END not in text:
+            self._pasted, self._stalled = None, False
+        while at < len(text):
+            if self._pasted is not None:
+                end = text.find(BRACKETED_PASTE_END, at)
+                if end < 0:
+                    end = _begun(BRACKETED_PASTE_END, text, at)
+                    self._pasted.append(text[at:end])
+                    self._rest = text[end:]
+                    break
+                self._pasted.append(text[at:end])
+                at = end + len(BRACKETED_PASTE_END)
+                yield from self._paste()
+                self._pasted, self._stalled = None, False
+            elif burst := _BURST.match(text, at):
+                at = burst.end()
+                yield events.Paste(typed(burst[0]))
+            elif text[at] == ESC and _UNFINISHED.match(text, at):
+                if len(text) - at <= MOST_UNFINISHED:
+                    self._rest = text[at:]
+                else:
+                    self._drop(now)
+                break
+            elif token := _TOKEN.match(text, at):
+                at = token.end()
+                if token[0] == BRACKETED_PASTE_START:
+                    self._pasted = []
+                else:
+                    yield from self._read(token[0], now)
+            else:
+                broken = cast(re.Match[str], _BROKEN.match(text, at))
+                at = broken.end()
+                if broken[0] == ESC:
+                    yield from self._read(ESC, now)
+                else:
+                    self._drop(now)
+
+    def tick(self, now: float) -> Iterator[Message]:
+        """Call it often: ends a lone Esc, a sequence whose rest does not come, and a paste without an end."""
+        if self._pasted is not None and not self._stalled and now - self._last >= PASTE_WAIT:
+            self._pasted.append(self._rest)
+            self._rest, self._stalled = "", True
+            yield from self._paste()
+            self._pasted = []
+        wait = constants.ESCAPE_DELAY if len(self._rest) <= 2 else SEQUENCE_WAIT
+        if self._rest and self._pasted is None and now - self._last >= wait:
+            token, self._rest = self._rest, ""
+            yield from self._read(token, now)
+
+    def _paste(self) -> Iterator[Message]:
+        text = typed("".join(self._pasted or ()))
+        if text:
+            yield events.Paste(text)
+
+    def _read(self, token: str, now: float) -> Iterable[Message]:
+        """The messages of a character or of a sequence; none if it is malformed."""
+        try:
+            found = self._messages(token)
+        except Exception as error:  # Textual's parser checks neither code points nor numbers
+            found = None
+            self._drop(now, error)
+        else:
+            if found is None:
+                self._drop(now)
+        return found or ()
+
+    def _messages(self, token: str) -> list[Message] | None:
+        if len(token) > LONGEST:
+            return None
+        if token == ESC:
+            return [events.Key("escape", ESC)]
+        if token in (FOCUSIN, FOCUSOUT):
+            return [events.AppFocus() if token == FOCUSIN else events.AppBlur()]
+        if place := CURSOR.fullmatch(token):
+            return [events.CursorPosition(int(place[2]) - 1, int(place[1]) - 1)]
+        keys = list(self._keys._sequence_to_key_events(token))
+        if not keys and len(token) == 2:
+            keys = list(self._keys._sequence_to_key_events(token[1], alt=True))
+        if keys:
+            return [key for key in keys if key.key != Keys.Ignore]
+        if SYNCHRONIZED.fullmatch(token):
+            return [TerminalSupportsSynchronizedOutput()]
+        mouse = self._keys.parse_mouse_code(token)
+        return [mouse] if mouse else None
+
+    def _drop(self, now: float, error: Exception | None = None) -> None:
+        self._dropped += 1
+        if now - self._logged >= LOG_EVERY:
+            self._logged = now
+            note(f"the terminal sent sequences that mean nothing here; dropped so far: {self._dropped}", error)
+
+
+def _begun(end: str, text: str, at: int) -> int:
+    """Where a sequence that may go on in the next read begins at the end of a text; the length of the text if none."""
+    first = max(len(text) - len(end) + 1, at)
+    return next((place for place in range(first, len(text)) if end.startswith(text[place:])), len(text))
+
+
+class InputGuard:
+    """Decides which input the app handles, and which errors in handlers it survives."""
+
+    def __init__(self, show: Callable[[str], object]) -> None:
+        self._show = show
+        self._seen: dict[str, float] = {}  # when an error was last shown, by its place in the code
+
+    def refuses(self, event: events.Event, app: App[Any]) -> bool:
+        """Whether an event is a mouse report from outside the window, or a click on a widget that has just gone."""
+        if not isinstance(event, events.MouseEvent):
+            return False
+        screen = app.screen
+        if not screen.region.contains(int(event.x), int(event.y)) or event.x < 0 or event.y < 0:
+            return True
+        if isinstance(event, events.MouseDown | events.MouseUp):
+            with suppress(NoWidget):
+                widget, _ = screen.get_widget_at(int(event.x), int(event.y))
+                return not widget.is_attached
+        return False
+
+    def survives(self, error: Exception, message: Message, ending: bool) -> bool:
+        """Logs and shows an error that input has caused; an app that is ending shows nothing.
+
+        Returns:
+            False for an error that something else has caused, or that leaves a screen half made.
+        """
+        if FromInput not in message._prevent or isinstance(message, events.Compose | events.Mount):
+            return False
+        place, now = str(traceback.extract_tb(error.__traceback__)[-1:]), time.monotonic()
+        if not ending and now - self._seen.get(place, -LOG_EVERY) >= LOG_EVERY:
+            self._seen[place] = now
+            self._show(f"a key or a click had no effect: {explained(error)}")
+        return True
+
+
+def guard_handlers() -> None:
+    """Guards the handlers of every widget of an app with an ``input_guard``.
+
+    Textual 8.2.8 ends a widget, and with it the program, at the first error in a handler, and has no hook around one.
+    """
+    dispatch = MessagePump._dispatch_message
+    if getattr(dispatch, "guards", False):
+        return
+
+    async def guarded(pump: MessagePump, message: Message) -> None:
+        if isinstance(message, events.InputEvent | events.Paste) and pump.app._exit:
+            return  # the chat ends: thousands of keys may wait
+        try:
+            await dispatch(pump, message)
+        except Exception as error:
+            guard: InputGuard | None = getattr(pump.app, "input_guard", None)
+            if guard is None or not guard.survives(error, message, pump.app._exit):
+                raise
+
+    cast(Any, guarded).guards = True
+    cast(Any, MessagePump)._dispatch_message = guarded
