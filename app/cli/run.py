@@ -26,11 +26,10 @@ from slipstream.app.protocol.events import Done, Loaded, Stepped, check_reasonin
 from slipstream.app.protocol.requests import Generate, Load, Message, Sampling
 from slipstream.app.settings.presets import suggested
 from slipstream.models.errors import ContextFullError, EngineDiedError, SlipstreamError, UsageError, reason_of
-from slipstream.models.grammar import GrammarKind
+from slipstream.models.grammar import MOST_BYTES, GrammarKind
 from slipstream.models.outside import quoted, read_limited, shown_path
 
 INTERRUPTED: Final = 130
-_MOST_GRAMMAR: Final = 1 << 20  # maximum bytes of a schema or a grammar
 _SAVING: Final = 60.0  # seconds to save the KV cache of a kept chat
 
 
@@ -223,7 +222,7 @@ def read_grammar(schema: str | None, grammar: str | None) -> tuple[str, GrammarK
         return "", "json"
     file = Path(name).expanduser()
     try:
-        text = read_limited(file, _MOST_GRAMMAR).decode()
+        text = read_limited(file, MOST_BYTES).decode()
     except UnicodeDecodeError as error:
         raise UsageError(f"{shown_path(file)} is not UTF-8.", "Convert it first.") from error
     except (OSError, ValueError) as error:  # a zero byte in a name is a ValueError

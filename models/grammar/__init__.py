@@ -1,6 +1,8 @@
 """Grammars that a reply must follow."""
 
-from typing import Literal
+from typing import Final, Literal
 
 GrammarKind = Literal["json", "lark", "gbnf"]
 """A JSON schema, or a grammar in the notation of Lark or of llama.cpp."""
+
+MOST_BYTES: Final = 256 << 10  # maximum size of a schema or a grammar

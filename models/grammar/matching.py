@@ -6,6 +6,8 @@ take 19 milliseconds for 152,000 tokens, and end the process if a token does not
 
 from __future__ import annotations
 
+import re
+import threading
 from collections.abc import Callable, Collection, Sequence
 from typing import Final
 
@@ -14,8 +16,8 @@ from llguidance import LLMatcher, LLTokenizer
 from llguidance.gbnf_to_lark import gbnf_to_lark
 from numpy.typing import NDArray
 
-from slipstream.models.errors import UsageError
-from slipstream.models.grammar import GrammarKind
+from slipstream.models.errors import SlipstreamError, UsageError
+from slipstream.models.grammar import MOST_BYTES, GrammarKind
 from slipstream.models.outside import quoted
 from slipstream.models.types import Token
 
@@ -23,6 +25,9 @@ _NAMES: Final = {"json": "the JSON schema", "lark": "the grammar", "gbnf": "the 
 
 _SPACE: Final = r"\x20|\n\x20{0,16}"
 """Limits the whitespace between parts of JSON: otherwise a model may write empty lines forever."""
+_RULE: Final = re.compile(r"^[ \t]*[?!]?[\w.-]+[ \t]*:", re.MULTILINE)
+_MOST_RULES: Final = 1_000
+_STACK_BYTES: Final = 128 << 20  # enough for 8,000 rules, each of which names the next
 
 
 class GrammarTokens:
@@ -65,22 +70,32 @@ class Matcher:
     def __init__(self, state: LLMatcher, size: int) -> None:
         """Stores llguidance's state and the number of tokens; see ``matcher_of``."""
         self._state, self._size = state, size
+        self._mask: bytes | None = None  # of the state, once it is known
 
     def copy(self) -> Matcher:
         """An independent copy of the state."""
-        return Matcher(self._state.deep_copy(), self._size)
+        copied = Matcher(self._state.deep_copy(), self._size)
+        copied._mask = self._mask
+        return copied
 
     def allowed(self) -> NDArray[np.bool_]:
         """Whether each token may follow, [n_vocab]; an end token may follow if the text may end here."""
-        bits = np.frombuffer(self._state.compute_bitmask(), np.uint8)
+        bits = np.frombuffer(self._bits(), np.uint8)
         return np.unpackbits(bits, count=self._size, bitorder="little").view(np.bool_)
 
     def fits(self, token: Token) -> bool:
-        return self._state.validate_tokens([token]) == 1
+        """Whether ``allowed`` holds a token; llguidance's own test also accepts other spellings of the same text."""
+        return token < self._size and bool(self._bits()[token >> 3] >> (token & 7) & 1)
 
     def take(self, token: Token) -> None:
         """Advances by a token that fits."""
+        self._mask = None
         self._state.consume_token(token)
+
+    def _bits(self) -> bytes:
+        if self._mask is None:
+            self._mask = self._state.compute_bitmask()
+        return self._mask
 
     @property
     def complete(self) -> bool:
@@ -98,6 +113,21 @@ def matcher_of(kind: GrammarKind, text: str, tokens: GrammarTokens) -> Matcher:
     Raises:
         UsageError: If it cannot be compiled.
     """
+    problem = ""
+    if len(text.encode("utf-8", "replace")) > MOST_BYTES:
+        problem = f"it has more than {MOST_BYTES >> 10} KiB"
+    elif kind != "json" and len(_RULE.findall(text)) > _MOST_RULES:
+        problem = f"it has more than {_MOST_RULES:,} rules"
+    if not problem:
+        made = _deep(lambda: _compiled(kind, text, tokens))
+        if isinstance(made, LLMatcher):
+            return Matcher(made, tokens.size)
+        problem = quoted(made, 160)
+    raise UsageError(f"{_NAMES[kind]} cannot be used: {problem}.", "Mend it; nothing was written.")
+
+
+def _compiled(kind: GrammarKind, text: str, tokens: GrammarTokens) -> LLMatcher | str:
+    """The initial state, or what is wrong with the grammar."""
     try:
         if kind == "json":
             made = LLMatcher.grammar_from_json_schema(text, overrides={"whitespace_pattern": _SPACE})
@@ -106,8 +136,26 @@ def matcher_of(kind: GrammarKind, text: str, tokens: GrammarTokens) -> Matcher:
         state = LLMatcher(tokens.own, made, log_level=0)
         why = state.get_error()
     except Exception as error:  # the GBNF converter raises its own types of errors
-        state, why = None, str(error)
-    if state is None or why:
-        line = next((line.strip() for line in why.splitlines() if line.strip()), "no reason was given")
-        raise UsageError(f"{_NAMES[kind]} cannot be used: {quoted(line, 160)}.", "Mend it; nothing was written.")
-    return Matcher(state, tokens.size)
+        state, why = None, str(error) or type(error).__name__
+    if state and not why:
+        return state
+    return next((line.strip() for line in why.splitlines() if line.strip()), "no reason was given")
+
+
+def _deep(call: Callable[[], LLMatcher | str]) -> LLMatcher | str:
+    """Runs a call with a large stack: llguidance follows a chain of rules recursively, and ends the process at its end.
+
+    Raises:
+        SlipstreamError: If there is no memory for the stack.
+    """
+    results = list[LLMatcher | str]()
+    before = threading.stack_size(_STACK_BYTES)
+    try:
+        thread = threading.Thread(target=lambda: results.append(call()), name="grammar")
+        thread.start()
+    except RuntimeError as error:
+        raise SlipstreamError("there is not enough memory to read the grammar.", "Close other programs.") from error
+    finally:
+        threading.stack_size(before)
+    thread.join()
+    return results[0]
