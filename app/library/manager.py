@@ -73,7 +73,7 @@ class ModelManager:
             if self._downloads is None:
                 from slipstream.models.hub.downloads import Downloads
 
-                self._downloads = Downloads(self.hub, on_change=self._on_change)
+                self._downloads = Downloads(self.hub, on_change=self._on_change, on_verified=self.store.record)
                 self._downloads.restore(self.paths.models)
             return self._downloads
 
@@ -292,8 +292,9 @@ class ModelManager:
         private_folder(self.paths.models)
         if not self.pull_projector(quant, on_progress, cancelled):
             return None
-        path = Download(self.hub, quant.files, self.paths.models).run(on_progress, cancelled)
-        return None if path is None else self.store.adopt(path, quant.files)
+        download = Download(self.hub, quant.files, self.paths.models, on_verified=self.store.record)
+        path = download.run(on_progress, cancelled)
+        return None if path is None else self.store.listed(path)
 
     def pull_projector(
         self, quant: Quant, on_progress: Callable[[Progress], None], cancelled: Callable[[], bool]
@@ -368,4 +369,4 @@ class ModelManager:
         """Installs a finished download; a file that is not a model is listed with its problem."""
         if job.state == "done":
             with suppress(SlipstreamError):
-                self.store.adopt(job.path, job.files)
+                self.store.listed(job.path)

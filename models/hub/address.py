@@ -82,15 +82,15 @@ def check_proxies(environment: Mapping[str, str]) -> None:
         address = value if "://" in value else f"http://{value}"
         try:
             parts = urlsplit(address)
-            host, _ = parts.hostname or "", parts.port
+            kind, host, _ = parts.scheme, parts.hostname or "", parts.port
         except ValueError:
-            host = ""
-        if parts.scheme not in _PROXY_KINDS or not _HOST.fullmatch(host) or not address.isprintable() or " " in address:
+            kind = host = ""
+        if kind not in _PROXY_KINDS or not _HOST.fullmatch(host) or not address.isprintable() or " " in address:
             raise HubError(
                 f"{used}: {quoted(value, 80)} is no address of a proxy.",
                 f"Set it to one like http://proxy.example:3128, or unset it; kinds: {', '.join(_PROXY_KINDS)}.",
             )
-        if parts.scheme.startswith("socks") and not find_spec("socksio"):
+        if kind.startswith("socks") and not find_spec("socksio"):
             raise HubError(
                 f"{used} names a SOCKS proxy, which needs the package socksio.",
                 "pip install socksio, or set it to an HTTP proxy.",

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from slipstream.models.errors import SlipstreamError
+from slipstream.models.files import HeldError, close_removed, open_locked
 from slipstream.models.hub.address import disable_telemetry
 from slipstream.models.hub.journal import ENDING, JournalContent, Ranges, read
 from slipstream.models.hub.part_file import PART, PartFile
@@ -52,6 +53,7 @@ class Download:
         folder: Path,
         tuning: Tuning = _USUAL,
         promised: Callable[[], int] = lambda: 0,
+        on_verified: Callable[[Sequence[RemoteFile]], None] = lambda files: None,
     ) -> None:
         """Only stores the arguments; ``run`` starts the download.
 
@@ -59,12 +61,14 @@ class Download:
             files: The file, or the parts of a split model in order.
             folder: The folder of all models; see ``RemoteFile.path_in``.
             promised: Returns the bytes that other downloads still have to write to the same disk.
+            on_verified: Called with the files when all are verified, before they are moved into place.
         """
         self.files = tuple(files)
         self.folder = folder
         self._hub = hub
         self._tuning = tuning
         self._promised = promised
+        self._on_verified = on_verified
 
     @property
     def path(self) -> Path:
@@ -118,6 +122,7 @@ class Download:
             for part in parts:
                 if not part.placed:
                     part.verify()
+            self._on_verified(self.files)
             for part in reversed(parts):  # the library finds a model by its first file, so it is placed last
                 part.place()
             report.now("finishing")
@@ -183,7 +188,7 @@ class _Reports:
 
 
 def partials(folder: Path) -> list[Partial]:
-    """Unfinished downloads below a folder, newest first.
+    """Unfinished downloads below a folder, newest first; removes journals that kills left beside complete files.
 
     Raises:
         DownloadError: If the folder cannot be read.
@@ -191,6 +196,8 @@ def partials(folder: Path) -> list[Partial]:
     jobs: dict[tuple[str, tuple[str, ...]], list[tuple[Path, JournalContent]]] = {}
     try:
         for path in sorted(folder.rglob(f"*{ENDING}")):
+            if _complete(path):
+                continue
             written = read(path)
             if written and written.file.path_in(folder) == path.with_name(path.name.removesuffix(ENDING)):
                 names = tuple(file.name for file in written.files)
@@ -199,6 +206,16 @@ def partials(folder: Path) -> list[Partial]:
         raise disk_error(folder, error) from error
     found = [_partial(folder, journals) for journals in jobs.values()]
     return sorted(found, key=lambda partial: -partial.changed)
+
+
+def _complete(journal: Path) -> bool:
+    """Whether a journal's file was moved into place; its journal is then removed."""
+    path = journal.with_name(journal.name.removesuffix(ENDING))
+    if not path.is_file() or path.with_name(path.name + PART).exists():
+        return False
+    with contextlib.suppress(HeldError):
+        close_removed(open_locked(journal), journal)
+    return True
 
 
 def _partial(folder: Path, journals: list[tuple[Path, JournalContent]]) -> Partial:
@@ -255,6 +272,7 @@ class Downloads:
         at_once: int = 2,
         tuning: Tuning = _USUAL,
         on_change: Callable[[QueuedDownload], None] = lambda job: None,
+        on_verified: Callable[[Sequence[RemoteFile]], None] = lambda files: None,
     ) -> None:
         """Creates an empty queue.
 
@@ -262,11 +280,13 @@ class Downloads:
             at_once: Maximum number of jobs that run at the same time.
             on_change: Called when a job's state or progress changes, in the thread that changes it; that thread waits
                 until the call returns.
+            on_verified: See ``Download``.
         """
         self._hub = hub
         self._at_once = at_once
         self._tuning = tuning
         self._on_change = on_change
+        self._on_verified = on_verified
         self._changed = threading.Condition()
         self._entries: dict[str, _Entry] = {}
         self._unreported: set[str] = set()
@@ -392,7 +412,14 @@ class Downloads:
                 entry.progress = progress
                 self._unreported.add(entry.id)
 
-        download = Download(self._hub, entry.files, entry.folder, self._tuning, lambda: self._promised(entry))
+        download = Download(
+            self._hub,
+            entry.files,
+            entry.folder,
+            self._tuning,
+            promised=lambda: self._promised(entry),
+            on_verified=self._on_verified,
+        )
         state: State
         try:
             state, error = ("done" if download.run(report, entry.stop.is_set) else "paused"), None

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final, get_args
 
 from slipstream.models.errors import SlipstreamError, reason_of
-from slipstream.models.files import make_folder, replace_file
+from slipstream.models.files import locked, make_folder, replace_file
 from slipstream.models.gguf.reader import Header, read_header
 from slipstream.models.gguf.vocabulary import Role, check_vocabulary, role_of, vocabulary_digest
 from slipstream.models.library.names import label_of
@@ -52,9 +52,7 @@ class FactsCache:
         """Reads the cache; it is empty if the file is missing, damaged or of another version."""
         self._file = file
         self._used: dict[str, Any] = {}
-        kept = read_object(file, _MOST_BYTES)
-        files = kept.get("files")
-        self._kept: dict[str, Any] = files if kept.get("version") == _VERSION and isinstance(files, dict) else {}
+        self._kept = self._read()
 
     def of(self, path: Path) -> Facts:
         """The facts about a model file; facts about a broken file are not cached."""
@@ -72,12 +70,23 @@ class FactsCache:
         return facts
 
     def keep(self) -> None:
-        """Writes the facts that were used since the cache was read, and drops the others; ignores write errors."""
+        """Writes the facts that were used or added since the cache was read, and drops the others.
+
+        Write errors are ignored: the facts are read from the models again.
+        """
         if self._used == self._kept:
             return
-        with suppress(OSError):
+        with suppress(OSError, SlipstreamError):
             make_folder(self._file.parent)
-            replace_file(self._file, [json.dumps({"version": _VERSION, "files": self._used}).encode()], sync=False)
+            with locked(self._file.with_name(".facts.lock"), 0.0):
+                added = {key: entry for key, entry in self._read().items() if key not in self._kept}
+                kept = {"version": _VERSION, "files": {**added, **self._used}}
+                replace_file(self._file, [json.dumps(kept).encode()], sync=False)
+
+    def _read(self) -> dict[str, Any]:
+        kept = read_object(self._file, _MOST_BYTES)
+        files = kept.get("files")
+        return files if kept.get("version") == _VERSION and isinstance(files, dict) else {}
 
 
 def _sound(facts: Facts) -> bool:

@@ -6,37 +6,54 @@ import errno
 import hashlib
 import os
 import shutil
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
+from tempfile import mkdtemp
 from typing import Final, Literal
 
 from slipstream.models.errors import ModelFileError, SlipstreamError, UsageError, reason_of
-from slipstream.models.files import make_folder
+from slipstream.models.files import HeldError, make_folder, open_locked, write_file
 from slipstream.models.gguf.reader import read_header
 from slipstream.models.gguf.vocabulary import check_vocabulary, role_of
 from slipstream.models.gguf.writer import replacing
+from slipstream.models.hub.address import safe_name
 from slipstream.models.library.facts import read_facts
 from slipstream.models.library.names import split_name
-from slipstream.models.library.records import Checked, Installed, Record, size_of, write_record
-from slipstream.models.outside import shown_path
+from slipstream.models.library.records import Checked, Installed, Record, record_path, size_of, write_record
+from slipstream.models.outside import read_limited, shown_path
 
 LOCAL: Final = "local"  # folder of imported models, in place of a repository's owner
 _CHUNK: Final = 4 << 20  # bytes between two polls of ``cancelled``
 _RESERVE: Final = 512 << 20  # bytes that a copy leaves free on the disk
+_STAGING: Final = ".import-"
+_LOCK: Final = "lock"
+_PLACE: Final = "place"  # names the folder of a model whose files are all there
+_LONGEST_NAME: Final = 1000
 
 How = Literal["link", "copy"]
 OnProgress = Callable[[int, int], None]
 
 
-def import_model(path: Path, folder: Path, how: How, on_progress: OnProgress, cancelled: Callable[[], bool]) -> Path:
-    """Links or copies all parts of a model into the models folder.
+def import_model(
+    path: Path,
+    folder: Path,
+    how: How,
+    on_progress: OnProgress,
+    cancelled: Callable[[], bool],
+    changing: Callable[[], AbstractContextManager[None]],
+) -> Path:
+    """Links or copies all parts of a model into the models folder: all of them, or after a kill none.
+
+    The parts are collected in a hidden folder and moved when all are there, the first one last: the library finds a
+    model by it.
 
     Args:
         path: The file, or the first of a split model.
         how: "link" makes hard links, or symbolic ones where those fail.
         on_progress: Called with bytes copied and bytes in all.
         cancelled: Polled while copying; True raises ``KeyboardInterrupt`` and leaves nothing behind.
+        changing: Locks the library for a change, and checks that the model may be added.
 
     Returns:
         The new path of the first file.
@@ -55,42 +72,85 @@ def import_model(path: Path, folder: Path, how: How, on_progress: OnProgress, ca
         check_vocabulary(header)
     names = [part.name if part.suffix.lower() == ".gguf" else f"{part.name}.gguf" for part in header.parts]
     subdir = folder / LOCAL / split_name(Path(names[0]).stem)[0]
-    created: list[Path] = []
-    size = sum(part.stat().st_size for part in header.parts)
-    for name in names:
-        if os.path.lexists(subdir / name):
-            raise UsageError(f"{shown_path(subdir / name)} is there already.", "Remove it first, or rename the file.")
+    with changing():
+        _check_absent(subdir / names[0])
     try:
-        make_folder(subdir)
+        with _staging(folder) as staging:
+            _stage(dict(zip(names, header.parts, strict=True)), staging, how, on_progress, cancelled)
+            with changing():
+                _check_absent(subdir / names[0])
+                make_folder(subdir)
+                write_file(staging / _PLACE, [subdir.name.encode()])  # from here on a kill leaves all of the model
+                _place(staging, subdir)
+        return subdir / names[0]
+    except OSError as error:
+        raise SlipstreamError(
+            f"cannot import {shown_path(path)}: {reason_of(error)}.",
+            f"Check the permissions of {shown_path(error.filename or subdir)}, or the free space on its disk.",
+        ) from error
+
+
+def recover_imports(folder: Path) -> None:
+    """Completes imports that were killed while their files were moved, and removes the files of others."""
+    for lock in folder.glob(f"{_STAGING}*/{_LOCK}"):
+        with suppress(HeldError, OSError, SlipstreamError):
+            handle = open_locked(lock)
+            try:
+                with suppress(FileNotFoundError):
+                    name = read_limited(lock.with_name(_PLACE), _LONGEST_NAME).decode()
+                    if safe_name(name) and "/" not in name:
+                        _place(lock.parent, folder / LOCAL / name)
+                shutil.rmtree(lock.parent, ignore_errors=True)
+            finally:
+                os.close(handle)
+
+
+def _check_absent(path: Path) -> None:
+    if os.path.lexists(path):
+        raise UsageError(f"{shown_path(path)} is there already.", "Remove it first, or rename the file.")
+
+
+@contextmanager
+def _staging(folder: Path) -> Iterator[Path]:
+    """A hidden folder, locked while it is filled, and removed at the end."""
+    make_folder(folder)
+    staging = Path(mkdtemp(prefix=_STAGING, dir=folder))
+    handle = open_locked(staging / _LOCK)
+    try:
+        yield staging
+    finally:
+        os.close(handle)
+        recover_imports(folder)
+
+
+def _stage(
+    parts: Mapping[str, Path], staging: Path, how: How, on_progress: OnProgress, cancelled: Callable[[], bool]
+) -> None:
+    size, copied = sum(part.stat().st_size for part in parts.values()), 0
+    if how == "copy":
+        _check_free_space(staging, size)
+    for name, part in parts.items():
+        source, target, sha256 = Path(os.path.realpath(part)), staging / name, ""
         if how == "copy":
-            _check_free_space(subdir, size)
-        for part, name in zip(header.parts, names, strict=True):
-            source, target, sha256 = Path(os.path.realpath(part)), subdir / name, ""
-            if how == "copy":
-                copied, length = sum(each.stat().st_size for each in created), source.stat().st_size
-                sha256 = _copy(source, target, lambda done: on_progress(done, size), cancelled, copied)
-                if not length == target.stat().st_size == source.stat().st_size:
-                    target.unlink()
-                    raise ModelFileError(
-                        f"{shown_path(source)} changed while it was copied.",
-                        "Wait until no program writes to it, then import it again.",
-                    )
-            else:
-                _link(source, target)
-            created.append(target)
-            write_record(target, Record(sha256, source.stat().st_size, source=str(source)))
-    except BaseException as error:
-        for target in created:
-            target.unlink(missing_ok=True)
-        with suppress(OSError):
-            subdir.rmdir()
-        if isinstance(error, OSError):
-            raise SlipstreamError(
-                f"cannot import {shown_path(path)}: {reason_of(error)}.",
-                f"Check the permissions of {shown_path(error.filename or subdir)}, or the free space on its disk.",
-            ) from error
-        raise
-    return created[0]
+            length = source.stat().st_size
+            sha256 = _copy(source, target, lambda done: on_progress(done, size), cancelled, copied)
+            if not length == target.stat().st_size == source.stat().st_size:
+                raise ModelFileError(
+                    f"{shown_path(source)} changed while it was copied.",
+                    "Wait until no program writes to it, then import it again.",
+                )
+            copied += length
+        else:
+            _link(source, target)
+        write_record(target, Record(sha256, source.stat().st_size, source=str(source)))
+
+
+def _place(staging: Path, folder: Path) -> None:
+    """Moves the files of a model and their records into its folder, the first file last."""
+    for file in sorted(staging.glob("[!.]*.[gG][gG][uU][fF]"), reverse=True):
+        with suppress(FileNotFoundError):
+            os.replace(record_path(file), record_path(folder / file.name))
+        os.replace(file, folder / file.name)
 
 
 def _link(source: Path, target: Path) -> None:

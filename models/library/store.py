@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 from slipstream.models.errors import ModelFileError, UsageError
+from slipstream.models.files import locked, make_folder
 from slipstream.models.hub.types import RemoteFile
 from slipstream.models.library.facts import FactsCache
-from slipstream.models.library.import_model import LOCAL, How, OnProgress, check, import_model
+from slipstream.models.library.import_model import LOCAL, How, OnProgress, check, import_model, recover_imports
 from slipstream.models.library.names import find, plain_name, split_name
 from slipstream.models.library.places import FoundModel, foreign_models, gguf_files, place_of
 from slipstream.models.library.records import (
@@ -57,6 +59,7 @@ class ModelStore:
 
     def installed(self) -> list[Installed]:
         """All models, those of Slipstream's folder first, then by name; a broken file is listed with its problem."""
+        recover_imports(self.folder)
         cache = FactsCache(self.folder / ".facts.json")
         models = [self._model(found, cache) for found in self._found()]
         cache.keep()
@@ -84,10 +87,13 @@ class ModelStore:
             ModelFileError: If it is not a model.
             SlipstreamError: If the record cannot be written.
         """
+        self.record(files)
+        return self.listed(path)
+
+    def record(self, files: Sequence[RemoteFile]) -> None:
+        """Records the source and the hash of downloaded files; they need not be in their place yet."""
         for file in files:
-            record = Record(file.sha256 or "", file.size, file.repo, file.revision)
-            write_record(file.path_in(self.folder), record)
-        return self._listed(path)
+            write_record(file.path_in(self.folder), Record(file.sha256 or "", file.size, file.repo, file.revision))
 
     def import_file(
         self,
@@ -110,10 +116,16 @@ class ModelStore:
             SlipstreamError: If disk space or a permission is missing.
         """
         place = place_of(path.expanduser())
-        for model in self.installed():
-            if model.origin == "ours" and place in map(place_of, model.files):
-                raise UsageError(f"{shown_path(path)} is here already, as {model.name}.")
-        return self._listed(import_model(path, self.folder, how, on_progress, cancelled))
+
+        @contextmanager
+        def changing() -> Iterator[None]:
+            with self._changing():
+                for model in self.installed():
+                    if model.origin == "ours" and place in map(place_of, model.files):
+                        raise UsageError(f"{shown_path(path)} is here already, as {model.name}.")
+                yield
+
+        return self.listed(import_model(path, self.folder, how, on_progress, cancelled, changing))
 
     def verify(
         self,
@@ -139,9 +151,11 @@ class ModelStore:
             expected[0] = model.sha256
         checked = check(model, expected, on_progress, cancelled)
         if model.origin == "ours" and not checked.problem:
-            for file, record, found in zip(model.files, records, checked.sha256, strict=True):
-                if not record.sha256 and (size := size_of(file)):
-                    write_record(file, replace(record, sha256=found, size=size))
+            with self._changing():
+                for file, found in zip(model.files, checked.sha256, strict=True):
+                    record, size = read_record(file), size_of(file)
+                    if not record.sha256 and size:
+                        write_record(file, replace(record, sha256=found, size=size))
         return checked
 
     def removable(self, name: str) -> Installed:
@@ -168,8 +182,9 @@ class ModelStore:
             UsageError: If it does not exist, belongs to another program, or is bundled.
             SlipstreamError: If its files cannot be moved or deleted.
         """
-        model = self.removable(name)
-        return self._trash.skip(model.name, model.files) if now else self._trash.put(model.name, model.files)
+        with self._changing():
+            model = self.removable(name)
+            return self._trash.skip(model.name, model.files) if now else self._trash.put(model.name, model.files)
 
     def frees(self, model: Installed) -> int:
         """Bytes that removing a model frees; links free none."""
@@ -182,7 +197,15 @@ class ModelStore:
             UsageError: If none was, or another file is in its place.
             SlipstreamError: If it is no longer in the trash, or the system does not say where.
         """
-        return self._trash.undo()
+        with self._changing():
+            return self._trash.undo()
+
+    @contextmanager
+    def _changing(self) -> Iterator[None]:
+        """Locks the folder for a change; raises a ``SlipstreamError`` if another process changes it for long."""
+        make_folder(self.folder)
+        with locked(self.folder / ".lock"):
+            yield
 
     def _found(self) -> Iterator[FoundModel]:
         for path in gguf_files(self.folder):
@@ -235,7 +258,8 @@ class ModelStore:
         parts = found.path.relative_to(self.folder).parts
         return record.repo or ("/".join(parts[:2]) if len(parts) > 2 and parts[0] != LOCAL else None)
 
-    def _listed(self, path: Path) -> Installed:
+    def listed(self, path: Path) -> Installed:
+        """The model of a file in the folder; raises a ``ModelFileError`` if it is none."""
         model = next((model for model in self.installed() if model.path == path), None)
         if model is None:
             raise ModelFileError(f"{path} is not in the list of models.", "Its name must end in .gguf.")

@@ -75,7 +75,7 @@ def reply(home: Path, *words: str, **more: str) -> subprocess.CompletedProcess[s
 
 def wrong(done: subprocess.CompletedProcess[str], codes: tuple[int, ...] = (0,)) -> str | None:
     """What is wrong with how a command ended."""
-    if "Traceback" in done.stderr:
+    if "Traceback" in done.stderr or "an unexpected error" in done.stderr:
         return f"a traceback: {done.stderr[-300:]}"
     return None if done.returncode in codes else f"exit code {done.returncode}: {done.stderr[-300:]}"
 
