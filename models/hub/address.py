@@ -41,7 +41,9 @@ def disable_telemetry() -> None:
     os.environ["HF_HUB_DISABLE_UPDATE_CHECK"] = "1"
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     for name in ("HF_HUB_DOWNLOAD_TIMEOUT", "HF_HUB_ETAG_TIMEOUT"):  # the library fails to load unless it is a number
-        if value := os.environ.get(name):
+        if not (value := os.environ.get(name, "").strip()):
+            os.environ.pop(name, None)
+        else:
             try:
                 whole_number(value, 0)
             except ValueError as error:

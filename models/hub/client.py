@@ -89,8 +89,10 @@ def token_header(address: str, endpoint: str) -> dict[str, str]:
         token = get_token()
     except OIDCError as error:
         raise HubError(f"cannot get a token: {error}.", "Check HF_OIDC_RESOURCE, or unset it.") from error
-    except (OSError, ValueError) as error:  # the file of the token
-        raise HubError(f"cannot read the token: {error}.", "Log in again: hf auth login (or set HF_TOKEN).") from error
+    except (OSError, ValueError) as error:
+        raise HubError(
+            f"cannot read the file of the token: {error}.", "Correct HF_TOKEN_PATH and HF_HOME, or unset them."
+        ) from error
     if token and not _TOKEN.fullmatch(token):
         raise HubError(
             "the token for the hub has characters that no token has, such as a blank.",
