@@ -27,6 +27,11 @@ _UNKNOWN: Final = "-"
 _NOTE: Final = 90
 _WHERE: Final = {"ours": "slipstream", "hf-cache": "hub cache", "lmstudio": "LM Studio", "ollama": "Ollama"}
 _FITS: Final = {"gpu": "on the GPU", "split": "partly on the GPU", "memory": "in memory", "too big": "too big"}
+_LEAST_FIRST: Final = ("GB AT 4K / 8K / 32K", "HERE IT RUNS", "METHOD", "SIZE")
+"""Columns of the catalogue that may be left out, the least important first."""
+_NAMES: Final = (0, 1)  # the columns that are left with names: the target and the drafter
+_SHORTEST: Final = 12  # columns that a shortened name keeps
+_STEP: Final = 10  # per cent between two lines of progress if the output is not a terminal
 
 
 def table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -136,12 +141,6 @@ def catalog_table(offers: Sequence[CatalogOffer], width: int = 0) -> str:
     return f"{shown}\nThe speed was measured while the machine was busy." if busy else shown
 
 
-_LEAST_FIRST: Final = ("GB AT 4K / 8K / 32K", "HERE IT RUNS", "METHOD", "SIZE")
-"""Columns of the catalogue that may be left out, the least important first."""
-_NAMES: Final = (0, 1)  # the columns that are left with names: the target and the drafter
-_SHORTEST: Final = 12  # columns that a shortened name keeps
-
-
 def _width(lines: Sequence[Sequence[str]]) -> int:
     """Columns of a table."""
     widths = [max(len(line[at]) for line in lines) for at in range(len(lines[0]))]
@@ -187,9 +186,6 @@ def pairs_table(offers: Sequence[PairOffer]) -> str:
 def shown_fit(fit: Fit) -> str:
     """Where a model runs, in a few words."""
     return _FITS[fit.verdict]
-
-
-_STEP: Final = 10  # per cent between two lines of progress if the output is not a terminal
 
 
 def print_json(value: object) -> None:

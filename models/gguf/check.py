@@ -44,6 +44,16 @@ _RANGES: Final = {
     "expert_count": (0, MAX_EXPERTS),
     "expert_used_count": (0, MAX_EXPERTS),
 }
+_ADDED: Final = re.compile(r"(norm(_\d)?\.weight|\.bias|\.ssm_[ad]|\.ssm_conv1d\.weight|\.shortconv\.conv\.weight)$")
+"""Tensors of additions, elementwise products and convolutions: ggml needs F32 there, and every converter writes it."""
+_F32: Final = 0
+_NO_WEIGHTS: Final = frozenset({9, 15, 24, 25, 26, 27, 28})
+"""Types that matrix products do not accept as weights: Q8_1, Q8_K, integers, F64."""
+_TABLE: Final = "tid2eid"  # in the names of integer tables that map tokens to experts
+_OWN_HEADS: Final = frozenset({"lfm2", "lfm2moe"})
+"""Architectures whose graph splits queries by the metadata's head size without comparing it to the tensor's rows."""
+_DELTA_NETS: Final = frozenset({"qwen3next", "qwen35", "qwen35moe"})
+"""Architectures of gated delta nets, whose key heads and value heads have the same width."""
 
 
 def check_metadata(framing: Framing, architecture: str) -> None:
@@ -250,18 +260,6 @@ def _charsmap(framing: Framing) -> None:
     size = int.from_bytes(bytes(int(byte) & 255 for byte in value[:4]), "little")
     if len(value) < 4 or size + 4 >= len(value) or size % 4:
         raise DamagedError(f"is damaged: {quoted(key)} is shorter than it says")
-
-
-_ADDED: Final = re.compile(r"(norm(_\d)?\.weight|\.bias|\.ssm_[ad]|\.ssm_conv1d\.weight|\.shortconv\.conv\.weight)$")
-"""Tensors of additions, elementwise products and convolutions: ggml needs F32 there, and every converter writes it."""
-_F32: Final = 0
-_NO_WEIGHTS: Final = frozenset({9, 15, 24, 25, 26, 27, 28})
-"""Types that matrix products do not accept as weights: Q8_1, Q8_K, integers, F64."""
-_TABLE: Final = "tid2eid"  # in the names of integer tables that map tokens to experts
-_OWN_HEADS: Final = frozenset({"lfm2", "lfm2moe"})
-"""Architectures whose graph splits queries by the metadata's head size without comparing it to the tensor's rows."""
-_DELTA_NETS: Final = frozenset({"qwen3next", "qwen35", "qwen35moe"})
-"""Architectures of gated delta nets, whose key heads and value heads have the same width."""
 
 
 def check_sizes(metadata: Mapping[str, Value], architecture: str, tensors: Sequence[TensorInfo]) -> None:

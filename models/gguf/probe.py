@@ -26,6 +26,18 @@ from slipstream.models.outside import quoted, read_object, shown_path
 
 _RECORD_BYTES: Final = 4 << 20
 MOST: Final = 1_000  # maximum recorded files; the oldest records are dropped
+SHIPPED: Final = Path(__file__).resolve().parents[1] / "bundled"  # the bundled files, which need no probe
+COMMAND: Final = (sys.executable, "-m", "slipstream.models.llama.probe_child")
+PROJECTOR_COMMAND: Final = (sys.executable, "-m", "slipstream.models.vision.projector_child")
+_START_SECONDS: Final = 120.0
+_WALL_SECONDS: Final = 15.0
+_WALL_BYTES: Final = 10_000_000
+_LAST_WORDS: Final = ("GGML_ASSERT", "GGML_ABORT", "terminate called", "what()", "Error:")
+_AGAIN: Final = "Fetch it again or check it with slipstream models verify; if it stays so, choose another conversion."
+_ENVIRONMENT: Final = MappingProxyType(
+    {"GGML_NO_BACKTRACE": "1"}  # with a backtrace, an abort starts a debugger and hangs
+    | dict.fromkeys(("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "GGML_VK_VISIBLE_DEVICES"), "")
+)
 
 
 class ProbeRecord:
@@ -60,20 +72,6 @@ def _stamp(path: Path) -> list[list[int]]:
     """Size, modification time and inode of each of a model's files."""
     found = [os.stat(part) for part in read_header(path).parts]
     return [[each.st_size, each.st_mtime_ns, each.st_ino] for each in found]
-
-
-SHIPPED: Final = Path(__file__).resolve().parents[1] / "bundled"  # the bundled files, which need no probe
-COMMAND: Final = (sys.executable, "-m", "slipstream.models.llama.probe_child")
-PROJECTOR_COMMAND: Final = (sys.executable, "-m", "slipstream.models.vision.projector_child")
-_START_SECONDS: Final = 120.0
-_WALL_SECONDS: Final = 15.0
-_WALL_BYTES: Final = 10_000_000
-_LAST_WORDS: Final = ("GGML_ASSERT", "GGML_ABORT", "terminate called", "what()", "Error:")
-_AGAIN: Final = "Fetch it again or check it with slipstream models verify; if it stays so, choose another conversion."
-_ENVIRONMENT: Final = MappingProxyType(
-    {"GGML_NO_BACKTRACE": "1"}  # with a backtrace, an abort starts a debugger and hangs
-    | dict.fromkeys(("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "GGML_VK_VISIBLE_DEVICES"), "")
-)
 
 
 def probe_once(

@@ -26,6 +26,29 @@ from slipstream.models.outside import quoted, shown_path
 
 MAX_PARTS: Final = 999
 _NAME: Final = re.compile(r"(?P<stem>.*)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf", re.DOTALL)
+MAGIC: Final = b"GGUF"
+_ANOTHER_FORMAT: Final = "Slipstream reads GGUF files: look for one whose name ends in .gguf."
+_STRANGERS: Final = (
+    ((b"lmgg", b"fmgg", b"tjgg", b"algg"), "is an old GGML file, from before GGUF", _ANOTHER_FORMAT),
+    ((b"PK\x03\x04",), "is a zip or PyTorch file, not a GGUF file", _ANOTHER_FORMAT),
+    ((b"version https://git-lfs",), "is a Git LFS pointer, not the model", "Fetch the file itself: git lfs pull."),
+    (
+        (b"<!DOCTYPE", b"<!doctype", b"<html"),
+        "is a web page, not a GGUF file",
+        "Download the file itself, not its page.",
+    ),
+)
+REAL_TOKENS: Final = "slipstream.inflate.vocabulary"
+"""Metadata key of a model with a padded vocabulary matrix: how many of its rows are tokens."""
+_DEFAULT_SPECIAL: Final = {"llama": (1, 2), "gpt2": (11, 11), "plamo2": (1, 2), "t5": (None, 1), "bert": (101, None)}
+_BOS_BY_DEFAULT: Final = frozenset(
+    {"llama3", "llama-v3", "llama-bpe", "falcon3", "falcon-h1", "pixtral", "midm-2.0", "lfm2", "jina-v5-nano"}
+    | {"tekken", "chameleon"}
+)
+_State = tuple[int, ...]  # what a change to a file changes
+_KEPT: Final[ContextVar[dict[Path, tuple[_State, Header]] | None]] = ContextVar("headers", default=None)
+_SETTLED: Final = 2.0
+"""Seconds without a change after which a file's state tells of every further change, however coarse its clock is."""
 
 
 def part_paths(path: Path, framing: Framing) -> tuple[Path, ...]:
@@ -67,20 +90,6 @@ def check_part(framing: Framing, number: int, count: int) -> None:
         raise DamagedError(f"does not belong to it: it is not part {number + 1} of {count}")
 
 
-MAGIC: Final = b"GGUF"
-_ANOTHER_FORMAT: Final = "Slipstream reads GGUF files: look for one whose name ends in .gguf."
-_STRANGERS: Final = (
-    ((b"lmgg", b"fmgg", b"tjgg", b"algg"), "is an old GGML file, from before GGUF", _ANOTHER_FORMAT),
-    ((b"PK\x03\x04",), "is a zip or PyTorch file, not a GGUF file", _ANOTHER_FORMAT),
-    ((b"version https://git-lfs",), "is a Git LFS pointer, not the model", "Fetch the file itself: git lfs pull."),
-    (
-        (b"<!DOCTYPE", b"<!doctype", b"<html"),
-        "is a web page, not a GGUF file",
-        "Download the file itself, not its page.",
-    ),
-)
-
-
 def check_magic(file: BinaryIO, size: int) -> None:
     """Checks that a file starts like GGUF of a version that llama.cpp reads, and seeks back to its start.
 
@@ -112,16 +121,6 @@ def _beginning(start: bytes) -> str:
     except UnicodeDecodeError:
         return quoted(start[:8])
     return quoted(text[:16] or start[:8])
-
-
-REAL_TOKENS: Final = "slipstream.inflate.vocabulary"
-"""Metadata key of a model with a padded vocabulary matrix: how many of its rows are tokens."""
-
-_DEFAULT_SPECIAL: Final = {"llama": (1, 2), "gpt2": (11, 11), "plamo2": (1, 2), "t5": (None, 1), "bert": (101, None)}
-_BOS_BY_DEFAULT: Final = frozenset(
-    {"llama3", "llama-v3", "llama-bpe", "falcon3", "falcon-h1", "pixtral", "midm-2.0", "lfm2", "jina-v5-nano"}
-    | {"tekken", "chameleon"}
-)
 
 
 @dataclass(frozen=True)
@@ -232,12 +231,6 @@ class Header:
     def _text(self, key: str) -> str | None:
         value = self.metadata.get(key)
         return value if isinstance(value, str) else None
-
-
-_State = tuple[int, ...]  # what a change to a file changes
-_KEPT: Final[ContextVar[dict[Path, tuple[_State, Header]] | None]] = ContextVar("headers", default=None)
-_SETTLED: Final = 2.0
-"""Seconds without a change after which a file's state tells of every further change, however coarse its clock is."""
 
 
 @contextmanager

@@ -26,6 +26,8 @@ MAX_HEADS: Final = 64  # maximum Medusa heads, layers of a head, and mask tokens
 _STORED: Final = frozenset({"F32", "F16", "BF16", "Q8_0", "Q4_0"})
 
 Shapes = Mapping[str, tuple[int, ...]]  # tensor name to its sizes in numpy's order
+_I64: Final = 27  # ggml_type
+_POINTS: Final = 3
 
 
 def check_heads(method: Method, shapes: Shapes, settings: Mapping[str, Value], target: Header | None = None) -> None:
@@ -174,10 +176,6 @@ def _count(shapes: Shapes, name: str) -> int:
     if count > MAX_HEADS:
         raise DamagedError(f"is damaged: it has more than {MAX_HEADS} of {quoted(name.format('N'))}")
     return count
-
-
-_I64: Final = 27  # ggml_type
-_POINTS: Final = 3
 
 
 def target_layers(header: Header) -> tuple[int, ...]:

@@ -27,6 +27,19 @@ from slipstream.models.heads.check import METHODS, TOKEN_IDS, Method, check_head
 from slipstream.models.outside import is_sha256, quoted, shown_path
 
 _MAX_BYTES: Final = 1 << 20
+VERSION: Final = 1
+DERIVED_FROM: Final = "slipstream.derived_from"
+"""Metadata key of a re-quantized copy: the identity of the model that it was made from."""
+Text = Literal["answers", "folder", "chats", "corpus", "published"]
+TEXTS: Final[tuple[Text, ...]] = ("answers", "folder", "chats", "corpus", "published")
+Kind = Literal["q8_0", "f16", "f32"]
+_KEY: Final = "slipstream.heads."
+_SETTING: Final = "slipstream.heads.setting."
+_KINDS: Final = {
+    "q8_0": gguf.GGMLQuantizationType.Q8_0,
+    "f16": gguf.GGMLQuantizationType.F16,
+    "f32": gguf.GGMLQuantizationType.F32,
+}
 
 
 def mark_stale(path: Path, chat_id: str) -> None:
@@ -78,23 +91,6 @@ def _write(path: Path, chats: list[str]) -> None:
         return
     with replacing(_beside(path)) as part:
         part.write_text("".join(f"{chat}\n" for chat in chats), encoding="utf-8")
-
-
-VERSION: Final = 1
-DERIVED_FROM: Final = "slipstream.derived_from"
-"""Metadata key of a re-quantized copy: the identity of the model that it was made from."""
-
-Text = Literal["answers", "folder", "chats", "corpus", "published"]
-TEXTS: Final[tuple[Text, ...]] = ("answers", "folder", "chats", "corpus", "published")
-Kind = Literal["q8_0", "f16", "f32"]
-
-_KEY: Final = "slipstream.heads."
-_SETTING: Final = "slipstream.heads.setting."
-_KINDS: Final = {
-    "q8_0": gguf.GGMLQuantizationType.Q8_0,
-    "f16": gguf.GGMLQuantizationType.F16,
-    "f32": gguf.GGMLQuantizationType.F32,
-}
 
 
 @dataclass(frozen=True)
@@ -266,14 +262,14 @@ def _info(header: Header) -> HeadsInfo:
         raise DamagedError("is damaged: it does not say what its heads were trained on")
     licence = header.metadata.get("general.license", "")
     return HeadsInfo(
-        known,
-        target,
-        name,
-        source,
-        tuple(str(chat) for chat in chats),
-        made,
-        {key.removeprefix("setting."): value for key, value in found.items() if key.startswith("setting.")},
-        licence if isinstance(licence, str) else "",
+        method=known,
+        target=target,
+        target_name=name,
+        text=source,
+        chats=tuple(str(chat) for chat in chats),
+        made=made,
+        settings={key.removeprefix("setting."): value for key, value in found.items() if key.startswith("setting.")},
+        licence=licence if isinstance(licence, str) else "",
     )
 
 

@@ -34,6 +34,36 @@ MAX_HEADER: Final = 4 << 20
 """Bytes; JSON takes up to twenty times as much in memory, and heads have a few hundred tensors."""
 _DTYPES: Final = MappingProxyType({"F32": "<f4", "F16": "<f2", "BF16": "<u2"})
 _Entry = tuple[int, int, str, tuple[int, ...]]  # first byte, end, type, sizes
+Tensors = Mapping[str, NDArray[Any]]
+LoadPickle = Callable[[Path], Tensors]
+"""Reads a PyTorch file, as ``slipstream.drafters.training.pickles.load_pickle`` does."""
+# files that a folder of published heads may contain, the safe formats first
+_NAMES: Final = (
+    "medusa_lm_head.safetensors",
+    "model.safetensors",
+    "medusa_lm_head.pt",
+    "medusa_lm_head.bin",
+    "pytorch_model.bin",
+)
+_PICKLES: Final = (".pt", ".pth", ".bin")
+_CONVERT: Final = (
+    'python -c "import sys, torch; from safetensors.torch import save_file; '
+    "save_file(torch.load(sys.argv[1], map_location='cpu', weights_only=True), sys.argv[2])\" {} {}"
+)
+_MAX_CONFIG: Final = 1 << 20
+_BLOCK: Final = re.compile(r"(\d{1,3})\.(\d{1,3})\.linear\.(weight|bias)")
+_OUTPUT: Final = re.compile(r"(\d{1,3})\.(\d{1,3})\.weight")
+_ADAPTER: Final = {
+    "layers.0.input_layernorm.weight": "attn_norm.weight",
+    "layers.0.self_attn.q_proj.weight": "attn_q.weight",
+    "layers.0.self_attn.k_proj.weight": "attn_k.weight",
+    "layers.0.self_attn.v_proj.weight": "attn_v.weight",
+    "layers.0.self_attn.o_proj.weight": "attn_output.weight",
+    "norm.weight": "output_norm.weight",
+}
+_IGNORED: Final = (
+    "layers.0.self_attn.rotary_emb.inv_freq"  # a value that older modules store although it can be computed
+)
 
 
 def read_safetensors(path: Path) -> dict[str, NDArray[Any]]:
@@ -121,40 +151,6 @@ def _values(file: BinaryIO, start: int, entry: _Entry) -> NDArray[Any]:
     return values
 
 
-Tensors = Mapping[str, NDArray[Any]]
-LoadPickle = Callable[[Path], Tensors]
-"""Reads a PyTorch file, as ``slipstream.drafters.training.pickles.load_pickle`` does."""
-
-# files that a folder of published heads may contain, the safe formats first
-_NAMES: Final = (
-    "medusa_lm_head.safetensors",
-    "model.safetensors",
-    "medusa_lm_head.pt",
-    "medusa_lm_head.bin",
-    "pytorch_model.bin",
-)
-
-_PICKLES: Final = (".pt", ".pth", ".bin")
-_CONVERT: Final = (
-    'python -c "import sys, torch; from safetensors.torch import save_file; '
-    "save_file(torch.load(sys.argv[1], map_location='cpu', weights_only=True), sys.argv[2])\" {} {}"
-)
-_MAX_CONFIG: Final = 1 << 20
-_BLOCK: Final = re.compile(r"(\d{1,3})\.(\d{1,3})\.linear\.(weight|bias)")
-_OUTPUT: Final = re.compile(r"(\d{1,3})\.(\d{1,3})\.weight")
-_ADAPTER: Final = {
-    "layers.0.input_layernorm.weight": "attn_norm.weight",
-    "layers.0.self_attn.q_proj.weight": "attn_q.weight",
-    "layers.0.self_attn.k_proj.weight": "attn_k.weight",
-    "layers.0.self_attn.v_proj.weight": "attn_v.weight",
-    "layers.0.self_attn.o_proj.weight": "attn_output.weight",
-    "norm.weight": "output_norm.weight",
-}
-_IGNORED: Final = (
-    "layers.0.self_attn.rotary_emb.inv_freq"  # a value that older modules store although it can be computed
-)
-
-
 def import_heads(
     source: Path,
     target: Header,
@@ -178,7 +174,16 @@ def import_heads(
         SlipstreamError: If the disk is full or the folder cannot be written to.
     """
     method, tensors, settings = read_published(source, target, load_pickle, exit_layer)
-    info = HeadsInfo(method, identity(target), target.name, "published", (), int(time.time()), settings, licence)
+    info = HeadsInfo(
+        method=method,
+        target=identity(target),
+        target_name=target.name,
+        text="published",
+        chats=(),
+        made=int(time.time()),
+        settings=settings,
+        licence=licence,
+    )
     write_heads(out, info, tensors)
     return out
 

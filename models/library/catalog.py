@@ -314,7 +314,7 @@ def _file(entry: dict[str, Any], key: str) -> CatalogFile:
     for name, value in (("bytes", size), ("active", active)):
         if not isinstance(value, int) or isinstance(value, bool) or value < 0:
             raise _WrongError(name, f"{name} is not a number of {'bytes' if name == 'bytes' else 'parameters'}")
-    return CatalogFile(model, repo, file, size, sha256, active)
+    return CatalogFile(model, repo, file, size=size, sha256=sha256, active=active)
 
 
 def _only(table: dict[str, Any], known: set[str]) -> None:

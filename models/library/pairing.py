@@ -26,6 +26,22 @@ from slipstream.models.outside import quoted
 
 Source = Literal["in the model", "trained for it", "catalogue", "same vocabulary", "sizes fit", "other vocabulary"]
 """Why a drafter is offered."""
+__all__ = ["PairOffer", "Source", "Surroundings", "pairs_for"]
+DRAFT: Final = "draft"
+_SOURCES: Final[tuple[Source, ...]] = (
+    "in the model",
+    "trained for it",
+    "catalogue",
+    "same vocabulary",
+    "sizes fit",
+    "other vocabulary",
+)
+_TAKES_NOTHING_BACK: Final = "this model cannot take back tokens, so nothing can draft for it"
+_SMALLER: Final = 2.0  # minimum ratio of sizes: a draft model of half the target's size costs as much as it gains
+_BEST_RATIO: Final = 12.0
+_WORTH_FROM: Final = 6e9
+_ADVISED_RATIO: Final = 4.5
+_ANY_MODEL: Final = "lookup and recycle serve any model; slipstream drafters train medusa makes heads for it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,25 +87,6 @@ class Surroundings:
     # whether to find how vocabularies differ; otherwise models with other vocabularies are left out without reading
     # their files
     reasons: bool = True
-
-
-__all__ = ["PairOffer", "Source", "Surroundings", "pairs_for"]
-
-DRAFT: Final = "draft"
-_SOURCES: Final[tuple[Source, ...]] = (
-    "in the model",
-    "trained for it",
-    "catalogue",
-    "same vocabulary",
-    "sizes fit",
-    "other vocabulary",
-)
-_TAKES_NOTHING_BACK: Final = "this model cannot take back tokens, so nothing can draft for it"
-_SMALLER: Final = 2.0  # minimum ratio of sizes: a draft model of half the target's size costs as much as it gains
-_BEST_RATIO: Final = 12.0
-_WORTH_FROM: Final = 6e9
-_ADVISED_RATIO: Final = 4.5
-_ANY_MODEL: Final = "lookup and recycle serve any model; slipstream drafters train medusa makes heads for it"
 
 
 def pairs_for(header: Header, around: Surroundings) -> list[PairOffer]:

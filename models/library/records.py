@@ -14,6 +14,7 @@ from slipstream.models.outside import count_of, is_sha256, read_json
 
 Origin = Literal["ours", "bundled", "hf-cache", "lmstudio", "ollama", "llama.cpp"]
 """The owner of a model's folder: Slipstream, its package, or another program."""
+_MOST_BYTES: Final = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +69,6 @@ class Removed:
     name: str
     freed: int  # bytes that deleting it frees; links free none
     files: tuple[Path, ...]  # the former paths of its files
-
-
-_MOST_BYTES: Final = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)

@@ -125,7 +125,7 @@ class ModelStore:
                         raise UsageError(f"{shown_path(path)} is here already, as {model.name}.")
                 yield
 
-        return self.listed(import_model(path, self.folder, how, on_progress, cancelled, changing))
+        return self.listed(import_model(path, self.folder, how, on_progress, cancelled, changing=changing))
 
     def verify(
         self,

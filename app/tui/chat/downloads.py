@@ -19,7 +19,7 @@ from slipstream.models.errors import SlipstreamError, UsageError
 
 if TYPE_CHECKING:  # slow imports: the chat is drawn first
     from slipstream.app.library.offers import CatalogOffer
-    from slipstream.app.tui.models.listing import Choice
+    from slipstream.app.tui.models.listing import ModelChoice
     from slipstream.app.tui.models.screen import ModelsScreen
     from slipstream.models.hub.types import QueuedDownload
     from slipstream.models.library.records import Installed
@@ -56,7 +56,7 @@ class Downloads:
         self._watch()
         app.push_screen(self.manager, self._chosen)
 
-    async def _chosen(self, choice: Choice | None) -> None:
+    async def _chosen(self, choice: ModelChoice | None) -> None:
         self._look_for_offer_again()
         if choice:
             await self._replying.after(partial(self._model.use, choice.load, choice.model))
@@ -113,7 +113,7 @@ class Downloads:
 
     def show_offer(self) -> None:
         if self.offer and self._page.welcome:
-            from slipstream.app.tui.models.recommended import offered
+            from slipstream.app.tui.models.pairs import offered
 
             self._page.welcome.offer(offered(self.offer, here=self.fetched is not None))
         elif self._page.welcome:

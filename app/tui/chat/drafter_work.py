@@ -17,8 +17,7 @@ from slipstream.app.tui.jobs import Ended, Jobs, failure
 from slipstream.models.errors import SlipstreamError, UsageError
 
 if TYPE_CHECKING:  # slow imports: the chat is drawn first
-    from slipstream.app.tui.drafters.screen import DraftersScreen, Picked
-    from slipstream.app.tui.drafters.work import Work
+    from slipstream.app.tui.drafters.screen import BackgroundCommand, DrafterChoice, DraftersScreen
 
 
 class DrafterWork:
@@ -46,7 +45,7 @@ class DrafterWork:
         self._screen = DraftersScreen(self._model.offers(), self._model.drafter, loaded, context)
         self._page.screen.app.push_screen(self._screen, self._picked)
 
-    async def _picked(self, picked: Picked | None) -> None:
+    async def _picked(self, picked: DrafterChoice | None) -> None:
         self._screen = None
         if picked and picked.load:
             await self._replying.after(partial(self._model.load_again, picked.name))
@@ -74,13 +73,13 @@ class DrafterWork:
 
     # --- work -----------------------------------------------------------------------------------------------------
 
-    def begin(self, work: Work) -> None:
+    def begin(self, work: BackgroundCommand) -> None:
         """Starts work in the background, which continues while other screens are shown."""
         with self._page.errors_told():
             self._jobs.check_free()
             run_beside(self._page, self._run(work))
 
-    async def _run(self, work: Work) -> None:
+    async def _run(self, work: BackgroundCommand) -> None:
         self.news = ""
         try:
             ended, stopped = await self._jobs.run(work.title, work.arguments)
@@ -106,7 +105,7 @@ def run_beside(page: ChatPage, work: Coroutine[Any, Any, None]) -> None:
     page.screen.run_worker(work, group="jobs", exit_on_error=False)
 
 
-def _told(work: Work, ended: Ended, stopped: bool) -> str:
+def _told(work: BackgroundCommand, ended: Ended, stopped: bool) -> str:
     if not ended.code:
         said = f": {'; '.join(ended.said)}" if ended.said else ""
         return one_line(f"{work.title} is done{said}. r in the list of drafters loads the model again, with it.")

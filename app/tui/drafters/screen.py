@@ -19,7 +19,6 @@ from slipstream.app.protocol.requests import AUTO, PLAIN
 from slipstream.app.settings.disabled_drafters import leave_out
 from slipstream.app.tui.drafters.dialogs import PathScreen, TrainScreen
 from slipstream.app.tui.drafters.view import DraftersView
-from slipstream.app.tui.drafters.work import TRAINED, Work, importing, indexing, training
 from slipstream.app.tui.jobs import Jobs, WorkNote
 from slipstream.app.tui.parts.browser import Browser, BrowsingScreen
 from slipstream.app.tui.parts.dialogs import ConfirmScreen
@@ -30,11 +29,47 @@ from slipstream.models.errors import SlipstreamError
 if TYPE_CHECKING:
     from slipstream.app.library.drafter_status import Standing
 
+TRAINED: Final = ("medusa", "kangaroo", "space", "eagle3", "dflash")
+"""Trainable methods: a copy of ``slipstream.models.heads.matching_heads.TRAINED``, whose import is slow."""
+
+
+@dataclass(frozen=True, slots=True)
+class BackgroundCommand:
+    """A command that runs in the background.
+
+    Attributes:
+        title: Beginning of a sentence, such as "Training medusa".
+        arguments: The arguments of ``slipstream``.
+        cancelled: Message after a cancellation.
+    """
+
+    title: str
+    arguments: tuple[str, ...]
+    cancelled: str
+
+
+def training(method: str, model: str, text: str, tokens: int) -> BackgroundCommand:
+    return BackgroundCommand(
+        f"Training {method}",
+        ("drafters", "train", method, "-m", model, "--on", text, "--tokens", str(tokens)),
+        "The same training goes on where it was stopped.",
+    )
+
+
+def importing(path: str, model: str) -> BackgroundCommand:
+    return BackgroundCommand("Importing heads", ("drafters", "import", path, "-m", model), "Nothing was imported.")
+
+
+def indexing(path: str, model: str) -> BackgroundCommand:
+    arguments = ("drafters", "index", path, "-m", model, "--progress")
+    return BackgroundCommand("Indexing", arguments, "What was read is kept; the same folder goes on.")
+
+
 NO_TORCH: Final = "Training needs torch, which is not installed: pip install 'slipstream[train]'."
 
 
 @dataclass(frozen=True, slots=True)
-class Picked:
+class DrafterChoice:
     """The chosen drafter.
 
     Attributes:
@@ -65,12 +100,12 @@ class DraftersContext:
     file: Path
     plain_tok_per_s: float | None
     jobs: Jobs
-    begin: Callable[[Work], None]
+    begin: Callable[[BackgroundCommand], None]
     news: Callable[[], str]
     fresh: Callable[[], bool]
 
 
-class DraftersScreen(BrowsingScreen[Picked | None]):
+class DraftersScreen(BrowsingScreen[DrafterChoice | None]):
     """Lists all drafters with their gain, or the reason why the model cannot use them."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -165,20 +200,20 @@ class DraftersScreen(BrowsingScreen[Picked | None]):
         if offer is None:
             return
         if offer.usable:
-            self.dismiss(Picked(offer.name))
+            self.dismiss(DrafterChoice(offer.name))
         elif self._arrived(offer):
-            self.dismiss(Picked(offer.name, load=True))
+            self.dismiss(DrafterChoice(offer.name, load=True))
         else:
             self.say(f"{offer.name} cannot guess for this model.")
 
     def action_race(self) -> None:
         offer = self._offer()
         if offer and offer.usable:
-            self.dismiss(Picked(offer.name, race=True))
+            self.dismiss(DrafterChoice(offer.name, race=True))
 
     def action_load(self) -> None:
         """Reloads the model with new heads and index; keeps the drafter."""
-        self.dismiss(Picked(self.view.current, load=True))
+        self.dismiss(DrafterChoice(self.view.current, load=True))
 
     def action_switch(self) -> None:
         """Disables or enables the selected drafter for the autopilot."""

@@ -31,11 +31,20 @@ FROM = {
     "llama.cpp": "llama.cpp",
 }
 BAR_WIDTH = 24
+COLUMNS = (
+    Column("  Model"),
+    Column("Quant", 2),
+    Column("Size", 0, right=True),
+    Column("tok/s", 1, right=True),
+    Column("Context", 4, right=True),
+    Column("Drafter", 2),
+    Column("From", 3, style="$foreground 60%"),
+)
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
-    """Facts about an installed model that are slow to compute.
+class ModelFacts:
+    """ModelFacts about an installed model that are slow to compute.
 
     Attributes:
         fit: Where it fits in memory; None if unknown.
@@ -58,17 +67,6 @@ class Facts:
         return None if self.drafter else next((pair for pair in self.pairs if pair.ready and pair.gain), None)
 
 
-COLUMNS = (
-    Column("  Model"),
-    Column("Quant", 2),
-    Column("Size", 0, right=True),
-    Column("tok/s", 1, right=True),
-    Column("Context", 4, right=True),
-    Column("Drafter", 2),
-    Column("From", 3, style="$foreground 60%"),
-)
-
-
 class InstalledView(TableView):
     """One row per model; the loaded one is marked."""
 
@@ -77,7 +75,7 @@ class InstalledView(TableView):
 
     def __init__(self) -> None:
         self.models: list[Installed] = []
-        self.facts: dict[str, Facts] = {}
+        self.facts: dict[str, ModelFacts] = {}
         self.in_use = ""  # fingerprint of the loaded model
         self.verifying: dict[str, float] = {}  # verified share by name
 
@@ -165,7 +163,7 @@ class InstalledView(TableView):
         words = f"{done}{rest} {percent(self.verifying[name])} verified, v stops"
         return Content(words).stylize("$primary", 0, len(done))
 
-    def _drafting(self, facts: Facts) -> Content:
+    def _drafting(self, facts: ModelFacts) -> Content:
         best = facts.drafter
         if best is None and (slower := facts.slower):
             measured = f"{slower.name} ({slower.method}), {compared(slower.gain or 1.0)}"

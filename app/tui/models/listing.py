@@ -7,17 +7,21 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
+from textual import events
+from textual.content import Content
+from textual.message import Message
+from textual.reactive import reactive
 from textual.screen import Screen
+from textual.widget import Widget
 
 from slipstream.app.platform.safe_text import one_line, sentence
 from slipstream.app.protocol.requests import Load
 from slipstream.app.tui.models.context import ModelsAccess
 from slipstream.app.tui.models.downloads import DownloadsView
-from slipstream.app.tui.models.installed import Facts, InstalledView
-from slipstream.app.tui.models.machine import Machine
-from slipstream.app.tui.models.recommended import RecommendedView
-from slipstream.app.tui.models.search import SearchLine, SearchView
-from slipstream.app.tui.models.tabs import TabNames
+from slipstream.app.tui.models.hub import SearchLine, SearchView
+from slipstream.app.tui.models.installed import InstalledView, ModelFacts
+from slipstream.app.tui.models.machine import MemoryLine
+from slipstream.app.tui.models.pairs import RecommendedView
 from slipstream.app.tui.parts.browser import Browser, View
 from slipstream.app.tui.parts.notice import trouble
 from slipstream.models.errors import SlipstreamError
@@ -30,6 +34,7 @@ if TYPE_CHECKING:
     from slipstream.models.llama.devices import Device
     from slipstream.models.llama.remote import Lender
 
+TAB_GAP = 3
 T = TypeVar("T")
 INSTALLED, RECOMMENDED, SEARCH, DOWNLOADS = range(4)
 NAMES = ("Installed", "Recommended", "Search", "Downloads")
@@ -38,8 +43,55 @@ LOOK_EVERY = 0.25
 """Interval in seconds at which downloads are polled."""
 
 
+class TabNames(Widget):
+    """Tabs with their number keys and counts; a click chooses one."""
+
+    @dataclass
+    class Switched(Message):
+        """The user clicked a tab."""
+
+        at: int
+
+    current: reactive[int] = reactive(0)
+    """The tab that is shown."""
+    counts: reactive[tuple[int, ...]] = reactive(())
+    """Number of entries of each tab; 0 is not shown."""
+
+    def __init__(self, names: Sequence[str], short: Sequence[str]) -> None:
+        super().__init__()
+        self._names, self._short = names, short
+
+    def _labels(self) -> list[str]:
+        """The longest labels that fit: with counts, without, or shortened."""
+        counts = [*self.counts, *[0] * len(self._names)]
+        full = [f"{name} ({count})" if count else name for name, count in zip(self._names, counts, strict=False)]
+        room = self.size.width - 2
+        for names in (full, self._names, self._short):
+            labels = [f"{at} {name}" for at, name in enumerate(names, start=1)]
+            if sum(map(len, labels)) + TAB_GAP * (len(labels) - 1) <= room:
+                break
+        return labels
+
+    def render(self) -> Content:
+        parts = []
+        for at, label in enumerate(self._labels()):
+            here = at == self.current
+            key, name = label.split(" ", 1)
+            shown = Content(name).stylize("bold $primary underline" if here else "$foreground 60%")
+            parts.append(Content.styled(f"{key} ", "$primary").append(shown))
+        return Content(" ").append(Content(" " * TAB_GAP).join(parts))
+
+    def on_click(self, event: events.Click) -> None:
+        left = 1
+        for at, label in enumerate(self._labels()):
+            if left - 1 <= event.x <= left + len(label):
+                self.post_message(self.Switched(at))
+                return
+            left += len(label) + TAB_GAP
+
+
 @dataclass(frozen=True, slots=True)
-class Choice:
+class ModelChoice:
     """The model to load.
 
     Attributes:
@@ -54,7 +106,7 @@ class Listing:
     """The four lists of the model manager, one of which is shown."""
 
     def __init__(
-        self, screen: Screen[Choice | None], browser: Browser, installed: InstalledView, models: ModelsAccess
+        self, screen: Screen[ModelChoice | None], browser: Browser, installed: InstalledView, models: ModelsAccess
     ) -> None:
         """Creates the other lists, all empty.
 
@@ -76,7 +128,7 @@ class Listing:
         self.offline = False
         """Whether requests to the hub are off."""
         self.browser, self.tabs, self.line = browser, TabNames(NAMES, SHORT), SearchLine()
-        self.machine = Machine(classes="machine")
+        self.machine = MemoryLine(classes="machine")
         self._screen, self._models = screen, models
         self._done: set[str] = set()  # downloads that have ended
         self._asking_facts = False
@@ -230,19 +282,19 @@ class Listing:
         marked = self.installed.models[under] if under is not None else None
         model = marked if marked in unknown and marked else unknown[0]
 
-        def ask(models: ModelManager) -> Facts:
+        def ask(models: ModelManager) -> ModelFacts:
             if not model.usable:
-                return Facts(None, [])
-            facts = Facts(models.fit_of(model), models.pairs(model.name))
+                return ModelFacts(None, [])
+            facts = ModelFacts(models.fit_of(model), models.pairs(model.name))
             return replace(facts, speed=models.speed_of(model))
 
-        def know(facts: Facts) -> None:
+        def know(facts: ModelFacts) -> None:
             self._asking_facts = False
             known[model.name] = facts
             self.redraw(self.installed)
             self._ask_facts()
 
-        self.ask(ask, know, lambda error: know(Facts(None, [])))
+        self.ask(ask, know, lambda error: know(ModelFacts(None, [])))
 
     def search_hub(self, text: str) -> None:
         """Searches the hub; drops the results of older searches."""

@@ -32,6 +32,7 @@ BASES = {
 IN_USE = "● "
 BEST = "★ "
 NO_MARK = "  "
+KINDS = {"gpu": "GPU", "igpu": "GPU", "cpu": "memory"}
 
 
 def verdict(fit: Fit | None) -> Content:
@@ -64,9 +65,6 @@ def fit_block(fit: Fit) -> Content:
     )
 
 
-KINDS = {"gpu": "GPU", "igpu": "GPU", "cpu": "memory"}
-
-
 def _lent(lender: Lender, in_use: tuple[str, ...]) -> str:
     """The free memory that a remote machine adds."""
     name = one_line(lender.endpoint.rpartition(":")[0])
@@ -77,7 +75,7 @@ def _lent(lender: Lender, in_use: tuple[str, ...]) -> str:
     return f"with {name}: {size(sum(device.free_bytes for device in lender.devices))} more"
 
 
-class Machine(Widget):
+class MemoryLine(Widget):
     """Shows the memory of as many devices as fit."""
 
     devices: reactive[tuple[Device, ...]] = reactive(())

@@ -11,13 +11,11 @@ from textual.binding import Binding, BindingType
 from textual.widgets import Input
 
 from slipstream.app.platform.safe_text import one_line
+from slipstream.app.tui.models.actions import Fetching, InstalledActions
 from slipstream.app.tui.models.context import ModelsAccess
-from slipstream.app.tui.models.fetching import Fetching
 from slipstream.app.tui.models.installed import InstalledView
-from slipstream.app.tui.models.keeping import InstalledActions
-from slipstream.app.tui.models.listing import INSTALLED, NAMES, RECOMMENDED, SEARCH, Choice, Listing
+from slipstream.app.tui.models.listing import INSTALLED, NAMES, RECOMMENDED, SEARCH, Listing, ModelChoice, TabNames
 from slipstream.app.tui.models.pairs import PairsScreen
-from slipstream.app.tui.models.tabs import TabNames
 from slipstream.app.tui.parts.browser import Browser, BrowsingScreen
 from slipstream.app.tui.parts.key_bar import KeyBar
 
@@ -27,7 +25,7 @@ if TYPE_CHECKING:
     from slipstream.models.library.records import Installed
 
 
-class ModelsScreen(BrowsingScreen[Choice | None]):
+class ModelsScreen(BrowsingScreen[ModelChoice | None]):
     """Lists installed and recommended models, search results and downloads; closes with the model to use.
 
     The chat reuses one instance.
@@ -104,8 +102,8 @@ class ModelsScreen(BrowsingScreen[Choice | None]):
         else:
             super().action_leave()
 
-    @on(TabNames.Chosen)
-    def _tab_chosen(self, message: TabNames.Chosen) -> None:
+    @on(TabNames.Switched)
+    def _tab_chosen(self, message: TabNames.Switched) -> None:
         self.listing.go_to(message.at)
 
     def action_tab(self, at: int) -> None:
@@ -162,7 +160,7 @@ class ModelsScreen(BrowsingScreen[Choice | None]):
 
         def ready(load: Load) -> None:
             if self.is_current:
-                self.dismiss(Choice(load, model))
+                self.dismiss(ModelChoice(load, model))
 
         self.listing.ask(lambda models: models.load_of(model, pair), ready)
 

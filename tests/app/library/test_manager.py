@@ -37,7 +37,7 @@ from slipstream.app.library.offers import (
 )
 from slipstream.app.platform.paths import Paths
 from slipstream.app.speed import Speed
-from slipstream.app.tui.models.installed import Facts, InstalledView
+from slipstream.app.tui.models.installed import InstalledView, ModelFacts
 from slipstream.drafters.autopilot.arm import Record
 from slipstream.drafters.autopilot.cost_model import CostModel
 from slipstream.drafters.autopilot.profile import learned_gains
@@ -387,7 +387,7 @@ def test_a_bundled_model_whose_drafters_did_not_gain_names_the_best_of_them(
         for number, method in enumerate(sorted(methods)):
             replied(store, bundled.fingerprint, method, 100, 0.5 + number / 100)
     view = InstalledView()
-    view.models, view.facts = [bundled], {bundled.name: Facts(None, manager.pairs("bundled"))}
+    view.models, view.facts = [bundled], {bundled.name: ModelFacts(None, manager.pairs("bundled"))}
     assert view.facts[bundled.name].drafter is None
     assert any("0.6x" in cell.plain or "0.5x" in cell.plain for cell in view.cells(0))
     words = "\n".join(block.plain for block in view.details(0))

@@ -25,9 +25,8 @@ from slipstream.app.protocol.events import DrafterOffer, Stepped
 from slipstream.app.settings.disabled_drafters import left_out
 from slipstream.app.speed import Speed
 from slipstream.app.tui.drafters.dialogs import PathScreen, TrainScreen
-from slipstream.app.tui.drafters.screen import NO_TORCH, DraftersScreen
+from slipstream.app.tui.drafters.screen import NO_TORCH, TRAINED, DraftersScreen
 from slipstream.app.tui.drafters.view import NO_TEXT, DraftersView
-from slipstream.app.tui.drafters.work import TRAINED
 from slipstream.app.tui.jobs import Background, Job
 from slipstream.drafters.resources import Resources
 from slipstream.drafters.retrieval import METHOD

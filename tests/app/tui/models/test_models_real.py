@@ -23,8 +23,8 @@ from slipstream.app.library.resolve_model import choose
 from slipstream.app.platform.paths import Paths
 from slipstream.app.protocol.requests import Sampling
 from slipstream.app.tui.app import ChatApp
+from slipstream.app.tui.models.hub import RepoScreen
 from slipstream.app.tui.models.listing import DOWNLOADS
-from slipstream.app.tui.models.repo import RepoScreen
 from slipstream.app.tui.models.screen import ModelsScreen
 from slipstream.app.tui.parts.dialogs import ConfirmScreen
 

@@ -13,11 +13,10 @@ from textual.widgets import Input, Markdown
 
 from slipstream.app.library.offers import best_offer
 from slipstream.app.tui.chat.screen import ChatScreen
-from slipstream.app.tui.models.installed import Facts, InstalledView
+from slipstream.app.tui.models.hub import LONGEST, MOST_CELLS, MOST_LINES, NONE, REST, RepoScreen, pieces
+from slipstream.app.tui.models.installed import InstalledView, ModelFacts
 from slipstream.app.tui.models.listing import DOWNLOADS, INSTALLED, RECOMMENDED, SEARCH
-from slipstream.app.tui.models.pairs import PairsScreen
-from slipstream.app.tui.models.recommended import RecommendedView
-from slipstream.app.tui.models.repo import LONGEST, MOST_CELLS, MOST_LINES, NONE, REST, RepoScreen, pieces
+from slipstream.app.tui.models.pairs import PairsScreen, RecommendedView
 from slipstream.app.tui.models.screen import ModelsScreen
 from slipstream.app.tui.parts.format import STYLES
 from slipstream.models.errors import SlipstreamError
@@ -118,7 +117,7 @@ async def test_machines_are_asked_at_each_opening_except_those_that_serve_this_c
 )
 def test_a_gain_has_the_colour_and_the_words_of_what_it_is(gain: float, colour: str, words: str) -> None:
     view, pair = InstalledView(), replace(PAIRS[QWEN.name][0], gain=gain)
-    view.models, view.facts = [QWEN], {QWEN.name: Facts(None, [pair])}
+    view.models, view.facts = [QWEN], {QWEN.name: ModelFacts(None, [pair])}
     [cell] = [cell for cell in view.cells(0) if "qwen3-0.6b" in cell.plain]
     assert cell.plain == f"qwen3-0.6b {gain:.1f}x" and [span.style for span in cell.spans] == [STYLES[colour]]
     assert f"{words}, measured here" in view.details(0)[2].plain
@@ -126,7 +125,10 @@ def test_a_gain_has_the_colour_and_the_words_of_what_it_is(gain: float, colour: 
 
 def test_the_model_in_use_is_never_too_big() -> None:
     view = InstalledView()
-    view.models, view.facts = [BUNDLED, QWEN], {each.name: Facts(fit("too big", 90), []) for each in (BUNDLED, QWEN)}
+    view.models, view.facts = (
+        [BUNDLED, QWEN],
+        {each.name: ModelFacts(fit("too big", 90), []) for each in (BUNDLED, QWEN)},
+    )
     view.in_use = BUNDLED.fingerprint
     used, other = ("\n".join(block.plain for block in view.details(at)) for at in (0, 1))
     assert "● runs now" in used and "too big" not in used

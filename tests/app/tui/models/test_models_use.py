@@ -13,7 +13,7 @@ from tests.app.tui.scripted_models import OFFERS, QWEN, SMALL, ScriptedModels
 from textual.widgets import Input, OptionList, Static
 
 from slipstream.app.tui.chat.screen import ChatScreen
-from slipstream.app.tui.models.keeping import ImportScreen
+from slipstream.app.tui.models.actions import ImportScreen
 from slipstream.app.tui.models.listing import DOWNLOADS, RECOMMENDED
 from slipstream.app.tui.models.pairs import PairsScreen
 from slipstream.app.tui.parts.dialogs import ConfirmScreen, completed

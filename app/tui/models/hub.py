@@ -1,4 +1,4 @@
-"""A repository of the hub: its quantizations and its card.
+"""The hub on the screen: the tab that searches it, and a repository with its quantizations and its card.
 
 The card is untrusted Markdown: it is shown inert, cut to a maximum size, and laid out in pieces.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, ClassVar
 
 from textual import on, work
@@ -14,24 +15,24 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, VerticalScroll
 from textual.content import Content
-from textual.widgets import Markdown, Static
+from textual.widgets import Input, Markdown, Static
 
-from slipstream.app.library.format import context, number, size
+from slipstream.app.library.format import context, number, parameters, size
 from slipstream.app.platform.safe_text import clean, one_line, sentence
 from slipstream.app.tui.models.context import ModelsAccess
 from slipstream.app.tui.models.machine import BEST, NO_MARK, expected, fit_block, tok_per_s, verdict
-from slipstream.app.tui.models.search import changed
-from slipstream.app.tui.parts.browser import Browser, BrowsingScreen, TableView, heading, text
+from slipstream.app.tui.parts.browser import Browser, BrowsingScreen, TableView, below, heading, text
+from slipstream.app.tui.parts.format import ago
 from slipstream.app.tui.parts.key_bar import KeyBar
 from slipstream.app.tui.parts.table import Column
 from slipstream.models.errors import SlipstreamError
 
 if TYPE_CHECKING:
     from slipstream.app.library.manager import QuantOffer
-    from slipstream.models.hub.types import RepoSummary
+    from slipstream.models.hub.types import RepoSummary, Sort
     from slipstream.models.library.catalog import CatalogFile
 
-
+SORTS: tuple[Sort, ...] = ("downloads", "likes", "trending", "updated")
 COLUMNS = (
     Column("  Quantization"),
     Column("Size", 0, right=True),
@@ -41,6 +42,90 @@ COLUMNS = (
     Column("Context", 1, right=True),
     Column("", 2, style="$foreground 60%"),
 )
+LONGEST = 12_000
+"""Maximum characters of a card."""
+MOST_LINES = 400
+"""Maximum lines of a card: each may become a widget."""
+MOST_CELLS = 600
+"""Maximum table cells; further lines are shown as text. Textual 8.2.8 takes half a minute for 8,000 cells."""
+PIECE = 1_200
+"""Characters that are laid out at a time, so that keys are handled in between."""
+REST = "*The rest is on its page.*"
+NONE = "*It has no card.*"
+WIDE = 120
+"""Width from which the card is next to the list."""
+
+
+class SearchLine(Input):
+    """The search text; its binding labels Enter in the footer."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "submit", "Search or open")]
+
+
+class SearchView(TableView):
+    """Repositories that a search found."""
+
+    waiting = "Words, owner/name, or the address of a page; Enter asks the hub."
+    nothing = "Nothing was found. Fewer words find more."
+
+    def __init__(self) -> None:
+        self.found: list[RepoSummary] = []
+        self.asked = ""
+        self.sort: Sort = "downloads"
+
+    @property
+    def columns(self) -> Sequence[Column]:
+        """The columns; an arrow marks the sort order."""
+        arrow = {self.sort: " ▾"}
+        return (
+            Column("Repository"),
+            Column("", 1, style="$warning"),
+            Column("Params", 1, right=True),
+            Column(f"Downloads{arrow.get('downloads', '')}", 1, right=True),
+            Column(f"Likes{arrow.get('likes', '')}", 2, right=True),
+            Column(f"Updated{arrow.get('updated', '')}", 3, right=True, style="$foreground 60%"),
+        )
+
+    def next_sort(self) -> None:
+        self.sort = SORTS[(SORTS.index(self.sort) + 1) % len(SORTS)]
+
+    def __len__(self) -> int:
+        return len(self.found)
+
+    def key(self, at: int) -> str:
+        return self.found[at].id
+
+    def cells(self, at: int) -> list[Content]:
+        repo = self.found[at]
+        return [
+            text(repo.id),
+            Content("gated" if repo.gated else ""),
+            Content(parameters(repo.total_params)),
+            Content(number(repo.downloads)),
+            Content(number(repo.likes)),
+            Content(changed(repo)),
+        ]
+
+    def details(self, at: int) -> list[Content]:
+        repo = self.found[at]
+        tokens = f"{context(repo.context)} context" if repo.context else ""
+        size = f"{parameters(repo.total_params)} parameters" if repo.total_params else ""
+        gated = "Gated: accept its licence on its page, and set HF_TOKEN, before fetching." if repo.gated else ""
+        facts = " · ".join(part for part in (repo.architecture, size, tokens) if part)
+        liked = Content(f"{repo.downloads:,} downloads in 30 days · {repo.likes:,} likes").stylize("$foreground 70%")
+        return [heading(repo.id, repo.license), below(text(facts), liked), Content(gated).stylize("$warning")]
+
+
+def changed(repo: RepoSummary) -> str:
+    """The time since a repository's last change."""
+    if repo.updated is None:
+        return ""
+    when = repo.updated if repo.updated.tzinfo else repo.updated.replace(tzinfo=UTC)
+    seconds = (datetime.now(UTC) - when).total_seconds()
+    if seconds < 60 * 86400:
+        return ago(seconds)
+    months = seconds / (30.44 * 86400)
+    return f"{months:.0f} months" if months < 23.5 else f"{months / 12:.0f} years"
 
 
 class QuantsView(TableView):
@@ -112,18 +197,6 @@ class QuantsView(TableView):
         return "\n".join(parts)
 
 
-LONGEST = 12_000
-"""Maximum characters of a card."""
-MOST_LINES = 400
-"""Maximum lines of a card: each may become a widget."""
-MOST_CELLS = 600
-"""Maximum table cells; further lines are shown as text. Textual 8.2.8 takes half a minute for 8,000 cells."""
-PIECE = 1_200
-"""Characters that are laid out at a time, so that keys are handled in between."""
-REST = "*The rest is on its page.*"
-NONE = "*It has no card.*"
-
-
 class Card(Markdown):
     """Markdown that posts clicks on links instead of opening them."""
 
@@ -156,10 +229,6 @@ def pieces(card: str) -> list[str]:
     if not whole:
         found.append(REST)
     return found if any(piece.strip() for piece in found) else [NONE]
-
-
-WIDE = 120
-"""Width from which the card is next to the list."""
 
 
 class RepoScreen(BrowsingScreen["QuantOffer | None"]):
