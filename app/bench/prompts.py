@@ -57,7 +57,7 @@ def read_prompts(path: Path) -> list[Prompt]:
         UsageError: If it has no prompts, or another format; the error names the line.
         SlipstreamError: If it cannot be read.
     """
-    kind = path.with_suffix("").suffix if path.suffix in _OPENERS else path.suffix
+    kind = Path(path.stem).suffix if path.suffix in _OPENERS else path.suffix
     if kind not in (".jsonl", ".txt"):
         raise UsageError(
             f"{path} is no file of prompts by its name.",

@@ -63,15 +63,15 @@ def _explained(error: Exception) -> str:
 
 
 def run_command(arguments: list[str]) -> int:
-    if arguments[:1] == [SUPERVISED]:
+    if arguments[:1] == [SUPERVISED] and arguments[1:2] and arguments[1].isdecimal():
         from slipstream.app.cli.launcher import end_with_starter
 
         end_with_starter(int(arguments[1]))
         arguments = arguments[2:]
-    if arguments[:1] == [RACE]:
-        from slipstream.app.bench.race import run_race
+        if arguments[:1] == [RACE]:
+            from slipstream.app.bench.race import run_race
 
-        return run_race(*arguments[1:])
+            return run_race(*arguments[1:])
     parser = make_parser()
     if _COMPLETES in os.environ:
         from slipstream.app.cli.completion import complete

@@ -67,6 +67,8 @@ def load(path: Path) -> Contents:
 
 def checked_context(model: str, tokens: object) -> int:
     """A model's own context; raises ``UsageError`` if it is invalid."""
+    if not model:
+        raise UsageError("a context needs the name of a model's file.", "Write it behind contexts and a full stop.")
     return int(replace(all_settings()["model.context"], group=CONTEXTS, key=one_line(model)).checked(tokens))
 
 

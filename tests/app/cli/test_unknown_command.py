@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from slipstream.app.cli.main import main
@@ -30,3 +32,25 @@ def test_it_is_wrong_usage(capfd: pytest.CaptureFixture[str]) -> None:
     assert capfd.readouterr().err == (
         "slipstream: there is no command runn. Did you mean run? slipstream --help lists all.\n"
     )
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["race"], ["race", "{}"], ["--supervised"], ["--supervised", "x"], ["--supervised", "-1", "paths"],
+        ["paths", "x"], ["completion", "tcsh"], ["bench", "--prompts", "/"], ["bench", "--temp", ","],
+        ["settings", "set", "contexts.", "5"], ["settings", "set", ".", "5"], ["settings", "set", "keys.x", "f7"],
+        ["models", "pull", "http://[::1"], ["models", "rm"], ["models", "rm", "--now"], ["models", "pull", ""],
+        ["drafters", "index"], ["drafters", "index", "--list", "--on"], ["chats", "search", ""],
+        ["lend", "--cache-gb", "nan"],
+    ],
+)  # fmt: skip
+def test_an_odd_command_line_is_refused_in_one_line(
+    words: list[str], capfd: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SLIPSTREAM_HOME", str(tmp_path))
+    with pytest.raises(SystemExit) as ended:
+        main(words)
+    said = capfd.readouterr()
+    assert ended.value.code in (1, 2) and not said.out
+    assert said.err.count("\n") == 1 and "unexpected error" not in said.err
