@@ -14,6 +14,7 @@ from tests.bench.test_command import TINY, options
 from tests.bench.topic_figures import topic_figures
 from tests.bench.topic_tables import topics_text
 from tests.bench.topics import TopicReport, topic_text
+from tests.models.fake_target import FakeTarget
 
 from slipstream.app.bench.turns import session_of
 from slipstream.app.engine.session import Session
@@ -25,7 +26,6 @@ from slipstream.drafters.base import NO_DRAFT, Draft, Drafter, ShouldExtend
 from slipstream.drafters.none import Plain
 from slipstream.drafters.prompt_lookup import PromptLookup
 from slipstream.models.errors import ContextFullError, UsageError
-from slipstream.models.llama.fake import FakeTarget
 from slipstream.models.sampling.sampler import Sampler
 from slipstream.models.types import History, Token
 

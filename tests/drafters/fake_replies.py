@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from tests.models.fake_target import FakeTarget
+
 from slipstream.app.engine.budget import FixedBudget
 from slipstream.app.engine.loop import generate
 from slipstream.app.engine.stopping import StopRules
 from slipstream.drafters.base import Drafter, ShouldExtend, Step
-from slipstream.models.llama.fake import FakeTarget
 from slipstream.models.sampling.sampler import Sampler
 from slipstream.models.types import History, Token
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 from tests.drafters.test_same_text import SHAPES, TEMPERATURES, write
+from tests.models.fake_target import FakeTarget
 
 from slipstream.app.engine.load import load
 from slipstream.app.engine.session import Session
@@ -20,7 +21,6 @@ from slipstream.drafters.combine import Combined, in_order, together
 from slipstream.drafters.resources import Resources
 from slipstream.drafters.tree import TreeBuilder, chain_draft
 from slipstream.models.errors import UsageError
-from slipstream.models.llama.fake import FakeTarget
 from slipstream.models.sampling.sampler import Sampler
 from slipstream.models.types import ROOT, Floats, History, Token
 

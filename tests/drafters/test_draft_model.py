@@ -3,11 +3,11 @@ from __future__ import annotations
 from itertools import pairwise
 
 import pytest
+from tests.models.fake_target import FakeTarget
 
 from slipstream.drafters.base import NO_DRAFT, Draft, Step
 from slipstream.drafters.draft_cache import DraftCache
 from slipstream.drafters.draft_model import DraftModel
-from slipstream.models.llama.fake import FakeTarget
 from slipstream.models.llama.target import Prefill
 from slipstream.models.sampling.sampler import Sampler
 from slipstream.models.types import ROOT, Abilities, Evaluation, History, Token

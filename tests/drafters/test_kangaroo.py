@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tests.models.conftest import small_model
+from tests.models.fake_target import FakeTarget
 
 from slipstream.app.engine.loop import generate
 from slipstream.app.engine.stopping import StopRules
@@ -20,7 +21,6 @@ from slipstream.drafters.resources import Resources
 from slipstream.models.errors import UsageError
 from slipstream.models.gguf.reader import read_header
 from slipstream.models.llama.context import LlamaTarget
-from slipstream.models.llama.fake import FakeTarget
 from slipstream.models.llama.model import LlamaModel
 from slipstream.models.llama.target import ContextOptions
 from slipstream.models.sampling.sampler import Sampler

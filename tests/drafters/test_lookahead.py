@@ -7,11 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from tests.drafters.fake_replies import steps_of, text_of
+from tests.models.fake_target import FakeTarget
 
 from slipstream.drafters.base import NO_DRAFT, Drafter, ShouldExtend, Step
 from slipstream.drafters.lookahead import Lookahead, NGramPool
 from slipstream.drafters.none import Plain
-from slipstream.models.llama.fake import FakeTarget
 from slipstream.models.sampling.sampler import Sampler
 from slipstream.models.types import ROOT, Abilities, Evaluation, History, Token, TokenTree
 

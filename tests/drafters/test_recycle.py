@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.drafters.fake_replies import steps_of, text_of
+from tests.models.fake_target import FakeTarget
 
 from slipstream.drafters import recycle
 from slipstream.drafters.base import NO_DRAFT, Draft, ShouldExtend, Step
@@ -20,7 +21,6 @@ from slipstream.drafters.none import Plain
 from slipstream.drafters.recycle import RankAccuracy, TokenRecycling
 from slipstream.drafters.tree import chain_draft
 from slipstream.models.errors import SlipstreamError
-from slipstream.models.llama.fake import FakeTarget
 from slipstream.models.sampling.sampler import Sampler
 from slipstream.models.types import Abilities, Evaluation, Floats, History, Token, TokenTree
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.models.fake_target import FakeTarget
 
 from slipstream.app.engine.budget import FixedBudget
 from slipstream.app.engine.loop import generate
@@ -20,7 +21,6 @@ from slipstream.drafters.retrieval import MatchTrust, Retrieval
 from slipstream.drafters.text_index.index import TextIndex
 from slipstream.drafters.text_index.storage import MANIFEST
 from slipstream.drafters.text_index.text import Piece
-from slipstream.models.llama.fake import FakeTarget
 from slipstream.models.sampling.sampler import Sampler
 from slipstream.models.types import ROOT, Evaluation, History, Token
 

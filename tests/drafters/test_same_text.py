@@ -6,6 +6,7 @@ Here on a target without weights; tests/app/engine/test_same_text_bundled.py doe
 from __future__ import annotations
 
 import pytest
+from tests.models.fake_target import FakeTarget
 
 from slipstream.app.engine.budget import FixedBudget
 from slipstream.app.engine.loop import generate
@@ -15,7 +16,6 @@ from slipstream.drafters import registry
 from slipstream.drafters.base import Draft, Drafter, ShouldExtend
 from slipstream.drafters.resources import Resources
 from slipstream.drafters.tree import chain_draft
-from slipstream.models.llama.fake import FakeTarget
 from slipstream.models.sampling.sampler import Sampler
 from slipstream.models.types import EMPTY_TREE, History, TokenTree
 

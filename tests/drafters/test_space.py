@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from tests.models.fake_target import FakeTarget
 
 from slipstream.app.engine.loop import generate
 from slipstream.app.engine.stopping import StopRules
@@ -15,7 +16,6 @@ from slipstream.drafters.base import NO_DRAFT, Draft, Drafter, ShouldExtend, Ste
 from slipstream.drafters.none import Plain
 from slipstream.drafters.space import Gains, Space
 from slipstream.drafters.tree import chain_draft
-from slipstream.models.llama.fake import FakeTarget
 from slipstream.models.sampling.sampler import Sampler
 from slipstream.models.types import ROOT, Abilities, Evaluation, History, Token, TokenTree
 

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.drafters.other_vocabulary import in_other_tokens, in_sentencepiece
+from tests.models.fake_target import FakeTarget
 
 from slipstream.app.engine.load import load
 from slipstream.app.engine.session import Session
@@ -22,7 +23,6 @@ from slipstream.drafters.base import NO_DRAFT, ShouldExtend, Step
 from slipstream.drafters.draft_model import TranslatedModel
 from slipstream.drafters.vocabulary_mapping import Tokenizer, VocabularyMapping, shared_controls
 from slipstream.models.gguf.reader import read_header
-from slipstream.models.llama.fake import FakeTarget
 from slipstream.models.llama.model import LlamaModel
 from slipstream.models.sampling.sampler import Sampler
 from slipstream.models.types import History, Token

@@ -20,10 +20,10 @@ from collections.abc import Iterator
 
 from tests.drafters.test_accept_exact import Case, Chance, Text, every_branch, shipped, worst_error
 from tests.drafters.test_same_text import TEMPERATURES, Forced, parts, write
+from tests.models.fake_target import FakeTarget
 
 from slipstream.drafters import registry
 from slipstream.drafters.accept import accept
-from slipstream.models.llama.fake import FakeTarget
 from slipstream.models.sampling.sampler import Sampler
 from slipstream.models.types import History
 

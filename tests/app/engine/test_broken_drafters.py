@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from tests.app.engine.forced import write
 from tests.drafters.changed_file import changed
+from tests.models.fake_target import FakeTarget
 
 from slipstream.app.engine import plan as module
 from slipstream.app.engine.devices import FoundDevices
@@ -40,7 +41,6 @@ from slipstream.models.errors import ContextFullError, SlipstreamError, UsageErr
 from slipstream.models.gguf.reader import Header, read_header
 from slipstream.models.gguf.tensors import read_tensor
 from slipstream.models.llama.context import LlamaTarget
-from slipstream.models.llama.fake import FakeTarget
 from slipstream.models.llama.model import LlamaModel
 from slipstream.models.llama.target import ContextOptions
 from slipstream.models.memory.fit import Fit

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tests.models.fake_target import FakeTarget
 
 from slipstream.app.engine import calibrate
 from slipstream.app.engine.calibrate import SAME_DISTRIBUTION, SAME_TEXT, kept_promise
 from slipstream.drafters.memory import Memory
-from slipstream.models.llama.fake import FakeTarget
 
 
 def test_a_promise_that_was_proved_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

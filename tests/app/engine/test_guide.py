@@ -12,6 +12,7 @@ from typing import Final
 import numpy as np
 import pytest
 from tests.app.engine.forced import Forced
+from tests.models.fake_target import FakeTarget
 
 from slipstream.app.chats.reasoning import split
 from slipstream.app.engine.budget import FixedBudget
@@ -29,7 +30,6 @@ from slipstream.drafters.base import Drafter
 from slipstream.drafters.none import Plain
 from slipstream.drafters.resources import Resources
 from slipstream.models.chat_template.template import CHATML, ChatTemplate
-from slipstream.models.llama.fake import FakeTarget
 from slipstream.models.sampling.sampler import Sampler
 from slipstream.models.types import Floats, History, Token
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.models.fake_target import FakeTarget
 
 from slipstream.app.engine.chat_model import ChatModel
 from slipstream.app.engine.drafter_list import Drafters
@@ -25,7 +26,6 @@ from slipstream.drafters.autopilot.profile import Profile
 from slipstream.drafters.resources import Resources
 from slipstream.models.chat_template.template import ChatTemplate
 from slipstream.models.errors import SlipstreamError
-from slipstream.models.llama.fake import FakeTarget
 from slipstream.models.types import Token
 
 BUNDLED = replace(choose(Paths.default({})), derived=None, index=None, chats=None)

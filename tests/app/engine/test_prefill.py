@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.models.fake_target import FakeTarget
 
 from slipstream.app.engine.chat_model import ChatModel
 from slipstream.app.engine.drafter_list import Drafters
@@ -29,7 +30,6 @@ from slipstream.drafters.none import Plain
 from slipstream.drafters.resources import Resources
 from slipstream.models.chat_template.template import ChatTemplate
 from slipstream.models.errors import ContextFullError, EngineDiedError
-from slipstream.models.llama.fake import FakeTarget
 from slipstream.models.types import LAST_HIDDEN, Floats, History, Token, shared_prefix
 
 BUNDLED = replace(choose(Paths.default({})), derived=None, index=None, chats=None)

@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
+from tests.models.fake_target import FakeTarget
 
 from slipstream.app.engine.tune import Threads
 from slipstream.drafters.base import NO_DRAFT, Step, Timings
-from slipstream.models.llama.fake import FakeTarget
 from slipstream.models.types import EMPTY_TREE, Evaluation, Token, TokenTree
 
 NOTHING = Evaluation(np.zeros((1, 1), np.float32))

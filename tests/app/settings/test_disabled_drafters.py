@@ -7,6 +7,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from tests.models.fake_target import FakeTarget
 
 from slipstream.app.cli.main import main
 from slipstream.app.engine.load import load
@@ -22,7 +23,6 @@ from slipstream.drafters.prompt_lookup import PromptLookup
 from slipstream.drafters.recycle import TokenRecycling
 from slipstream.models.errors import SlipstreamError, UsageError
 from slipstream.models.gguf.reader import read_header
-from slipstream.models.llama.fake import FakeTarget
 
 MODEL, OTHER = "a" * 64, "b" * 64
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.models.fake_target import FakeTarget
 
 from slipstream.drafters.autopilot.arm import Record
 from slipstream.drafters.autopilot.cost_model import CostModel
@@ -14,7 +15,6 @@ from slipstream.drafters.autopilot.profile import Profile
 from slipstream.drafters.memory import Memory
 from slipstream.drafters.prompt_lookup import PromptLookup
 from slipstream.drafters.recycle import TokenRecycling
-from slipstream.models.llama.fake import FakeTarget
 
 
 def quiet(_share: float) -> None:

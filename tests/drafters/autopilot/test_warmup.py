@@ -7,6 +7,7 @@ from itertools import count
 
 import pytest
 from tests.drafters.autopilot.virtual_time import DEAR, Clock, TimedTarget
+from tests.models.fake_target import FakeTarget
 
 from slipstream.drafters.autopilot.arm import Arm
 from slipstream.drafters.autopilot.cost_model import CostModel, measure_costs
@@ -16,7 +17,6 @@ from slipstream.drafters.base import NO_DRAFT, Draft, Drafter, Needs, ShouldExte
 from slipstream.drafters.draft_model import DraftModel
 from slipstream.drafters.prompt_lookup import PromptLookup
 from slipstream.drafters.tree import chain_draft
-from slipstream.models.llama.fake import FakeTarget
 from slipstream.models.sampling.sampler import Sampler
 from slipstream.models.types import EMPTY_TREE, LAST_HIDDEN, Evaluation, Floats, History, Token, TokenTree
 

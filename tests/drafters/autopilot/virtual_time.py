@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import pytest
+from tests.models.fake_target import FakeTarget
 
 from slipstream.app.engine import loop
 from slipstream.app.engine.budget import WithinReply
@@ -17,7 +18,6 @@ from slipstream.drafters.autopilot.policy import Autopilot
 from slipstream.drafters.autopilot.throughput import Decision
 from slipstream.drafters.base import Draft, Drafter, Needs, ShouldExtend, Step
 from slipstream.drafters.tree import chain_draft
-from slipstream.models.llama.fake import FakeTarget
 from slipstream.models.llama.target import WIDTHS
 from slipstream.models.sampling.sampler import Sampler
 from slipstream.models.types import EMPTY_TREE, LAST_HIDDEN, Evaluation, History, Token, TokenTree, padded

@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 from llama_cpp import llama_cpp as C
 from numpy.typing import NDArray
+from tests.models.fake_target import FakeTarget
 from tests.models.requantize import requantize
 
 from slipstream.models.errors import ModelFileError
 from slipstream.models.llama.context import LlamaTarget
-from slipstream.models.llama.fake import FakeTarget
 from slipstream.models.llama.mask_rows import MaskRows
 from slipstream.models.llama.model import LlamaModel
 from slipstream.models.llama.target import ContextOptions
