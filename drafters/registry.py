@@ -14,7 +14,7 @@ from slipstream.drafters.combine import in_order, together
 from slipstream.drafters.none import Plain
 from slipstream.drafters.resources import Method, Resources
 from slipstream.models.errors import SlipstreamError, UsageError, did_you_mean
-from slipstream.models.llama.symbols import SYMBOLS
+from slipstream.models.llama.hidden import SYMBOLS
 from slipstream.models.types import LAST_HIDDEN
 
 # modules of this folder that define a ``METHOD``; a module and its method may have different names

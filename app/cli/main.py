@@ -80,7 +80,7 @@ def run_command(arguments: list[str]) -> int:
     options = parser.parse_args(arguments)
     command: str = options.command or "chat"
     if command in IN_THIS_PROCESS:
-        from slipstream.models.llama.broken_install import check_install
+        from slipstream.models.llama.install import check_install
 
         check_install()
     act: Callable[[argparse.Namespace], int]

@@ -32,6 +32,15 @@ _BACKENDS: Final = MappingProxyType(
 """Backends that run on a maker's GPUs, as llama.cpp names them."""
 _VENDORS: Final[Mapping[str, Maker]] = MappingProxyType({"0x10de": "NVIDIA", "0x1002": "AMD", "0x8086": "Intel"})
 _NAMES: Final = re.compile(r"(nvidia|geforce|quadro)|(amd|radeon)|(intel|\barc\b)", re.IGNORECASE)
+_CUDA: Final = MappingProxyType(
+    {
+        ("Linux", "x86_64"): ("cu118", "cu121", "cu122", "cu123", "cu124", "cu125", "cu130", "cu132"),
+        ("Windows", "AMD64"): ("cu118", "cu124", "cu125", "cu130", "cu132"),
+    }
+)
+"""Wheels for CUDA, by system and machine."""
+_USUAL_CUDA: Final = "cu124"
+_VULKAN: Final = frozenset(_CUDA)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,17 +129,6 @@ def _ask(command: Sequence[str]) -> str:
     with suppress(OSError, subprocess.SubprocessError):
         return subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=10, check=True).stdout
     return ""
-
-
-_CUDA: Final = MappingProxyType(
-    {
-        ("Linux", "x86_64"): ("cu118", "cu121", "cu122", "cu123", "cu124", "cu125", "cu130", "cu132"),
-        ("Windows", "AMD64"): ("cu118", "cu124", "cu125", "cu130", "cu132"),
-    }
-)
-"""Wheels for CUDA, by system and machine."""
-_USUAL_CUDA: Final = "cu124"
-_VULKAN: Final = frozenset(_CUDA)
 
 
 @dataclass(frozen=True, slots=True)

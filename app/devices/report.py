@@ -28,6 +28,8 @@ from slipstream.models.llama.remote import Lender, ask_all
 from slipstream.models.memory.fit import Fit, estimate, fit
 from slipstream.models.outside import shown_path
 
+_LIBRARIES: Final = ("slipstream", "llama-cpp-python", "textual", "huggingface-hub", "numpy", "gguf")
+
 
 @dataclass(frozen=True, slots=True)
 class Place:
@@ -106,9 +108,6 @@ def _digest(path: Path) -> str:
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").digest()
     return base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
-
-
-_LIBRARIES: Final = ("slipstream", "llama-cpp-python", "textual", "huggingface-hub", "numpy", "gguf")
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from slipstream.app.engine.calibrate import Threads
 from slipstream.app.engine.guide import Guide, GuideVocabulary
 from slipstream.app.engine.prompt import Prompt, PromptBuilder
 from slipstream.app.engine.stats import PlainClock
 from slipstream.app.engine.text import Vocabulary
-from slipstream.app.engine.tune import Threads
 from slipstream.app.protocol.events import reasoning_levels
 from slipstream.app.protocol.requests import Generate, Sampling
 from slipstream.models.chat_template.marks import AUTO_LEVEL

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 import llama_cpp
 
 from slipstream.app.chats.reading import ChatReader
-from slipstream.app.engine.calibrate import SAME_DISTRIBUTION, SAMPLE_TEXT, kept_promise, measure_plain
+from slipstream.app.engine.calibrate import SAME_DISTRIBUTION, SAMPLE_TEXT, Threads, kept_promise, measure_plain
 from slipstream.app.engine.chat_model import ChatModel
 from slipstream.app.engine.devices import describe, placement
 from slipstream.app.engine.drafter_list import Drafters
@@ -23,7 +23,6 @@ from slipstream.app.engine.plan import DRAFT, Plan, contexts_of, options_for, pl
 from slipstream.app.engine.prompt import PromptBuilder
 from slipstream.app.engine.session import Session
 from slipstream.app.engine.stats import PlainClock
-from slipstream.app.engine.tune import Threads
 from slipstream.app.protocol.events import Loaded
 from slipstream.app.protocol.requests import NO_MMPROJ, PLAIN, Load
 from slipstream.app.settings.disabled_drafters import known_left_out

@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from slipstream.app.engine.calibrate import flash_attention_is_slower
 from slipstream.app.engine.devices import (
     FoundDevices,
     draft_device,
@@ -17,7 +18,6 @@ from slipstream.app.engine.devices import (
     proportions,
 )
 from slipstream.app.engine.drafter_list import check_drafter
-from slipstream.app.engine.tune import flash_attention_is_slower
 from slipstream.app.protocol.requests import PLAIN, Load
 from slipstream.drafters import registry
 from slipstream.drafters.crash_note import set_devices

@@ -8,7 +8,6 @@ from time import perf_counter
 from typing import Final
 
 from slipstream.app.chats.reasoning import Thinking
-from slipstream.app.engine.budget import FixedBudget, WithinReply
 from slipstream.app.engine.chat_model import ChatModel
 from slipstream.app.engine.draft_trace import DraftTrace
 from slipstream.app.engine.drafter_list import Drafters
@@ -16,7 +15,7 @@ from slipstream.app.engine.guide import Guide
 from slipstream.app.engine.loop import generate
 from slipstream.app.engine.prompt import Prompt
 from slipstream.app.engine.stats import ReplyStats, drafter_of, judged_depth, origins
-from slipstream.app.engine.stopping import StopRules
+from slipstream.app.engine.stopping import FixedBudget, StopRules, WithinReply
 from slipstream.app.engine.text import TextStream, reusable
 from slipstream.app.protocol.events import Choice, Divided, Done, Piece, Stepped
 from slipstream.app.protocol.requests import PLAIN, Generate

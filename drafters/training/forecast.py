@@ -15,12 +15,12 @@ import torch
 
 from slipstream.drafters.training.from_gguf import shape_of
 from slipstream.drafters.training.loop import Say
+from slipstream.drafters.training.replies import ManyReplies
 from slipstream.models.errors import SlipstreamError
 from slipstream.models.gguf.reader import Header
 from slipstream.models.heads.file import Text
 from slipstream.models.llama.context import LlamaTarget
 from slipstream.models.llama.model import LlamaModel
-from slipstream.models.llama.replies import ManyReplies
 from slipstream.models.llama.target import ContextOptions
 from slipstream.models.outside import shown_path
 from slipstream.models.sampling.sampler import Sampler

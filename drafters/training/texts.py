@@ -9,10 +9,10 @@ import numpy as np
 
 from slipstream.drafters.training.corpus import TrainingText
 from slipstream.drafters.training.loop import Say
+from slipstream.drafters.training.replies import ManyReplies
 from slipstream.models.chat_template.template import ChatTemplate
 from slipstream.models.errors import SlipstreamError, UsageError
 from slipstream.models.llama.model import LlamaModel
-from slipstream.models.llama.replies import ManyReplies
 from slipstream.models.llama.target import ContextOptions
 from slipstream.models.sampling.sampler import Sampler
 

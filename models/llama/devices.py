@@ -15,7 +15,7 @@ from typing import Any, Final, Literal
 
 from slipstream.models.child import end_with_parent, run_child
 from slipstream.models.errors import reason_of
-from slipstream.models.llama.broken_install import broken_install
+from slipstream.models.llama.install import broken_install
 
 Kind = Literal["gpu", "igpu", "cpu", "accel"]
 

@@ -32,6 +32,13 @@ _P: Final = ctypes.c_void_p
 _SIZE: Final = ctypes.c_size_t
 _I64: Final = ctypes.c_int64
 _INT: Final = ctypes.c_int
+SetThreads: Final = ctypes.CFUNCTYPE(None, _P, _INT)
+"""``ggml_backend_set_n_threads_t``."""
+_RPC: Final[Mapping[str, Any]] = {
+    "add_server": ctypes.CFUNCTYPE(_P, ctypes.c_char_p),
+    "start_server": ctypes.CFUNCTYPE(None, ctypes.c_char_p, ctypes.c_char_p, _SIZE, _SIZE, ctypes.POINTER(_P)),
+}
+"""``ggml_backend_rpc_add_server(endpoint)``, and ``start_server(endpoint, cache, threads, n_devices, devices)``."""
 
 
 class InitParams(ctypes.Structure):
@@ -39,15 +46,6 @@ class InitParams(ctypes.Structure):
 
     _fields_ = (("mem_size", _SIZE), ("mem_buffer", _P), ("no_alloc", ctypes.c_bool))
 
-
-SetThreads: Final = ctypes.CFUNCTYPE(None, _P, _INT)
-"""``ggml_backend_set_n_threads_t``."""
-
-_RPC: Final[Mapping[str, Any]] = {
-    "add_server": ctypes.CFUNCTYPE(_P, ctypes.c_char_p),
-    "start_server": ctypes.CFUNCTYPE(None, ctypes.c_char_p, ctypes.c_char_p, _SIZE, _SIZE, ctypes.POINTER(_P)),
-}
-"""``ggml_backend_rpc_add_server(endpoint)``, and ``start_server(endpoint, cache, threads, n_devices, devices)``."""
 
 _CALLS: Final[Mapping[str, tuple[Any, tuple[Any, ...]]]] = {
     "init": (_P, (InitParams,)),

@@ -10,8 +10,8 @@ from llama_cpp import llama_cpp as C
 from slipstream.models.errors import SlipstreamError
 from slipstream.models.llama.batch import Batch
 from slipstream.models.llama.context import LlamaTarget
+from slipstream.models.llama.hidden import SYMBOLS
 from slipstream.models.llama.library import rows_at, threads_of
-from slipstream.models.llama.symbols import SYMBOLS
 from slipstream.models.types import Floats
 
 ROWS: Final = 64

@@ -22,6 +22,11 @@ from slipstream.models.types import (
     pass_tokens,
 )
 
+WIDTHS: Final = (1, 2, 4, 8, 16, 32, 64)
+"""Pass sizes, in rows, when other machines hold layers: a changed graph must be sent to them again."""
+KV_TYPES: Final[dict[KvType, int]] = {"f32": 0, "f16": 1, "q8_0": 8, "q4_0": 2}  # ggml_type
+_ROPE_TYPES: Final[dict[RopeKind, int]] = {"none": 0, "linear": 1, "yarn": 2}  # llama_rope_scaling_type
+
 
 @dataclass(frozen=True, slots=True)
 class PrefillChunk:
@@ -113,13 +118,6 @@ class Target(Protocol):
 
     def close(self) -> None:
         """Frees the memory; the target must not be used after."""
-
-
-WIDTHS: Final = (1, 2, 4, 8, 16, 32, 64)
-"""Pass sizes, in rows, when other machines hold layers: a changed graph must be sent to them again."""
-
-KV_TYPES: Final[dict[KvType, int]] = {"f32": 0, "f16": 1, "q8_0": 8, "q4_0": 2}  # ggml_type
-_ROPE_TYPES: Final[dict[RopeKind, int]] = {"none": 0, "linear": 1, "yarn": 2}  # llama_rope_scaling_type
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,9 +12,9 @@ from time import perf_counter
 from tests.bench.clocks import Spread, TimedTarget
 
 from slipstream.app.bench.report import table
+from slipstream.app.engine.calibrate import Threads
 from slipstream.app.engine.loop import generate
 from slipstream.app.engine.stopping import StopRules
-from slipstream.app.engine.tune import Threads
 from slipstream.drafters.base import Drafter, Step
 from slipstream.drafters.none import Plain
 from slipstream.models.llama.library import physical_cores

@@ -6,11 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from time import perf_counter
 
-from slipstream.app.engine.budget import FixedBudget, WithinReply
 from slipstream.app.engine.loop import generate
 from slipstream.app.engine.session import Session
 from slipstream.app.engine.stats import drafter_of
-from slipstream.app.engine.stopping import StopRules
+from slipstream.app.engine.stopping import FixedBudget, StopRules, WithinReply
 from slipstream.drafters.accept import Over, Spreader, accept
 from slipstream.drafters.autopilot import AUTO
 from slipstream.drafters.autopilot.policy import Autopilot

@@ -6,9 +6,8 @@ from collections.abc import Iterator
 
 from tests.models.fake_target import FakeTarget
 
-from slipstream.app.engine.budget import FixedBudget
 from slipstream.app.engine.loop import generate
-from slipstream.app.engine.stopping import StopRules
+from slipstream.app.engine.stopping import FixedBudget, StopRules
 from slipstream.drafters.base import Drafter, ShouldExtend, Step
 from slipstream.models.sampling.sampler import Sampler
 from slipstream.models.types import History, Token

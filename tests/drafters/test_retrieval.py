@@ -10,10 +10,9 @@ import numpy as np
 import pytest
 from tests.models.fake_target import FakeTarget
 
-from slipstream.app.engine.budget import FixedBudget
 from slipstream.app.engine.loop import generate
 from slipstream.app.engine.stats import PlainClock, ReplyStats
-from slipstream.app.engine.stopping import StopRules
+from slipstream.app.engine.stopping import FixedBudget, StopRules
 from slipstream.drafters.base import NO_DRAFT, Draft, Drafter, Step
 from slipstream.drafters.none import Plain
 from slipstream.drafters.prompt_lookup import copy_probability

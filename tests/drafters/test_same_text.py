@@ -8,10 +8,9 @@ from __future__ import annotations
 import pytest
 from tests.models.fake_target import FakeTarget
 
-from slipstream.app.engine.budget import FixedBudget
 from slipstream.app.engine.loop import generate
 from slipstream.app.engine.stats import PlainClock, ReplyStats
-from slipstream.app.engine.stopping import StopRules
+from slipstream.app.engine.stopping import FixedBudget, StopRules
 from slipstream.drafters import registry
 from slipstream.drafters.base import Draft, Drafter, ShouldExtend
 from slipstream.drafters.resources import Resources

@@ -28,7 +28,7 @@ from slipstream.app.protocol.events import (
 )
 from slipstream.app.protocol.requests import EndThoughts, Generate, Load, Prepare, Stop, Watch
 from slipstream.models.errors import ContextFullError, EngineDiedError, SlipstreamError
-from slipstream.models.llama.broken_install import check_install
+from slipstream.models.llama.install import check_install
 
 _WAITS: Final = 5.0  # seconds without any work after which the engine counts as waiting for another machine
 _STARTING: Final = "while it started"

@@ -14,7 +14,7 @@ from slipstream.app.protocol.events import Loaded
 from slipstream.app.protocol.requests import Load
 from slipstream.drafters.crash_note import NO_NOTE, CrashNote
 from slipstream.models.errors import SlipstreamError
-from slipstream.models.llama.broken_install import broken_install
+from slipstream.models.llama.install import broken_install
 from slipstream.models.outside import shown_path
 
 Cause = Literal["memory", "gpu", "machine", "drafter", "other"]

@@ -12,6 +12,11 @@ from typing import Final
 from slipstream.app.platform.processes import work_done
 from slipstream.app.protocol.events import Beat, Done, Failed, Frame, Loaded, Loading
 
+EVERY: Final = 1.0  # seconds between two heartbeats
+_WORKS: Final = 0.02  # minimum share of one core that counts as work; the heartbeat itself takes far less
+HANGS: Final = ("it did nothing at all", "it came no further")
+"""Beginnings of the verdicts on a process that waits, for example for a lost GPU."""
+
 
 class SuspendClock:
     """Measures the time between calls, without time in which the machine was suspended or the process stopped.
@@ -33,10 +38,6 @@ class SuspendClock:
         now = self._clock()
         seconds, self._last = min(now - self._last, self._longest), now
         return seconds
-
-
-EVERY: Final = 1.0  # seconds between two heartbeats
-_WORKS: Final = 0.02  # minimum share of one core that counts as work; the heartbeat itself takes far less
 
 
 class Heartbeat:
@@ -98,10 +99,6 @@ class Limits:
     stop: float = 20.0  # without progress since it was asked to stop
     # without any work since it was asked to stop, while other machines compute for it: nothing else can stop it
     stop_waiting: float = 2.0
-
-
-HANGS: Final = ("it did nothing at all", "it came no further")
-"""Beginnings of the verdicts on a process that waits, for example for a lost GPU."""
 
 
 class Watchdog:

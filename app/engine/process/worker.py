@@ -11,27 +11,97 @@ import sys
 import threading
 import time
 import traceback
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from importlib import import_module
 from pathlib import Path
+from time import perf_counter
 from types import TracebackType
 from typing import IO, Final
 
+from slipstream.app.engine.draft_trace import joined_traces
 from slipstream.app.engine.process.frames import ProtocolError, read_frame, write_frame
 from slipstream.app.engine.process.watchdog import Heartbeat
 from slipstream.app.engine.session import Session
-from slipstream.app.engine.throttle import Throttle
 from slipstream.app.platform.processes import leave_no_core_file
-from slipstream.app.protocol.events import Beat, Done, Failed, Frame, Hello, Loaded, Loading
+from slipstream.app.protocol.events import (
+    Beat,
+    Divided,
+    Done,
+    Failed,
+    Frame,
+    Hello,
+    Loaded,
+    Loading,
+    Prefilling,
+    Stepped,
+)
 from slipstream.app.protocol.requests import EndThoughts, Generate, Load, Prepare, Quit, Stop, Watch
 from slipstream.drafters.crash_note import elsewhere, map_note
 from slipstream.models.errors import ContextFullError, EvaluationError, ModelChangedError, SlipstreamError
+
+Event = Prefilling | Stepped
 
 _SET_PDEATHSIG: Final = 1  # linux/prctl.h
 _SET_DUMPABLE: Final = 4
 _HARMLESS: Final = (ImportError, MemoryError, OSError)
 """Errors whose messages name only files and libraries; messages of other errors may quote a prompt."""
+_QUIET: Final = 1.0  # seconds
+_LAST_WORDS: Final = 1.0  # seconds for an orderly end after the interface ended; Linux kills it at once instead
+
+
+class Throttle:
+    """Joins steps that follow each other faster than the given time; passes a later step on at once.
+
+    A model of a few million parameters takes 3,000 steps a second. Reading and showing each of them takes more
+    processor time than computing it, on the same cores.
+    """
+
+    def __init__(self, emit: Callable[[Event], None], milliseconds: float) -> None:
+        """Passes events on to ``emit``, steps at least ``milliseconds`` apart."""
+        self._emit, self._seconds = emit, milliseconds / 1e3
+        self._held: Stepped | None = None
+        self._last = 0.0
+
+    def __call__(self, event: Event) -> None:
+        if not isinstance(event, Stepped):
+            self._emit(event)
+            return
+        self._held = joined(self._held, event) if self._held else event
+        if perf_counter() - self._last >= self._seconds:
+            self.flush()
+
+    def flush(self) -> None:
+        if self._held:
+            self._emit(self._held)
+            self._held, self._last = None, perf_counter()
+
+
+def joined(first: Stepped, second: Stepped) -> Stepped:
+    """Joins two steps of a reply into one event: sums, and the later figures."""
+    return Stepped(
+        request=second.request,
+        pieces=first.pieces + second.pieces,
+        tokens=first.tokens + second.tokens,
+        drafter=second.drafter if second.drafted else first.drafter,
+        drafted=first.drafted + second.drafted,
+        accepted=first.accepted + second.accepted,
+        ms=first.ms + second.ms,
+        speed=second.speed,
+        expected=first.expected + second.expected,
+        choice=second.choice or first.choice,
+        watched=joined_traces(first.watched, second.watched),
+        divided=_divided(first, second),
+        ttft_ms=second.ttft_ms,
+    )
+
+
+def _divided(first: Stepped, second: Stepped) -> Divided | None:
+    if first.divided is None and second.divided is None:
+        return None
+    one, two = first.parts, second.parts
+    return Divided(one.reasoning + two.reasoning, one.answer + two.answer, two.under_way)
 
 
 def harden() -> None:
@@ -59,10 +129,6 @@ def _log(kind: type[BaseException], error: BaseException | None, trace: Tracebac
         where = f" in {frame.name}, line {frame.lineno}"
     words = f": {error}" if isinstance(error, _HARMLESS) else ""
     print(f"Error: {kind.__name__}{where}{words}", file=sys.stderr, flush=True)
-
-
-_QUIET: Final = 1.0  # seconds
-_LAST_WORDS: Final = 1.0  # seconds for an orderly end after the interface ended; Linux kills it at once instead
 
 
 class Worker:

@@ -9,9 +9,8 @@ from typing import Final
 
 import numpy as np
 
-from slipstream.app.engine.budget import FixedBudget
 from slipstream.app.engine.loop import generate
-from slipstream.app.engine.stopping import StopRules
+from slipstream.app.engine.stopping import FixedBudget, StopRules
 from slipstream.drafters.base import NO_DRAFT, Draft, Drafter, ShouldExtend, Step
 from slipstream.drafters.tree import TreeBuilder, chain_draft
 from slipstream.models.llama.target import Target

@@ -8,9 +8,9 @@ from statistics import median
 
 import pytest
 
-from slipstream.app.engine import tune as attention
+from slipstream.app.engine import calibrate as attention
+from slipstream.app.engine.calibrate import flash_attention_is_slower
 from slipstream.app.engine.load import load
-from slipstream.app.engine.tune import flash_attention_is_slower
 from slipstream.app.library.load_request import BUNDLED_DRAFT, BUNDLED_TARGET
 from slipstream.app.library.resolve_model import choose
 from slipstream.app.platform.paths import Paths

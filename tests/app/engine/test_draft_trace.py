@@ -8,8 +8,8 @@ from dataclasses import replace
 import numpy as np
 
 from slipstream.app.engine.draft_trace import LOOK_EVERY, PLAIN_EVERY, DraftTrace
+from slipstream.app.engine.process.worker import Event, Throttle
 from slipstream.app.engine.stats import PlainClock, ReplyStats
-from slipstream.app.engine.throttle import Event, Throttle
 from slipstream.app.protocol.events import Piece, Stepped, Watched
 from slipstream.drafters.base import NO_DRAFT, Draft, Step
 from slipstream.models.types import Evaluation, TokenTree

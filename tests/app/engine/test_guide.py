@@ -15,13 +15,12 @@ from tests.app.engine.forced import Forced
 from tests.models.fake_target import FakeTarget
 
 from slipstream.app.chats.reasoning import split
-from slipstream.app.engine.budget import FixedBudget
 from slipstream.app.engine.guide import Guide, GuideVocabulary
 from slipstream.app.engine.load import load
 from slipstream.app.engine.loop import generate
 from slipstream.app.engine.prompt import PromptBuilder
 from slipstream.app.engine.session import Session
-from slipstream.app.engine.stopping import StopRules
+from slipstream.app.engine.stopping import FixedBudget, StopRules
 from slipstream.app.protocol.events import Done, Stepped
 from slipstream.app.protocol.requests import Generate, Load, Message, Sampling
 from slipstream.drafters import registry

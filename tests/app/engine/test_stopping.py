@@ -1,7 +1,6 @@
 import pytest
 
-from slipstream.app.engine.budget import FixedBudget
-from slipstream.app.engine.stopping import StopRules
+from slipstream.app.engine.stopping import FixedBudget, StopRules
 from slipstream.models.errors import UsageError
 
 

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from tests.models.fake_target import FakeTarget
 
-from slipstream.app.engine.tune import Threads
+from slipstream.app.engine.calibrate import Threads
 from slipstream.drafters.base import NO_DRAFT, Step, Timings
 from slipstream.models.types import EMPTY_TREE, Evaluation, Token, TokenTree
 
@@ -22,7 +22,7 @@ class Clock:
 @pytest.fixture(autouse=True)
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     made = Clock()
-    monkeypatch.setattr("slipstream.app.engine.tune.perf_counter", made)
+    monkeypatch.setattr("slipstream.app.engine.calibrate.perf_counter", made)
     monkeypatch.setattr(Machine, "clock", made)
     return made
 
@@ -60,7 +60,7 @@ def test_all_cores_unless_fewer_are_clearly_faster() -> None:
 
 
 def test_one_pass_is_enough_of_threads_that_wait_for_busy_cores(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("slipstream.app.engine.tune._SECONDS", 0.0)
+    monkeypatch.setattr("slipstream.app.engine.calibrate._SECONDS", 0.0)
     target = Machine({2: 4.0, 1: 1.0})
     assert Threads(target, [], 2).count == 1
     assert target.passes == [(2, 1), (1, 1)]

@@ -1,6 +1,6 @@
 from dataclasses import replace
 
-from slipstream.app.engine.throttle import Event, Throttle
+from slipstream.app.engine.process.worker import Event, Throttle
 from slipstream.app.protocol.events import Divided, Piece, Prefilling, Stepped
 from slipstream.app.speed import Speed
 

@@ -10,9 +10,8 @@ import pytest
 from tests.models.fake_target import FakeTarget
 
 from slipstream.app.engine import loop
-from slipstream.app.engine.budget import WithinReply
 from slipstream.app.engine.loop import generate
-from slipstream.app.engine.stopping import StopRules
+from slipstream.app.engine.stopping import StopRules, WithinReply
 from slipstream.drafters.autopilot.cost_model import CostModel
 from slipstream.drafters.autopilot.policy import Autopilot
 from slipstream.drafters.autopilot.throughput import Decision

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from slipstream.drafters.training.replies import ManyReplies
 from slipstream.models.llama.context import LlamaTarget
 from slipstream.models.llama.model import LlamaModel
-from slipstream.models.llama.replies import ManyReplies
 from slipstream.models.llama.target import ContextOptions
 from slipstream.models.sampling.sampler import Sampler
 from slipstream.models.types import History, Token

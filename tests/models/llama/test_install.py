@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from slipstream.models.llama.broken_install import broken_install
+from slipstream.models.llama.install import broken_install
 
 FAILED = "RuntimeError: Failed to load shared library '/p/llama_cpp/lib/{}': "
 

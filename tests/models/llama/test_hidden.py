@@ -14,8 +14,8 @@ from slipstream.drafters.resources import Resources
 from slipstream.models.gguf.probe import SHIPPED
 from slipstream.models.llama import hidden
 from slipstream.models.llama.context import LlamaTarget
+from slipstream.models.llama.hidden import SYMBOLS, find_symbols
 from slipstream.models.llama.model import LlamaModel
-from slipstream.models.llama.symbols import SYMBOLS, find_symbols
 from slipstream.models.llama.target import ContextOptions
 from slipstream.models.types import LAST_HIDDEN
 
