@@ -3,6 +3,8 @@
 import os
 from typing import Final
 
+DEFAULT_CONTEXT: Final = 8192  # longest context in tokens unless the user sets one
+
 SPIN_COUNT: Final = "1000"
 """How often a libgomp thread spins at a barrier before it sleeps; libgomp reads this once, when llama.cpp loads it.
 

@@ -32,14 +32,13 @@ from slipstream.models.gguf.vocabulary import check_vocabulary
 from slipstream.models.heads.matching_heads import HEAD_METHODS, matching_heads
 from slipstream.models.library.catalog import catalog
 from slipstream.models.library.names import names_of
+from slipstream.models.llama.dry_run import DryRun
 from slipstream.models.llama.library import built
 from slipstream.models.llama.placement import Placement
 from slipstream.models.llama.target import KV_TYPES, ContextOptions
-from slipstream.models.memory.dry_run import DryRun
-from slipstream.models.memory.fit import Fit, fit
-from slipstream.models.memory.need import projector_bytes
+from slipstream.models.memory.fit import Fit, FitOptions, fit
+from slipstream.models.memory.need import projector_bytes, size_of
 from slipstream.models.memory.room import room_of
-from slipstream.models.memory.shape import shape_of
 from slipstream.models.outside import shown_path
 from slipstream.models.types import PACKED, KvType
 
@@ -138,11 +137,9 @@ def fitted(
     beside = [*heads, *(Path(each.path) for each in request.lora)]
     longest = [contexts_of(each).longest for each in (header, draft) if each]
     vision = projector_bytes(Path(request.mmproj) if request.mmproj else None)
-    choose = partial(
-        fit,
-        header,
-        found.devices,
-        want_ctx=request.n_ctx or None,
+    options = FitOptions(
+        n_ctx=request.n_ctx or None,
+        draft=draft,
         kv_type=_kv_type(request, header),
         heads=sum(path.stat().st_size for path in beside if path.exists()) + vision,
         scores=scores,
@@ -153,14 +150,15 @@ def fitted(
         drafts=request.drafter != PLAIN,
         cpu_experts=request.cpu_experts,
     )
-    chosen = choose(draft=draft)
+    chosen = fit(header, found.devices, options)
     used = room_of(found.devices).used(chosen.need)
     if tried and _TIGHT[0] < used < _TIGHT[1]:
         with closing(DryRun(header.path)) as run:
-            chosen = choose(
-                draft=draft,
-                measure=lambda n_ctx, kv, scores: run.graph_bytes(options_for(request, n_ctx, kv, scores=scores)),
-            )
+
+            def measure(n_ctx: int, kv: KvType, scores: bool) -> int | None:
+                return run.graph_bytes(options_for(request, n_ctx, kv, scores=scores))
+
+            chosen = fit(header, found.devices, replace(options, measure=measure))
     if chosen.verdict == "too big" and (tried or used >= _TIGHT[1]):
         asked = f" with a context of {request.n_ctx:,} tokens" if request.n_ctx else ""
         why = " ".join((*found.lacking, chosen.why))
@@ -228,7 +226,7 @@ def _kv_type(request: Load, header: Header) -> KvType | None:
         UsageError: If the model cannot use the type.
     """
     asked = next((kind for kind in KV_TYPES if kind == request.kv_type), None)
-    if asked in PACKED and not shape_of(header).packable:
+    if asked in PACKED and not size_of(header).packable:
         raise UsageError(
             f"{header.name} cannot have a KV cache of {asked}: that needs flash attention, and heads whose width is a "
             "multiple of 32.",

@@ -39,7 +39,7 @@ from slipstream.models.library.pairing import PairOffer
 from slipstream.models.library.store import Checked, Installed, Removed
 from slipstream.models.llama.devices import Device, devices, memory
 from slipstream.models.llama.remote import Lender, ask, endpoints
-from slipstream.models.memory.fit import Fit, fit
+from slipstream.models.memory.fit import Fit, FitOptions, fit
 from slipstream.models.memory.need import projector_bytes
 from slipstream.models.memory.speed import Bandwidth, Prediction, assumed, bytes_read, predict
 
@@ -140,7 +140,7 @@ class ModelManager:
     def fit_of(self, model: Installed) -> Fit:
         """The placement of an installed model; raises ``ModelFileError`` if it cannot be read."""
         projector = projector_bytes(projector_here(self.paths, model.path).path)
-        return fit(checked_header(model), self.devices(), heads=projector)
+        return fit(checked_header(model), self.devices(), FitOptions(heads=projector))
 
     def speed_of(self, model: Installed) -> Prediction | None:
         """Predicts the speed of an installed model; None if it cannot be predicted."""

@@ -29,7 +29,7 @@ from slipstream.models.library.pairing import DRAFT, PairOffer, Surroundings, pa
 from slipstream.models.library.records import Installed
 from slipstream.models.library.store import ModelStore
 from slipstream.models.llama.devices import Device, devices, memory
-from slipstream.models.memory.fit import fit
+from slipstream.models.memory.fit import FitOptions, fit
 
 _AMPLE: Final = 3  # if free memory is this many times the weights, any usual context fits
 
@@ -76,7 +76,7 @@ def that_fits(header: Header, pair: PairOffer | None, devices: Callable[[], Sequ
         return pair
     if _AMPLE * (header.weight_bytes + pair.size) < memory()[1]:
         return pair
-    return pair if fit(header, devices(), draft=read_header(pair.path)).verdict != "too big" else None
+    return pair if fit(header, devices(), FitOptions(draft=read_header(pair.path))).verdict != "too big" else None
 
 
 def checked_header(model: Installed) -> Header:

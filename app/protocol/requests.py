@@ -118,7 +118,7 @@ class Load:
     heads: list[str] = field(default_factory=list)
     derived: str | None = None  # folder of files derived from the model, or None to keep none
     drafter: str = "none"  # the drafter that must be usable, by its name; a mismatch is an error
-    n_ctx: int = 0  # context in tokens, or 0 for the model's own (at most 8,192)
+    n_ctx: int = 0  # context in tokens, or 0 for the model's own (at most ``DEFAULT_CONTEXT``)
     # decode so that every drafter gives the same text, bit for bit: Q8_0 KV cache, cells kept in order
     same_text: bool = False
     gpu_layers: int = -1  # layers on the GPU; -1 for all that fit

@@ -15,6 +15,7 @@ from types import MappingProxyType
 from typing import Any, Final, Literal, TypeVar, cast
 
 from slipstream.app.protocol.requests import AUTO, STATES_LIMIT, Devices, Load, Lora, Sampling
+from slipstream.models import DEFAULT_CONTEXT
 from slipstream.models.chat_template.marks import LEVELS
 from slipstream.models.errors import UsageError
 from slipstream.models.outside import decimal_number, quoted, whole_number
@@ -188,7 +189,11 @@ class ModelSettings:
     )
     drafter: str = setting(AUTO, "drafter at the start; auto chooses step by step, none never guesses", when=_START)
     context: int = setting(
-        0, "context in tokens; 0 takes the model's own, at most 8,192", high=1 << 20, when=_LOAD, named=(0, "auto")
+        0,
+        f"context in tokens; 0 takes the model's own, at most {DEFAULT_CONTEXT:,}",
+        high=1 << 20,
+        when=_LOAD,
+        named=(0, "auto"),
     )
     kv_type: str = setting(
         "auto",

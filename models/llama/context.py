@@ -8,6 +8,7 @@ from typing import Any
 
 from llama_cpp import llama_cpp as C
 
+from slipstream.models import DEFAULT_CONTEXT
 from slipstream.models.errors import ContextFullError, SlipstreamError
 from slipstream.models.llama.batch import Batch
 from slipstream.models.llama.chunk_reader import ChunkReader
@@ -52,7 +53,7 @@ class LlamaTarget:
             SlipstreamError: If there is not enough memory for it, or the model is not a decoder.
         """
         self._model, self._masks, self._logits = model, MaskRows(model), model.n_rows
-        wanted = options.n_ctx or min(model.n_ctx_train, 8192)
+        wanted = options.n_ctx or min(model.n_ctx_train, DEFAULT_CONTEXT)
         self.options, self._threads = replace(options, n_ctx=wanted), 0
         self.scores, self.rope = options.scores, options.rope
         params = options.params(wanted, model.recurrent)

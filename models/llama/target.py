@@ -125,7 +125,7 @@ class ContextOptions:
     """Options of a context.
 
     Attributes:
-        n_ctx: Its length in tokens; 0 for the model's training length, at most 8,192.
+        n_ctx: Its length in tokens; 0 for the model's training length, at most ``DEFAULT_CONTEXT``.
         max_rows: Maximum rows of one evaluation.
         max_leaves: Maximum leaves of a tree.
         kv: Type of the KV cache.

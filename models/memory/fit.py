@@ -7,12 +7,21 @@ from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 from typing import Final, Literal
 
+from slipstream.models import DEFAULT_CONTEXT
 from slipstream.models.gguf.reader import Header
 from slipstream.models.llama.devices import Device
-from slipstream.models.memory.need import ROLLBACK, ContextSize, Need, compute_bytes, need_of, offloaded
-from slipstream.models.memory.room import MARGIN, Room, alternative, parts, room_of, spare
-from slipstream.models.memory.shape import Shape, rough_shape, shape_of
-from slipstream.models.memory.sharing import in_proportion, shared_out
+from slipstream.models.memory.need import (
+    ROLLBACK,
+    ContextSize,
+    ModelSize,
+    Need,
+    compute_bytes,
+    need_of,
+    offloaded,
+    rough_size,
+    size_of,
+)
+from slipstream.models.memory.room import MARGIN, Room, alternative, in_proportion, parts, room_of, shared_out, spare
 from slipstream.models.types import PACKED, KvType
 
 Verdict = Literal["gpu", "split", "memory", "too big"]
@@ -20,7 +29,6 @@ Measure = Callable[[int, "KvType", bool], int | None]
 """Measures llama.cpp's compute buffer in bytes; None if llama.cpp cannot. Takes the context in tokens, the type of the
 KV cache, and whether flash attention is off."""
 
-USUAL_CONTEXT: Final = 8192  # largest context by default, in tokens
 _COMFORTABLE: Final = 4096
 """If only a context shorter than this fits in a place (GPU, split, memory), a place with a longer one is preferred."""
 _SHORTER: Final = (6144, 4096, 2048, 1024, 512)
@@ -53,140 +61,119 @@ class Fit:
 
 
 @dataclass(frozen=True, slots=True)
-class _Case:
-    """A model with its draft model (on the GPU of index ``draft_on``), the bytes of its heads, and its options."""
+class FitOptions:
+    """What is set for a model that is to be fitted; the rest is chosen."""
 
-    shape: Shape
-    draft: Shape | None = None
-    measure: Measure | None = None
-    heads: int = 0
-    scores: bool = False
+    n_ctx: int | None = None  # the requested context; None to choose one
+    draft: Header | None = None  # the draft model
+    kv_type: KvType | None = None  # the required type of KV cache; None to choose
+    measure: Measure | None = None  # measures the compute buffer with llama.cpp; None to estimate it
+    heads: int = 0  # bytes of what is loaded beside it: heads, adapters, an image encoder
+    scores: bool = False  # whether attention on the processor runs without flash attention
+    gpu_layers: int = -1  # layers on GPUs that the user set, even if they do not fit; -1 for as many as fit
+    split: Sequence[float] = ()  # proportions in which all GPUs share the model; empty to fill them evenly
+    draft_device: str = ""  # ``Device.name`` of the draft model's device; empty for this machine's first GPU
+    longest: Sequence[int] = ()  # longest contexts of the model and of the draft model; empty to take the files'
+    drafts: bool = True  # whether a drafter is used; a recurrent model then keeps copies of its state
+    # number of first layers whose experts stay in main memory, as the user set it; -1 for as few as possible
+    cpu_experts: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class _Case:
+    """A model with its draft model (on the GPU of index ``draft_on``) and its options."""
+
+    model: ModelSize
+    options: FitOptions
+    draft: ModelSize | None = None
     draft_on: int | None = 0
-    drafts: bool = True
     cpu_experts: int = 0
-    borrows: bool = True
+    borrows: bool = True  # whether the first GPU is this machine's
 
     @property
     def layers(self) -> int:
         """Number of layers that can be on GPUs, the output counted as one."""
-        return len(self.shape.layers) + 1
+        return len(self.model.layers) + 1
 
-    def need(self, n_ctx: int, kv: KvType, shares: Sequence[int], rows: int = 64, leaves: int = 16) -> Need:
-        context, measured = self._context(n_ctx, kv, any(shares), rows, leaves)
-        own = need_of(self.shape, context, shares, measured, self.cpu_experts, self.borrows)
-        return own + self._drafter(n_ctx, any(shares), rows)
+    @property
+    def kv_types(self) -> list[KvType]:
+        if self.options.kv_type:
+            return [self.options.kv_type]
+        packs = self.model.packable and any(layer.keys for layer in self.model.layers)
+        return ["f16", "q8_0"] if packs else ["f16"]
 
-    def spread(self, n_ctx: int, kv: KvType, count: int, room: Room, split: Sequence[float]) -> tuple[int, ...]:
+    def need(self, n_ctx: int, kv: KvType, shares: Sequence[int]) -> Need:
+        context, measured = self._context(n_ctx, kv, any(shares))
+        own = need_of(self.model, context, shares, measured, self.cpu_experts, self.borrows)
+        return own + self._drafter(n_ctx, any(shares))
+
+    def spread(self, n_ctx: int, kv: KvType, count: int, room: Room) -> tuple[int, ...]:
         """Distributes ``count`` layers among the GPUs: in the proportions of ``split``, or by their free memory."""
-        if split:
-            return in_proportion(count, split[: len(room.gpus)])
+        if self.options.split:
+            return in_proportion(count, self.options.split[: len(room.gpus)])
         if len(room.gpus) == 1:
             return (count,)
         context, measured = self._context(n_ctx, kv, True)
-        graph = compute_bytes(self.shape, context, self.cpu_experts) if measured is None else measured
+        graph = compute_bytes(self.model, context) if measured is None else measured
         beside = self._drafter(n_ctx, True).on
         pairs = zip_longest(room.gpus, beside[: len(room.gpus)], fillvalue=0)
         rooms = [round(free / MARGIN) - taken for free, taken in pairs]
-        return shared_out(offloaded(self.shape, context, self.cpu_experts)[self.layers - count :], rooms, graph)
+        return shared_out(offloaded(self.model, context, self.cpu_experts)[self.layers - count :], rooms, graph)
 
-    def _context(
-        self, n_ctx: int, kv: KvType, on_gpu: bool, rows: int = 64, leaves: int = 16
-    ) -> tuple[ContextSize, int | None]:
-        scores = self.scores and not on_gpu
-        measured = self.measure(n_ctx, kv, scores) if self.measure and not self.cpu_experts else None
-        rollback = ROLLBACK if self.drafts else 0
-        return ContextSize(n_ctx, kv, rows, leaves, rollback, flash=not scores or kv in PACKED), measured
+    def on_gpus(self, n_ctx: int, kv: KvType, count: int, room: Room) -> bool:
+        """Whether the GPUs have room for their parts of ``count`` layers."""
+        on = self.need(n_ctx, kv, self.spread(n_ctx, kv, count, room)).on
+        return all(MARGIN * taken <= free for taken, free in zip(on, room.gpus, strict=False))
 
-    def _drafter(self, n_ctx: int, on_gpu: bool, rows: int = 64) -> Need:
+    def _context(self, n_ctx: int, kv: KvType, on_gpu: bool) -> tuple[ContextSize, int | None]:
+        scores, measure = self.options.scores and not on_gpu, self.options.measure
+        measured = measure(n_ctx, kv, scores) if measure and not self.cpu_experts else None
+        rollback = ROLLBACK if self.options.drafts else 0
+        return ContextSize(n_ctx, kv, rollback=rollback, flash=not scores or kv in PACKED), measured
+
+    def _drafter(self, n_ctx: int, on_gpu: bool) -> Need:
         """The need of the draft model and the heads, on their GPU if the model uses GPUs."""
-        place = self.draft_on if on_gpu else None
+        heads, place = self.options.heads, self.draft_on if on_gpu else None
         before = (0,) * (place or 0)
-        own = Need(self.heads, 0, 0, () if place is None else (*before, self.heads))
+        own = Need(heads, 0, 0, () if place is None else (*before, heads))
         if self.draft is None:
             return own
-        flash = not (self.scores and not on_gpu)
+        flash = not (self.options.scores and not on_gpu)
         least = min(n_ctx, self.draft.longest or n_ctx)
-        context = ContextSize(least, rows=rows, leaves=_DRAFT_LEAVES, rollback=0, flash=flash)
+        context = ContextSize(least, leaves=_DRAFT_LEAVES, rollback=0, flash=flash)
         whole = len(self.draft.layers) + 1
         return own + need_of(self.draft, context, () if place is None else (*before, whole))
 
 
-def need(
-    header: Header,
-    n_ctx: int,
-    kv_type: KvType = "f16",
-    n_gpu_layers: int = 0,
-    rows: int = 64,
-    leaves: int = 16,
-    draft: Header | None = None,
-    flash: bool = True,
-) -> Need:
-    """Estimates the memory of a model that is opened with ``ContextOptions``.
-
-    Args:
-        n_gpu_layers: Number of layers on one GPU, the output counted as one; -1 for all.
-        rows: Maximum rows of one evaluation.
-        leaves: Maximum leaves of a tree.
-        flash: Whether flash attention is on; on GPUs it always is.
-    """
-    case = _Case(shape_of(header), shape_of(draft) if draft else None, scores=not flash)
-    count = case.layers if n_gpu_layers < 0 else min(n_gpu_layers, case.layers)
-    return case.need(n_ctx, kv_type, (count,) if count else (), rows, leaves)
-
-
-def fit(
-    header: Header,
-    devices: Sequence[Device],
-    want_ctx: int | None = None,
-    draft: Header | None = None,
-    kv_type: KvType | None = None,
-    measure: Measure | None = None,
-    heads: int = 0,
-    scores: bool = False,
-    gpu_layers: int = -1,
-    split: Sequence[float] = (),
-    draft_device: str = "",
-    longest: Sequence[int] = (),
-    drafts: bool = True,
-    cpu_experts: int = -1,
-) -> Fit:
+def fit(header: Header, devices: Sequence[Device], options: FitOptions | None = None) -> Fit:
     """Chooses context, KV type and GPU layers, or finds that the model is too big.
 
     Tries places in this order: all layers on this machine's GPUs; all on these and on other machines' GPUs; the same,
     but the experts of as few layers as possible in main memory; some layers on GPUs; all in main memory. In each place
-    it tries contexts from long to short, at most 8,192 tokens unless ``want_ctx`` is given, each with an F16 KV cache
-    before Q8_0. A place that fits fewer than 4,096 tokens is used only if no place fits 4,096.
+    it tries contexts from long to short, at most ``DEFAULT_CONTEXT`` unless one is requested, each with an F16 KV
+    cache before Q8_0. A place that fits fewer than 4,096 tokens is used only if no place fits 4,096.
 
     Args:
         devices: The machine's devices, as ``slipstream.models.llama.devices.devices`` lists them.
-        want_ctx: The requested context; None to choose one.
-        kv_type: The required type of KV cache; None to choose.
-        measure: Measures the compute buffer with llama.cpp; None to estimate it.
-        scores: Whether attention on the processor runs without flash attention.
-        gpu_layers: Number of layers on GPUs that the user set, even if they do not fit; -1 for as many as fit.
-        split: Proportions in which all GPUs share the model; empty to fill them evenly.
-        draft_device: ``Device.name`` of the draft model's device; empty for this machine's first GPU, if it has one.
-        longest: Longest contexts of the model and of the draft model; empty to take them from the files.
-        drafts: Whether a drafter is used; a recurrent model then keeps copies of its state.
-        cpu_experts: Number of first layers whose experts stay in main memory, as the user set it; -1 for as few as
-            possible.
     """
-    room = room_of([device for device in devices if gpu_layers or device.kind == "cpu"])
-    place = room.names.index(draft_device) if draft_device in room.names else 0 if room.own else None
-    place = None if draft_device == "CPU" else place
-    shapes = [shape_of(each) for each in (header, draft) if each]
-    for at, tokens in enumerate(longest[: len(shapes)]):
-        shapes[at] = replace(shapes[at], longest=tokens)
-    case = _Case(shapes[0], shapes[1] if draft else None, measure, heads, scores, place, drafts)
-    case = replace(case, cpu_experts=min(max(0, cpu_experts), len(case.shape.layers)), borrows=room.own > 0)
-    chosen = _fit(case, room, want_ctx, kv_type, split, chooses=cpu_experts < 0 and gpu_layers < 0)
-    if gpu_layers < 0 or chosen.verdict == "too big":
+    options = options or FitOptions()
+    layers, experts = options.gpu_layers, options.cpu_experts
+    room = room_of([device for device in devices if layers or device.kind == "cpu"])
+    place = room.names.index(options.draft_device) if options.draft_device in room.names else 0 if room.own else None
+    place = None if options.draft_device == "CPU" else place
+    sizes = [size_of(each) for each in (header, options.draft) if each]
+    for at, tokens in enumerate(options.longest[: len(sizes)]):
+        sizes[at] = replace(sizes[at], longest=tokens)
+    count = min(max(0, experts), len(sizes[0].layers))
+    case = _Case(sizes[0], options, sizes[1] if options.draft else None, place, count, borrows=room.own > 0)
+    chosen = _fit(case, room, chooses=experts < 0 and layers < 0)
+    if layers < 0 or chosen.verdict == "too big":
         return chosen
-    count = min(gpu_layers, case.layers)
-    shares = case.spread(chosen.n_ctx, chosen.kv_type, count, room, split) if count and room.gpus else ()
+    count = min(layers, case.layers)
+    shares = case.spread(chosen.n_ctx, chosen.kv_type, count, room) if count and room.gpus else ()
     return replace(
         chosen,
-        gpu_layers=gpu_layers,
+        gpu_layers=layers,
         need=case.need(chosen.n_ctx, chosen.kv_type, shares),
         shares=_named(room, shares),
         cpu_experts=case.cpu_experts if any(shares) else 0,
@@ -207,39 +194,32 @@ def estimate(
         size: Bytes of its file.
         params: Number of its parameters; 0 if unknown.
         context: Context that it was trained with, if known.
+        want_ctx: The requested context; None to choose one.
         draft_size: Bytes of its draft model's file; 0 for none.
     """
     room = room_of(devices)
-    shape, draft = rough_shape(size, params, context or 0), rough_shape(draft_size) if draft_size else None
-    return _fit(_Case(shape, draft, draft_on=0 if room.own else None), room, want_ctx, None)
+    model, draft = rough_size(size, params, context or 0), rough_size(draft_size) if draft_size else None
+    return _fit(_Case(model, FitOptions(n_ctx=want_ctx), draft, draft_on=0 if room.own else None), room)
 
 
-def _fit(
-    case: _Case,
-    room: Room,
-    want_ctx: int | None,
-    kv_type: KvType | None,
-    split: Sequence[float] = (),
-    chooses: bool = False,
-) -> Fit:
+def _fit(case: _Case, room: Room, chooses: bool = False) -> Fit:
     """See ``fit``; ``chooses``: whether experts may stay in memory if necessary."""
-    top = want_ctx or min(case.shape.n_ctx_train or USUAL_CONTEXT, USUAL_CONTEXT)
-    contexts = [top] if want_ctx else [top, *(n for n in _SHORTER if n < top)]
+    wanted = case.options.n_ctx
+    top = wanted or min(case.model.n_ctx_train or DEFAULT_CONTEXT, DEFAULT_CONTEXT)
+    contexts = [top] if wanted else [top, *(n for n in _SHORTER if n < top)]
     floor = min(_COMFORTABLE, top)
     for group in ([n for n in contexts if n >= floor], [n for n in contexts if n < floor]):
-        for place in _places(room, split, chooses and any(layer.experts for layer in case.shape.layers)):
+        for place in _places(case, room, chooses and any(layer.experts for layer in case.model.layers)):
             for n_ctx in group:
-                for kv in _kv_types(case.shape, kv_type):
+                for kv in case.kv_types:
                     found = _placed(case, place, n_ctx, kv)
                     if found:
                         return found
-    tried = top if want_ctx else floor
-    kv = _kv_types(case.shape, kv_type)[0]
-    least = case.need(tried, _kv_types(case.shape, kv_type)[-1], ())
-    shorter = _longest(case, room, kv_type, tried, split) if want_ctx else None
-    instead = alternative(case.shape, least, room, shorter)
-    need = case.need(tried, kv, ())
-    return Fit("too big", 0, tried, kv, need, f"{parts(need)}, but {spare(room)}. {instead}")
+    tried = top if wanted else floor
+    least = case.need(tried, case.kv_types[-1], ())
+    instead = alternative(case.model, least, room, _longest(case, room, tried) if wanted else None)
+    need = case.need(tried, case.kv_types[0], ())
+    return Fit("too big", 0, tried, case.kv_types[0], need, f"{parts(need)}, but {spare(room)}. {instead}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,68 +229,60 @@ class _Place:
     verdict: Verdict
     whole: Room
     room: Room
-    split: Sequence[float] = ()
     experts: bool = False  # whether the experts of some layers stay in memory
 
 
-def _places(room: Room, split: Sequence[float], experts: bool = False) -> Iterator[_Place]:
+def _places(case: _Case, room: Room, experts: bool = False) -> Iterator[_Place]:
     if sum(room.gpus):
-        whole = [_Place("gpu", room, room, split)]
-        if 0 < room.own < len(room.gpus) and not split:
+        whole = [_Place("gpu", room, room)]
+        if 0 < room.own < len(room.gpus) and not case.options.split:
             own = slice(0, room.own)
             used = replace(room, gpus=room.gpus[own], names=room.names[own], machines=room.machines[own])
             whole.insert(0, _Place("gpu", room, used))
         yield from whole
         if experts:
             yield from (replace(place, verdict="split", experts=True) for place in whole)
-        yield _Place("split", room, room, split)
+        yield _Place("split", room, room)
     yield _Place("memory", room, room)
-
-
-def _kv_types(shape: Shape, kv_type: KvType | None) -> list[KvType]:
-    if kv_type:
-        return [kv_type]
-    return ["f16", "q8_0"] if shape.packable and any(layer.keys for layer in shape.layers) else ["f16"]
 
 
 def _placed(case: _Case, place: _Place, n_ctx: int, kv: KvType) -> Fit | None:
     """The fit of a model in one place; None if it does not fit there."""
+    room = place.room
     count = case.layers if place.verdict == "gpu" or place.experts else 0
-    if place.experts:
-        case = _fewest_experts(case, place, n_ctx, kv)
+    if place.experts:  # as few as the GPUs allow; those of all layers, if that is not enough
+        layers, few = len(case.model.layers), case
+        more = _most(0, layers - 1, lambda n: not replace(few, cpu_experts=n).on_gpus(n_ctx, kv, few.layers, room))
+        case = replace(case, cpu_experts=more + 1)
     elif place.verdict == "split":
-        low, high = 1, case.layers - 1  # 1 would be the output alone, which is no faster
-        while low < high:
-            middle = (low + high + 1) // 2
-            on = case.need(n_ctx, kv, case.spread(n_ctx, kv, middle, place.room, place.split)).on
-            fits = all(MARGIN * taken <= free for taken, free in zip(on, place.room.gpus, strict=False))
-            low, high = (middle, high) if fits else (low, middle - 1)
-        count = low
-        if count < 2:
+        count = _most(1, case.layers - 1, lambda n: case.on_gpus(n_ctx, kv, n, room))
+        if count < 2:  # the output alone, which is no faster
             return None
-    shares = case.spread(n_ctx, kv, count, place.room, place.split) if count else ()
+    shares = case.spread(n_ctx, kv, count, room) if count else ()
     need = case.need(n_ctx, kv, shares)
-    if place.room.used(need) > 1:
+    if room.used(need) > 1:
         return None
-    layers = -1 if count == case.layers else count
-    where = _where(place, shares, case.layers)
     kept = case.cpu_experts if count else 0
+    where = _where(place, shares, case.layers)
     where += f", but the experts of {kept} layers in memory" if kept else ""
-    why = f"{parts(need)}{', ' if where else ''}{where}; {spare(place.whole)}."
-    verdict = "split" if kept else place.verdict
-    return Fit(verdict, layers, n_ctx, kv, need, why, _named(place.room, shares), kept)
+    return Fit(
+        verdict="split" if kept else place.verdict,
+        gpu_layers=-1 if count == case.layers else count,
+        n_ctx=n_ctx,
+        kv_type=kv,
+        need=need,
+        why=f"{parts(need)}{', ' if where else ''}{where}; {spare(place.whole)}.",
+        shares=_named(room, shares),
+        cpu_experts=kept,
+    )
 
 
-def _fewest_experts(case: _Case, place: _Place, n_ctx: int, kv: KvType) -> _Case:
-    """Moves the experts of as few layers to main memory as the GPUs allow; of all layers, if that is not enough."""
-    low, high = 1, len(case.shape.layers)
+def _most(low: int, high: int, fits: Callable[[int], bool]) -> int:
+    """The largest number up to ``high`` that fits if all smaller ones do; ``low`` if none above it does."""
     while low < high:
-        middle = (low + high) // 2
-        tried = replace(case, cpu_experts=middle)
-        on = tried.need(n_ctx, kv, tried.spread(n_ctx, kv, case.layers, place.room, place.split)).on
-        fits = all(MARGIN * taken <= free for taken, free in zip(on, place.room.gpus, strict=False))
-        low, high = (low, middle) if fits else (middle + 1, high)
-    return replace(case, cpu_experts=low)
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle - 1)
+    return low
 
 
 def _named(room: Room, shares: Sequence[int]) -> Mapping[str, int]:
@@ -333,12 +305,11 @@ def _where(place: _Place, shares: Sequence[int], layers: int) -> str:
     return f"{' and '.join(f'{count} of {layers} layers on {name}' for name, count in held)}"
 
 
-def _longest(case: _Case, room: Room, kv_type: KvType | None, below: int, split: Sequence[float]) -> int | None:
+def _longest(case: _Case, room: Room, below: int) -> int | None:
     """The longest context that fits and that the model supports, in steps of 256 tokens; None below 512."""
-    low, high = 1, min(below, case.shape.longest or below) // 256
-    while low < high:
-        middle = (low + high + 1) // 2
-        kv = _kv_types(case.shape, kv_type)[-1]
-        fits = any(_placed(case, place, 256 * middle, kv) for place in _places(room, split))
-        low, high = (middle, high) if fits else (low, middle - 1)
-    return 256 * low if low > 1 else None
+
+    def fits(pages: int) -> bool:
+        return any(_placed(case, place, 256 * pages, case.kv_types[-1]) for place in _places(case, room))
+
+    pages = _most(1, min(below, case.model.longest or below) // 256, fits)
+    return 256 * pages if pages > 1 else None

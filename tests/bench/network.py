@@ -27,7 +27,7 @@ from slipstream.app.library.load_request import placed
 from slipstream.app.protocol.requests import Load
 from slipstream.models.gguf.reader import read_header
 from slipstream.models.llama.remote import ask
-from slipstream.models.memory.shape import shape_of
+from slipstream.models.memory.need import size_of
 
 _QUESTIONS: Final = 15
 _MESSAGES: Final = 3  # of a question, each with an answer
@@ -63,7 +63,7 @@ def compare_networks(
         Stopped: If nothing was measured.
         SlipstreamError: If llama.cpp is built without RPC, or the model cannot be loaded.
     """
-    layers = len(shape_of(read_header(Path(request.model))).layers) + 1
+    layers = len(size_of(read_header(Path(request.model))).layers) + 1
     reports: list[tuple[float, int, DrafterReport]] = []
     with _lender(folder) as lender:
         own_ms = _own_ms(lender)

@@ -17,8 +17,7 @@ from tests.models.sparse import MODELS, write_sparse
 
 from slipstream.app.protocol.requests import Devices
 from slipstream.models.gguf.reader import read_header
-from slipstream.models.memory.need import ContextSize, need_of
-from slipstream.models.memory.shape import shape_of
+from slipstream.models.memory.need import ContextSize, need_of, size_of
 
 WITHIN: Final = 0.05
 CONTEXT: Final = 2048
@@ -58,7 +57,7 @@ def taken(path: Path, devices: Sequence[str], shares: Sequence[int]) -> list[int
 
 
 def check(figures: Figures, path: Path, devices: Sequence[str], shares: Sequence[int]) -> None:
-    need = need_of(shape_of(read_header(path)), ContextSize(CONTEXT), shares)
+    need = need_of(size_of(read_header(path)), ContextSize(CONTEXT), shares)
     for counted, buffers in zip(need.on, taken(path, devices, shares), strict=True):
         figures("devices whose need was counted within 5 %", abs(counted / buffers - 1) <= WITHIN)
         assert counted == pytest.approx(buffers, rel=WITHIN)
@@ -69,7 +68,7 @@ def test_a_model_on_another_machine_takes_what_was_counted(
     lender: Lender, tmp_path: Path, name: str, figures: Figures
 ) -> None:
     path = write_sparse(tmp_path / f"{name}.gguf", MODELS[name]())
-    layers = len(shape_of(read_header(path)).layers)
+    layers = len(size_of(read_header(path)).layers)
     check(figures, path, [f"{lender.endpoint}/0"], [layers + 1])
     path.unlink()
 

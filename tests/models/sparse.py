@@ -280,7 +280,7 @@ MODELS: Final[Mapping[str, Callable[[], Model]]] = MappingProxyType(
         "llama-135m": lambda: dense("llama", 576, 12, 9, 3, 64, 1536, 49_152, True),
         "llama-1b": lambda: dense("llama", 2048, 2, 32, 8, 64, 8192, 16_384, False),
         "qwen3-0.6b": lambda: dense("qwen3", 1024, 4, 16, 8, 128, 3072, 65_536, True),
-        "qwen3-4b": lambda: dense("qwen3", 2560, 1, 32, 8, 128, 9728, 16_384, True),
+        "qwen3-4b": lambda: dense("qwen3", 2560, 2, 32, 8, 128, 9728, 16_384, True),
         "gemma3-270m": lambda: dense(
             "gemma3", 640, 6, 4, 1, 256, 2048, 65_536, True, *_POSTS, attention__sliding_window=512
         ),
@@ -288,7 +288,7 @@ MODELS: Final[Mapping[str, Callable[[], Model]]] = MappingProxyType(
             "gemma2", 2304, 2, 8, 4, 256, 9216, 16_384, True, *_POSTS, attention__sliding_window=4096
         ),
         "qwen3moe-small": lambda: qwen3moe(768, 3, 12, 64, 32, 4, 384),
-        "qwen3moe-30b": lambda: qwen3moe(2048, 1, 32, 128, 32, 8, 768),
+        "qwen3moe-30b": lambda: qwen3moe(2048, 2, 32, 128, 32, 8, 768),
         "deepseek2-lite": lambda: deepseek2(2),
         "lfm2-350m": lambda: lfm2(1024, 6, 16, 4608),
         "lfm2-1.2b": lambda: lfm2(2048, 3, 32, 8192),

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.models.kinds import CHAINS, PLAIN, TREES, write_kind
+from tests.models.memory.needs import need
 from tests.models.sparse import dense, write_sparse
 
 from slipstream.app.engine.devices import FoundDevices
@@ -18,8 +19,7 @@ from slipstream.app.protocol.requests import Generate, Load, Message, Sampling
 from slipstream.models.errors import SlipstreamError, UsageError
 from slipstream.models.gguf.reader import Header, read_header
 from slipstream.models.llama.devices import Device
-from slipstream.models.memory.dry_run import DryRun
-from slipstream.models.memory.fit import need
+from slipstream.models.llama.dry_run import DryRun
 
 GB = 10**9
 

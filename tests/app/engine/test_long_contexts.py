@@ -11,6 +11,7 @@ import pytest
 from tests.app.engine.forced import write
 from tests.drafters.mtp_file import TOKENS, write_mtp
 from tests.models.kinds import CHAINS, TREES, write_kind
+from tests.models.memory.needs import need
 
 from slipstream.app.engine import plan
 from slipstream.app.engine.devices import find
@@ -30,7 +31,6 @@ from slipstream.models.library.catalog import Catalog, CatalogContext
 from slipstream.models.llama.context import LlamaTarget
 from slipstream.models.llama.model import LlamaModel
 from slipstream.models.llama.target import ContextOptions
-from slipstream.models.memory.fit import need
 from slipstream.models.sampling.sampler import Sampler
 
 TRAINED: Final = 256

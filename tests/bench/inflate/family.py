@@ -24,7 +24,7 @@ from slipstream.models.errors import SlipstreamError, UsageError
 from slipstream.models.gguf.reader import Header, read_header
 from slipstream.models.heads.matching_heads import matching_heads
 from slipstream.models.llama.devices import Device, devices
-from slipstream.models.memory.fit import fit
+from slipstream.models.memory.fit import FitOptions, fit
 from slipstream.models.outside import shown_path
 
 USUAL_MIX: Final = "Q4_0"
@@ -146,7 +146,7 @@ def check_room(planned: Sequence[Family], folder: Path, devices: Sequence[Device
     """Raises ``SlipstreamError`` if disk or memory cannot hold the planned families, made one after the other."""
     for family in planned:
         target, draft = family.target.header(folder), family.draft.header(folder) if family.draft else None
-        fits = fit(target, devices, None, draft)
+        fits = fit(target, devices, FitOptions(draft=draft))
         if fits.verdict == "too big":
             raise SlipstreamError(f"{family.name} does not fit this machine.", fits.why)
     missing = [

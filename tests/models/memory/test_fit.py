@@ -5,17 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.models.conftest import RawModel
+from tests.models.memory.needs import need
 from tests.models.sparse import Model, dense, qwen3moe, qwen35, write_sparse
 
 from slipstream.models.gguf.parse import Value
 from slipstream.models.gguf.reader import Header, read_header
 from slipstream.models.llama.devices import Device, Kind
-from slipstream.models.memory.fit import Fit, estimate, fit, need
+from slipstream.models.memory.fit import Fit, FitOptions, estimate
+from slipstream.models.memory.fit import fit as fitted
+from slipstream.models.memory.need import size_of
 from slipstream.models.memory.room import MARGIN
-from slipstream.models.memory.shape import shape_of
 
 GB = 10**9
 _KEPT_FREE = 512 << 20  # of each GPU
@@ -27,6 +30,10 @@ def cpu(total: float, free: float | None = None) -> Device:
 
 def gpu(total: float, free: float | None = None, kind: Kind = "gpu") -> Device:
     return Device("GPU0", kind, "a GPU", round(total * GB), round((0.95 * total if free is None else free) * GB))
+
+
+def fit(header: Header, devices: list[Device], n_ctx: int | None = None, **options: Any) -> Fit:
+    return fitted(header, devices, FitOptions(n_ctx=n_ctx, **options))
 
 
 def llama(width: int, layers: int, inner: int, head: int = 128) -> Model:
@@ -61,7 +68,7 @@ def tiny(made: Callable[[Model], Header]) -> Header:
 def test_the_whole_on_the_gpu_is_best(four: Header) -> None:
     chosen = fit(four, [gpu(8), cpu(16)])
     assert (chosen.verdict, chosen.gpu_layers, chosen.n_ctx, chosen.kv_type) == ("gpu", -1, 8192, "f16")
-    assert chosen.need == need(four, 8192, n_gpu_layers=-1)
+    assert chosen.need == need(four, 8192, gpu_layers=-1)
     assert 0 < chosen.need.gpu < chosen.need.total  # the embedding stays beside it
 
 
@@ -83,7 +90,7 @@ def test_what_the_gpu_cannot_hold_is_split(eight: Header) -> None:
     assert (chosen.verdict, chosen.n_ctx, chosen.kv_type) == ("split", 8192, "f16")
     assert 1 < chosen.gpu_layers < 33
     budget = 0.95 * 8 * GB - (512 << 20)
-    assert chosen.need.gpu * 1.05 <= budget < need(eight, 8192, n_gpu_layers=chosen.gpu_layers + 1).gpu * 1.05
+    assert chosen.need.gpu * 1.05 <= budget < need(eight, 8192, gpu_layers=chosen.gpu_layers + 1).gpu * 1.05
     assert f"{chosen.gpu_layers} of 33 layers" in chosen.why
 
 
@@ -123,7 +130,7 @@ def test_two_gpus_hold_together_what_one_cannot(eight: Header) -> None:
     assert fit(eight, [gpu(8), cpu(16)]).verdict == "split"
     both = fit(eight, [gpu(8), gpu(8), cpu(16)])
     assert (both.verdict, both.gpu_layers) == ("gpu", -1)
-    assert both.need.compute > need(eight, 8192, n_gpu_layers=-1).compute  # each computes in a buffer of its own
+    assert both.need.compute > need(eight, 8192, gpu_layers=-1).compute  # each computes in a buffer of its own
 
 
 def two_gpus(first: float, second: float) -> list[Device]:
@@ -210,16 +217,16 @@ def test_too_big_in_any_quantization_says_which_size_fits(made: Callable[[Model]
 
 def test_too_long_a_context_says_how_long_it_may_be(eight: Header) -> None:
     machine = [cpu(14)]
-    chosen = fit(eight, machine, want_ctx=131_072)
+    chosen = fit(eight, machine, n_ctx=131_072)
     assert (chosen.verdict, chosen.n_ctx) == ("too big", 131_072)
     length = int(chosen.why.split("A context of ")[1].split()[0].replace(",", ""))
-    assert fit(eight, machine, want_ctx=length).verdict == "memory"
-    assert fit(eight, machine, want_ctx=length + 256).verdict == "too big"
+    assert fit(eight, machine, n_ctx=length).verdict == "memory"
+    assert fit(eight, machine, n_ctx=length + 256).verdict == "too big"
 
 
 def test_who_asks_for_more_context_gets_it(eight: Header) -> None:
-    assert fit(eight, [cpu(64)], want_ctx=32_768).n_ctx == 32_768
-    assert fit(eight, [cpu(64)], want_ctx=100).n_ctx == 100
+    assert fit(eight, [cpu(64)], n_ctx=32_768).n_ctx == 32_768
+    assert fit(eight, [cpu(64)], n_ctx=100).n_ctx == 100
 
 
 def test_no_more_context_than_the_model_was_trained_on(made: Callable[[Model], Header]) -> None:
@@ -243,23 +250,23 @@ def routed(made: Callable[[Model], Header]) -> Header:
 
 
 def test_experts_stay_in_memory_before_whole_layers_do(routed: Header) -> None:
-    whole = fit(routed, [gpu(64), cpu(64)], want_ctx=2048)
+    whole = fit(routed, [gpu(64), cpu(64)], n_ctx=2048)
     assert (whole.verdict, whole.cpu_experts) == ("gpu", 0)
-    experts = [layer.experts for layer in shape_of(routed).layers]
+    experts = [layer.experts for layer in size_of(routed).layers]
     assert sum(experts) > 0.5 * whole.need.weights
     before = 9
     for share in (0.9, 0.7, 0.5):
         room = gpu(64, (share * whole.need.gpu * MARGIN + _KEPT_FREE) / GB)
-        chosen = fit(routed, [room, cpu(64)], want_ctx=2048)
+        chosen = fit(routed, [room, cpu(64)], n_ctx=2048)
         assert (chosen.verdict, chosen.gpu_layers) == ("split", -1) and 0 < chosen.cpu_experts <= 8
         assert MARGIN * chosen.need.gpu <= room.free_bytes - _KEPT_FREE
         assert f"experts of {chosen.cpu_experts} layers in memory" in chosen.why
-        fewer = fit(routed, [room, cpu(64)], want_ctx=2048, cpu_experts=chosen.cpu_experts - 1)
+        fewer = fit(routed, [room, cpu(64)], n_ctx=2048, cpu_experts=chosen.cpu_experts - 1)
         assert fewer.cpu_experts == 0 or fewer.gpu_layers > 0 or fewer.verdict == "memory", "fewer would have fit"
         assert chosen.cpu_experts <= 8 and (before == 9 or chosen.cpu_experts >= before)
         before = chosen.cpu_experts
-    assert fit(routed, [gpu(64), cpu(64)], want_ctx=2048, cpu_experts=3).cpu_experts == 3
-    assert fit(routed, [cpu(64)], want_ctx=2048, cpu_experts=3).cpu_experts == 0
+    assert fit(routed, [gpu(64), cpu(64)], n_ctx=2048, cpu_experts=3).cpu_experts == 3
+    assert fit(routed, [cpu(64)], n_ctx=2048, cpu_experts=3).cpu_experts == 0
 
 
 def test_a_model_without_experts_is_split_by_layers(four: Header) -> None:
@@ -268,7 +275,7 @@ def test_a_model_without_experts_is_split_by_layers(four: Header) -> None:
 
 def test_a_hybrid_keeps_no_copies_where_nothing_drafts(made: Callable[[Model], Header]) -> None:
     header = made(qwen35(1024, 8, 3584, 16, 65_536))
-    one, plain = (fit(header, [cpu(64)], want_ctx=256, drafts=drafts).need for drafts in (True, False))
+    one, plain = (fit(header, [cpu(64)], n_ctx=256, drafts=drafts).need for drafts in (True, False))
     assert one.kv - plain.kv >= 8 * 6 * 4 * 128 * 128 * 16 and plain.weights == one.weights
 
 
@@ -304,7 +311,7 @@ def test_what_was_measured_counts(tiny: Header) -> None:
 
 
 def test_scores_that_are_written_down_take_memory_on_the_processor_alone(eight: Header) -> None:
-    with_scores, without = (fit(eight, [cpu(64)], want_ctx=8192, scores=scores) for scores in (True, False))
+    with_scores, without = (fit(eight, [cpu(64)], n_ctx=8192, scores=scores) for scores in (True, False))
     assert with_scores.need == need(eight, 8192, flash=False) != without.need == need(eight, 8192)
     packed = {fit(eight, [cpu(64)], kv_type="q8_0", scores=scores).need for scores in (True, False)}
     assert len(packed) == 1  # flash attention alone reads that
