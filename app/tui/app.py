@@ -29,10 +29,10 @@ from slipstream.app.platform.safe_text import sentence
 from slipstream.app.protocol.requests import Load, Sampling
 from slipstream.app.settings.file import SettingsFile
 from slipstream.app.settings.presets import led_by, values_of
-from slipstream.app.tui.chat.conversation import Conversation
+from slipstream.app.tui.chat.commands import COMMANDS
+from slipstream.app.tui.chat.conversation import Conversation, SamplingChoice
 from slipstream.app.tui.chat.help import HelpScreen
 from slipstream.app.tui.chat.screen import ChatScreen
-from slipstream.app.tui.chat.slash import COMMANDS
 from slipstream.app.tui.engine_service import EngineService
 from slipstream.app.tui.input_guard import InputGuard, guard_handlers
 from slipstream.app.tui.keys import teach_alt_enter, types_nothing
@@ -96,9 +96,10 @@ class ChatApp(App[int]):
         self.models_access = ModelsAccess(models)
         drawn = sampling or now.sampling.sampling(seed=0)
         asked = bool(values_of(drawn, file.kept.sampling.sampling(seed=0)))  # whether the command line set the sampling
-        conversation = Conversation(store, drawn, chat, led_by(now.reply), asked, lambda: file.chosen)
+        choice = SamplingChoice(drawn, lambda: file.chosen)
+        conversation = Conversation(store, choice, load.drafter, led_by(now.reply), chat=chat, own=not asked)
         name = title_of(Path(load.model))
-        self.chat = ChatScreen(self._engine_room, load, store, conversation, name, self.models_access)
+        self.chat = ChatScreen(self._engine_room, load, store, conversation, model=name, models=self.models_access)
         self.settled = Settled(self, file, self.chat, self.models_access)
         self.chat.notes = [*notes, *self.settled.problems]
         self._shown = shown
@@ -200,7 +201,7 @@ class ChatApp(App[int]):
         for command in COMMANDS:
             if command.plain or isinstance(screen, ChatScreen):
                 shown = replace(command, key=self.settled.keys.now(command.key))
-                yield SystemCommand(command.title, shown.help, partial(self.chat.commands.choose, command))
+                yield SystemCommand(command.title, shown.help, partial(self.chat.choose, command))
 
     def on_notify(self, event: Notify) -> None:
         """Before a toast is shown, removes all others but the newest, and that one too if its text is the same."""

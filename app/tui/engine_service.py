@@ -146,10 +146,6 @@ class EngineService(Widget):
         self._lock = threading.Lock()
         self.busy = False  # whether a load or a reply is under way
 
-    def next_request(self) -> int:
-        self._request += 1
-        return self._request
-
     def on_mount(self) -> None:
         """Registers the callbacks for events that no request returns."""
         self._engine.tell_count(self._counted)
@@ -195,7 +191,7 @@ class EngineService(Widget):
             before: The reply so far, if it is continued.
         """
         self.busy = True
-        self._reply(generate, message, before)
+        self._reply(self._numbered(generate), message, before)
 
     def summarize(self, write: Callable[[Callable[[Generate], Done]], str]) -> None:
         """Generates a summary without storing it; ``SummaryDone`` or ``SummaryFailed`` follows.
@@ -265,10 +261,16 @@ class EngineService(Widget):
         except SlipstreamError as error:
             self._tell(SummaryFailed(error, isinstance(error, EngineDiedError)))
 
+    def _numbered(self, generate: Generate) -> Generate:
+        """The request with the next number, which ``stop`` names from now on."""
+        self._request += 1
+        return replace(generate, request=self._request)
+
     def _asked(self, generate: Generate) -> Done:
         """Generates one part of a summary."""
         done = None
-        for event in self._engine.reply(generate):  # exhausts the iterator: abandoning it would stop the reply
+        reply = self._engine.reply(self._numbered(generate))
+        for event in reply:  # exhausts the iterator: abandoning it would stop the reply
             if isinstance(event, Done):
                 done = event
             else:

@@ -27,9 +27,9 @@ from slipstream.app.protocol.events import Loaded, Prefilling, Stepped, failure_
 from slipstream.app.protocol.requests import Load, Sampling
 from slipstream.app.settings.file import SettingsFile
 from slipstream.app.settings.presets import led_by, values_of
-from slipstream.app.tui.chat.conversation import Conversation, Turn
-from slipstream.app.tui.chat.slash import MARK as SLASH
-from slipstream.app.tui.chat.slash import is_command
+from slipstream.app.tui.chat.commands import MARK as SLASH
+from slipstream.app.tui.chat.commands import is_command
+from slipstream.app.tui.chat.conversation import Conversation, Exchange, SamplingChoice
 from slipstream.app.tui.engine_service import (
     EngineEnded,
     EngineService,
@@ -123,11 +123,12 @@ class InlineChat(App[int]):
         self._store = store
         self._service, self._load = EngineService(engine, store, now.ahead), load
         asked = bool(values_of(sampling, settings.kept.sampling.sampling(seed=0)))
-        self._conversation = Conversation(store, sampling, chat, led_by(now.reply), asked, lambda: settings.chosen)
+        choice = SamplingChoice(sampling, lambda: settings.chosen)
+        self._conversation = Conversation(store, choice, load.drafter, led_by(now.reply), chat=chat, own=not asked)
         self.ask = Ask(compact=True, show_line_numbers=False, highlight_cursor_line=False)
         self._status, self._column = Static(id="doing"), VerticalScroll(id="said")
         self.loaded: Loaded | None = None  # the model, while it is loaded
-        self.turn: Turn | None = None  # the question that is being answered
+        self.turn: Exchange | None = None  # the question that is being answered
         self.text = self.shown = ""  # the reply so far, as the model wrote it and as it is shown
         self._answer = Static(classes="answer")
         self._left = False
@@ -217,8 +218,7 @@ class InlineChat(App[int]):
             return
         self._waiting, text = "", message.text.removeprefix(SLASH)
         try:
-            request = self._service.next_request()
-            self.turn = self._conversation.ask(text, self.loaded, self._load.drafter, request)
+            self.turn = self._conversation.ask(text, self.loaded)
         except SlipstreamError as error:
             await self._show_error(error)
             return
@@ -259,8 +259,7 @@ class InlineChat(App[int]):
         await self._column.mount(self._answer)
         self._column.anchor()
         self._set_status(f"summarizing {plural(plan.count, 'message')} · Esc stops")
-        drafter, following = self._load.drafter, self._service.next_request
-        self._service.summarize(self._conversation.summary_of(plan, self.loaded, drafter, following))
+        self._service.summarize(self._conversation.summary_of(plan, self.loaded))
 
     @on(SummaryStreamed)
     def _summary_streamed(self, message: SummaryStreamed) -> None:
@@ -314,7 +313,7 @@ class InlineChat(App[int]):
     @on(ModelReady)
     async def _model_ready(self, message: ModelReady) -> None:
         self.loaded = message.loaded
-        self._conversation.suggest(message.loaded.sampling)
+        self._conversation.take_advice(message.loaded.sampling)
         self._set_status(f"{message.loaded.title} · Enter sends · Esc stops or leaves")
         if message.loaded.remark:
             await self._show(message.loaded.remark)

@@ -99,7 +99,7 @@ async def on_screen(times: Times, store: ChatStore, chat: str) -> None:
         await pilot.pause()
         await times.show("open on the screen", pilot, app.chat.chats.open(chat, None))
         await times.show("open once more", pilot, app.chat.chats.open(chat, None))
-        await times.show("earlier messages", pilot, app.chat.page.show_earlier())
+        await times.show("earlier messages", pilot, app.chat.page.show_more(later=False))
         await times.show("go to a message far up", pilot, app.chat.chats.open(chat, store.messages(chat)[40].id))
 
 

@@ -1,159 +1,163 @@
-"""Maps the chat's commands to actions, whether typed after a slash, chosen in the palette, or bound to a key."""
+"""The commands and keys of the chat: one table for the prompt (``/name``), its completion, the palette and the help."""
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
 
-from slipstream.app.tui.chat.benchmark import Benchmark
-from slipstream.app.tui.chat.chat_list import ChatList
-from slipstream.app.tui.chat.downloads import Downloads
-from slipstream.app.tui.chat.drafter_work import DrafterWork
-from slipstream.app.tui.chat.guidance import Guidance
-from slipstream.app.tui.chat.model import ChatModel
-from slipstream.app.tui.chat.page import ChatPage
-from slipstream.app.tui.chat.race import Races
-from slipstream.app.tui.chat.reply import Reply
-from slipstream.app.tui.chat.replying import Replying
-from slipstream.app.tui.chat.selection import Editing, Selection
-from slipstream.app.tui.chat.slash import MARK, Command, parsed
-from slipstream.app.tui.engine_service import EngineService
-from slipstream.models.errors import SlipstreamError
+from textual.binding import Binding, BindingType
+
+from slipstream.app.tui.keys import named
+from slipstream.models.errors import UsageError
+
+MARK: Final = "/"
+# default keys of the chat; the settings can change them
+KEYS: Final[list[BindingType]] = named(
+    [
+        Binding("escape", "command('stop')", "Stop", id="stop", key_display="Esc"),
+        Binding("escape", "command('leave-edit')", "Leave it", key_display="Esc", id="stop"),
+        Binding("ctrl+g", "command('go')", "Go on", priority=True, id="go-on"),
+        Binding("f1", "app.help", "Help"),
+        Binding("f2", "command('next')", "Next drafter", show=False, id="next-drafter"),
+        Binding("ctrl+d", "command('drafter')", "Drafters", priority=True, id="drafters"),
+        Binding("f3", "command('colours')", "Colours", id="colours"),
+        Binding("f4", "command('trees')", "Guesses", id="trees"),
+        Binding("f6", "command('offer')", "Fetch a model", show=False, id="offer"),
+        Binding("ctrl+l", "command('models')", "Models", priority=True, id="models"),
+        Binding("alt+n", "command('new')", "New", priority=True, id="new-chat", key_display="^n"),
+        Binding("ctrl+o", "command('chats')", "Chats", priority=True, id="chats"),
+        Binding("ctrl+up,alt+up", "command('select', -1)", "Messages", show=False, priority=True, id="message-before"),
+        Binding(
+            "ctrl+down,alt+down",
+            "command('select', 1)",
+            "Next message",
+            show=False,
+            priority=True,
+            id="message-after",
+        ),
+        Binding("f9", "app.settings", "Settings", show=False),
+        Binding("f5", "command('retry')", "Again", show=False, priority=True, id="again"),
+        Binding("f8", "command('bench')", "Benchmark", show=False, priority=True, id="bench"),
+        Binding("ctrl+r", "command('search')", "Search prompts", show=False, priority=True, id="recall"),
+        Binding("ctrl+t", "command('thoughts')", "Thoughts", show=False, priority=True, id="thoughts"),
+        Binding("alt+t", "command('next-thinking')", "More or less thinking", show=False, priority=True, id="thinking"),
+        Binding("alt+a", "command('answer-now')", "Stop thinking now", show=False, priority=True, id="answer-now"),
+        Binding("ctrl+y", "command('copy')", "Copy reply", show=False, priority=True, id="copy-reply"),
+        Binding("ctrl+q", "app.quit", "Quit", priority=True),
+        Binding("ctrl+p", "history(-1)", "Earlier prompts", show=False, priority=True, id="prompt-before"),
+        Binding("ctrl+n", "history(1)", "Later prompts", show=False, priority=True, id="prompt-after"),
+        Binding("ctrl+c", "interrupt", "Copy, stop or quit", show=False, priority=True),
+        Binding("pageup", "command('page', -1)", "Page up", show=False, priority=True, id="page-up"),
+        Binding("pagedown", "command('page', 1)", "Page down", show=False, priority=True, id="page-down"),
+        Binding("ctrl+home", "command('top')", "Top", show=False, priority=True, id="top"),
+        Binding("ctrl+end", "command('bottom')", "Newest", show=False, priority=True, id="bottom"),
+    ]
+)
 
 
-class Commands:
-    """Runs the commands; ``slash`` lists their names and purposes."""
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A command of the chat."""
 
-    def __init__(
-        self,
-        page: ChatPage,
-        engine: EngineService,
-        editing: Editing,
-        replying: Replying,
-        model: ChatModel,
-        chats: ChatList,
-        selection: Selection,
-        guidance: Guidance,
-        downloads: Downloads,
-        drafters: DrafterWork,
-        benchmark: Benchmark,
-        races: Races,
-    ) -> None:
-        self._page, self._engine, self._editing, self._replying = page, engine, editing, replying
-        self._selection, self._model = selection, model
-        app = page.screen.run_action
-        self._actions: dict[str, Callable[[str], object]] = {
-            "new": lambda _: replying.after(chats.begin),
-            "chats": lambda _: chats.toggle(),
-            "undelete": lambda _: chats.undo_delete(),
-            "export": chats.export_as,
-            "retry": lambda _: replying.again(),
-            "go": lambda _: replying.go_on(),
-            "copy": lambda _: selection.copy_reply(),
-            "thoughts": lambda _: selection.fold_reasoning(),
-            "search": lambda _: chats.recall(),
-            "attach": page.prompt.attach,
-            "system": guidance.use_system,
-            "preset": guidance.use_preset,
-            "keep-system": guidance.keep_system,
-            "keep-preset": guidance.keep_preset,
-            "think": guidance.use_reasoning,
-            "answer-now": lambda _: replying.end_thoughts(),
-            "seed": guidance.take_seed,
-            "temp": guidance.take_temperature,
-            "model": downloads.use_named,
-            "compact": replying.compact,
-            "context": self._take_context,
-            "models": lambda _: downloads.open_manager(),
-            "offer": lambda _: downloads.take_offer(),
-            "drafter": drafters.use,
-            "next": lambda _: drafters.use_next(),
-            "race": races.open,
-            "bench": lambda _: benchmark.open(),
-            "colours": lambda _: self._switch_colours(),
-            "trees": lambda _: self._switch_drafts(),
-            "help": lambda _: app("app.help"),
-            "settings": lambda _: app("app.settings"),
-            "commands": lambda _: app("app.command_palette"),
-            "light": lambda _: app("app.light_or_dark"),
-            "theme": lambda _: app("app.change_theme"),
-            "suspend": lambda _: app("app.suspend_job"),
-            "quit": lambda _: app("app.quit"),
-            # only bound to keys
-            "stop": lambda _: replying.stop(),
-            "next-thinking": lambda _: guidance.next_reasoning(),
-            "page": lambda step: page.transcript.page(int(step)),
-            "top": lambda _: page.transcript.to_top(),
-            "bottom": lambda _: page.show_newest(),
-            "select": lambda step: selection.move(int(step)),
-            "deselect": lambda _: selection.leave(),
-            "edit": lambda _: self._edit(),
-            "leave-edit": lambda _: editing.leave(),
-            "again": lambda _: replying.again(selection.message),
-            "branch": lambda step: self._show_branch(int(step)),
-            "copy-selected": lambda _: selection.copy(),
-            "copy-code": lambda number: selection.copy_code(int(number)),
-        }
+    name: str  # the name after the slash
+    title: str  # its name in the palette
+    about: str  # what it does, an imperative that can be read alone
+    argument: str = ""  # name of the argument, in brackets if optional; empty for none
+    key: str = ""  # default key, or empty
+    plain: bool = False  # whether it works on screens other than the chat
 
-    async def do(self, name: str, argument: str = "") -> bool:
-        """Runs a command, and shows its error.
+    @property
+    def usage(self) -> str:
+        return f"{MARK}{self.name} {self.argument}".strip()
 
-        Returns:
-            Whether it succeeded.
-        """
-        try:
-            done = self._actions[name](argument)
-            if inspect.isawaitable(done):
-                await done
-        except SlipstreamError as error:
-            self._page.tell_error(error)
-            return False
-        return True
+    @property
+    def needs(self) -> bool:
+        return bool(self.argument) and not self.argument.startswith("[")
 
-    async def typed(self, text: str) -> None:
-        """Runs a typed command; a failed one stays in the prompt."""
-        prompt = self._page.prompt
-        before = prompt.text
-        with self._page.errors_told():
-            command, argument = parsed(text)
-            if await self.do(command.name, argument):
-                prompt.remember_typed(text)
-                if prompt.text == before:
-                    prompt.put("")
+    @property
+    def help(self) -> str:
+        """Key, usage and description, for the palette."""
+        return " · ".join(
+            filter(None, (self.key, self.usage.replace("[", r"\["), self.about))
+        )  # the palette parses markup
 
-    async def choose(self, command: Command) -> None:
-        """Runs a command of the palette; puts one that needs an argument into the prompt."""
-        if command.needs:
-            self._page.prompt.begin(f"{MARK}{command.name} ")
-        else:
-            await self.do(command.name)
 
-    async def _take_context(self, text: str) -> None:
-        if not text or not self._replying.refuses():
-            await self._model.take_context(text)
+COMMANDS: tuple[Command, ...] = (
+    Command("new", "New chat", "begin a chat", key="Ctrl-N"),
+    Command("chats", "All chats", "search, open, rename, pin or delete chats", key="Ctrl-O"),
+    Command("undelete", "Undo deleting", "bring back the chat that was deleted last"),
+    Command("export", "Export this chat", "write this chat to a .md or .json file", argument="[FILE]"),
+    Command("retry", "Reply again", "reply again, with another seed", key="F5"),
+    Command("go", "Go on", "continue a stopped reply", key="Ctrl-G"),
+    Command("copy", "Copy the last reply", "copy the last reply to the clipboard", key="Ctrl-Y"),
+    Command("thoughts", "Thoughts", "open or fold the thoughts of the last reply", key="Ctrl-T"),
+    Command("search", "Search earlier prompts", "search earlier prompts, in all chats", key="Ctrl-R"),
+    Command("attach", "Attach a text file", "attach a text file or an image, as @path does", argument="FILE"),
+    Command("system", "System prompt", "set the system prompt: a text, a kept name, or none", argument="[TEXT]"),
+    Command("preset", "Sampling preset", "choose how this chat's replies are sampled", argument="[NAME]"),
+    Command("keep-system", "Keep this system prompt", "keep this system prompt under a name", argument="NAME"),
+    Command("keep-preset", "Keep this sampling", "keep this sampling under a name", argument="NAME"),
+    Command("think", "Thinking", "set how much the model thinks: a level, or tokens", argument="[LEVEL]", key="Alt-T"),
+    Command("answer-now", "Stop thinking now", "end the thoughts, so that the model answers", key="Alt-A"),
+    Command("seed", "Seed", "set the seed of the next replies", argument="N"),
+    Command("temp", "Temperature", "set the temperature; 0 takes the likeliest token", argument="T"),
+    Command("model", "Use a model by name", "use a model that `slipstream models list` names", argument="NAME"),
+    Command("compact", "Summarize", "summarize older messages to make room; undo restores", argument="[undo]"),
+    Command("context", "Context", "set the context in tokens; auto is the model's own", argument="[TOKENS]"),
+    Command("models", "Models", "use, find, fetch or remove models", key="Ctrl-L"),
+    Command("offer", "Fetch the suggested model", "fetch the model that an empty chat suggests", key="F6"),
+    Command("drafter", "All drafters", "choose a drafter, or see what one lacks", argument="[NAME]", key="Ctrl-D"),
+    Command("next", "Next drafter", "use the next drafter, from the next reply on", key="F2"),
+    Command("race", "Race", "write one reply with and without the drafter", argument="[PROMPT]"),
+    Command("bench", "Benchmark", "measure what drafting gains on this machine", key="F8"),
+    Command("colours", "Colours", "show which words were guessed, copied or corrected", key="F3"),
+    Command("trees", "Guesses", "show each step's guesses, and how many are right", key="F4"),
+    Command("help", "Keys and figures", "show all keys, and what the figures mean", key="F1"),
+    Command("settings", "Settings", "see and change the settings, all explained", key="F9"),
+    Command("commands", "All commands", "list all commands", key="Alt-P", plain=True),
+    Command("light", "Light or dark", "switch between the light and the dark theme", plain=True),
+    Command("theme", "All themes", "choose from all themes", plain=True),
+    Command("suspend", "Suspend", "go back to the shell; fg continues"),
+    Command("quit", "Quit", "quit; everything is kept", key="Ctrl-Q", plain=True),
+)
 
-    def _edit(self) -> None:
-        question = self._selection.question
-        if question and not self._replying.refuses():
-            self._editing.begin(question)
 
-    async def _show_branch(self, step: int) -> None:
-        """Switches to the previous (-1) or next (1) branch at the selected message."""
-        if not self._replying.refuses():
-            await self._selection.show_branch(step)
+def is_command(text: str) -> bool:
+    """Whether a prompt is a command; a message that begins with a slash is typed with two."""
+    return text.startswith(MARK) and not text.startswith(2 * MARK)
 
-    def _switch_colours(self) -> None:
-        transcript = self._page.transcript
-        on = not transcript.coloured
-        self._page.show_colours(on)
-        if on and transcript.last_reply and not any(reply.coloured for reply in self._page.screen.query(Reply)):
-            self._page.hint("Replies of earlier sessions have no colours; the next one will.")
 
-    def _switch_drafts(self) -> None:
-        """Toggles the draft panel; the engine sends draft trees only while it is open."""
-        drafts = self._page.drafts
-        shown = not drafts.display
-        if not shown and drafts.has_focus_within:
-            self._page.prompt.focus()
-        drafts.display = shown
-        self._engine.watch_drafts(shown)
+def literal(message: str) -> str:
+    """A message as typed: doubles a leading slash."""
+    return MARK + message if message.startswith(MARK) else message
+
+
+def parsed(text: str) -> tuple[Command, str]:
+    """Parses a command.
+
+    Returns:
+        The command and its argument.
+
+    Raises:
+        UsageError: If the command is unknown, lacks an argument, or takes none.
+    """
+    name, *rest = text[len(MARK) :].split(maxsplit=1) if text[len(MARK) :].strip() else [""]
+    argument = rest[0].strip() if rest else ""
+    command = next((command for command in COMMANDS if command.name == name.casefold()), None)
+    if command is None:
+        raise UsageError(
+            f"there is no command {MARK}{name}; nothing was sent.",
+            "/ lists all; // sends a message that begins with /.",
+        )
+    if command.needs and not argument:
+        raise UsageError(f"{MARK}{command.name} needs a word more: {command.usage}.", "Nothing was changed.")
+    if argument and not command.argument:
+        raise UsageError(
+            f"nothing follows {command.usage}; nothing was sent.", "// sends a message that begins with /."
+        )
+    return command, argument
+
+
+def matching(begin: str) -> list[Command]:
+    """The commands whose names begin with ``begin``."""
+    return [command for command in COMMANDS if command.name.startswith(begin.casefold())]

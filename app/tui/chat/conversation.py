@@ -1,10 +1,9 @@
-"""The open chat: its stored messages, and the requests to the engine."""
+"""The open chat: its stored messages, what the next reply is generated with, and the requests to the engine."""
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from slipstream.app.chats.compaction import Compaction, asking, compaction
 from slipstream.app.chats.images import AttachedImage
@@ -21,12 +20,41 @@ FRAME = 40.0
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class SamplingChoice:
+    """How the next replies are sampled: the chat's own values over the model's advice over the settings."""
+
+    settings: Sampling  # of the settings and the command line; the seed and ``typical`` have no other source
+    chosen: Callable[[], Collection[str]] = frozenset  # the fields that these set; the advice leaves them alone
+    advice: Mapping[str, float] = field(default_factory=dict)  # what the model's makers recommend, by field
+    own: Mapping[str, Value] = field(default_factory=dict)  # the chat's own values, by field
+    default: Sampling = field(init=False)  # what a chat without own values is sampled with
+    effective: Sampling = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "default", suggested(self.settings, self.advice, self.chosen()))
+        object.__setattr__(self, "effective", replace(self.default, **self.own))  # type: ignore[arg-type]
+
+    @property
+    def advised(self) -> dict[str, Value]:
+        """The default values that the model recommended."""
+        return values_of(self.default, self.settings)
+
+    def with_settings(self, settings: Sampling) -> SamplingChoice:
+        """Takes changed settings, which have no seed and no ``typical``."""
+        return replace(self, settings=replace(settings, seed=self.settings.seed, typical=self.settings.typical))
+
+    def with_seed(self, seed: int) -> SamplingChoice:
+        return replace(self, settings=replace(self.settings, seed=seed))
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
     """A question and the reply that is being generated."""
 
     asked: StoredMessage  # the user's message
     reply: StoredMessage
     generate: Generate  # the request
+    shown: list[StoredMessage]  # the messages of the shown branch up to the reply, without the system message
     again: bool = False  # whether the question already had a reply
     before: StoredMessage | None = None  # the reply so far, if it is continued
 
@@ -37,83 +65,70 @@ class Conversation:
     def __init__(
         self,
         store: ChatStore,
-        sampling: Sampling,
+        sampling: SamplingChoice,
+        drafter: str,
+        reply: ReplySettings,
+        *,
         chat: str | None = None,
-        reply: ReplySettings | None = None,
-        asked: bool = False,
-        chosen: Callable[[], Collection[str]] = frozenset,
+        own: bool = True,
     ) -> None:
         """Opens a chat.
 
         Args:
-            sampling: The default sampling, for chats without their own.
+            drafter: The drafter of the next reply.
             chat: The chat; None for a new one.
-            asked: Whether ``sampling`` comes from the command line and overrides the chat's own.
-            chosen: Returns the fields of ``sampling`` that the user has set; they override what the model recommends.
+            own: Whether the chat's own sampling counts; that of the command line overrides it.
         """
         self._store = store
-        self._settled, self._chosen, self._asked = sampling, chosen, asked
-        self._suggested: Mapping[str, float] = {}
-        self.sampling = sampling  # sampling of the next replies
-        self.usual = sampling  # default sampling, with the model's recommended values
-        self._reply = reply or ReplySettings()
-        self._new_system = self._reply.system  # system prompt of a new chat
-        self.chat: StoredChat | None = store.get(chat) if chat else None
-        if not asked:
-            self._draw_as_kept()
+        self.sampling = sampling
+        self.drafter = drafter  # of the next reply
+        self.unfinished = False  # whether the last reply can be continued, when the messages were read last
+        self._reply = reply
+        self._new_system = reply.system  # system prompt of a new chat
+        self.chat: StoredChat | None = None
+        if chat:
+            self.open(chat)
+        if not own:
+            self.sampling = replace(self.sampling, own={})
 
     @property
     def exact(self) -> bool:
         """Whether drafting leaves the output unchanged."""
-        return self.sampling.typical is None
+        return self.sampling.settings.typical is None
 
     def open(self, chat: str) -> None:
         self.chat = self._store.get(chat)
-        self._asked = False
-        self._draw_as_kept()
+        own = {name: value for name, value in self._store.sampling(chat).items() if name in FIELDS}
+        self.sampling = replace(self.sampling, own=own)
 
     def begin(self) -> None:
         """Switches to a new chat, which is stored with its first message."""
         self.chat = None
         self._new_system = self._reply.system
-        self._asked = False
-        self._draw_as_kept()
+        self.sampling = replace(self.sampling, own={})
 
-    def settle(self, sampling: Sampling, reply: ReplySettings) -> None:
+    def apply_settings(self, sampling: Sampling, reply: ReplySettings) -> None:
         """Applies changed settings; the chat's own values stay."""
         if self.chat is None and self._new_system == self._reply.system:
             self._new_system = reply.system
         self._reply = reply
-        self._settled = dataclasses.replace(sampling, seed=self.usual.seed, typical=self.usual.typical)
-        self._draw_anew()
+        self.sampling = self.sampling.with_settings(sampling)
 
-    def suggest(self, values: Mapping[str, float]) -> None:
-        """Applies the sampling that a model recommends, except where the user or the chat has values.
+    def take_advice(self, values: Mapping[str, float]) -> None:
+        """Samples as a model's makers recommend, except where the user or the chat has values."""
+        self.sampling = replace(self.sampling, advice=values)
 
-        Args:
-            values: Recommended values by field of ``Sampling``.
-        """
-        self._suggested = values
-        self._draw_anew()
-
-    @property
-    def suggested(self) -> dict[str, Value]:
-        """The default values that the model recommended."""
-        return values_of(self.usual, self._settled)
-
-    def _draw_anew(self) -> None:
-        """Computes the default sampling again; the chat's own values stay."""
-        own = values_of(self.sampling, self.usual)
-        self.usual = suggested(self._settled, self._suggested, self._chosen())
-        self.sampling = dataclasses.replace(self.usual, seed=self.sampling.seed, **own)  # type: ignore[arg-type]
-        if self.chat and not self._asked:
-            self._draw_as_kept()
+    def sample(self, sampling: Sampling) -> None:
+        """Sets the sampling of the next replies, and stores it with the chat."""
+        self.sampling = replace(self.sampling, own=values_of(sampling, self.sampling.default))
+        if self.chat:
+            self._store.keep_sampling(self.chat.id, self.sampling.own)
 
     @property
     def system(self) -> str:
         if self.chat is None:
             return self._new_system
-        return next((kept.content for kept in self._store.messages(self.chat.id) if kept.role == "system"), "")
+        return next((kept.content for kept in self._stored() if kept.role == "system"), "")
 
     def set_system(self, text: str) -> None:
         """Sets the chat's system prompt; an empty one removes it."""
@@ -122,21 +137,18 @@ class Conversation:
         else:
             self._store.set_system(self.chat.id, text)
 
-    def draw(self, sampling: Sampling) -> None:
-        """Sets the sampling of the next replies, and stores it with the chat."""
-        self.sampling = sampling
-        if self.chat:
-            self._store.keep_sampling(self.chat.id, values_of(sampling, self.usual))
-
-    def _draw_as_kept(self) -> None:
-        kept = self._store.sampling(self.chat.id) if self.chat else {}
-        values = {name: value for name, value in kept.items() if name in FIELDS}
-        self.sampling = dataclasses.replace(self.usual, seed=self.sampling.seed, **values)  # type: ignore[arg-type]
-
     def messages(self) -> list[StoredMessage]:
         """The messages, oldest first, without the system message."""
-        kept = self._store.messages(self.chat.id) if self.chat else []
-        return [message for message in kept if message.role != "system"]
+        return self._spoken(self._stored())
+
+    def _stored(self) -> list[StoredMessage]:
+        """All messages of the shown branch."""
+        return self._store.messages(self.chat.id) if self.chat else []
+
+    def _spoken(self, stored: list[StoredMessage]) -> list[StoredMessage]:
+        said = [message for message in stored if message.role != "system"]
+        self.unfinished = bool(said) and said[-1].unfinished
+        return said
 
     def forks(self) -> dict[int, list[int]]:
         """The messages with alternatives, see ``ChatStore.forks``."""
@@ -159,7 +171,7 @@ class Conversation:
         """The last question, if the engine refused it; else empty."""
         return self._store.refused(self.chat.id) if self.chat else ""
 
-    def ask(self, text: str, loaded: Loaded, drafter: str, request: int, beside: int | None = None) -> Turn:
+    def ask(self, text: str, loaded: Loaded, beside: int | None = None) -> Exchange:
         """Stores a question and begins a reply.
 
         Args:
@@ -171,13 +183,13 @@ class Conversation:
         check_size(text, loaded.token_bytes, loaded.n_ctx, loaded.n_ctx_longest)
         if self.chat is None:
             self.chat = self._store.create()
-            self._store.keep_sampling(self.chat.id, values_of(self.sampling, self.usual))
+            self._store.keep_sampling(self.chat.id, self.sampling.own)
             if self._new_system:
                 self._store.set_system(self.chat.id, self._new_system)
                 self._new_system = ""
         self._store.add_user(self.chat.id, text, beside)
         self.chat = self._store.get(self.chat.id)
-        return self._turn(self._store.messages(self.chat.id), loaded, drafter, request, self.sampling)
+        return self._exchange(self._stored(), loaded, self.sampling.effective)
 
     def keep_image(self, image: AttachedImage) -> None:
         """Stores an image, which is deleted with the last message that refers to it.
@@ -187,9 +199,7 @@ class Conversation:
         """
         self._store.images.keep(image.raw, image.facts.sha256)
 
-    def ahead(
-        self, chat: StoredChat | None, text: str, loaded: Loaded, drafter: str, beside: int | None = None
-    ) -> Prepare:
+    def ahead(self, chat: StoredChat | None, text: str, loaded: Loaded, beside: int | None = None) -> Prepare:
         """The request that prefills a message before it is sent; stores nothing. Thread-safe.
 
         Args:
@@ -203,19 +213,19 @@ class Conversation:
         messages = history(before, loaded.fingerprint, "" if chat else self._new_system, found)
         if messages and messages[-1].role == "user":  # ``history`` also joins them once the text is sent
             text = f"{messages.pop().content}\n\n{text}"
-        state, reasoning = self._state(chat.id) if chat else None, self.sampling.reasoning
-        return Prepare([*messages, Message("user", text, images=found(text))], drafter, state, reasoning=reasoning)
+        state, reasoning = self._state(chat.id) if chat else None, self.sampling.effective.reasoning
+        return Prepare([*messages, Message("user", text, images=found(text))], self.drafter, state, reasoning=reasoning)
 
-    def ask_again(self, loaded: Loaded, drafter: str, request: int, message: int | None = None) -> Turn | None:
+    def ask_again(self, loaded: Loaded, message: int | None = None) -> Exchange | None:
         """Begins another reply with a new seed; the previous one is kept as a branch.
 
         Args:
             message: The question, or the reply to it; None for the last question.
 
         Returns:
-            The turn, or None if there is no question.
+            The exchange, or None if there is no question.
         """
-        said = self._store.messages(self.chat.id) if self.chat else []
+        said = self._stored()
         numbers = [kept.id for kept in said]
         if message in numbers:
             said = said[: numbers.index(message) + 1]
@@ -223,32 +233,31 @@ class Conversation:
             said.pop()
         if not said:
             return None
-        sampling = dataclasses.replace(self.sampling, seed=new_seed())
-        return dataclasses.replace(self._turn(said, loaded, drafter, request, sampling), again=True)
+        sampling = replace(self.sampling.effective, seed=new_seed())
+        return replace(self._exchange(said, loaded, sampling), again=True)
 
-    @property
-    def unfinished(self) -> bool:
-        said = self._store.messages(self.chat.id) if self.chat else []
-        return bool(said) and said[-1].unfinished
-
-    def go_on(self, loaded: Loaded, drafter: str, request: int) -> Turn | None:
+    def go_on(self, loaded: Loaded) -> Exchange | None:
         """Continues the last reply with its own seed, as if it had never stopped.
 
         Returns:
-            The turn, or None if the last reply is finished.
+            The exchange, or None if the last reply is finished.
         """
-        said = self._store.messages(self.chat.id) if self.chat else []
+        said = self._stored()
         if len(said) < 2 or not said[-1].unfinished:
             return None
-        before = self._store.go_on(said[-1], model=loaded.title, fingerprint=loaded.fingerprint, drafter=drafter)
-        sampling = self.sampling if before.seed is None else dataclasses.replace(self.sampling, seed=before.seed)
+        model, fingerprint = loaded.title, loaded.fingerprint
+        before = self._store.go_on(said[-1], model=model, fingerprint=fingerprint, drafter=self.drafter)
+        sampling = self.sampling.effective
+        if before.seed is not None:
+            sampling = replace(sampling, seed=before.seed)
         if before.figures and before.figures.thoughts_closed >= 0:
-            sampling = dataclasses.replace(sampling, reasoning_budget=before.figures.thoughts_closed)
+            sampling = replace(sampling, reasoning_budget=before.figures.thoughts_closed)
         messages = history([*said[:-1], before], loaded.fingerprint, images=self._store.images.found)
-        generate = self._generate(said[-1].chat, request, messages, sampling, drafter)
+        generate = self._generate(said[-1].chat, messages, sampling)
         if self.overflow == "compact":  # a summary would replace the reply that is continued
-            generate = dataclasses.replace(generate, overflow="drop")
-        return Turn(said[-2], before, generate, again=True, before=before)
+            generate = replace(generate, overflow="drop")
+        shown = [*self._spoken(said[:-1]), before]
+        return Exchange(said[-2], before, generate, shown, again=True, before=before)
 
     @property
     def overflow(self) -> str:
@@ -261,19 +270,16 @@ class Conversation:
         Raises:
             UsageError: If there is too little to summarize.
         """
-        return compaction(self._store.messages(self.chat.id) if self.chat else [])
+        return compaction(self._stored())
 
-    def summary_of(
-        self, plan: Compaction, loaded: Loaded, drafter: str, next_request: Callable[[], int]
-    ) -> Callable[[Callable[[Generate], Done]], str]:
+    def summary_of(self, plan: Compaction, loaded: Loaded) -> Callable[[Callable[[Generate], Done]], str]:
         """Returns a function that generates the summary; its argument generates a reply. See ``Compaction.summary``."""
-        sampling, found = self.sampling, self._store.images.found
+        like = Generate(0, [], self.sampling.effective, self.drafter, frame_ms=FRAME)
+        found = self._store.images.found
 
         def write(ask: Callable[[Generate], Done]) -> str:
             def part(messages: list[Message]) -> Done:
-                request = next_request()
-                like = Generate(request, [], sampling, drafter, frame_ms=FRAME)
-                return ask(asking(request, messages, like, loaded.reasoning))
+                return ask(asking(0, messages, like, loaded.reasoning))
 
             return plan.summary(part, loaded.fingerprint, found)
 
@@ -300,33 +306,33 @@ class Conversation:
         first = max(0, at - said[at].keeps)
         return said[first].id, sum(1 for message in said[:first] if not message.summary)
 
-    def withdraw(self, turn: Turn) -> None:
+    def withdraw(self, exchange: Exchange) -> None:
         """Removes a question that the engine refused."""
-        if not turn.again:
-            self._store.withdraw(turn.asked.id)
+        if not exchange.again:
+            self._store.withdraw(exchange.asked.id)
 
-    def _turn(self, said: list[StoredMessage], loaded: Loaded, drafter: str, request: int, sampling: Sampling) -> Turn:
+    def _exchange(self, said: list[StoredMessage], loaded: Loaded, sampling: Sampling) -> Exchange:
         """Begins a reply to the last of the messages."""
         asked = said[-1]
         reply = self._store.begin_reply(
             asked.chat,
             model=loaded.title,
             fingerprint=loaded.fingerprint,
-            drafter=drafter,
+            drafter=self.drafter,
             seed=sampling.seed,
             parent=asked.id,
         )
         messages = history(said, loaded.fingerprint, images=self._store.images.found)
-        return Turn(asked, reply, self._generate(asked.chat, request, messages, sampling, drafter))
+        generate = self._generate(asked.chat, messages, sampling)
+        return Exchange(asked, reply, generate, [*self._spoken(said), reply])
 
-    def _generate(self, chat: str, request: int, messages: list[Message], sampling: Sampling, drafter: str) -> Generate:
-        most = self._reply.max_tokens
+    def _generate(self, chat: str, messages: list[Message], sampling: Sampling) -> Generate:
         return Generate(
-            request,
+            0,  # ``EngineService`` numbers the requests
             messages,
             sampling,
-            drafter,
-            most,
+            self.drafter,
+            self._reply.max_tokens,
             state=self._state(chat),
             frame_ms=FRAME,
             overflow="drop" if self.overflow == "drop" else "stop",

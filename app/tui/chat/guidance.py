@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from typing import Final
 
 from slipstream.app.platform.paths import Paths
 from slipstream.app.platform.safe_text import one_line, plural
-from slipstream.app.protocol.events import Loaded, check_reasoning, reasoning_levels
+from slipstream.app.protocol.events import check_reasoning, reasoning_levels
 from slipstream.app.protocol.requests import Sampling
 from slipstream.app.settings.file import known
 from slipstream.app.settings.presets import FIELDS, NONE, OLD_NAMES, Presets, values_of
+from slipstream.app.tui.chat.conversation import SamplingChoice
+from slipstream.app.tui.chat.model import ActiveModel
 from slipstream.app.tui.chat.page import ChatPage
 from slipstream.models.chat_template.marks import AUTO_LEVEL, LEVELS
 from slipstream.models.errors import SlipstreamError, UsageError
@@ -24,10 +25,10 @@ LARGEST_BUDGET: Final = 1_000_000
 class Guidance:
     """Changes the system prompt and the sampling of the open chat, and shows both in the top bar."""
 
-    def __init__(self, page: ChatPage, loaded: Callable[[], Loaded | None], not_loaded: Callable[[], str]) -> None:
-        self._page, self._loaded, self._not_loaded = page, loaded, not_loaded
+    def __init__(self, page: ChatPage, model: ActiveModel) -> None:
+        self._page, self._model = page, model
 
-    def use_system(self, text: str) -> None:
+    def use_system(self, text: str = "") -> None:
         """Sets the system prompt to a stored one or to ``text``; ``none`` removes it. Without a text, shows it."""
         named = self._presets.systems()
         conversation = self._page.conversation
@@ -41,11 +42,11 @@ class Guidance:
         self._page.hint(said)
         self.show()
 
-    def use_preset(self, name: str) -> None:
+    def use_preset(self, name: str = "") -> None:
         """Applies a sampling preset to this chat; without a name, lists all."""
         presets = self._presets.presets()
         if not name:
-            now = self._sampling_name() or f"default{self._suggested()}"
+            now = self._sampling_name() or f"default{self._advised()}"
             self._page.hint(f"Presets: {', '.join(map(one_line, presets))}. Now: {now}.")
             return
         name = name if name in presets else OLD_NAMES.get(name, name)
@@ -54,9 +55,9 @@ class Guidance:
                 f"there is no preset {one_line(name)}.",
                 f"There are {', '.join(map(one_line, presets))}; /keep-preset NAME keeps the present one.",
             )
-        usual = self._page.conversation.usual
+        usual = self._sampling.default
         values = {field: getattr(usual, field) for field in FIELDS} | presets[name]
-        self._draw(replace(self._page.conversation.sampling, **values))
+        self._sample(replace(self._sampling.effective, **values))
         self._page.hint(f"Preset: {one_line(name)}")
 
     def keep_system(self, name: str) -> None:
@@ -70,14 +71,14 @@ class Guidance:
 
     def keep_preset(self, name: str) -> None:
         """Stores the current sampling as a preset."""
-        self._presets.keep_preset(name, self._page.conversation.sampling, self._page.conversation.usual)
+        self._presets.keep_preset(name, self._sampling.effective, self._sampling.default)
         self._page.hint(f"Kept. /preset {one_line(name)} takes it in any chat.")
         self.show()
 
     def take_seed(self, text: str) -> None:
         if not (text.isascii() and text.isdigit()) or int(text) > LARGEST_SEED:
             raise UsageError(f"not a valid seed: {one_line(text)}.", "A seed is a whole number, 0 or more.")
-        self._page.conversation.sampling = replace(self._page.conversation.sampling, seed=int(text))
+        self._page.conversation.sampling = self._sampling.with_seed(int(text))
         self._page.hint(f"Seed of the next replies: {int(text)}")
 
     def take_temperature(self, text: str) -> None:
@@ -87,24 +88,24 @@ class Guidance:
         except UsageError as error:
             hint = f"It is {setting.wanted}; 0.8 is usual."
             raise UsageError(f"not a valid temperature: {one_line(text)}.", hint) from error
-        self._draw(replace(self._page.conversation.sampling, temperature=value))
+        self._sample(replace(self._sampling.effective, temperature=value))
         self._page.hint(f"Temperature of the next replies: {value:g}")
 
-    def use_reasoning(self, text: str) -> None:
+    def use_reasoning(self, text: str = "") -> None:
         """Sets the reasoning level or budget; without a text, shows it."""
-        sampling, word = self._page.conversation.sampling, text.casefold()
+        sampling, word = self._sampling.effective, text.casefold()
         if not word:
-            loaded = self._loaded()
+            loaded = self._model.loaded
             now = _reasoning_words(sampling) or "as the model does by itself"
             self._page.hint(f"Thinking: {now}. {reasoning_levels(loaded.reasoning) if loaded else ''}".rstrip())
         elif word.isascii() and word.isdigit():
-            self._draw(replace(sampling, reasoning_budget=min(int(word), LARGEST_BUDGET)))
+            self._sample(replace(sampling, reasoning_budget=min(int(word), LARGEST_BUDGET)))
             self._page.hint(f"Its thoughts end after {plural(int(word), 'token')} from the next reply on.")
         elif word in (AUTO_LEVEL, *LEVELS):
-            if loaded := self._loaded():
+            if loaded := self._model.loaded:
                 check_reasoning(word, loaded)
             budget = -1 if word == AUTO_LEVEL else sampling.reasoning_budget
-            self._draw(replace(sampling, reasoning=word, reasoning_budget=budget))
+            self._sample(replace(sampling, reasoning=word, reasoning_budget=budget))
             self._page.hint(f"Thinking, from the next reply on: {word}")
         else:
             raise UsageError(
@@ -114,16 +115,16 @@ class Guidance:
 
     def next_reasoning(self) -> None:
         """Switches to the model's next reasoning level."""
-        loaded = self._loaded()
+        loaded = self._model.loaded
         if loaded is None:
-            self._page.hint(self._not_loaded())
+            self._page.hint(self._model.not_loaded)
             return
         efforts = not {"on", "off"}.issuperset(loaded.reasoning)
         levels = [level for level in loaded.reasoning if level != "on" or not efforts]
         if not levels:
             self._page.hint(reasoning_levels(levels))
             return
-        level = self._page.conversation.sampling.reasoning
+        level = self._sampling.effective.reasoning
         level = loaded.reasoning_default if level == AUTO_LEVEL else level
         at = levels.index(level) + 1 if level in levels else 0
         self.use_reasoning(levels[at % len(levels)])
@@ -144,21 +145,24 @@ class Guidance:
     def _presets(self) -> Presets:
         return Presets(Paths.default().presets)
 
-    def _draw(self, sampling: Sampling) -> None:
-        self._page.conversation.draw(sampling)
+    @property
+    def _sampling(self) -> SamplingChoice:
+        return self._page.conversation.sampling
+
+    def _sample(self, sampling: Sampling) -> None:
+        self._page.conversation.sample(sampling)
         self.show()
 
-    def _suggested(self) -> str:
+    def _advised(self) -> str:
         """The default values that the model recommends, formatted; empty if there are none."""
-        values = self._page.conversation.suggested
-        loaded = self._loaded()
-        named = [f"{name.replace('_', ' ')} {value:g}" for name, value in values.items()]
+        loaded = self._model.loaded
+        named = [f"{name.replace('_', ' ')} {value:g}" for name, value in self._sampling.advised.items()]
         return f" ({', '.join(named)} from {loaded.sampling_source})" if named and loaded else ""
 
     def _sampling_name(self) -> str:
         """The name of the current preset, or a description of the sampling; empty for the default."""
-        usual = self._page.conversation.usual
-        values = values_of(self._page.conversation.sampling, usual)
+        usual = self._sampling.default
+        values = values_of(self._sampling.effective, usual)
         if not values:
             return ""
         with suppress(SlipstreamError):
@@ -166,7 +170,7 @@ class Guidance:
                 if values_of(replace(usual, **kept), usual) == values:  # type: ignore[arg-type]
                     return name
         reasoning = {values.pop(name, None) for name in ("reasoning", "reasoning_budget")} != {None}
-        words = [f"thinking {_reasoning_words(self._page.conversation.sampling) or AUTO_LEVEL}"] if reasoning else []
+        words = [f"thinking {_reasoning_words(self._sampling.effective) or AUTO_LEVEL}"] if reasoning else []
         if values:
             words.append(f"temp {values['temperature']:g}" if set(values) == {"temperature"} else "own sampling")
         return " · ".join(words)

@@ -17,25 +17,27 @@ from slipstream.app.platform.safe_text import clean, plural
 from slipstream.app.tui.chat.attach import folded
 
 CODE_KEYS = range(1, 10)  # number keys that copy a code block
+MOST_LINES = 40  # lines that a folded message shows; drawing ten thousand takes seconds
+MOST_CHARACTERS = 6000  # characters that a folded message shows
 
 
-class Said(Widget):
+class MessageView(Widget):
     """A message of a chat; it has the focus while it is selected."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("up,k", "screen.command('select', '-1')", "Up", show=False),
-        Binding("down,j", "screen.command('select', '1')", "Down", show=False),
+        Binding("up,k", "screen.command('select', -1)", "Up", show=False),
+        Binding("down,j", "screen.command('select', 1)", "Down", show=False),
         Binding("e", "screen.command('edit')", "Edit"),
         Binding("r", "screen.command('again')", "Again"),
-        Binding("left,h", "screen.command('branch', '-1')", "Branch", key_display="←→"),
-        Binding("right,l", "screen.command('branch', '1')", "Next branch", show=False),
+        Binding("left,h", "screen.command('branch', -1)", "Branch", key_display="←→"),
+        Binding("right,l", "screen.command('branch', 1)", "Next branch", show=False),
         Binding("c", "screen.command('copy-selected')", "Copy"),
-        *(Binding(str(key), f"screen.command('copy-code', '{key}')", show=False) for key in CODE_KEYS),
+        *(Binding(str(key), f"screen.command('copy-code', {key})", show=False) for key in CODE_KEYS),
         Binding("escape,enter", "screen.command('deselect')", "Back", key_display="Esc"),
     ]
 
     @dataclass
-    class Typed(Message):
+    class TextTyped(Message):
         """Text for the prompt was typed while the message was selected."""
 
         text: str
@@ -77,18 +79,18 @@ class Said(Widget):
         if event.is_printable and event.character and event.key not in self.screen.active_bindings:
             event.stop()
             event.prevent_default()
-            self.post_message(self.Typed(event.character))
+            self.post_message(self.TextTyped(event.character))
 
     def on_paste(self, event: events.Paste) -> None:
         event.stop()
-        self.post_message(self.Typed(event.text, pasted=True))
+        self.post_message(self.TextTyped(event.text, pasted=True))
 
     def on_blur(self) -> None:
         """Makes it unfocusable again, unless it was selected again."""
         self.can_focus = self.is_attached and self.screen.focused is self
 
 
-class Summary(Said):
+class Summary(MessageView):
     """A summary, which replaces the older messages in the model's context."""
 
     def __init__(self, message: int, text: str, keeps: int) -> None:
@@ -107,11 +109,7 @@ class Summary(Said):
         return self._content.append(Content("\n")).append(self.fork_label()) if self.beside else self._content
 
 
-MOST_LINES = 40  # lines that a folded message shows; drawing ten thousand takes seconds
-MOST_CHARACTERS = 6000  # characters that a folded message shows
-
-
-class Question(Said):
+class Question(MessageView):
     """A message of the user; long text and attached files are folded until a click or Space."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("space", "unfold", "All of it")]

@@ -28,7 +28,7 @@ AsyncCallback = Callable[[], Awaitable[None]]
 ENDED = "the engine has ended; the next message starts it again"
 
 
-class ChatModel:
+class ActiveModel:
     """Loads the chat's model, and switches models and drafters."""
 
     def __init__(
@@ -48,7 +48,6 @@ class ChatModel:
         self._page, self._engine, self._models, self._show_chat = page, engine, models, show_chat
         self.load = load  # the load request
         self.name = name  # the model's display name
-        self.drafter = load.drafter  # the drafter of the next reply
         self.loaded: Loaded | None = None  # the model while it is loaded
         self.known: Loaded | None = None  # the model that was loaded last; kept while a benchmark uses its memory
         self._settings: Settings | None = None
@@ -57,11 +56,9 @@ class ChatModel:
         self._when_ready: AsyncCallback | None = None  # called once the model is loaded
         self.awaits = False  # whether the load waits for another machine, which may never answer
         self._context_before: int | None = None  # previous stored context length; restored if the new load fails
-        # stores the context length for a model file, or removes it if None; ``Settled`` sets this function
+        # stores the context length for a model file, or removes it if None; the settings set this function
         self.keep_context: Callable[[str, int | None], None] = lambda _file, _tokens: None
-        self.unavailable = (
-            ""  # text for the prompt's border while something else uses the model's memory; empty otherwise
-        )
+        self.unavailable = ""  # text for the prompt's border while something else uses the model's memory, or empty
 
     @property
     def not_loaded(self) -> str:
@@ -85,11 +82,8 @@ class ChatModel:
         self._when_ready = then
         if not self._engine.busy:
             self.start()
-        self._say(
-            f"will be sent afterwards: {self.unavailable}"
-            if self.unavailable
-            else "will be sent when the model is loaded"
-        )
+        waits = f"afterwards: {self.unavailable}" if self.unavailable else "when the model is loaded"
+        self._say(f"will be sent {waits}")
 
     def progress(self, message: LoadProgress) -> None:
         self.awaits = False
@@ -108,9 +102,8 @@ class ChatModel:
         self.awaits = False
         chosen, self._chosen, self._former = self._chosen, None, None
         if chosen and not self._engine.busy:
-            self._models.ask(
-                self._page.screen, lambda models: models.make_usual(chosen), _nothing, self._page.tell_error
-            )
+            screen, tell = self._page.screen, self._page.tell_error
+            self._models.ask(screen, lambda models: models.make_usual(chosen), lambda _: None, tell)
         self.loaded = self.known = loaded
         self.name = one_line(loaded.title)
         self._say("")
@@ -215,11 +208,10 @@ class ChatModel:
         self.load = replace(load, spare_cores=own.spare_cores, draft_gpu_layers=own.draft_gpu_layers, states=own.states)
         if self._settings:
             self.load = self._settings.loading(self.load)
-        self.name, self.drafter = one_line(name), load.drafter
+        self.name, self._page.conversation.drafter = one_line(name), load.drafter
         self.loaded = None
         self._page.top_bar.loaded = None
         self._page.status.clear()
-        self._page.status.switch(self.drafter, writing=False)
         if self._page.welcome:
             await self._show_chat()
         self.start()
@@ -234,18 +226,33 @@ class ChatModel:
             return listed
         return [DrafterOffer(own, True, about="what this chat began with"), *listed]
 
-    def draft_with(self, name: str, writing: bool) -> None:
-        """Sets the drafter of the next reply.
+    @property
+    def drafter(self) -> str:
+        """The drafter of the next reply."""
+        return self._page.conversation.drafter
 
-        Args:
-            writing: Whether a reply is being written with the current one.
-        """
+    def draft_with(self, name: str) -> None:
+        """Sets the drafter of the next reply."""
         if name != self.drafter:
-            self.drafter = name
-            self._page.status.switch(name, writing=writing)
+            self._page.conversation.drafter = name
+            self._page.status.switch()
             self._page.hint(f"Next reply: {name}")
 
-    def next_drafter(self, writing: bool) -> None:
+    def use_drafter(self, name: str) -> None:
+        """Sets the drafter of the next reply to one of the list.
+
+        Raises:
+            UsageError: If there is none of this name, or it does not fit the model.
+        """
+        offer = next((offer for offer in self.offers() if offer.name == name.casefold()), None)
+        if offer is None:
+            raise UsageError(f"no drafter called “{one_line(name)}”.", "Ctrl-D lists all.")
+        if not offer.usable:
+            why = f"{offer.name} cannot guess for this model: {one_line(offer.why_not)}."
+            raise UsageError(why, "Ctrl-D lists all.")
+        self.draft_with(offer.name)
+
+    def next_drafter(self) -> None:
         if self.loaded is None:
             self._page.hint(self.not_loaded)
             return
@@ -254,7 +261,7 @@ class ChatModel:
             self._page.hint("No other drafter fits this model. Ctrl-D says why.")
             return
         at = usable.index(self.drafter) + 1 if self.drafter in usable else 0
-        self.draft_with(usable[at % len(usable)], writing)
+        self.draft_with(usable[at % len(usable)])
 
     def check_drafter(self, name: str) -> None:
         """Checks that a drafter exists, once the model is loaded; a combination is checked part by part.
@@ -274,7 +281,3 @@ def context_words(loaded: Loaded) -> str:
     if loaded.n_ctx_longest > loaded.n_ctx_trained:
         return f"{words} Trained on {loaded.n_ctx_trained:,}; {loaded.n_ctx_longest:,} at most."
     return f"{words} {loaded.n_ctx_longest:,} at most." if loaded.n_ctx_longest else words
-
-
-def _nothing(_: object) -> None:
-    """Ignores a result."""

@@ -1,32 +1,83 @@
-"""The widgets of the chat screen."""
+"""The widgets of the chat screen, and the text that is typed but not sent."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import json
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Final
 
 from textual.screen import Screen
 
 from slipstream.app.chats.records import StoredMessage
 from slipstream.app.chats.store import ChatStore
+from slipstream.app.platform.paths import write_private
 from slipstream.app.protocol.events import Loaded, failure_words
 from slipstream.app.tui.chat.conversation import Conversation
 from slipstream.app.tui.chat.draft_panel import DraftPanel
-from slipstream.app.tui.chat.prompt import Prompt
+from slipstream.app.tui.chat.message import Question
+from slipstream.app.tui.chat.prompt import PromptBox
 from slipstream.app.tui.chat.sidebar import Sidebar
-from slipstream.app.tui.chat.status_bar import Strip
-from slipstream.app.tui.chat.top_bar import TopBar
+from slipstream.app.tui.chat.status_bar import StatusBar
+from slipstream.app.tui.chat.top_bar import ContextMeter, TopBar
 from slipstream.app.tui.chat.transcript import Transcript
-from slipstream.app.tui.chat.unsent import NEW, Unsent
 from slipstream.app.tui.chat.welcome import EXAMPLES, Welcome
 from slipstream.app.tui.parts.notice import Notice, hint, trouble
 from slipstream.models.errors import SlipstreamError, UsageError
+from slipstream.models.outside import read_object
+
+_LARGEST: Final = 8 << 20  # maximum bytes of the file
+NEW: Final = ""  # key of a new chat, which is not stored yet
+
+
+class Unsent:
+    """Unsent texts by chat; without a file, they are kept only until the program ends."""
+
+    def __init__(self, path: Path | None) -> None:
+        """Reads the file; an unreadable one counts as empty."""
+        self._path = path
+        self._texts: dict[str, str] = {}
+        self._kept = True  # whether the file is up to date
+        if path:
+            self._texts = {chat: text for chat, text in read_object(path, _LARGEST).items() if isinstance(text, str)}
+
+    def of(self, chat: str) -> str:
+        """The unsent text of a chat; empty if there is none."""
+        return self._texts.get(chat, "")
+
+    def put(self, chat: str, text: str) -> None:
+        """Replaces the unsent text of a chat."""
+        if text == self.of(chat):
+            return
+        self._kept = False
+        self._texts.pop(chat, None)
+        if text.strip():
+            self._texts[chat] = text
+
+    def keep(self, is_kept: Callable[[str], bool]) -> None:
+        """Writes the file if anything changed, without texts of deleted chats.
+
+        Args:
+            is_kept: Whether a chat still exists, by id.
+        """
+        gone = [chat for chat in self._texts if chat != NEW and not is_kept(chat)]
+        for chat in gone:
+            del self._texts[chat]
+        if self._path is None or (self._kept and not gone):
+            return
+        self._kept = True
+        with suppress(OSError, SlipstreamError):  # a full disk is reported when a chat is stored
+            if self._texts:
+                write_private(self._path, json.dumps(self._texts))
+            else:
+                self._path.unlink(missing_ok=True)
 
 
 class ChatPage:
     """The widgets of the chat screen, and the chat that they show."""
 
-    def __init__(self, screen: Screen[None], store: ChatStore, conversation: Conversation, drafter: str) -> None:
+    def __init__(self, screen: Screen[None], store: ChatStore, conversation: Conversation) -> None:
         """Makes the widgets.
 
         Args:
@@ -37,11 +88,13 @@ class ChatPage:
         self.sidebar = Sidebar(store)
         self.transcript = Transcript()
         self.drafts = DraftPanel()
-        self.prompt = Prompt(store.prompts(), list(EXAMPLES))
-        self.status = Strip(drafter, conversation.exact)
+        self.prompt = PromptBox(store.prompts(), list(EXAMPLES))
+        self.status = StatusBar(lambda: conversation.drafter, conversation.exact)
         self.top_bar = TopBar()
+        self.meter = ContextMeter(self.top_bar, self.transcript, conversation)
         self.welcome: Welcome | None = None  # shown in an empty chat; None otherwise
-        self.unfinished = False  # whether the last reply can be continued
+        self.editing: int | None = None  # id of the earlier question that the prompt replaces
+        self._set_aside = ""  # what was in the prompt before
         self._store, self._unsent = store, Unsent(store.database.path.with_name("unsent.json"))
         self._typed_in: str | None = None  # the chat that the text in the prompt belongs to
 
@@ -53,8 +106,27 @@ class ChatPage:
         """
         await self.transcript.fill(messages, at)
         self.mark_branches()
-        self.unfinished = bool(messages) and messages[-1].unfinished
         self.show_title()
+
+    # --- the prompt -----------------------------------------------------------------------------------------------
+
+    def edit(self, question: Question) -> None:
+        """Puts an earlier question into the prompt, which then replaces it."""
+        if self.editing is None:
+            self._set_aside = self.prompt.text
+        self.editing = question.message
+        self.prompt.put_message(question.text)
+        self.prompt.border_title = "Editing an earlier message · Esc cancels"
+        self.screen.set_focus(self.prompt)
+        self.refresh_keys()
+
+    def leave_edit(self) -> None:
+        """Ends editing, and restores the prompt's previous text."""
+        if self.editing is not None:
+            self.editing = None
+            self.prompt.border_title = None
+            self.prompt.put(self._set_aside)
+            self.refresh_keys()
 
     def follow_prompt(self) -> None:
         """Stores the typed text with its chat, and restores the unsent text of the open chat."""
@@ -88,6 +160,8 @@ class ChatPage:
             pass  # the chat may exist: keeps the text
         return True
 
+    # --- the transcript -------------------------------------------------------------------------------------------
+
     async def show_welcome(self, model: str, loaded: Loaded | None) -> None:
         """Shows the welcome of an empty chat.
 
@@ -104,14 +178,10 @@ class ChatPage:
         if welcome:
             await welcome.remove()
 
-    async def show_earlier(self) -> None:
-        """Mounts some older messages above the mounted ones."""
-        await self.transcript.show_earlier(self.conversation.messages())
-        self.mark_branches()
-
-    async def show_later(self) -> None:
-        """Mounts some newer messages below the mounted ones."""
-        await self.transcript.show_later(self.conversation.messages())
+    async def show_more(self, later: bool) -> None:
+        """Mounts some newer messages below the mounted ones, or older ones above them."""
+        show = self.transcript.show_later if later else self.transcript.show_earlier
+        await show(self.conversation.messages())
         self.mark_branches()
 
     async def show_newest(self) -> None:
@@ -134,14 +204,15 @@ class ChatPage:
     def list_chats(self) -> None:
         self.sidebar.update(self.conversation.chat.id if self.conversation.chat else None)
 
-    def check_unfinished(self) -> None:
-        """Updates ``unfinished``."""
-        with suppress(SlipstreamError):  # reported when the chat is used next
-            self.unfinished = self.conversation.unfinished
-
     def show_colours(self, on: bool) -> None:
         self.transcript.colour(on)
         self.status.explain(on)
+
+    def switch_colours(self) -> None:
+        on = not self.transcript.coloured
+        self.show_colours(on)
+        if on and self.transcript.last_reply and not self.transcript.shows_colours:
+            self.hint("Replies of earlier sessions have no colours; the next one will.")
 
     def refresh_keys(self) -> None:
         self.screen.refresh_bindings()

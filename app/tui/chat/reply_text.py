@@ -16,10 +16,9 @@ from textual.widgets._markdown import MarkdownFence
 
 from slipstream.app.platform.safe_text import clean, one_line
 from slipstream.app.protocol.events import Piece
-from slipstream.app.tui.chat.authorship import style_of
+from slipstream.app.tui.chat.authorship import Painter, Sources, style_of
 from slipstream.app.tui.chat.markdown_chunks import Passage, Passages, last_block, parser
 from slipstream.app.tui.chat.message import CODE_KEYS
-from slipstream.app.tui.chat.sources import Painter, Sources
 from slipstream.app.tui.parts.long_column import LongColumn, Part
 
 
@@ -27,14 +26,14 @@ class FenceHead(Static):
     """The line above the code; a click copies the code. ``Painter`` skips widgets with its class "head"."""
 
     @dataclass
-    class Clicked(Message):
+    class CopyClick(Message):
         """The user wants to copy the code."""
 
         fence: Fence
 
     def on_click(self) -> None:
         if isinstance(self.parent, Fence):
-            self.post_message(self.Clicked(self.parent))
+            self.post_message(self.CopyClick(self.parent))
 
 
 class Fence(MarkdownFence):

@@ -1,52 +1,152 @@
-"""Requests replies and shows them."""
+"""Generates replies and summaries, one at a time, shows them as they come, and prefills what is typed meanwhile."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
+from typing import Final, NamedTuple
 
+from textual.timer import Timer
+
+from slipstream.app.chats.compaction import Compaction
 from slipstream.app.chats.records import Figures
 from slipstream.app.library.load_request import BUNDLED, model_name
 from slipstream.app.platform.paths import Paths
-from slipstream.app.platform.safe_text import one_line
+from slipstream.app.platform.safe_text import one_line, plural
 from slipstream.app.protocol.events import Done, Loaded, Prefilling, Stepped
-from slipstream.app.tui.chat.compacting import Compacting
-from slipstream.app.tui.chat.context_meter import ContextMeter
-from slipstream.app.tui.chat.conversation import Turn
-from slipstream.app.tui.chat.model import ChatModel
+from slipstream.app.protocol.requests import PAUSE
+from slipstream.app.tui.chat.conversation import Exchange
+from slipstream.app.tui.chat.model import ActiveModel
 from slipstream.app.tui.chat.page import ChatPage
-from slipstream.app.tui.chat.reply import Reply
-from slipstream.app.tui.chat.selection import Editing
+from slipstream.app.tui.chat.reply import ReplyView
 from slipstream.app.tui.engine_service import EngineService, ReplyFailed
 from slipstream.app.tui.parts.format import footnote
 from slipstream.models.errors import ContextFullError, SlipstreamError, UsageError
 
 AsyncCallback = Callable[[], Awaitable[None]]
+NO_MESSAGE: Final = -1  # id of a reply that is not stored
+AT_ONCE: Final = 100  # a longer insertion, or one of several lines, counts as a paste and is prefilled at once
 
 
-class Replying:
-    """Requests replies, one at a time, and shows their events."""
+class _Summary(NamedTuple):
+    """A summary that is being generated."""
 
-    def __init__(
-        self,
-        page: ChatPage,
-        engine: EngineService,
-        model: ChatModel,
-        editing: Editing,
-        context: ContextMeter,
-        compacting: Compacting,
-        show_chat: AsyncCallback,
-    ) -> None:
-        """Requests nothing yet.
+    plan: Compaction
+    loaded: Loaded
+    widget: ReplyView
+
+
+class SummaryWriter:
+    """Summarizes the older messages; the chat is unchanged until the summary is complete."""
+
+    def __init__(self, page: ChatPage, engine: EngineService) -> None:
+        self._page, self._engine = page, engine
+        self._summary: _Summary | None = None
+        self._on_complete: AsyncCallback | None = None  # called after a complete summary
+        self._on_end: AsyncCallback | None = None  # called instead of ``_on_complete``, however the summary ends
+
+    @property
+    def active(self) -> bool:
+        return self._summary is not None
+
+    async def begin(self, loaded: Loaded, then: AsyncCallback | None = None) -> None:
+        """Begins a summary.
 
         Args:
-            editing: The message that the next question replaces.
+            then: Called once the summary is complete, not if it is stopped or fails.
+
+        Raises:
+            UsageError: If there is too little to summarize.
         """
-        self._page, self._engine, self._model, self._editing = page, engine, model, editing
-        self._context, self._compacting, self._show_chat = context, compacting, show_chat
-        self.turn: Turn | None = None  # the question that is being answered
-        self.widget: Reply | None = None  # the reply that is being written
+        page = self._page
+        plan = page.conversation.compaction()
+        widget = ReplyView(NO_MESSAGE)
+        self._summary, self._on_complete = _Summary(plan, loaded, widget), then
+        await page.transcript.add(widget)
+        widget.note(f"summarizing {plural(plan.count, 'message')} · Esc stops")
+        page.transcript.to_end()
+        page.refresh_keys()
+        self._engine.summarize(page.conversation.summary_of(plan, loaded))
+
+    def stop(self) -> None:
+        self._engine.stop()
+        if self._summary:
+            self._summary.widget.note("stopping")
+
+    def leave(self, then: AsyncCallback) -> None:
+        """Stops the summary, and calls ``then`` once it has ended."""
+        self._on_end = then
+        self.stop()
+
+    async def undo(self) -> None:
+        """Restores the messages that the last summary replaced."""
+        if not self._page.conversation.undo_compact():
+            self._page.hint("This chat has no summary.")
+            return
+        await self._show_chat()
+        self._page.hint("The model reads the summarized messages again.")
+
+    def streamed(self, event: Stepped | Prefilling) -> None:
+        if self._summary:
+            if isinstance(event, Stepped):
+                self._summary.widget.write(event.pieces, event.speed, event.divided)
+            else:
+                self._summary.widget.prefilling(event)
+
+    async def done(self, text: str) -> None:
+        """Applies the summary; an empty text means that it was stopped, and changes nothing."""
+        if not self._summary:
+            return
+        plan, loaded, _ = self._summary
+        try:
+            if text:
+                self._page.conversation.compact(plan, text, loaded)
+        except SlipstreamError as error:
+            await self.failed(error)
+            return
+        await self._end()
+        if text:
+            await self._show_chat()
+            self._page.hint(f"{plural(plan.count, 'message')} summarized; /compact undo brings them back.")
+        else:
+            self._page.hint("Stopped; nothing was changed.")
+        await self._call(self._on_complete if text else None)
+
+    async def failed(self, error: SlipstreamError) -> None:
+        await self._end()
+        await self._page.notice(SlipstreamError(error.title, f"{error.hint} The chat is as it was.".strip()))
+        await self._call(None)
+
+    async def _end(self) -> None:
+        if self._summary:
+            await self._summary.widget.remove()
+        self._summary = None
+        self._page.refresh_keys()
+
+    async def _show_chat(self) -> None:
+        page, messages = self._page, self._page.conversation.messages()
+        await page.meter.clear()
+        await page.transcript.go_to(messages)
+        page.mark_branches()
+        await page.meter.show(messages)
+        page.transcript.to_end()
+        page.list_chats()
+
+    async def _call(self, then: AsyncCallback | None) -> None:
+        then, self._on_complete, self._on_end = self._on_end or then, None, None
+        if then:
+            await then()
+
+
+class ReplyWriter:
+    """Requests replies, one at a time, and shows their events."""
+
+    def __init__(self, page: ChatPage, engine: EngineService, model: ActiveModel, show_chat: AsyncCallback) -> None:
+        self._page, self._engine, self._model, self._show_chat = page, engine, model, show_chat
+        self.summary = SummaryWriter(page, engine)
+        self.exchange: Exchange | None = None  # the question that is being answered
+        self.widget: ReplyView | None = None  # the reply that is being written
         self._then: AsyncCallback | None = None  # called once the reply has ended
         self._retried = False  # whether the engine was restarted for this question
         self._compacted = False  # whether the chat was summarized for this question
@@ -56,32 +156,40 @@ class Replying:
     @property
     def writing(self) -> bool:
         """Whether a reply or a summary is being generated."""
-        return self.turn is not None or self._compacting.active
+        return self.exchange is not None or self.summary.active
+
+    @property
+    def busy_with(self) -> str:
+        """What the engine has to finish before it is free for other work; empty if it is idle."""
+        if self.writing:
+            return "A reply is being written"
+        return "The model is being loaded" if self._engine.busy else ""
 
     # --- requests -------------------------------------------------------------------------------------------------
 
     async def send(self, text: str) -> None:
         """Sends a question, once the model is loaded."""
+        page = self._page
         if not text.strip():
             return
         if self.writing:
-            self._page.hint("A reply is being written. Esc stops it; your message stays in the prompt.")
+            page.hint("A reply is being written. Esc stops it; your message stays in the prompt.")
         elif self._model.loaded is None:
-            self._model.need(lambda: self.send(self._page.prompt.message))
+            self._model.need(lambda: self.send(page.prompt.message))
         else:
-            request, beside = self._engine.next_request(), self._editing.message
+            beside = page.editing
             try:
-                turn = self._page.conversation.ask(text, self._model.loaded, self._model.drafter, request, beside)
+                exchange = page.conversation.ask(text, self._model.loaded, beside)
             except SlipstreamError as error:
-                await self._page.notice(error)
+                await page.notice(error)
                 return
             self._edited = beside is not None
-            self._page.prompt.remember(text)
-            self._page.prompt.put("")
-            self._page.adopt_prompt()
-            self._editing.leave()
-            await self._page.end_welcome()
-            await self._begin(turn)
+            page.prompt.remember(text)
+            page.prompt.put("")
+            page.adopt_prompt()
+            page.leave_edit()
+            await page.end_welcome()
+            await self._begin(exchange)
 
     async def again(self, message: int | None = None) -> None:
         """Requests another reply.
@@ -89,34 +197,27 @@ class Replying:
         Args:
             message: The question, or the reply to it; None for the last question.
         """
-
-        def ask(loaded: Loaded) -> Turn | None:
-            request = self._engine.next_request()
-            return self._page.conversation.ask_again(loaded, self._model.drafter, request, message)
-
-        await self._ask(ask, "Nothing was said yet.")
+        ask_again = self._page.conversation.ask_again
+        await self._ask(lambda loaded: ask_again(loaded, message), "Nothing was said yet.")
 
     async def go_on(self) -> None:
         """Continues a stopped reply as if it had never stopped."""
-        await self._ask(self._rest, "The last reply ended by itself. F5 asks for another one.")
+        await self._ask(self._page.conversation.go_on, "The last reply ended by itself. F5 asks for another one.")
 
-    def _rest(self, loaded: Loaded) -> Turn | None:
-        return self._page.conversation.go_on(loaded, self._model.drafter, self._engine.next_request())
-
-    async def _ask(self, ask: Callable[[Loaded], Turn | None], otherwise: str) -> None:
-        """Begins a turn once the model is loaded; shows ``otherwise`` if there is none."""
+    async def _ask(self, ask: Callable[[Loaded], Exchange | None], otherwise: str) -> None:
+        """Begins an exchange once the model is loaded; shows ``otherwise`` if there is none."""
         if self.refuses():
             return
         if self._model.loaded is None:
             self._model.need(lambda: self._ask(ask, otherwise))
             return
         try:
-            turn = ask(self._model.loaded)
+            exchange = ask(self._model.loaded)
         except SlipstreamError as error:
             await self._page.notice(error)
             return
-        if turn:
-            await self._begin(turn)
+        if exchange:
+            await self._begin(exchange)
         else:
             self._page.hint(otherwise)
 
@@ -127,20 +228,20 @@ class Replying:
         if self.refuses():
             return
         if word:
-            await self._compacting.undo()
+            await self.summary.undo()
         elif self._model.loaded is None:
             self._page.conversation.compaction()  # raises an error before the load if there is too little to summarize
             self._model.need(self.compact)
         else:
-            await self._compacting.begin(self._model.loaded, self._model.drafter)
+            await self.summary.begin(self._model.loaded)
 
-    async def _make_room(self, turn: Turn) -> bool:
+    async def _make_room(self, exchange: Exchange) -> bool:
         """Starts a summary, after which the question is sent again; returns whether it has started."""
         loaded, self._compacted = self._model.loaded, True
         if loaded is None:
             return False
         try:
-            await self._compacting.begin(loaded, self._model.drafter, lambda: self.send(turn.asked.content))
+            await self.summary.begin(loaded, lambda: self.send(exchange.asked.content))
         except SlipstreamError:  # there is nothing to summarize: the message itself is too long
             return False
         self._page.hint("The context is full: the older messages are summarized first.")
@@ -156,9 +257,9 @@ class Replying:
         """Stops the current reply or summary, or a load that waits for another machine."""
         if self._model.awaits:
             self._engine.stop()
-        if self._compacting.active:
-            self._compacting.stop()
-        if self.turn and self.widget:
+        if self.summary.active:
+            self.summary.stop()
+        if self.exchange and self.widget:
             self._engine.stop()
             self.widget.note("stopping")
 
@@ -172,8 +273,8 @@ class Replying:
 
     async def after(self, then: AsyncCallback) -> None:
         """Stops the current reply, and calls ``then`` once it has ended."""
-        if self._compacting.active:
-            self._compacting.leave(then)
+        if self.summary.active:
+            self.summary.leave(then)
         elif self.writing:
             self._then = then
             self._engine.stop()
@@ -182,28 +283,26 @@ class Replying:
 
     # --- events of the engine -------------------------------------------------------------------------------------
 
-    async def _begin(self, turn: Turn) -> None:
+    async def _begin(self, exchange: Exchange) -> None:
         """Shows the empty reply, or the one to continue, and requests it from the engine."""
         page = self._page
         page.drafts.begin()
-        self._context.begin()
-        self.turn = turn
-        page.unfinished = False
-        said = page.conversation.messages()
-        await page.transcript.go_to(said if turn.before else said[:-1])
-        reply = page.transcript.find(turn.reply.id)
-        if isinstance(reply, Reply):
+        page.meter.begin()
+        self.exchange = exchange
+        await page.transcript.go_to(exchange.shown if exchange.before else exchange.shown[:-1])
+        reply = page.transcript.find(exchange.reply.id)
+        if isinstance(reply, ReplyView):
             reply.resume()
         else:
-            reply = Reply(turn.reply.id)
+            reply = ReplyView(exchange.reply.id)
             await page.transcript.add(reply)
         self.widget = reply
         page.mark_branches()
         page.transcript.to_end()
         page.prompt.focus()
-        page.status.begin(turn.generate.drafter)
+        page.status.begin(exchange.generate.drafter)
         page.show_title()
-        self._engine.reply(turn.generate, turn.reply.id, turn.before)
+        self._engine.reply(exchange.generate, exchange.reply.id, exchange.before)
 
     def prefilling(self, event: Prefilling) -> None:
         if self.widget:
@@ -216,19 +315,20 @@ class Replying:
             self._page.status.step(step)
 
     async def done(self, done: Done) -> None:
+        page, exchange = self._page, self.exchange
         self._retried = self._compacted = False
-        before, figures, text = self.turn.before if self.turn else None, Figures.of(done), done.text
+        before, figures, text = exchange.before if exchange else None, Figures.of(done), done.text
         if before:
             figures = before.figures.followed_by(figures) if before.figures else figures
             text = before.content + text
-        self._page.status.end(figures.speed)  # the same figures as in the footnote
-        if self.turn and self.widget:
-            await self.widget.finish(footnote(figures, self.turn.generate.drafter, done.reason), text, done.speed)
-        await self._page.name_failed(done.failed)
+        page.status.end(figures.speed)  # the same figures as in the footnote
+        if exchange and self.widget:
+            await self.widget.finish(footnote(figures, exchange.generate.drafter, done.reason), text, done.speed)
+        await page.name_failed(done.failed)
         for words, hint in done.remarks.items():
-            await self._page.remark(words, hint)
+            await page.remark(words, hint)
         if done.reason == "context":
-            await self._page.remark(
+            await page.remark(
                 "the context is full: the reply could not go on.",
                 "Ctrl-G goes on without the oldest messages; Ctrl-N begins a new chat.",
             )
@@ -244,55 +344,88 @@ class Replying:
 
     async def failed(self, message: ReplyFailed) -> None:
         """Shows the error; if the engine died before the reply began, sends the question again, once."""
-        turn, widget = self.turn, self.widget
-        self._page.status.idle()
+        page, exchange, widget = self._page, self.exchange, self.widget
+        page.status.idle()
         if message.died:
             self._model.died()
-            unread = turn and not message.begun and not self._retried and not self._then
-            if turn and widget and unread:  # the engine may have ended while idle
+            unread = exchange and not message.begun and not self._retried and not self._then
+            if exchange and widget and unread:  # the engine may have ended while idle
                 self._retried = True
                 await widget.remove()
                 await self._end()
-                self._model.need(partial(self._retry, turn.asked.chat))
+                self._model.need(partial(self._retry, exchange.asked.chat))
                 return
-        if turn and widget:
+        if exchange and widget:
             if message.begun or message.died:
                 await widget.finish("interrupted")
             else:  # refused: puts the question back into the prompt
-                if not turn.again:
-                    self._page.prompt.give_back(turn.asked.content)
+                if not exchange.again:
+                    page.prompt.give_back(exchange.asked.content)
                 with suppress(SlipstreamError):  # the error shown below is the cause
-                    self._page.conversation.withdraw(turn)
+                    page.conversation.withdraw(exchange)
                 await self._show_chat()
         makes_room = (
-            turn
-            and not turn.again
+            exchange
+            and not exchange.again
             and not (self._compacted or self._edited or self._then)
             and isinstance(message.error, ContextFullError)
-            and self._page.conversation.overflow == "compact"
+            and page.conversation.overflow == "compact"
         )
         self._compacted = False
-        if turn and makes_room:
+        if exchange and makes_room:
             await self._end()
-            if not await self._make_room(turn):
-                await self._page.notice(message.error)
+            if not await self._make_room(exchange):
+                await page.notice(message.error)
             return
-        await self._page.notice(message.error)
+        await page.notice(message.error)
         await self._end()
 
     async def _retry(self, chat: str) -> None:
         """Sends the question again, unless another chat is open."""
-        now = self._page.conversation.chat
-        turn = self._rest(self._model.loaded) if self._model.loaded and now and now.id == chat else None
-        if turn:
-            await self._begin(turn)
+        conversation, loaded = self._page.conversation, self._model.loaded
+        if loaded and conversation.chat and conversation.chat.id == chat:
+            exchange = conversation.go_on(loaded)
+            if exchange:
+                await self._begin(exchange)
 
     async def _end(self) -> None:
-        self.turn = self.widget = None
-        self._page.check_unfinished()
-        self._page.list_chats()
-        self._page.status.switch(self._model.drafter, writing=False)
-        self._page.refresh_keys()
+        page = self._page
+        self.exchange = self.widget = None
+        with suppress(SlipstreamError):  # reported when the chat is used next
+            page.conversation.messages()  # tells whether the reply can be continued
+        page.list_chats()
+        page.status.switch()
+        page.refresh_keys()
         then, self._then = self._then, None
         if then:
             await then()
+
+
+class TypingPrefill:
+    """Prefills the prompt after a pause in typing, so that only its last words are left when it is sent."""
+
+    def __init__(self, page: ChatPage, engine: EngineService, model: ActiveModel, replies: ReplyWriter) -> None:
+        self._page, self._engine, self._model, self._replies = page, engine, model, replies
+        self._timer: Timer | None = None
+        self._text = ""  # text at the last change
+
+    def text_changed(self) -> None:
+        text, before = self._page.prompt.message, self._text
+        self._text = text
+        pasted = len(text) - len(before) > AT_ONCE or text.count("\n") - before.count("\n") > 1
+        self.read(0 if pasted else PAUSE)
+
+    def read(self, pause: float = PAUSE) -> None:
+        """Schedules a prefill of the chat and the typed text; replaces a scheduled one."""
+        if self._timer:
+            self._timer.stop()
+        self._timer = self._page.screen.set_timer(pause, self.read_now) if pause else None
+        if not pause:
+            self.read_now()
+
+    def read_now(self) -> None:
+        """Requests the prefill, if the engine is idle."""
+        loaded, conversation = self._model.loaded, self._page.conversation
+        if loaded and not self._replies.busy_with:
+            text, beside = self._page.prompt.message, self._page.editing
+            self._engine.prepare(partial(conversation.ahead, conversation.chat, text, loaded, beside))

@@ -1,13 +1,15 @@
-"""The chat screen: binds the keys, and dispatches messages to its parts."""
+"""The chat screen: lays out the widgets, runs the commands, and passes messages to the parts."""
 
 from __future__ import annotations
 
+import inspect
 import time
-from typing import ClassVar, Final
+from collections.abc import Callable
+from typing import Any, ClassVar, Final
 
 from textual import on
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.containers import Horizontal
 from textual.screen import Screen
 from textual.widgets import Markdown
@@ -17,27 +19,22 @@ from slipstream.app.chats.store import ChatStore
 from slipstream.app.protocol.requests import NO_MMPROJ, Load
 from slipstream.app.settings.presets import led_by
 from slipstream.app.settings.values import Settings
-from slipstream.app.tui.chat.benchmark import Benchmark
-from slipstream.app.tui.chat.chat_list import ChatList
-from slipstream.app.tui.chat.commands import Commands
-from slipstream.app.tui.chat.compacting import Compacting
-from slipstream.app.tui.chat.context_meter import ContextMeter
+from slipstream.app.tui.chat.background import Benchmark, DrafterWork, Races
+from slipstream.app.tui.chat.chat_switcher import ChatSwitcher
+from slipstream.app.tui.chat.commands import KEYS, MARK, Command, parsed
 from slipstream.app.tui.chat.conversation import Conversation
-from slipstream.app.tui.chat.downloads import Downloads
-from slipstream.app.tui.chat.draft_panel import DraftPanel, Split
-from slipstream.app.tui.chat.drafter_work import DrafterWork
+from slipstream.app.tui.chat.draft_panel import DraftPanel, SplitView
 from slipstream.app.tui.chat.guidance import Guidance
-from slipstream.app.tui.chat.message import Said
-from slipstream.app.tui.chat.model import ChatModel
+from slipstream.app.tui.chat.message import MessageView
+from slipstream.app.tui.chat.model import ActiveModel
+from slipstream.app.tui.chat.model_picker import ModelPicker
 from slipstream.app.tui.chat.page import ChatPage
-from slipstream.app.tui.chat.prompt import Prompt
-from slipstream.app.tui.chat.race import Races
-from slipstream.app.tui.chat.reply import Reply
-from slipstream.app.tui.chat.replying import Replying
-from slipstream.app.tui.chat.selection import Editing, Selection
+from slipstream.app.tui.chat.prompt import PromptBox
+from slipstream.app.tui.chat.reply import ReplyView
+from slipstream.app.tui.chat.replying import ReplyWriter, TypingPrefill
+from slipstream.app.tui.chat.selection import Selection
 from slipstream.app.tui.chat.sidebar import Sidebar
-from slipstream.app.tui.chat.transcript import Earlier, Later
-from slipstream.app.tui.chat.typing_prefill import TypingPrefill
+from slipstream.app.tui.chat.transcript import MoreMessages
 from slipstream.app.tui.chat.welcome import Example
 from slipstream.app.tui.engine_service import (
     EngineEnded,
@@ -56,67 +53,31 @@ from slipstream.app.tui.engine_service import (
     SummaryStreamed,
 )
 from slipstream.app.tui.jobs import Jobs
-from slipstream.app.tui.keys import named
 from slipstream.app.tui.models.context import ModelsAccess
 from slipstream.app.tui.parts.key_bar import KeyBar
 from slipstream.app.tui.parts.notice import ChatsChanged
 from slipstream.models.errors import SlipstreamError
 
-KEEP_PROMPT = 2.0  # seconds between two times that unsent text is stored
-LOW = 18  # screen height below which the status bar has one line
-QUIT_WITHIN = 2.0  # seconds within which a second Ctrl-C quits
-IN_THE_LIST = frozenset({"search", "thoughts", "retry", "page", "go", "top", "bottom", "select"})
-"""Actions and commands that are disabled while the list of chats has the focus, because it uses their keys."""
-
-
-# default keys of the chat; the settings can change them
-KEYS: Final[list[BindingType]] = named(
-    [
-        Binding("escape", "command('stop')", "Stop", id="stop", key_display="Esc"),
-        Binding("escape", "command('leave-edit')", "Leave it", key_display="Esc", id="stop"),
-        Binding("ctrl+g", "command('go')", "Go on", priority=True, id="go-on"),
-        Binding("f1", "app.help", "Help"),
-        Binding("f2", "command('next')", "Next drafter", show=False, id="next-drafter"),
-        Binding("ctrl+d", "command('drafter')", "Drafters", priority=True, id="drafters"),
-        Binding("f3", "command('colours')", "Colours", id="colours"),
-        Binding("f4", "command('trees')", "Guesses", id="trees"),
-        Binding("f6", "command('offer')", "Fetch a model", show=False, id="offer"),
-        Binding("ctrl+l", "command('models')", "Models", priority=True, id="models"),
-        Binding("alt+n", "command('new')", "New", priority=True, id="new-chat", key_display="^n"),
-        Binding("ctrl+o", "command('chats')", "Chats", priority=True, id="chats"),
-        Binding(
-            "ctrl+up,alt+up", "command('select', '-1')", "Messages", show=False, priority=True, id="message-before"
-        ),
-        Binding(
-            "ctrl+down,alt+down",
-            "command('select', '1')",
-            "Next message",
-            show=False,
-            priority=True,
-            id="message-after",
-        ),
-        Binding("f9", "app.settings", "Settings", show=False),
-        Binding("f5", "command('retry')", "Again", show=False, priority=True, id="again"),
-        Binding("f8", "command('bench')", "Benchmark", show=False, priority=True, id="bench"),
-        Binding("ctrl+r", "command('search')", "Search prompts", show=False, priority=True, id="recall"),
-        Binding("ctrl+t", "command('thoughts')", "Thoughts", show=False, priority=True, id="thoughts"),
-        Binding("alt+t", "command('next-thinking')", "More or less thinking", show=False, priority=True, id="thinking"),
-        Binding("alt+a", "command('answer-now')", "Stop thinking now", show=False, priority=True, id="answer-now"),
-        Binding("ctrl+y", "command('copy')", "Copy reply", show=False, priority=True, id="copy-reply"),
-        Binding("ctrl+q", "app.quit", "Quit", priority=True),
-        Binding("ctrl+p", "history(-1)", "Earlier prompts", show=False, priority=True, id="prompt-before"),
-        Binding("ctrl+n", "history(1)", "Later prompts", show=False, priority=True, id="prompt-after"),
-        Binding("ctrl+c", "interrupt", "Copy, stop or quit", show=False, priority=True),
-        Binding("pageup", "command('page', '-1')", "Page up", show=False, priority=True, id="page-up"),
-        Binding("pagedown", "command('page', '1')", "Page down", show=False, priority=True, id="page-down"),
-        Binding("ctrl+home", "command('top')", "Top", show=False, priority=True, id="top"),
-        Binding("ctrl+end", "command('bottom')", "Newest", show=False, priority=True, id="bottom"),
-    ]
-)
+KEEP_PROMPT: Final = 2.0  # seconds between two times that unsent text is stored
+LOW: Final = 18  # screen height below which the status bar has one line
+QUIT_WITHIN: Final = 2.0  # seconds within which a second Ctrl-C quits
+IN_THE_LIST: Final = frozenset({"search", "thoughts", "retry", "page", "go", "top", "bottom", "select"})
+"""Commands that are disabled while the list of chats has the focus, because it uses their keys."""
+WHILE_IDLE: Final = frozenset({"edit", "branch"})  # commands that are refused while a reply is being generated
+OF_THE_APP: Final = {
+    "help": "app.help",
+    "settings": "app.settings",
+    "commands": "app.command_palette",
+    "light": "app.light_or_dark",
+    "theme": "app.change_theme",
+    "suspend": "app.suspend_job",
+    "quit": "app.quit",
+}
+"""Commands that are actions of the whole program."""
 
 
 class ChatScreen(Screen[None]):
-    """Shows one chat, and dispatches messages between its parts and the engine."""
+    """Shows one chat; each part has its own state, and the screen passes it the messages of the others."""
 
     BINDINGS: ClassVar[list[BindingType]] = KEYS
 
@@ -126,6 +87,7 @@ class ChatScreen(Screen[None]):
         load: Load,
         store: ChatStore,
         conversation: Conversation,
+        *,
         model: str,
         models: ModelsAccess,
     ) -> None:
@@ -137,28 +99,66 @@ class ChatScreen(Screen[None]):
         super().__init__()
         self._store = store
         self.engine, self.conversation = engine, conversation
-        self.page = page = ChatPage(self, store, conversation, load.drafter)
+        self.page = page = ChatPage(self, store, conversation)
         self.sidebar, self.transcript, self.drafts = page.sidebar, page.transcript, page.drafts
         self.prompt, self.status, self.top_bar = page.prompt, page.status, page.top_bar
-        self.editing, self.context = Editing(page), ContextMeter(page)
-        self.guidance = Guidance(page, lambda: self.model.loaded, lambda: self.model.not_loaded)
-        self.model = ChatModel(page, engine, models, load, model, self.show_chat)
-        self.compacting = Compacting(page, engine, self.context)
-        self.reply = Replying(page, engine, self.model, self.editing, self.context, self.compacting, self.show_chat)
-        self.typing = TypingPrefill(page, engine, self.model, self.editing, self.reply)
-        self.selection = Selection(page)
-        self.chats = ChatList(page, store, self.reply, self.show_chat)
-        self.downloads = Downloads(page, models, self.model, self.reply)
         self.jobs = Jobs(self._show_work)
+        self.model = ActiveModel(page, engine, models, load, name=model, show_chat=self.show_chat)
+        self.reply = ReplyWriter(page, engine, self.model, self.show_chat)
+        self.typing = TypingPrefill(page, engine, self.model, self.reply)
+        self.selection = Selection(page)
+        self.guidance = Guidance(page, self.model)
+        self.chats = ChatSwitcher(page, store, self.reply, self.show_chat)
+        self.picker = ModelPicker(page, models, self.model, self.reply)
         self.drafters = DrafterWork(page, self.model, self.reply, self.jobs)
         self.benchmark = Benchmark(page, engine, self.model, self.reply, self.jobs)
         self.races = Races(page, engine, self.model, self.reply, self.jobs)
-        self.commands = Commands(
-            page, engine, self.editing, self.reply, self.model, self.chats, self.selection, self.guidance,
-            self.downloads, self.drafters, self.benchmark, self.races,
-        )  # fmt: skip
         self.notes: list[str] = []  # remarks to show at the start
         self._interrupted = 0.0  # time of the last Ctrl-C
+        self._commands: dict[str, Callable[..., Any]] = {
+            "new": self.chats.begin_after_reply,
+            "chats": self.chats.toggle,
+            "undelete": self.chats.undo_delete,
+            "export": self.chats.export_as,
+            "search": self.chats.recall,
+            "retry": self.reply.again,
+            "go": self.reply.go_on,
+            "compact": self.reply.compact,
+            "answer-now": self.reply.end_thoughts,
+            "stop": self.reply.stop,
+            "attach": self.prompt.attach,
+            "system": self.guidance.use_system,
+            "preset": self.guidance.use_preset,
+            "keep-system": self.guidance.keep_system,
+            "keep-preset": self.guidance.keep_preset,
+            "think": self.guidance.use_reasoning,
+            "next-thinking": self.guidance.next_reasoning,
+            "seed": self.guidance.take_seed,
+            "temp": self.guidance.take_temperature,
+            "model": self.picker.use_named,
+            "models": self.picker.open_manager,
+            "offer": self.picker.take_offer,
+            "context": self._take_context,
+            "drafter": self.drafters.use,
+            "next": self.model.next_drafter,
+            "race": self.races.open,
+            "bench": self.benchmark.open,
+            "colours": self.page.switch_colours,
+            "trees": self._switch_drafts,
+            "page": self.transcript.page,
+            "top": self.transcript.to_top,
+            "bottom": self.page.show_newest,
+            "select": self.selection.move,
+            "deselect": self.selection.leave,
+            "edit": self.selection.edit,
+            "leave-edit": self.page.leave_edit,
+            "again": self._again_at_selection,
+            "branch": self.selection.show_branch,
+            "copy": self.selection.copy_reply,
+            "copy-selected": self.selection.copy,
+            "copy-code": self.selection.copy_code,
+            "thoughts": self.selection.fold_reasoning,
+        }
 
     # --- display --------------------------------------------------------------------------------------------------
 
@@ -166,7 +166,7 @@ class ChatScreen(Screen[None]):
         yield self.top_bar
         with Horizontal(id="middle"):
             yield self.sidebar
-            with Split():
+            with SplitView():
                 yield self.transcript
                 yield self.drafts
         yield self.prompt.choices
@@ -203,9 +203,9 @@ class ChatScreen(Screen[None]):
             at: Id of the message to scroll to; None scrolls to the end.
         """
         self.page.welcome = None
-        self.editing.leave()
+        self.page.leave_edit()
         self.page.follow_prompt()
-        await self.context.clear()
+        await self.page.meter.clear()
         try:
             messages, refused = self.conversation.messages(), self.conversation.refused()
         except SlipstreamError as error:
@@ -213,14 +213,14 @@ class ChatScreen(Screen[None]):
             messages = []
         else:
             await self.page.fill(messages, at)
-            await self.context.show(messages)
+            await self.page.meter.show(messages)
             if refused and not self.prompt.text:
                 self.prompt.put_message(refused)
             if not messages:
                 await self.page.show_welcome(self.model.name, self.model.loaded)
         self.drafts.fill(message.figures for message in messages if message.figures)
         self.typing.read()
-        self.downloads.show_offer()
+        self.picker.show_offer()
         self.guidance.show()
 
     def apply_settings(self, now: Settings, before: Settings | None) -> None:
@@ -232,7 +232,7 @@ class ChatScreen(Screen[None]):
         self.engine.ahead = now.ahead
         self.model.apply_settings(now)
         if before:
-            self.conversation.settle(now.sampling.sampling(seed=0), led_by(now.reply))
+            self.conversation.apply_settings(now.sampling.sampling(seed=0), led_by(now.reply))
             self.guidance.show()
         if before is None or before.screen.sidebar != now.screen.sidebar:
             self.sidebar.begin(now.screen.sidebar)
@@ -255,8 +255,8 @@ class ChatScreen(Screen[None]):
         if self.model.known is None:
             self.benchmark.keep_cut_short()
         self.drafters.fresh = False
-        self.downloads.look_for_offer_soon()
-        self.conversation.suggest(message.loaded.sampling)
+        self.picker.look_for_offer_soon()
+        self.conversation.take_advice(message.loaded.sampling)
         self.guidance.show()
         self.typing.read()
         await self.model.ready(message.loaded)
@@ -282,23 +282,23 @@ class ChatScreen(Screen[None]):
     @on(PromptCounted)
     async def _prompt_counted(self, message: PromptCounted) -> None:
         if not self.reply.writing:
-            await self.context.counted(message.counted)
+            await self.page.meter.counted(message.counted)
 
     @on(ReplyPrefilling)
     def _prefilling(self, message: ReplyPrefilling) -> None:
-        self.context.prefilling(message.event)
+        self.page.meter.prefilling(message.event)
         self.reply.prefilling(message.event)
 
     @on(ReplyStreamed)
     def _streamed(self, message: ReplyStreamed) -> None:
         self.drafts.stepped(message.step)
-        self.context.stepped(message.step)
+        self.page.meter.stepped(message.step)
         self.reply.stepped(message.step)
 
     @on(ReplyDone)
     async def _done(self, message: ReplyDone) -> None:
         self.drafts.end(message.done)
-        await self.context.done(message.done)
+        await self.page.meter.done(message.done)
         await self.reply.done(message.done)
         self.typing.read()
 
@@ -310,18 +310,18 @@ class ChatScreen(Screen[None]):
 
     @on(SummaryStreamed)
     def _summary_streamed(self, message: SummaryStreamed) -> None:
-        self.compacting.streamed(message)
+        self.reply.summary.streamed(message.event)
 
     @on(SummaryDone)
     async def _summary_done(self, message: SummaryDone) -> None:
-        await self.compacting.done(message.text)
+        await self.reply.summary.done(message.text)
         self.typing.read()
 
     @on(SummaryFailed)
     async def _summary_failed(self, message: SummaryFailed) -> None:
         if message.died:
             self.model.died()
-        await self.compacting.failed(message.error)
+        await self.reply.summary.failed(message.error)
         self.typing.read()
 
     @on(Worker.StateChanged)
@@ -332,16 +332,16 @@ class ChatScreen(Screen[None]):
 
     # --- the prompt -----------------------------------------------------------------------------------------------
 
-    @on(Prompt.Sent)
-    async def _sent(self, message: Prompt.Sent) -> None:
+    @on(PromptBox.MessageSent)
+    async def _sent(self, message: PromptBox.MessageSent) -> None:
         await self.reply.send(message.text)
 
-    @on(Prompt.Changed)
+    @on(PromptBox.Changed)
     def _text_changed(self) -> None:
         self.typing.text_changed()
 
-    @on(Prompt.Attached)
-    def _attached(self, message: Prompt.Attached) -> None:
+    @on(PromptBox.Attached)
+    def _attached(self, message: PromptBox.Attached) -> None:
         image, loaded = message.attachment.image, self.model.loaded
         if image:
             try:
@@ -354,46 +354,42 @@ class ChatScreen(Screen[None]):
         if room and message.attachment.tokens > room:
             self.page.hint(f"{message.attachment.label}: more than the {room:,} that this model takes.")
 
-    @on(Prompt.Commanded)
-    async def _commanded(self, message: Prompt.Commanded) -> None:
-        await self.commands.typed(message.text)
+    @on(PromptBox.Commanded)
+    async def _commanded(self, message: PromptBox.Commanded) -> None:
+        await self.run_typed(message.text)
 
     # --- the chat -------------------------------------------------------------------------------------------------
 
-    @on(Sidebar.Left)
+    @on(Sidebar.ListLeft)
     def _list_left(self) -> None:
         self.chats.leave()
 
-    @on(Sidebar.Opened)
-    async def _chat_chosen(self, event: Sidebar.Opened) -> None:
+    @on(Sidebar.ChatOpened)
+    async def _chat_chosen(self, event: Sidebar.ChatOpened) -> None:
         await self.chats.chosen(event.chat, event.message)
 
-    @on(Sidebar.Asked)
-    async def _chat_asked(self, event: Sidebar.Asked) -> None:
+    @on(Sidebar.ChatRequest)
+    async def _chat_asked(self, event: Sidebar.ChatRequest) -> None:
         await self.chats.asked(event)
 
-    @on(Said.Typed)
-    def _typed_on(self, message: Said.Typed) -> None:
+    @on(MessageView.TextTyped)
+    def _typed_on(self, message: MessageView.TextTyped) -> None:
         self.selection.typed(message)
 
-    @on(Reply.CodeWanted)
-    def _code_clicked(self, message: Reply.CodeWanted) -> None:
+    @on(ReplyView.CodeWanted)
+    def _code_clicked(self, message: ReplyView.CodeWanted) -> None:
         self.selection.take_code(message.code)
 
-    @on(Earlier.Wanted)
-    async def _earlier(self) -> None:
-        await self.page.show_earlier()
+    @on(MoreMessages.MoreWanted)
+    async def _more_requested(self, message: MoreMessages.MoreWanted) -> None:
+        await self.page.show_more(message.later)
 
-    @on(Later.Wanted)
-    async def _later(self) -> None:
-        await self.page.show_later()
-
-    @on(DraftPanel.Left)
+    @on(DraftPanel.PanelLeft)
     def _drafts_left(self) -> None:
         self.prompt.focus()
 
-    @on(Example.Picked)
-    def _picked(self, message: Example.Picked) -> None:
+    @on(Example.ExamplePicked)
+    def _picked(self, message: Example.ExamplePicked) -> None:
         self.prompt.put(message.text)
         self.prompt.focus()
 
@@ -416,14 +412,64 @@ class ChatScreen(Screen[None]):
             "branch": self.selection.branches,
             "stop": writing or self.model.awaits,
             "deselect": not writing,  # Esc stops first
-            "leave-edit": not writing and self.editing.message is not None,
-            "go": self.page.unfinished,
-            "offer": self.downloads.offer is not None,
+            "leave-edit": not writing and self.page.editing is not None,
+            "go": self.conversation.unfinished,
+            "offer": self.picker.offer is not None,
         }
         return offered.get(name, True)
 
-    async def action_command(self, name: str, argument: str = "") -> None:
-        await self.commands.do(name, argument)
+    # --- commands -------------------------------------------------------------------------------------------------
+
+    async def action_command(self, name: str, *arguments: Any) -> None:
+        await self._run(name, *arguments)
+
+    async def _run(self, name: str, *arguments: Any) -> bool:
+        """Runs a command, and shows its error; returns whether it succeeded."""
+        try:
+            if name in OF_THE_APP:
+                await self.run_action(OF_THE_APP[name])
+            elif name not in WHILE_IDLE or not self.reply.refuses():
+                done = self._commands[name](*arguments)
+                if inspect.isawaitable(done):
+                    await done
+        except SlipstreamError as error:
+            self.page.tell_error(error)
+            return False
+        return True
+
+    async def run_typed(self, text: str) -> None:
+        """Runs a typed command; a failed one stays in the prompt."""
+        before = self.prompt.text
+        with self.page.errors_told():
+            command, argument = parsed(text)
+            if await self._run(command.name, *([argument] if command.argument else [])):
+                self.prompt.remember_typed(text)
+                if self.prompt.text == before:
+                    self.prompt.put("")
+
+    async def choose(self, command: Command) -> None:
+        """Runs a command of the palette; puts one that needs an argument into the prompt."""
+        if command.needs:
+            self.prompt.begin(f"{MARK}{command.name} ")
+        else:
+            await self._run(command.name)
+
+    async def _take_context(self, text: str = "") -> None:
+        if not text or not self.reply.refuses():
+            await self.model.take_context(text)
+
+    async def _again_at_selection(self) -> None:
+        await self.reply.again(self.selection.message)
+
+    def _switch_drafts(self) -> None:
+        """Toggles the draft panel; the engine sends draft trees only while it is open."""
+        shown = not self.drafts.display
+        if not shown and self.drafts.has_focus_within:
+            self.prompt.focus()
+        self.drafts.display = shown
+        self.engine.watch_drafts(shown)
+
+    # --- keys -----------------------------------------------------------------------------------------------------
 
     async def action_history(self, step: int) -> None:
         """Steps through the prompt history if possible; else opens the command palette (-1) or a new chat (1)."""
@@ -432,7 +478,7 @@ class ChatScreen(Screen[None]):
         elif step < 0:
             self.app.action_command_palette()
         else:
-            await self.commands.do("new")
+            await self._run("new")
 
     def action_interrupt(self) -> None:
         """Copies the selection, else stops the reply, else clears the prompt, else quits if pressed twice."""

@@ -1,45 +1,18 @@
-"""Selects, edits and copies messages of the chat, and switches branches."""
+"""Selects and copies messages of the chat, and switches branches."""
 
 from __future__ import annotations
 
 from textual import events
 
 from slipstream.app.platform.safe_text import clean
-from slipstream.app.tui.chat.message import Question, Said, Summary
+from slipstream.app.tui.chat.message import MessageView, Question, Summary
 from slipstream.app.tui.chat.page import ChatPage
-from slipstream.app.tui.chat.reply import Reply
+from slipstream.app.tui.chat.reply import ReplyView
 from slipstream.models.errors import SlipstreamError
 
 
-class Editing:
-    """Edits an earlier question in the prompt."""
-
-    def __init__(self, page: ChatPage) -> None:
-        self._page = page
-        self.message: int | None = None  # id of the edited question
-        self._set_aside = ""  # the prompt's previous text
-
-    def begin(self, question: Question) -> None:
-        prompt = self._page.prompt
-        if self.message is None:
-            self._set_aside = prompt.text
-        self.message = question.message
-        prompt.put_message(question.text)
-        prompt.border_title = "Editing an earlier message · Esc cancels"
-        self._page.screen.set_focus(prompt)
-        self._page.refresh_keys()
-
-    def leave(self) -> None:
-        """Ends editing, and restores the prompt's previous text."""
-        if self.message is not None:
-            self.message = None
-            self._page.prompt.border_title = None
-            self._page.prompt.put(self._set_aside)
-            self._page.refresh_keys()
-
-
 class Selection:
-    """The selected message and the actions on it; ``Said`` binds the keys."""
+    """The selected message and the actions on it; ``MessageView`` binds the keys."""
 
     def __init__(self, page: ChatPage) -> None:
         self._page = page
@@ -50,9 +23,9 @@ class Selection:
         selected, said = transcript.selected, transcript.said
         at = len(said) if selected is None else said.index(selected)
         if step > 0 and at + 1 >= len(said) and not transcript.whole:
-            await self._page.show_later()
+            await self._page.show_more(later=True)
         if step < 0 and at == 0 and said:
-            await self._page.show_earlier()
+            await self._page.show_more(later=False)
             at = transcript.said.index(said[0])
         said = transcript.said
         if step > 0 and at + 1 >= len(said):
@@ -60,7 +33,7 @@ class Selection:
         elif said:
             self._select(said[max(at + step, 0)])
 
-    def _select(self, said: Said) -> None:
+    def _select(self, said: MessageView) -> None:
         said.select()
         self._page.transcript.show_message(said)
         self._page.refresh_keys()
@@ -70,7 +43,7 @@ class Selection:
         if self._page.transcript.whole and self._page.transcript.is_vertical_scroll_end:
             self._page.transcript.to_end()
 
-    def typed(self, message: Said.Typed) -> None:
+    def typed(self, message: MessageView.TextTyped) -> None:
         """Focuses the prompt, and inserts the text that was typed while a message was selected."""
         self.leave()
         if message.pasted:
@@ -97,6 +70,11 @@ class Selection:
         selected = self._page.transcript.selected
         return bool(selected and selected.beside)
 
+    def edit(self) -> None:
+        """Puts the selected question into the prompt."""
+        if question := self.question:
+            self._page.edit(question)
+
     async def show_branch(self, step: int) -> None:
         """Switches to the previous (-1) or next (1) branch at the selected message."""
         page, selected = self._page, self._page.transcript.selected
@@ -111,7 +89,6 @@ class Selection:
             return
         await page.transcript.go_to(messages, other)
         page.mark_branches()
-        page.unfinished = messages[-1].unfinished
         if shown := page.transcript.find(other):
             self._select(shown)
 
@@ -130,7 +107,7 @@ class Selection:
 
     def copy_code(self, number: int) -> None:
         selected = self._page.transcript.selected
-        codes = selected.codes if isinstance(selected, Reply) else []
+        codes = selected.codes if isinstance(selected, ReplyView) else []
         if number <= len(codes):
             self.take_code(codes[number - 1])
         else:
@@ -140,9 +117,9 @@ class Selection:
         self._page.screen.app.copy_to_clipboard(clean(code))
         self._page.hint("Copied the code.")
 
-    def _copy(self, said: Said, what: str) -> None:
-        if isinstance(said, Question | Reply | Summary):
-            self._page.screen.app.copy_to_clipboard(clean(said.answer if isinstance(said, Reply) else said.text))
+    def _copy(self, said: MessageView, what: str) -> None:
+        if isinstance(said, Question | ReplyView | Summary):
+            self._page.screen.app.copy_to_clipboard(clean(said.answer if isinstance(said, ReplyView) else said.text))
             self._page.hint(f"Copied {what}.")
 
     def fold_reasoning(self) -> None:

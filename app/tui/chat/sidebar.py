@@ -25,6 +25,10 @@ from slipstream.app.platform.safe_text import one_line
 from slipstream.models.errors import SlipstreamError
 
 BEFORE = 14  # characters of a snippet that are kept before its first match
+WIDE = 110  # screen width from which the list is next to the chat instead of over it
+MOST = 500  # chats that are listed; others are only found by search
+MOST_HITS = 40
+PAGE = 8
 
 
 def chat_rows(chats: Iterable[StoredChat], current: str | None, now: float) -> list[Option]:
@@ -107,12 +111,6 @@ def _highlighted(text: str, spans: tuple[tuple[int, int], ...]) -> Content:
     return Content(text, [Span(0, len(text), "$foreground 65%"), *words])
 
 
-WIDE = 110  # screen width from which the list is next to the chat instead of over it
-MOST = 500  # chats that are listed; others are only found by search
-MOST_HITS = 40
-PAGE = 8
-
-
 class SearchChats(Input):
     """The search text; its binding labels Enter in the footer."""
 
@@ -137,20 +135,20 @@ class Sidebar(Vertical):
     ]
 
     @dataclass
-    class Opened(Message):
+    class ChatOpened(Message):
         """The user chose a chat, or a message in it."""
 
         chat: str
         message: int | None
 
     @dataclass
-    class Asked(Message):
+    class ChatRequest(Message):
         """The user chose an action for a chat: "rename", "pin", "delete" or "export"."""
 
         what: str
         chat: StoredChat
 
-    class Left(Message):
+    class ListLeft(Message):
         """The user goes back to the prompt."""
 
     def __init__(self, store: ChatStore) -> None:
@@ -282,13 +280,13 @@ class Sidebar(Vertical):
         if self.query_one(Input).value:
             self.query_one(Input).value = ""
         else:
-            self.post_message(self.Left())
+            self.post_message(self.ListLeft())
 
     def action_ask(self, what: str) -> None:
         key = self._highlighted_id()
         chat = self._chats.get(self._places[key].chat if key in self._places else key or "")
         if chat:
-            self.post_message(self.Asked(what, chat))
+            self.post_message(self.ChatRequest(what, chat))
 
     @on(Input.Submitted)
     def _submitted(self, event: Input.Submitted) -> None:
@@ -303,9 +301,9 @@ class Sidebar(Vertical):
     def _open(self, key: str | None) -> None:
         hit = self._places.get(key or "") if self.query_one(Input).value.strip() else None
         if hit:
-            self.post_message(self.Opened(hit.chat, hit.message))
+            self.post_message(self.ChatOpened(hit.chat, hit.message))
         elif key in self._chats:
-            self.post_message(self.Opened(key, None))
+            self.post_message(self.ChatOpened(key, None))
 
     def _highlighted_id(self) -> str | None:
         options = self.query_one(OptionList)

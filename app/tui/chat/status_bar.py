@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -39,22 +40,22 @@ class _Bar:
     note_style: str = FAINT
 
 
-class Strip(Widget):
+class StatusBar(Widget):
     """Live figures of the current or last reply; the layout stays the same for all values."""
 
-    def __init__(self, drafter: str, exact: bool = True) -> None:
+    def __init__(self, next_drafter: Callable[[], str], exact: bool = True) -> None:
         """Begins without figures.
 
         Args:
+            next_drafter: Returns the drafter of the next reply.
             exact: Whether drafting leaves the output unchanged.
         """
         super().__init__()
         self.speed = Speed()
-        self.next_drafter = drafter
-        self._drafter = drafter
+        self._next, self._exact = next_drafter, exact
+        self._drafter = next_drafter()  # of the current or last reply
         self._guesser = ""  # the drafter of the last drafted step; one part of a combination
         self._choice: Choice | None = None  # the autopilot's latest choice
-        self._exact = exact
         self._promise = ""
         self._writing = False
         self._read: float | None = None  # prefilled share of the prompt; None if it is not being prefilled
@@ -63,7 +64,7 @@ class Strip(Widget):
 
     def begin(self, drafter: str) -> None:
         self.speed = Speed()
-        self._drafter = self.next_drafter = drafter
+        self._drafter = drafter
         self._guesser, self._choice = "", None
         self._writing, self._read = True, None
         self.refresh()
@@ -92,15 +93,14 @@ class Strip(Widget):
 
     def clear(self) -> None:
         """Clears the figures when another chat is shown."""
-        self.begin(self.next_drafter)
+        self.begin(self._next())
         self._seen.clear()
         self.idle()
 
-    def switch(self, drafter: str, writing: bool) -> None:
-        """Shows the drafter of the next reply; the figures of the last reply stay."""
-        self.next_drafter = drafter
-        if not writing and not self.speed.tokens:
-            self._drafter = drafter
+    def switch(self) -> None:
+        """Shows another drafter of the next reply; the figures of the last reply stay."""
+        if not self._writing and not self.speed.tokens:
+            self._drafter = self._next()
         self.refresh()
 
     def promise(self, promise: str) -> None:
@@ -160,9 +160,9 @@ class Strip(Widget):
             cells = [off.ljust(NAME + RIGHT + PER_STEP + 4)]
         else:
             cells = [self._guesses()[:NAME].ljust(NAME), self._right().ljust(RIGHT), self._per_step().ljust(PER_STEP)]
-        next_reply = self.next_drafter != self._drafter
+        next_reply = self._next() != self._drafter
         if next_reply:
-            cells = [f"next reply: {one_line(self.next_drafter)}".ljust(NAME + RIGHT + PER_STEP + 4)]
+            cells = [f"next reply: {one_line(self._next())}".ljust(NAME + RIGHT + PER_STEP + 4)]
         about = Content("  ".join(cells)).stylize("$accent" if next_reply else "$foreground 80%")
         return about.append("  ").append(self._output()) if about.cell_length + 2 + OUTPUT <= width else about
 
@@ -222,7 +222,7 @@ class Strip(Widget):
             (f"{rate(speed.tok_per_s)} tok/s" if speed.tokens else f"{UNKNOWN} tok/s", "bold $primary"),
             *([] if self._exact else [("changes the text", "bold $warning")]),
             (bar.note, bar.note_style),
-            (name if self.next_drafter == self._drafter else f"next: {one_line(self.next_drafter)}", ""),
+            (name if self._next() == self._drafter else f"next: {one_line(self._next())}", ""),
             (self._right(), ""),
             (self._per_step(), ""),
             *([(PROMISES.get(self._promise, self._promise), FAINT)] if self._exact else []),

@@ -1,18 +1,30 @@
-"""The top bar: chat title, model, and used context."""
+"""The top bar: chat title, model, and used context; and the meter that keeps the latter up to date."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
 
 from textual.content import Content
 from textual.reactive import reactive
 from textual.widget import Widget
 
-from slipstream.app.platform.safe_text import one_line
-from slipstream.app.protocol.events import Loaded
+from slipstream.app.chats.records import Figures, StoredMessage
+from slipstream.app.platform.safe_text import one_line, plural
+from slipstream.app.protocol.events import Counted, Done, Loaded, Prefilling, Stepped
+from slipstream.app.tui.chat.conversation import Conversation
+from slipstream.app.tui.chat.transcript import Transcript
 from slipstream.app.tui.parts.format import bar, percent
+from slipstream.app.tui.parts.notice import hint
 
-CELLS = 8
-NEAR = 0.8  # share of used context from which the bar warns
-FULL = 0.95
+NAME: Final = "slipstream"
+CELLS: Final = 8
+NEAR: Final = 0.8  # share of used context from which the bar warns
+FULL: Final = 0.95
+_FULL: Final = {
+    "stop": "The context is full: a message would not be sent. /compact makes room.",
+    "compact": "The context is full: the older messages are summarized before the next reply.",
+}
 
 
 def gauge(used: int, n_ctx: int, cells: int = CELLS) -> Content:
@@ -30,9 +42,6 @@ def gauge(used: int, n_ctx: int, cells: int = CELLS) -> Content:
     drawn = Content.assemble((done, style), (rest, "$foreground 30%"), " " if cells else "")
     words = f"{used:,} / {n_ctx:,}{' too long' if used >= n_ctx else ''}"
     return drawn.append(Content(words).stylize(f"bold {style}" if share >= NEAR else "$foreground 70%"))
-
-
-NAME = "slipstream"
 
 
 class TopBar(Widget):
@@ -79,3 +88,64 @@ class TopBar(Widget):
             if text.cell_length <= width - (title if device in words else 0):
                 break
         return text.truncate(max(width, 0), ellipsis=True)
+
+
+class ContextMeter:
+    """Shows the used context, and marks the dropped messages."""
+
+    def __init__(self, bar: TopBar, transcript: Transcript, conversation: Conversation) -> None:
+        self._bar, self._transcript, self._conversation = bar, transcript, conversation
+        self._prompt_tokens = 0  # prompt tokens of the current reply
+        self._left_out = 0  # number of dropped messages
+        self._full = False  # whether the hint that the context is full was shown
+
+    async def clear(self) -> None:
+        self._left_out = 0
+        await self._transcript.forget(None)
+
+    async def show(self, messages: Sequence[StoredMessage]) -> None:
+        """Shows the used context and the dropped messages of a chat's last reply, without a hint."""
+        kept = next((message.figures for message in reversed(messages) if message.figures), Figures())
+        self._bar.used = kept.prompt_tokens + kept.speed.tokens
+        if kept.dropped_messages:
+            self._left_out = kept.dropped_messages
+            await self._leave_out(kept.dropped_messages, kept.dropped_tokens)
+        elif any(message.summary for message in messages):
+            await self._leave_out(0, 0)
+
+    async def counted(self, counted: Counted) -> None:
+        """Updates the meter from a count of the chat and the typed text."""
+        overflow = self._conversation.overflow
+        if counted.dropped_messages and overflow != "drop":
+            self._bar.used = counted.tokens + counted.dropped_tokens
+            if not self._full:
+                hint(self._transcript, _FULL[overflow])
+            self._full = True
+            return
+        self._full = False
+        self._bar.used = counted.tokens
+        await self._leave_out(counted.dropped_messages, counted.dropped_tokens)
+
+    def begin(self) -> None:
+        """Starts a reply from the current count; a prompt that is already in the KV cache sends no ``Prefilling``."""
+        self._prompt_tokens = self._bar.used
+
+    def prefilling(self, event: Prefilling) -> None:
+        self._bar.used = self._prompt_tokens = event.total + 1  # prefill leaves out the last token
+
+    def stepped(self, step: Stepped) -> None:
+        self._bar.used = self._prompt_tokens + step.speed.tokens
+
+    async def done(self, done: Done) -> None:
+        self._bar.used = done.prompt_tokens + done.speed.tokens
+        await self._leave_out(done.dropped_messages, done.dropped_tokens)
+
+    async def _leave_out(self, messages: int, tokens: int) -> None:
+        """Marks the dropped messages; shows a hint when their number grows."""
+        first = self._conversation.first_read(messages) if messages else None
+        summarized = self._conversation.summarized() if first is None else None
+        if messages > self._left_out:
+            counts = f"{plural(messages, 'message')}, {plural(tokens, 'token')}"
+            hint(self._transcript, f"To make room, the model no longer reads the oldest {counts}. The chat keeps them.")
+        self._left_out = messages
+        await self._transcript.forget(*(summarized or (first, messages)), tokens)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from textual import events
 from textual.app import ComposeResult
 from textual.containers import Vertical, VerticalScroll
@@ -12,40 +14,37 @@ from textual.widgets import Static
 
 from slipstream.app.chats.records import StoredMessage
 from slipstream.app.platform.safe_text import plural
-from slipstream.app.tui.chat.message import Question, Said, Summary
-from slipstream.app.tui.chat.reply import Reply
+from slipstream.app.tui.chat.message import MessageView, Question, Summary
+from slipstream.app.tui.chat.reply import ReplyView
 from slipstream.app.tui.parts.format import kept_footnote
 
-
-class Earlier(Static):
-    """Shows the number of older messages; a click loads some."""
-
-    class Wanted(Message):
-        """The user wants to see older messages."""
-
-    def show(self, count: int) -> None:
-        self.display = count > 0
-        self.update(Content(f"▲ {plural(count, 'earlier message')}"))
-
-    def on_click(self) -> None:
-        self.post_message(self.Wanted())
+AT_ONCE = 12  # messages that are mounted at a time: Markdown takes about 20 ms per paragraph
+MOST_SHOWN = 60  # maximum mounted messages; older ones are loaded on demand
 
 
-class Later(Static):
-    """Shows the number of newer messages that are not shown; a click loads some."""
+class MoreMessages(Static):
+    """Shows the number of older or newer messages that are not mounted; a click mounts some."""
 
-    class Wanted(Message):
-        """The user wants to see newer messages."""
+    @dataclass
+    class MoreWanted(Message):
+        """The user wants to see more messages."""
+
+        later: bool  # newer ones
+
+    def __init__(self, later: bool) -> None:
+        super().__init__(classes="later" if later else "earlier")
+        self._later = later
 
     def show(self, count: int) -> None:
+        mark, word = ("▼", "later") if self._later else ("▲", "earlier")
         self.display = count > 0
-        self.update(Content(f"▼ {plural(count, 'later message')}"))
+        self.update(Content(f"{mark} {plural(count, f'{word} message')}"))
 
     def on_click(self) -> None:
-        self.post_message(self.Wanted())
+        self.post_message(self.MoreWanted(self._later))
 
 
-class Forgotten(Static):
+class ContextLine(Static):
     """A line between the messages that were dropped from the context and the rest."""
 
     def __init__(self, messages: int, tokens: int) -> None:
@@ -58,19 +57,15 @@ class Forgotten(Static):
         super().__init__(Content(f"▲ above this line the model no longer reads: {counts}"))
 
 
-AT_ONCE = 12  # messages that are mounted at a time: Markdown takes about 20 ms per paragraph
-MOST_SHOWN = 60  # maximum mounted messages; older ones are loaded on demand
-
-
 class Transcript(VerticalScroll, can_focus=False):
     """Shows a range of a chat's messages; follows the end while scrolled there."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._earlier, self._later = Earlier(), Later()
+        self._earlier, self._later = MoreMessages(later=False), MoreMessages(later=True)
         self._above = self._below = 0  # numbers of messages that are not mounted, above and below
         self._forgotten: tuple[int, int, int] | None = None  # first message in the context; counts of dropped ones
-        self._line: Forgotten | None = None
+        self._line: ContextLine | None = None
         self._line_at: tuple[Widget, int, int] | None = None  # the message below the line, and the counts on the line
         self._looked_at = (0, 0.0, 0)  # screen height, scroll position and column height at the last ``_look``
         self._looking = False
@@ -85,9 +80,9 @@ class Transcript(VerticalScroll, can_focus=False):
     # --- content --------------------------------------------------------------------------------------------------
 
     @property
-    def said(self) -> list[Said]:
+    def said(self) -> list[MessageView]:
         """The mounted messages, from top to bottom."""
-        return [child for child in self.column.children if isinstance(child, Said)]
+        return [child for child in self.column.children if isinstance(child, MessageView)]
 
     @property
     def whole(self) -> bool:
@@ -95,17 +90,17 @@ class Transcript(VerticalScroll, can_focus=False):
         return not self._below
 
     @property
-    def selected(self) -> Said | None:
+    def selected(self) -> MessageView | None:
         focused = self.screen.focused
-        return focused if isinstance(focused, Said) else None
+        return focused if isinstance(focused, MessageView) else None
 
-    def find(self, message: int) -> Said | None:
+    def find(self, message: int) -> MessageView | None:
         """The message with this id, if it is mounted."""
         return next((said for said in self.said if said.message == message), None)
 
     @property
-    def last_reply(self) -> Reply | None:
-        return next((said for said in reversed(self.said) if isinstance(said, Reply)), None)
+    def last_reply(self) -> ReplyView | None:
+        return next((said for said in reversed(self.said) if isinstance(said, ReplyView)), None)
 
     async def fill(self, messages: list[StoredMessage], at: int | None = None) -> None:
         """Replaces the shown messages by those of a chat.
@@ -119,7 +114,7 @@ class Transcript(VerticalScroll, can_focus=False):
         self._above, self._below = start, len(messages) - start - len(shown)
         with self.app.batch_update():
             await self.column.remove_children()
-            self._earlier, self._later = Earlier(), Later()
+            self._earlier, self._later = MoreMessages(later=False), MoreMessages(later=True)
             await self.column.mount(self._earlier, *map(self._widget_of, shown), self._later)
             await self._count()
         if place is None:
@@ -168,9 +163,14 @@ class Transcript(VerticalScroll, can_focus=False):
             self._forgotten = now
             await self._draw_line()
 
+    @property
+    def shows_colours(self) -> bool:
+        """Whether the source of a word is shown in a mounted reply."""
+        return any(said.coloured for said in self.said if isinstance(said, ReplyView))
+
     async def add(self, widget: Widget) -> None:
         """Adds a widget at the bottom; if scrolled to the end, unmounts the oldest messages beyond ``MOST_SHOWN``."""
-        if isinstance(widget, Reply):
+        if isinstance(widget, ReplyView):
             widget.colour(self.coloured)
             widget.show_formulas(self.formulas)
         await self._mount(widget)
@@ -203,13 +203,13 @@ class Transcript(VerticalScroll, can_focus=False):
     def colour(self, on: bool) -> None:
         """Shows or hides the source of each word in all replies."""
         self.coloured = on
-        for reply in self.query(Reply):
+        for reply in self.query(ReplyView):
             reply.colour(on)
 
     def show_formulas(self, on: bool) -> None:
         """Shows formulas in Unicode, or as they were written."""
         self.formulas = on
-        for reply in self.query(Reply):
+        for reply in self.query(ReplyView):
             reply.show_formulas(on)
 
     async def _mount(self, widget: Widget) -> None:
@@ -231,17 +231,17 @@ class Transcript(VerticalScroll, can_focus=False):
         if line and line.is_attached:
             await line.remove()
         if wanted:
-            self._line = Forgotten(*wanted[1:])
+            self._line = ContextLine(*wanted[1:])
             await self.column.mount(self._line, before=wanted[0])
 
-    def _widget_of(self, message: StoredMessage) -> Said:
+    def _widget_of(self, message: StoredMessage) -> MessageView:
         if message.summary:
             return Summary(message.id, message.content, message.keeps)
         if message.role == "user":
             return Question(message.id, message.content)
         speed = message.figures.speed if message.figures else None
         origins = message.figures.origins if message.figures else ()
-        reply = Reply(message.id, message.content, kept_footnote(message), speed, origins)
+        reply = ReplyView(message.id, message.content, kept_footnote(message), speed, origins)
         reply.colour(self.coloured)
         reply.show_formulas(self.formulas)
         return reply
@@ -256,19 +256,19 @@ class Transcript(VerticalScroll, can_focus=False):
         """Scrolls to the end and follows it."""
         self.anchor()
 
-    def show_message(self, said: Said, top: bool = False) -> None:
+    def show_message(self, said: MessageView, top: bool = False) -> None:
         self.release_anchor()
         self.call_after_refresh(self.scroll_to_widget, said, animate=False, top=top)
 
     def page(self, direction: int) -> None:
         """Scrolls a screen up (-1) or down (1); at the top or bottom, loads more messages."""
         if direction < 0 and self.scroll_y <= 0 and self._above:
-            self.post_message(Earlier.Wanted())
+            self.post_message(MoreMessages.MoreWanted(later=False))
         elif direction < 0:
             self.release_anchor()
             self.scroll_page_up(animate=False)
         elif self.is_vertical_scroll_end and self._below:
-            self.post_message(Later.Wanted())
+            self.post_message(MoreMessages.MoreWanted(later=True))
         else:
             self.scroll_page_down(animate=False)
 
@@ -300,7 +300,7 @@ class Transcript(VerticalScroll, can_focus=False):
         self._looking = False
         self._looked_at = (self.size.height, self.scroll_y, self.virtual_size.height)
         with self.app.batch_update():
-            for reply in [said for said in self.said if isinstance(said, Reply)]:
+            for reply in [said for said in self.said if isinstance(said, ReplyView)]:
                 for column in reply.columns:
                     moved = await column.look(self.region.y - column.region.y, self.size.height)
                     if moved and (self._anchor_released or not self._anchored):
@@ -308,10 +308,10 @@ class Transcript(VerticalScroll, can_focus=False):
 
     def _on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
         if self.scroll_y <= 0 and self._above:
-            self.post_message(Earlier.Wanted())
+            self.post_message(MoreMessages.MoreWanted(later=False))
         super()._on_mouse_scroll_up(event)
 
     def _on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
         if self.is_vertical_scroll_end and self._below:
-            self.post_message(Later.Wanted())
+            self.post_message(MoreMessages.MoreWanted(later=True))
         super()._on_mouse_scroll_down(event)

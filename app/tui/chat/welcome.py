@@ -28,7 +28,7 @@ BAR_WIDTH = 32
 class Example(Static):
     """An example prompt; a click puts it into the prompt."""
 
-    class Picked(Message):
+    class ExamplePicked(Message):
         """The user clicked an example."""
 
         def __init__(self, text: str) -> None:
@@ -40,7 +40,7 @@ class Example(Static):
         self._text = text
 
     def on_click(self) -> None:
-        self.post_message(self.Picked(self._text))
+        self.post_message(self.ExamplePicked(self._text))
 
 
 class Welcome(Vertical):

@@ -19,7 +19,7 @@ Open = Callable[..., AbstractAsyncContextManager[Driver]]
 @pytest.fixture(autouse=True)
 def plain_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("SLIPSTREAM_HOME", str(tmp_path))
-    monkeypatch.setattr("slipstream.app.tui.chat.downloads.OFFER_AFTER", 0.001)
+    monkeypatch.setattr("slipstream.app.tui.chat.model_picker.OFFER_AFTER", 0.001)
     for name in ("NO_COLOR", "TEXTUAL_THEME", "TEXTUAL_ANIMATIONS", "TEXTUAL_LOG"):
         monkeypatch.delenv(name, raising=False)
 

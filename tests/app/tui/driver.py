@@ -19,7 +19,7 @@ from textual.widgets import Static
 from slipstream.app.chats.store import ChatStore
 from slipstream.app.tui.app import ChatApp
 from slipstream.app.tui.chat.message import Question
-from slipstream.app.tui.chat.reply import Reply
+from slipstream.app.tui.chat.reply import ReplyView
 from slipstream.app.tui.chat.screen import ChatScreen
 from slipstream.app.tui.parts.notice import Notice
 
@@ -83,15 +83,15 @@ class Driver:
         """The messages of a kind, each once."""
         return list({id(message): message for message in self.log if isinstance(message, kind)}.values())
 
-    def replies(self) -> list[Reply]:
-        return list(self.screen.query(Reply))
+    def replies(self) -> list[ReplyView]:
+        return list(self.screen.query(ReplyView))
 
     def texts(self) -> list[str]:
         """What was said, from top to bottom."""
         return [
-            widget.text if isinstance(widget, Reply) else str(widget.content)
+            widget.text if isinstance(widget, ReplyView) else str(widget.content)
             for widget in self.screen.transcript.column.children
-            if isinstance(widget, Reply | Question)
+            if isinstance(widget, ReplyView | Question)
         ]
 
     def shows(self, count: int) -> bool:

@@ -10,7 +10,7 @@ from slipstream.app.chats.store import ChatStore
 from slipstream.app.protocol.events import DrafterOffer, Loaded
 from slipstream.app.tui.chat.authorship import BONUS, COPIED, DRAFTED, RECOVERED
 from slipstream.app.tui.chat.help import KEYS, HelpScreen
-from slipstream.app.tui.chat.reply import Reply
+from slipstream.app.tui.chat.reply import ReplyView
 from slipstream.app.tui.chat.reply_text import ReplyText
 from slipstream.app.tui.chat.welcome import EXAMPLES, Example
 
@@ -59,7 +59,7 @@ async def test_a_lone_drafter_says_where_the_reasons_are(open_chat: Open) -> Non
         assert hints(chat) == ["No other drafter fits this model. Ctrl-D says why."]
 
 
-def styles(reply: Reply) -> dict[str, str]:
+def styles(reply: ReplyView) -> dict[str, str]:
     """The words of a reply by the style they are shown in."""
     found: dict[str, str] = {}
     for part in reply.query_one(ReplyText).query(Static):

@@ -11,7 +11,7 @@ from textual.theme import Theme
 from slipstream.app.protocol.events import Piece
 from slipstream.app.speed import Speed
 from slipstream.app.tui.chat.authorship import BONUS, DRAFTERS, RECOVERED, legend, style_of
-from slipstream.app.tui.chat.status_bar import Strip
+from slipstream.app.tui.chat.status_bar import StatusBar
 from slipstream.app.tui.theme import DARK, LIGHT
 from slipstream.drafters.registry import METHODS
 
@@ -130,11 +130,12 @@ async def test_neither_height_nor_columns_of_the_strip_change_while_a_reply_is_w
 @pytest.mark.parametrize("size", [(40, 1), (60, 1), (60, 3), (80, 3), (100, 4), (140, 3), (200, 4)])
 @pytest.mark.parametrize("drafter", ["none", "draft", "a-drafter-with-a-very-long-name"])
 def test_the_strip_never_spills(monkeypatch: pytest.MonkeyPatch, size: tuple[int, int], drafter: str) -> None:
-    monkeypatch.setattr(Strip, "size", Size(*size))
-    strip = Strip(drafter)
+    monkeypatch.setattr(StatusBar, "size", Size(*size))
+    strip = StatusBar(lambda: "lookup")
+    strip.begin(drafter)
+    strip.idle()
     strip.promise("same distribution")
     strip.speed = Speed(12345.6, 1.0, 12.34, 10.04, 9, 9, 9, 9)
-    strip.next_drafter = "lookup"
     strip.explain(size[1] == 4)
     lines = str(strip.render()).splitlines()
     assert len(lines) == size[1]

@@ -137,7 +137,7 @@ async def test_the_screen_looks_as_it_was_kept(
     commands = scripted(tmp_path, monkeypatch)
     commands.lines, commands.held = [json.dumps(encoded(event)) for event in RACE], False
     result(tmp_path / "benches" / "2026-03-04 05.06.07.json")
-    monkeypatch.setattr("slipstream.app.tui.chat.downloads.OFFER_AFTER", 3600.0)
+    monkeypatch.setattr("slipstream.app.tui.chat.model_picker.OFFER_AFTER", 3600.0)
     for question in ("How do owls fly?", "Why is the sky blue?"):
         store.add_user(store.create().id, question)
     models = ScriptedModels(here=[model("qwen3-0.6b", 640_000_000), model("mini", 12_000_000)])

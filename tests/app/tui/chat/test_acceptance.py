@@ -6,7 +6,7 @@ import pytest
 from textual.geometry import Size
 
 from slipstream.app.chats.records import Figures
-from slipstream.app.tui.chat.acceptance import POINTS, SAMPLE, AcceptanceChart, AcceptanceRecord, bars
+from slipstream.app.tui.chat.draft_panel import POINTS, SAMPLE, AcceptanceChart, AcceptanceRecord, bars
 
 
 def count(drafted: int, accepted: int) -> dict[str, int]:

@@ -5,11 +5,12 @@ from functools import partial
 import pytest
 from tests.app.tui.conftest import Open
 from tests.app.tui.scripted import Script
+from textual.widgets import Static
 
 from slipstream.app.chats.records import Figures
 from slipstream.app.chats.store import ChatStore
 from slipstream.app.speed import Speed
-from slipstream.app.tui.chat.transcript import AT_ONCE, Earlier, Later
+from slipstream.app.tui.chat.transcript import AT_ONCE
 
 
 def kept(store: ChatStore, question: str, answer: str, turns: int = 1) -> str:
@@ -69,10 +70,10 @@ async def test_a_long_chat_shows_its_end_and_more_on_demand(open_chat: Open, sto
         await chat.until(lambda: f"Question {turns - AT_ONCE // 2}" in chat.shown().splitlines()[2])  # stays in place
         for shown in (3 * AT_ONCE, 2 * turns):
             await chat.press("ctrl+home")
-            await chat.pilot.click(Earlier)
+            await chat.pilot.click(".earlier")
             await chat.until(partial(chat.shows, shown))
         assert chat.texts() == [f"{who} {turn}" for turn in range(turns) for who in ("Question", "Answer")]
-        assert not chat.screen.query_one(Earlier).display
+        assert not chat.screen.query_one(".earlier").display
 
 
 @pytest.mark.slow
@@ -96,13 +97,13 @@ async def test_a_place_far_up_a_long_chat_is_gone_to_and_left_again(open_chat: O
         at = store.messages(chat_id)[20]
         await chat.screen.chats.open(chat_id, at.id)
         await chat.until(lambda: chat.shows(AT_ONCE) and "Question 10" in chat.shown())
-        assert f"{2 * turns - AT_ONCE - 18} later messages" in str(chat.screen.query_one(Later).content)
+        assert f"{2 * turns - AT_ONCE - 18} later messages" in str(chat.screen.query_one(".later", Static).content)
         assert chat.texts()[2] == at.content
         await chat.press("ctrl+end")
         await chat.until(lambda: chat.texts()[-1] == f"Answer {turns - 1}")
         await chat.screen.chats.open(chat_id, at.id)
         await chat.until(lambda: chat.texts()[2] == at.content)
-        while chat.screen.query_one(Later).display:
+        while chat.screen.query_one(".later").display:
             shown = len(chat.texts())
             chat.screen.transcript.scroll_end(animate=False)
             await chat.until(lambda: chat.screen.transcript.is_vertical_scroll_end)

@@ -17,10 +17,9 @@ from textual.widgets import Static
 from slipstream.app.chats.records import joined_runs
 from slipstream.app.chats.store import ChatStore
 from slipstream.app.protocol.events import Piece
-from slipstream.app.tui.chat.authorship import BONUS, COPIED, DRAFTED, RECOVERED, style_of
-from slipstream.app.tui.chat.reply import Reply
+from slipstream.app.tui.chat.authorship import BONUS, COPIED, DRAFTED, RECOVERED, Sources, style_of
+from slipstream.app.tui.chat.reply import ReplyView
 from slipstream.app.tui.chat.reply_text import ReplyText
-from slipstream.app.tui.chat.sources import Sources
 
 TEXT = "The sea is wide and blue, and it is never quite still."
 MARKED = """# The *wide* sea
@@ -53,7 +52,7 @@ def styled(reply: ReplyText) -> list[tuple[str, str]]:
 
 
 def last(chat: Driver) -> list[tuple[str, str]]:
-    return styled([*chat.screen.query(Reply)][-1].query_one(ReplyText))
+    return styled([*chat.screen.query(ReplyView)][-1].query_one(ReplyText))
 
 
 async def test_colours_come_back_with_the_chat(open_chat: Open, store: ChatStore) -> None:

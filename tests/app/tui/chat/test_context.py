@@ -10,9 +10,9 @@ from tests.app.tui.driver import Driver
 from tests.app.tui.scripted import LOADED, Script, ScriptedEngine
 
 from slipstream.app.chats.store import ChatStore
-from slipstream.app.tui.chat.reply import Reply
+from slipstream.app.tui.chat.reply import ReplyView
 from slipstream.app.tui.chat.top_bar import gauge
-from slipstream.app.tui.chat.transcript import Forgotten
+from slipstream.app.tui.chat.transcript import ContextLine
 from slipstream.models.errors import ContextFullError
 
 TEXT = "The sea is wide and blue."
@@ -23,17 +23,17 @@ def used(chat: Driver) -> int:
 
 
 def lines(chat: Driver) -> list[str]:
-    return [str(line.content) for line in chat.screen.query(Forgotten)]
+    return [str(line.content) for line in chat.screen.query(ContextLine)]
 
 
 def below_line(chat: Driver) -> str:
     """The message that stands right below the line."""
     children = list(chat.screen.transcript.column.children)
-    places = [at for at, child in enumerate(children) if isinstance(child, Forgotten)]
+    places = [at for at, child in enumerate(children) if isinstance(child, ContextLine)]
     if not places:  # it is on its way
         return ""
     after = children[places[0] + 1]
-    return after.text if isinstance(after, Reply) else str(getattr(after, "content", ""))
+    return after.text if isinstance(after, ReplyView) else str(getattr(after, "content", ""))
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from textual.pilot import Pilot
 from textual.widgets.text_area import Selection
 
 from slipstream.app.chats.store import ChatStore
-from slipstream.app.tui.chat.prompt import Prompt
+from slipstream.app.tui.chat.prompt import PromptBox
 
 pytestmark = pytest.mark.slow
 
@@ -84,15 +84,15 @@ class Box(App[None]):
 
     def __init__(self) -> None:
         super().__init__()
-        self.prompt = Prompt(["sent before", "and this\nof two lines", "a command"], ["an example"])
+        self.prompt = PromptBox(["sent before", "and this\nof two lines", "a command"], ["an example"])
         self.sent: list[str] = []
 
     def compose(self) -> ComposeResult:
         yield self.prompt.choices
         yield self.prompt
 
-    @on(Prompt.Sent)
-    def _sent(self, message: Prompt.Sent) -> None:
+    @on(PromptBox.MessageSent)
+    def _sent(self, message: PromptBox.MessageSent) -> None:
         self.sent.append(message.text)
 
     async def bring(self, state: State, pilot: Pilot[None]) -> str:

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from textual.content import Content
 
+from slipstream.app.tui.chat.authorship import Painter, Sources
 from slipstream.app.tui.chat.formulas import formula_at, formulas, in_unicode
 from slipstream.app.tui.chat.markdown_chunks import parser
-from slipstream.app.tui.chat.sources import Painter, Sources
 
 
 def shown(markdown: str) -> str:

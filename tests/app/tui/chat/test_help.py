@@ -7,9 +7,9 @@ from tests.app.tui.conftest import Open
 from textual.content import Content
 from textual.widgets import Static
 
+from slipstream.app.tui.chat.attach import Folds
+from slipstream.app.tui.chat.commands import COMMANDS
 from slipstream.app.tui.chat.help import FRAME, HelpScreen, _rows
-from slipstream.app.tui.chat.prompt_files import Folds
-from slipstream.app.tui.chat.slash import COMMANDS
 
 ROOM = 71  # cells of a command and its description on a screen of 80 columns
 

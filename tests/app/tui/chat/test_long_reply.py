@@ -16,7 +16,7 @@ from slipstream.app.chats.reasoning import Thinking
 from slipstream.app.chats.store import ChatStore
 from slipstream.app.protocol.events import Piece
 from slipstream.app.speed import Speed
-from slipstream.app.tui.chat.reply import Reply
+from slipstream.app.tui.chat.reply import ReplyView
 from slipstream.app.tui.chat.reply_text import FenceHead
 from slipstream.app.tui.parts.long_column import Spacer
 
@@ -37,7 +37,7 @@ def prose(first: int, last: int) -> str:
 TEXT = prose(0, PARTS // 2) + f"```python\n{CODE}\n```\n\n" + prose(PARTS // 2, PARTS) + "```\nshort\n```\n\nThe end."
 
 
-async def stream(chat: Driver, reply: Reply, text: str) -> int:
+async def stream(chat: Driver, reply: ReplyView, text: str) -> int:
     """Writes a text as a model would; gives the most widgets that the reply had."""
     most, mind = 0, Thinking()
     for number, start in enumerate(range(0, len(text), 130)):
@@ -60,17 +60,17 @@ async def drawn(chat: Driver) -> None:
         await done.wait()
 
 
-def widgets(reply: Reply) -> int:
+def widgets(reply: ReplyView) -> int:
     return len(reply.query("*"))
 
 
 @asynccontextmanager
-async def streamed(open_chat: Open, text: str = TEXT) -> AsyncIterator[tuple[Driver, Reply]]:
+async def streamed(open_chat: Open, text: str = TEXT) -> AsyncIterator[tuple[Driver, ReplyView]]:
     """A chat with a reply that is being written."""
     async with open_chat() as chat:
         transcript = chat.screen.transcript
         await transcript.column.remove_children()
-        reply = Reply(1)
+        reply = ReplyView(1)
         await transcript.add(reply)
         transcript.to_end()
         assert await stream(chat, reply, text) < MOST

@@ -7,16 +7,16 @@ from tests.app.tui.scripted import Script
 from textual import events
 
 from slipstream.app.chats.store import ChatStore
+from slipstream.app.tui.chat.attach import MOST_LINES, Folds, is_long
+from slipstream.app.tui.chat.chat_switcher import RecallScreen
 from slipstream.app.tui.chat.message import Question
-from slipstream.app.tui.chat.prompt import Prompt
-from slipstream.app.tui.chat.prompt_files import MOST_LINES, Folds, is_long
-from slipstream.app.tui.chat.recall import RecallScreen
+from slipstream.app.tui.chat.prompt import PromptBox
 
 LONG = "\n".join(f"line {number} of a long text that was pasted" for number in range(10_000))
 MARK = "[pasted 10,000 lines, 409 kB]"
 
 
-async def paste(chat: Driver, text: str) -> Prompt:
+async def paste(chat: Driver, text: str) -> PromptBox:
     chat.screen.prompt.post_message(events.Paste(text))
     await chat.pilot.pause()
     return chat.screen.prompt

@@ -14,7 +14,7 @@ from slipstream.app.platform.paths import Paths
 from slipstream.app.protocol.events import Choice, Piece, Stepped
 from slipstream.app.protocol.requests import Generate
 from slipstream.app.speed import Speed
-from slipstream.app.tui.chat.status_bar import Strip
+from slipstream.app.tui.chat.status_bar import StatusBar
 
 SPEED = Speed(44.0, 0.5, 1.5, 40.0, drafted=20, accepted=10, steps=40, tokens=60)
 PLAIN = Speed(800.0, None, 1.0, 800.0, steps=60, tokens=60)
@@ -43,8 +43,8 @@ def stepped(drafter: str, speed: Speed, chosen: Choice | None) -> Stepped:
 def test_the_strip_says_who_guesses_or_why_not(
     monkeypatch: pytest.MonkeyPatch, drafter: str, steps: list[Stepped], words: str
 ) -> None:
-    monkeypatch.setattr(Strip, "size", Size(80, 3))
-    strip = Strip("auto")
+    monkeypatch.setattr(StatusBar, "size", Size(80, 3))
+    strip = StatusBar(lambda: drafter)
     strip.promise("same text")
     strip.begin(drafter)
     for step in steps:
@@ -87,8 +87,8 @@ async def test_a_model_that_gains_does_not_hint_at_others(open_chat: Open) -> No
 
 
 def test_a_busy_machine_is_said_to_be_busy(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Strip, "size", Size(80, 3))
-    strip = Strip("auto")
+    monkeypatch.setattr(StatusBar, "size", Size(80, 3))
+    strip = StatusBar(lambda: "auto")
     strip.begin("auto")
     strip.step(stepped("lookup", Speed(44.0, tokens=60, busy=True), None))
     first, second, _ = str(strip.render()).splitlines()
@@ -96,19 +96,19 @@ def test_a_busy_machine_is_said_to_be_busy(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_another_drafter_for_the_next_reply_leaves_the_figures_under_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Strip, "size", Size(80, 3))
-    strip = Strip("auto")
+    monkeypatch.setattr(StatusBar, "size", Size(80, 3))
+    strip = StatusBar(iter(["auto", *9 * ["none"]]).__next__)
     strip.begin("auto")
     strip.step(stepped("lookup", SPEED, choice("lookup")))
     strip.end(SPEED)
-    strip.switch("none", writing=False)
+    strip.switch()
     first, second, third = str(strip.render()).splitlines()
     assert "with drafter" in first and "without" in second and third.startswith(" next reply: none")
 
 
 def test_escape_sequences_in_a_name_are_inert(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Strip, "size", Size(80, 3))
-    strip = Strip("auto")
+    monkeypatch.setattr(StatusBar, "size", Size(80, 3))
+    strip = StatusBar(lambda: "auto")
     strip.begin("auto")
     strip.step(stepped("\x1b[31mred [b]b[/b]", SPEED, None))
     text = str(strip.render())

@@ -16,7 +16,7 @@ from slipstream.app.chats.records import Figures
 from slipstream.app.chats.store import ChatStore
 from slipstream.app.protocol.events import Divided, Done, Piece
 from slipstream.app.speed import Speed
-from slipstream.app.tui.chat.reasoning import ThinkingHead, ThinkingView
+from slipstream.app.tui.chat.reply import ThinkingHead, ThinkingView
 from slipstream.app.tui.parts.format import footnote
 from slipstream.models.chat_template.marks import left_open
 

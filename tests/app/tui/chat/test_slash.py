@@ -10,9 +10,9 @@ from tests.app.tui.driver import Driver
 from textual.content import Content
 
 from slipstream.app.chats.store import ChatStore
+from slipstream.app.tui.chat.chat_switcher import RecallScreen
+from slipstream.app.tui.chat.commands import COMMANDS, is_command, literal, matching, parsed
 from slipstream.app.tui.chat.help import HelpScreen
-from slipstream.app.tui.chat.recall import RecallScreen
-from slipstream.app.tui.chat.slash import COMMANDS, is_command, literal, matching, parsed
 from slipstream.app.tui.drafters.screen import DraftersScreen
 from slipstream.models.errors import UsageError
 
@@ -85,7 +85,7 @@ async def test_the_list_completes_a_command(open_chat: Open) -> None:
         prompt.put("")
         await chat.press("/", "s", "e", "down", "tab", "4", "2", "enter")
         await chat.until(lambda: prompt.text == "")
-        assert chat.screen.conversation.sampling.seed == 42
+        assert chat.screen.conversation.sampling.effective.seed == 42
         await chat.press("/", "h", "e", "enter")  # nothing needs to follow: it is done at once
         await chat.until(lambda: isinstance(chat.app.screen, HelpScreen))
 
@@ -102,7 +102,7 @@ async def test_seed_and_temperature_are_those_of_the_next_reply(open_chat: Open)
             await command(chat, wrong)
             assert hints(chat)[-1].startswith("Not a valid ")
             assert chat.screen.prompt.text == wrong
-        assert chat.screen.conversation.sampling == sampling
+        assert chat.screen.conversation.sampling.effective == sampling
 
 
 async def test_drafters_and_models_by_name(open_chat: Open) -> None:

@@ -8,7 +8,7 @@ from tests.app.tui.scripted import Script, ScriptedEngine
 from textual.widgets import Markdown
 
 from slipstream.app.chats.store import ChatStore
-from slipstream.app.tui.chat.prompt import Prompt
+from slipstream.app.tui.chat.prompt import PromptBox
 from slipstream.app.tui.engine_service import ModelReady, ReplyDone, ReplyPrefilling, ReplyStreamed
 from slipstream.app.tui.parts.format import duration
 from slipstream.models.errors import ContextFullError, EngineDiedError, SlipstreamError
@@ -23,7 +23,7 @@ async def test_a_message_is_sent_and_answered(open_chat: Open, store: ChatStore)
         assert "slipstream-mini is ready" in chat.shown()
         await chat.press(*"Hi you", "enter")
         await chat.until(lambda: bool(chat.posted(ReplyDone)) and chat.idle())
-        assert [message.text for message in chat.posted(Prompt.Sent)] == ["Hi you"]
+        assert [message.text for message in chat.posted(PromptBox.MessageSent)] == ["Hi you"]
         assert [message.event.total for message in chat.posted(ReplyPrefilling)] == [20, 20]
         streamed = [piece.text for m in chat.posted(ReplyStreamed) for piece in m.step.pieces]
         assert "".join(streamed) == TEXT
@@ -56,7 +56,7 @@ async def test_a_message_is_sent_and_answered(open_chat: Open, store: ChatStore)
 async def test_nothing_is_sent_when_nothing_was_typed(open_chat: Open, store: ChatStore) -> None:
     async with open_chat() as chat:
         await chat.press("enter", "space", "enter", "ctrl+j", "enter")
-        assert len(chat.posted(Prompt.Sent)) == 3
+        assert len(chat.posted(PromptBox.MessageSent)) == 3
         assert chat.engine.asked == []
         assert store.list_chats() == []
 

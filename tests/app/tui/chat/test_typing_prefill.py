@@ -40,7 +40,7 @@ async def test_what_is_typed_is_read_after_a_pause_and_again_when_it_changed(ope
 
 @pytest.mark.parametrize("pasted", ["One\nand two\nand three", "word " * 100])
 async def test_a_paste_is_read_at_once(open_chat: Open, monkeypatch: pytest.MonkeyPatch, pasted: str) -> None:
-    monkeypatch.setattr("slipstream.app.tui.chat.typing_prefill.PAUSE", 1e6)
+    monkeypatch.setattr("slipstream.app.tui.chat.replying.PAUSE", 1e6)
     async with open_chat() as chat:
         chat.screen.typing.read(1e6)  # so that no pause ends in this test
         await chat.pilot.pause()

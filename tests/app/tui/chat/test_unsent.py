@@ -11,8 +11,8 @@ from tests.app.tui.driver import Driver, press_alt
 from textual.widgets import Input
 
 from slipstream.app.chats.store import ChatStore
-from slipstream.app.tui.chat.message import Said
-from slipstream.app.tui.chat.unsent import Unsent
+from slipstream.app.tui.chat.message import MessageView
+from slipstream.app.tui.chat.page import Unsent
 from slipstream.app.tui.drafters.screen import DraftersScreen
 
 
@@ -143,7 +143,7 @@ async def test_an_unknown_alt_key_types_nothing_while_a_message_is_selected(open
         await chat.say("one")
         await chat.press("alt+up")
         await press_alt(chat.pilot, "d")
-        assert chat.screen.prompt.text == "" and isinstance(chat.app.focused, Said)
+        assert chat.screen.prompt.text == "" and isinstance(chat.app.focused, MessageView)
         await chat.press("d")
         await chat.until(lambda: chat.screen.prompt.text == "d")
 

@@ -25,7 +25,7 @@ from slipstream.models.memory.speed import Prediction
 
 
 def manager(chat: Driver) -> ModelsScreen:
-    screen = chat.screen.downloads.manager
+    screen = chat.screen.picker.manager
     assert screen is not None
     return screen
 

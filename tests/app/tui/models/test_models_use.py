@@ -237,7 +237,7 @@ async def test_the_first_start_offers_a_model_and_one_key_fetches_and_uses_it(op
         await chat.say("hello")  # it replies meanwhile
         models.move("j1", 1)
         models.move("j0", 1)
-        await chat.until(lambda: chat.screen.downloads.fetched is not None)
+        await chat.until(lambda: chat.screen.picker.fetched is not None)
         assert "↓" not in chat.shown()
         await chat.press("f6")
         await chat.until(lambda: len(chat.engine.loads) == 2)

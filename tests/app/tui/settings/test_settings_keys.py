@@ -10,9 +10,9 @@ from tests.app.tui.conftest import Open
 from textual.binding import Binding
 from textual.widgets import Static
 
+from slipstream.app.tui.chat.commands import COMMANDS
 from slipstream.app.tui.chat.help import KEYS, with_command
 from slipstream.app.tui.chat.screen import ChatScreen
-from slipstream.app.tui.chat.slash import COMMANDS
 from slipstream.app.tui.keys import KeyMap, named, shown
 
 

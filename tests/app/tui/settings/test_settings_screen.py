@@ -220,7 +220,7 @@ async def test_sampling_and_replies_follow_the_settings_but_for_what_a_chat_keep
     settings = SettingsFile(tmp_path / "settings.toml")
     settings.restore({"sampling.temperature": 0.3, "reply.system": "short", "reply.max_tokens": 9})
     async with open_chat() as chat:
-        chat.screen.conversation.settle(Sampling(temperature=0.3), led_by(settings.settings.reply))
+        chat.screen.conversation.apply_settings(Sampling(temperature=0.3), led_by(settings.settings.reply))
         await chat.say("x")
         asked = chat.engine.asked[0]
         assert [m.content for m in asked.messages] == ["Be brief.", "x"] and asked.max_tokens == 9
@@ -233,7 +233,7 @@ async def test_sampling_and_replies_follow_the_settings_but_for_what_a_chat_keep
         assert chat.engine.asked[1].max_tokens == 0
         assert store.sampling(store.list_chats()[0].id) == {"temperature": 1.2, "min_p": 0.1}
         chat.screen.guidance.use_preset("usual")
-        assert chat.screen.conversation.sampling == Sampling(temperature=0.3, top_k=11, seed=7)
+        assert chat.screen.conversation.sampling.effective == Sampling(temperature=0.3, top_k=11, seed=7)
         assert store.sampling(store.list_chats()[0].id) == {}
 
 
@@ -253,8 +253,8 @@ async def test_the_hub_is_told_to_stay_offline_and_offers_can_be_off(open_chat: 
     SettingsFile(file).restore({"hub.offline": True, "hub.offer": False, "devices.rpc": "mac-mini"})
     models = ScriptedModels()
     async with open_chat(models=models) as chat:
-        chat.screen.downloads.look_for_offer()
-        assert not chat.screen.downloads.offer_looked_for
+        chat.screen.picker.look_for_offer()
+        assert not chat.screen.picker.offer_looked_for
         chat.app.models_access.open()
         assert models.stays_offline == [True] and models.borrows == "mac-mini"
         chat.app.settled.restore({"hub.offline": False})

@@ -9,10 +9,10 @@ from textual.timer import Timer
 
 from slipstream.app.platform.safe_text import one_line
 from slipstream.app.protocol.requests import Load
-from slipstream.app.tui.chat.model import ChatModel
+from slipstream.app.tui.chat.commands import MARK
+from slipstream.app.tui.chat.model import ActiveModel
 from slipstream.app.tui.chat.page import ChatPage
-from slipstream.app.tui.chat.replying import Replying
-from slipstream.app.tui.chat.slash import MARK
+from slipstream.app.tui.chat.replying import ReplyWriter
 from slipstream.app.tui.models.context import ModelsAccess
 from slipstream.app.tui.parts.run_in_thread import run_in_thread
 from slipstream.models.errors import SlipstreamError, UsageError
@@ -29,11 +29,11 @@ OFFER_AFTER = 1.5
 """Seconds between a load and slow imports; without the wait, they would delay the first reply."""
 
 
-class Downloads:
+class ModelPicker:
     """Switches models, and fetches them while the chat continues."""
 
-    def __init__(self, page: ChatPage, models: ModelsAccess, model: ChatModel, replying: Replying) -> None:
-        self._page, self._models, self._model, self._replying = page, models, model, replying
+    def __init__(self, page: ChatPage, models: ModelsAccess, model: ActiveModel, replies: ReplyWriter) -> None:
+        self._page, self._models, self._model, self._replies = page, models, model, replies
         self.manager: ModelsScreen | None = None  # the model manager's screen, once it was opened
         self.offer: CatalogOffer | None = None  # the suggested model and its drafter; None if there is none
         self.offer_looked_for = False  # whether a suggestion was already searched for
@@ -59,7 +59,7 @@ class Downloads:
     async def _chosen(self, choice: ModelChoice | None) -> None:
         self._look_for_offer_again()
         if choice:
-            await self._replying.after(partial(self._model.use, choice.load, choice.model))
+            await self._replies.after(partial(self._model.use, choice.load, choice.model))
 
     def use_named(self, name: str) -> None:
         """Loads the installed model with this name; puts the command back into the prompt if there is none."""
@@ -74,7 +74,7 @@ class Downloads:
             return models.load_of(found[0]), found[0]
 
         def use(found: tuple[Load, Installed]) -> None:
-            self._page.screen.call_later(self._replying.after, partial(self._model.use, *found))
+            self._page.screen.call_later(self._replies.after, partial(self._model.use, *found))
 
         def refuse(error: SlipstreamError) -> None:
             self._page.tell_error(error)
@@ -128,7 +128,7 @@ class Downloads:
             self.offer = None
 
             def ready(load: Load) -> None:
-                screen.run_worker(self._replying.after(partial(self._model.use, load, here)))
+                screen.run_worker(self._replies.after(partial(self._model.use, load, here)))
 
             self._models.ask(screen, lambda models: models.load_of(here), ready, self._page.tell_error)
         else:

@@ -1,12 +1,19 @@
-"""Opens, renames, pins, deletes and exports the chats of the sidebar."""
+"""Opens, renames, pins, deletes and exports the chats of the sidebar, and searches their prompts."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from pathlib import Path
+from typing import ClassVar, Final
 
+from textual import on
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Vertical
 from textual.content import Content
+from textual.widgets import Input, OptionList
+from textual.widgets.option_list import Option
 
 from slipstream.app.chats.chat_list import UNDO_WITHIN
 from slipstream.app.chats.exporting import exported, write_export
@@ -14,33 +21,35 @@ from slipstream.app.chats.records import StoredChat
 from slipstream.app.chats.store import ChatStore
 from slipstream.app.platform.safe_text import one_line
 from slipstream.app.tui.chat.page import ChatPage
-from slipstream.app.tui.chat.recall import RecallScreen
-from slipstream.app.tui.chat.replying import Replying
+from slipstream.app.tui.chat.replying import ReplyWriter
 from slipstream.app.tui.chat.sidebar import Sidebar
-from slipstream.app.tui.parts.dialogs import LineScreen
+from slipstream.app.tui.parts.dialogs import Dialog, LineScreen
+from slipstream.app.tui.parts.key_bar import sheet_keys
 from slipstream.app.tui.parts.run_in_thread import run_in_thread
 from slipstream.models.errors import UsageError
 
-MOST_RECALLED = 100_000  # prompts that can be searched
+MOST_RECALLED: Final = 100_000  # prompts that can be searched
+MOST_LISTED: Final = 200  # maximum prompts in the list; more search words find older ones
+_SHOWN: Final = 300  # characters of a prompt that are shown
 
 
-class ChatList:
+class ChatSwitcher:
     """Switches between chats and manages them."""
 
     def __init__(
         self,
         page: ChatPage,
         store: ChatStore,
-        replying: Replying,
+        replies: ReplyWriter,
         show_chat: Callable[[int | None], Awaitable[None]],
     ) -> None:
         """Opens no chat.
 
         Args:
-            replying: Ends a reply before its chat is left.
+            replies: Ends a reply before its chat is left.
             show_chat: Shows the chat from a message on, or its end.
         """
-        self._page, self._store, self._replying, self._show_chat = page, store, replying, show_chat
+        self._page, self._store, self._replies, self._show_chat = page, store, replies, show_chat
         self._deleted: StoredChat | None = None  # the chat that was deleted last
 
     # --- switching chats ------------------------------------------------------------------------------------------
@@ -61,7 +70,7 @@ class ChatList:
         """Opens the chosen chat after the current reply has ended."""
         self.leave()
         if message is not None or not self._is_open(chat):
-            await self._replying.after(partial(self.open, chat, message))
+            await self._replies.after(partial(self.open, chat, message))
 
     async def open(self, chat: str, message: int | None = None) -> None:
         """Opens a chat.
@@ -78,6 +87,9 @@ class ChatList:
                 self._page.status.clear()
             await self._show_chat(message)
 
+    async def begin_after_reply(self) -> None:
+        await self._replies.after(self.begin)
+
     async def begin(self) -> None:
         self._page.conversation.begin()
         self._page.status.clear()
@@ -89,7 +101,7 @@ class ChatList:
 
     # --- actions on a chat ----------------------------------------------------------------------------------------
 
-    async def asked(self, event: Sidebar.Asked) -> None:
+    async def asked(self, event: Sidebar.ChatRequest) -> None:
         """Runs an action that the user chose in the list."""
         chat, push = event.chat, self._page.screen.app.push_screen
         if event.what == "rename":
@@ -101,7 +113,7 @@ class ChatList:
         elif event.what == "pin":
             self._pin(chat)
         elif self._is_open(chat.id):
-            await self._replying.after(partial(self._delete, chat))
+            await self._replies.after(partial(self._delete, chat))
         else:
             await self._delete(chat)
 
@@ -118,7 +130,7 @@ class ChatList:
             self._store.pin(chat.id, not chat.pinned)
         self._page.list_chats()
 
-    def export_as(self, file: str) -> None:
+    def export_as(self, file: str = "") -> None:
         """Writes the open chat to a file, by default in the current folder."""
         chat = self._page.conversation.chat
         if chat is None:
@@ -171,3 +183,89 @@ def file_name(chat: StoredChat) -> str:
     """A file name that is valid on every system."""
     words = "".join(char if char.isalnum() else " " for char in chat.title.casefold()).split()
     return f"{'-'.join(words)[:60] or chat.id}.md"
+
+
+class RecallScreen(Dialog[str | None]):
+    """Filters prompts by the typed words. Closes with the chosen prompt, or None."""
+
+    DEFAULT_CSS = """
+    RecallScreen #recall { width: 100; height: 80%; }
+    RecallScreen OptionList {
+        height: 1fr; margin: 1 0 0 0; padding: 0; border: none; background: transparent; scrollbar-size-vertical: 1;
+    }
+    RecallScreen OptionList > .option-list--option { text-wrap: nowrap; text-overflow: ellipsis; }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "dismiss", "Back"),
+        Binding("up", "move(-1)", show=False, priority=True),
+        Binding("down,ctrl+r", "move(1)", show=False, priority=True),
+        Binding("pageup", "move(-10)", show=False, priority=True),
+        Binding("pagedown", "move(10)", show=False, priority=True),
+    ]
+
+    def __init__(self, prompts: Sequence[str]) -> None:
+        """Prepares the search.
+
+        Args:
+            prompts: All prompts, oldest first.
+        """
+        super().__init__()
+        self._prompts = list(dict.fromkeys(reversed(prompts)))  # without duplicates, newest first
+        self._folded = [prompt.casefold() for prompt in self._prompts]
+        self.found: list[str] = []
+
+    def compose(self) -> ComposeResult:
+        with Vertical(classes="sheet", id="recall") as sheet:
+            sheet.border_title = "Earlier prompts"
+            sheet.border_subtitle = sheet_keys("Enter takes it", "Esc back")
+            yield Input(placeholder="type to search", max_length=1000)
+            yield OptionList(markup=False)
+
+    def on_mount(self) -> None:
+        self.query_one(OptionList).can_focus = False
+        self._list("")
+
+    @on(Input.Changed)
+    def _changed(self, event: Input.Changed) -> None:
+        self._list(event.value)
+
+    def _list(self, text: str) -> None:
+        words = text.casefold().split()
+        both = zip(self._prompts, self._folded, strict=True)
+        fits = [prompt for prompt, folded in both if all(word in folded for word in words)]
+        self.found = fits[:MOST_LISTED]
+        options = self.query_one(OptionList)
+        options.clear_options()
+        options.add_options(Option(_row(prompt, words)) for prompt in self.found)
+        options.highlighted = 0 if self.found else None
+        sheet = self.query_one("#recall", Vertical)
+        sheet.border_title = f"Earlier prompts · {len(fits):,} of {len(self._prompts):,}"
+
+    def action_move(self, step: int) -> None:
+        """Moves the selection to older (positive) or newer prompts."""
+        options = self.query_one(OptionList)
+        if self.found:
+            options.highlighted = min(max((options.highlighted or 0) + step, 0), len(self.found) - 1)
+
+    @on(Input.Submitted)
+    def _submitted(self) -> None:
+        at = self.query_one(OptionList).highlighted
+        self.dismiss(None if at is None else self.found[at])
+
+    @on(OptionList.OptionSelected)
+    def _clicked(self, event: OptionList.OptionSelected) -> None:
+        self.dismiss(self.found[event.option_index])
+
+
+def _row(prompt: str, words: Sequence[str]) -> Content:
+    """One line of a prompt, from shortly before the first match."""
+    line = one_line(prompt[: 100 * _SHOWN])
+    folded = line.casefold()
+    first = min((place for word in words if (place := folded.find(word)) >= 0), default=0)
+    start = 0 if first < _SHOWN // 10 else first - 10
+    row = Content(("…" if start else "") + line[start : start + _SHOWN])
+    for word in words:
+        place = row.plain.casefold().find(word)
+        if place >= 0:
+            row = row.stylize("bold $primary", place, place + len(word))
+    return row
