@@ -4,26 +4,31 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from slipstream.app.chats.backups import erase, forget_in_backups
 from slipstream.app.chats.database import Database
 from slipstream.app.chats.deletion_hooks import chat_deleted, forget_chat, forget_orphans, forget_state
 from slipstream.app.chats.images import ImageFolder, images_of
-from slipstream.app.chats.lookup import find_by_name, has_name, id_and_title, require_one
-from slipstream.app.chats.records import NAME, TITLE_LIMIT, StoredChat, bounded, new_id, storable
+from slipstream.app.chats.records import NAME, TITLE_LIMIT, StoredChat, bounded, moment, new_id, storable, text_of
 from slipstream.app.platform.safe_text import one_line
+from slipstream.app.settings.values import all_settings
 from slipstream.models.errors import UsageError
 
 CHAT_COLUMNS = "id, title, created, updated, model, pinned"
 _ALL = -1  # no limit, to SQLite
+_MOST_LISTED = 5  # chats in a hint
 UNDO_WITHIN = 60.0  # seconds in which a deleted chat can be restored; the next start erases it in any case
 
 
-def chat_of_row(row: tuple[str, str, float, float, str, int]) -> StoredChat:
+def chat_of_row(row: tuple[Any, ...]) -> StoredChat:
     name, title, created, updated, model, pinned = row
-    return StoredChat(name, bounded(title), created, updated, bounded(model), bool(pinned))
+    return StoredChat(
+        name, bounded(text_of(title)), moment(created), moment(updated), bounded(text_of(model)), pinned == 1
+    )
 
 
 class ChatList:
@@ -108,7 +113,7 @@ class ChatList:
                 "ORDER BY pinned DESC, updated DESC, rowid DESC LIMIT ?",
                 (limit,),
             )
-            return [chat_of_row(row) for row in rows]
+            return [chat_of_row(row) for row in rows if isinstance(row[0], str) and NAME.fullmatch(row[0])]
 
     def rename(self, chat: str, title: str) -> None:
         """Gives a chat a title.
@@ -129,10 +134,18 @@ class ChatList:
             self._db.execute("UPDATE chats SET pinned = ? WHERE id = ?", (pinned, chat))
 
     def sampling(self, chat: str) -> dict[str, float | str]:
-        """The chat's own fields of ``Sampling``, by name; empty for the defaults."""
+        """The chat's own fields of ``Sampling``, by name; without those that are not valid, empty for the defaults."""
         with self._db.read():
             row = self._db.execute("SELECT sampling FROM chats WHERE id = ?", (chat,)).fetchone()
-        return dict(json.loads(row[0])) if row and row[0] else {}
+        try:
+            values = json.loads(text_of(row[0])) if row and row[0] else {}
+        except (ValueError, RecursionError):
+            return {}
+        known, found = all_settings(), dict[str, float | str]()
+        for name, value in values.items() if isinstance(values, dict) else ():
+            with suppress(UsageError, KeyError):
+                found[name] = known[f"sampling.{name}"].checked(value)
+        return found
 
     def keep_sampling(self, chat: str, values: Mapping[str, float | str]) -> None:
         """Keeps a chat's own fields of ``Sampling``, see ``sampling``."""
@@ -221,3 +234,40 @@ class ChatList:
     def insert(self, chat: StoredChat) -> None:
         row = (chat.id, bounded(chat.title), chat.created, chat.updated, bounded(chat.model), chat.pinned)
         self._db.execute(f"INSERT INTO chats ({CHAT_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?)", row)
+
+
+def has_name(chat: StoredChat, name: str) -> bool:
+    """Whether a name is a chat's id or its whole title, ignoring case."""
+    return _normalized(name) in (_normalized(chat.id), _normalized(chat.title))
+
+
+def find_by_name(chats: Sequence[StoredChat], name: str) -> list[StoredChat]:
+    """Finds chats by id, else by the whole title, else by its beginning."""
+    begin = _normalized(name)
+    if not begin:
+        return []
+    return (
+        [chat for chat in chats if chat.id == name]
+        or [chat for chat in chats if has_name(chat, name)]
+        or [chat for chat in chats if _normalized(chat.title).startswith(begin)]
+    )
+
+
+def require_one(found: Sequence[StoredChat], name: str) -> StoredChat:
+    """Returns the only chat found; raises ``UsageError`` for several, with a hint that lists them."""
+    if len(found) == 1:
+        return found[0]
+    named = "; ".join(id_and_title(chat) for chat in found[:_MOST_LISTED])
+    more = f"; and {len(found) - _MOST_LISTED:,} more" if len(found) > _MOST_LISTED else ""
+    raise UsageError(
+        f'"{one_line(name)}" matches {len(found):,} chats.',
+        f"Use the id of one, the first word here: {named}{more}.",
+    )
+
+
+def id_and_title(chat: StoredChat) -> str:
+    return f"{chat.id} ({one_line(chat.title)})" if chat.title else chat.id
+
+
+def _normalized(text: str) -> str:
+    return one_line(text).casefold()

@@ -6,11 +6,12 @@ import base64
 import json
 import os
 import time
+from collections import defaultdict
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 from slipstream.app.chats.images import image_label
 from slipstream.app.chats.reasoning import begins_inside, split
@@ -33,8 +34,8 @@ def exported(store: ChatStore, chats: Sequence[str], form: Format) -> str:
     """
     if form == "md":
         return "\n".join(markdown(store, chat) for chat in chats)
-    content = {"format": FORMAT, "version": VERSION, "chats": [_values(store, chat) for chat in chats]}
-    return json.dumps(content, ensure_ascii=False, indent=1) + "\n"
+    begin = f'{{"format": "{FORMAT}", "version": {VERSION}, "chats": [\n'
+    return begin + ",\n".join(_json(store, chat) for chat in chats) + "\n]}\n"
 
 
 def markdown(store: ChatStore, chat: str, branches: bool = True, thoughts: bool = True) -> str:
@@ -51,21 +52,26 @@ def markdown(store: ChatStore, chat: str, branches: bool = True, thoughts: bool 
     parts = [f"# {one_line(kept.title) or kept.id}\n", f"{_when(kept.created)}{kept.model and ' · ' + kept.model}\n"]
     shown = store.messages(chat)
     parts += (_section(message, thoughts) for message in shown)
-    if branches:
+    if branches and store.forks(chat):
         written = {message.id for message in shown}
         everything = {message.id: message for message, _ in store.all_messages(chat)}
+        following: dict[int | None, list[StoredMessage]] = defaultdict(list)
         for message in everything.values():  # parents come before their children
+            following[message.parent].append(message)
+        for message in everything.values():
             if message.id in written:
                 continue
-            siblings = [other.id for other in everything.values() if other.parent == message.parent]
+            siblings = [other.id for other in following[message.parent]]
             if len(siblings) > 1:
                 parent = everything[message.parent].content if message.parent else ""
-                place = f"after “{one_line(parent)[:60]}”" if parent else "from the start"
+                place = f"after “{one_line(parent[:240])[:60]}”" if parent else "from the start"
                 number = f"{siblings.index(message.id) + 1} of {len(siblings)}"
                 parts.append(f"---\n\n*Another branch, {number}, {place}*\n")
-            for following in _line(message, everything, written):
-                written.add(following.id)
-                parts.append(_section(following, thoughts))
+            line = [message]
+            while len(below := [other for other in following[line[-1].id] if other.id not in written]) == 1:
+                line += below  # up to the next fork
+            written |= {each.id for each in line}
+            parts += (_section(each, thoughts) for each in line)
     return "\n".join(parts)
 
 
@@ -84,16 +90,6 @@ def write_export(path: Path, text: str) -> None:
         if error.errno in FULL:
             hint = "Make some room, or name a file on another disk."
         raise SlipstreamError(f"cannot write to {path}: {reason_of(error)}.", hint) from error
-
-
-def _line(message: StoredMessage, everything: dict[int, StoredMessage], written: set[int]) -> list[StoredMessage]:
-    """A message and its descendants, up to the next fork."""
-    line = [message]
-    while True:
-        following = [other for other in everything.values() if other.parent == line[-1].id and other.id not in written]
-        if len(following) != 1:
-            return line
-        line.append(following[0])
 
 
 def _section(message: StoredMessage, thoughts: bool) -> str:
@@ -129,16 +125,19 @@ def _folded(message: StoredMessage, thoughts: bool) -> str:
     return f"<details><summary>Thoughts</summary>\n\n{parts.thoughts}\n\n</details>\n\n{parts.answer}"
 
 
-def _values(store: ChatStore, chat: str) -> dict[str, Any]:
-    messages, images = [], dict[str, str]()
+def _json(store: ChatStore, chat: str) -> str:
+    """A chat with a message a line."""
+    lines, images = [], dict[str, str]()
     for message, picked in store.all_messages(chat):
-        values = asdict(message)
-        del values["chat"]
-        messages.append({**values, "picked": picked})
+        values = {name: getattr(message, name) for name in StoredMessage.__slots__ if name != "chat"}
+        figures = asdict(message.figures) if message.figures else None
+        lines.append(json.dumps({**values, "figures": figures, "picked": picked}, ensure_ascii=False))
         for sha256, file in store.images.found(message.content).items():
             with suppress(OSError):  # it was deleted just now
                 images[sha256] = base64.b64encode(Path(file).read_bytes()).decode("ascii")
-    return {**asdict(store.get(chat)), "messages": messages, **({"images": images} if images else {})}
+    own = json.dumps({**asdict(store.get(chat)), **({"images": images} if images else {})}, ensure_ascii=False)
+    messages = ",\n".join(lines)
+    return f'{own[:-1]}, "messages": [\n{messages}\n]}}'
 
 
 def _when(seconds: float) -> str:

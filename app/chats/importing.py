@@ -12,30 +12,31 @@ import os
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final, TypeGuard, get_args
+from typing import Any, Final
 
 from slipstream.app.chats.exporting import FORMAT, VERSION
-from slipstream.app.chats.lookup import title_of
+from slipstream.app.chats.messages import title_of
 from slipstream.app.chats.records import (
     MESSAGE_LIMIT,
     NAME,
+    TOKEN_LIMIT,
     Figures,
-    Run,
     StoredChat,
     StoredMessage,
     bounded,
+    moment,
     new_id,
     storable,
 )
 from slipstream.app.chats.store import ChatStore
 from slipstream.app.platform.safe_text import plural
-from slipstream.app.protocol.events import Origin
-from slipstream.app.speed import Speed
 from slipstream.models.errors import SlipstreamError, UsageError, reason_of
 from slipstream.models.outside import quoted, shown_path
 from slipstream.models.vision.image_file import MOST_BYTES as IMAGE_LIMIT
 
-ROLES = ("user", "assistant")
+_ROLES: Final = ("user", "assistant")  # of ChatGPT's messages
+_HINT: Final = "Give a file of slipstream chats export --format json, or ChatGPT's conversations.json."
+MOST_BYTES: Final = 256 << 20  # maximum size of a file; its parsed values take several times as much memory
 
 
 def conversation(values: dict[str, Any]) -> tuple[StoredChat, list[tuple[StoredMessage, int]]]:
@@ -50,8 +51,10 @@ def conversation(values: dict[str, Any]) -> tuple[StoredChat, list[tuple[StoredM
     nodes = values["mapping"]
     if not isinstance(nodes, dict) or not all(isinstance(node, dict) for node in nodes.values()):
         raise ValueError("a conversation's mapping is no tree")
-    created, updated = _chatgpt_time(values.get("create_time")), _chatgpt_time(values.get("update_time"))
-    chat = StoredChat(new_id(), bounded(_string(values.get("title"))), created, updated, "")
+    created, updated = (moment(values.get(name), time.time()) for name in ("create_time", "update_time"))
+    own = values.get("conversation_id", values.get("id"))
+    name = new_id(own if isinstance(own, str) else json.dumps(nodes))  # the same at each import
+    chat = StoredChat(name, bounded(_string(values.get("title"))), created, updated, "")
     current = set(_above(nodes, values.get("current_node")))
     messages: list[tuple[StoredMessage, int]] = []
     following = _children(nodes)
@@ -65,7 +68,7 @@ def conversation(values: dict[str, Any]) -> tuple[StoredChat, list[tuple[StoredM
         seen.add(name)
         node = nodes[name]
         role, text, when = _content(node.get("message"))
-        if role in ROLES and text.strip():
+        if role in _ROLES and text.strip():
             number = len(messages) + 1
             message = StoredMessage(
                 number, chat.id, parent, role, text, [], "", "done", "", None, None, "", when or created
@@ -117,24 +120,11 @@ def _content(message: Any) -> tuple[str, str, float]:
     text = "\n\n".join(part for part in parts if isinstance(part, str)) if isinstance(parts, list) else ""
     if len(text) > MESSAGE_LIMIT:
         raise ValueError(f"a message has {len(text):,} characters; at most {MESSAGE_LIMIT:,} fit")
-    when = message.get("create_time")
-    return _string(author.get("role")), storable(text), float(when) if _is_number(when) else 0.0
+    return _string(author.get("role")), storable(text), moment(message.get("create_time"))
 
 
 def _string(value: Any) -> str:
     return storable(value) if isinstance(value, str) else ""
-
-
-def _chatgpt_time(value: Any) -> float:
-    return float(value) if _is_number(value) else time.time()
-
-
-_HINT: Final = "Give a file of slipstream chats export --format json, or ChatGPT's conversations.json."
-MOST_BYTES: Final = 256 << 20  # maximum size of a file; its parsed values take several times as much memory
-_TOKEN_LIMIT: Final = 1 << 31
-_NAME_LIMIT: Final = 100  # characters of a drafter's name
-_COUNTS: Final = ("prompt_tokens", "prefilled_tokens", "dropped_messages", "dropped_tokens", "ttft_ms")
-_SPEED: Final = tuple(name for name in Speed.__slots__ if name != "busy")
 
 
 def read_export(path: Path) -> bytes:
@@ -158,10 +148,15 @@ def read_export(path: Path) -> bytes:
 def import_chats(
     store: ChatStore, raw: bytes, source: str, tell: Callable[[str], object] = lambda words: None
 ) -> list[StoredChat]:
-    """Imports all chats of a file, or none if any part is invalid.
+    """Imports all chats of a file in one step, or none; chats that are here already are left out.
+
+    So an import that was killed can be repeated.
 
     Args:
         tell: Called with a line about chats that were left out.
+
+    Returns:
+        The new chats.
 
     Raises:
         UsageError: If the file is not an export, or has no messages.
@@ -192,7 +187,10 @@ def import_chats(
         tell(f"{plural(left, 'chat')} without text {'was' if left == 1 else 'were'} left out.")
     for sha256, image in images:
         store.images.keep(image, sha256)
-    return [store.add_chat(chat, messages) for chat, messages in full]
+    added = store.add_chats(full)
+    if here := len(full) - len(added):
+        tell(f"{plural(here, 'chat')} {'was' if here == 1 else 'were'} here already.")
+    return added
 
 
 def _images(values: dict[str, Any]) -> list[tuple[str, bytes]]:
@@ -234,7 +232,7 @@ def _message(values: Any, chat: str) -> StoredMessage:
     if role not in ("system", "user", "assistant"):
         raise ValueError(f"the role {quoted(role)} is unknown")
     tokens = _list(values, "tokens")
-    if not all(type(token) is int and -_TOKEN_LIMIT <= token < _TOKEN_LIMIT for token in tokens):
+    if not all(type(token) is int and -TOKEN_LIMIT <= token < TOKEN_LIMIT for token in tokens):
         raise ValueError("a token is no number")
     return StoredMessage(
         id=_get(values, "id", int, None),
@@ -247,73 +245,10 @@ def _message(values: Any, chat: str) -> StoredMessage:
         status="done" if status == "done" else "interrupted",
         drafter=_text(values, "drafter"),
         seed=_get(values, "seed", int, None) if values.get("seed") is not None else None,
-        figures=_figures(values.get("figures")),
+        figures=Figures.of_values(values.get("figures")),
         reason=_text(values, "reason"),
         created=_time(values, "created"),
     )
-
-
-def _figures(values: Any) -> Figures | None:
-    """The figures of a reply; None if their types are not those of this version."""
-    if not isinstance(values, dict) or not isinstance(values.get("speed"), dict):
-        return None
-    speed = values["speed"]
-    if not all(speed.get(name) is None or _is_number(speed[name]) for name in _SPEED):
-        return None
-    depths, drafters = values.get("by_depth", []), values.get("by_drafter", {})
-    drafter_depths = values.get("drafter_depths", {})
-    counts = {name: values.get(name, 0) for name in _COUNTS}
-    if not all(map(_is_number, counts.values())) or not _are_counts(depths, drafters):
-        return None
-    if not isinstance(drafter_depths, dict) or not all(map(_are_depths, drafter_depths.values())):
-        return None
-    known = {name: speed[name] for name in _SPEED if speed.get(name) is not None}
-    closed = values.get("thoughts_closed", -1)
-    return Figures(
-        Speed(**known),
-        depths,
-        drafters,
-        **counts,
-        exact=bool(values.get("exact", True)),
-        drafter_depths=drafter_depths,
-        origins=_origins(values.get("origins")),
-        thoughts_closed=closed if type(closed) is int and abs(closed) < _TOKEN_LIMIT else -1,
-    )
-
-
-def _origins(values: Any) -> list[Run]:
-    """Where the characters of a reply come from; empty if that is not as in this version."""
-    known = isinstance(values, list) and all(
-        isinstance(run, list)
-        and len(run) == 3
-        and type(run[0]) is int
-        and 0 <= run[0] <= MESSAGE_LIMIT
-        and run[1] in get_args(Origin)
-        and isinstance(run[2], str)
-        and len(run[2]) <= _NAME_LIMIT
-        for run in values
-    )
-    return [(size, origin, storable(source)) for size, origin, source in values] if known else []
-
-
-def _are_counts(depths: Any, drafters: Any) -> bool:
-    return (
-        _are_depths(depths)
-        and isinstance(drafters, dict)
-        and all(isinstance(count, dict) and all(map(_is_number, count.values())) for count in drafters.values())
-    )
-
-
-def _are_depths(depths: Any) -> bool:
-    return isinstance(depths, list) and all(
-        isinstance(pair, list) and len(pair) == 2 and all(map(_is_number, pair)) for pair in depths
-    )
-
-
-def _is_number(value: Any) -> TypeGuard[float]:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return False
-    return -1e15 < value < 1e15  # also False for NaN
 
 
 def _get(values: Any, name: str, kind: type, default: Any) -> Any:
@@ -333,8 +268,7 @@ def _text(values: Any, name: str, most: int = MESSAGE_LIMIT) -> str:
 
 
 def _time(values: Any, name: str) -> float:
-    value = values.get(name) if isinstance(values, dict) else None
-    return float(value) if _is_number(value) else time.time()
+    return moment(values.get(name) if isinstance(values, dict) else None, time.time())
 
 
 def _list(values: Any, name: str) -> list[Any]:

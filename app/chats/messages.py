@@ -6,13 +6,15 @@ A chat is a tree of messages: an edited message or a second reply is a sibling o
 from __future__ import annotations
 
 import json
+import re
 import time
-from collections.abc import Iterable
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from slipstream.app.chats.chat_list import ChatList
 from slipstream.app.chats.database import Database
-from slipstream.app.chats.lookup import title_of
+from slipstream.app.chats.images import MARK, image_label
 from slipstream.app.chats.records import (
     MESSAGE_COLUMNS,
     SUMMARY,
@@ -24,13 +26,41 @@ from slipstream.app.chats.records import (
     message_of_row,
     new_id,
     pack_tokens,
+    pick_of,
     row_of_message,
     storable,
+    text_of,
 )
 from slipstream.app.chats.search import Hit, find
 
 _COLUMNS = MESSAGE_COLUMNS.removeprefix("id, ") + ", picked"
 _INSERT = f"INSERT INTO messages ({_COLUMNS}) VALUES ({', '.join('?' * (_COLUMNS.count(',') + 1))})"
+
+LENGTH = 48  # maximum characters of a title
+LEAST_LENGTH = 12  # minimum characters of a clause that becomes a title
+
+_READ = 20_000  # characters of a message that are searched for its title; few, since the screen waits
+
+_FENCE = re.compile(r"(?:```|~~~).*?(?:```|~~~|\Z)", re.DOTALL)
+_LINK = re.compile(r"!?\[([^\]]*)\]\([^)]*\)")
+_ADDRESS = re.compile(r"https?://(?:www\.)?([^\s/?#]+)\S*")
+_LINE_MARKS = re.compile(r"^\s*(?:#{1,6}\s|>+\s?|[-*+]\s|\d+[.)]\s)", re.MULTILINE)
+_EMPHASIS = re.compile(r"(?<!\w)(\*{1,3}|`+|~~)(?=\S)(.+?)(?<=\S)\1(?!\w)")
+_GREETING = re.compile(
+    r"^(?:(?:hi|hello|hey|hallo|good (?:morning|afternoon|evening)|dear \w+|ok(?:ay)?|so|well|please|thanks|thank you)"
+    r"(?:\s+(?:there|all|everyone|again|you))?(?:\s*[,.!:;–-]+\s*|\s+|$))+",
+    re.IGNORECASE,
+)
+_ASKING = re.compile(
+    r"^(?:(?:can|could|would|will) you (?:please |kindly |maybe )?(?:help me (?:to )?|tell me |show me )?"
+    r"|i(?: would|'d) like (?:you )?to (?:know )?|i (?:want|need) (?:you )?to |i have a question(?: about)?[:,. ]*"
+    r"|help me (?:to )?|tell me |please )(?=\w)",
+    re.IGNORECASE,
+)
+_LOOSE_END = re.compile(
+    r"(?:\s+(?:a|an|and|as|at|by|for|from|how|in|is|it|its|my|of|on|or|that|the|to|which|with|your))+$"
+)
+_CLAUSE = re.compile(r"[.!?…](?=\s|$)|[:;](?=\s)|\s[–—-]\s|\n(?!\s*[a-z])|[。！？]")
 
 
 class Messages:
@@ -60,7 +90,7 @@ class Messages:
             for row in rows:
                 message = message_of_row(row[:-1])
                 if message.parent is None or message.parent in found:  # otherwise its parent was refused
-                    found[message.id] = (message, int(row[-1]))
+                    found[message.id] = (message, pick_of(row[-1]))
             return list(found.values())
 
     def forks(self, chat: str) -> dict[int, list[int]]:
@@ -87,7 +117,7 @@ class Messages:
                 "WHERE role = 'user' AND reason NOT LIKE ? AND deleted IS NULL ORDER BY messages.id DESC LIMIT ?",
                 (f"{SUMMARY}%", limit),
             )
-            return [str(row[0]) for row in rows][::-1]
+            return [text_of(row[0]) for row in rows][::-1]
 
     def refused(self, chat: str) -> str:
         """The last prompt of a chat if the engine refused it; else empty."""
@@ -97,7 +127,7 @@ class Messages:
                 "ORDER BY id DESC LIMIT 1",
                 (chat, f"{SUMMARY}%"),
             ).fetchone()
-        return str(row[0]) if row and row[1] == "failed" else ""
+        return text_of(row[0]) if row and row[1] == "failed" else ""
 
     # --- write ----------------------------------------------------------------------------------------------------
 
@@ -129,7 +159,7 @@ class Messages:
             fingerprint: Fingerprint of the model that wrote it.
         """
         with self._db.write(durable=True):
-            message = self._add(chat, parent, "user", text, "done", fingerprint, reason=f"{SUMMARY} {kept}")
+            message = self._add(chat, parent, "user", text, "done", model=fingerprint, reason=f"{SUMMARY} {kept}")
             self._db.execute("UPDATE chats SET updated = ? WHERE id = ?", (message.created, chat))
         return message
 
@@ -178,7 +208,9 @@ class Messages:
         self._chats.get(chat)
         with self._db.write():
             at = self._end(chat) if parent is None else parent
-            message = self._add(chat, at, "assistant", "", "streaming", fingerprint, drafter, str(seed))
+            message = self._add(
+                chat, at, "assistant", "", "streaming", model=fingerprint, drafter=drafter, seed=str(seed)
+            )
             self._db.execute(
                 "UPDATE chats SET updated = ?, model = ? WHERE id = ?", (message.created, storable(model), chat)
             )
@@ -246,25 +278,45 @@ class Messages:
         with self._db.write(durable=True):
             self._db.execute("UPDATE messages SET status = 'failed' WHERE id = ?", (message,))
 
-    def add_chat(self, chat: StoredChat, messages: Iterable[tuple[StoredMessage, int]]) -> StoredChat:
-        """Adds an imported chat, completely or not at all.
+    def add_chats(self, chats: Iterable[tuple[StoredChat, Sequence[tuple[StoredMessage, int]]]]) -> list[StoredChat]:
+        """Adds imported chats, all or none; leaves out those that are here already.
+
+        A chat is here if one of its id, or created at the same moment, has all of its messages.
 
         Args:
-            chat: The chat; it gets a new id if its own is taken.
-            messages: As from ``all_messages``, parents first.
+            chats: Chats, which get a new id if theirs is taken, and messages as from ``all_messages``, parents first.
+
+        Returns:
+            The chats that were added.
         """
-        numbers: dict[int, int | None] = {}
+        added: list[StoredChat] = []
         with self._db.write(durable=True):
-            while self._db.execute("SELECT 1 FROM chats WHERE id = ?", (chat.id,)).fetchone():
-                chat = replace(chat, id=new_id())
-            self._chats.insert(chat)
-            for message, picked in messages:
-                parent = None if message.parent is None else numbers[message.parent]
-                row = (chat.id, parent, *row_of_message(message)[3:], picked)
-                numbers[message.id] = self._db.execute(_INSERT, row).lastrowid
-        return chat
+            here: dict[object, list[str]] = defaultdict(list)
+            for name, created in self._db.execute("SELECT id, created FROM chats WHERE deleted IS NULL"):
+                here[name].append(name)
+                here[created].append(name)
+            for chat, messages in chats:
+                if any(self._has(name, messages) for name in {*here[chat.id], *here[chat.created]}):
+                    continue
+                while self._db.execute("SELECT 1 FROM chats WHERE id = ?", (chat.id,)).fetchone():
+                    chat = replace(chat, id=new_id())
+                self._chats.insert(chat)
+                numbers: dict[int, int | None] = {}
+                for message, picked in messages:
+                    parent = None if message.parent is None else numbers[message.parent]
+                    row = (chat.id, parent, *row_of_message(message)[3:], picked)
+                    numbers[message.id] = self._db.execute(_INSERT, row).lastrowid
+                here[chat.id].append(chat.id)
+                here[chat.created].append(chat.id)
+                added.append(chat)
+        return added
 
     # --- helpers --------------------------------------------------------------------------------------------------
+
+    def _has(self, chat: str, messages: Sequence[tuple[StoredMessage, int]]) -> bool:
+        """Whether a chat has all of these messages."""
+        kept = self._db.execute("SELECT role, content FROM messages WHERE chat = ?", (chat,))
+        return Counter((each.role, storable(each.content)) for each, _ in messages) <= Counter(kept)
 
     def _rows(self, numbers: Iterable[int]) -> list[StoredMessage]:
         rows = self._db.execute(
@@ -296,6 +348,7 @@ class Messages:
         role: str,
         text: str,
         status: Status,
+        *,
         model: str = "",
         drafter: str = "",
         seed: str = "",
@@ -306,5 +359,39 @@ class Messages:
         return message_of_row((number, *row))
 
     def _next_pick(self, chat: str) -> int:
-        row = self._db.execute("SELECT coalesce(max(picked), 0) + 1 FROM messages WHERE chat = ?", (chat,)).fetchone()
-        return int(row[0])
+        return pick_of(self._db.execute("SELECT max(picked) FROM messages WHERE chat = ?", (chat,)).fetchone()[0]) + 1
+
+
+def title_of(text: str) -> str:
+    """Makes a title from the first clause of a message, without greeting and markup."""
+    text = (MARK.sub("", text[:_READ]).strip() or image_label(text))[:_READ]
+    plain = _ADDRESS.sub(r"\1", _LINK.sub(r"\1", _FENCE.sub("\n", text)))
+    plain = _EMPHASIS.sub(r"\2", _LINE_MARKS.sub("", plain)).strip()
+    if not plain:  # only code
+        return _cut(next((line for line in text.splitlines()[1:] if line.strip(" `~")), text).strip())
+    greeted = _without(_GREETING, plain)
+    plain = _without(_ASKING, greeted)
+    clause = " ".join(_first_clause(plain).split()).rstrip(" ,;:.。" if plain == greeted else " ,;:.。?")
+    return _cut(clause[:1].upper() + clause[1:])
+
+
+def _cut(clause: str) -> str:
+    if len(clause) <= LENGTH:
+        return clause
+    cut = clause[: LENGTH - 1]
+    comma, space = cut.rfind(", "), cut.rfind(" ")
+    end = comma if comma >= LEAST_LENGTH else space if space >= LEAST_LENGTH else len(cut)
+    return _LOOSE_END.sub("", cut[:end].rstrip(" ,;:")) + "…"
+
+
+def _without(pattern: re.Pattern[str], text: str) -> str:
+    """Removes a pattern at the start, unless nothing would be left."""
+    return pattern.sub("", text, count=1).strip() or text
+
+
+def _first_clause(text: str) -> str:
+    for end in _CLAUSE.finditer(text):
+        keep = end.end() if end.group() in "?!？！" else end.start()
+        if len(text[:keep].strip()) >= LEAST_LENGTH or "\n" in end.group():
+            return text[:keep]
+    return text

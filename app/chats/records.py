@@ -1,7 +1,12 @@
-"""The values of the chat store, and the tree of a chat's branches."""
+"""The values of the chat store, and the tree of a chat's branches.
+
+Values from the file or an export are checked where they become objects: other programs and failing disks write them,
+too. A bad value costs only itself.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
@@ -10,7 +15,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from itertools import zip_longest
-from typing import Any, Literal
+from typing import Any, Final, Literal, TypeGuard, get_args
 
 from slipstream.app.protocol.events import Done, Origin
 from slipstream.app.speed import Speed
@@ -23,10 +28,18 @@ SUMMARY = "summary"  # prefix of a summary's ``reason``; the number of messages 
 UNFINISHED = ("cancelled", "length", "context")  # reasons that cut a reply short
 MESSAGE_LIMIT = 10_000_000  # maximum characters of an imported message; no model reads more
 TITLE_LIMIT = 200  # maximum characters of a title; a longer one is cut when it is imported or read
+TOKEN_LIMIT = 1 << 31
+ROLES = ("system", "user", "assistant")
 Status = Literal["streaming", "done", "interrupted", "failed"]
 """A reply is being written, complete, cut off, or refused by the engine. A user's message is "done" or "failed"."""
+Run = tuple[int, Origin, str]  # number of characters, their origin, and their drafter, or empty
 
-_MOST_DIGITS = 9
+_MOST_DIGITS: Final = 9
+_NEWEST: Final = 253e9  # seconds since 1970; later times are after the year 9999, which no calendar here can show
+_MOST_PICKS: Final = 1 << 53
+_NAME_LIMIT: Final = 100  # characters of a drafter's name
+_COUNTS: Final = ("prompt_tokens", "prefilled_tokens", "dropped_messages", "dropped_tokens", "ttft_ms")
+_SPEED: Final = tuple(name for name in Speed.__slots__ if name != "busy")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +52,6 @@ class StoredChat:
     updated: float  # time of its newest message
     model: str  # name of the model that replied last, or empty
     pinned: bool = False  # whether it stays on top of the list
-
-
-Run = tuple[int, Origin, str]  # number of characters, their origin, and their drafter, or empty
 
 
 def joined_runs(runs: Iterable[Run]) -> list[Run]:
@@ -74,19 +84,7 @@ class Figures:
 
     @staticmethod
     def of(done: Done) -> Figures:
-        return Figures(
-            done.speed,
-            done.by_depth,
-            done.by_drafter,
-            done.prompt_tokens,
-            done.prefilled_tokens,
-            done.dropped_messages,
-            done.ttft_ms,
-            done.exact,
-            done.dropped_tokens,
-            done.drafter_depths,
-            thoughts_closed=done.thoughts_closed,
-        )
+        return Figures(**{name: getattr(done, name) for name in Figures.__slots__ if name != "origins"})
 
     def packed(self) -> str:
         return json.dumps(asdict(self), separators=(",", ":"))
@@ -94,33 +92,59 @@ class Figures:
     def followed_by(self, rest: Figures) -> Figures:
         """Combines the figures of a reply's first part with those of its continuation."""
         return Figures(
-            _joined(self.speed, rest.speed),
-            _deeper(self.by_depth, rest.by_depth),
-            _added(self.by_drafter, rest.by_drafter),
-            self.prompt_tokens or rest.prompt_tokens,
-            self.prefilled_tokens + rest.prefilled_tokens,
-            max(self.dropped_messages, rest.dropped_messages),
-            self.ttft_ms or rest.ttft_ms,
-            self.exact and rest.exact,
-            max(self.dropped_tokens, rest.dropped_tokens),
-            {
+            speed=_joined(self.speed, rest.speed),
+            by_depth=_deeper(self.by_depth, rest.by_depth),
+            by_drafter=_added(self.by_drafter, rest.by_drafter),
+            prompt_tokens=self.prompt_tokens or rest.prompt_tokens,
+            prefilled_tokens=self.prefilled_tokens + rest.prefilled_tokens,
+            dropped_messages=max(self.dropped_messages, rest.dropped_messages),
+            ttft_ms=self.ttft_ms or rest.ttft_ms,
+            exact=self.exact and rest.exact,
+            dropped_tokens=max(self.dropped_tokens, rest.dropped_tokens),
+            drafter_depths={
                 name: _deeper(self.drafter_depths.get(name, []), rest.drafter_depths.get(name, []))
                 for name in self.drafter_depths | rest.drafter_depths
             },
-            [*self.origins, *rest.origins],
-            self.thoughts_closed if self.thoughts_closed >= 0 else rest.thoughts_closed,
+            origins=[*self.origins, *rest.origins],
+            thoughts_closed=self.thoughts_closed if self.thoughts_closed >= 0 else rest.thoughts_closed,
         )
 
     @staticmethod
-    def unpacked(text: str) -> Figures | None:
-        """Reads ``packed`` back, ignoring fields of other versions; None for an empty text."""
-        fields: dict[str, Any] = json.loads(text) if text else {}
-        if not fields:
+    def unpacked(text: object) -> Figures | None:
+        """Reads ``packed`` back, as ``of_values`` does."""
+        try:
+            return Figures.of_values(json.loads(text)) if isinstance(text, str) and text else None
+        except (ValueError, RecursionError):
             return None
-        known = {name: value for name, value in fields.items() if name in Figures.__slots__}
-        speed = {name: value for name, value in known.pop("speed", {}).items() if name in Speed.__slots__}
-        known["origins"] = [(int(size), origin, source) for size, origin, source in known.get("origins", [])]
-        return Figures(speed=Speed(**speed), **known)
+
+    @staticmethod
+    def of_values(values: Any) -> Figures | None:
+        """Figures of a file; ignores fields of other versions. None if the types are not those of this one."""
+        if not isinstance(values, dict) or not isinstance(values.get("speed"), dict):
+            return None
+        speed = {name: value for name in _SPEED if (value := values["speed"].get(name)) is not None}
+        counts = {name: values.get(name, 0) for name in _COUNTS}
+        depths, drafters = values.get("by_depth", []), values.get("by_drafter", {})
+        drafter_depths, closed = values.get("drafter_depths", {}), values.get("thoughts_closed", -1)
+        if not (
+            all(map(is_number, (*speed.values(), *counts.values())))
+            and _are_depths(depths)
+            and isinstance(drafters, dict)
+            and all(isinstance(count, dict) and all(map(is_number, count.values())) for count in drafters.values())
+            and isinstance(drafter_depths, dict)
+            and all(map(_are_depths, drafter_depths.values()))
+        ):
+            return None
+        return Figures(
+            speed=Speed(**speed, busy=values["speed"].get("busy") is True),
+            by_depth=depths,
+            by_drafter=drafters,
+            **counts,
+            exact=bool(values.get("exact", True)),
+            drafter_depths=drafter_depths,
+            origins=_origins(values.get("origins")),
+            thoughts_closed=closed if type(closed) is int and abs(closed) < TOKEN_LIMIT else -1,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,28 +224,71 @@ def pack_tokens(tokens: list[int]) -> bytes:
     return struct.pack(f"<{len(tokens)}i", *tokens)
 
 
-def unpack_tokens(blob: bytes) -> list[int]:
-    """Reads ``pack_tokens`` back, without an incomplete last token."""
+def unpack_tokens(blob: object) -> list[int]:
+    """Reads ``pack_tokens`` back, without an incomplete last token; empty for what is none."""
+    if not isinstance(blob, bytes):
+        return []
     whole = len(blob) // 4
     return list(struct.unpack(f"<{whole}i", blob[: whole * 4]))
 
 
+def text_of(value: object) -> str:
+    """A text of the file, whatever its type there."""
+    return value if isinstance(value, str) else readable(value) if isinstance(value, bytes) else str(value or "")
+
+
+def moment(value: object, otherwise: float = 0.0) -> float:
+    """A time of the file, if it is one that calendars have."""
+    return float(value) if is_number(value) and 0 <= value < _NEWEST else otherwise
+
+
+def pick_of(value: object) -> int:
+    return value if isinstance(value, int) and 0 <= value < _MOST_PICKS else 0
+
+
+def is_number(value: object) -> TypeGuard[float]:
+    """Whether a value is a number of a size that occurs; NaN is none."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and -1e15 < value < 1e15
+
+
+def _are_depths(depths: object) -> bool:
+    return isinstance(depths, list) and all(
+        isinstance(pair, list) and len(pair) == 2 and all(map(is_number, pair)) for pair in depths
+    )
+
+
+def _origins(values: object) -> list[Run]:
+    """Where the characters of a reply come from; empty if that is not as in this version."""
+    if not isinstance(values, list) or not all(isinstance(run, list) and len(run) == 3 for run in values):
+        return []
+    known = all(
+        type(size) is int
+        and 0 <= size <= MESSAGE_LIMIT
+        and origin in get_args(Origin)
+        and isinstance(source, str)
+        and len(source) <= _NAME_LIMIT
+        for size, origin, source in values
+    )
+    return [(size, origin, storable(source)) for size, origin, source in values] if known else []
+
+
 def message_of_row(row: tuple[Any, ...]) -> StoredMessage:
     number, chat, parent, role, content, tokens, model, status, drafter, seed, speed, reason, created = row
+    seed = text_of(seed)
     return StoredMessage(
         id=number,
-        chat=chat,
-        parent=parent,
-        role=role,
-        content=content,
+        chat=text_of(chat),
+        parent=parent if isinstance(parent, int) else None,
+        role=role if role in ROLES else "user",
+        content=text_of(content),
         tokens=unpack_tokens(tokens),
-        model=model,
-        status=status,
-        drafter=drafter,
-        seed=int(seed) if seed else None,
+        model=text_of(model),
+        status=status if status in get_args(Status) else "done",
+        drafter=text_of(drafter),
+        seed=int(seed) if seed.isascii() and seed.isdigit() and len(seed) < 2 * _MOST_DIGITS else None,
         figures=Figures.unpacked(speed),
-        reason=reason,
-        created=created,
+        reason=text_of(reason),
+        created=moment(created),
     )
 
 
@@ -258,22 +325,24 @@ def readable(raw: bytes) -> str:
     return raw.decode("utf-8", "replace")
 
 
-def new_id() -> str:
-    return "".join(ALPHABET[byte % len(ALPHABET)] for byte in os.urandom(ID_LENGTH))  # unbiased: 256 % 32 is 0
+def new_id(seed: str | None = None) -> str:
+    """A random id, or that of a text."""
+    found = os.urandom(ID_LENGTH) if seed is None else hashlib.sha256(storable(seed).encode()).digest()[:ID_LENGTH]
+    return "".join(ALPHABET[byte % len(ALPHABET)] for byte in found)  # unbiased: 256 % 32 is 0
 
 
 class Tree:
     """The branches of a chat, as message numbers; of several siblings, the one picked last is shown."""
 
-    def __init__(self, nodes: Iterable[tuple[int, int | None, int]]) -> None:
+    def __init__(self, nodes: Iterable[tuple[int, object, object]]) -> None:
         """``nodes`` are ``(number, parent, picked)`` of every message, without refused ones, in order of the number."""
         self._children: dict[int | None, list[int]] = defaultdict(list)
         self._parent: dict[int, int | None] = {}
         self._picked: dict[int, int] = {}
         for number, parent, picked in nodes:
-            self._children[parent].append(number)
-            self._parent[number] = parent
-            self._picked[number] = picked
+            self._parent[number] = parent if isinstance(parent, int) else None
+            self._children[self._parent[number]].append(number)
+            self._picked[number] = pick_of(picked)
 
     def shown(self) -> list[int]:
         """The shown branch, from the first message on."""
@@ -290,9 +359,9 @@ class Tree:
 
     def above(self, message: int) -> list[int]:
         """The message and its ancestors, the chat's first message last; empty if it is not in the tree."""
-        branch: list[int] = []
+        branch: dict[int, None] = {}
         at: int | None = message
-        while at is not None and at in self._parent:
-            branch.append(at)
+        while at is not None and at in self._parent and at not in branch:  # a damaged file may have circles
+            branch[at] = None
             at = self._parent[at]
-        return branch
+        return list(branch)

@@ -94,6 +94,11 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         """,
     ),
     ("ALTER TABLE chats ADD COLUMN sampling TEXT NOT NULL DEFAULT ''",),  # JSON; empty for the default
+    (  # so that nothing but a message that is shown reads its text, which may fill many pages
+        "DROP INDEX messages_of_chat",
+        "CREATE INDEX messages_tree ON messages (chat, id, parent, picked, status, role)",
+        "CREATE INDEX messages_streaming ON messages (id) WHERE status = 'streaming'",
+    ),
 )
 
 

@@ -7,7 +7,7 @@ import sqlite3
 from dataclasses import dataclass
 from typing import Final
 
-from slipstream.app.chats.records import TITLE_LIMIT, bounded
+from slipstream.app.chats.records import TITLE_LIMIT, bounded, moment, text_of
 from slipstream.app.platform.safe_text import one_line
 
 AROUND: Final = 12  # words of a snippet
@@ -78,7 +78,7 @@ def _anywhere(db: sqlite3.Connection, parts: list[str], limit: int) -> list[Hit]
     ).fetchall()
     word = re.compile("|".join(re.escape(part) for part in sorted(parts, key=len, reverse=True)), re.IGNORECASE)
     return [
-        _hit(chat, title, number, role, _marked(text, word), created)
+        _hit(chat, title, number, role, _marked(text_of(text), word), created)
         for chat, title, number, role, text, created in rows
     ]
 
@@ -92,8 +92,8 @@ def _marked(text: str, word: re.Pattern[str]) -> str:
     return ("…" if start else "") + cut + ("…" if end < len(text) else "")
 
 
-def _hit(chat: str, title: str, message: int | None, role: str, marked: str, created: float) -> Hit:
-    snippet, spans, start = "", [], 0
+def _hit(chat: str, title: object, message: int | None, role: str, marked: object, created: object) -> Hit:
+    snippet, spans, start, marked = "", [], 0, text_of(marked)
     if len(marked) > _LONGEST:  # a word may be as long as its message
         at = max(marked.find(_OPEN) - _SIDE, 0)
         marked = ("…" if at else "") + marked[at : at + _LONGEST] + "…"
@@ -104,4 +104,4 @@ def _hit(chat: str, title: str, message: int | None, role: str, marked: str, cre
             spans.append((start, len(snippet)))
         else:
             snippet += piece
-    return Hit(chat, bounded(title), message, role, snippet, tuple(spans), created)
+    return Hit(chat, bounded(text_of(title)), message, role, snippet, tuple(spans), moment(created))

@@ -10,9 +10,9 @@ from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
 
+from slipstream.app.chats.chat_list import has_name, id_and_title
 from slipstream.app.chats.exporting import exported, markdown, write_export
 from slipstream.app.chats.importing import import_chats, read_export
-from slipstream.app.chats.lookup import has_name, id_and_title
 from slipstream.app.chats.store import ChatStore
 from slipstream.app.cli.streams import can_ask, confirmed, notice
 from slipstream.app.platform.paths import Paths
@@ -53,17 +53,10 @@ def _list(store: ChatStore, as_json: bool) -> None:
         return
     width = max((len(chat.id) for chat in kept), default=0)
     for chat in kept:
-        when = _when(chat.updated)
+        when = time.strftime("%Y-%m-%d %H:%M", time.localtime(chat.updated))
         print(f"{chat.id:<{width}}  {when}  {'*' if chat.pinned else ' '} {one_line(chat.title) or chat.id}")
     if not kept:
         notice("no chats are kept yet.")
-
-
-def _when(moment: float) -> str:
-    try:
-        return time.strftime("%Y-%m-%d %H:%M", time.localtime(moment))
-    except (OverflowError, ValueError, OSError):  # a wrong clock or a damaged file
-        return "unknown".ljust(16)
 
 
 def _search(store: ChatStore, words: str, limit: int, as_json: bool) -> None:

@@ -91,8 +91,10 @@ def test_a_summary_is_no_prompt_and_travels_with_the_chat(store: ChatStore) -> N
     summarize(store, chat, "They counted.")
     assert "They counted." not in store.prompts() and store.refused(chat) == "refused"
     assert "## Summary of what is above\n\nThey counted." in exported(store, [chat], "md")
-    copy = import_chats(store, exported(store, [chat], "json").encode(), "x.json")[0].id
-    assert copy != chat and said(store, copy) == said(store, chat)
+    before, text = said(store, chat), exported(store, [chat], "json")
+    store.delete(chat)
+    copy = import_chats(store, text.encode(), "x.json")[0].id
+    assert copy != chat and said(store, copy) == before
 
 
 def test_too_little_is_not_summarized(store: ChatStore) -> None:

@@ -5,8 +5,11 @@ from __future__ import annotations
 import errno
 import json
 import os
+import signal
 import sqlite3
 import stat
+import subprocess
+import sys
 import time
 from contextlib import closing
 from dataclasses import replace
@@ -61,8 +64,9 @@ def test_a_chat_leaves_and_comes_back_with_its_branches_and_figures(tmp_path: Pa
         assert [m.content for m in other.messages(chat)] == ["one\n\x1b", "a"]
         assert other.messages(chat)[1].figures == FIGURES
         assert {hit.role for hit in other.search("two")} == {"user"}
-        (again,) = import_chats(other, text.encode(), "file")
-        assert again.id != chat and len(other.list_chats()) == 2
+        said: list[str] = []
+        assert import_chats(other, text.encode(), "file", said.append) == [] and len(other.list_chats()) == 1
+        assert said == ["1 chat was here already."]
 
 
 def test_markdown_has_all_branches(store: ChatStore) -> None:
@@ -221,6 +225,7 @@ def test_figures_of_the_wrong_kind_are_left_out(store: ChatStore) -> None:
     chat = store.create().id
     say(store, chat, "one", "a")
     whole = json.loads(exported(store, [chat], "json"))
+    store.delete(chat)
     wrong: list[tuple[str, object]] = [("speed", {"tok_per_s": "fast"}), ("by_depth", [1]), ("ttft_ms", None)]
     wrong += [("by_drafter", []), ("drafter_depths", []), ("drafter_depths", {"lookup": [[1]]})]
     for part, value in wrong:
@@ -228,14 +233,16 @@ def test_figures_of_the_wrong_kind_are_left_out(store: ChatStore) -> None:
         values["chats"][0]["messages"][1]["figures"][part] = value
         (copy,) = import_chats(store, json.dumps(values).encode(), "file")
         assert store.messages(copy.id)[1].figures is None
+        store.delete(copy.id)
     for runs in (3, [3], [[1, "guessed", ""]], [[-1, "plain", ""]], [[1.5, "plain", ""]], [[1, "plain", "x" * 101]]):
         values = json.loads(json.dumps(whole))
         values["chats"][0]["messages"][1]["figures"]["origins"] = runs
         (copy,) = import_chats(store, json.dumps(values).encode(), "file")
         assert store.messages(copy.id)[1].figures == replace(FIGURES, origins=[])
+        store.delete(copy.id)
 
 
-@pytest.mark.parametrize("when", ["1" + "0" * 400, "NaN", "Infinity", "true", '"now"'])
+@pytest.mark.parametrize("when", ["1" + "0" * 400, "NaN", "Infinity", "1e13", "-5", "true", '"now"'])
 def test_a_time_that_is_none_is_replaced(store: ChatStore, when: str) -> None:
     raw = json.dumps([{**CHATGPT[0], "create_time": 0.125, "update_time": 0.125}]).replace("0.125", when)
     (chat,) = import_chats(store, raw.encode(), "file")
@@ -359,3 +366,52 @@ def test_a_long_title_of_an_earlier_version_is_cut_where_it_is_read(tmp_path: Pa
         (hit,) = store.search(words)
         assert len(hit.title) <= TITLE_LIMIT and len(hit.snippet) < 1000
     assert len(markdown(store, chat).splitlines()[0]) < 300
+
+
+# --- all or none, and once ----------------------------------------------------------------------------------------
+
+IMPORTER = """
+import os, signal, sqlite3, sys
+from pathlib import Path
+from slipstream.app.chats.importing import import_chats
+from slipstream.app.chats.store import ChatStore
+
+store, left = ChatStore(Path(sys.argv[1])), int(sys.argv[3])
+
+def kill(statement):
+    global left
+    left -= 1
+    if left < 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+store.database.connection.set_trace_callback(kill)
+import_chats(store, Path(sys.argv[2]).read_bytes(), "file")
+store.close()
+"""
+
+
+def test_an_import_that_is_killed_anywhere_can_be_repeated(tmp_path: Path) -> None:
+    path, file = tmp_path / "chats.db", tmp_path / "export.json"
+    chats = [{"id": f"c{number}", "messages": [{**SAID, "content": f"text {number}"}]} for number in range(3)]
+    file.write_bytes(chats_of(*chats))
+    counts, left, ended = set[int](), 0, False
+    while not ended:
+        done = subprocess.run([sys.executable, "-c", IMPORTER, path, file, str(left)], stderr=subprocess.PIPE)
+        ended, left = done.returncode == 0, left + 4
+        assert ended or done.returncode == -signal.SIGKILL, done.stderr
+        with closing(ChatStore(path)) as store:
+            counts.add(len(store.list_chats()))
+    assert counts == {0, 3}, "all or none"
+    with closing(ChatStore(path)) as store:
+        assert import_chats(store, file.read_bytes(), "file") == []
+        store.add_user("c1", "goes on here")
+        assert import_chats(store, file.read_bytes(), "file") == [], "it has more, but all of that"
+
+
+@pytest.mark.parametrize("own", [{}, {"conversation_id": "6f0a"}, {"create_time": None}])
+def test_conversations_are_imported_once(store: ChatStore, own: dict[str, object]) -> None:
+    raw = json.dumps([{**CHATGPT[0], **own}]).encode()
+    said: list[str] = []
+    assert len(import_chats(store, raw + b" ", "file")) == 1
+    assert import_chats(store, raw, "file", said.append) == [] and said == ["1 chat was here already."]
+    assert len(store.list_chats()) == 1

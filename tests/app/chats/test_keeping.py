@@ -10,9 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from slipstream.app.chats.reading import ChatReader
 from slipstream.app.chats.records import Figures
-from slipstream.app.chats.store import ChatStore
+from slipstream.app.chats.store import ChatReader, ChatStore
 from slipstream.app.speed import Speed
 from slipstream.models.errors import UsageError
 from slipstream.models.heads.file import HeadsInfo, stale, write_heads

@@ -8,6 +8,7 @@ import shutil
 import sqlite3
 import sys
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -295,9 +296,10 @@ def test_a_chat_from_elsewhere_takes_no_place_that_is_taken(fresh: Path) -> None
     with closing(ChatStore(fresh)) as store:
         chat = store.create("mine").id
         store.add_user(chat, "own")
-        taken = store.add_chat(StoredChat(chat, "theirs", 1.0, 2.0, ""), store.all_messages(chat))
+        theirs = [(replace(message, content="other"), picked) for message, picked in store.all_messages(chat)]
+        (taken,) = store.add_chats([(StoredChat(chat, "theirs", 1.0, 2.0, ""), theirs)])
         assert taken.id != chat and taken.title == "theirs"
-        assert kept(store) == {chat: ["own"], taken.id: ["own"]}
+        assert kept(store) == {chat: ["own"], taken.id: ["other"]}
 
 
 def test_what_followed_a_refused_message_is_not_handed_on(fresh: Path) -> None:

@@ -2,7 +2,7 @@ from time import process_time
 
 import pytest
 
-from slipstream.app.chats.lookup import LENGTH, title_of
+from slipstream.app.chats.messages import LENGTH, title_of
 
 
 @pytest.mark.parametrize(

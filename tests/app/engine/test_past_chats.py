@@ -15,9 +15,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from slipstream.app.chats.reading import ChatReader
 from slipstream.app.chats.records import Status
-from slipstream.app.chats.store import ChatStore
+from slipstream.app.chats.store import ChatReader, ChatStore
 from slipstream.app.engine import past_chats
 from slipstream.app.engine.past_chats import PastChats
 from slipstream.app.engine.prompt import PromptBuilder
