@@ -392,7 +392,9 @@ store.close()
 
 def test_an_import_that_is_killed_anywhere_can_be_repeated(tmp_path: Path) -> None:
     path, file = tmp_path / "chats.db", tmp_path / "export.json"
-    chats = [{"id": f"c{number}", "messages": [{**SAID, "content": f"text {number}"}]} for number in range(3)]
+    chats: list[dict[str, object]] = [
+        {"id": f"c{number}", "messages": [{**SAID, "content": f"text {number}"}]} for number in range(3)
+    ]
     file.write_bytes(chats_of(*chats))
     counts, left, ended = set[int](), 0, False
     while not ended:
