@@ -17,6 +17,8 @@ from slipstream.models.errors import UsageError
 from slipstream.models.sampling.top_k import Doubles, Ids
 from slipstream.models.types import ROOT, Evaluation, Floats, History, Token
 
+Over = Callable[[Sequence[Token]], bool]  # takes the step's tokens so far; whether the reply ends with the last one
+
 
 class Picker(Protocol):
     """The part of a sampler that ``accept`` uses."""
@@ -31,8 +33,6 @@ class Spreader(Picker, Protocol):
     def distribution(self, logits: Floats, history: History, ahead: Sequence[Token] = ()) -> tuple[Ids, Doubles]:
         """The ids [n] that ``pick`` can draw, best first, and their probabilities [n]."""
 
-
-Over = Callable[[Sequence[Token]], bool]  # takes the step's tokens so far; whether the reply ends with the last one
 
 AcceptRule = Callable[[Draft, Evaluation, Spreader, History, Over], Step]
 """Makes a step from the draft, the target's rows, the sampler, the tokens before the step, and ``over``."""

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 from slipstream.drafters.base import NO_DRAFT, Draft, Drafter, Needs, ShouldExtend, Step
 from slipstream.drafters.calibration import RankedTokens
 from slipstream.drafters.feature_queue import HELD, FeatureQueue
-from slipstream.drafters.resources import Resources, needs_heads
+from slipstream.drafters.resources import LAYER_CALLS, Method, Resources, needs_heads
 from slipstream.drafters.tree import TOP, Grown, TreeBuilder
 from slipstream.models.gguf.reader import read_header
 from slipstream.models.heads.block_head import ARCHITECTURE, BlockMethod, block_head, block_method, unfit_block
@@ -64,12 +64,11 @@ class BlockDrafter(Drafter):
         self._nodes = min(_NODES, abilities.max_rows - 1)
         self._siblings = _SIBLINGS if self._leaves > 1 else 1
         self._ranked = RankedTokens()
-        self._text: list[Token] = []
 
     def begin(self, history: History) -> None:
         """Starts a reply; keeps the features of the prefix that the prompt shares with the last text."""
-        self.rewind(shared_prefix(self._text, history.tokens))
-        self._text = list(history.tokens)
+        self.rewind(shared_prefix(self.queue.text, history.tokens))
+        self.queue.text = list(history.tokens)
 
     def on_prefill(self, tokens: Sequence[Token], hidden: Mapping[int, Floats]) -> None:
         self.queue.take(self._target.cached - len(tokens), hidden)
@@ -101,17 +100,14 @@ class BlockDrafter(Drafter):
         return tree.build()
 
     def observe(self, history: History, step: Step) -> None:
-        """Takes the features of the accepted path; the other rows belong to rejected texts."""
         self._ranked.observe(history, step)
-        self._text += history.tokens[len(self._text) :]
-        first = len(history.tokens) - len(step.tokens) - 1
-        self.queue.take(first, step.evaluation.hidden, [0, *(node + 1 for node in step.path)])
+        self.queue.take_accepted(history, step)
         if len(self.queue.waiting) > HELD:
             self._settle()
 
     def rewind(self, length: int) -> None:
         """Drops all features of tokens from index ``length`` on."""
-        del self._text[length:]
+        del self.queue.text[length:]
         self.queue.drop(length, length)
 
     def close(self) -> None:
@@ -150,8 +146,12 @@ def open_block(
         return BlockDrafter(name, head, target, following(model), opened.pop_all())
 
 
-def lacks_block(name: BlockMethod) -> Callable[[Resources], str]:
-    """``Method.lacks`` of a method with block heads."""
+def method_of_block(name: BlockMethod, about: str, load: Callable[[Path, LlamaTarget], BlockDrafter]) -> Method:
+    """Describes a method with block heads; ``load`` opens its file."""
+
+    def make(resources: Resources) -> Drafter:
+        assert resources.llama is not None  # ``lacks`` has checked it
+        return load(resources.heads[name], resources.llama)
 
     def lacks(resources: Resources) -> str:
         missing = needs_heads(name)(resources)
@@ -162,4 +162,4 @@ def lacks_block(name: BlockMethod) -> Callable[[Resources], str]:
             return f"its {name} head is a file of another kind"
         return unfit_block(header, resources.abilities, resources.header)
 
-    return lacks
+    return Method(name, make, lacks=lacks, about=about, auto=True, calls=LAYER_CALLS)

@@ -12,9 +12,7 @@ from typing import Final
 
 import numpy as np
 
-from slipstream.drafters.base import Drafter
-from slipstream.drafters.block_drafter import BlockDrafter, Following, Guess, lacks_block, open_block
-from slipstream.drafters.resources import LAYER_CALLS, Method, Resources
+from slipstream.drafters.block_drafter import BlockDrafter, Following, Guess, method_of_block, open_block
 from slipstream.models.heads.block_head import BlockHead, BlockMethod, block_head
 from slipstream.models.llama.context import LlamaTarget
 from slipstream.models.llama.features import BlockOutput
@@ -73,16 +71,4 @@ def open_dflash(path: Path, target: LlamaTarget) -> BlockDrafter:
     return open_block(NAME, path, target, following)
 
 
-def _make(resources: Resources) -> Drafter:
-    assert resources.llama is not None  # lacks_block has checked it
-    return open_dflash(resources.heads[NAME], resources.llama)
-
-
-METHOD: Final = Method(
-    NAME,
-    _make,
-    lacks=lacks_block(NAME),
-    about="a trained head guesses a block of tokens in one pass",
-    auto=True,
-    calls=LAYER_CALLS,
-)
+METHOD: Final = method_of_block(NAME, "a trained head guesses a block of tokens in one pass", open_dflash)

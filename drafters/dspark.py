@@ -14,9 +14,7 @@ import gguf
 import numpy as np
 from numpy.typing import NDArray
 
-from slipstream.drafters.base import Drafter
-from slipstream.drafters.block_drafter import BlockDrafter, Following, Guess, lacks_block, open_block
-from slipstream.drafters.resources import LAYER_CALLS, Method, Resources
+from slipstream.drafters.block_drafter import BlockDrafter, Following, Guess, method_of_block, open_block
 from slipstream.models.gguf.reader import Header
 from slipstream.models.gguf.tensors import read_stored, read_tensor
 from slipstream.models.heads.block_head import BlockMethod, block_head
@@ -98,16 +96,4 @@ def open_dspark(path: Path, target: LlamaTarget) -> BlockDrafter:
     return open_block(NAME, path, target, following)
 
 
-def _make(resources: Resources) -> Drafter:
-    assert resources.llama is not None  # lacks_block has checked it
-    return open_dspark(resources.heads[NAME], resources.llama)
-
-
-METHOD: Final = Method(
-    NAME,
-    _make,
-    lacks=lacks_block(NAME),
-    about="a trained head guesses a block and how sure it is of it",
-    auto=True,
-    calls=LAYER_CALLS,
-)
+METHOD: Final = method_of_block(NAME, "a trained head guesses a block and how sure it is of it", open_dspark)

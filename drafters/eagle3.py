@@ -36,7 +36,7 @@ def open_eagle3(path: Path, target: LlamaTarget) -> FeatureDrafter:
         model = opened.enter_context(closing(LlamaModel(path, placement=target.placement.beside())))
         head = FeatureContext(target, model)
         points = target_layers(model.header)
-        return FeatureDrafter(NAME, head, target, points, head.encode, opened.pop_all())
+        return FeatureDrafter(NAME, head, target, points, encode=head.encode, opened=opened.pop_all())
 
 
 def _lacks(resources: Resources) -> str:

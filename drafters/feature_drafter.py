@@ -89,12 +89,11 @@ class FeatureDrafter(Drafter):
         self._nodes, self._leaves = min(_NODES, target.abilities.max_rows - 1), head.leaves
         self._siblings = _SIBLINGS if self._leaves > 1 else 1
         self._ranked = RankedTokens()
-        self._text: list[Token] = []
 
     def begin(self, history: History) -> None:
         """Starts a reply; keeps the pairs of the prefix that the prompt shares with the last text."""
-        self.rewind(shared_prefix(self._text, history.tokens))
-        self._text = list(history.tokens)
+        self.rewind(shared_prefix(self.queue.text, history.tokens))
+        self.queue.text = list(history.tokens)
 
     def on_prefill(self, tokens: Sequence[Token], hidden: Mapping[int, Floats]) -> None:
         self.queue.take(self._target.cached - len(tokens), hidden)
@@ -105,7 +104,7 @@ class FeatureDrafter(Drafter):
         waiting = self.queue.waiting
         if waiting[-1:] != [len(history.tokens) - 2] or not should_extend(1.0, 1):
             return NO_DRAFT
-        self._text += history.tokens[len(self._text) :]
+        self.queue.text += history.tokens[len(self.queue.text) :]
         guess = self._settle(len(waiting), answer=True)
         free = self._n_ctx - len(history.tokens)
         room, deepest = min(self._nodes, free), min(self._nodes, free // self._leaves)  # each branch has its own cells
@@ -122,17 +121,14 @@ class FeatureDrafter(Drafter):
         return tree.build()
 
     def observe(self, history: History, step: Step) -> None:
-        """Takes the features of the accepted path; the other rows belong to rejected texts."""
         self._ranked.observe(history, step)
-        first = len(history.tokens) - len(step.tokens) - 1
-        self._text += history.tokens[len(self._text) :]
-        self.queue.take(first, step.evaluation.hidden, [0, *(node + 1 for node in step.path)])
+        self.queue.take_accepted(history, step)
         if len(self.queue.waiting) > HELD:
             self._settle(len(self.queue.waiting) - 1)
 
     def rewind(self, length: int) -> None:
         """Drops all pairs and features that depend on tokens from ``length`` on."""
-        del self._text[length:]
+        del self.queue.text[length:]
         self.queue.drop(length - 1, length)
 
     def close(self) -> None:
@@ -161,7 +157,7 @@ class FeatureDrafter(Drafter):
         """Feeds the head the pairs of the first ``count`` waiting features; with ``answer``, returns its output."""
 
         def read(positions: Sequence[int], joined: Floats) -> HeadOutput | None:
-            tokens = [self._text[position + 1] for position in positions]
+            tokens = [self.queue.text[position + 1] for position in positions]
             return self._head.append(tokens, self._encode(joined), answer=answer)
 
         return self.queue.settle(count, read)

@@ -8,8 +8,9 @@ from typing import Final, TypeVar
 
 import numpy as np
 
+from slipstream.drafters.base import Step
 from slipstream.models.errors import SlipstreamError
-from slipstream.models.types import Floats
+from slipstream.models.types import Floats, History, Token
 
 Result = TypeVar("Result")
 
@@ -25,6 +26,7 @@ class FeatureQueue:
     Attributes:
         read: Positions whose features are in the head's cache, ascending.
         waiting: Later positions, ascending, whose features are not in the cache yet.
+        text: The tokens that the positions belong to.
     """
 
     def __init__(self, points: Sequence[int], rewind: Callable[[int], None]) -> None:
@@ -36,6 +38,7 @@ class FeatureQueue:
         """
         self.read: list[int] = []
         self.waiting: list[int] = []
+        self.text: list[Token] = []
         self._points, self._rewind = tuple(points), rewind
         self._features: list[Floats] = []  # features of the waiting positions, [joined width] each
 
@@ -51,6 +54,12 @@ class FeatureQueue:
         features = np.concatenate(joined, axis=1)
         self.waiting += range(first, first + len(features))
         self._features.extend(features)
+
+    def take_accepted(self, history: History, step: Step) -> None:
+        """Stores the features of a step's accepted path; the other rows belong to rejected texts."""
+        self.text += history.tokens[len(self.text) :]
+        first = len(history.tokens) - len(step.tokens) - 1
+        self.take(first, step.evaluation.hidden, [0, *(node + 1 for node in step.path)])
 
     def drop(self, read: int, waiting: int) -> None:
         """Drops the read features from position ``read`` on, and the waiting ones from position ``waiting`` on."""

@@ -15,7 +15,7 @@ from slipstream.models.outside import read_limited, shown_path
 _MOST_BYTES: Final = 64 << 20  # a table of 262,144 tokens has 10 MB
 
 
-class Memory:
+class DrafterMemory:
     """Files of one model in a cache folder; deleting one at any time only costs speed.
 
     Processes may share the folder: files are replaced atomically, and the last writer wins.

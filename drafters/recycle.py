@@ -15,7 +15,7 @@ import numpy as np
 
 from slipstream.drafters.base import Draft, Drafter, ShouldExtend, Step
 from slipstream.drafters.calibration import Ratio
-from slipstream.drafters.memory import Memory
+from slipstream.drafters.memory import DrafterMemory
 from slipstream.drafters.resources import Method
 from slipstream.drafters.tree import TOP, Children, TreeBuilder
 from slipstream.models.errors import SlipstreamError
@@ -85,7 +85,7 @@ class TokenRecycling(Drafter):
     name = "recycle"
 
     def __init__(
-        self, abilities: Abilities, nodes: int = 16, leaves: int = _LEAVES, memory: Memory | None = None
+        self, abilities: Abilities, nodes: int = 16, leaves: int = _LEAVES, memory: DrafterMemory | None = None
     ) -> None:
         """Loads the stored table, or starts an empty one.
 

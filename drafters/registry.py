@@ -17,6 +17,9 @@ from slipstream.models.errors import SlipstreamError, UsageError, did_you_mean
 from slipstream.models.llama.hidden import SYMBOLS
 from slipstream.models.types import LAST_HIDDEN
 
+IN_ORDER: Final = "+"  # chains drafters: in ``lookup+draft`` the first confident one drafts
+TOGETHER: Final = "|"  # merges drafts, and binds tighter: in ``lookup|draft`` both draft, into one tree
+
 # modules of this folder that define a ``METHOD``; a module and its method may have different names
 _FILES: Final = (
     "none",
@@ -41,10 +44,6 @@ def _methods() -> dict[str, Method]:
 
 
 METHODS: Final[Mapping[str, Method]] = MappingProxyType(_methods())  # by name, in display order
-
-IN_ORDER: Final = "+"  # chains drafters: in ``lookup+draft`` the first confident one drafts
-
-TOGETHER: Final = "|"  # merges drafts, and binds tighter: in ``lookup|draft`` both draft, into one tree
 
 
 def why_not(name: str, resources: Resources) -> str:

@@ -10,13 +10,17 @@ from typing import Final
 
 from slipstream.drafters.base import Drafter, Needs
 from slipstream.drafters.guard import Guard
-from slipstream.drafters.memory import Memory
+from slipstream.drafters.memory import DrafterMemory
 from slipstream.drafters.text_index.index import TextIndex
 from slipstream.drafters.vocabulary_mapping import VocabularyMapping
 from slipstream.models.gguf.reader import Header
 from slipstream.models.llama.context import LlamaTarget
 from slipstream.models.llama.target import Target
 from slipstream.models.types import Abilities
+
+FEATURE_CALLS: Final = ("set_features", "get_features")
+LAYER_CALLS: Final = ("set_layer_input", "get_layer_input", *FEATURE_CALLS)
+"""llama.cpp functions for heads that read features of the last layer, and for heads that read those of any layer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,17 +35,12 @@ class Resources:
     llama: LlamaTarget | None = None
     folder: Path | None = None  # folder for files that are derived from the target, kept from one run to the next
     text_index: TextIndex | None = None  # the user's past text, if it is indexed and may be used
-    memory: Memory | None = None  # drafters' knowledge of the target from earlier runs, if it is kept
+    memory: DrafterMemory | None = None  # drafters' knowledge of the target from earlier runs, if it is kept
     header: Header | None = None  # header of the target's file, if it has one
     # maps between the vocabularies of the target and the draft model, if they differ
     vocabulary_mapping: VocabularyMapping | None = None
     # runs the drafters' calls, so that a failing drafter does not fail the reply; without it, drafters raise
     guard: Guard | None = None
-
-
-FEATURE_CALLS: Final = ("set_features", "get_features")
-LAYER_CALLS: Final = ("set_layer_input", "get_layer_input", *FEATURE_CALLS)
-"""llama.cpp functions for heads that read features of the last layer, and for heads that read those of any layer."""
 
 
 def needs_nothing(_resources: Resources) -> str:

@@ -29,7 +29,7 @@ _HOPE: Final = 2.0  # weight of the optimistic prior: accepted guesses that ever
 _DECAY: Final = 0.95  # per step, whether or not the mask was tried
 
 
-class Gains:
+class MaskGains:
     """How often the guess of each mask was accepted, given that the guesses before it were.
 
     The estimate is optimistic: unknown outcomes count as accepted, and old ones fade. So masks that did not pay are
@@ -100,7 +100,7 @@ class Space(Drafter):
         if not abilities.masks or masks < 1:
             raise ValueError(f"no drafting with {masks} masks on this target")
         self._abilities = abilities
-        self.gains = Gains(masks)
+        self.gains = MaskGains(masks)
         self._calibrations = [ProbabilityCalibration() for _ in range(masks)]
         self._rows: Floats = np.empty((masks, abilities.n_vocab), np.float32)
         self._ready = 0  # rows that hold guesses

@@ -14,7 +14,7 @@ import numpy as np
 
 from slipstream.drafters.autopilot.cost_model import undisturbed
 from slipstream.drafters.base import Step
-from slipstream.drafters.memory import Memory
+from slipstream.drafters.memory import DrafterMemory
 from slipstream.models.errors import SlipstreamError
 from slipstream.models.gguf.reader import read_header
 from slipstream.models.llama.context import LlamaTarget
@@ -139,7 +139,7 @@ def _plain_and_wide(target: Target, late: Callable[[], bool]) -> Generator[tuple
         target.rewind(0)
 
 
-def kept_promise(target: Target, plain_ms: float, memory: Memory | None, key: str) -> str:
+def kept_promise(target: Target, plain_ms: float, memory: DrafterMemory | None, key: str) -> str:
     """Returns ``SAME_TEXT`` if an earlier load proved it, else the result of ``measure_promise``.
 
     The proof depends only on the model, build, device and settings. It is kept because a busy machine may be too slow
@@ -179,7 +179,7 @@ def flash_attention_is_slower(small: Path, folder: Path | None) -> bool:
         Whether storing scores is clearly faster; False if the small model cannot be opened.
     """
     try:
-        memory = Memory(folder, read_header(small).fingerprint) if folder else None
+        memory = DrafterMemory(folder, read_header(small).fingerprint) if folder else None
         key = f"{llama_cpp.__version__} {built()} {physical_cores()} "
         kept = memory.read(_KEPT) if memory else None
         for found in (True, False):

@@ -27,7 +27,7 @@ from slipstream.app.protocol.events import Loaded
 from slipstream.app.protocol.requests import NO_MMPROJ, PLAIN, Load
 from slipstream.app.settings.disabled_drafters import known_left_out
 from slipstream.drafters.autopilot.profile import Profile
-from slipstream.drafters.memory import Memory
+from slipstream.drafters.memory import DrafterMemory
 from slipstream.drafters.resources import Resources
 from slipstream.drafters.retrieval import Retrieval
 from slipstream.drafters.text_index.index import TextIndex, open_index
@@ -118,7 +118,7 @@ class _Loading:
         self._memory = None
         if request.derived:
             # drafters learn separately for adapted text
-            self._memory = Memory(Path(request.derived), _learner(plan.header.fingerprint, self._changed))
+            self._memory = DrafterMemory(Path(request.derived), _learner(plan.header.fingerprint, self._changed))
         self._key, self._machine_key = self._keys()
         self._promise = SAME_DISTRIBUTION
         if all(each.same_text for each in adapters):

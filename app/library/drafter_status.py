@@ -15,7 +15,7 @@ from slipstream.app.library.learned_gains import NO_GAINS, Gains, gains_of
 from slipstream.app.platform.paths import Paths
 from slipstream.app.settings.disabled_drafters import left_out
 from slipstream.drafters.autopilot.profile import measured_costs
-from slipstream.drafters.memory import Memory
+from slipstream.drafters.memory import DrafterMemory
 from slipstream.drafters.text_index.index import TextIndex, folder_of
 from slipstream.models.errors import SlipstreamError
 from slipstream.models.gguf.reader import Header, read_header
@@ -65,7 +65,7 @@ def standing(model: Path, paths: Paths) -> Standing:
             file for folder in folders for path in heads_files(folder) if (file := heads_file(path, own, header))
         ),
         gains=gains_of(paths, header),
-        costs=_rising(measured_costs(Memory(paths.derived, header.fingerprint))),
+        costs=_rising(measured_costs(DrafterMemory(paths.derived, header.fingerprint))),
         left_out=off,
         documents=documents,
         tokens=tokens,

@@ -14,7 +14,7 @@ from slipstream.app.chats.store import ChatReader
 from slipstream.app.platform.paths import Paths
 from slipstream.app.protocol.requests import PLAIN
 from slipstream.app.speed import LEAST_OF_CHATS
-from slipstream.drafters.memory import Memory
+from slipstream.drafters.memory import DrafterMemory
 from slipstream.models.errors import SlipstreamError
 from slipstream.models.gguf.reader import Header
 
@@ -89,7 +89,7 @@ def gains_of(paths: Paths, header: Header) -> Gains:
     from slipstream.drafters.autopilot.profile import learned_gains  # loads llama.cpp; lists work without it
 
     in_chats, busy_chats = _in_chats(paths.chats, header.fingerprint)
-    learned = learned_gains(Memory(paths.derived, header.fingerprint))
+    learned = learned_gains(DrafterMemory(paths.derived, header.fingerprint))
     benchmarked, busy_benchmark = _benchmarked(paths.benches, header.name)
     return Gains(in_chats, benchmarked, learned, busy_chats, busy_benchmark)
 

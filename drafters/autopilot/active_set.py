@@ -9,7 +9,7 @@ from math import inf
 from slipstream.drafters.autopilot import settings
 from slipstream.drafters.autopilot.arm import Arm
 from slipstream.drafters.autopilot.cost_model import clipped
-from slipstream.drafters.autopilot.throughput import Throughput
+from slipstream.drafters.autopilot.throughput import ThroughputMeter
 from slipstream.drafters.autopilot.tree_pruning import Objective
 from slipstream.models.types import History, Token, shared_prefix
 
@@ -210,7 +210,7 @@ class ActiveSet:
         row_ms: Least milliseconds of one more row.
     """
 
-    def __init__(self, arms: list[Arm], throughput: Throughput, most_rows: int, known: bool) -> None:
+    def __init__(self, arms: list[Arm], throughput: ThroughputMeter, most_rows: int, known: bool) -> None:
         """All drafters are idle at first.
 
         Args:
@@ -312,7 +312,9 @@ class ActiveSet:
         self.exploration.end(self._throughput.plain_ms)
         idle = [arm for arm in self._all if arm not in active]
         waits, own_ms = (since_plain, 0.0) if active else (0, self._own_ms)
-        self.exploration.begin(trials(idle, self.leader, objective, history, step, waits, own_ms))
+        self.exploration.begin(
+            trials(idle, self.leader, objective, history, step=step, since_plain=waits, own_ms=own_ms)
+        )
         if self.exploration.arm:
             active.append(self.exploration.arm)
         for arm in self.arms:

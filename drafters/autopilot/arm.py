@@ -89,7 +89,7 @@ def _children(tree: TokenTree, node: int) -> list[int]:
 
 
 @dataclass(slots=True)
-class Limits:
+class NodeLimits:
     """Whether one more node of a draft pays.
 
     Attributes:
@@ -108,7 +108,7 @@ class Limits:
 
 
 @dataclass(slots=True)
-class Record:
+class ArmRecord:
     """What is known of a drafter, kept between runs.
 
     Averages are over the steps in which it drafted, whether or not its draft was verified.
@@ -153,8 +153,8 @@ class Arm:
 
     def __init__(self, name: str, drafter: Drafter, clock: Callable[[], float] = perf_counter) -> None:
         self.name, self.drafter = name, drafter
-        self.record, self.calibration = Record(), Calibration()
-        self.limits = Limits(self.calibration.paths)
+        self.record, self.calibration = ArmRecord(), Calibration()
+        self.limits = NodeLimits(self.calibration.paths)
         self.last_step = 0
         self.took_ms = 0.0
         self._clock = clock

@@ -7,6 +7,7 @@ import sys
 from bisect import bisect_left, insort
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from math import inf
 from statistics import median
 from time import perf_counter, process_time
@@ -184,7 +185,7 @@ class CostModel:
             change_ms = float(kept["change_ms"])
             good = all(0 < ms < 1e6 for ms in (*short.values(), *long.values())) and 0 <= change_ms < 1e6
             if kept["key"] == key and good and 1 / settings.AGREE < single / short[1] < settings.AGREE:
-                costs = CostModel(short, long, int(kept["long_at"]), most, widths, change_ms)
+                costs = CostModel(short, long, int(kept["long_at"]), most, widths=widths, change_ms=change_ms)
                 costs.drift = single / short[1]
                 costs.set_length(settings.SHORT_TEXT)
                 return costs
@@ -216,22 +217,25 @@ def measure_costs(
     most, n_ctx, few = target.abilities.max_rows, target.abilities.n_ctx, target.abilities.widths
     widths = [n for n in settings.WIDTHS if n <= min(most, n_ctx - settings.SHORT_TEXT) and n == padded(n, few)]
     long_at = min(settings.LONG_TEXT, n_ctx - most - 1)
+    measure = partial(_measure, target, single=single, clock=clock, text=text)
     try:
         short_until = clock() + settings.SHORT_SHARE * (until - clock())
-        short, change_ms = _measure(target, settings.SHORT_TEXT, widths, single, short_until, clock, text)
+        short, change_ms = measure(settings.SHORT_TEXT, widths, until=short_until)
         long = dict[int, float]()
         if long_at > settings.LONG_LEAST:
             some = [n for n in settings.LONG_WIDTHS if n in widths]
-            long, _ = _measure(target, long_at, some, single, until, clock, text)
+            long, _ = measure(long_at, some, until=until)
     finally:
         target.rewind(0)
-    return CostModel({1: single} | short, long if 1 in long and 1 in short else {}, long_at, most, few, change_ms)
+    long = long if 1 in long and 1 in short else {}
+    return CostModel({1: single} | short, long, long_at, most, widths=few, change_ms=change_ms)
 
 
 def _measure(
     target: Target,
     length: int,
     widths: Sequence[int],
+    *,
     single: float,
     until: float,
     clock: Callable[[], float],

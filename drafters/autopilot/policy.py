@@ -15,7 +15,7 @@ from slipstream.drafters.autopilot import AUTO, settings
 from slipstream.drafters.autopilot.active_set import ActiveSet
 from slipstream.drafters.autopilot.arm import Arm
 from slipstream.drafters.autopilot.cost_model import CostModel
-from slipstream.drafters.autopilot.throughput import Decision, Throughput
+from slipstream.drafters.autopilot.throughput import Decision, ThroughputMeter
 from slipstream.drafters.autopilot.tree_pruning import Candidate, Objective, prune
 from slipstream.drafters.base import NO_DRAFT, Draft, Drafter, Needs, ShouldExtend, Step
 from slipstream.drafters.combine import merged
@@ -57,7 +57,7 @@ class Autopilot(Drafter):
             clock: Time in seconds.
         """
         self.arms = [Arm(name, drafter, clock) for name, drafter in drafters.items()]
-        self.throughput = Throughput(costs)
+        self.throughput = ThroughputMeter(costs)
         self.decision = self._plain = Decision()  # of this step; of a plain step, by the latest review
         self._active = ActiveSet(self.arms, self.throughput, abilities.max_rows, known)
         self._abilities, self._clock = abilities, clock
@@ -159,7 +159,9 @@ class Autopilot(Drafter):
         wall_ms, drafting_ms = 1e3 * (now - self._began), self._drafting_ms + self._own_ms
         expected = self.decision.expected
         least = self.needs.rows
-        lost_ms = self.throughput.record(step, wall_ms, drafting_ms, self._drafter, expected, self._hidden, least)
+        lost_ms = self.throughput.record(
+            step, wall_ms, drafting_ms, self._drafter, expected, hidden=self._hidden, least=least
+        )
         if self._drafter:
             self._drafter.add_gain(self._drafting_ms + self._own_ms - lost_ms - self._surplus_ms)
         self._active.account(lost_ms, self._own_ms)
@@ -225,7 +227,7 @@ class Autopilot(Drafter):
             return self._decode_plainly()
         cost, trial = objective.rows[1 + nodes] / objective.rows[1], drafter is self._active.exploration.arm
         self._drafter = drafter
-        self.decision = Decision(drafter.name, nodes, cost, best.tokens, self.throughput.plain_ms, trial)
+        self.decision = Decision(drafter.name, nodes, cost, best.tokens, plain_ms=self.throughput.plain_ms, trial=trial)
         return best.draft
 
     def _merge(

@@ -10,12 +10,12 @@ from time import perf_counter
 from typing import Any, Final
 
 from slipstream.drafters.autopilot import AUTO, settings
-from slipstream.drafters.autopilot.arm import Arm, Record
+from slipstream.drafters.autopilot.arm import Arm, ArmRecord
 from slipstream.drafters.autopilot.cost_model import CostModel, measure_costs
 from slipstream.drafters.autopilot.policy import Autopilot
 from slipstream.drafters.base import NO_DRAFT, Drafter, Step
 from slipstream.drafters.calibration import Ratio
-from slipstream.drafters.memory import Memory
+from slipstream.drafters.memory import DrafterMemory
 from slipstream.models.llama.target import PrefillChunk, Target
 from slipstream.models.sampling.sampler import Sampler
 from slipstream.models.types import EMPTY_TREE, History, Token
@@ -28,7 +28,7 @@ _DAMAGED: Final = (ValueError, KeyError, TypeError, AttributeError, IndexError, 
 class Profile:
     """Stored measurements of a target and its drafters, valid for one machine and one build."""
 
-    def __init__(self, memory: Memory | None, key: str, text: Sequence[Token] = ()) -> None:
+    def __init__(self, memory: DrafterMemory | None, key: str, text: Sequence[Token] = ()) -> None:
         """Measures nothing yet.
 
         Args:
@@ -77,7 +77,7 @@ class Profile:
             self._memory.write(_COSTS, costs.dump(self._key))
         return costs
 
-    def _records(self) -> dict[str, Record]:
+    def _records(self) -> dict[str, ArmRecord]:
         with suppress(*_DAMAGED):
             kept = json.loads((self._memory.read(AUTO) if self._memory else None) or b"{}")
             if kept["key"] == self._key:
@@ -85,7 +85,7 @@ class Profile:
         return {}
 
 
-def measured_costs(memory: Memory) -> dict[int, float]:
+def measured_costs(memory: DrafterMemory) -> dict[int, float]:
     """The stored times of passes by their rows, in plain passes; empty if nothing is stored."""
     with suppress(*_DAMAGED):
         short = json.loads(memory.read(_COSTS) or b"{}")["short"]
@@ -93,7 +93,7 @@ def measured_costs(memory: Memory) -> dict[int, float]:
     return {}
 
 
-def learned_gains(memory: Memory) -> dict[str, float]:
+def learned_gains(memory: DrafterMemory) -> dict[str, float]:
     """Each drafter's speed relative to plain decoding, by the stored records; empty if no record is long enough."""
     with suppress(*_DAMAGED):
         packed, kept = memory.read(_COSTS), json.loads(memory.read(AUTO) or b"{}")
@@ -107,7 +107,7 @@ def learned_gains(memory: Memory) -> dict[str, float]:
     return {}
 
 
-def _gain(record: Record, costs: CostModel) -> float:
+def _gain(record: ArmRecord, costs: CostModel) -> float:
     """The time that plain decoding takes for a step's tokens, over the time of the step."""
     low = min(int(record.rows), len(costs.rows) - 1)
     high = min(low + 1, len(costs.rows) - 1)
@@ -115,11 +115,11 @@ def _gain(record: Record, costs: CostModel) -> float:
     return record.tokens * costs.rows[1] / (record.slower * verified + record.draft_ms + record.observe_ms)
 
 
-def _record(packed: Mapping[str, Any]) -> Record:
-    record, sums = Record(), packed["outcomes"]
+def _record(packed: Mapping[str, Any]) -> ArmRecord:
+    record, sums = ArmRecord(), packed["outcomes"]
     outcomes = Ratio(record.outcomes.decay, float(sums["observed"]), float(sums["expected"]))
     numbers = {name: type(value)(packed[name]) for name, value in asdict(record).items() if name != "outcomes"}
-    return Record(outcomes=outcomes, **numbers)
+    return ArmRecord(outcomes=outcomes, **numbers)
 
 
 def warm_up(arms: Sequence[Arm], target: Target, plain_ms: float, clock: Callable[[], float] = perf_counter) -> None:

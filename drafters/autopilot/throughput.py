@@ -34,7 +34,7 @@ class Decision(NamedTuple):
     trial: bool = False
 
 
-class Throughput:
+class ThroughputMeter:
     """Measures every step, and derives the value of tokens and time.
 
     Attributes:

@@ -8,8 +8,9 @@ typed and sent. interface: the screen alone, over replies that are played. gramm
 cost a token. peers: other engines at their best on the same prompts. network: drafters with the target on another
 machine, over networks of several delays. waiting: passes beside busy programs, by how threads wait for each other.
 busy: whole replies with ``auto`` and without, alone and beside busy programs. acceptance: how often each drafter is
-right, by depth, where it drafts at every step. drafters, check: as in ``slipstream bench``. With ``--inflate``, all but
-startup, plain, overhead, memory, interface, grammar and acceptance measure widened models.
+right, by depth, where it drafts at every step. retrieval: what the index of past chats (--texts) and of code gains over
+``lookup``, with a model's vocabulary alone. drafters, check: as in ``slipstream bench``. With ``--inflate``, all but
+startup, plain, overhead, memory, interface, grammar, acceptance and retrieval measure widened models.
 """
 
 from __future__ import annotations

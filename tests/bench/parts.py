@@ -20,6 +20,7 @@ from tests.bench.plain import compare_with_bare, opened, plain_text
 from tests.bench.predict import compare_prediction, predict_text
 from tests.bench.race import compare_race, race_text
 from tests.bench.real_replies import TextChoice, replay_text, replay_texts
+from tests.bench.retrieval import measure_retrieval, retrieval_text
 from tests.bench.shapes import NODES_1, NODES_4, NODES_16, TreeShape
 from tests.bench.startup import measure_startup, startup_text
 from tests.bench.topic_tables import topics_text
@@ -69,6 +70,7 @@ NAMES: Final = (
         "waiting",
         "busy",
         "acceptance",
+        "retrieval",
         "drafters",
         "check",
     ),
@@ -101,6 +103,7 @@ class Sizes:
     topic_rounds: int = 3  # how often part ``topics`` replays its text with each drafter
     memory_steps: int = 64  # tokens that part ``memory`` writes
     startup_rounds: int = 7  # starts of each program of part ``startup``
+    replayed_texts: int = 40  # texts that part ``retrieval`` replays of each kind
     typing_rounds: int = 3  # replies of each kind of part ``typing``
     typing_s: float = 10.0  # seconds that it types before each
     interface_keys: int = 40  # letters that part ``interface`` types
@@ -152,6 +155,7 @@ class DevelopersParts:
             "waiting": self._waiting,
             "busy": self._busy,
             "acceptance": self._acceptance,
+            "retrieval": self._retrieval,
             **parts(self.setup),
         }
 
@@ -252,6 +256,11 @@ class DevelopersParts:
     def _acceptance(self) -> Outcome:
         found = measure_acceptance(self.setup.measured, self.setup.plan, self.tell)
         return Outcome(acceptance_text(found), [asdict(each) for each in found])
+
+    def _retrieval(self) -> Outcome:
+        model = Path(self.setup.measured.model)
+        found = measure_retrieval(model, self.texts.folder, self.sizes.replayed_texts, self.tell)
+        return Outcome(retrieval_text(found), [asdict(row) for row in found])
 
     def _bundled(self) -> tuple[str, Path, ContextOptions]:
         options = ContextOptions(kv="q8_0", flash=True, same_text=True, threads=self.sizes.threads)  # as it is loaded

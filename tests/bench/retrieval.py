@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
-from itertools import islice
+from itertools import islice, pairwise
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final
@@ -118,7 +118,8 @@ def workloads(tokenize: Callable[[str], Ids], texts: Path | None, limit: int) ->
         past, later = chats[: min(_INDEXED, len(chats) * 4 // 5)], chats[len(chats) * 4 // 5 :]
         if past and later:
             indexed = [tokenize(f"{ask}\n{reply}") for chat in past for ask, reply in _pairs(chat)]
-            yield Workload(f"chats: {path.name.split('.')[0]}", indexed, [_last_turn(tokenize, c) for c in later[:limit]])
+            replayed = [_last_turn(tokenize, chat) for chat in later[:limit]]
+            yield Workload(f"chats: {path.name.split('.')[0]}", indexed, replayed)
     library = sorted(Path(sysconfig.get_path("stdlib")).glob("*.py"))
     half = [path.read_text(encoding="utf-8") for path in library if _even(path.name)]
     other = [path.read_text(encoding="utf-8") for path in library if not _even(path.name)]
@@ -141,7 +142,7 @@ def retrieval_text(rows: Sequence[RetrievalRow]) -> str:
 
 
 def _pairs(chat: Sequence[Mapping[str, str]]) -> Iterator[tuple[str, str]]:
-    for ask, reply in zip(chat, chat[1:], strict=False):
+    for ask, reply in pairwise(chat):
         if reply["role"] == "assistant":
             yield ask["content"], reply["content"]
 
@@ -259,7 +260,8 @@ def _replayed(drafter: Drafter, prompt: Ids, text: Ids, bar: float) -> _Count:
 def _accepted(draft: Draft, text: Sequence[Token]) -> tuple[int, ...]:
     """The nodes that the text goes down, root to leaf."""
     path: list[int] = []
-    below = {(parent, token): node for node, (parent, token) in enumerate(zip(draft.tree.parents, draft.tree.tokens, strict=True))}
+    edges = zip(draft.tree.parents, draft.tree.tokens, strict=True)
+    below = {edge: node for node, edge in enumerate(edges)}
     at = ROOT
     for token in islice(text, len(text) - 1):
         if (node := below.get((at, token))) is None:

@@ -16,7 +16,7 @@ from tests.models.fake_target import FakeTarget
 
 from slipstream.drafters import recycle
 from slipstream.drafters.base import NO_DRAFT, Draft, ShouldExtend, Step
-from slipstream.drafters.memory import Memory
+from slipstream.drafters.memory import DrafterMemory
 from slipstream.drafters.none import Plain
 from slipstream.drafters.recycle import RankAccuracy, TokenRecycling
 from slipstream.drafters.tree import chain_draft
@@ -234,7 +234,7 @@ def test_a_packed_table_comes_back() -> None:
 
 
 def test_a_table_is_kept_from_one_run_to_the_next(tmp_path: Path) -> None:
-    memory = Memory(tmp_path / "cache", "model")
+    memory = DrafterMemory(tmp_path / "cache", "model")
     first = TokenRecycling(ABILITIES, memory=memory)
     assert not rows_of(first)
     assert len(list(steps_of(first, FakeTarget(N_VOCAB), GREEDY))) > 5
@@ -247,11 +247,11 @@ def test_a_table_is_kept_from_one_run_to_the_next(tmp_path: Path) -> None:
     before = file.stat().st_mtime_ns
     second.close()
     assert file.stat().st_mtime_ns == before  # it learnt nothing
-    assert not rows_of(TokenRecycling(ABILITIES, memory=Memory(tmp_path / "cache", "other model")))
+    assert not rows_of(TokenRecycling(ABILITIES, memory=DrafterMemory(tmp_path / "cache", "other model")))
 
 
 def test_a_kept_table_that_does_not_fit_is_replaced(tmp_path: Path) -> None:
-    memory = Memory(tmp_path, "model")
+    memory = DrafterMemory(tmp_path, "model")
     memory.write("recycle", packed_table(n_vocab=41))
     drafter = TokenRecycling(ABILITIES, memory=memory)
     assert not rows_of(drafter)
@@ -266,7 +266,7 @@ def test_a_table_is_saved_at_the_start_of_a_reply_every_few_minutes(
 ) -> None:
     now = [1000.0]
     monkeypatch.setattr(recycle, "monotonic", lambda: now[0])
-    memory = Memory(tmp_path, "model")
+    memory = DrafterMemory(tmp_path, "model")
     drafter = TokenRecycling(ABILITIES, memory=memory)
     for minutes, saved in ((1, False), (3, False), (3.1, True), (5, False), (6.2, True)):
         now[0] = 1000 + 60 * minutes

@@ -14,7 +14,7 @@ from slipstream.app.engine.loop import generate
 from slipstream.app.engine.stopping import StopRules
 from slipstream.drafters.base import NO_DRAFT, Draft, Drafter, ShouldExtend, Step
 from slipstream.drafters.none import Plain
-from slipstream.drafters.space import Gains, Space
+from slipstream.drafters.space import MaskGains, Space
 from slipstream.drafters.tree import chain_draft
 from slipstream.models.sampling.sampler import Sampler
 from slipstream.models.types import ROOT, Abilities, Evaluation, History, Token, TokenTree
@@ -219,7 +219,7 @@ def test_nothing_is_drafted_where_no_row_is_worth_it() -> None:
 
 
 def test_what_masks_bring_is_hoped_for_then_measured_then_hoped_for_again() -> None:
-    gains = Gains(2)
+    gains = MaskGains(2)
     assert gains.expected() == [1.0, 1.0]
     for _ in range(60):
         gains.add(2, 0)

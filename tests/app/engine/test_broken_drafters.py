@@ -30,7 +30,7 @@ from slipstream.drafters.guard import Guard
 from slipstream.drafters.kangaroo import Kangaroo
 from slipstream.drafters.lookahead import Lookahead
 from slipstream.drafters.medusa import Medusa
-from slipstream.drafters.memory import Memory
+from slipstream.drafters.memory import DrafterMemory
 from slipstream.drafters.none import Plain
 from slipstream.drafters.prompt_lookup import PromptLookup
 from slipstream.drafters.recycle import TokenRecycling
@@ -132,7 +132,7 @@ def test_a_broken_file(
     BREAKS[how](name, copy)
     monkeypatch.setattr(settings, "WARMUP_SECONDS", 1e3)  # on a busy machine too, the autopilot calls each once
     for way in ways(name):
-        Memory(Path(derived), read_header(TARGET).fingerprint).write(AUTO, b"")  # none is known from an earlier test
+        DrafterMemory(Path(derived), read_header(TARGET).fingerprint).write(AUTO, b"")  # none is known
         done, loaded = reply(replace(with_file(name, copy, derived), drafter=way))
         assert done.text == plain.text and done.tokens == plain.tokens, way
         assert (loaded.failed | done.failed)[name], way
@@ -202,7 +202,7 @@ def test_a_broken_index(how: str, way: str, tmp_path: Path, plain: Done, derived
 @pytest.mark.parametrize("content", [b"", b"nonsense", bytes(5000)])
 def test_a_broken_table_is_learnt_anew(content: bytes, tmp_path: Path, plain: Done) -> None:
     for way in ways("recycle"):
-        Memory(tmp_path, read_header(TARGET).fingerprint).write("recycle", content)
+        DrafterMemory(tmp_path, read_header(TARGET).fingerprint).write("recycle", content)
         done, loaded = reply(Load(str(TARGET), same_text=True, derived=str(tmp_path), drafter=way))
         assert done.text == plain.text and not loaded.failed | done.failed, way
 

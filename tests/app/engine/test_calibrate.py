@@ -9,11 +9,11 @@ from tests.models.fake_target import FakeTarget
 
 from slipstream.app.engine import calibrate
 from slipstream.app.engine.calibrate import SAME_DISTRIBUTION, SAME_TEXT, kept_promise
-from slipstream.drafters.memory import Memory
+from slipstream.drafters.memory import DrafterMemory
 
 
 def test_a_promise_that_was_proved_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    target, memory = FakeTarget(), Memory(tmp_path, "0123456789abcdef")
+    target, memory = FakeTarget(), DrafterMemory(tmp_path, "0123456789abcdef")
     answers = [SAME_DISTRIBUTION, SAME_TEXT, SAME_DISTRIBUTION, SAME_DISTRIBUTION]
     monkeypatch.setattr(calibrate, "measure_promise", lambda target, ms: answers.pop(0))
     assert kept_promise(target, 1.0, memory, "this machine") == SAME_DISTRIBUTION  # a busy machine: measured again

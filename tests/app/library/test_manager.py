@@ -38,10 +38,10 @@ from slipstream.app.library.offers import (
 from slipstream.app.platform.paths import Paths
 from slipstream.app.speed import Speed
 from slipstream.app.tui.models.installed import InstalledView, ModelFacts
-from slipstream.drafters.autopilot.arm import Record
+from slipstream.drafters.autopilot.arm import ArmRecord
 from slipstream.drafters.autopilot.cost_model import CostModel
 from slipstream.drafters.autopilot.profile import learned_gains
-from slipstream.drafters.memory import Memory
+from slipstream.drafters.memory import DrafterMemory
 from slipstream.models.errors import ModelFileError
 from slipstream.models.gguf.reader import read_header
 from slipstream.models.hub.types import QueuedDownload
@@ -396,13 +396,13 @@ def test_a_bundled_model_whose_drafters_did_not_gain_names_the_best_of_them(
 
 def test_what_the_autopilot_learnt_counts_where_no_chat_tells(manager: ModelManager, paths: Paths) -> None:
     own = manager.store.find("bundled").fingerprint
-    memory = Memory(paths.derived, own)
+    memory = DrafterMemory(paths.derived, own)
     assert learned_gains(memory) == {}
     costs = CostModel({1: 10.0, 2: 11.0, 4: 13.0, 8: 17.0}, {}, 0, 8)
     arms = {
-        "medusa": Record(judged=40, tokens=3.0, rows=4.5, draft_ms=1.0, observe_ms=0.5, slower=1.1),
-        "kangaroo": Record(judged=40, tokens=1.0, rows=8.0, draft_ms=4.0),
-        "space": Record(judged=3, tokens=9.0),  # too few to tell
+        "medusa": ArmRecord(judged=40, tokens=3.0, rows=4.5, draft_ms=1.0, observe_ms=0.5, slower=1.1),
+        "kangaroo": ArmRecord(judged=40, tokens=1.0, rows=8.0, draft_ms=4.0),
+        "space": ArmRecord(judged=3, tokens=9.0),  # too few to tell
     }
     memory.write("costs", costs.dump("here"))
     memory.write("auto", json.dumps({"key": "here", "arms": {n: asdict(each) for n, each in arms.items()}}).encode())

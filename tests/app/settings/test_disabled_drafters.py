@@ -16,9 +16,9 @@ from slipstream.app.library.resolve_model import choose
 from slipstream.app.platform.paths import Paths
 from slipstream.app.protocol.requests import AUTO, Generate, Message, Sampling
 from slipstream.app.settings.disabled_drafters import known_left_out, leave_out, left_out
-from slipstream.drafters.autopilot.arm import Record
+from slipstream.drafters.autopilot.arm import ArmRecord
 from slipstream.drafters.autopilot.profile import Profile
-from slipstream.drafters.memory import Memory
+from slipstream.drafters.memory import DrafterMemory
 from slipstream.drafters.prompt_lookup import PromptLookup
 from slipstream.drafters.recycle import TokenRecycling
 from slipstream.models.errors import SlipstreamError, UsageError
@@ -122,11 +122,11 @@ def test_the_autopilot_leaves_them_out_from_the_next_reply_on(session: Session, 
 
 
 def test_what_was_learnt_of_them_stays(tmp_path: Path) -> None:
-    target, log = FakeTarget(), Profile(Memory(tmp_path, MODEL), "here")
+    target, log = FakeTarget(), Profile(DrafterMemory(tmp_path, MODEL), "here")
     drafters = {"lookup": PromptLookup(), "recycle": TokenRecycling(target.abilities)}
     everyone = log.autopilot(drafters, target, 0.5, lambda share: None)
     for arm in everyone.arms:
-        arm.record = Record(asked=40, judged=30, tokens=2.5, rows=4.0)
+        arm.record = ArmRecord(asked=40, judged=30, tokens=2.5, rows=4.0)
     log.keep(everyone)
     some = log.autopilot({"recycle": TokenRecycling(target.abilities)}, target, 0.5, lambda share: None)
     some.arms[0].record.judged = 50

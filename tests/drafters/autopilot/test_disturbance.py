@@ -12,7 +12,7 @@ import pytest
 
 from slipstream.drafters.autopilot import settings
 from slipstream.drafters.autopilot.cost_model import MEASURABLE, CostModel, Disturbance, undisturbed
-from slipstream.drafters.autopilot.throughput import Throughput
+from slipstream.drafters.autopilot.throughput import ThroughputMeter
 from slipstream.drafters.base import NO_DRAFT, Step, Timings
 from slipstream.models.types import Evaluation
 
@@ -54,7 +54,7 @@ def test_the_times_of_undisturbed_passes_are_chosen() -> None:
 
 
 def test_a_disturbed_step_is_left_out_of_the_costs() -> None:
-    throughput = Throughput(CostModel({1: 10.0, 8: 24.0}, {}, 0, 8))
+    throughput = ThroughputMeter(CostModel({1: 10.0, 8: 24.0}, {}, 0, 8))
     for _ in range(settings.KNOWN + 4):
         throughput.record(plain_step(10.0, 20.0), 10.0, 0.0, None, 1.0, None)
     rate, cost = throughput.rate, throughput.costs.rows[1]

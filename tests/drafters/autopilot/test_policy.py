@@ -23,7 +23,7 @@ from slipstream.drafters.autopilot import AUTO, settings
 from slipstream.drafters.autopilot.active_set import ActiveSet, Repetition
 from slipstream.drafters.autopilot.cost_model import CostModel
 from slipstream.drafters.autopilot.policy import Autopilot
-from slipstream.drafters.autopilot.throughput import PLAIN, Throughput
+from slipstream.drafters.autopilot.throughput import PLAIN, ThroughputMeter
 from slipstream.drafters.base import NO_DRAFT, Draft, Drafter, Needs, ShouldExtend
 from slipstream.drafters.tree import TreeBuilder
 from slipstream.models.llama.target import WIDTHS
@@ -203,14 +203,14 @@ def test_a_drafter_that_is_seldom_right_is_called_at_every_step(monkeypatch: pyt
 
 def test_while_all_are_idle_most_steps_are_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     measured = 0
-    record = Throughput.record
+    record = ThroughputMeter.record
 
-    def counted(*arguments: Any) -> float:
+    def counted(*arguments: Any, **named: Any) -> float:
         nonlocal measured
         measured += 1
-        return record(*arguments)
+        return record(*arguments, **named)
 
-    monkeypatch.setattr(Throughput, "record", counted)
+    monkeypatch.setattr(ThroughputMeter, "record", counted)
     flight = Flight(monkeypatch, DEAR, lambda clock: {}, size=400)
     idle_steps = settings.IDLE_REVIEWS * settings.REVIEW_STEPS
     assert abs(measured - 400 // idle_steps) <= settings.CONFIRMED  # the first ones all are

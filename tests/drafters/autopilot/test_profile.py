@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from tests.models.fake_target import FakeTarget
 
-from slipstream.drafters.autopilot.arm import Record
+from slipstream.drafters.autopilot.arm import ArmRecord
 from slipstream.drafters.autopilot.cost_model import CostModel
 from slipstream.drafters.autopilot.policy import Autopilot
 from slipstream.drafters.autopilot.profile import Profile
-from slipstream.drafters.memory import Memory
+from slipstream.drafters.memory import DrafterMemory
 from slipstream.drafters.prompt_lookup import PromptLookup
 from slipstream.drafters.recycle import TokenRecycling
 
@@ -27,13 +27,13 @@ def pilot_of(log: Profile, target: FakeTarget, plain_ms: float) -> Autopilot:
 
 
 def test_costs_and_records_come_back(tmp_path: Path) -> None:
-    target, memory = FakeTarget(), Memory(tmp_path, "0123456789abcdef")
+    target, memory = FakeTarget(), DrafterMemory(tmp_path, "0123456789abcdef")
     log = Profile(memory, "this machine")
     first = pilot_of(log, target, 0.5)
     single = first.throughput.costs.rows[1]
     lookup = next(arm for arm in first.arms if arm.name == "lookup")
     assert lookup.record.asked and not lookup.record.judged  # timed, before anything is known
-    known = Record(asked=40, judged=30, tokens=2.5, rows=4.0, draft_ms=0.1, observe_ms=0.02, gain_ms=3.0)
+    known = ArmRecord(asked=40, judged=30, tokens=2.5, rows=4.0, draft_ms=0.1, observe_ms=0.02, gain_ms=3.0)
     lookup.record = known
     log.keep(first)
     again = pilot_of(Profile(memory, "this machine"), target, single)
@@ -48,7 +48,7 @@ def test_costs_and_records_come_back(tmp_path: Path) -> None:
     "damage", [b"", b"{", b"[]", b'{"key": "k", "arms": {"lookup": {}}}', b'{"key": "k", "arms": 3}']
 )
 def test_damaged_records_are_learnt_anew(tmp_path: Path, damage: bytes) -> None:
-    target, memory = FakeTarget(), Memory(tmp_path, "0123456789abcdef")
+    target, memory = FakeTarget(), DrafterMemory(tmp_path, "0123456789abcdef")
     memory.write("auto", damage)
     memory.write("costs", damage)
     pilot = pilot_of(Profile(memory, "k"), target, 0.5)

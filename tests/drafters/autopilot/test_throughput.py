@@ -8,7 +8,7 @@ import pytest
 from slipstream.drafters.autopilot.arm import Arm
 from slipstream.drafters.autopilot.cost_model import CostModel
 from slipstream.drafters.autopilot.settings import DECAY, PRIOR
-from slipstream.drafters.autopilot.throughput import Throughput
+from slipstream.drafters.autopilot.throughput import ThroughputMeter
 from slipstream.drafters.base import NO_DRAFT, Step
 from slipstream.drafters.prompt_lookup import PromptLookup
 from slipstream.drafters.tree import chain_draft
@@ -30,8 +30,8 @@ def drafted_step() -> Step:
     return step
 
 
-def throughput_and_arm() -> tuple[Throughput, Arm]:
-    throughput, arm = Throughput(CostModel(ROWS, {}, 0, 64)), Arm("lookup", PromptLookup())
+def throughput_and_arm() -> tuple[ThroughputMeter, Arm]:
+    throughput, arm = ThroughputMeter(CostModel(ROWS, {}, 0, 64)), Arm("lookup", PromptLookup())
     throughput.record(plain_step(), 11.0, 0.0, None, 1.0, None)  # so that sampling and the rest are known
     return throughput, arm
 

@@ -12,7 +12,7 @@ from tests.models.fake_target import FakeTarget
 from slipstream.drafters.autopilot.arm import Arm
 from slipstream.drafters.autopilot.cost_model import CostModel, measure_costs
 from slipstream.drafters.autopilot.profile import warm_up
-from slipstream.drafters.autopilot.throughput import Throughput
+from slipstream.drafters.autopilot.throughput import ThroughputMeter
 from slipstream.drafters.base import NO_DRAFT, Draft, Drafter, Needs, ShouldExtend, Step
 from slipstream.drafters.draft_model import DraftModel
 from slipstream.drafters.prompt_lookup import PromptLookup
@@ -80,7 +80,7 @@ def test_what_hidden_states_cost_is_known_before_they_are_tried() -> None:
         warm_up(arms, Far(clock, DEAR), DEAR[1], clock)
         assert [arm.record.slower for arm in arms] == pytest.approx([3, 7, 1])
         assert [arm.record.asked for arm in arms[:2]] == [asked, asked]
-        objective = Throughput(CostModel(DEAR, {}, 0, 64)).objective()
+        objective = ThroughputMeter(CostModel(DEAR, {}, 0, 64)).objective()
         assert arms[0].value(objective) > arms[1].value(objective) + 3  # plain steps
 
 
