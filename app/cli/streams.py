@@ -158,6 +158,6 @@ def _wrapped(name: str, number: int, ignore: bool) -> Output | None:
     if stream is not getattr(sys, f"__{name}__") or not isinstance(stream, io.TextIOWrapper) or stream.isatty():
         return None
     output = Output(number, ignore)
-    lines = stream.line_buffering
+    lines = stream.line_buffering or stream.write_through  # PYTHONUNBUFFERED turns line buffering off
     setattr(sys, name, io.TextIOWrapper(io.BufferedWriter(output), stream.encoding, "backslashreplace", None, lines))
     return output

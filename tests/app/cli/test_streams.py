@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from threading import Timer
 
 import pytest
 
@@ -99,3 +100,21 @@ def test_a_limit_of_the_size_of_files_is_one_line(home: Path, tmp_path: Path) ->
 def test_an_input_without_end_is_refused_by_its_size(source: str, home: Path) -> None:
     code, errors = shell(f"ulimit -v 3000000; {source} | slipstream run; exit ${{PIPESTATUS[1]}}", home)
     assert code == 2 and errors.startswith("slipstream: standard input has more than 8 MB, which no context holds.")
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_notice_is_printed_at_once_into_a_pipe(unbuffered: str) -> None:
+    code = (
+        "import sys; from slipstream.app.cli.streams import Streams, notice; "
+        "streams = Streams(); notice('wait'); sys.stdin.read()"
+    )
+    environment = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+    ) as process:
+        assert process.stdin and process.stderr
+        timer = Timer(30, process.kill)  # a notice that is not printed would wait for ever
+        timer.start()
+        assert process.stderr.readline() == "slipstream: wait\n"
+        timer.cancel()
+        process.stdin.close()
