@@ -81,6 +81,14 @@ class ModelManager:
     def offline(self) -> bool:
         return self.hub.offline
 
+    def waiting_for(self) -> str:
+        """The host that requests to the hub wait for."""
+        return self.hub.host
+
+    def stop_waiting(self) -> bool:
+        """Ends the requests that other threads wait for; returns whether there were any. Downloads go on."""
+        return self.hub.stop()
+
     def stay_offline(self, wanted: bool) -> None:
         """Turns offline mode on or off; it stays on if the environment demands it."""
         self.hub.offline = wanted or offline_by_environment(os.environ)

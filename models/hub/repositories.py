@@ -136,10 +136,15 @@ class Hub:
         """The hub's host, for messages."""
         return host_of(self.endpoint)
 
-    def stop(self) -> None:
-        """Ends the requests that other threads wait for; each raises a ``HubError``. Downloads go on."""
-        for connection in list(self._connections):
+    def stop(self) -> bool:
+        """Ends the requests that other threads wait for, each with a ``HubError``; returns whether there were any.
+
+        Downloads go on.
+        """
+        waiting = list(self._connections)
+        for connection in waiting:
             connection.stop()
+        return bool(waiting)
 
     def search(
         self, text: str, sort: Sort = "downloads", limit: int = 30, author: str | None = None

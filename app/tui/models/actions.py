@@ -218,10 +218,10 @@ class Fetching:
         if unserved(pair):
             self.fetch_file(pair.target)
         else:
-            self._listing.ask(lambda models: models.fetch_pair(pair), self._begun)
+            self._listing.ask_hub(lambda models: models.fetch_pair(pair), self._begun)
 
     def fetch_file(self, file: CatalogFile) -> None:
-        self._listing.ask(lambda models: [models.fetch_file(file)], self._begun)
+        self._listing.ask_hub(lambda models: [models.fetch_file(file)], self._begun)
 
     def _installed(self, name: str) -> Installed | None:
         return next((model for model in self._listing.installed.models if model.name == name), None)
@@ -280,7 +280,7 @@ class Fetching:
                     self._screen.call_later(trouble, self._screen, error)
             return jobs
 
-        self._listing.ask(fetch, self._begun)
+        self._listing.ask_hub(fetch, self._begun)
 
     # --- downloads ------------------------------------------------------------------------------------------------
 

@@ -16,6 +16,9 @@ if TYPE_CHECKING:  # slow imports: the chat is drawn first
     from slipstream.app.library.manager import ModelManager
 
 T = TypeVar("T")
+U = TypeVar("U")
+SLOW_S = 5.0
+"""Seconds after which the host of a request is named."""
 
 
 class ModelsAccess:
@@ -46,6 +49,39 @@ class ModelsAccess:
     ) -> None:
         """Calls ``what`` with the manager in a thread, see ``run_in_thread``."""
         run_in_thread(node, lambda: what(self.open()), then, failed)
+
+    def ask_hub(
+        self,
+        node: MessagePump,
+        what: Callable[[ModelManager], T],
+        then: Callable[[T], object],
+        failed: Callable[[SlipstreamError], object],
+        slow: Callable[[str], object],
+    ) -> None:
+        """Calls ``what`` as ``ask`` does; if it takes some seconds, ``slow`` is called with what is waited for."""
+
+        def name() -> None:
+            if self.made:
+                slow(f"Waiting for {self.made.waiting_for()} … Esc stops")
+
+        timer = node.set_timer(SLOW_S, name)
+
+        def ended(call: Callable[[U], object]) -> Callable[[U], object]:
+            def end(value: U) -> object:
+                timer.stop()
+                return call(value)
+
+            return end
+
+        self.ask(node, what, ended(then), ended(failed))
+
+    def stop_waiting(self) -> bool:
+        """Ends the requests to the hub; returns whether there were any."""
+        return bool(self.made and self.made.stop_waiting())
+
+    @property
+    def offline(self) -> bool:
+        return bool(self.made and self.made.offline)
 
     def apply(self, hub: HubSettings, rpc: str) -> None:
         self._hub, self._rpc = hub, rpc

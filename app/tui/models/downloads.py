@@ -100,9 +100,9 @@ def state_of(job: QueuedDownload) -> str:
         return f"{amount} · {job.error[0] if job.error else 'failed'}"
     if job.state in ("queued", "paused"):
         return f"{amount} · {'in line' if job.state == 'queued' else 'paused'}"
-    if progress.phase in DOING:
-        return f"{amount} · {DOING[progress.phase]}"
     if progress.quiet >= QUIET:
         return f"{amount} · no byte for {left(progress.quiet)}"
+    if progress.phase in DOING:
+        return f"{amount} · {DOING[progress.phase]}"
     rest = f" · {left(progress.left)} left" if progress.left is not None else ""
     return f"{amount} · {size(progress.speed)}/s{rest}"

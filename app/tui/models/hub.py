@@ -271,7 +271,8 @@ class RepoScreen(BrowsingScreen["QuantOffer | None"]):
     def on_mount(self) -> None:
         repo = self._repo.id
         self.browser.rows.focus()
-        self._models.ask(self, lambda models: models.quants(repo), self._quants_came, self._no_quants)
+        ask = self._models.ask_hub
+        ask(self, lambda models: models.quants(repo), self._quants_came, self._no_quants, slow=self._slow)
         self._models.ask(self, lambda models: models.card(repo), self.card.show, self._no_card)
 
     def on_resize(self) -> None:
@@ -294,6 +295,14 @@ class RepoScreen(BrowsingScreen["QuantOffer | None"]):
         self.quants.ready = True
         self.quants.error = f"{sentence(error.title)}\n{error.hint}"
         self.browser.draw()
+
+    def _slow(self, words: str) -> None:
+        self.quants.waiting = words
+        self.browser.draw()
+
+    def action_leave(self) -> None:
+        self._models.stop_waiting()
+        super().action_leave()
 
     def _no_card(self, error: SlipstreamError) -> None:
         self.card.show(f"*{sentence(error.title)}*")

@@ -23,7 +23,7 @@ from slipstream.app.tui.models.installed import InstalledView, ModelFacts
 from slipstream.app.tui.models.machine import MemoryLine
 from slipstream.app.tui.models.pairs import RecommendedView
 from slipstream.app.tui.parts.browser import Browser, View
-from slipstream.app.tui.parts.notice import trouble
+from slipstream.app.tui.parts.notice import hint, trouble
 from slipstream.models.errors import SlipstreamError
 
 if TYPE_CHECKING:
@@ -125,8 +125,6 @@ class Listing:
         """The installed models that match the search, shown while offline."""
         self.downloads = DownloadsView()
         """The downloads."""
-        self.offline = False
-        """Whether requests to the hub are off."""
         self.browser, self.tabs, self.line = browser, TabNames(NAMES, SHORT), SearchLine()
         self.machine = MemoryLine(classes="machine")
         self._screen, self._models = screen, models
@@ -151,6 +149,14 @@ class Listing:
     ) -> None:
         """Calls ``what`` with the manager in a thread."""
         self._models.ask(self._screen, what, then, failed or partial(trouble, self._screen))
+
+    def ask_hub(self, what: Callable[[ModelManager], T], then: Callable[[T], object]) -> None:
+        """Calls ``what``, which asks the hub, in a thread; Esc stops it."""
+        self._models.ask_hub(self._screen, what, then, partial(trouble, self._screen), slow=partial(hint, self._screen))
+
+    @property
+    def offline(self) -> bool:
+        return self._models.offline
 
     # --- display --------------------------------------------------------------------------------------------------
 
@@ -313,7 +319,12 @@ class Listing:
                 view.asked = ""  # Enter searches again
                 self._no_list(view, error)
 
-        self.ask(lambda models: models.search(text, sort), came, failed)
+        def slow(words: str) -> None:
+            if view.asked == text and not view.ready:
+                view.waiting = words
+                self.redraw(view)
+
+        self._models.ask_hub(self._screen, lambda models: models.search(text, sort), came, failed, slow=slow)
 
     # --- downloads ------------------------------------------------------------------------------------------------
 
@@ -321,17 +332,16 @@ class Listing:
         """Polls the downloads, unless a poll is running."""
         if not self._looking:
             self._looking = True
-            self.ask(lambda models: (models.offline, models.jobs()), self._looked, self._not_looked)
+            self.ask(lambda models: models.jobs(), self._looked, self._not_looked)
 
     def _not_looked(self, error: SlipstreamError) -> None:
         self._looking = False  # the next poll may succeed
         self._no_list(self.downloads, error)
 
-    def _looked(self, seen: tuple[bool, list[QueuedDownload]]) -> None:
+    def _looked(self, jobs: list[QueuedDownload]) -> None:
         """Shows the downloads; lists the installed models again when a download has ended."""
         self._looking = False
         self.downloads.error = ""
-        offline, jobs = seen
         self.downloads.take(jobs)
         ended = {job.id for job in jobs if job.state == "done"}
         if ended - self._done:
@@ -339,10 +349,8 @@ class Listing:
             self.list_installed()
             self.ask(lambda models: models.offers(), self._offers_came)
         self._count()
-        if offline != self.offline:
-            self.offline = offline
-            if self.tab == SEARCH:
-                self.go_to(SEARCH)
+        if self.tab == SEARCH and (self.browser.view is self.here) != self.offline:
+            self.go_to(SEARCH)
         if self._screen.is_current:
             self.redraw(self.downloads)
 

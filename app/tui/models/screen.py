@@ -55,6 +55,7 @@ class ModelsScreen(BrowsingScreen[ModelChoice | None]):
         installed = InstalledView()
         super().__init__(installed)
         self.listing = Listing(self, self.browser, installed, models)
+        self._models = models
         self._keeping = InstalledActions(self, self.listing)
         self._fetching = Fetching(self, self.listing, models, self._use)
 
@@ -96,7 +97,9 @@ class ModelsScreen(BrowsingScreen[ModelChoice | None]):
     # --- navigation -----------------------------------------------------------------------------------------------
 
     def action_leave(self) -> None:
-        """Moves the focus from the search line to the list; closes the screen if the list has the focus."""
+        """Stops waiting for the hub; else leaves the search line for the list; else closes the screen."""
+        if self._models.stop_waiting():
+            return
         if self.listing.line.has_focus:
             self.listing.leave_line()
         else:

@@ -237,6 +237,9 @@ def quants(repo: str) -> list[QuantOffer]:
     ]
 
 
+HUB_CALLS = {"search", "quants", "card", "fetch", "fetch_pair", "fetch_file"}
+
+
 @dataclass
 class ScriptedModels(ModelManager):
     """Answers at once, unless a name is in ``holds``: then it waits for ``go``; what is in ``fails`` is raised once."""
@@ -274,6 +277,17 @@ class ScriptedModels(ModelManager):
         if self.offline:
             raise SlipstreamError("slipstream is offline.", "Unset HF_HUB_OFFLINE to ask the hub.")
         return self._answer(name, argument, result)
+
+    def waiting_for(self) -> str:
+        return "hub.example"
+
+    def stop_waiting(self) -> bool:
+        """Ends the calls that are held."""
+        held = [name for name in self.holds & HUB_CALLS if not self._go.setdefault(name, threading.Event()).is_set()]
+        for name in held:
+            self.fails[name] = SlipstreamError("stopped waiting for hub.example.", "Try again.")
+            self.go(name)
+        return bool(held)
 
     def stay_offline(self, wanted: bool) -> None:
         self.stays_offline.append(wanted)

@@ -407,6 +407,21 @@ async def test_nothing_waits_for_a_slow_answer(open_chat: Open, call: str) -> No
         assert len(chat.engine.asked) == 1
 
 
+async def test_a_hub_that_is_slow_is_named_and_escape_stops_it(
+    open_chat: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("slipstream.app.tui.models.context.SLOW_S", 0.05)
+    models = ScriptedModels(holds={"search"})
+    async with open_chat(models=models) as chat:
+        screen = await opened(chat, SEARCH)
+        screen.listing.line.value = "qwen"
+        await chat.press("enter")
+        await chat.until(lambda: "Waiting for hub.example … Esc stops" in chat.shown())
+        await chat.press("escape")
+        await chat.until(lambda: "Stopped waiting for hub.example." in chat.shown())
+        assert screen.is_current
+
+
 async def test_leaving_the_program_pauses_the_downloads(open_chat: Open) -> None:
     models = ScriptedModels()
     async with open_chat(models=models) as chat:
