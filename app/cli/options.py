@@ -69,10 +69,7 @@ def make_parser() -> Parser:
     shape = run.add_mutually_exclusive_group()
     shape.add_argument("--json-schema", type=path, metavar="FILE", help="the answer is JSON that fits this schema")
     shape.add_argument(
-        "--grammar",
-        type=path,
-        metavar="FILE",
-        help="the answer fits this grammar, written as Lark or GBNF",
+        "--grammar", type=path, metavar="FILE", help="the answer fits this grammar, written as Lark or GBNF"
     )
     run.add_argument("--json", action="store_true", help="one JSON object a step, then a summary; with the reasoning")
     _model_options(run, inherit=True)

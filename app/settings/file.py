@@ -19,6 +19,25 @@ if TYPE_CHECKING:
     from tomlkit import TOMLDocument
 
 _CONTEXT: Final = "model.context"
+_SAME_NAME: Final = {  # the settings of options that have the name of their key, by table
+    "model": ("drafter", "context", "kv_type", "gpu_layers", "cpu_experts"),
+    "devices": ("rpc", "split_mode", "tensor_split", "main_gpu"),
+    "sampling": (
+        *("top_k", "top_p", "min_p", "repetition_penalty", "presence_penalty", "top_n_sigma", "dry", "logit_bias"),
+        *("reasoning", "reasoning_budget", "typical"),
+    ),
+    "reply": ("max_tokens", "overflow"),
+}
+# the setting of an option, by the option's name
+OPTIONS: Final[Mapping[str, str]] = MappingProxyType(
+    {key: f"{group}.{key}" for group, keys in _SAME_NAME.items() for key in keys}
+    | {
+        "model": "model.name",
+        "draft_device": "devices.draft",
+        "temp": "sampling.temperature",
+        "read_ahead": "ahead.read",
+    }
+)
 _MOST_PROBLEMS: Final = 20  # errors of a file that are named; the others are counted
 _HEAD: Final = """\
 # Settings of slipstream. What is commented out is at its default, which is shown.
@@ -160,7 +179,7 @@ class SettingsFile:
         self.path = path
         self._read: Contents = load(path)
         self._notice = ""
-        self._over: dict[str, Value] = dict(given or {})
+        self._over: dict[str, Value | None] = dict(given or {})
         self._given = frozenset(self._over)
 
     @property
@@ -215,18 +234,12 @@ class SettingsFile:
             model: Name of the model's file.
 
         Raises:
-            UsageError: If the context is invalid, or the file is broken and left as it is.
-            SlipstreamError: If the file cannot be written; the context still applies until slipstream ends.
+            UsageError: See ``change``.
+            SlipstreamError: See ``change``.
         """
         value = None if tokens is None else checked_context(model, tokens)
         self._over.pop(_CONTEXT, None)
-        try:
-            self._put({(CONTEXTS, model): value})
-        except SlipstreamError as error:
-            own = {name: kept for name, kept in self._read.settings.contexts.items() if name != model}
-            own |= {} if value is None else {model: value}
-            self._read = replace(self._read, settings=replace(self._read.settings, contexts=MappingProxyType(own)))
-            raise SlipstreamError(error.title, f"{error.hint} Until slipstream ends the change holds.") from error
+        self._write({f"{CONTEXTS}.{model}": value})
 
     def restore(self, values: Mapping[str, Value | None]) -> None:
         """Sets several values by name, None for the default; a key is named ``keys.`` and its action.
@@ -251,15 +264,9 @@ class SettingsFile:
         for name in values:
             self._over.pop(name, None)
         try:
-            self._put({tuple(name.split(".", 1)): value for name, value in values.items()})  # type: ignore[misc]
+            self._put(values)
         except SlipstreamError as error:
-            usual = all_settings()
-            held = {name: value for name, value in values.items() if name in usual}
-            self._over |= {name: usual[name].default if value is None else value for name, value in held.items()}
-            keys: dict[str, Value | None] = dict(self._read.settings.keys)
-            keys |= {name.split(".", 1)[1]: value for name, value in values.items() if name not in held}
-            own = {action: str(key) for action, key in keys.items() if key is not None}
-            self._read = replace(self._read, settings=replace(self._read.settings, keys=own))
+            self._over |= values
             raise SlipstreamError(error.title, f"{error.hint} Until slipstream ends the change holds.") from error
 
     def take_notice(self) -> str:
@@ -267,11 +274,11 @@ class SettingsFile:
         notice, self._notice = self._notice, ""
         return notice
 
-    def _put(self, values: Mapping[tuple[str, str], Value | None]) -> None:
+    def _put(self, values: Mapping[str, Value | None]) -> None:
         with changing(self.path, self._read.text if self._read.text.strip() else template()) as document:
             gone = bool(self._read.text.strip()) and not text_of(self.path).strip()
-            for (group, key), value in values.items():
-                _put(document, group, key, value)
+            for name, value in values.items():
+                _put(document, name, value)
         self._read = load(self.path)
         if gone:
             self._notice = f"{self.path.name} was deleted or emptied: all settings were written to a new one."
@@ -303,39 +310,6 @@ def given(options: Mapping[str, Any]) -> dict[str, Value]:
     return {name: options[option] for option, name in OPTIONS.items() if options.get(option) is not None}
 
 
-# the setting of an option, by the option's name
-OPTIONS: Final[Mapping[str, str]] = MappingProxyType(
-    {
-        "model": "model.name",
-        "drafter": "model.drafter",
-        "context": "model.context",
-        "kv_type": "model.kv_type",
-        "gpu_layers": "model.gpu_layers",
-        "cpu_experts": "model.cpu_experts",
-        "rpc": "devices.rpc",
-        "split_mode": "devices.split_mode",
-        "tensor_split": "devices.tensor_split",
-        "main_gpu": "devices.main_gpu",
-        "draft_device": "devices.draft",
-        "temp": "sampling.temperature",
-        "top_k": "sampling.top_k",
-        "top_p": "sampling.top_p",
-        "min_p": "sampling.min_p",
-        "repetition_penalty": "sampling.repetition_penalty",
-        "presence_penalty": "sampling.presence_penalty",
-        "top_n_sigma": "sampling.top_n_sigma",
-        "dry": "sampling.dry",
-        "logit_bias": "sampling.logit_bias",
-        "reasoning": "sampling.reasoning",
-        "reasoning_budget": "sampling.reasoning_budget",
-        "typical": "sampling.typical",
-        "max_tokens": "reply.max_tokens",
-        "overflow": "reply.overflow",
-        "read_ahead": "ahead.read",
-    }
-)
-
-
 def template() -> str:
     """A file that sets nothing and explains every setting."""
     parts = [_HEAD]
@@ -356,17 +330,17 @@ def _commented(each: Setting) -> str:
     return f"# {each.key} = {tomlkit.item(each.default).as_string()}"
 
 
-def _put(document: TOMLDocument, group: str, key: str, value: Value | None) -> None:
+def _put(document: TOMLDocument, name: str, value: Value | None) -> None:
     """Sets or removes a key; a setting takes the place of the comment that shows its default, and gives it back."""
     from tomlkit import comment, item, table
     from tomlkit.items import Comment, SingleKey, Table
 
-    entries = document.get(group)
-    setting = all_settings().get(f"{group}.{key}")
+    group, key = name.split(".", 1)
+    entries, setting = document.get(group), all_settings().get(name)
     if setting and isinstance(entries, Table) and not entries.is_super_table():  # it has a header of its own
         body = entries.value.body
-        for at, (name, content) in enumerate(body):
-            if value is None and name is not None and name.key == key:
+        for at, (its_key, content) in enumerate(body):
+            if value is None and its_key is not None and its_key.key == key:
                 body[at] = (None, comment(_commented(setting).removeprefix("# ")))
                 return
             waiting = isinstance(content, Comment) and re.match(rf"#\s*{re.escape(key)}\s*=", content.trivia.comment)

@@ -274,11 +274,7 @@ class SamplingSettings:
         choices=(_USUAL.reasoning, *LEVELS),
     )
     reasoning_budget: int = setting(
-        _USUAL.reasoning_budget,
-        "most tokens of thoughts; -1 sets no limit",
-        low=-1,
-        high=1_000_000,
-        named=(-1, "none"),
+        _USUAL.reasoning_budget, "most tokens of thoughts; -1 sets no limit", low=-1, high=1_000_000, named=(-1, "none")
     )
     typical: float = setting(
         0.0,
@@ -395,12 +391,18 @@ class Settings:
         value: Value = getattr(getattr(self, group), key)
         return value
 
-    def having(self, values: Mapping[str, Value]) -> Settings:
-        """These settings with some values replaced, by name."""
+    def having(self, values: Mapping[str, Value | None]) -> Settings:
+        """These settings with some values replaced, by name; None stands for the default."""
         changed = self
         for name, value in values.items():
-            group, key = name.split(".")
-            changed = replace(changed, **{group: replace(getattr(changed, group), **{key: value})})
+            group, key = name.split(".", 1)
+            own = getattr(changed, group)
+            if group in (KEYS, CONTEXTS):
+                kept = {each: its for each, its in own.items() if each != key}
+                own = MappingProxyType(kept if value is None else {**kept, key: value})
+            else:
+                own = replace(own, **{key: all_settings()[name].default if value is None else value})
+            changed = replace(changed, **{group: own})
         return changed
 
 
