@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping
 from functools import partial
+from types import MappingProxyType
 from typing import Any, Final, NoReturn
 
 from slipstream.app.bench import LIMIT, PAPERS_TYPICAL
@@ -11,6 +13,37 @@ from slipstream.app.cli.parser import Parser, path, possibly_empty, seed
 from slipstream.app.library import TOKENS
 from slipstream.models.chat_template.marks import AUTO_LEVEL, LEVELS
 
+# options of several commands, which may also precede the command
+_SHARED: Final[Mapping[str, Mapping[str, Any]]] = MappingProxyType(
+    {
+        "--model": {"type": path, "help": "a name of models list, a path to a .gguf, or bundled (the default)"},
+        "--draft-model": {
+            "type": path,
+            "metavar": "MODEL",
+            "help": "a draft model's name or .gguf, of any vocabulary",
+        },
+        "--lora": {
+            "action": "append",
+            "type": path,
+            "metavar": "FILE[:SCALE]",
+            "help": "change the model by this LoRA adapter, as strongly as SCALE says (1); may be repeated",
+        },
+        "--gpu-layers": {"type": int, "metavar": "N", "help": "the model's layers on the GPU (-1: all that fit)"},
+        "--rpc": {
+            "metavar": "HOST:PORT,…",
+            "help": "also use the devices that these machines lend (slipstream lend)",
+        },
+        "--draft-device": {"metavar": "NAME", "help": "device of the draft model, as slipstream doctor names it"},
+        "--typical": {
+            "type": float,
+            "nargs": "?",
+            "const": PAPERS_TYPICAL,
+            "metavar": "P",
+            "help": "accept drafted tokens that are likely enough (Medusa's rule): faster, but it CHANGES THE TEXT;"
+            " P is its threshold (0.09 if left out); off unless given",
+        },
+    }
+)
 _EPILOG: Final = (
     "A file of prompts is .txt (one a line) or .jsonl (an object a line with messages, turns, prompt, question or"
     " text), plain or packed (.xz, .gz); all turns are played. Ctrl-C keeps what was measured. Tables are Markdown."
@@ -115,7 +148,7 @@ def _model_options(parser: argparse.ArgumentParser, inherit: bool = False) -> No
     option(
         "-m", "--model", type=path, help="a name of models list, a path to a .gguf, or bundled (what was chosen last)"
     )
-    option("--draft-model", type=path, metavar="MODEL", help="a draft model's name or .gguf, of any vocabulary")
+    option("--draft-model", **_SHARED["--draft-model"])
     option("--mmproj", type=path, metavar="FILE", help="the file that encodes images (the one found for the model)")
     option("--draft-gpu-layers", type=int, default=-1, metavar="N", help="its layers on the GPU (-1: all)")
     option("--drafter", metavar="NAME", help="the drafting method; slipstream run --help lists all")
@@ -130,18 +163,18 @@ def _model_options(parser: argparse.ArgumentParser, inherit: bool = False) -> No
         choices=("drop", "compact", "stop"),
         help="when a chat outgrows the context: drop the oldest messages, compact them to a summary, or stop (drop)",
     )
-    option("--gpu-layers", type=int, metavar="N", help="the model's layers on the GPU (-1: all that fit)")
+    option("--gpu-layers", **_SHARED["--gpu-layers"])
     option(
         "--cpu-experts", type=int, metavar="N", help="its first layers whose experts stay in memory (-1: few as fit)"
     )
-    option("--rpc", metavar="HOST:PORT,…", help="also use the devices that these machines lend (slipstream lend)")
-    add_lora(parser, argparse.SUPPRESS if inherit else None)
+    option("--rpc", **_SHARED["--rpc"])
+    option("--lora", **_SHARED["--lora"])
     option(
         "--split-mode", choices=("layer", "row", "none"), help="how GPUs share the model; none: the main one (layer)"
     )
     option("--tensor-split", metavar="A,B,…", help="share of each GPU (filled evenly)")
     option("--main-gpu", type=int, metavar="N", help="number of the main GPU (0)")
-    option("--draft-device", metavar="NAME", help="device of the draft model, as slipstream doctor names it")
+    option("--draft-device", **_SHARED["--draft-device"])
     option("--chat", metavar="CHAT", help="continue the kept chat of this id or title; a new name begins one")
     option("--seed", type=seed, metavar="N", help="the same seed gives the same text (default: a new one)")
     option("--temp", type=float, metavar="T", help="temperature; 0 takes the best token (the model's own, or 0.8)")
@@ -164,15 +197,14 @@ def _model_options(parser: argparse.ArgumentParser, inherit: bool = False) -> No
         help="how much the model thinks before it answers, as far as its chat template has a switch (auto)",
     )
     option("--reasoning-budget", type=int, metavar="N", help="end its thoughts after N tokens (-1: no limit)")
-    option(
-        "--typical",
-        type=float,
-        nargs="?",
-        const=PAPERS_TYPICAL,
-        metavar="P",
-        help="accept drafted tokens that are likely enough (Medusa's rule): faster, but it CHANGES THE TEXT;"
-        " P is its threshold (0.09 if left out); off unless given",
-    )
+    option("--typical", **_SHARED["--typical"])
+
+
+def _share(parser: argparse.ArgumentParser, *names: str) -> None:
+    """Adds options that several commands have."""
+    for name in names:
+        short = ["-m"] if name == "--model" else []
+        parser.add_argument(*short, name, default=argparse.SUPPRESS, **_SHARED[name])
 
 
 def sentence(about: str) -> str:
@@ -234,74 +266,19 @@ def bench_options(bench: argparse.ArgumentParser) -> None:
     bench.add_argument("--temp", metavar="T,…", help="temperatures, with commas between them (0,0.8)")
     bench.add_argument("--seeds", type=int, metavar="N", help="seeds for each prompt; temperature 0 needs only one (1)")
     bench.add_argument("--tokens", type=int, metavar="N", help="most tokens of a reply (160)")
-    bench.add_argument(
-        "-m",
-        "--model",
-        default=argparse.SUPPRESS,
-        type=path,
-        help="a name of models list, a path to a .gguf, or bundled (the default)",
-    )
-    bench.add_argument(
-        "--draft-model",
-        default=argparse.SUPPRESS,
-        type=path,
-        metavar="MODEL",
-        help="a draft model's name or .gguf, of any vocabulary",
-    )
+    _share(bench, "--model", "--draft-model")
     bench.add_argument(
         "--heads", action="append", default=[], type=path, metavar="FILE", help="also use this heads file"
     )
-    _placement_options(bench)
+    _share(bench, "--lora", "--gpu-layers", "--rpc", "--draft-device", "--typical")
     bench.add_argument(
         "--no-memory",
         action="store_true",
         help="skip the memory measurement, which loads the model once for each drafter",
     )
-    bench.add_argument(
-        "--typical",
-        type=float,
-        nargs="?",
-        const=PAPERS_TYPICAL,
-        default=argparse.SUPPRESS,
-        metavar="P",
-        help="with Medusa's typical acceptance, which CHANGES THE TEXT",
-    )
     bench.add_argument("--svg", type=path, metavar="FILE", help="draw the speed-ups with their intervals")
     bench.add_argument("--json", type=path, metavar="FILE", help="write the figures to a file as JSON")
     bench.add_argument("--progress", action="store_true", help="print the rows so far and the time left, as JSON lines")
-
-
-def _placement_options(parser: argparse.ArgumentParser) -> None:
-    """Adds the options for the model's placement and adapters; they may also precede the command."""
-    add_lora(parser)
-    parser.add_argument(
-        "--gpu-layers",
-        default=argparse.SUPPRESS,
-        type=int,
-        metavar="N",
-        help="the model's layers on GPUs and other machines (-1: all that fit)",
-    )
-    parser.add_argument(
-        "--rpc",
-        default=argparse.SUPPRESS,
-        metavar="HOST:PORT,…",
-        help="also use the devices that these machines lend (slipstream lend)",
-    )
-    parser.add_argument(
-        "--draft-device", default=argparse.SUPPRESS, metavar="NAME", help="device of the draft model, such as CPU"
-    )
-
-
-def add_lora(parser: argparse.ArgumentParser, default: object = argparse.SUPPRESS) -> None:
-    """Adds ``--lora``, which may also precede the command."""
-    parser.add_argument(
-        "--lora",
-        action="append",
-        default=default,
-        type=path,
-        metavar="FILE[:SCALE]",
-        help="change the model by this LoRA adapter, as strongly as SCALE says (1); may be repeated",
-    )
 
 
 def add_lend(commands: argparse._SubParsersAction[Any]) -> None:
@@ -357,14 +334,14 @@ def add_chats(commands: argparse._SubParsersAction[Any]) -> None:
 def add_drafters(commands: argparse._SubParsersAction[Any]) -> None:
     about = "drafters: list them, train or import heads for a model, index text"
     parser, kinds = _add_group(commands, "drafters", about, "lists all")
-    _model_option(parser)
+    _share(parser, "--model")
     command = partial(add_command, kinds)
 
-    _model_option(command("list", "list methods and heads, and which work with a model"))
+    _share(command("list", "list methods and heads, and which work with a model"), "--model")
 
     train = command("train", "train heads for a model on this machine", epilog=_DRAFTERS_EPILOG)
     train.add_argument("method", metavar="METHOD", help="medusa, kangaroo, space, eagle3 or dflash")
-    _model_option(train)
+    _share(train, "--model")
     train.add_argument(
         "--on",
         default="answers",
@@ -384,7 +361,7 @@ def add_drafters(commands: argparse._SubParsersAction[Any]) -> None:
     published.add_argument(
         "path", type=path, metavar="PATH", help="the published folder, or the file in it with the weights"
     )
-    _model_option(published)
+    _share(published, "--model")
     published.add_argument("--licence", metavar="TEXT", help="licence of the published heads")
     published.add_argument(
         "--exit-layer", type=int, metavar="N", help="layers below a Kangaroo adapter, if its files do not say"
@@ -393,13 +370,13 @@ def add_drafters(commands: argparse._SubParsersAction[Any]) -> None:
     for way, about in (("off", "stop auto from using a drafter with a model"), ("on", "let auto use it again")):
         switch = command(way, about)
         switch.add_argument("name", metavar="NAME", help="a drafter, as in slipstream drafters list")
-        _model_option(switch)
+        _share(switch, "--model")
 
     index = command("index", "index text and code to draft from (drafter retrieval); chats are indexed automatically")
     index.add_argument(
         "paths", type=path, metavar="PATH", nargs="*", help="a file, or a folder and everything below it"
     )
-    _model_option(index)
+    _share(index, "--model")
     index.add_argument("--list", action="store_true", help="list what is indexed for this kind of model")
     index.add_argument(
         "--remove", action="append", type=path, metavar="PATH", help="forget a file or folder; may be repeated"
@@ -407,16 +384,6 @@ def add_drafters(commands: argparse._SubParsersAction[Any]) -> None:
     index.add_argument("--off", action="store_true", help="do not index chats, and do not draft from the index")
     index.add_argument("--on", action="store_true", help="undo --off")
     index.add_argument("--progress", action="store_true", help="print progress as lines, also without a terminal")
-
-
-def _model_option(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "-m",
-        "--model",
-        default=argparse.SUPPRESS,  # it may also precede the command
-        type=path,
-        help="a name of models list, a path to a .gguf, or bundled (the default)",
-    )
 
 
 def add_models(commands: argparse._SubParsersAction[Any]) -> None:

@@ -13,7 +13,7 @@ from slipstream.app.platform.paths import private_folder, worded, write_private
 from slipstream.app.platform.safe_text import one_line
 from slipstream.models.errors import UsageError, reason_of
 from slipstream.models.files import locked
-from slipstream.models.outside import read_limited, shown_path
+from slipstream.models.outside import parse_toml, read_limited, shown_path
 
 if TYPE_CHECKING:
     from tomlkit import TOMLDocument
@@ -53,13 +53,9 @@ def parsed(path: Path, text: str) -> dict[str, Any]:
     """
     if not text.strip():
         return {}
-    import tomllib  # many users have no such file
-
     try:
-        return tomllib.loads(text)
-    except RecursionError as error:
-        raise broken_file(path, "it is nested too deeply") from error
-    except ValueError as error:  # a TOMLDecodeError, or a number of thousands of digits
+        return parse_toml(text.encode())
+    except ValueError as error:  # a TOMLDecodeError, nested too deeply, or a number of thousands of digits
         found = _PLACE.match(str(error))
         if not found:
             raise broken_file(path, str(error)) from error

@@ -291,6 +291,14 @@ def test_a_long_line_within_a_text_takes_no_time(filling: str, tmp_path: Path) -
     assert time.process_time() - started < 2
 
 
+@pytest.mark.parametrize("text", ["a" + ".a" * 60_000 + " = 1", "[a" + ".a" * 60_000 + "]", "a." * 100_000])
+def test_a_name_of_very_many_parts_is_refused_at_once(text: str, tmp_path: Path) -> None:
+    (tmp_path / "settings.toml").write_text(text)
+    started = time.process_time()
+    assert "nested too deeply" in load(tmp_path / "settings.toml").broken
+    assert time.process_time() - started < 2
+
+
 @pytest.mark.parametrize("text", ["a = " + "[" * 300 + "]" * 300, "a = " + "{a=" * 300 + "1" + "}" * 300])
 def test_a_file_nested_too_deeply_to_be_changed_is_left_as_it_is(text: str, tmp_path: Path) -> None:
     file = tmp_path / "settings.toml"
