@@ -25,8 +25,19 @@ def run_child(
     """
     ours, theirs = os.pipe()
     try:
-        command = [sys.executable, *arguments]
-        return subprocess.run(command, stdin=ours, capture_output=True, timeout=seconds, check=False, env=environment)
+        process = subprocess.Popen(
+            [sys.executable, *arguments], stdin=ours, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment
+        )
+        try:
+            output, errors = process.communicate(timeout=seconds)
+        except BaseException:  # ``subprocess.run`` would also wait for children of the child that hold its pipes
+            process.kill()
+            process.wait()
+            for pipe in (process.stdout, process.stderr):
+                if pipe:
+                    pipe.close()
+            raise
+        return subprocess.CompletedProcess(process.args, process.returncode, output, errors)
     finally:
         os.close(ours)
         os.close(theirs)

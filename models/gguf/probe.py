@@ -31,6 +31,7 @@ COMMAND: Final = (sys.executable, "-m", "slipstream.models.llama.probe_child")
 PROJECTOR_COMMAND: Final = (sys.executable, "-m", "slipstream.models.vision.projector_child")
 _START_SECONDS: Final = 120.0
 _WALL_SECONDS: Final = 15.0
+_TO_END: Final = 5.0  # maximum seconds from the end of its answers to the end of the process
 _WALL_BYTES: Final = 10_000_000
 _LAST_WORDS: Final = ("GGML_ASSERT", "GGML_ABORT", "terminate called", "what()", "Error:")
 _AGAIN: Final = "Fetch it again or check it with slipstream models verify; if it stays so, choose another conversion."
@@ -185,7 +186,11 @@ class Prober:
     def _crashed(self, path: Path, late: bool) -> SlipstreamError:
         """The error for a file that crashed the process or timed out."""
         assert self._process
-        code = self._process.wait()
+        try:
+            code = self._process.wait(_TO_END)
+        except subprocess.TimeoutExpired:  # what it answered is no answer
+            self._process.kill()
+            code, late = self._process.wait(), True
         words = self._last_words()
         self.close()
         if late or code == -getattr(signal, "SIGXCPU", 0):

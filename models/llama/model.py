@@ -212,10 +212,11 @@ class LlamaModel:
                 continue
             name = self.text_of(token)
             control = kind == _CONTROL or (name.startswith("<|") and name.endswith("|>"))
-            found_anywhere = C.llama_vocab_get_attr(self._vocab, token) & C.LLAMA_TOKEN_ATTR_USER_DEFINED
+            attributes = C.llama_vocab_get_attr(self._vocab, token)
+            found_anywhere = attributes & C.LLAMA_TOKEN_ATTR_USER_DEFINED
             if len(name) > 1 and control and found_anywhere:
                 names[name] = 1
-            elif name and spaced and found_anywhere:
+            elif name and spaced and found_anywhere and not attributes & C.LLAMA_TOKEN_ATTR_CONTROL:
                 names[name] = len(name)
         return names
 

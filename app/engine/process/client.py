@@ -30,7 +30,7 @@ from slipstream.app.protocol.requests import EndThoughts, Generate, Load, Prepar
 from slipstream.models.errors import ContextFullError, EngineDiedError, SlipstreamError
 from slipstream.models.llama.install import check_install
 
-_WAITS: Final = 5.0  # seconds without any work after which the engine counts as waiting for another machine
+_WAITS: Final = 5.0  # seconds without any work after which the engine, or another machine, is waited for
 _STARTING: Final = "while it started"
 _ANSWER: Final = 1.0  # seconds in which all machines must answer after one was lost
 
@@ -73,7 +73,7 @@ class Engine:
         self._on_count = on_count
 
     def tell_wait(self, on_wait: Callable[[str], None]) -> None:
-        """Sets the callback, run in a thread, for the names of machines that a request begins to wait for."""
+        """Sets the callback, run in a thread, for what a request begins to wait for: other machines, or the engine."""
         self._on_wait = on_wait
 
     def start(self) -> None:
@@ -204,7 +204,13 @@ class Engine:
         return process
 
     def _greet(self) -> None:
-        hello = self._receive(_STARTING)
+        late = threading.Timer(_WAITS, lambda: self._on_wait("the engine"))
+        late.daemon = True
+        late.start()
+        try:
+            hello = self._receive(_STARTING)
+        finally:
+            late.cancel()
         if not isinstance(hello, Hello) or hello.version != VERSION:
             self.close()
             raise SlipstreamError("the engine is of another version than the interface.", "Install slipstream again.")

@@ -116,7 +116,7 @@ def spelled(model: LlamaModel, text: str) -> str:
 
 @pytest.mark.parametrize("of_type", [gguf.TokenType.CONTROL, gguf.TokenType.USER_DEFINED])
 def test_a_text_is_spelled_whole_with_marks_of_spaces_and_private_characters(tmp_path: Path, of_type: int) -> None:
-    names = ("<mask>", "<|user|>", "<unused3049>", "<eos>")
+    names = ("<mask>", "<|user|>", "<unused3049>", "<｜end▁of▁sentence｜>", "<eos>")
     model = LlamaModel(
         write_vocabulary(tmp_path / "v.gguf", names, "llama", of_type), placement=Placement(0), vocabulary_only=True
     )
