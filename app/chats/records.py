@@ -14,6 +14,7 @@ import struct
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from itertools import zip_longest
 from typing import Any, Final, Literal, TypeGuard, get_args
 
@@ -23,6 +24,7 @@ from slipstream.app.speed import Speed
 MESSAGE_COLUMNS = "id, chat, parent, role, content, tokens, model, status, drafter, seed, speed, reason, created"
 ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"  # no i, l, o, u: nothing to misread
 ID_LENGTH = 6
+readable: Final = partial(str, encoding="utf-8", errors="replace")  # decodes a text of the database
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")  # a valid id of a chat; its kept state is a file of that name
 SUMMARY = "summary"  # prefix of a summary's ``reason``; the number of messages that it keeps follows
 UNFINISHED = ("cancelled", "length", "context")  # reasons that cut a reply short
@@ -127,10 +129,10 @@ class Figures:
         depths, drafters = values.get("by_depth", []), values.get("by_drafter", {})
         drafter_depths, closed = values.get("drafter_depths", {}), values.get("thoughts_closed", -1)
         if not (
-            all(map(is_number, (*speed.values(), *counts.values())))
+            _are_numbers((*speed.values(), *counts.values()))
             and _are_depths(depths)
             and isinstance(drafters, dict)
-            and all(isinstance(count, dict) and all(map(is_number, count.values())) for count in drafters.values())
+            and all(isinstance(count, dict) and _are_numbers(count.values()) for count in drafters.values())
             and isinstance(drafter_depths, dict)
             and all(map(_are_depths, drafter_depths.values()))
         ):
@@ -251,9 +253,13 @@ def is_number(value: object) -> TypeGuard[float]:
     return isinstance(value, int | float) and not isinstance(value, bool) and -1e15 < value < 1e15
 
 
+def _are_numbers(values: Iterable[object]) -> bool:
+    return not [each for each in values if type(each) not in (int, float) or not -1e15 < each < 1e15]  # type: ignore[operator]
+
+
 def _are_depths(depths: object) -> bool:
     return isinstance(depths, list) and all(
-        isinstance(pair, list) and len(pair) == 2 and all(map(is_number, pair)) for pair in depths
+        isinstance(pair, list) and len(pair) == 2 and _are_numbers(pair) for pair in depths
     )
 
 
@@ -274,20 +280,21 @@ def _origins(values: object) -> list[Run]:
 
 def message_of_row(row: tuple[Any, ...]) -> StoredMessage:
     number, chat, parent, role, content, tokens, model, status, drafter, seed, speed, reason, created = row
-    seed = text_of(seed)
+    texts = (chat, content, model, drafter, seed, reason)
+    chat, content, model, drafter, seed, reason = [each if type(each) is str else text_of(each) for each in texts]
     return StoredMessage(
         id=number,
-        chat=text_of(chat),
+        chat=chat,
         parent=parent if isinstance(parent, int) else None,
         role=role if role in ROLES else "user",
-        content=text_of(content),
+        content=content,
         tokens=unpack_tokens(tokens),
-        model=text_of(model),
+        model=model,
         status=status if status in get_args(Status) else "done",
-        drafter=text_of(drafter),
+        drafter=drafter,
         seed=int(seed) if seed.isascii() and seed.isdigit() and len(seed) < 2 * _MOST_DIGITS else None,
         figures=Figures.unpacked(speed),
-        reason=text_of(reason),
+        reason=reason,
         created=moment(created),
     )
 
@@ -320,11 +327,6 @@ def bounded(title: str) -> str:
     return title if len(title) <= TITLE_LIMIT else title[: TITLE_LIMIT - 1] + "…"
 
 
-def readable(raw: bytes) -> str:
-    """Decodes a text of the database; invalid bytes become replacement characters."""
-    return raw.decode("utf-8", "replace")
-
-
 def new_id(seed: str | None = None) -> str:
     """A random id, or that of a text."""
     found = os.urandom(ID_LENGTH) if seed is None else hashlib.sha256(storable(seed).encode()).digest()[:ID_LENGTH]
@@ -349,7 +351,9 @@ class Tree:
         branch: list[int] = []
         at: int | None = None
         while siblings := self._children.get(at):
-            at = max(siblings, key=lambda number: (self._picked[number], number))
+            at = siblings[0]
+            if len(siblings) > 1:
+                at = max(siblings, key=lambda number: (self._picked[number], number))
             branch.append(at)
         return branch
 

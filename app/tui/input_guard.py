@@ -10,7 +10,7 @@ import re
 import time
 import traceback
 from codecs import getincrementaldecoder
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from contextlib import suppress
 from typing import Any, Final, cast
 
@@ -233,5 +233,9 @@ def guard_handlers() -> None:
             if guard is None or not guard.survives(error, message, pump.app._exit):
                 raise
 
-    cast(Any, guarded).guards = True
-    cast(Any, MessagePump)._dispatch_message = guarded
+    def dispatched(pump: MessagePump, message: Message) -> Coroutine[Any, Any, None]:
+        """Only what input has caused is guarded: most messages have other causes."""
+        return guarded(pump, message) if FromInput in message._prevent else dispatch(pump, message)
+
+    cast(Any, dispatched).guards = True
+    cast(Any, MessagePump)._dispatch_message = dispatched

@@ -4,7 +4,8 @@ startup: the help, the chat's screen and the first token. plain: the loop agains
 outside of it. memory: peak of a process. predict: tokens a second as predicted and as measured. race: what a race shows
 against what the benchmark measures. topics: how soon the autopilot notices prose, a quoted document and code. replay:
 what drafters that read text gain on texts that were really written (--texts). typing: a long prompt that is pasted,
-typed and sent. interface: the screen alone, over replies that are played. grammar: what a JSON schema and a grammar
+typed and sent. interface: the screen alone, over replies that are played. calls: how many functions a message calls in
+the interface. grammar: what a JSON schema and a grammar
 cost a token. peers: other engines at their best on the same prompts. network: drafters with the target on another
 machine, over networks of several delays. waiting: passes beside busy programs, by how threads wait for each other.
 busy: whole replies with ``auto`` and without, alone and beside busy programs. acceptance: how often each drafter is

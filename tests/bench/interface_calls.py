@@ -1,7 +1,8 @@
-"""Part ``calls``: how many of slipstream's functions the interface calls from Enter to a reply's first token.
+"""Part ``calls``: how many of slipstream's functions the interface calls for a message and a reply of one token.
 
-The engine plays its reply. Each call is counted where the called function stands, in all threads, without those of
-Textual and of the libraries; a second message is counted, since the first one also does what happens once.
+The engine plays the reply; the count ends when its end is on the screen. Each call is counted where the called function
+stands, in all threads, without those of Textual and of the libraries; a second message is counted, since the first one
+also does what happens once. The guard of input is called once for each of Textual's messages, and is told apart.
 """
 
 from __future__ import annotations
@@ -27,12 +28,13 @@ from slipstream.app.chats.store import ChatStore
 from slipstream.app.protocol.requests import Load, Sampling
 from slipstream.app.settings.file import SettingsFile
 from slipstream.app.tui.app import ChatApp
-from slipstream.app.tui.engine_service import ReplyDone, ReplyStreamed
+from slipstream.app.tui.engine_service import ReplyDone
 from slipstream.models.errors import SlipstreamError
 
-TEXT: Final = "Tell me about the sea 40"  # the message; the engine writes as many tokens as its last word says
+TEXT: Final = "Tell me about the sea 1"  # the message; the engine writes as many tokens as its last word says
 CHATS: Final = "app/chats"
-_PACE: Final = 0.2  # seconds between two steps: the count ends long before the second
+GUARD: Final = "app/tui/input_guard.py"
+_PACE: Final = 1.0  # seconds of a step, which then has one token
 _PATIENCE: Final = 60.0
 _ROOT: Final = Path(slipstream.app.__file__).parent.parent
 
@@ -48,6 +50,11 @@ class CallCounts:
         return sum(self.by_file.values())
 
     @property
+    def own(self) -> int:
+        """Without those of the guard of input."""
+        return self.total - self.by_file.get(GUARD, 0)
+
+    @property
     def chats(self) -> int:
         """Those that store the messages."""
         return sum(count for file, count in self.by_file.items() if file.startswith(CHATS))
@@ -59,18 +66,16 @@ def measure_calls(tell: Callable[[str], None]) -> CallCounts:
     Raises:
         SlipstreamError: If the chat does not answer for a minute.
     """
-    tell("calls: a message, from Enter to the first token")
+    tell("calls: a message and a reply of one token")
     with tempfile.TemporaryDirectory(prefix="slipstream-bench-") as folder:
         return asyncio.run(_measured(Path(folder)))
 
 
 async def _measured(home: Path) -> CallCounts:
-    first, ended = asyncio.Event(), asyncio.Event()
+    ended = asyncio.Event()
 
     def look(message: object) -> None:
-        if isinstance(message, ReplyStreamed):
-            first.set()
-        elif isinstance(message, ReplyDone):
+        if isinstance(message, ReplyDone):
             ended.set()
 
     with closing(ChatStore(home / "chats.db")) as store:
@@ -82,12 +87,13 @@ async def _measured(home: Path) -> CallCounts:
             await pilot.press("enter")
             await asyncio.wait_for(ended.wait(), _PATIENCE)
             app.chat.prompt.put(TEXT)
-            await pilot.pause(2 * _PACE)
-            first.clear()
+            await pilot.pause(_PACE)
+            ended.clear()
             asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor())  # only new threads are profiled
             with _counted() as calls:
                 await pilot.press("enter")
-                await asyncio.wait_for(first.wait(), _PATIENCE)
+                await asyncio.wait_for(ended.wait(), _PATIENCE)
+                await pilot.pause()  # until it is drawn
             return CallCounts(dict(calls.most_common()))
 
 
@@ -127,5 +133,6 @@ def _counted() -> Iterator[Counter[str]]:
 def calls_text(counts: CallCounts) -> str:
     """The table of the part."""
     rows = [(file, f"{count:,}") for file, count in list(counts.by_file.items())[:20]]
-    rows += [("all", f"{counts.total:,}"), (f"without {CHATS}", f"{counts.total - counts.chats:,}")]
-    return table("calls: from Enter to the first token", ("file", "calls"), rows, [])
+    rows += [("all", f"{counts.total:,}"), (f"without {GUARD}", f"{counts.own:,}")]
+    rows += [(f"without that and {CHATS}", f"{counts.own - counts.chats:,}")]
+    return table("calls: a message and a reply of one token", ("file", "calls"), rows, [])

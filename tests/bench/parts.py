@@ -10,6 +10,7 @@ from tests.bench.acceptance import acceptance_text, measure_acceptance
 from tests.bench.busy import busy_text, measure_busy
 from tests.bench.grammar import grammar_text, measure_grammar
 from tests.bench.interface import interface_text, measure_interface
+from tests.bench.interface_calls import calls_text, measure_calls
 from tests.bench.memory import measure_memory, memory_text
 from tests.bench.network import compare_networks, network_text
 from tests.bench.overhead import measure_overhead, overhead_text
@@ -64,6 +65,7 @@ NAMES: Final = (
         "replay",
         "typing",
         "interface",
+        "calls",
         "grammar",
         "peers",
         "network",
@@ -149,6 +151,7 @@ class DevelopersParts:
             "replay": self._replay,
             "typing": self._typing,
             "interface": self._interface,
+            "calls": self._calls,
             "grammar": self._grammar,
             "peers": self._peers,
             "network": self._network,
@@ -226,6 +229,10 @@ class DevelopersParts:
             self.tell,
         )
         return Outcome(interface_text(figures), asdict(figures))
+
+    def _calls(self) -> Outcome:
+        figures = measure_calls(self.tell)
+        return Outcome(calls_text(figures), asdict(figures))
 
     def _grammar(self) -> Outcome:
         figures = measure_grammar(self.sizes.grammar_replies, self.tell)

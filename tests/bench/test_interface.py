@@ -8,11 +8,14 @@ from pathlib import Path
 
 import pytest
 from tests.bench.__main__ import bench
+from tests.bench.interface_calls import calls_text, measure_calls
 from tests.bench.interface_chat import LAST, text_of
 from tests.bench.interface_person import at_the_chat
 from tests.bench.test_command import TINY, options
 
 from slipstream.models.errors import SlipstreamError
+
+MOST_CALLS = 1145  # half of what a message called on 27 November 2026, before the parts of the screen were put together
 
 
 @pytest.mark.slow
@@ -29,6 +32,12 @@ def test_keys_are_answered_and_all_tokens_are_counted(
     assert figures["begin_us"] > 0 and figures["end_us"] > 0 and figures["open_ms"]["low"] > 0
     shown = capsys.readouterr().out
     assert "a reply of 2,000 tokens" in shown and "a chat of 30 messages" in shown
+
+
+def test_a_message_calls_few_functions() -> None:
+    counts = measure_calls(lambda words: None)
+    assert counts.by_file["app/tui/chat/replying.py"] and counts.by_file["app/chats/messages.py"]
+    assert counts.own < MOST_CALLS, calls_text(counts)
 
 
 def test_the_text_that_is_played_is_the_same_each_time_and_never_has_the_last_word() -> None:

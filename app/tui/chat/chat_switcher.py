@@ -23,7 +23,7 @@ from slipstream.app.platform.safe_text import one_line
 from slipstream.app.tui.chat.page import ChatPage
 from slipstream.app.tui.chat.replying import ReplyWriter
 from slipstream.app.tui.chat.sidebar import Sidebar
-from slipstream.app.tui.parts.dialogs import Dialog, LineScreen
+from slipstream.app.tui.parts.dialogs import Dialog, LineScreen, RowList
 from slipstream.app.tui.parts.key_bar import sheet_keys
 from slipstream.app.tui.parts.run_in_thread import run_in_thread
 from slipstream.models.errors import UsageError
@@ -219,10 +219,9 @@ class RecallScreen(Dialog[str | None]):
             sheet.border_title = "Earlier prompts"
             sheet.border_subtitle = sheet_keys("Enter takes it", "Esc back")
             yield Input(placeholder="type to search", max_length=1000)
-            yield OptionList(markup=False)
+            yield RowList(markup=False)
 
     def on_mount(self) -> None:
-        self.query_one(OptionList).can_focus = False
         self._list("")
 
     @on(Input.Changed)

@@ -82,7 +82,9 @@ class Conversation:
         self._store = store
         self.sampling = sampling
         self.drafter = drafter  # of the next reply
-        self.unfinished = False  # whether the last reply can be continued, when the messages were read last
+        # what the last reading of the messages has found, or the end of a reply since then
+        self.unfinished = False  # whether the last reply can be continued
+        self.summarized: tuple[int, int] | None = None  # the first message behind the summary, and how many are before
         self._reply = reply
         self._new_system = reply.system  # system prompt of a new chat
         self.chat: StoredChat | None = None
@@ -148,6 +150,10 @@ class Conversation:
     def _spoken(self, stored: list[StoredMessage]) -> list[StoredMessage]:
         said = [message for message in stored if message.role != "system"]
         self.unfinished = bool(said) and said[-1].unfinished
+        self.summarized, at = None, last_summary(said)
+        if at is not None:
+            first = max(0, at - said[at].keeps)
+            self.summarized = said[first].id, sum(1 for message in said[:first] if not message.summary)
         return said
 
     def forks(self) -> dict[int, list[int]]:
@@ -296,15 +302,6 @@ class Conversation:
         if at is not None:
             self._store.remove_summary(said[at].id)
         return at is not None
-
-    def summarized(self) -> tuple[int, int] | None:
-        """The first message that is not summarized, and the number of summarized messages before it."""
-        said = self.messages()
-        at = last_summary(said)
-        if at is None:
-            return None
-        first = max(0, at - said[at].keeps)
-        return said[first].id, sum(1 for message in said[:first] if not message.summary)
 
     def withdraw(self, exchange: Exchange) -> None:
         """Removes a question that the engine refused."""

@@ -10,7 +10,7 @@ from textual import events
 from textual.content import Content
 from textual.document._edit import Edit
 from textual.message import Message
-from textual.widgets import OptionList, TextArea
+from textual.widgets import TextArea
 from textual.widgets.option_list import Option
 from textual.widgets.text_area import EditResult
 
@@ -19,6 +19,7 @@ from slipstream.app.library.format import size
 from slipstream.app.platform.safe_text import one_line, typed
 from slipstream.app.tui.chat.attach import Attachment, Files, Folds, is_long, pasted_image, path_completions
 from slipstream.app.tui.chat.commands import MARK, is_command, literal, matching
+from slipstream.app.tui.parts.dialogs import RowList
 
 NEW_LINE = ("ctrl+j", "alt+enter", "shift+enter", "ctrl+enter")
 _FIRST_WORD = re.compile(r"/\S*\s?")
@@ -331,7 +332,7 @@ def completions(before: str, *, first_line: bool) -> tuple[list[Completion], int
     return files, start
 
 
-class CompletionList(OptionList, can_focus=False):
+class CompletionList(RowList):
     """The list of completions; the prompt keeps the focus and forwards keys to it."""
 
     DEFAULT_CSS = """
@@ -373,11 +374,6 @@ class CompletionList(OptionList, can_focus=False):
         self.clear_options()
         self.add_options(Option(self._row(choice, width)) for choice in choices)
         self.highlighted = 0 if choices else None
-
-    async def _on_click(self, event: events.Click) -> None:
-        """Ignores a click on rows that have just gone."""
-        if event.style.meta.get("option", 0) >= self.option_count:
-            event.prevent_default()
 
     def move(self, step: int) -> None:
         """Moves the highlight up (-1) or down (1), and wraps at the ends."""

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 from textual.timer import Timer
 
 from slipstream.app.chats.compaction import Compaction
-from slipstream.app.chats.records import Figures
+from slipstream.app.chats.records import UNFINISHED, Figures
 from slipstream.app.library.load_request import BUNDLED, model_name
 from slipstream.app.platform.paths import Paths
 from slipstream.app.platform.safe_text import one_line, plural
@@ -321,6 +321,7 @@ class ReplyWriter:
         if before:
             figures = before.figures.followed_by(figures) if before.figures else figures
             text = before.content + text
+        page.conversation.unfinished = done.reason in UNFINISHED
         page.status.end(figures.speed)  # the same figures as in the footnote
         if exchange and self.widget:
             await self.widget.finish(footnote(figures, exchange.generate.drafter, done.reason), text, done.speed)
@@ -358,6 +359,8 @@ class ReplyWriter:
         if exchange and widget:
             if message.begun or message.died:
                 await widget.finish("interrupted")
+                with suppress(SlipstreamError):  # reported when the chat is used next
+                    page.conversation.messages()  # tells whether the reply can be continued
             else:  # refused: puts the question back into the prompt
                 if not exchange.again:
                     page.prompt.give_back(exchange.asked.content)
@@ -391,8 +394,6 @@ class ReplyWriter:
     async def _end(self) -> None:
         page = self._page
         self.exchange = self.widget = None
-        with suppress(SlipstreamError):  # reported when the chat is used next
-            page.conversation.messages()  # tells whether the reply can be continued
         page.list_chats()
         page.status.switch()
         page.refresh_keys()

@@ -407,16 +407,20 @@ class ChatScreen(Screen[None]):
             return False
         if name == "page" and self.drafts.has_focus_within:
             return False
-        writing = self.reply.writing
-        offered = {
-            "branch": self.selection.branches,
-            "stop": writing or self.model.awaits,
-            "deselect": not writing,  # Esc stops first
-            "leave-edit": not writing and self.page.editing is not None,
-            "go": self.conversation.unfinished,
-            "offer": self.picker.offer is not None,
-        }
-        return offered.get(name, True)
+        match name:  # only what the action needs: each key is checked whenever the bar below is drawn
+            case "branch":
+                return self.selection.branches
+            case "stop":
+                return self.reply.writing or self.model.awaits
+            case "deselect":  # Esc stops first
+                return not self.reply.writing
+            case "leave-edit":
+                return self.page.editing is not None and not self.reply.writing
+            case "go":
+                return self.conversation.unfinished
+            case "offer":
+                return self.picker.offer is not None
+        return True
 
     # --- commands -------------------------------------------------------------------------------------------------
 

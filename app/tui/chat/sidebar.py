@@ -22,6 +22,7 @@ from slipstream.app.chats.records import StoredChat
 from slipstream.app.chats.search import Hit
 from slipstream.app.chats.store import ChatStore
 from slipstream.app.platform.safe_text import one_line
+from slipstream.app.tui.parts.dialogs import RowList
 from slipstream.models.errors import SlipstreamError
 
 BEFORE = 14  # characters of a snippet that are kept before its first match
@@ -162,12 +163,10 @@ class Sidebar(Vertical):
 
     def compose(self) -> ComposeResult:
         yield SearchChats(placeholder="Search all chats")
-        yield OptionList(markup=False)
+        yield RowList(markup=False)
         yield Static(Content(""), classes="empty")
 
     def on_mount(self) -> None:
-        """Makes the list unfocusable, so that typing searches."""
-        self.query_one(OptionList).can_focus = False
         self._lay_out()
 
     # --- visibility -----------------------------------------------------------------------------------------------

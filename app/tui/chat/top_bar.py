@@ -143,7 +143,7 @@ class ContextMeter:
     async def _leave_out(self, messages: int, tokens: int) -> None:
         """Marks the dropped messages; shows a hint when their number grows."""
         first = self._conversation.first_read(messages) if messages else None
-        summarized = self._conversation.summarized() if first is None else None
+        summarized = self._conversation.summarized if first is None else None
         if messages > self._left_out:
             counts = f"{plural(messages, 'message')}, {plural(tokens, 'token')}"
             hint(self._transcript, f"To make room, the model no longer reads the oldest {counts}. The chat keeps them.")

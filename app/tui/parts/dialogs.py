@@ -7,6 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
+from textual import events
 from textual.app import ComposeResult
 from textual.await_complete import AwaitComplete
 from textual.binding import BindingType
@@ -15,7 +16,7 @@ from textual.containers import Vertical
 from textual.content import Content
 from textual.screen import ModalScreen, Screen
 from textual.suggester import Suggester
-from textual.widgets import Input, Static
+from textual.widgets import Input, OptionList, Static
 from textual.worker import Worker
 
 from slipstream.app.platform.safe_text import clean
@@ -51,6 +52,14 @@ class Palette(CommandPalette, Sheet[None]):
         """Moves in the list; Textual would raise a ``KeyError`` before the list has rows."""
         with suppress(KeyError):
             super()._action_command_list(action)
+
+
+class RowList(OptionList, can_focus=False):
+    """A list whose rows come and go while another widget has the focus; ignores a click on rows that have just gone."""
+
+    async def _on_click(self, event: events.Click) -> None:
+        if event.style.meta.get("option", 0) >= self.option_count:
+            event.prevent_default()
 
 
 class ConfirmScreen(Dialog[bool]):

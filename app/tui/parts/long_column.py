@@ -65,7 +65,7 @@ class Spacer(Widget):
         self.refresh(layout=True)
 
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
-        return sum(part.lines(width) for part in self._parts)
+        return sum([part.lines(width) for part in self._parts]) if self._parts else 0
 
     def render(self) -> Content:
         return Content()
