@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, NoReturn
 from slipstream.app.bench import RACE
 from slipstream.app.cli.options import make_parser
 from slipstream.app.cli.streams import Streams, notice, read_stdin
+from slipstream.app.platform.processes import check_limits
 from slipstream.app.platform.safe_text import one_line
 from slipstream.models.errors import SlipstreamError, UsageError
 
@@ -30,6 +31,7 @@ _COMPLETES: Final = "_ARGCOMPLETE"
 SUPERVISED: Final = "--supervised"
 """First argument of a command that ends with its starter; the second is the number that lowers its priority."""
 
+WITHOUT_MODEL: Final = ("chats", "completion", "paths", "settings")
 IN_THIS_PROCESS: Final = ("bench", "drafters", "lend")
 """Commands that load llama.cpp in this process instead of the engine's."""
 
@@ -79,6 +81,7 @@ def run_command(arguments: list[str]) -> int:
         complete(parser)
     options = parser.parse_args(arguments)
     command: str = options.command or "chat"
+    check_limits(runs_model=command not in WITHOUT_MODEL)
     if command in IN_THIS_PROCESS:
         from slipstream.models.llama.install import check_install
 

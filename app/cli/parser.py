@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import re
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
@@ -178,8 +179,11 @@ def possibly_empty(value: str) -> str:
     """Reads any text that is valid UTF-8."""
     try:
         value.encode()
-    except UnicodeEncodeError as error:
-        raise argparse.ArgumentTypeError("the value is not UTF-8") from error
+    except UnicodeEncodeError:  # bytes that the locale cannot decode, such as those of "é" with LC_ALL=C
+        try:
+            return os.fsencode(value).decode()
+        except UnicodeError as error:
+            raise argparse.ArgumentTypeError("the value is not UTF-8") from error
     return value
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import locale
 import os
 import select
 import stat
@@ -59,8 +60,10 @@ class Streams:
                 setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 (open as long as the process)
         self._output = _wrapped("stdout", 1, ignore=False)
         _wrapped("stderr", 2, ignore=True)
-        if isinstance(sys.stdout, io.TextIOWrapper):
-            sys.stdout.reconfigure(errors="backslashreplace")  # for text that the locale cannot encode
+        for stream in (sys.stdout, sys.stderr):
+            if isinstance(stream, io.TextIOWrapper):
+                drawn = stream is sys.stderr and stream.isatty()  # a character takes its own width there
+                stream.reconfigure(encoding=_usable_encoding(stream), errors="replace" if drawn else "backslashreplace")
 
     @property
     def refused(self) -> OSError | None:
@@ -85,6 +88,17 @@ class Streams:
             return READER_LEFT
         notice(f"cannot write to standard output: {reason_of(error)}. Make room, or write to another place.")
         return 1
+
+
+def _usable_encoding(stream: io.TextIOWrapper) -> str:
+    """The stream's encoding, unless PYTHONIOENCODING names one that a terminal does not use or that fails on errors."""
+    if stream.isatty():
+        return locale.getencoding()
+    try:
+        "\u2014".encode(stream.encoding, "backslashreplace")
+    except UnicodeError:
+        return "utf-8"
+    return stream.encoding
 
 
 def notice(words: str) -> None:

@@ -1,4 +1,4 @@
-"""Functions on processes that differ by operating system: kill, interrupt, leave no core file, measure work."""
+"""Functions on processes that differ by operating system: kill, interrupt, leave no core file, limits, work."""
 
 from __future__ import annotations
 
@@ -6,6 +6,15 @@ import os
 import signal
 import sys
 import time
+from typing import Final
+
+from slipstream.models.errors import SlipstreamError
+
+MB: Final = 1 << 20
+LIMITS: Final = (  # what a shell can limit; the least to start with, and to run a model; how it is called; the cure
+    ("RLIMIT_NOFILE", 32, 32, "the open files of a program", "ulimit -n 1024"),
+    ("RLIMIT_AS", 64 * MB, 512 * MB, "the memory of a program in bytes", "ulimit -v unlimited"),
+)
 
 
 def kill_group(leader: int) -> None:
@@ -39,6 +48,30 @@ def leave_no_core_file() -> None:
         import resource
 
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+def check_limits(runs_model: bool) -> None:
+    """Raises the limits of this process as far as it may, because a shell's usual ones may be too low.
+
+    Args:
+        runs_model: Whether a model will be loaded.
+
+    Raises:
+        SlipstreamError: If a limit stays too low.
+    """
+    if sys.platform == "win32":
+        return
+    import resource
+
+    for name, least, with_model, what, cure in LIMITS:
+        number, needed = getattr(resource, name), with_model if runs_model else least
+        soft, hard = resource.getrlimit(number)
+        if soft == resource.RLIM_INFINITY or soft >= needed:
+            continue
+        if hard != resource.RLIM_INFINITY and hard < needed:
+            title = f"this shell limits {what} to {hard:,}, and slipstream needs {needed:,}."
+            raise SlipstreamError(title, f"Start it again after: {cure}")
+        resource.setrlimit(number, (needed, hard))
 
 
 def work_done() -> float:

@@ -119,7 +119,7 @@ class ChatApp(App[int]):
         if sys.platform != "win32" and not self.is_headless:
             from slipstream.app.tui.terminal import leave_cleanly
 
-            leave_cleanly(self)
+            self.call_after_refresh(leave_cleanly, self)  # a signal before the first frame just ends the process
 
     def refresh_css(self, animate: bool = True) -> None:
         """Parses the styles again only if the theme changed; Textual would also do so for the first theme."""

@@ -9,6 +9,8 @@ from pathlib import Path
 from threading import Timer
 
 import pytest
+from tests.app.bundled_program import PROGRAM
+from tests.app.terminal import Terminal
 
 pytestmark = pytest.mark.program
 
@@ -118,3 +120,37 @@ def test_a_notice_is_printed_at_once_into_a_pipe(unbuffered: str) -> None:
         assert process.stderr.readline() == "slipstream: wait\n"
         timer.cancel()
         process.stdin.close()
+
+
+@pytest.mark.parametrize(
+    ("limit", "command", "cure"),
+    [("-n 5", "paths", "ulimit -n 1024"), ("-n 24", RUN, "ulimit -n 1024"), ("-v 300000", RUN, "ulimit -v unlimited")],
+)
+def test_a_limit_of_the_shell_is_one_line_with_its_cure(limit: str, command: str, cure: str, tmp_path: Path) -> None:
+    code, errors = shell(f"ulimit {limit}; slipstream {command} </dev/null", tmp_path)
+    assert code == 1 and errors.count("\n") == 1
+    assert errors.startswith("slipstream: this shell limits ") and errors.endswith(f"Start it again after: {cure}\n")
+
+
+def test_a_limit_that_the_program_may_raise_is_raised(tmp_path: Path) -> None:
+    assert shell("ulimit -S -n 5; slipstream paths </dev/null", tmp_path) == (0, "")
+
+
+@pytest.mark.parametrize("encoding", ["idna", "ascii:strict", "utf-7"])
+def test_an_odd_encoding_of_the_streams_is_no_error(encoding: str, tmp_path: Path) -> None:
+    code, errors = shell(f"PYTHONIOENCODING={encoding} slipstream chats list </dev/null", tmp_path)
+    assert (code, errors) == (0, "slipstream: no chats are kept yet.\n")
+
+
+def test_an_argument_is_read_as_utf_8_in_an_ascii_locale(tmp_path: Path) -> None:
+    ascii_only = "LC_ALL=C PYTHONUTF8=0 PYTHONCOERCECLOCALE=0"
+    code, errors = shell(f"{ascii_only} slipstream chats search 'é…' </dev/null", tmp_path)
+    assert (code, errors) == (0, 'slipstream: no matches for "\\xe9\\u2026".\n')
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "utf-16"])
+def test_the_screen_is_drawn_whatever_encoding_the_streams_have(encoding: str, tmp_path: Path) -> None:
+    with Terminal(*PROGRAM, home=tmp_path, size=(100, 30), more=[("PYTHONIOENCODING", encoding)]) as terminal:
+        terminal.shows("╭", "╰")
+        terminal.type("\x11")
+        assert terminal.ended() == 0
