@@ -15,7 +15,7 @@ from typing import Final
 
 from slipstream.app.chats import backups
 from slipstream.app.chats.backups import DAY, SIDE_FILES
-from slipstream.app.chats.locking import Writers, free_names, hold, is_remote
+from slipstream.app.chats.locking import ChatsInUseError, Writers, free_names, hold, is_remote
 from slipstream.app.chats.records import readable
 from slipstream.app.chats.schema import migrate, transaction
 from slipstream.app.platform.paths import private_folder, unwritable, worded
@@ -41,10 +41,6 @@ _DAMAGED: Final = (
     "vtable constructor",
     "file format",
 )
-
-
-class ChatsInUseError(SlipstreamError):
-    """Another program holds the file of chats."""
 
 
 class Database:

@@ -89,6 +89,10 @@ def hold(path: Path) -> tuple[IO[bytes], bool]:
     return lock, alone
 
 
+class ChatsInUseError(SlipstreamError):
+    """Another program holds the file of chats."""
+
+
 class Writers:
     """A lock for writing to a database.
 
@@ -137,7 +141,7 @@ class Writers:
                 break
             except BlockingIOError:
                 if time.monotonic() > until:
-                    raise SlipstreamError(
+                    raise ChatsInUseError(
                         f"{self._path} is in use by another slipstream.", "Wait until it is done, or close it."
                     ) from None
                 time.sleep(_AGAIN)

@@ -17,6 +17,7 @@ _UNSPACED: Final = re.compile(
     "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]"
 )
 _LONGEST: Final = 2 * TITLE_LIMIT
+_SNIPPETS: Final = 50_000  # characters from which SQLite takes long for a snippet
 _SIDE: Final = 30  # characters before a found word in a snippet of such a script
 
 
@@ -50,12 +51,17 @@ def find(db: sqlite3.Connection, words: str, limit: int) -> list[Hit]:
         (_OPEN, _CLOSE, query, limit),
     ).fetchall()
     messages = db.execute(
-        "SELECT chats.id, chats.title, messages.id, role, snippet(message_words, 0, ?, ?, '…', ?), messages.created "
+        "SELECT chats.id, chats.title, messages.id, role, CASE WHEN length(messages.content) < ? THEN "
+        "snippet(message_words, 0, ?, ?, '…', ?) END, messages.created, messages.content "
         "FROM message_words JOIN messages ON messages.id = message_words.rowid JOIN chats ON chats.id = messages.chat "
         "WHERE message_words MATCH ? AND deleted IS NULL ORDER BY message_words.rowid DESC LIMIT ?",
-        (_OPEN, _CLOSE, AROUND, query, limit - len(titles)),
-    ).fetchall()
-    return [_hit(*row) for row in titles + messages]
+        (_SNIPPETS, _OPEN, _CLOSE, AROUND, query, limit - len(titles)),
+    )
+    word = _any_of(parts)
+    return [_hit(*row) for row in titles] + [
+        _hit(chat, title, number, role, snippet or _marked(text_of(content), word), created)
+        for chat, title, number, role, snippet, created, content in messages
+    ]
 
 
 def _anywhere(db: sqlite3.Connection, parts: list[str], limit: int) -> list[Hit]:
@@ -76,11 +82,15 @@ def _anywhere(db: sqlite3.Connection, parts: list[str], limit: int) -> list[Hit]
         "AND status IN ('done', 'interrupted') ORDER BY messages.id DESC LIMIT ?",
         (*patterns, limit - len(rows)),
     ).fetchall()
-    word = re.compile("|".join(re.escape(part) for part in sorted(parts, key=len, reverse=True)), re.IGNORECASE)
+    word = _any_of(parts)
     return [
         _hit(chat, title, number, role, _marked(text_of(text), word), created)
         for chat, title, number, role, text, created in rows
     ]
+
+
+def _any_of(words: list[str]) -> re.Pattern[str]:
+    return re.compile("|".join(re.escape(word) for word in sorted(words, key=len, reverse=True)), re.IGNORECASE)
 
 
 def _marked(text: str, word: re.Pattern[str]) -> str:

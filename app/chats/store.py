@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterable, Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -60,12 +60,15 @@ class ChatStore:
         self.add_summary, self.remove_summary = talk.add_summary, talk.remove_summary
         self.begin_reply, self.go_on, self.append_reply = talk.begin_reply, talk.go_on, talk.append_reply
         self.finish_reply, self.withdraw, self.show = talk.finish_reply, talk.withdraw, talk.show
-        try:
-            chats.sweep()
-        except SlipstreamError as error:  # tried again at the next start; the other chats can be read
-            database.notice = database.notice or f"{error.title} {error.hint}"
-        if self.alone:  # otherwise another process may still be writing them
-            talk.interrupt()
+        with ExitStack() as opened:
+            opened.callback(database.close)
+            try:
+                chats.sweep()
+            except SlipstreamError as error:  # tried again at the next start; the other chats can be read
+                database.notice = database.notice or f"{error.title} {error.hint}"
+            if self.alone:  # otherwise another process may still be writing them
+                talk.interrupt()
+            opened.pop_all()
 
     @property
     def alone(self) -> bool:

@@ -7,15 +7,17 @@ import io
 import shutil
 import sys
 import time
-from collections.abc import Sequence
-from contextlib import closing
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from slipstream.app.chats.locking import ChatsInUseError
 from slipstream.app.chats.store import ChatStore
-from slipstream.app.cli.streams import notice
+from slipstream.app.cli.streams import can_ask, confirmed, notice
 from slipstream.app.engine.process.client import Engine
 from slipstream.app.platform.paths import Paths
+from slipstream.app.platform.writable_paths import places
 from slipstream.app.protocol.requests import Load, Sampling
 from slipstream.app.settings.file import SettingsFile
 from slipstream.models.errors import SlipstreamError
@@ -27,6 +29,8 @@ if TYPE_CHECKING:  # a slow import: the engine's process starts first
 
 _DAY: Final = 86_400.0
 _ALL: Final = 1_000_000
+_PATIENCE: Final = 30.0  # seconds in which another program may release the chats
+_AGAIN: Final = 0.5
 
 
 def chat(
@@ -51,9 +55,9 @@ def chat(
     Raises:
         SlipstreamError: If chats cannot be kept, or the name is not valid.
     """
-    with closing(ChatStore(paths.chats, paths.states, paths.heads, paths.index, paths.images)) as store:
+    with _opened(paths, offered=name is None) as (store, paths, refused):
         kept = store.open_or_create(name).id if name else None
-        notes = [*notes, *filter(None, [delete_old(store, settings.settings.keeping.days, kept)])]
+        notes = [*notes, *filter(None, [refused, delete_old(store, settings.settings.keeping.days, kept)])]
         tidy(paths)
         load = replace(load, spare_cores=1, states=str(paths.states))
         if inline:
@@ -66,6 +70,41 @@ def chat(
         _run(app, mouse=settings.settings.screen.mouse)
         store.listen(notice)
         return app.return_code or 0
+
+
+@contextmanager
+def _opened(paths: Paths, offered: bool) -> Iterator[tuple[ChatStore, Paths, str]]:
+    """Opens the chats: waits while another program holds them, then offers a chat that is not kept.
+
+    Args:
+        offered: Whether to offer that; otherwise the error is raised.
+
+    Yields:
+        The store, the paths that hold, and a notice that says what is not kept and why; empty if everything is kept.
+    """
+    until, told = time.monotonic() + _PATIENCE, False
+    while True:
+        try:
+            store = ChatStore(paths.chats, paths.states, paths.heads, paths.index, paths.images)
+            break
+        except SlipstreamError as error:
+            if isinstance(error, ChatsInUseError) and time.monotonic() < until:
+                if not told:
+                    notice(f"{error.title} Waiting for up to {_PATIENCE:.0f} seconds; Ctrl-C stops.")
+                told = True
+                time.sleep(_AGAIN)
+                continue
+            if not offered or not can_ask():
+                raise
+            notice(f"{error.title} {error.hint}")
+            if not confirmed("Chat without keeping it?"):
+                raise
+            words = f"{error.title} Nothing is kept: this chat is forgotten when slipstream ends."
+            with places(paths, keep=False) as (here, _), closing(ChatStore(here.chats, here.states)) as store:
+                yield store, here, words[0].upper() + words[1:]
+            return
+    with closing(store):
+        yield store, paths, ""
 
 
 def _inline(app: InlineChat, store: ChatStore) -> int:

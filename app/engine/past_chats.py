@@ -17,6 +17,7 @@ from slipstream.models.errors import SlipstreamError
 from slipstream.models.types import Token
 
 _SLICE: Final = 1 << 14  # tokens indexed at once; a request waits for at most one slice
+_AT_ONCE: Final = 256  # replies of a chat that are read at once
 SEGMENTS: Final = 8  # more segments than this are merged, to keep searches fast
 _NO_LIMIT: Final = 1 << 31
 
@@ -61,13 +62,16 @@ class PastChats:
         for chat, last in newest.items():
             if last <= known.get(chat, 0):
                 continue
-            for reply in self._chats.replies(chat, known.get(chat, 0)):
+            replies = self._chats.replies(chat, known.get(chat, 0), _AT_ONCE)
+            for reply in replies:
                 if size > _SLICE:
-                    self._add(pieces, known)
-                    return True
+                    break
                 tokens = self._tokens(reply)
                 pieces.append(Piece(CHAT + chat, tokens, reply.id))
                 size += len(tokens)
+            if size > _SLICE or len(replies) == _AT_ONCE:  # the rest of this chat is read after these are known
+                self._add(pieces, known)
+                return True
         self._merge()
         return not self._add(pieces, known)
 

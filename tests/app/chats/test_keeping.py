@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import time
 from contextlib import closing
 from pathlib import Path
 
@@ -76,6 +77,15 @@ def test_words_without_spaces_between_are_found_inside(store: ChatStore) -> None
     assert hit.snippet.startswith("…x") and hit.snippet.endswith("y…")
     assert store.search("百_") == []
     assert [hit.message for hit in store.search("百%")] == [None]
+
+
+def test_a_large_message_is_found_at_once(store: ChatStore) -> None:
+    chat = store.create("t").id
+    asked = store.add_user(chat, "the sea is wide and blue foxes " * 50_000)
+    begun = time.process_time()
+    (hit,) = store.search("foxes")
+    assert hit.message == asked.id and hit.snippet[slice(*hit.spans[0])] == "foxes" and len(hit.snippet) < 200
+    assert time.process_time() - begun < 2, "seconds for 1.5 MB"
 
 
 def test_what_is_being_written_is_found_once_it_is_over(store: ChatStore) -> None:
