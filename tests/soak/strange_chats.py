@@ -10,7 +10,6 @@ import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Final
@@ -19,14 +18,13 @@ from tests.app.bundled_program import PROGRAM
 from tests.app.chats.damaged import filled
 from tests.app.chats.test_odd_values import ODD
 from tests.app.terminal import ROOT, Terminal
+from tests.soak.strangers import MAIN, Case, Found, reply, run, wrong
 
 from slipstream.app.chats.backups import backups
 from slipstream.app.chats.importing import import_chats
 from slipstream.app.chats.store import ChatStore
 
-Found = Iterator[str | None]  # one item a try: what is wrong, or None
-MAIN: Final = "from slipstream.app.cli.main import main\nmain()"
-WORDS: Final = "the sea is wide and blue foxes sleep in dens while owls fly at night".split()
+WORDS: Final = ("the", "sea", "is", "wide", "and", "blue", "foxes", "sleep", "in", "dens")
 LONG: Final = 3000  # messages in one line
 SECONDS: Final = 60.0  # a command that takes longer hangs
 HUGE: Final[dict[str, str]] = {
@@ -38,22 +36,11 @@ HUGE: Final[dict[str, str]] = {
 }
 
 
-def command(home: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    """Runs a command of slipstream."""
-    return subprocess.run(
-        [sys.executable, "-c", MAIN, *words],
-        capture_output=True, text=True, errors="replace", stdin=subprocess.DEVNULL, cwd=ROOT, timeout=300,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "SLIPSTREAM_HOME": str(home)},
-    )  # fmt: skip
-
-
-def wrong(home: Path, *words: str) -> str | None:
-    """What is wrong with a command: a traceback, another exit code than 0, or more than ``SECONDS``."""
+def late(home: Path, *words: str) -> str | None:
+    """What is wrong with a command: how it ended, or more than ``SECONDS``."""
     begun = time.monotonic()
-    done = command(home, *words)
-    if done.returncode or "Traceback" in done.stderr or (took := time.monotonic() - begun) > SECONDS:
-        return f"{words}: exit code {done.returncode}, {done.stderr[-300:] or f'{took:.0f} s'}"
-    return None
+    found, took = wrong(run(home, *words)), time.monotonic() - begun
+    return f"{words}: {found}" if found else f"{words}: {took:.0f} s" if took > SECONDS else None
 
 
 def export(chats: int, messages: int, chance: random.Random, tokens: tuple[int, ...] = (), model: str = "") -> bytes:
@@ -94,7 +81,7 @@ def cut_imports(folder: Path, chance: random.Random) -> Found:
         child.send_signal(chance.choice((signal.SIGKILL, signal.SIGSEGV)))
         child.wait()
         there = count(home / "chats.db")
-        again = wrong(home, "chats", "import", str(file))
+        again = late(home, "chats", "import", str(file))
         yield again or (None if there in (0, 20) and count(home / "chats.db") == 20 else f"{there} chats, then doubles")
 
 
@@ -107,7 +94,7 @@ def odd_values(folder: Path, chance: random.Random) -> Found:
         with closing(sqlite3.connect(home / "chats.db")) as db:
             db.execute(f"UPDATE {table} SET {name} = ? WHERE rowid IN (2, 6)", (value,))
             db.commit()
-        found = [wrong(home, "chats", *words) for words in (("list",), ("search", "message"), ("export",))]
+        found = [late(home, "chats", *words) for words in (("list",), ("search", "message"), ("export",))]
         yield next(filter(None, found), None)
 
 
@@ -121,7 +108,7 @@ def long_chats(folder: Path, chance: random.Random) -> Found:
         ("rename", "c0", "long"), ("delete", "c0"),
     )  # fmt: skip
     for words in commands:
-        yield wrong(home, "chats", *words)
+        yield late(home, "chats", *words)
     yield None if count(home / "chats.db") == 0 else "it is still there"
 
 
@@ -132,20 +119,20 @@ def huge_messages(folder: Path, _: random.Random) -> Found:
         with closing(ChatStore(home / "chats.db")) as store:
             chat = store.open_or_create("one").id
             store.add_user(chat, "Hi.")
-            reply = store.begin_reply(chat, model="m", fingerprint="f", drafter="none", seed=1)
-            store.finish_reply(reply.id, text=text, reason="stop")
+            answer = store.begin_reply(chat, model="m", fingerprint="f", drafter="none", seed=1)
+            store.finish_reply(answer.id, text=text, reason="stop")
         for words in (
             ("chats", "search", "sea"),
             ("chats", "export", "one"),
             ("run", "-p", "Hi.", "--max-tokens", "4"),
         ):
-            found = wrong(home, *words)
+            found = late(home, *words)
             yield found and f"{name}: {found}"
 
 
 def strange_ids(folder: Path, chance: random.Random) -> Found:
     """Imported token ids that the vocabulary does not have: the chat goes on."""
-    done = command(folder / "model", "run", "-p", "Hi.", "--max-tokens", "2", "--chat", "one")
+    done = reply(folder / "model", "--chat", "one")
     with closing(ChatStore(folder / "model" / "chats.db")) as store:
         own = next((message.model for message in store.messages("one") if message.model), "")
     yield None if own else f"no fingerprint: {done.stderr[-300:]}"
@@ -153,7 +140,7 @@ def strange_ids(folder: Path, chance: random.Random) -> Found:
         home = folder / str(number)
         with closing(ChatStore(home / "chats.db")) as store:
             import_chats(store, export(1, 2, chance, tokens, own), "export")
-        yield wrong(home, "run", "-p", "And?", "--max-tokens", "4", "--chat", "c0")
+        yield late(home, "run", "-p", "And?", "--max-tokens", "4", "--chat", "c0")
 
 
 def in_the_way(folder: Path, _: random.Random) -> Found:
@@ -163,7 +150,7 @@ def in_the_way(folder: Path, _: random.Random) -> Found:
         filled(home / "chats.db", 3)
         (home / name).unlink(missing_ok=True)
         (home / name).mkdir()
-        done = command(home, "chats", "list")
+        done = run(home, "chats", "list")
         said = "was a folder" in done.stderr and len(done.stdout.splitlines()) == 3 and backups(home / "chats.db")
         yield None if said else f"{name}: {done.stdout}{done.stderr}"
 
@@ -183,7 +170,7 @@ def locked(folder: Path, _: random.Random) -> Found:
                 yield None if terminal.ended() == 0 else terminal.shown
 
 
-CASES: Final[dict[str, Callable[[Path, random.Random], Found]]] = {
+CASES: Final[dict[str, Case]] = {
     case.__name__: case
     for case in (cut_imports, odd_values, long_chats, huge_messages, strange_ids, in_the_way, locked)
 }
