@@ -101,11 +101,8 @@ def _chats() -> Names:
     from slipstream.app.chats.store import ChatStore
     from slipstream.app.platform.paths import Paths
 
-    paths = Paths.default()
-    if not paths.chats.exists():
-        return
-    with (
-        suppress(SlipstreamError, OSError),
-        closing(ChatStore(paths.chats, paths.states, paths.heads, paths.index, paths.images)) as store,
-    ):
-        yield from ((chat.id, chat.title) for chat in store.list_chats(50))
+    with suppress(SlipstreamError, OSError):
+        paths = Paths.default()
+        if paths.chats.exists():
+            with closing(ChatStore(paths.chats, paths.states, paths.heads, paths.index, paths.images)) as store:
+                yield from ((chat.id, chat.title) for chat in store.list_chats(50))

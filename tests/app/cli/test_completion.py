@@ -106,6 +106,13 @@ def test_kept_chats_are_named_and_their_titles_are_inert(tmp_path: Path) -> None
         assert line.split("\t")[0] == chat.id and line.count("\t") == 1 and "\x1b" not in line
 
 
+@pytest.mark.parametrize("odd", ["~nobody-of-that-name/x", "/dev/null", "/tmp/" + "x" * 300])
+def test_a_home_that_cannot_be_one_offers_no_names(odd: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLIPSTREAM_HOME", odd)
+    chats, models, commands = offered(tmp_path, "run --chat ", "models verify tuned-", "mod")
+    assert not chats and not models and commands[0].startswith("models")
+
+
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_scripts_are_printed_and_parse(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:

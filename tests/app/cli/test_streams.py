@@ -22,7 +22,6 @@ COMMANDS = [
     "--version",
     "paths",
     "completion bash",
-    "--complete ''",
     "models list",
     "models list --json",
     "models pairs",
