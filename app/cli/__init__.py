@@ -1,1 +1,4 @@
-"""The commands of the command line. Each returns its exit code; ``main`` prints every ``SlipstreamError``."""
+"""The command line: words in, text or JSON on standard output, notices on standard error, and an exit code.
+
+One file a command; it parses, calls and prints. May import every room of the app.
+"""

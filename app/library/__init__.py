@@ -1,4 +1,7 @@
-"""The model manager's actions, and those on heads and indexes, shared by commands and screens."""
+"""The model manager's actions, and those on heads and indexes, shared by commands and screens.
+
+In: names that a person types. Out: requests that load a model, offers and files. May import bench, devices and below.
+"""
 
 from typing import Final
 
