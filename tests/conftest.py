@@ -34,7 +34,7 @@ LONG: Final = MappingProxyType(
         "bench/inflate": "family heads model",
         "drafters": "damaged_heads head_files space_bundled vocabulary_mapping",
         "models/chat_template": "template",
-        "models/hub": "download_kill download_write_faults",
+        "models/hub": "download_processes download_faults",
         "models/library": "interference",
         "models/llama": "ggml kinds llama",
     }

@@ -157,6 +157,7 @@ class Hub:
         Raises:
             HubError: If the hub cannot be reached or refuses.
         """
+        self.check_online()
         named = repo_in(text, self.endpoint)
         asked = [("filter", "gguf"), ("sort", _SORTS[sort]), ("limit", str(limit)), *_FACTS]
         asked += [("search", named or text.strip())] if named or text.strip() else []

@@ -11,6 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final, Self
 
+from tests.models.hub_models import split_gguf, tiny_gguf
 from tests.models.hub_server import HubServer
 
 from slipstream.models.hub.downloads import Download
@@ -19,6 +20,9 @@ from slipstream.models.hub.types import Progress, Quant, RemoteFile, Tuning
 
 REPO: Final = "acme/Tiny-GGUF"
 NAME: Final = "Tiny-F32.gguf"
+BODY: Final = tiny_gguf()
+SMALL: Final = tiny_gguf(q8_0=True)
+PARTS: Final = split_gguf("Tiny-BF16", 3)
 QUICK: Final = Tuning(
     connections=4,
     segment=64 << 10,

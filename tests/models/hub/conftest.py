@@ -1,4 +1,4 @@
-"""A hub with one tiny model, and the folder that it is fetched into."""
+"""A hub with one tiny model in several quantizations, and the folder that it is fetched into."""
 
 from __future__ import annotations
 
@@ -6,15 +6,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.models.download_tests import NAME, REPO
-from tests.models.hub_models import tiny_gguf
+from tests.models.download_tests import BODY, NAME, PARTS, REPO, SMALL
 from tests.models.hub_server import HubServer
 
 
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[HubServer]:
     with HubServer() as server:
-        server.add(REPO, {NAME: tiny_gguf()})
+        server.add(REPO, {NAME: BODY, "Tiny-Q8_0.gguf": SMALL, **PARTS})
         server.adopt(monkeypatch, tmp_path / "home")
         yield server
 

@@ -1,31 +1,20 @@
+"""The queue: what runs, waits, stops, fails and is found again."""
+
 from __future__ import annotations
 
-import shutil
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.models.download_tests import NAME, QUICK, REPO, Child, leftovers, quant
-from tests.models.hub_models import split_gguf, tiny_gguf
+from tests.models.download_tests import BODY, NAME, PARTS, QUICK, REPO, SMALL, Child, leftovers, quant
 from tests.models.hub_server import HubServer
 
 from slipstream.models.errors import DownloadError
 from slipstream.models.hub.downloads import Download, Downloads
 from slipstream.models.hub.repositories import Hub
 from slipstream.models.hub.types import Quant, QueuedDownload
-
-BODY = tiny_gguf()
-SMALL = tiny_gguf(q8_0=True)
-
-
-@pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[HubServer]:
-    with HubServer() as server:
-        server.add(REPO, {NAME: BODY, "Tiny-Q8_0.gguf": SMALL, **split_gguf("Tiny-BF16", 3)})
-        server.adopt(monkeypatch, tmp_path / "home")
-        yield server
 
 
 class Watch:
@@ -162,7 +151,7 @@ def test_the_queue_outlives_the_program(server: HubServer, queue: Downloads, wat
     assert (job.id, job.state, job.progress.done) == (id, "paused", 100_000)
     assert job.progress.total == quant("BF16").size and later.restore(folder) == [job]
     later.resume(id)
-    assert later.wait(id).state == "done" and leftovers(folder) == sorted(split_gguf("Tiny-BF16", 3))
+    assert later.wait(id).state == "done" and leftovers(folder) == sorted(PARTS)
     assert server.sent == job.progress.total
     later.close()
 
@@ -178,19 +167,6 @@ def test_a_failure_is_told_and_the_next_one_runs(server: HubServer, queue: Downl
     queue.resume(ids[0])
     mended = queue.wait(ids[0])
     assert mended.state == "done" and mended.error is None
-
-
-def test_too_little_room_is_told_and_the_job_goes_on_once_there_is_some(
-    server: HubServer, queue: Downloads, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    usage = shutil.disk_usage(folder.parent)
-    with monkeypatch.context() as patch:
-        patch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=1000))
-        failed = queue.wait(queue.add(quant().files, folder).id)
-    assert failed.state == "failed" and failed.error and "not enough room" in failed.error[0]
-    assert "smaller quantization" in failed.error[1] and server.sent == 0
-    queue.resume(failed.id)
-    assert queue.wait(failed.id).state == "done" and leftovers(folder) == [NAME]
 
 
 def test_what_another_process_downloads_is_not_cancelled_under_it(
@@ -219,8 +195,3 @@ def test_a_fault_of_ours_does_not_leave_a_job_running_for_ever(
     monkeypatch.setattr("slipstream.models.hub.transfer.Transfer._take", broken)
     job = queue.wait(queue.add(chosen.files, folder).id)
     assert job.state == "failed" and job.error and "ZeroDivisionError" in job.error[0]
-
-
-def test_an_unknown_job(queue: Downloads) -> None:
-    with pytest.raises(KeyError):
-        queue.job("nobody/none/x.gguf")

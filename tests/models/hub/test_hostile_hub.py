@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
+import socket
+import threading
 import time
 import zlib
 from collections.abc import Callable, Iterator
@@ -21,7 +24,7 @@ from slipstream.models.hub import client
 from slipstream.models.hub.address import is_web_address, safe_name
 from slipstream.models.hub.downloads import Download
 from slipstream.models.hub.repositories import Hub
-from slipstream.models.hub.types import RemoteFile
+from slipstream.models.hub.types import Progress, RemoteFile
 from slipstream.models.hub.words import duration, retry_after
 
 SIZE = 5_000
@@ -63,6 +66,15 @@ def one_line(call: Callable[[], object]) -> SlipstreamError:
     error = caught.value
     assert error.title.isprintable() and error.hint and len(str(error)) < 600
     return error
+
+
+def silence(hostile: HostileHub) -> Callable[[socket.socket], None]:
+    """What says nothing until the end of the test."""
+
+    def wait(connection: socket.socket) -> None:
+        hostile.ended.wait()
+
+    return wait
 
 
 @pytest.mark.parametrize("call", ["search", "files"])
@@ -360,3 +372,83 @@ def test_answers_of_no_form(hostile: HostileHub, tmp_path: Path, answer: bytes) 
 def test_addresses() -> None:
     assert is_web_address("https://cdn.example:8443/a?b=c#d") and is_web_address("http://[::1]:80/")
     assert not any(map(is_web_address, ("", "https://", "https://a:99999", "https://a\nb/", "https://ä/", "a/b")))
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        *(
+            ("HF_ENDPOINT", value, "HF_ENDPOINT")
+            for value in ("://", "http://a b", "http://[::1", "http://*", "x" * 9000)
+        ),
+        *(
+            ("HTTP_PROXY", value, "HTTP_PROXY")
+            for value in ("://", "foo://h", "http://[", "http://a b", "socks5://h:1")
+        ),
+        *(("all_proxy", value, "all_proxy") for value in ("http:///", "http://h:99999", "http://\x1b[31m")),
+        *(("HF_TOKEN", value, "HF_TOKEN") for value in ("a b", "hf_\u00fc", "\u202e", "x" * 5_000)),
+        *(("SSL_CERT_FILE", value, "SSL_CERT_FILE") for value in ("/nowhere.pem", "/dev/null")),
+        *(("HF_HUB_DOWNLOAD_TIMEOUT", value, "HF_HUB_DOWNLOAD_TIMEOUT") for value in ("x", "-1", "\u00b2")),
+    ],
+)
+def test_a_variable_of_no_use_is_named_with_its_cure(
+    hostile: HostileHub, monkeypatch: pytest.MonkeyPatch, name: str, value: str, words: str
+) -> None:
+    client.trust.cache_clear()
+    monkeypatch.setenv(name, value)
+    try:
+        error = one_line(lambda: Hub().search("x"))
+    finally:
+        client.trust.cache_clear()
+    assert error.code == 1 and words in str(error) and re.search("unset|HTTP proxy|Correct", error.hint)
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    assert "offline mode is on" in one_line(lambda: Hub().search("x")).title
+
+
+@pytest.mark.parametrize(("name", "value"), [("HF_ENDPOINT", " "), ("HF_HUB_ETAG_TIMEOUT", " "), ("NO_PROXY", ",,")])
+def test_a_blank_variable_counts_as_unset(
+    hostile: HostileHub, monkeypatch: pytest.MonkeyPatch, name: str, value: str
+) -> None:
+    monkeypatch.setenv(name, value)
+    assert Hub().host == "huggingface.co" if name == "HF_ENDPOINT" else Hub().files("a/b")
+
+
+def test_a_hub_that_says_continue_for_ever(
+    hostile: HostileHub, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(client, "_PATIENCE_S", 0.3)
+    hostile.file = endless(b"", b"HTTP/1.1 100 Continue\r\n\r\n" * 20)
+    with pytest.raises(SlipstreamError, match=r"fell silent|sent nothing"):
+        fetch(tmp_path, stall_s=0.3)
+    hostile.api = hostile.file
+    assert "too slowly" in one_line(lambda: Hub().search("x")).title
+
+
+def test_a_redirect_for_ever_has_one_limit_of_time(hostile: HostileHub, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client, "_PATIENCE_S", 0.4)
+
+    def slowly(connection: socket.socket) -> None:
+        time.sleep(0.25)
+        connection.sendall(raw(302, Location="/api/models/a/b"))
+
+    hostile.api = slowly
+    assert "too slowly" in one_line(lambda: Hub().files("a/b")).title and hostile.requests <= 3
+
+
+def test_a_download_without_a_byte_ends_and_names_the_host(hostile: HostileHub, tmp_path: Path) -> None:
+    (file,) = [file for file in Hub().files("a/b") if file.name == "m.gguf"]
+    hostile.file = silence(hostile)
+    reports: list[Progress] = []
+    download = Download(Hub(), [file], tmp_path, replace(QUICK, stall_s=60.0, idle_s=6.0))
+    error = one_line(lambda: download.run(reports.append))
+    assert "127.0.0.1 sent nothing for 6 s" in error.title and "resume" in error.hint
+    assert any(report.note == "waiting for 127.0.0.1" and 5.0 <= report.quiet < 7.0 for report in reports)
+
+
+def test_another_thread_stops_a_wait(hostile: HostileHub) -> None:
+    hub = Hub()
+    hostile.api = silence(hostile)
+    timer = threading.Timer(0.3, hub.stop)
+    timer.start()
+    assert "stopped waiting for 127.0.0.1" in one_line(lambda: hub.search("x")).title
+    assert not hub.stop()

@@ -1,17 +1,18 @@
-"""Other programs remove, replace, cut or damage what a download works with: it is noticed, and said, and goes on."""
+"""Kills at any byte, several processes on one file, and programs that remove, replace or cut its files."""
 
 from __future__ import annotations
 
-import json
 import os
+import random
 import shutil
+import signal
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.models.download_tests import NAME, QUICK, job, leftovers, quant, run_until
-from tests.models.hub_models import tiny_gguf
+from tests.models.download_tests import BODY, NAME, PARTS, QUICK, Child, job, leftovers, quant
 from tests.models.hub_server import HubServer
 
 from slipstream.models.errors import DownloadError
@@ -19,9 +20,79 @@ from slipstream.models.hub.downloads import partials
 from slipstream.models.hub.journal import read
 from slipstream.models.hub.types import Progress
 
-BODY = tiny_gguf()
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="forks")
+KILLS = 20
 HALF = len(BODY) // 2
 pipes = pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="named pipes of POSIX")
+
+
+def kill_at(server: HubServer, child: Child, folder: Path, count: int, label: str = "F32") -> None:
+    """Lets a child fetch exactly that many bytes, then kills it."""
+    server.hold_after(server.sent + count)
+    pid = child.start(quant(label).files, folder)
+    child.until(lambda row: row.get("done", 0) >= count)
+    os.kill(pid, signal.SIGKILL)
+    assert child.until(lambda row: "dead" in row)["dead"] == signal.SIGKILL
+    server.hang_up()
+    server.hold_after(None)
+
+
+@pytest.mark.slow
+def test_a_kill_costs_at_most_one_interval(server: HubServer, tmp_path: Path) -> None:
+    places = random.Random(7).sample(range(1, len(BODY)), KILLS)
+    with Child() as child:
+        for number, place in enumerate(places):
+            folder, start = tmp_path / str(number), server.sent
+            kill_at(server, child, folder, place)
+            assert NAME not in leftovers(folder)
+            path = job(folder).run()
+            assert path and path.read_bytes() == BODY and leftovers(folder) == [NAME]
+            twice = server.sent - start - len(BODY)
+            assert 0 <= twice < QUICK.interval, f"killed after {place} bytes: {twice} were fetched twice"
+
+
+@pytest.mark.slow
+def test_three_kills_of_a_split_model(server: HubServer, tmp_path: Path) -> None:
+    parts = PARTS
+    with Child() as child:
+        for count in (70_000, 90_000, 100_000):
+            kill_at(server, child, tmp_path, count, "BF16")
+            (partial,) = partials(tmp_path)
+            assert [file.name for file in partial.files] == sorted(parts)
+            assert partial.total == sum(map(len, parts.values())) and 0 < partial.done < partial.total
+    start = server.sent
+    path = job(tmp_path, quant("BF16").files).run()
+    assert path and path.name == min(parts) and leftovers(tmp_path) == sorted(parts)
+    assert all((path.parent / name).read_bytes() == content for name, content in parts.items())
+    assert server.sent - start < sum(map(len, parts.values())) - 100_000
+
+
+@pytest.mark.slow
+def test_a_second_process_hears_who_is_at_it_and_a_dead_one_is_no_hindrance(server: HubServer, tmp_path: Path) -> None:
+    server.hold_after(50_000)
+    with Child() as child:
+        pid = child.start(quant().files, tmp_path)
+        child.until(lambda row: row.get("done", 0) == 50_000)
+        with pytest.raises(DownloadError, match=rf"is being downloaded by process {pid} on "):
+            job(tmp_path).run()
+        with pytest.raises(DownloadError, match=f"process {pid}"):
+            job(tmp_path).discard()
+        assert leftovers(tmp_path) == [f"{NAME}.journal", f"{NAME}.part"]
+        os.kill(pid, signal.SIGKILL)
+        child.until(lambda row: "dead" in row)
+    server.hang_up()
+    server.hold_after(None)
+    path = job(tmp_path).run()
+    assert path and path.read_bytes() == BODY
+
+
+@pytest.mark.slow
+def test_four_processes_make_one_transfer(server: HubServer, tmp_path: Path) -> None:
+    with Child() as child:
+        for _ in range(4):
+            child.start(quant().files, tmp_path)
+            child.until(lambda row: "dead" in row)
+    assert leftovers(tmp_path) == [NAME] and server.sent == len(BODY)
 
 
 def beside(path: Path, ending: str) -> Path:
@@ -174,44 +245,3 @@ def test_a_pipe_is_not_waited_for(server: HubServer, folder: Path, place: Callab
     assert partials(folder) == []
     with pytest.raises(DownloadError, match="it is no file"):
         job(folder).run()
-
-
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [
-        *(("size", -1), ("size", 10**30), ("size", "5"), ("size", True), ("size", None)),
-        *(("sha256", [1]), ("sha256", 5), ("index", -1), ("index", 1), ("index", True), ("index", "0")),
-        *(("name", "a\ud800.gguf"), ("name", "../x"), ("name", 5), ("repo", "../x"), ("files", 5), ("files", [[1]])),
-    ],
-)
-def test_a_journal_that_cannot_be(server: HubServer, folder: Path, field: str, value: object) -> None:
-    run_until(server, job(folder), HALF)
-    (path,) = folder.rglob("*.journal")
-    head, *rest = path.read_text().splitlines(keepends=True)
-    row = json.loads(head)
-    if field in ("name", "size", "sha256"):
-        row["files"][0][("name", "size", "sha256").index(field)] = value
-    else:
-        row[field] = value
-    path.write_text(json.dumps(row) + "\n" + "".join(rest))
-    assert read(path) is None and partials(folder) == []
-    check_again(folder)
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        *(b"[" * 200_000, b'{"from":' + b"[" * 200_000, b'{"from": 0, "to": ' + b"9" * 5_000 + b', "crc": 0}'),
-        *(b'{"from": NaN, "to": Infinity, "crc": 0}', b'{"from": true, "to": 5, "crc": 0}', b"\xff"),
-    ],
-    ids=lambda line: repr(line[:12]),
-)
-def test_a_line_of_a_journal_that_cannot_be(server: HubServer, folder: Path, line: bytes) -> None:
-    run_until(server, job(folder), HALF)
-    (path,) = folder.rglob("*.journal")
-    path.write_bytes(path.read_bytes() + line + b"\n")
-    (partial,) = partials(folder)
-    assert partial.done == HALF
-    fetched = server.sent
-    check_again(folder)
-    assert server.sent - fetched < len(BODY), "what was noted before was fetched again"
