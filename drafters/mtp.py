@@ -12,7 +12,7 @@ from typing import Final
 from slipstream.drafters.base import Drafter
 from slipstream.drafters.feature_drafter import FeatureDrafter, Head
 from slipstream.drafters.resources import FEATURE_CALLS, Method, Resources
-from slipstream.models.gguf.mtp import ASSISTANT, without_mtp
+from slipstream.models.gguf.architectures import ASSISTANT, without_mtp
 from slipstream.models.gguf.reader import read_header
 from slipstream.models.heads.mtp_head import unfit_mtp
 from slipstream.models.llama.context import LlamaTarget

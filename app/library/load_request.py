@@ -14,8 +14,8 @@ from slipstream.app.chats.deletion_hooks import is_on
 from slipstream.app.platform.paths import Paths, write_private
 from slipstream.app.protocol.requests import AUTO, Load
 from slipstream.models.errors import ModelFileError, UsageError
-from slipstream.models.library.projectors import ARCHITECTURE as PROJECTOR
-from slipstream.models.library.projectors import ProjectorChoice, projector_of
+from slipstream.models.library.places import ARCHITECTURE as PROJECTOR
+from slipstream.models.library.places import ProjectorChoice, projector_of
 from slipstream.models.outside import read_limited, shown_path
 
 BUNDLED: Final = "bundled"

@@ -11,7 +11,7 @@ from slipstream.drafters.training.acceptance import Acceptance
 from slipstream.drafters.training.decoder import DecoderShape
 from slipstream.models.gguf.parse import F32, F64, I32, STRING, U32, Value
 from slipstream.models.gguf.reader import Header
-from slipstream.models.gguf.writer import NewTensor, write_gguf
+from slipstream.models.gguf.tensors import NewTensor, write_gguf
 from slipstream.models.heads.file import Text, identity
 from slipstream.models.heads.matching_heads import ACCEPTANCE_KEY, TARGET_KEY, TEXT_KEY
 

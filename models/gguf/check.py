@@ -57,11 +57,7 @@ _DELTA_NETS: Final = frozenset({"qwen3next", "qwen35", "qwen35moe"})
 
 
 def check_metadata(framing: Framing, architecture: str) -> None:
-    """Checks every key that llama.cpp is known to trust.
-
-    Raises:
-        DamagedError: If a value would crash, hang or corrupt llama.cpp, or is out of range.
-    """
+    """Checks every key that llama.cpp is known to trust."""
     for name, (low, high) in _RANGES.items():
         _number(framing, f"{architecture}.{name}", low, high)
     layers = framing.metadata.get(f"{architecture}.block_count")
@@ -263,16 +259,7 @@ def _charsmap(framing: Framing) -> None:
 
 
 def check_sizes(metadata: Mapping[str, Value], architecture: str, tensors: Sequence[TensorInfo]) -> None:
-    """Checks that head counts, head widths and RoPE dimensions agree with each other and with the tensors.
-
-    Args:
-        metadata: Metadata of the first file, each value in its range.
-        architecture: ``general.architecture``.
-        tensors: Tensors of all files.
-
-    Raises:
-        DamagedError: If they contradict each other.
-    """
+    """Checks that head counts, head widths and RoPE dimensions agree with each other and with the tensors."""
     for tensor in tensors:
         if _ADDED.search(tensor.name) and tensor.type != _F32:
             raise DamagedError(f"is damaged: tensor {quoted(tensor.name)} is stored as {tensor.type_name}, not F32")

@@ -58,11 +58,7 @@ class Adapter:
 
 
 def read_adapter(path: Path, scale: float, model: Header) -> Adapter:
-    """Reads an adapter's file, and checks that it fits a model.
-
-    Raises:
-        ModelFileError: If it is missing, damaged, not a LoRA adapter, or made for another model.
-    """
+    """Reads an adapter's file, and checks that it fits a model."""
     header = read_header(path)
     found = next((key for key, value in _NAMED if header.metadata.get(key) != value), None)
     if found or any(header.types[key] != STRING for key, _ in _NAMED):
@@ -86,11 +82,7 @@ def read_adapter(path: Path, scale: float, model: Header) -> Adapter:
 
 
 def _check_pairs(header: Header, model: Header) -> None:
-    """Compares each pair with the weight that it changes.
-
-    Raises:
-        ModelFileError: If a pair does not fit.
-    """
+    """Compares each pair with the weight that it changes."""
     weights = {tensor.name: tensor.shape for tensor in model.tensors}
     own = {tensor.name: tensor for tensor in header.tensors if not tensor.name.endswith("_norm.weight")}
     if not own:
@@ -133,11 +125,7 @@ def _fits(a: tuple[int, ...], b: tuple[int, ...], weight: tuple[int, ...], embed
 
 
 def _digest(header: Header) -> str:
-    """The digest of an adapter over all its weights, since adapters of the same kind have equal headers.
-
-    Raises:
-        ModelFileError: If it cannot be read, or a weight is not a number.
-    """
+    """The digest of an adapter over all its weights, since adapters of the same kind have equal headers."""
     digest = hashlib.sha256(header.fingerprint.encode())
     for tensor in header.tensors:
         digest.update(read_stored(header, tensor).data)

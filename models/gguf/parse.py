@@ -136,12 +136,7 @@ class Cursor:
     """A read position in a file's header, with bounds checks."""
 
     def __init__(self, file: BinaryIO, size: int) -> None:
-        """Starts at the first byte.
-
-        Args:
-            file: Opened for reading bytes, at its start.
-            size: Length of the file in bytes.
-        """
+        """Starts at the first byte."""
         self._file = file
         self.size = size
         self.read = bytearray()
@@ -149,11 +144,7 @@ class Cursor:
         self.memory = MAX_MEMORY
 
     def reach(self, end: int) -> None:
-        """Reads all bytes before ``end``.
-
-        Raises:
-            DamagedError: If the file ends earlier, or ``end`` is above ``MAX_HEADER``.
-        """
+        """Reads all bytes before ``end``."""
         if end <= len(self.read):
             return
         if end > self.size:
@@ -224,15 +215,7 @@ class Cursor:
 
 
 def parse(file: BinaryIO, size: int) -> Framing:
-    """Parses the key/value list and the tensor list of a GGUF file.
-
-    Args:
-        file: Opened for reading bytes, at its start; the caller has checked magic and version.
-        size: Length of the file in bytes.
-
-    Raises:
-        DamagedError: If the file breaks a rule of the format or a limit of this module.
-    """
+    """Parses the key/value list and the tensor list of a GGUF file."""
     cursor = Cursor(file, size)
     cursor.take(8)
     n_tensors, n_keys = cursor.u64(), cursor.u64()

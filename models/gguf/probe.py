@@ -78,17 +78,7 @@ def _stamp(path: Path) -> list[list[int]]:
 def probe_once(
     files: Iterable[Path], record: ProbeRecord, on_start: Callable[[], None], model: Path | None = None
 ) -> None:
-    """Probes the files that are not recorded, and records those that pass.
-
-    Args:
-        files: Model files with checked headers; the first part of a split model.
-        on_start: Called before the first probe, if any.
-        model: If the files are mmproj files, the model that they belong to; None if they are models.
-
-    Raises:
-        ModelFileError: If llama.cpp crashes or hangs on a file, or refuses it.
-        SlipstreamError: If there is not enough memory to try it.
-    """
+    """Probes the files that are not recorded, and records those that pass."""
     new = [path for path in files if path.resolve().parent != SHIPPED and not record.holds(path)]
     if not new:
         return
@@ -109,12 +99,7 @@ class Prober:
         self._log: IO[bytes] | None = None
 
     def check(self, path: Path, model: Path | None = None) -> None:
-        """Loads a file and evaluates a few tokens; with ``model``, loads an mmproj file and encodes an image.
-
-        Raises:
-            ModelFileError: If llama.cpp crashes or hangs on the file, or refuses it.
-            SlipstreamError: If there is not enough memory to try it, or no process can be started.
-        """
+        """Loads a file and evaluates a few tokens; with ``model``, loads an mmproj file and encodes an image."""
         try:
             limit = self._seconds + os.stat(path).st_size / _WALL_BYTES
         except OSError as error:

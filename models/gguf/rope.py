@@ -55,11 +55,7 @@ class ContextRange:
 
 
 def context_range(header: Header, published: RopeScaling | None = None) -> ContextRange:
-    """Derives a model's contexts from its header.
-
-    Args:
-        published: The scaling that the model's makers recommend for longer contexts; None if unknown.
-    """
+    """Derives a model's contexts from its header."""
     trained = header.n_ctx_train or 0
     if published and trained and _value(header, "type") in (None, "none"):
         return ContextRange(trained, max(trained, published.longest), published)

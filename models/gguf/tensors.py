@@ -1,8 +1,13 @@
-"""Reads the weights of one tensor at a time as numpy arrays."""
+"""Reads tensors, and writes GGUF files atomically, with one tensor in memory at a time."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import errno
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from numbers import Integral, Real
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
@@ -11,8 +16,9 @@ import gguf
 import numpy as np
 from numpy.typing import NDArray
 
-from slipstream.models.errors import ModelFileError, reason_of
-from slipstream.models.gguf.parse import TensorInfo
+from slipstream.models.errors import ModelFileError, SlipstreamError, reason_of
+from slipstream.models.gguf.check import DEFAULT_ALIGNMENT
+from slipstream.models.gguf.parse import ARRAY, BOOL, F64, I64, STRING, TensorInfo, Value
 from slipstream.models.gguf.reader import Header
 from slipstream.models.outside import quoted, shown_path
 
@@ -21,6 +27,9 @@ PLAIN: Final = MappingProxyType({24: "<i1", 25: "<i2", 26: "<i4", 27: "<i8", 28:
 
 _SAMPLED_TENSORS: Final = 64
 _SAMPLE_BYTES: Final = 4096
+Metadata = Mapping[str, tuple[int, Value]]
+"""Key to type id and value; an array's type id is -1 minus the type id of its elements, as in ``Header.types``."""
+_FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def read_tensor(header: Header, tensor: TensorInfo) -> NDArray[Any]:
@@ -101,3 +110,98 @@ def samples(header: Header) -> Iterator[bytes]:
 def _unreadable(path: Path, error: OSError) -> ModelFileError:
     reason = reason_of(error)
     return ModelFileError(f"{shown_path(path)} cannot be read: {reason}.", "Check the path and the disk.")
+
+
+@dataclass(frozen=True, slots=True)
+class NewTensor:
+    """A tensor to be written."""
+
+    name: str
+    shape: tuple[int, ...]  # in numpy's order
+    kind: gguf.GGMLQuantizationType  # how it is stored
+    values: Callable[[], NDArray[Any]]  # returns its values; called when they are written
+
+    def pieces(self) -> Iterator[NDArray[Any]]:
+        """Yields the stored values, in several pieces if they are too large for memory."""
+        yield self.stored()
+
+    def stored(self) -> NDArray[Any]:
+        values = self.values()
+        if self.kind in PLAIN:
+            return np.ascontiguousarray(values, PLAIN[self.kind])
+        return np.ascontiguousarray(gguf.quants.quantize(values.astype(np.float32, copy=False), self.kind))
+
+
+def typed(value: Value) -> tuple[int, Value]:
+    """Returns a value with a type id that stores it without loss; numpy's numbers are allowed.
+
+    Raises:
+        TypeError: If GGUF has no such type.
+    """
+    for python, kind in ((bool, BOOL), (Integral, I64), (Real, F64), (str, STRING)):
+        if isinstance(value, python):
+            return kind, value
+        if isinstance(value, list) and all(isinstance(item, python) for item in value):
+            return -1 - kind, value
+    raise TypeError(f"no GGUF value: {value!r}")
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Yields a temporary path; the file written there replaces ``path`` if the body succeeds.
+
+    Raises:
+        SlipstreamError: If the disk is full or the folder cannot be written to; nothing is left behind.
+    """
+    part = path.with_name(path.name + ".part")
+    try:
+        yield part
+        with part.open("rb+") as file:
+            os.fsync(file.fileno())
+        os.replace(part, path)
+    except OSError as error:
+        reason = reason_of(error)
+        hint = "Free some room there" if error.errno in _FULL else "Check the folder and its permissions"
+        raise SlipstreamError(
+            f"cannot write {shown_path(path)}: {reason}.", f"{hint}, or choose another folder."
+        ) from error
+    finally:
+        with suppress(OSError):
+            part.unlink(missing_ok=True)
+
+
+def write_gguf(path: Path, architecture: str, metadata: Metadata, tensors: Sequence[NewTensor]) -> None:
+    """Writes a GGUF file under a temporary name and moves it into place.
+
+    Args:
+        architecture: ``general.architecture``.
+        metadata: All other keys; empty lists are left out, since GGUFWriter cannot write them.
+        tensors: The tensors, in the order of the file.
+
+    Raises:
+        SlipstreamError: If the disk is full or the folder cannot be written to; nothing is left behind.
+    """
+    with replacing(path) as part:
+        writer = gguf.GGUFWriter(part, architecture)
+        try:
+            for key, (kind, value) in metadata.items():
+                if kind >= 0:
+                    writer.add_key_value(key, value, gguf.GGUFValueType(kind))
+                elif value:
+                    writer.add_key_value(key, value, gguf.GGUFValueType(ARRAY), gguf.GGUFValueType(-1 - kind))
+            for tensor in tensors:
+                size, count = gguf.GGML_QUANT_SIZES[tensor.kind], int(np.prod(tensor.shape))
+                # with any type but uint8, the writer takes the shape in elements
+                writer.add_tensor_info(
+                    tensor.name, tensor.shape, np.dtype(np.float32), count // size[0] * size[1], tensor.kind
+                )
+            writer.write_header_to_file()
+            writer.write_kv_data_to_file()
+            writer.write_ti_data_to_file()
+        finally:
+            writer.close()
+        with part.open("ab") as file:  # the package uses ``tofile``, whose errors have no reason
+            for tensor in tensors:
+                file.write(bytes(-file.tell() % DEFAULT_ALIGNMENT))
+                for piece in tensor.pieces():
+                    file.write(piece.data)

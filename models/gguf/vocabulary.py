@@ -6,7 +6,7 @@ import hashlib
 from typing import Final, Literal
 
 from slipstream.models.errors import ModelFileError
-from slipstream.models.gguf.mtp import mtp_only
+from slipstream.models.gguf.architectures import mtp_only
 from slipstream.models.gguf.reader import Header
 from slipstream.models.outside import quoted, shown_path
 
@@ -36,11 +36,7 @@ def role_of(header: Header) -> Role:
 
 
 def check_vocabulary(header: Header) -> None:
-    """Refuses a file that cannot generate text by itself: llama.cpp would fail, or abort the process.
-
-    Raises:
-        ModelFileError: If it is a drafter's file, or has no tokenizer.
-    """
+    """Refuses a file that cannot generate text by itself: llama.cpp would fail, or abort the process."""
     if role_of(header) == "drafter":
         raise ModelFileError(
             f"{shown_path(header.path)} is a drafter's file ({quoted(header.architecture)[1:-1]}), not a model.",

@@ -66,16 +66,7 @@ def block_head(header: Header) -> BlockHead:
 
 
 def unfit_block(header: Header, target: Abilities, model: Header | None = None) -> str:
-    """Why a head does not work with a target, to follow "does not work with this model:"; empty if it does.
-
-    Args:
-        header: The head's header.
-        target: What the target can do.
-        model: The target's header, whose tokens are compared; None if unknown.
-
-    Raises:
-        ModelFileError: If the map of its vocabulary cannot be read.
-    """
+    """Why a head does not work with a target, to follow "does not work with this model:"; empty if it does."""
     head, its = block_head(header), f"its {block_method(header)} head"
     if header.number("hyper_connection.count"):
         return f"{its} is of DeepSeek-V4's kind, which is not supported"

@@ -41,12 +41,6 @@ def check_heads(method: Method, shapes: Shapes, settings: Mapping[str, Value], t
       ``attn_output.weight`` [d, q], ``output_norm.weight`` [d]; for a model with a norm in each head,
       ``attn_q_norm.weight`` and ``attn_k_norm.weight`` [head]; and the setting ``exit_layer``.
     - SPACE: ``masks`` [masks, d].
-
-    Args:
-        target: The model that they must fit; None if unknown.
-
-    Raises:
-        DamagedError: If a tensor is missing, has the wrong size, or is unknown.
     """
     if any(not shape or 0 in shape for shape in shapes.values()):
         raise DamagedError("cannot be used: one of its tensors is empty")
@@ -116,11 +110,7 @@ def _fits(method: Method, shapes: Shapes, exit_layer: Value | None, target: Head
 
 
 def attention_rows(target: Header, key: str) -> int | None:
-    """Number of rows of the query or key matrix; None if layers differ, or the file does not say.
-
-    Args:
-        key: ``attention.head_count`` or ``attention.head_count_kv``.
-    """
+    """Number of rows of the query or key matrix; None if layers differ, or the file does not say."""
     heads = target.number("attention.head_count")
     if not heads or target.n_embd is None:
         return None
@@ -187,11 +177,7 @@ def target_layers(header: Header) -> tuple[int, ...]:
 
 
 def unfit(header: Header, target: Abilities) -> str:
-    """Why an EAGLE-3 head does not work with a target, to follow "does not work with this model:"; empty if it does.
-
-    Raises:
-        ModelFileError: If the map of its vocabulary cannot be read.
-    """
+    """Why an EAGLE-3 head does not work with a target, to follow "does not work with this model:"; empty if it does."""
     layers, tensors = target_layers(header), {tensor.name: tensor for tensor in header.tensors}
     width, hidden = header.n_embd or 0, header.number("target_hidden_size") or 0
     if len(layers) != _POINTS or header.n_layer != 1:

@@ -20,9 +20,8 @@ from numpy.typing import NDArray
 from slipstream.models.errors import ModelFileError, SlipstreamError
 from slipstream.models.gguf.parse import DamagedError, Value
 from slipstream.models.gguf.reader import Header, read_header
-from slipstream.models.gguf.tensors import read_tensor, samples
+from slipstream.models.gguf.tensors import NewTensor, read_tensor, replacing, samples, typed, write_gguf
 from slipstream.models.gguf.vocabulary import HEADS_ARCHITECTURE
-from slipstream.models.gguf.writer import NewTensor, replacing, typed, write_gguf
 from slipstream.models.heads.check import METHODS, TOKEN_IDS, Method, check_heads, check_storage, check_values
 from slipstream.models.outside import is_sha256, quoted, shown_path
 

@@ -39,11 +39,7 @@ def method_of(header: Header) -> str:
 
 
 def why_unfit(head: Header, target: Header) -> str:
-    """Why a head that llama.cpp runs does not work with a model; empty if the headers give no reason.
-
-    Raises:
-        ModelFileError: If the map of its vocabulary cannot be read.
-    """
+    """Why a head that llama.cpp runs does not work with a model; empty if the headers give no reason."""
     if is_mtp_file(head):
         return unfit_mtp(head, target)
     expected = expected_abilities(target)
@@ -53,15 +49,7 @@ def why_unfit(head: Header, target: Header) -> str:
 def matching_heads(
     header: Header, paths: Iterable[Path], unreadable: Callable[[Path, SlipstreamError], None] = lambda _, __: None
 ) -> dict[str, Path]:
-    """Finds the heads that were trained for a model.
-
-    Args:
-        paths: Files that may be heads. For a method, the last one that names this model wins, else the first that fits.
-        unreadable: Called with each file that cannot be read, and the reason; the file is skipped.
-
-    Returns:
-        Method to file.
-    """
+    """Finds the heads that were trained for a model."""
     found: dict[str, Path] = {}
     own = ""
     for path in paths:

@@ -6,7 +6,7 @@ assistant, whose layers read the target's KV cache.
 
 from __future__ import annotations
 
-from slipstream.models.gguf.mtp import ASSISTANT, ASSISTED, mtp_only, without_mtp
+from slipstream.models.gguf.architectures import ASSISTANT, ASSISTED, mtp_only, without_mtp
 from slipstream.models.gguf.reader import Header
 from slipstream.models.gguf.vocabulary import other_vocabulary
 from slipstream.models.heads.check import heads_fit

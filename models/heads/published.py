@@ -67,14 +67,7 @@ _IGNORED: Final = (
 
 
 def read_safetensors(path: Path) -> dict[str, NDArray[Any]]:
-    """Reads every tensor of a file, after checking the whole header.
-
-    Returns:
-        Name to a float16 array for F16, float32 for F32 and BF16, in the file's order.
-
-    Raises:
-        ModelFileError: If the file is missing or damaged, or has tensors of other types than F32, F16 and BF16.
-    """
+    """Reads every tensor of a file, after checking the whole header."""
     try:
         if not stat.S_ISREG(os.stat(path).st_mode):  # before opening: opening a named pipe would wait for its writer
             raise DamagedError("is a folder, a device or a pipe, not a safetensors file", "Give the file itself.")
@@ -159,20 +152,7 @@ def import_heads(
     load_pickle: LoadPickle | None = None,
     exit_layer: int | None = None,
 ) -> Path:
-    """Converts published heads to a file of Slipstream's format.
-
-    Args:
-        source: The published folder, or the file in it with the weights.
-        target: The model that they were trained for; only its sizes can be checked.
-        licence: Licence of the published heads; empty if unknown.
-        load_pickle: Reads PyTorch files; without it they are refused.
-        exit_layer: Number of target layers before a Kangaroo adapter; None to read it from the configuration.
-
-    Raises:
-        ModelFileError: If the files are missing, damaged, not published heads, or do not fit the target.
-        UsageError: If the exit layer of a Kangaroo adapter is unknown.
-        SlipstreamError: If the disk is full or the folder cannot be written to.
-    """
+    """Converts published heads to a file of Slipstream's format."""
     method, tensors, settings = read_published(source, target, load_pickle, exit_layer)
     info = HeadsInfo(
         method=method,
@@ -191,11 +171,7 @@ def import_heads(
 def read_published(
     source: Path, target: Header, load_pickle: LoadPickle | None = None, exit_layer: int | None = None
 ) -> tuple[Method, dict[str, NDArray[Any]], dict[str, Value]]:
-    """Reads published heads; for the arguments and errors see :func:`import_heads`.
-
-    Returns:
-        The method, the tensors under Slipstream's names, checked against the target, and the settings.
-    """
+    """Reads published heads; for the arguments and errors see :func:`import_heads`."""
     path = _weights_of(source)
     config = _config(path.parent / "config.json")
     stored = _load(path, load_pickle)

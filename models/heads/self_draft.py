@@ -35,8 +35,7 @@ from slipstream.models.files import make_folder
 from slipstream.models.gguf.lora import ALPHA, ENDINGS, Adapter
 from slipstream.models.gguf.parse import STRING, U32, TensorInfo
 from slipstream.models.gguf.reader import REAL_TOKENS, Header, read_header
-from slipstream.models.gguf.tensors import read_stored, samples
-from slipstream.models.gguf.writer import Metadata, NewTensor, write_gguf
+from slipstream.models.gguf.tensors import Metadata, NewTensor, read_stored, samples, write_gguf
 from slipstream.models.heads.file import identity, read_heads, read_info
 from slipstream.models.outside import quoted, shown_path
 
@@ -107,16 +106,6 @@ def cut(target: Path, adapter: Path, out: Path) -> None:
 
     All weights are copied as they are stored, so the first layers compute the same as in the target. The cut of a split
     model is one file.
-
-    Args:
-        target: The model; the first file of a split model.
-        adapter: A Kangaroo adapter that was trained for it.
-        out: The cut; replaces an existing file once it is complete.
-
-    Raises:
-        ModelFileError: If a file is damaged.
-        SlipstreamError: If the model cannot be cut, the adapter belongs to another model, the disk is full or the
-            folder cannot be written to. Nothing is left behind.
     """
     header = _sound_target(target)
     read_heads(adapter, header)  # checks every value
@@ -130,12 +119,6 @@ def kept_cut(target: Path, adapter: Path, folder: Path) -> Path:
     Its name contains the model's identity, the fingerprint of its file (copies in other quantizations have the same
     identity) and the adapter's hash. Deletes cuts of the same file with older adapters, and unfinished files of killed
     processes.
-
-    Args:
-        adapter: A Kangaroo adapter that was trained for the model.
-
-    Raises:
-        SlipstreamError: As ``cut``.
     """
     header = _sound_target(target)
     plan = _plan(header, adapter)
@@ -164,14 +147,7 @@ def kept_cut(target: Path, adapter: Path, folder: Path) -> Path:
 
 
 def cut_adapter(adapter: Adapter, cut: Header, out: Path) -> Adapter | None:
-    """Writes the part of a LoRA adapter that applies to a cut of its model; the cut's last layer is not the model's.
-
-    Returns:
-        The part; None if nothing of the adapter applies.
-
-    Raises:
-        SlipstreamError: If it cannot be read or written.
-    """
+    """Writes the part of a LoRA adapter that applies to a cut of its model; the cut's last layer is not the model's."""
     source, layers = adapter.header, (cut.n_layer or 1) - 1
     shared = [
         tensor

@@ -9,7 +9,6 @@ import ipaddress
 import os
 import re
 from collections.abc import Mapping
-from importlib.util import find_spec
 from typing import Final
 from urllib.parse import quote, urlsplit
 
@@ -32,11 +31,7 @@ _RESERVED: Final = re.compile(r"(?:con|prn|aux|nul|com\d|lpt\d)(?:\..*)?", re.IG
 
 
 def disable_telemetry() -> None:
-    """Turns off huggingface_hub's telemetry; it must run before the library is imported.
-
-    Raises:
-        HubError: If a number in the environment is invalid.
-    """
+    """Turns off huggingface_hub's telemetry; it must run before the library is imported."""
     os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
     os.environ["HF_HUB_DISABLE_UPDATE_CHECK"] = "1"
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
@@ -56,11 +51,7 @@ def offline_by_environment(environment: Mapping[str, str]) -> bool:
 
 
 def checked_endpoint(address: str) -> str:
-    """Returns the hub's address without a final slash; the default one if it is blank.
-
-    Raises:
-        HubError: If it is invalid.
-    """
+    """Returns the hub's address without a final slash; the default one if it is blank."""
     address = address.strip().rstrip("/") or USUAL
     if not is_web_address(address) or "?" in address or "#" in address:
         raise HubError(
@@ -71,11 +62,7 @@ def checked_endpoint(address: str) -> str:
 
 
 def check_proxies(environment: Mapping[str, str]) -> None:
-    """Checks the variables of proxies as the HTTP library reads them: names in lower case win.
-
-    Raises:
-        HubError: If one is of no use.
-    """
+    """Checks the variables of proxies as the HTTP library reads them: names in lower case win."""
     for name in _PROXIES:
         used = name.lower() if name.lower() in environment else name
         value = environment.get(used, "")
@@ -91,11 +78,6 @@ def check_proxies(environment: Mapping[str, str]) -> None:
             raise HubError(
                 f"{used}: {quoted(value, 80)} is no address of a proxy.",
                 f"Set it to one like http://proxy.example:3128, or unset it; kinds: {', '.join(_PROXY_KINDS)}.",
-            )
-        if kind.startswith("socks") and not find_spec("socksio"):
-            raise HubError(
-                f"{used} names a SOCKS proxy, which needs the package socksio.",
-                "pip install socksio, or set it to an HTTP proxy.",
             )
 
 
@@ -138,11 +120,7 @@ def is_repo(name: object) -> bool:
 
 
 def checked_repo(repo: str) -> str:
-    """Returns a repository's name.
-
-    Raises:
-        UsageError: If it is invalid.
-    """
+    """Returns a repository's name."""
     if not is_repo(repo):
         raise UsageError(f"{quoted(repo, 80)} is no repository.", "Write it as owner/name, such as Qwen/Qwen3-4B-GGUF.")
     return repo

@@ -62,11 +62,7 @@ class Answer:
 
 @cache
 def trust() -> ssl.SSLContext:
-    """The trusted certificates; reading them takes a tenth of a second.
-
-    Raises:
-        HubError: If a variable names a file of certificates that cannot be used.
-    """
+    """The trusted certificates; reading them takes a tenth of a second."""
     try:
         return httpx.create_ssl_context()
     except (OSError, ValueError) as error:
@@ -78,11 +74,7 @@ def trust() -> ssl.SSLContext:
 
 
 def token_header(address: str, endpoint: str) -> dict[str, str]:
-    """The header with the user's token; empty without a token or for an address that must not get it.
-
-    Raises:
-        HubError: If the environment names a token source that fails, or the token cannot be sent.
-    """
+    """The header with the user's token; empty without a token or for an address that must not get it."""
     if not may_see_token(address, endpoint):
         return {}
     try:
@@ -102,11 +94,7 @@ def token_header(address: str, endpoint: str) -> dict[str, str]:
 
 
 def open_client(connections: int = 1) -> httpx.AsyncClient:
-    """Opens a client that limits only the time to connect; :func:`answer` and :func:`paced` limit the rest.
-
-    Raises:
-        HubError: If a variable of proxies or certificates is of no use; it is named.
-    """
+    """Opens a client that limits only the time to connect; :func:`answer` and :func:`paced` limit the rest."""
     check_proxies(os.environ)
     certificates = trust()
     try:
@@ -116,12 +104,9 @@ def open_client(connections: int = 1) -> httpx.AsyncClient:
             verify=certificates,
             headers={"user-agent": AGENT, "accept-encoding": "identity"},
         )
-    except (ValueError, LookupError, ImportError, TypeError, httpx.InvalidURL) as error:
-        names = [name for name in os.environ if name.upper() in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")]
-        raise HubError(
-            f"the variables of proxies cannot be used: {quoted(str(error), 120)}.",
-            f"Correct {', '.join(sorted(names)) or 'the system settings of proxies'}, or unset it.",
-        ) from error
+    except (ValueError, LookupError, ImportError, httpx.InvalidURL) as error:  # a SOCKS proxy needs a package
+        names = ", ".join(sorted(name for name in os.environ if name.upper().endswith("_PROXY")))
+        raise HubError(f"no proxy can be used: {quoted(str(error), 120)}.", f"Correct {names}, or unset it.") from error
 
 
 async def answer(
@@ -133,17 +118,7 @@ async def answer(
     *,
     on_hop: Callable[[httpx.Response, str], None] = lambda response, address: None,
 ) -> Answer:
-    """Requests an address and follows its redirects, each of which is checked; the token goes to the hub alone.
-
-    Args:
-        headers: Returns the headers of a request to an address, without the token.
-        seconds: Limit of time until the answer begins, over all redirects.
-        on_hop: Called with each response and its address, redirects included.
-
-    Raises:
-        TooSlowError: If it takes longer than ``seconds``.
-        HubError: If a redirect leads to no address, or in circles.
-    """
+    """Requests an address and follows its redirects, each of which is checked; the token goes to the hub alone."""
     try:
         async with asyncio.timeout(seconds):
             for _ in range(_HOPS):
@@ -166,11 +141,7 @@ async def answer(
 
 
 async def paced(response: httpx.Response, seconds: float) -> AsyncGenerator[bytes, None]:
-    """Yields the bytes of a body as they arrive.
-
-    Raises:
-        TooSlowError: If ``seconds`` of waiting bring fewer than ``LEAST_RATE`` bytes a second.
-    """
+    """Yields the bytes of a body as they arrive."""
     chunks = response.aiter_raw()
     waited, came = 0.0, 0
     while True:
@@ -200,11 +171,7 @@ def _redirected(response: httpx.Response, endpoint: str) -> str:
 
 
 def content_range(headers: Mapping[str, str]) -> tuple[int, int, int | None] | None:
-    """Parses ``Content-Range``.
-
-    Returns:
-        First byte, last byte and size of the file (None if the server does not state it); None if invalid.
-    """
+    """Parses ``Content-Range``."""
     match = _RANGE.fullmatch(headers.get("content-range", ""))
     if not match:
         return None
@@ -239,15 +206,7 @@ class Connection:
                 self._waiting.get_loop().call_soon_threadsafe(self._waiting.cancel)
 
     def json(self, address: str) -> tuple[Any, str]:
-        """Fetches JSON.
-
-        Returns:
-            The value, and the address of the next page of a list; empty on the last one.
-
-        Raises:
-            HubError: If the hub cannot be reached or refuses.
-            ValueError: If the answer is not JSON.
-        """
+        """Fetches JSON."""
         response, raw = self._get(address, {}, lambda response: _JSON_BYTES + 1)
         if len(raw) > _JSON_BYTES:
             raise odd_answer(self._endpoint, f"more than {_JSON_BYTES >> 20} MB where a list was asked for")
@@ -255,14 +214,7 @@ class Connection:
         return parse_json(raw), urljoin(address, following) if following else ""
 
     def part(self, address: str, start: int, count: int, size: int) -> bytes:
-        """Fetches a range of a file.
-
-        Args:
-            size: Length of the file as the hub stated it.
-
-        Raises:
-            HubError: If exactly these bytes cannot be fetched.
-        """
+        """Fetches a range of a file."""
 
         def wanted(response: httpx.Response) -> int:
             if response.status_code == 200:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from slipstream.models.errors import SlipstreamError
 from slipstream.models.files import HeldError, close_removed, open_locked
@@ -239,25 +239,9 @@ def _partial(folder: Path, journals: list[tuple[Path, JournalContent]]) -> Parti
 class _Entry:
     """A job and its thread."""
 
-    id: str
-    files: tuple[RemoteFile, ...]
-    folder: Path
-    progress: Progress
-    state: State = "queued"
-    error: tuple[str, str] | None = None
+    job: QueuedDownload
     stop: threading.Event = field(default_factory=threading.Event)
     thread: threading.Thread | None = None
-
-    def snapshot(self) -> QueuedDownload:
-        return QueuedDownload(
-            id=self.id,
-            files=self.files,
-            folder=self.folder,
-            state=self.state,
-            progress=self.progress,
-            path=self.files[0].path_in(self.folder),
-            error=self.error,
-        )
 
 
 class Downloads:
@@ -296,10 +280,9 @@ class Downloads:
         id = _id(files)
         with self._changing():
             entry = self._entries.get(id)
-            if entry is None or entry.state in ("done", "cancelled"):
-                total = sum(file.size for file in files)
-                entry = self._entries[id] = _Entry(id, tuple(files), folder, Progress(0, total, phase="connecting"))
-                self._set_state(entry, "queued")
+            if entry is None or entry.job.state in ("done", "cancelled"):
+                progress = Progress(0, sum(file.size for file in files), phase="connecting")
+                self._add(QueuedDownload(id, tuple(files), folder, progress))
             else:
                 self._resume(entry)
         return self.job(id)
@@ -316,13 +299,12 @@ class Downloads:
                 id = _id(partial.files)
                 if id not in self._entries:
                     progress = Progress(partial.done, partial.total, phase="checking")
-                    self._entries[id] = _Entry(id, partial.files, folder, progress)
-                    self._set_state(self._entries[id], "paused")
-            return [self._entries[_id(partial.files)].snapshot() for partial in found]
+                    self._add(QueuedDownload(id, partial.files, folder, progress, "paused"))
+            return [self._entries[_id(partial.files)].job for partial in found]
 
     def jobs(self) -> list[QueuedDownload]:
         with self._changed:
-            return [entry.snapshot() for entry in self._entries.values()]
+            return [entry.job for entry in self._entries.values()]
 
     def job(self, id: str) -> QueuedDownload:
         """A snapshot of one job.
@@ -331,7 +313,7 @@ class Downloads:
             KeyError: If no job has that id.
         """
         with self._changed:
-            return self._entries[id].snapshot()
+            return self._entries[id].job
 
     def pause(self, id: str) -> None:
         """Stops a job without waiting until it has stopped; keeps its bytes."""
@@ -353,18 +335,17 @@ class Downloads:
             self._stop(entry)
         self.wait(id)
         with self._changing():
-            gone = Download(self._hub, entry.files, entry.folder, self._tuning).discard()
-            if entry.state != "done":
-                entry.progress = Progress(0, entry.progress.total)
-                self._set_state(entry, "cancelled")
+            gone = Download(self._hub, entry.job.files, entry.job.folder, self._tuning).discard()
+            if entry.job.state != "done":
+                self._set(entry, "cancelled", progress=Progress(0, entry.job.progress.total))
         return gone
 
     def wait(self, id: str) -> QueuedDownload:
         """Waits until a job is done, paused, failed or cancelled."""
         with self._changed:
             entry = self._entries[id]
-            self._changed.wait_for(lambda: entry.state not in ("running", "queued"))
-            return entry.snapshot()
+            self._changed.wait_for(lambda: entry.job.state not in ("running", "queued"))
+            return entry.job
 
     def close(self) -> None:
         """Pauses every job and waits until all have stopped; call it before the program ends."""
@@ -389,33 +370,33 @@ class Downloads:
 
     def _stop(self, entry: _Entry) -> None:
         entry.stop.set()
-        if entry.state == "queued":
-            self._set_state(entry, "paused")
+        if entry.job.state == "queued":
+            self._set(entry, "paused")
 
     def _resume(self, entry: _Entry) -> None:
         entry.stop.clear()  # a job that is still stopping is queued again when it has stopped
-        if entry.state in ("paused", "failed"):
-            entry.error = None
-            self._set_state(entry, "queued")
+        if entry.job.state in ("paused", "failed"):
+            self._set(entry, "queued", error=None)
 
     def _start_next(self) -> None:
-        running = sum(entry.state == "running" for entry in self._entries.values())
-        waiting = [entry for entry in self._entries.values() if entry.state == "queued"]
+        running = sum(entry.job.state == "running" for entry in self._entries.values())
+        waiting = [entry for entry in self._entries.values() if entry.job.state == "queued"]
         for entry in waiting[: max(0, self._at_once - running)]:
-            self._set_state(entry, "running")
-            entry.thread = threading.Thread(target=self._run, args=(entry,), name=f"download {entry.id}", daemon=True)
+            self._set(entry, "running")
+            name = f"download {entry.job.id}"
+            entry.thread = threading.Thread(target=self._run, args=(entry,), name=name, daemon=True)
             entry.thread.start()
 
     def _run(self, entry: _Entry) -> None:
         def report(progress: Progress) -> None:
             with self._changing():
-                entry.progress = progress
-                self._unreported.add(entry.id)
+                entry.job = replace(entry.job, progress=progress)
+                self._unreported.add(entry.job.id)
 
         download = Download(
             self._hub,
-            entry.files,
-            entry.folder,
+            entry.job.files,
+            entry.job.folder,
             self._tuning,
             promised=lambda: self._promised(entry),
             on_verified=self._on_verified,
@@ -428,19 +409,22 @@ class Downloads:
         except Exception as failure:  # if the thread ended silently, its job would stay "running"
             state, error = "failed", (f"the download ended with a fault of slipstream: {failure!r}.", "Report it.")
         with self._changing():
-            entry.error = error
-            self._set_state(entry, "queued" if state == "paused" and not entry.stop.is_set() else state)
+            self._set(entry, "queued" if state == "paused" and not entry.stop.is_set() else state, error=error)
 
     def _promised(self, running: _Entry) -> int:
         """Bytes that the other running jobs still have to write."""
         with self._changed:
-            others = [entry for entry in self._entries.values() if entry.state == "running" and entry is not running]
-            return sum(entry.progress.total - entry.progress.done for entry in others)
+            others = [entry.job for entry in self._entries.values() if entry is not running]
+            return sum(job.progress.total - job.progress.done for job in others if job.state == "running")
 
-    def _set_state(self, entry: _Entry, state: State) -> None:
-        entry.state = state
-        entry.progress = replace(entry.progress, speed=0.0, quiet=0.0, note="")
-        self._unreported.add(entry.id)
+    def _add(self, job: QueuedDownload) -> None:
+        self._entries[job.id] = _Entry(job)
+        self._unreported.add(job.id)
+
+    def _set(self, entry: _Entry, state: State, **changes: Any) -> None:
+        job = replace(entry.job, state=state, **changes)
+        entry.job = replace(job, progress=replace(job.progress, speed=0.0, quiet=0.0, note=""))
+        self._unreported.add(job.id)
 
 
 def _id(files: Sequence[RemoteFile]) -> str:

@@ -49,16 +49,7 @@ class Journal:
     """An open, locked journal."""
 
     def __init__(self, path: Path, files: Sequence[RemoteFile], index: int) -> None:
-        """Opens, locks and reads the journal; empties it if it describes other content.
-
-        Args:
-            files: All files of the job.
-            index: Index of the file that the journal describes.
-
-        Raises:
-            DownloadError: If another process has locked it.
-            OSError: If it cannot be opened or written.
-        """
+        """Opens, locks and reads the journal; empties it if it describes other content."""
         self.path = path
         try:
             self._handle = open_locked(path)

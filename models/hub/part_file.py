@@ -27,15 +27,7 @@ class PartFile:
     """``<file>.part`` and its journal, locked while open."""
 
     def __init__(self, files: Sequence[RemoteFile], index: int, folder: Path, tuning: Tuning) -> None:
-        """Opens both files, and creates them if needed.
-
-        Args:
-            files: All files of the job.
-            index: Index of the file to open.
-
-        Raises:
-            DownloadError: If they cannot be written, or another process downloads the file.
-        """
+        """Opens both files, and creates them if needed."""
         self.file = files[index]
         self.path = self.file.path_in(folder)
         self.part = self.path.with_name(self.path.name + PART)
@@ -123,11 +115,7 @@ class PartFile:
         return self._hashed == end
 
     def verify(self) -> None:
-        """Checks the sha256 of the complete file; removes it if it is damaged.
-
-        Raises:
-            DownloadError: If the file is damaged, or another program changed it.
-        """
+        """Checks the sha256 of the complete file; removes it if it is damaged."""
         got = self._sha256.hexdigest()
         if self.expected and got != self.expected:
             wanted = self.expected
@@ -191,11 +179,7 @@ class PartFile:
         self.ranges.add(offset, offset + len(data))
 
     def _check_untouched(self) -> None:
-        """Checks that no other program changed the file.
-
-        Raises:
-            DownloadError: If another program removed, replaced or truncated it.
-        """
+        """Checks that no other program changed the file."""
         with self._explain_errors():
             if not is_at(self._disk.fileno(), self.part) or os.fstat(self._disk.fileno()).st_size < self.ranges.end:
                 raise interfered(self.part)
@@ -229,11 +213,7 @@ class Writer:
         self.received = 0
 
     def write(self, offset: int, data: bytes) -> None:
-        """Writes bytes at an offset, and syncs and records them when due.
-
-        Raises:
-            DownloadError: If they cannot be written.
-        """
+        """Writes bytes at an offset, and syncs and records them when due."""
         if offset != self._position:
             self.note()
             self._start = self._position = offset

@@ -138,7 +138,11 @@ class QueuedDownload:
     id: str  # its key in the queue
     files: tuple[RemoteFile, ...]  # its files; the parts of a split model in order
     folder: Path
-    state: State
     progress: Progress
-    path: Path  # final path of its first file
+    state: State = "queued"
     error: tuple[str, str] | None = None  # title and hint of the error that ended it, else None
+
+    @property
+    def path(self) -> Path:
+        """Final path of its first file."""
+        return self.files[0].path_in(self.folder)

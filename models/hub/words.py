@@ -91,12 +91,7 @@ def duration(seconds: int) -> str:
 
 
 def refusal(status: int, headers: Mapping[str, str], address: str, endpoint: str, known: bool) -> HubError:
-    """The error for an HTTP status.
-
-    Args:
-        status: The status, 300 or more.
-        known: Whether an access token was sent.
-    """
+    """The error for an HTTP status."""
     host, repo = host_of(address), _repo(address, endpoint)
     code = headers.get("x-error-code", "")
     page = f"{endpoint}/{repo}"

@@ -124,21 +124,12 @@ class Catalog:
     contexts: tuple[CatalogContext, ...] = ()  # scalings for long contexts, the user's first
 
     def of(self, names: Iterable[str], sha256: str | None = None) -> list[CatalogPair]:
-        """The pairs for a target.
-
-        Args:
-            names: The target's names, as ``names_of`` lists them.
-            sha256: Hash of its file, if known.
-        """
+        """The pairs for a target."""
         names = list(names)
         return [pair for pair in self.pairs if is_model(pair.target, names, sha256)]
 
     def sampling(self, names: Iterable[str]) -> dict[str, float]:
-        """The recommended sampling of a model, by field of ``Sampler``; empty if unknown.
-
-        Args:
-            names: The model's names, as ``names_of`` lists them.
-        """
+        """The recommended sampling of a model, by field of ``Sampler``; empty if unknown."""
         wanted = [_words(name) for name in names]
         for entry in self.samplings:
             family = _words(entry.family)
@@ -147,22 +138,14 @@ class Catalog:
         return {}
 
     def scaling(self, names: Iterable[str]) -> RopeScaling | None:
-        """The scaling for contexts longer than a model's trained one; None if unknown.
-
-        Args:
-            names: The model's names, as ``names_of`` lists them.
-        """
+        """The scaling for contexts longer than a model's trained one; None if unknown."""
         wanted = [_words(name) for name in names]
         found = (each.scaling for each in self.contexts if any(_words(name) in wanted for name in each.models))
         return next(found, None)
 
 
 def catalog(own: Path | None = None) -> Catalog:
-    """Reads the catalogue.
-
-    Args:
-        own: The user's file; it may be missing.
-    """
+    """Reads the catalogue."""
     mine, problem = Catalog(()), ""
     if own:
         try:

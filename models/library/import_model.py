@@ -15,12 +15,11 @@ from typing import Final, Literal
 from slipstream.models.errors import ModelFileError, SlipstreamError, UsageError, reason_of
 from slipstream.models.files import HeldError, make_folder, open_locked, write_file
 from slipstream.models.gguf.reader import read_header
+from slipstream.models.gguf.tensors import replacing
 from slipstream.models.gguf.vocabulary import check_vocabulary, role_of
-from slipstream.models.gguf.writer import replacing
 from slipstream.models.hub.address import safe_name
-from slipstream.models.library.facts import read_facts
 from slipstream.models.library.names import split_name
-from slipstream.models.library.records import Checked, Installed, Record, record_path, size_of, write_record
+from slipstream.models.library.records import Checked, Installed, Record, read_facts, record_path, size_of, write_record
 from slipstream.models.outside import read_limited, shown_path
 
 LOCAL: Final = "local"  # folder of imported models, in place of a repository's owner
@@ -47,21 +46,6 @@ def import_model(
 
     The parts are collected in a hidden folder and moved when all are there, the first one last: the library finds a
     model by it.
-
-    Args:
-        path: The file, or the first of a split model.
-        how: "link" makes hard links, or symbolic ones where those fail.
-        on_progress: Called with bytes copied and bytes in all.
-        cancelled: Polled while copying; True raises ``KeyboardInterrupt`` and leaves nothing behind.
-        changing: Locks the library for a change, and checks that the model may be added.
-
-    Returns:
-        The new path of the first file.
-
-    Raises:
-        ModelFileError: If it cannot be used as a model, or changes while it is copied.
-        UsageError: If a file of that name exists.
-        SlipstreamError: If disk space or a permission is missing.
     """
     header = read_header(path.expanduser().absolute())
     if role_of(header) == "other":
@@ -193,16 +177,7 @@ def check(
     on_progress: Callable[[int, int], None],
     cancelled: Callable[[], bool],
 ) -> Checked:
-    """Reads the header of a model and hashes all its files.
-
-    Args:
-        expected: Expected SHA-256 of each file; None if unknown.
-        on_progress: Called with bytes read and bytes in all.
-        cancelled: Polled; True raises ``KeyboardInterrupt``.
-
-    Returns:
-        The result; its ``problem`` describes a damaged file.
-    """
+    """Reads the header of a model and hashes all its files."""
     facts = read_facts(model.path)
     if facts.problem:
         return Checked(model, (), tuple(expected), facts.problem, facts.hint)

@@ -21,14 +21,6 @@ _LABEL: Final = re.compile(
     re.IGNORECASE,
 )
 _OTHER_WORDS: Final = MappingProxyType({"FP16": "F16", "FP32": "F32"})
-# ``general.file_type`` to its label: ``llama_ftype`` in llama.cpp's ``llama.h``
-_FILE_TYPES: Final = MappingProxyType(
-    {0: "F32", 1: "F16", 2: "Q4_0", 3: "Q4_1", 7: "Q8_0", 8: "Q5_0", 9: "Q5_1", 10: "Q2_K", 11: "Q3_K_S"}
-    | {12: "Q3_K_M", 13: "Q3_K_L", 14: "Q4_K_S", 15: "Q4_K_M", 16: "Q5_K_S", 17: "Q5_K_M", 18: "Q6_K"}
-    | {19: "IQ2_XXS", 20: "IQ2_XS", 21: "Q2_K_S", 22: "IQ3_XS", 23: "IQ3_XXS", 24: "IQ1_S", 25: "IQ4_NL"}
-    | {26: "IQ3_S", 27: "IQ3_M", 28: "IQ2_S", 29: "IQ2_M", 30: "IQ4_XS", 31: "IQ1_M", 32: "BF16", 36: "TQ1_0"}
-    | {37: "TQ2_0", 38: "MXFP4_MOE", 39: "NVFP4", 40: "Q1_0"}
-)
 _HOSTS: Final = ("https://", "http://", "huggingface.co/", "hf.co/")
 _SHOWN: Final = 8
 
@@ -47,28 +39,15 @@ def split_name(stem: str) -> tuple[str, str]:
     return stem[: match.start()], _OTHER_WORDS.get(label, label)
 
 
-def label_of(file_type: object) -> str:
-    """The label of ``general.file_type``; empty if unknown."""
-    return _FILE_TYPES.get(file_type, "") if isinstance(file_type, int) else ""
-
-
 def plain_name(stem: str, quant: str) -> str:
-    """Derives a model's name from its file: ``qwen3-4b:Q4_K_M``.
-
-    Args:
-        quant: The label from its header, used if the file's name has no label.
-    """
+    """Derives a model's name from its file: ``qwen3-4b:Q4_K_M``."""
     base, label = split_name(stem)
     label = label or quant
     return f"{base.lower()}:{label}" if label else base.lower()
 
 
 def names_of(header: Header, repo: str | None = None, file: str = "") -> list[str]:
-    """The names of a model from its header, its file and its repository.
-
-    Args:
-        file: Its file's name on the hub or in another program, if different.
-    """
+    """The names of a model from its header, its file and its repository."""
     names = [header.name, header.path.name.removesuffix(".gguf"), file]
     base, size = (header.metadata.get(f"general.{key}") for key in ("basename", "size_label"))
     tune = header.metadata.get("general.finetune", "")
@@ -103,11 +82,7 @@ def matching(name: str, models: Sequence[Installed]) -> list[Installed]:
 
 
 def find(name: str, models: Sequence[Installed]) -> Installed:
-    """The model that matches a name; if several copies of one file match, the first of them.
-
-    Raises:
-        UsageError: If no model or several models match; it lists them.
-    """
+    """The model that matches a name; if several copies of one file match, the first of them."""
     found = matching(name, models)
     if not found:
         raise UsageError(f"there is no model named {quoted(name, 80)}.", _instead(name, models))

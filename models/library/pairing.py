@@ -14,14 +14,12 @@ from types import MappingProxyType
 from typing import Final, Literal
 
 from slipstream.models.errors import SlipstreamError
-from slipstream.models.gguf.architectures import LAYER_INPUTS, NO_ROLLBACK
-from slipstream.models.gguf.mtp import HAS_FEATURES, without_mtp
+from slipstream.models.gguf.architectures import HAS_FEATURES, LAYER_INPUTS, NO_ROLLBACK, without_mtp
 from slipstream.models.gguf.reader import Header, read_header
 from slipstream.models.gguf.vocabulary import MAX_SIZE_DIFFERENCE, vocabulary_difference, vocabulary_digest
 from slipstream.models.heads.matching_heads import EAGLE, HEAD_METHODS, MTP, method_of, why_unfit
 from slipstream.models.library.catalog import CatalogFile, CatalogPair, is_model
-from slipstream.models.library.facts import parameters
-from slipstream.models.library.records import Installed, size_of
+from slipstream.models.library.records import Installed, parameters, size_of
 from slipstream.models.outside import quoted
 
 Source = Literal["in the model", "trained for it", "catalogue", "same vocabulary", "sizes fit", "other vocabulary"]

@@ -12,12 +12,12 @@ from typing import Final
 from slipstream.models.errors import ModelFileError, UsageError
 from slipstream.models.files import locked, make_folder
 from slipstream.models.hub.types import RemoteFile
-from slipstream.models.library.facts import FactsCache
 from slipstream.models.library.import_model import LOCAL, How, OnProgress, check, import_model, recover_imports
 from slipstream.models.library.names import find, plain_name, split_name
 from slipstream.models.library.places import FoundModel, foreign_models, gguf_files, place_of
 from slipstream.models.library.records import (
     Checked,
+    FactsCache,
     Installed,
     Origin,
     Record,
@@ -46,13 +46,7 @@ class ModelStore:
     def __init__(
         self, folder: Path, bundled: Mapping[str, Path] | None = None, environment: Mapping[str, str] | None = None
     ) -> None:
-        """Only stores the arguments.
-
-        Args:
-            folder: Slipstream's folder, with files ``<owner>/<repository>/<file>.gguf``.
-            bundled: Name to file of the bundled models.
-            environment: Variables that locate other programs' models; None to leave these models out.
-        """
+        """Only stores the arguments."""
         self.folder = folder
         self._bundled, self._environment = dict(bundled or {}), environment
         self._trash = Trash(folder)
@@ -67,26 +61,11 @@ class ModelStore:
         return _with_unique_names(models)
 
     def find(self, name: str, installed: Sequence[Installed] | None = None) -> Installed:
-        """Finds a model by its name, the start of its name, or ``owner/repository:QUANT``; case does not matter.
-
-        Args:
-            installed: The list of models, if it was already read.
-
-        Raises:
-            UsageError: If no model or several models match; it lists them.
-        """
+        """Finds a model by its name, the start of its name, or ``owner/repository:QUANT``; case does not matter."""
         return find(name, self.installed() if installed is None else installed)
 
     def adopt(self, path: Path, files: Sequence[RemoteFile]) -> Installed:
-        """Adds a downloaded model to the list, and records its source.
-
-        Args:
-            path: Its first file, in the folder.
-
-        Raises:
-            ModelFileError: If it is not a model.
-            SlipstreamError: If the record cannot be written.
-        """
+        """Adds a downloaded model to the list, and records its source."""
         self.record(files)
         return self.listed(path)
 
@@ -102,19 +81,7 @@ class ModelStore:
         on_progress: OnProgress = lambda done, size: None,
         cancelled: Callable[[], bool] = lambda: False,
     ) -> Installed:
-        """Imports a file after checking its header.
-
-        Args:
-            path: The file, or the first of a split model.
-            how: "link" takes no disk space: a hard link, or a symbolic link to another disk.
-            on_progress: Called with the number of bytes copied and of all bytes.
-            cancelled: Polled while copying; True raises ``KeyboardInterrupt``.
-
-        Raises:
-            ModelFileError: If it is not a model.
-            UsageError: If it was already imported.
-            SlipstreamError: If disk space or a permission is missing.
-        """
+        """Imports a file after checking its header."""
         place = place_of(path.expanduser())
 
         @contextmanager
@@ -136,13 +103,6 @@ class ModelStore:
         """Reads every byte of a model and compares the hashes.
 
         If the expected hash of a file in Slipstream's folder is unknown, the computed hash is recorded for next time.
-
-        Args:
-            on_progress: Called with the number of bytes read and of all bytes.
-            cancelled: Polled; True raises ``KeyboardInterrupt``.
-
-        Raises:
-            UsageError: If there is no such model.
         """
         model = self.find(name)
         records = [read_record(file) if model.origin == "ours" else Record() for file in model.files]
@@ -159,11 +119,7 @@ class ModelStore:
         return checked
 
     def removable(self, name: str) -> Installed:
-        """The model of that name, if it may be removed.
-
-        Raises:
-            UsageError: If it does not exist, belongs to another program, or is bundled.
-        """
+        """The model of that name, if it may be removed."""
         model = self.find(name)
         if model.origin == "bundled":
             raise UsageError(f"{model.name} ships with slipstream and stays.")
@@ -173,15 +129,7 @@ class ModelStore:
         return model
 
     def remove(self, name: str, now: bool = False) -> Removed:
-        """Moves a model of Slipstream's folder to the system's trash.
-
-        Args:
-            now: Whether to delete it permanently instead.
-
-        Raises:
-            UsageError: If it does not exist, belongs to another program, or is bundled.
-            SlipstreamError: If its files cannot be moved or deleted.
-        """
+        """Moves a model of Slipstream's folder to the system's trash."""
         with self._changing():
             model = self.removable(name)
             return self._trash.skip(model.name, model.files) if now else self._trash.put(model.name, model.files)
@@ -191,12 +139,7 @@ class ModelStore:
         return freed_by(model.files)
 
     def undo(self) -> Removed:
-        """Restores the model that was removed last.
-
-        Raises:
-            UsageError: If none was, or another file is in its place.
-            SlipstreamError: If it is no longer in the trash, or the system does not say where.
-        """
+        """Restores the model that was removed last."""
         with self._changing():
             return self._trash.undo()
 

@@ -13,8 +13,7 @@ from typing import Any, Final
 
 from llama_cpp import llama_cpp as C
 
-from slipstream.models.gguf.architectures import LAYER_INPUTS
-from slipstream.models.gguf.mtp import HAS_FEATURES
+from slipstream.models.gguf.architectures import HAS_FEATURES, LAYER_INPUTS
 from slipstream.models.llama.library import rows_at
 from slipstream.models.llama.model import LlamaModel
 from slipstream.models.types import LAST_HIDDEN, MTP_HIDDEN, Floats

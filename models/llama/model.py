@@ -14,8 +14,8 @@ from llama_cpp import llama_cpp as C
 
 from slipstream.models.chat_template.marks import THINKING
 from slipstream.models.errors import ModelChangedError, ModelFileError, SlipstreamError
+from slipstream.models.gguf.architectures import without_mtp
 from slipstream.models.gguf.lora import Adapter
-from slipstream.models.gguf.mtp import without_mtp
 from slipstream.models.gguf.reader import REAL_TOKENS, Header, read_header
 from slipstream.models.llama.library import process_log
 from slipstream.models.llama.placement import Placement

@@ -17,8 +17,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
-from slipstream.models.gguf.architectures import EXPERTS, ROLLS_BACK
-from slipstream.models.gguf.mtp import without_mtp
+from slipstream.models.gguf.architectures import EXPERTS, ROLLS_BACK, without_mtp
 from slipstream.models.gguf.parse import TensorInfo
 from slipstream.models.gguf.reader import Header
 from slipstream.models.gguf.rope import context_range

@@ -16,7 +16,7 @@ from llama_cpp import mtmd_cpp as M
 
 from slipstream.models.errors import EvaluationError, ModelFileError, SlipstreamError, UsageError
 from slipstream.models.gguf.reader import Header, read_header
-from slipstream.models.library.projectors import ARCHITECTURE
+from slipstream.models.library.places import ARCHITECTURE
 from slipstream.models.llama.image_layout import image_tokens
 from slipstream.models.llama.library import process_log, rows_at
 from slipstream.models.llama.model import LlamaModel

@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 
 from slipstream.models.gguf.parse import Value
 from slipstream.models.gguf.reader import read_header
-from slipstream.models.gguf.tensors import PLAIN, read_tensor
-from slipstream.models.gguf.writer import NewTensor, write_gguf
+from slipstream.models.gguf.tensors import PLAIN, NewTensor, read_tensor, write_gguf
 
 
 def changed(

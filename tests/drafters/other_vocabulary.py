@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 
 from slipstream.models.gguf.parse import F32, I32, STRING, U32
 from slipstream.models.gguf.reader import read_header
-from slipstream.models.gguf.tensors import read_tensor
-from slipstream.models.gguf.writer import NewTensor, write_gguf
+from slipstream.models.gguf.tensors import NewTensor, read_tensor, write_gguf
 
 _PERMUTED = ("token_embd.weight", "output.weight")
 _CONTROL, _BYTE = 3, 6

@@ -22,7 +22,7 @@ from slipstream.drafters.mtp import METHOD, open_mtp
 from slipstream.drafters.none import Plain
 from slipstream.drafters.resources import Resources
 from slipstream.models.errors import ModelFileError
-from slipstream.models.gguf.mtp import without_mtp
+from slipstream.models.gguf.architectures import without_mtp
 from slipstream.models.gguf.reader import read_header
 from slipstream.models.gguf.tensors import read_tensor
 from slipstream.models.llama.context import LlamaTarget

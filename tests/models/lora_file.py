@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from slipstream.models.gguf.parse import F32, STRING
 from slipstream.models.gguf.reader import Header
-from slipstream.models.gguf.writer import NewTensor, write_gguf
+from slipstream.models.gguf.tensors import NewTensor, write_gguf
 
 USUAL: Final = ("attn_q", "attn_v", "ffn_down")
 """Weights that are changed in every layer."""

@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 
 from slipstream.models.gguf.parse import STRING, U32, TensorInfo
 from slipstream.models.gguf.reader import Header, read_header
-from slipstream.models.gguf.tensors import PLAIN, read_tensor
-from slipstream.models.gguf.writer import NewTensor, write_gguf
+from slipstream.models.gguf.tensors import PLAIN, NewTensor, read_tensor, write_gguf
 from slipstream.models.heads.file import DERIVED_FROM, identity
 
 Kind = Literal["f32", "bf16", "q4_0", "q8_0"]

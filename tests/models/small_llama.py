@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from tests.models.kinds import TOKENS
 
 from slipstream.models.gguf.parse import BOOL, F32, I32, STRING, U32
-from slipstream.models.gguf.writer import NewTensor, write_gguf
+from slipstream.models.gguf.tensors import NewTensor, write_gguf
 
 WIDTH, LAYERS, HEADS, KV_HEADS, HEAD, UNITS = 64, 3, 4, 2, 64, 128
 _TYPES = [2, 3, 3, *[6] * 256, *[1] * (len(TOKENS) - 259)]

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 TRAINED: Final = ("medusa", "kangaroo", "space", "eagle3", "dflash")
 """Trainable methods: a copy of ``slipstream.models.heads.matching_heads.TRAINED``, whose import is slow."""
+NO_TORCH: Final = "Training needs torch, which is not installed: pip install 'slipstream[train]'."
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +64,6 @@ def importing(path: str, model: str) -> BackgroundCommand:
 def indexing(path: str, model: str) -> BackgroundCommand:
     arguments = ("drafters", "index", path, "-m", model, "--progress")
     return BackgroundCommand("Indexing", arguments, "What was read is kept; the same folder goes on.")
-
-
-NO_TORCH: Final = "Training needs torch, which is not installed: pip install 'slipstream[train]'."
 
 
 @dataclass(frozen=True, slots=True)

@@ -192,11 +192,6 @@ class Fetching:
         models: ModelsAccess,
         use: Callable[[Installed], None],
     ) -> None:
-        """Starts no download yet.
-
-        Args:
-            use: Loads a model that is installed already.
-        """
         self._screen, self._listing, self._models, self._use = screen, listing, models, use
 
     def fetch_recommended(self) -> None:

@@ -135,11 +135,6 @@ class QuantsView(TableView):
     nothing = "There are no GGUF models in this repository."
 
     def __init__(self, drafter: CatalogFile | None) -> None:
-        """Makes an empty list.
-
-        Args:
-            drafter: The drafter that is fetched with a model.
-        """
         self.offers: list[QuantOffer] = []
         self._drafter = drafter
 
@@ -243,12 +238,7 @@ class RepoScreen(BrowsingScreen["QuantOffer | None"]):
     ]
 
     def __init__(self, models: ModelsAccess, repo: RepoSummary, drafter: CatalogFile | None) -> None:
-        """Makes the lists.
-
-        Args:
-            repo: The search result.
-            drafter: The drafter that is fetched with its models.
-        """
+        """Makes the lists."""
         self.quants = QuantsView(drafter)
         super().__init__(self.quants)
         self._models = models

@@ -108,13 +108,7 @@ class Listing:
     def __init__(
         self, screen: Screen[ModelChoice | None], browser: Browser, installed: InstalledView, models: ModelsAccess
     ) -> None:
-        """Creates the other lists, all empty.
-
-        Args:
-            screen: The screen that shows them.
-            browser: Shows one of the lists.
-            installed: The first list.
-        """
+        """Creates the other lists, all empty."""
         self.installed = installed
         """The installed models."""
         self.recommended = RecommendedView()

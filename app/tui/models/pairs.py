@@ -168,12 +168,6 @@ class PairsScreen(Dialog["PairOffer | None"]):
     BINDINGS: ClassVar[list[BindingType]] = [("escape,d", "dismiss", "Back")]
 
     def __init__(self, model: str, pairs: Sequence[PairOffer]) -> None:
-        """Lists the drafters.
-
-        Args:
-            model: Name of the target.
-            pairs: All drafters, best first.
-        """
         super().__init__()
         self._model = model
         self._pairs = pairs

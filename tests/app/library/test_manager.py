@@ -46,7 +46,7 @@ from slipstream.models.errors import ModelFileError
 from slipstream.models.gguf.reader import read_header
 from slipstream.models.hub.types import QueuedDownload
 from slipstream.models.library.catalog import CatalogFile, CatalogPair
-from slipstream.models.library.projectors import projector_beside
+from slipstream.models.library.places import projector_beside
 from slipstream.models.llama.devices import Device
 from slipstream.models.memory.speed import Bandwidth, Basis
 

@@ -417,9 +417,7 @@ class ScriptedModels(ModelManager):
     def job(self, repo: str, name: str, size: int) -> QueuedDownload:
         """Puts a job in the queue."""
         remote = RemoteFile(repo, "c0ffee", name, size)
-        job = QueuedDownload(
-            f"j{len(self.queue)}", (remote,), FOLDER, "running", Progress(0, size), remote.path_in(FOLDER)
-        )
+        job = QueuedDownload(f"j{len(self.queue)}", (remote,), FOLDER, Progress(0, size), state="running")
         self.queue[job.id] = job
         return job
 

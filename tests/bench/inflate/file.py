@@ -16,7 +16,7 @@ from tests.bench.inflate.tensor import block
 from slipstream.models.errors import SlipstreamError
 from slipstream.models.gguf.parse import STRING, U32, TensorInfo, Value
 from slipstream.models.gguf.reader import REAL_TOKENS, Header, read_header
-from slipstream.models.gguf.writer import Metadata, NewTensor, write_gguf
+from slipstream.models.gguf.tensors import Metadata, NewTensor, write_gguf
 from slipstream.models.heads.file import DERIVED_FROM, identity
 
 MADE_AS: Final = "slipstream.inflate.made_as"

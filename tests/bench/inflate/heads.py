@@ -21,9 +21,8 @@ from tests.bench.inflate.tensor import Filler, Layout, beside, matrix, same, voc
 from slipstream.models.errors import SlipstreamError
 from slipstream.models.gguf.parse import I32, I64, STRING, U32
 from slipstream.models.gguf.reader import Header, read_header
-from slipstream.models.gguf.tensors import read_tensor
+from slipstream.models.gguf.tensors import Metadata, NewTensor, read_tensor
 from slipstream.models.gguf.vocabulary import spare_token
-from slipstream.models.gguf.writer import Metadata, NewTensor
 from slipstream.models.heads.block_head import ARCHITECTURE
 from slipstream.models.heads.check import TOKEN_IDS, target_layers
 from slipstream.models.heads.file import HeadsInfo, check_target, identity, read_info

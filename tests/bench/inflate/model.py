@@ -15,9 +15,8 @@ from tests.bench.inflate.tensor import Filler, LargeTensor, Layout, matrix, voca
 
 from slipstream.models.gguf.parse import STRING, TensorInfo
 from slipstream.models.gguf.reader import Header
-from slipstream.models.gguf.tensors import read_tensor
+from slipstream.models.gguf.tensors import NewTensor, read_tensor
 from slipstream.models.gguf.vocabulary import spare_token
-from slipstream.models.gguf.writer import NewTensor
 from slipstream.models.outside import quoted
 from slipstream.models.types import Floats
 

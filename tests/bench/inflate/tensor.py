@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tests.bench.inflate.shapes import NONE, Growth, Ints
 
-from slipstream.models.gguf.writer import NewTensor
+from slipstream.models.gguf.tensors import NewTensor
 from slipstream.models.llama.ggml import calls
 from slipstream.models.types import Floats
 

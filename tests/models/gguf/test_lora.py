@@ -51,7 +51,7 @@ def logits(model: Header, *loras: tuple[Path, float]) -> Floats:
 
 def merged(model: Header, path: Path, lora: Path, scale: float) -> Header:
     """The model with an adapter added into its weights, by numpy."""
-    from slipstream.models.gguf.writer import NewTensor, write_gguf
+    from slipstream.models.gguf.tensors import NewTensor, write_gguf
 
     header = read_header(lora)
     parts = {tensor.name: read_tensor(header, tensor) for tensor in header.tensors}

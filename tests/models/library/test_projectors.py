@@ -11,8 +11,13 @@ from tests.drafters.changed_file import changed
 from tests.models.kinds import WIDTH, write_kind
 from tests.models.tiny_mmproj import write_mmproj
 
-from slipstream.models.library.places import ollama_projector, projector_files
-from slipstream.models.library.projectors import ProjectorChoice, projector_beside, projector_of
+from slipstream.models.library.places import (
+    ProjectorChoice,
+    ollama_projector,
+    projector_beside,
+    projector_files,
+    projector_of,
+)
 from slipstream.models.memory.need import projector_bytes
 
 

@@ -142,7 +142,7 @@ def test_facts_are_kept_and_read_anew_when_a_file_changes(store: ModelStore, mon
     path = put(store, "a/b/Tiny-Q8_0.gguf")
     first = store.installed()
     read: list[Path] = []
-    monkeypatch.setattr("slipstream.models.library.facts.read_header", lambda path: read.append(path))
+    monkeypatch.setattr("slipstream.models.library.records.read_header", lambda path: read.append(path))
     assert store.installed() == first and not read
     monkeypatch.undo()
     path.write_bytes(tiny_gguf("qwen3"))

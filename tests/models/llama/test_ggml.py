@@ -15,8 +15,7 @@ import pytest
 
 from slipstream.models.errors import ModelFileError, SlipstreamError
 from slipstream.models.gguf.reader import Header, read_header
-from slipstream.models.gguf.tensors import read_tensor
-from slipstream.models.gguf.writer import NewTensor, write_gguf
+from slipstream.models.gguf.tensors import NewTensor, read_tensor, write_gguf
 from slipstream.models.llama import ggml
 from slipstream.models.llama.ggml import Operations, Tensor
 from slipstream.models.llama.network import Network

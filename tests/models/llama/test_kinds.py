@@ -11,7 +11,7 @@ import pytest
 from tests.models.kinds import CHAINS, DIFFUSES, KINDS, LAYERS, PLAIN, TOKENS, TREES, WINDOW, write_kind
 
 from slipstream.models.errors import SlipstreamError
-from slipstream.models.gguf.mtp import HAS_FEATURES
+from slipstream.models.gguf.architectures import HAS_FEATURES
 from slipstream.models.llama.context import LlamaTarget
 from slipstream.models.llama.model import LlamaModel
 from slipstream.models.llama.target import WIDTHS, ContextOptions

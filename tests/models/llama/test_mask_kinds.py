@@ -12,8 +12,7 @@ from tests.models.kinds import KINDS, write_kind
 
 from slipstream.models.gguf.parse import TensorInfo
 from slipstream.models.gguf.reader import Header, read_header
-from slipstream.models.gguf.tensors import read_tensor
-from slipstream.models.gguf.writer import NewTensor, write_gguf
+from slipstream.models.gguf.tensors import NewTensor, read_tensor, write_gguf
 from slipstream.models.llama import mask_rows
 from slipstream.models.llama.context import LlamaTarget
 from slipstream.models.llama.mask_rows import MASK_ARCHITECTURES
