@@ -19,7 +19,7 @@ from pathlib import Path
 from tests.bench.inflate.family import Wish, families, inflated, inflated_folder
 from textual.pilot import Pilot
 
-from slipstream.app.bench.kept import kept_results
+from slipstream.app.bench.results import kept_results
 from slipstream.app.chats.store import ChatStore
 from slipstream.app.engine.process.client import Engine
 from slipstream.app.library.manager import ModelManager

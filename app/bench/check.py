@@ -10,10 +10,17 @@ from typing import Final
 import numpy as np
 
 from slipstream.app.bench.estimate import Estimate
-from slipstream.app.bench.plan import Plan
 from slipstream.app.bench.report import STOPPED, table
-from slipstream.app.bench.stopping import never
-from slipstream.app.bench.turns import Turn, Written, play, session_of, usable_drafters, write
+from slipstream.app.bench.turns import (
+    BenchTurn,
+    ReplyPlan,
+    WrittenReply,
+    never,
+    play,
+    session_of,
+    usable_drafters,
+    write,
+)
 from slipstream.app.engine.calibrate import SAME_TEXT, measure_rounding
 from slipstream.app.engine.loop import generate
 from slipstream.app.engine.session import Session
@@ -26,6 +33,12 @@ from slipstream.models.llama.target import Target
 from slipstream.models.sampling.noise import gumbel
 from slipstream.models.sampling.sampler import Sampler
 from slipstream.models.types import Floats, History, Token, shared_prefix
+
+TOLERANCE: Final = 0.05
+"""Least change of a logit that counts as rounding; on processors, passes of other widths changed them by up to 0.03."""
+MOST: Final = 0.25
+"""Greatest change that counts as rounding on any device; with more, faults would pass for near-ties."""
+_SHOWN: Final = 12  # findings in full; all of them are in the JSON
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +54,7 @@ class Difference:
 
 
 def explain(
-    session: Session, turn: Turn, plain: Sequence[Token], drafted: Sequence[Token], tolerance: float
+    session: Session, turn: BenchTurn, plain: Sequence[Token], drafted: Sequence[Token], tolerance: float
 ) -> Difference:
     """Decodes plainly up to the first difference, and examines the target's scores there.
 
@@ -51,12 +64,13 @@ def explain(
     index = shared_prefix(plain, drafted)
     ours, theirs = _token_at(plain, index), _token_at(drafted, index)
     if ours is None or theirs is None:  # the same tokens, but one reply is longer: no score explains that
-        return Difference(index, ours, theirs, ours, None, False)
+        return Difference(index=index, plain=ours, drafted=theirs, again=ours, gap=None, near_tie=False)
     settings = turn.sampling.drawing()
     sampler = Sampler(**settings)
     history, row, again = _replay_to(session, turn, index, sampler, plain)
     gap = noisy_gap(sampler, row, history)
-    return Difference(index, ours, theirs, again, gap, near_tie(sampler, row, history, (ours, theirs), tolerance))
+    tie = near_tie(sampler, row, history, (ours, theirs), tolerance)
+    return Difference(index=index, plain=ours, drafted=theirs, again=again, gap=gap, near_tie=tie)
 
 
 def noisy_gap(sampler: Sampler, row: Floats, history: History) -> float | None:
@@ -94,7 +108,7 @@ def near_tie(sampler: Sampler, row: Floats, history: History, tokens: Sequence[T
 
 
 def _replay_to(
-    session: Session, turn: Turn, index: int, sampler: Sampler, plain: Sequence[Token]
+    session: Session, turn: BenchTurn, index: int, sampler: Sampler, plain: Sequence[Token]
 ) -> tuple[History, Floats, Token]:
     """Decodes the reply plainly again; returns the history before token ``index``, its logits, and the token drawn.
 
@@ -105,7 +119,15 @@ def _replay_to(
     target.request(frozenset())
     target.prefill(history.tokens[:-1])
     rules = StopRules(frozenset(), target.abilities.n_ctx - len(history.tokens), 0, (), lambda _token: b"")
-    steps = generate(target, Plain(), sampler, history, lambda _probability, _depth: False, rules, lambda: False)
+    steps = generate(
+        target,
+        Plain(),
+        sampler,
+        history,
+        should_extend=lambda _probability, _depth: False,
+        rules=rules,
+        cancelled=never,
+    )
     for at, step in enumerate(steps):
         if at == index:
             row = step.evaluation.logits[0].copy()
@@ -117,12 +139,6 @@ def _replay_to(
 
 def _token_at(tokens: Sequence[Token], index: int) -> Token | None:
     return tokens[index] if index < len(tokens) else None
-
-
-TOLERANCE: Final = 0.05
-"""Least change of a logit that counts as rounding; on processors, passes of other widths changed them by up to 0.03."""
-MOST: Final = 0.25
-"""Greatest change that counts as rounding on any device; with more, faults would pass for near-ties."""
 
 
 def tolerance_of(target: Target) -> float:
@@ -167,7 +183,7 @@ class CheckReport:
 
 def check_drafters(
     request: Load,
-    plan: Plan,
+    plan: ReplyPlan,
     tell: Callable[[str], None],
     stop: Callable[[], bool] = never,
 ) -> CheckReport:
@@ -187,14 +203,23 @@ def check_drafters(
             raise UsageError("only plain decoding was chosen: nothing to compare it with.", "Name other drafters.")
         exact = loaded.promise == SAME_TEXT
         tolerance = TOLERANCE if exact else tolerance_of(session.target)
-        report = CheckReport(loaded.title, loaded.promise, tolerance, dict.fromkeys(usable, 0), {}, [], unusable, {})
-        return audit(session, report, plan, loaded.n_ctx, tell, stop)
+        report = CheckReport(
+            model=loaded.title,
+            promise=loaded.promise,
+            tolerance=tolerance,
+            compared=dict.fromkeys(usable, 0),
+            tokens={},
+            findings=[],
+            unusable=unusable,
+            too_long={},
+        )
+        return audit(session, report, plan, loaded.n_ctx, tell=tell, stop=stop)
 
 
 def audit(
     session: Session,
     report: CheckReport,
-    plan: Plan,
+    plan: ReplyPlan,
     context: int,
     tell: Callable[[str], None],
     stop: Callable[[], bool] = never,
@@ -212,13 +237,13 @@ def audit(
 
     estimate = Estimate([Plain.name, *compared], plan.tokens)
 
-    def timed(name: str, turn: Turn) -> Written:
+    def timed(name: str, turn: BenchTurn) -> WrittenReply:
         estimate.reply(name)
         written = write(session, name, turn, stop)
         estimate.end(len(written.tokens))
         return written
 
-    def reply(turn: Turn) -> Written:
+    def reply(turn: BenchTurn) -> WrittenReply:
         plain = timed(Plain.name, turn)
         for name in compared:
             drafted = timed(name, turn)
@@ -234,9 +259,6 @@ def audit(
     counts = play(plan, context, lambda line: tell(f"check: {line}"), estimate, reply)
     too_long = {name: long for name, (_, long) in counts.items()}
     return replace(report, compared=compared, tokens=tokens, findings=findings, too_long=too_long, stopped=stop())
-
-
-_SHOWN: Final = 12  # findings in full; all of them are in the JSON
 
 
 def check_text(report: CheckReport) -> str:

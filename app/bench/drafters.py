@@ -2,23 +2,49 @@
 
 from __future__ import annotations
 
+import json
+import sys
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, replace
+from pathlib import Path
 from statistics import median
 from time import perf_counter
+from typing import Final
 
-from slipstream.app.bench.cells import Cell, Cells, best_fixed, rows_of
-from slipstream.app.bench.drafter_memory import drafter_memory
 from slipstream.app.bench.estimate import Estimate
-from slipstream.app.bench.figures import ALL_KINDS, DrafterReport, Noise
-from slipstream.app.bench.intervals import Work, between
-from slipstream.app.bench.plan import Plan
-from slipstream.app.bench.progress import EVERY, Update
-from slipstream.app.bench.stopping import never
-from slipstream.app.bench.turns import Turn, Written, play, session_of, usable_drafters, write
+from slipstream.app.bench.figures import (
+    ALL_KINDS,
+    EVERY,
+    BenchUpdate,
+    Cell,
+    Cells,
+    DrafterReport,
+    Noise,
+    best_fixed,
+    rows_of,
+)
+from slipstream.app.bench.intervals import TimedTokens, between
+from slipstream.app.bench.turns import (
+    BenchTurn,
+    ReplyPlan,
+    WrittenReply,
+    hello,
+    never,
+    play,
+    session_of,
+    usable_drafters,
+    write,
+)
+from slipstream.app.engine.process.frames import built
 from slipstream.app.protocol.requests import PLAIN, Load
+from slipstream.models.child import end_with_parent, run_child
+from slipstream.models.errors import SlipstreamError, UsageError
+
+_PATIENCE_S: Final = 3600.0  # seconds that a process may take to load a model and write with it
 
 
-def ignore(_: Update) -> None:
+def ignore(_: BenchUpdate) -> None:
     """Ignores an update."""
 
 
@@ -27,11 +53,16 @@ def turn_of(drafters: Sequence[str]) -> list[str]:
     return [PLAIN, *(name for drafter in drafters for name in (drafter, PLAIN))]
 
 
-class Meter:
+class BenchMeter:
     """Tracks a measurement: the time left, the noise, and the rows so far."""
 
     def __init__(
-        self, model: str, plan: Plan, drafters: Sequence[str], estimate: Estimate, on_update: Callable[[Update], None]
+        self,
+        model: str,
+        plan: ReplyPlan,
+        drafters: Sequence[str],
+        estimate: Estimate,
+        on_update: Callable[[BenchUpdate], None],
     ) -> None:
         self.drafters, self.estimate = drafters, estimate
         self._model, self._kinds, self._on_update = model, [kind.name for kind in plan.sets], on_update
@@ -41,7 +72,7 @@ class Meter:
         self._differ: list[float] = []  # ratios of the speeds of two successive plain replies to the same prompt
         self._busy: list[bool] = []  # whether each of plain decoding's replies was disturbed
 
-    def begin(self, name: str, turn: Turn) -> None:
+    def begin(self, name: str, turn: BenchTurn) -> None:
         self._now = (name, turn.kind)
         self.estimate.reply(name)
 
@@ -50,12 +81,14 @@ class Meter:
         if perf_counter() > self._updated + EVERY:
             self._tell([])
 
-    def end(self, name: str, written: Written) -> None:
+    def end(self, name: str, written: WrittenReply) -> None:
         self.estimate.end(len(written.tokens))
         if name == PLAIN:
             self._busy.append(written.done.speed.busy)
 
-    def compare(self, turn: Turn, name: str, before: Written, written: Written, after: Written) -> None:
+    def compare(
+        self, turn: BenchTurn, name: str, before: WrittenReply, written: WrittenReply, after: WrittenReply
+    ) -> None:
         """Adds a reply and the plain ones before and after it; reports the changed rows."""
         rates = sorted(each.work.tokens / each.work.seconds for each in (before, after))
         self._differ.append(rates[1] / rates[0])
@@ -78,17 +111,27 @@ class Meter:
         if len(self._kinds) > 1:
             rows += [row for row in rows_of(self._cells, self._kinds, [temperature], names) if row.kind == ALL_KINDS]
         drafter, now = self._now
-        share, left = self.estimate.share, self.estimate.left()
-        self._on_update(Update(self._model, tuple(self.drafters), drafter, now, share, left, tuple(rows), self.noise))
+        self._on_update(
+            BenchUpdate(
+                model=self._model,
+                drafters=tuple(self.drafters),
+                drafter=drafter,
+                kind=now,
+                share=self.estimate.share,
+                left=self.estimate.left(),
+                rows=tuple(rows),
+                noise=self.noise,
+            )
+        )
 
 
 def compare_drafters(
     request: Load,
-    plan: Plan,
+    plan: ReplyPlan,
     tell: Callable[[str], None],
     memory_steps: int = 0,
     stop: Callable[[], bool] = never,
-    on_update: Callable[[Update], None] = ignore,
+    on_update: Callable[[BenchUpdate], None] = ignore,
 ) -> DrafterReport:
     """Writes every reply with every drafter: plain, a drafter, plain, the next drafter, plain and so on.
 
@@ -113,14 +156,14 @@ def compare_drafters(
     with session_of(request) as (session, loaded):
         pace: dict[str, float] = {}
 
-        def warmed(name: str, written: Written) -> None:
+        def warmed(name: str, written: WrittenReply) -> None:
             pace[name] = written.work.seconds / written.work.tokens
             report(f"warmed up {name}")
 
         usable, unusable = usable_drafters(session, loaded, plan.names, warmed)
         estimate = Estimate(turn_of(usable), plan.tokens)
         estimate.warm |= pace
-        meter = Meter(loaded.title, plan, usable, estimate, on_update)
+        meter = BenchMeter(loaded.title, plan, usable, estimate, on_update)
         cells, counts = measure(
             plan, loaded.n_ctx, meter, lambda name, turn: write(session, name, turn, stop, meter.on_tokens), report
         )
@@ -149,7 +192,11 @@ def compare_drafters(
 
 
 def measure(
-    plan: Plan, context: int, meter: Meter, write_with: Callable[[str, Turn], Written], tell: Callable[[str], None]
+    plan: ReplyPlan,
+    context: int,
+    meter: BenchMeter,
+    write_with: Callable[[str, BenchTurn], WrittenReply],
+    tell: Callable[[str], None],
 ) -> tuple[Cells, dict[str, tuple[int, int]]]:
     """Plays a plan, each drafter's reply between two plain ones.
 
@@ -164,23 +211,23 @@ def measure(
     cells: dict[tuple[str, str, float], Cell] = {}
     turns = 0
 
-    def reply(turn: Turn) -> Written:
+    def reply(turn: BenchTurn) -> WrittenReply:
         nonlocal turns
         shift = turns % max(1, len(meter.drafters))
         order = [*meter.drafters[shift:], *meter.drafters[:shift]]
         turns += 1
 
-        def written_by(name: str) -> Written:
+        def written_by(name: str) -> WrittenReply:
             meter.begin(name, turn)
             written = write_with(name, turn)
             meter.end(name, written)
             return written
 
-        def add(name: str, written: Written, baseline: Work) -> None:
+        def add(name: str, written: WrittenReply, baseline: TimedTokens) -> None:
             cell = cells.setdefault((name, turn.kind, turn.sampling.temperature), Cell())
             cell.add(turn.prompt, written, baseline, written.tokens == plain[0].tokens)
 
-        plain, drafted = [written_by(PLAIN)], list[Written]()
+        plain, drafted = [written_by(PLAIN)], list[WrittenReply]()
         for name in order:
             drafted.append(written_by(name))
             plain.append(written_by(PLAIN))
@@ -192,3 +239,59 @@ def measure(
         return plain[0]
 
     return cells, play(plan, context, tell, meter.estimate, reply)
+
+
+def drafter_memory(
+    request: Load, drafters: Sequence[str], steps: int, tell: Callable[[str], None]
+) -> dict[str, float | None]:
+    """Measures each drafter in a child process, which runs this file.
+
+    Returns:
+        The peak of resident memory in MB of 1,000,000 bytes, including Python and the model's file, without a GPU's
+        memory; None if the child failed, which ``tell`` reports.
+    """
+    found: dict[str, float | None] = {}
+    for name in drafters:
+        tell(f"drafters: memory of {name}")
+        load = json.dumps(asdict(replace(request, drafter=name, chats=None)))
+        child = run_child(["-m", "slipstream.app.bench.drafters", load, str(steps)], _PATIENCE_S)
+        if child.returncode:
+            lines = child.stderr.decode("utf-8", "replace").split("\n")
+            last = next((line for line in reversed(lines) if line.strip()), f"exit code {child.returncode}")
+            tell(f"drafters: memory of {name} could not be measured: {last}")
+        found[name] = None if child.returncode else int(child.stdout) / 1e6
+    return found
+
+
+def peak_bytes() -> int:
+    """The peak of this process's resident memory, including mapped files."""
+    status = Path("/proc/self/status")
+    if status.exists():  # getrusage would include the memory of a parent that forked this process
+        line = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM:"))
+        return int(line.split()[1]) * 1024
+    if sys.platform == "win32":
+        raise SlipstreamError("memory cannot be measured on Windows.", "Leave it out with --no-memory.")
+    import resource
+
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
+
+
+def _child(request: str, steps: str) -> None:
+    """Writes a reply, and the peak of memory to standard output."""
+    load: Load = built(Load, json.loads(request))
+    with ExitStack() as opened:
+        try:  # without the draft model if the drafter does not need it
+            session, _ = opened.enter_context(session_of(replace(load, draft_model=None)))
+        except UsageError:
+            session, _ = opened.enter_context(session_of(load))
+        write(session, load.drafter, hello(int(steps)))
+        print(peak_bytes())
+
+
+if __name__ == "__main__":
+    end_with_parent()
+    try:
+        _child(*sys.argv[1:])
+    except SlipstreamError as error:
+        sys.exit(error.title)

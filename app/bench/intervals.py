@@ -21,25 +21,25 @@ _SEED: Final = 20230
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class TimedTokens:
     """Tokens and the time that they took."""
 
     tokens: float  # for several replies, their mean or sum
     seconds: float  # time of their steps, without prefill
 
-    def __add__(self, other: Work) -> Work:
-        return Work(self.tokens + other.tokens, self.seconds + other.seconds)
+    def __add__(self, other: TimedTokens) -> TimedTokens:
+        return TimedTokens(self.tokens + other.tokens, self.seconds + other.seconds)
 
 
 @dataclass(frozen=True, slots=True)
-class Paired:
+class ReplyPair:
     """The work of a drafter on a reply, or on all replies to a prompt, and that of plain decoding at the same time."""
 
-    ours: Work
-    plain: Work  # see ``between``
+    ours: TimedTokens
+    plain: TimedTokens  # see ``between``
 
-    def __add__(self, other: Paired) -> Paired:
-        return Paired(self.ours + other.ours, self.plain + other.plain)
+    def __add__(self, other: ReplyPair) -> ReplyPair:
+        return ReplyPair(self.ours + other.ours, self.plain + other.plain)
 
     @property
     def speedup(self) -> float | None:
@@ -60,15 +60,15 @@ class Interval:
         return f"{self.value:.2f}x [{self.low:.2f}, {self.high:.2f}]"
 
 
-def between(before: Work, after: Work) -> Work:
+def between(before: TimedTokens, after: TimedTokens) -> TimedTokens:
     """The work of plain decoding at the time of a reply between two plain ones: their mean.
 
     A steady change of the machine's speed cancels out exactly.
     """
-    return Work((before.tokens + after.tokens) / 2, (before.seconds + after.seconds) / 2)
+    return TimedTokens((before.tokens + after.tokens) / 2, (before.seconds + after.seconds) / 2)
 
 
-def speedup(prompts: Sequence[Paired]) -> Interval:
+def speedup(prompts: Sequence[ReplyPair]) -> Interval:
     """Estimates a drafter's speed over plain decoding's.
 
     The ratio is of totals: all tokens over all seconds of the drafter, divided by the same of plain decoding. A mean of
@@ -85,7 +85,7 @@ def speedup(prompts: Sequence[Paired]) -> Interval:
     return _estimate(_rows(prompts), None)
 
 
-def measured(prompts: Sequence[Paired]) -> Interval | None:
+def measured(prompts: Sequence[ReplyPair]) -> Interval | None:
     """``speedup``, or None if too few tokens were written for a ratio."""
     return speedup(prompts) if sum(prompts[1:], prompts[0]).speedup is not None else None
 
@@ -99,7 +99,7 @@ def share(prompts: Sequence[tuple[int, int]]) -> Interval:
     return _estimate(np.array([(right, of, 1.0, 1.0) for right, of in prompts], np.float64), None)
 
 
-def advantage(ours: Sequence[Paired], theirs: Sequence[Paired]) -> Interval:
+def advantage(ours: Sequence[ReplyPair], theirs: Sequence[ReplyPair]) -> Interval:
     """Estimates one drafter's speed over another's on the same prompts.
 
     Each speed is relative to the adjacent plain replies, so that a change of the machine between the two cancels out.
@@ -108,7 +108,7 @@ def advantage(ours: Sequence[Paired], theirs: Sequence[Paired]) -> Interval:
     return _estimate(_rows(ours), _rows(theirs))
 
 
-def _rows(prompts: Sequence[Paired]) -> Doubles:
+def _rows(prompts: Sequence[ReplyPair]) -> Doubles:
     """[prompts, 4]: our tokens, our seconds, plain tokens, plain seconds."""
     return np.array([(p.ours.tokens, p.ours.seconds, p.plain.tokens, p.plain.seconds) for p in prompts], np.float64)
 

@@ -19,6 +19,27 @@ from slipstream.app.protocol.requests import PLAIN
 _LEAST_BAR: Final = 12
 _NAME: Final = 20  # maximum columns of a name; longer names of combinations are cut
 _ELSEWHERE: Final = 100  # columns if the output is not a terminal
+Verdict = Literal["idle", "even", "gain", "loss"]
+_COLORS: Final = {"idle": 90, "gain": 32, "loss": 31}
+_WIDTH: Final = 760
+_LEFT: Final = 150  # names
+_RIGHT: Final = 150  # figures
+_ROW: Final = 20
+_APART: Final = 32  # pixels between two numbers of the scale
+_NAME_WIDTH: Final = 22  # maximum characters of a drafter's name
+_TOP: Final = 32
+_TITLE: Final = "Speed-up over plain decoding"
+
+_LOOKS: Final = """
+text { font: 12px system-ui, sans-serif; fill: #24292f }
+.title { font-size: 15px; font-weight: 600 } .kind { font-weight: 600 } .small { fill: #57606a }
+.gain { fill: #2da44e } .loss { fill: #cf5b56 } .even { fill: #8c959f }
+.grid { stroke: #8c959f; stroke-opacity: .3 } .plain { stroke: #57606a; stroke-dasharray: 4 3 }
+.whisker { stroke: #24292f; stroke-width: 1.5 }
+@media (prefers-color-scheme: dark) {
+text { fill: #e6edf3 } .small { fill: #9da7b3 } .plain { stroke: #9da7b3 } .whisker { stroke: #e6edf3 }
+}
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +66,18 @@ class Style:
         try:
             "█├─●┤│┼".encode(stream.encoding or "ascii")
         except (UnicodeEncodeError, LookupError):
-            return Style(width, "#", "[", "-", "o", "]", "|", "+", color, not terminal)
+            return Style(
+                width=width,
+                bar="#",
+                low="[",
+                line="-",
+                dot="o",
+                high="]",
+                plain="|",
+                crossed="+",
+                color=color,
+                fenced=not terminal,
+            )
         return Style(width, color=color, fenced=not terminal)
 
 
@@ -106,9 +138,6 @@ def _axis(most: float, room: int) -> str:
     return "".join(cells).rstrip()
 
 
-Verdict = Literal["idle", "even", "gain", "loss"]
-
-
 def verdict(row: DrafterFigures, noise: Noise = QUIET) -> Verdict:
     """Whether the whole interval is a gain or a loss beyond the noise; a drafter that drafted nothing is "idle"."""
     ratio = row.gain
@@ -121,38 +150,14 @@ def verdict(row: DrafterFigures, noise: Noise = QUIET) -> Verdict:
     return "gain" if ratio.low > 1 else "loss"
 
 
-_COLORS: Final = {"idle": 90, "gain": 32, "loss": 31}
-
-
 def _colored(line: str, found: Verdict, style: Style) -> str:
     """Colours a gain green, a loss red, and an idle drafter grey."""
     color = _COLORS.get(found) if style.color else None
     return f"\x1b[{color}m{line}\x1b[0m" if color else line
 
 
-_WIDTH: Final = 760
-_LEFT: Final = 150  # names
-_RIGHT: Final = 150  # figures
-_ROW: Final = 20
-_APART: Final = 32  # pixels between two numbers of the scale
-_NAME_WIDTH: Final = 22  # maximum characters of a drafter's name
-_TOP: Final = 32
-_TITLE: Final = "Speed-up over plain decoding"
-
-_LOOKS: Final = """
-text { font: 12px system-ui, sans-serif; fill: #24292f }
-.title { font-size: 15px; font-weight: 600 } .kind { font-weight: 600 } .small { fill: #57606a }
-.gain { fill: #2da44e } .loss { fill: #cf5b56 } .even { fill: #8c959f }
-.grid { stroke: #8c959f; stroke-opacity: .3 } .plain { stroke: #57606a; stroke-dasharray: 4 3 }
-.whisker { stroke: #24292f; stroke-width: 1.5 }
-@media (prefers-color-scheme: dark) {
-text { fill: #e6edf3 } .small { fill: #9da7b3 } .plain { stroke: #9da7b3 } .whisker { stroke: #e6edf3 }
-}
-"""
-
-
 @dataclass(frozen=True, slots=True)
-class Section:
+class ChartSection:
     """The bars of one model."""
 
     note: str  # the model and the machine
@@ -160,7 +165,7 @@ class Section:
     noise: Noise = QUIET
 
 
-def chart_svg(sections: Sequence[Section]) -> str:
+def chart_svg(sections: Sequence[ChartSection]) -> str:
     """Draws the bars of ``chart`` as an SVG, with whiskers for the intervals, one model below the other on one scale.
 
     The background is transparent; text and lines follow the reader's light or dark scheme.

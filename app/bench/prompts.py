@@ -19,9 +19,17 @@ from slipstream.app.protocol.requests import Message
 from slipstream.models.errors import SlipstreamError, UsageError, reason_of
 from slipstream.models.outside import parsed, read_limited
 
+_OPENERS: Final[Mapping[str, Callable[..., Any]]] = MappingProxyType({"": open, ".xz": lzma.open, ".gz": gzip.open})
+_MOST_BYTES: Final = 64 << 20
+_FIELDS: Final = ("messages", "turns", "prompt", "question", "text")
+_ROLES: Final = ("system", "user", "assistant")
+BUILT_IN: Final = ("chat", "story", "copy")
+"""Sets that ship with slipstream: small talk, free stories, and texts and code to be copied with changes."""
+_Item = TypeVar("_Item")
+
 
 @dataclass(frozen=True, slots=True)
-class Prompt:
+class BenchPrompt:
     """A chat that ends with a message of the user, and the user's later turns."""
 
     messages: tuple[Message, ...]  # the chat so far
@@ -33,24 +41,18 @@ class Prompt:
         """The number of replies to write."""
         return 1 + len(self.later)
 
-    def after(self, reply: Message) -> Prompt:
+    def after(self, reply: Message) -> BenchPrompt:
         """The prompt of the next turn, after a reply; ``later`` must not be empty."""
         asked_next = Message("user", self.later[0])
         return replace(self, messages=(*self.messages, reply, asked_next), later=self.later[1:])
 
 
-def asked(*texts: str) -> Prompt:
+def asked(*texts: str) -> BenchPrompt:
     """A prompt of one user message, with the user's later turns."""
-    return Prompt((Message("user", texts[0]),), texts[1:])
+    return BenchPrompt((Message("user", texts[0]),), texts[1:])
 
 
-_OPENERS: Final[Mapping[str, Callable[..., Any]]] = MappingProxyType({"": open, ".xz": lzma.open, ".gz": gzip.open})
-_MOST_BYTES: Final = 64 << 20
-_FIELDS: Final = ("messages", "turns", "prompt", "question", "text")
-_ROLES: Final = ("system", "user", "assistant")
-
-
-def read_prompts(path: Path) -> list[Prompt]:
+def read_prompts(path: Path) -> list[BenchPrompt]:
     """Reads a file of prompts: ``.jsonl`` has an object per line, ``.txt`` a prompt per line; plain or compressed.
 
     Raises:
@@ -94,7 +96,7 @@ def unpacked(path: Path, hint: str) -> str:
         raise SlipstreamError(f"cannot read {path}: {reason_of(error)}.", hint) from error
 
 
-def _of_json(line: str, place: str) -> Prompt:
+def _of_json(line: str, place: str) -> BenchPrompt:
     try:
         row = parsed(line, json.loads)
     except ValueError as error:
@@ -104,7 +106,7 @@ def _of_json(line: str, place: str) -> Prompt:
     return replace(prompt, category=category) if isinstance(category, str) else prompt
 
 
-def _asked(row: Any, place: str) -> Prompt:
+def _asked(row: Any, place: str) -> BenchPrompt:
     """The prompt of a line.
 
     ``messages`` count up to the user's last one; ``turns`` are messages of the user, each after a reply.
@@ -121,7 +123,7 @@ def _asked(row: Any, place: str) -> Prompt:
     return asked(*texts)
 
 
-def _chat(value: Any, place: str) -> Prompt:
+def _chat(value: Any, place: str) -> BenchPrompt:
     try:
         messages = [Message(str(said["role"]), said["content"]) for said in value]
     except (TypeError, KeyError) as error:
@@ -131,11 +133,7 @@ def _chat(value: Any, place: str) -> Prompt:
     fits = all(message.role in _ROLES and isinstance(message.content, str) for message in messages)
     if not messages or not fits:
         raise UsageError(f"{place}: messages that are no chat.", f"Roles: {', '.join(_ROLES)}; one must be the user's.")
-    return Prompt(tuple(messages))
-
-
-BUILT_IN: Final = ("chat", "story", "copy")
-"""Sets that ship with slipstream: small talk, free stories, and texts and code to be copied with changes."""
+    return BenchPrompt(tuple(messages))
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +141,7 @@ class PromptSet:
     """Prompts of one kind of text."""
 
     name: str
-    prompts: tuple[Prompt, ...]
+    prompts: tuple[BenchPrompt, ...]
 
 
 def prompt_sets(names: Sequence[str], limit: int, by_category: bool = False) -> tuple[PromptSet, ...]:
@@ -175,9 +173,6 @@ def prompt_sets(names: Sequence[str], limit: int, by_category: bool = False) -> 
             kept = [prompt for prompt in prompts if category in (None, prompt.category)]
             sets.append(PromptSet(one_line(f"{name} {category}" if category else name), evenly(kept, limit)))
     return tuple(sets)
-
-
-_Item = TypeVar("_Item")
 
 
 def evenly(prompts: Sequence[_Item], limit: int) -> tuple[_Item, ...]:

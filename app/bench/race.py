@@ -24,8 +24,7 @@ from slipstream.app.bench.race_events import (
     RaceStart,
     encoded,
 )
-from slipstream.app.bench.stopping import Stop, never
-from slipstream.app.bench.turns import session_of
+from slipstream.app.bench.turns import CtrlC, never, session_of
 from slipstream.app.engine.process.frames import built
 from slipstream.app.engine.reply import Reply
 from slipstream.app.engine.session import Session
@@ -33,7 +32,6 @@ from slipstream.app.protocol.events import Loaded, Prefilling
 from slipstream.app.protocol.requests import PLAIN, Generate, Message, Sampling
 from slipstream.app.speed import Speed
 from slipstream.models.errors import SlipstreamError
-from slipstream.models.llama.library import process_log
 from slipstream.models.types import Token
 
 RACE_TOKENS: Final = 160  # maximum tokens of each reply
@@ -91,8 +89,7 @@ def run_race(request: str) -> int:
     asked: RaceRequest = built(RaceRequest, json.loads(request))
     load = replace(asked.load, n_ctx=CONTEXT, states=None)
     sampling = Sampling(temperature=_TEMPERATURE, seed=_RACE_SEED)
-    # llama.cpp prints its log unless something listens
-    with Stop("race: stopping") as stop, process_log().listening(), session_of(load) as (session, loaded):
+    with CtrlC("race: stopping") as stop, session_of(load) as (session, loaded):
         for event in race(session, loaded, asked.drafter, asked.prompt or PROMPT, sampling, stop=stop):
             print(json.dumps(encoded(event)), flush=True)
     return 130 if stop.asked else 0

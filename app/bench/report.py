@@ -9,6 +9,8 @@ from slipstream.app.bench.figures import BestFixed, DrafterFigures, DrafterRepor
 from slipstream.app.platform.safe_text import one_line
 
 STOPPED: Final = "STOPPED before its end: the figures cover only what was written until then."
+_DEPTHS_SHOWN: Final = 6
+FEW: Final = 5  # minimum prompts for a reliable interval
 
 
 def table(title: str, head: Sequence[str], rows: Sequence[Sequence[str]], notes: Sequence[str] = ()) -> str:
@@ -18,10 +20,6 @@ def table(title: str, head: Sequence[str], rows: Sequence[Sequence[str]], notes:
     lines = ["| " + " | ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) + " |" for row in cells]
     rule = "|".join(["", "-" * (widths[0] + 2), *("-" * (width + 1) + ":" for width in widths[1:]), ""])
     return "\n".join(["", title, "", lines[0], rule, *lines[1:], "", *notes])
-
-
-_DEPTHS_SHOWN: Final = 6
-FEW: Final = 5  # minimum prompts for a reliable interval
 
 
 def drafters_text(report: DrafterReport) -> str:

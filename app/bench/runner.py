@@ -1,21 +1,66 @@
-"""The parts of the benchmark, their input and their results."""
+"""The parts of the benchmark, their input and their results, and the machine that they run on."""
 
 from __future__ import annotations
 
+import os
+import platform
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from slipstream.app.bench.check import check_drafters, check_text
 from slipstream.app.bench.drafters import compare_drafters, ignore
-from slipstream.app.bench.plan import Plan
-from slipstream.app.bench.plots import Section, Style, chart
-from slipstream.app.bench.progress import Update
+from slipstream.app.bench.figures import BenchUpdate
+from slipstream.app.bench.plots import ChartSection, Style, chart
 from slipstream.app.bench.report import drafters_text
-from slipstream.app.bench.stopping import Stop
+from slipstream.app.bench.turns import CtrlC, ReplyPlan
 from slipstream.app.protocol.requests import Load
+from slipstream.models.llama.devices import processor, survey_here
+from slipstream.models.llama.library import physical_cores
+
+
+@dataclass(frozen=True, slots=True)
+class BenchMachine:
+    """A machine, and versions of its programs."""
+
+    processor: str  # the CPU's model
+    device: str  # the devices that run models, and the number of threads
+    cores: int  # usable physical cores
+    system: str  # operating system and architecture
+    python: str
+    llama_cpp_python: str  # the binding, whose version determines llama.cpp's
+    slipstream: str
+    load: float | None  # load average of the last minute when the benchmark began; None if unknown
+
+    @staticmethod
+    def here() -> BenchMachine:
+        return BenchMachine(
+            processor=processor(),
+            device=_runs_on(),
+            cores=physical_cores(),
+            system=f"{platform.system()} {platform.machine()}",
+            python=platform.python_version(),
+            llama_cpp_python=version("llama-cpp-python"),
+            slipstream=version("slipstream"),
+            load=os.getloadavg()[0] if hasattr(os, "getloadavg") else None,
+        )
+
+    def lines(self) -> list[str]:
+        busy = self.load is not None and self.load > 0.5
+        return [
+            f"{self.processor}; {self.cores} cores; models run on: {self.device}; {self.system}",
+            f"slipstream {self.slipstream}, llama-cpp-python {self.llama_cpp_python}, Python {self.python}",
+            *([f"The machine was busy (load {self.load:.1f}): figures are noisy."] if busy else []),
+            "Figures: median (lowest..highest) over the rounds, ratios within a round; [..] is a 95 % interval.",
+        ]
+
+
+def _runs_on() -> str:
+    cores, gpus = physical_cores(), [each.name for each in survey_here().devices if each.kind in ("gpu", "igpu")]
+    return ", ".join(gpus) or f"CPU, {cores} thread{'s' if cores > 1 else ''}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +70,7 @@ class Outcome:
     text: str  # to be printed
     figures: Any  # to be written as JSON
     passed: bool = True  # False if a check failed; the exit code is then 1
-    bars: Sequence[Section] = ()  # its rows for a chart
+    bars: Sequence[ChartSection] = ()  # its rows for a chart
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,11 +78,11 @@ class Setup:
     """The input of a part."""
 
     measured: Load
-    plan: Plan
+    plan: ReplyPlan
     drafter_steps: int  # tokens to write when measuring each drafter's memory; 0 skips that
     folder: Path  # for temporary files; deleted after the run
-    stop: Stop  # once it is true, a part returns its figures so far, or raises ``Stopped`` without any
-    on_update: Callable[[Update], None] = ignore  # see ``compare_drafters``
+    stop: CtrlC  # once it is true, a part returns its figures so far, or raises ``Stopped`` without any
+    on_update: Callable[[BenchUpdate], None] = ignore  # see ``compare_drafters``
 
 
 Parts = Mapping[str, Callable[[], Outcome]]  # parts by name, in the order in which they run
@@ -45,9 +90,16 @@ Parts = Mapping[str, Callable[[], Outcome]]  # parts by name, in the order in wh
 
 def parts(setup: Setup) -> Parts:
     def drafters() -> Outcome:
-        report = compare_drafters(setup.measured, setup.plan, tell, setup.drafter_steps, setup.stop, setup.on_update)
+        report = compare_drafters(
+            setup.measured,
+            setup.plan,
+            tell,
+            memory_steps=setup.drafter_steps,
+            stop=setup.stop,
+            on_update=setup.on_update,
+        )
         text = drafters_text(report) + "\n" + chart(report.rows, Style.of(sys.stdout), report.noise)
-        return Outcome(text, asdict(report), bars=[Section(report.model, report.rows, report.noise)])
+        return Outcome(text, asdict(report), bars=[ChartSection(report.model, report.rows, report.noise)])
 
     def check() -> Outcome:
         report = check_drafters(setup.measured, setup.plan, tell, stop=setup.stop)

@@ -1,30 +1,108 @@
-"""Plays the conversations of a plan, turn by turn, and writes their replies."""
+"""A plan of replies: its conversations are played turn by turn, and Ctrl-C keeps what was written until then."""
 
 from __future__ import annotations
 
+import signal
+import sys
 import tempfile
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import Final
+from types import FrameType, TracebackType
+from typing import Any, Final, Self
 
+from slipstream.app.bench import LIMIT
 from slipstream.app.bench.estimate import Estimate, about
-from slipstream.app.bench.intervals import Work
-from slipstream.app.bench.plan import ALL, Plan
-from slipstream.app.bench.prompts import Prompt
-from slipstream.app.bench.stopping import Stopped, never
+from slipstream.app.bench.intervals import TimedTokens
+from slipstream.app.bench.prompts import BenchPrompt, PromptSet
 from slipstream.app.engine.load import load
 from slipstream.app.engine.session import Session
 from slipstream.app.protocol.events import Done, Loaded, Prefilling, Stepped
 from slipstream.app.protocol.requests import Generate, Load, Message, Sampling
 from slipstream.drafters.none import Plain
 from slipstream.models.errors import ContextFullError, SlipstreamError, UsageError
+from slipstream.models.llama.library import process_log
 from slipstream.models.types import Token
+
+ALL: Final = "all"  # all drafters of the engine's list
+_WARM_UP: Final = 16  # tokens of the first reply of each drafter
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class ReplyPlan:
+    """Replies to be written."""
+
+    names: Sequence[str]  # drafters, or ``ALL``
+    sets: Sequence[PromptSet]  # kinds of text and their prompts
+    temperatures: Sequence[float] = (0.0, 0.8)
+    seeds: Sequence[int] = (1,)  # each prompt gets a reply with each seed; at temperature 0 only with the first
+    tokens: int = 160  # maximum tokens of a reply
+    typical: float | None = None  # threshold of typical acceptance, which changes the text; None for the exact rule
+
+
+@dataclass(frozen=True, slots=True)
+class BenchAmounts:
+    """The default amount of measurement."""
+
+    limit: int = LIMIT  # maximum prompts of a set; 0 for all
+    temperatures: tuple[float, ...] = (0.0, 0.8)
+    seeds: int = 1  # number of seeds for each prompt
+    reply: int = 160  # maximum tokens of a reply
+    drafter_steps: int = 64  # tokens to write when measuring each drafter's memory; 0 skips that
+
+    @staticmethod
+    def brief() -> BenchAmounts:
+        """Smaller amounts, for slow models."""
+        return BenchAmounts(limit=2, temperatures=(0.8,), reply=64, drafter_steps=0)
+
+
+class Stopped(Exception):
+    """Ctrl-C was pressed; the reply or part that it cut short is not counted."""
+
+
+def never() -> bool:
+    return False
+
+
+class CtrlC:
+    """Handles Ctrl-C: the first ends the measurement and keeps its figures; the second ends the program.
+
+    Attributes:
+        asked: Whether Ctrl-C was pressed.
+    """
+
+    def __init__(self, words: str = "bench: stopping, with what was measured; Ctrl-C once more drops it") -> None:
+        """Installs no handler yet; ``words`` answer the first Ctrl-C."""
+        self.asked = False
+        self._words = words
+        self._before: Any = None
+
+    def __call__(self) -> bool:
+        return self.asked
+
+    def __enter__(self) -> Self:
+        """Installs the handler, if this is the main thread."""
+        if threading.current_thread() is threading.main_thread():
+            self._before = signal.signal(signal.SIGINT, self._interrupted)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        if self._before is not None:
+            signal.signal(signal.SIGINT, self._before)
+
+    def _interrupted(self, _number: int, _frame: FrameType | None) -> None:
+        if self.asked:
+            raise KeyboardInterrupt
+        self.asked = True
+        print(self._words, file=sys.stderr, flush=True)
+
+
+@dataclass(frozen=True, slots=True)
+class BenchTurn:
     """A reply that every drafter is to write."""
 
     kind: str
@@ -44,20 +122,23 @@ class Turn:
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class WrittenReply:
     """A finished reply."""
 
     done: Done  # its text and figures
     tokens: tuple[Token, ...]  # all of its tokens, with the end token
 
     @property
-    def work(self) -> Work:
+    def work(self) -> TimedTokens:
         """Its tokens, and the seconds of its steps."""
         speed = self.done.speed
-        return Work(speed.tokens, speed.tokens / speed.tok_per_s)
+        return TimedTokens(speed.tokens, speed.tokens / speed.tok_per_s)
 
 
-_WARM_UP: Final = Turn("", 0, 0, (Message("user", "Hello!"),), Sampling(), 16)
+def hello(tokens: int) -> BenchTurn:
+    """A short turn for warm-ups."""
+    message = Message("user", "Hello!")
+    return BenchTurn(kind="", prompt=0, number=0, messages=(message,), sampling=Sampling(), tokens=tokens)
 
 
 @contextmanager
@@ -67,7 +148,8 @@ def session_of(request: Load) -> Iterator[tuple[Session, Loaded]]:
     Drafters neither load nor save learned data, since they could learn the prompts. The autopilot may also use disabled
     drafters. The number of threads stays as chosen at load.
     """
-    with tempfile.TemporaryDirectory(prefix="slipstream-bench-") as derived:
+    # llama.cpp prints its warnings unless something listens, also those of passes that are aborted on purpose
+    with tempfile.TemporaryDirectory(prefix="slipstream-bench-") as derived, process_log().listening():
         fresh = replace(request, derived=derived if request.derived else None, left_out=None)
         session, loaded = load(fresh, lambda _share: None)
         session.fix_threads()
@@ -77,17 +159,13 @@ def session_of(request: Load) -> Iterator[tuple[Session, Loaded]]:
             session.close()
 
 
-def unheard(_: int) -> None:
-    """Ignores a count."""
-
-
 def write(
     session: Session,
     drafter: str,
-    turn: Turn,
+    turn: BenchTurn,
     stop: Callable[[], bool] = never,
-    on_tokens: Callable[[int], None] = unheard,
-) -> Written:
+    on_tokens: Callable[[int], None] = lambda _: None,
+) -> WrittenReply:
     """Writes one reply.
 
     Args:
@@ -109,10 +187,10 @@ def write(
     done = session.reply(request, emit, stop)
     if done.reason == "cancelled":
         raise Stopped
-    return Written(done, tuple(tokens))
+    return WrittenReply(done, tuple(tokens))
 
 
-def conversations(plan: Plan) -> list[tuple[str, int, Prompt, Sampling]]:
+def conversations(plan: ReplyPlan) -> list[tuple[str, int, BenchPrompt, Sampling]]:
     """The conversations of a plan, in order: kind of text, index of the prompt, the prompt, and the sampling."""
     return [
         (kind.name, at, prompt, Sampling(temperature=temperature, seed=seed, typical=plan.typical))
@@ -123,7 +201,11 @@ def conversations(plan: Plan) -> list[tuple[str, int, Prompt, Sampling]]:
 
 
 def play(
-    plan: Plan, context: int, tell: Callable[[str], None], estimate: Estimate, reply: Callable[[Turn], Written]
+    plan: ReplyPlan,
+    context: int,
+    tell: Callable[[str], None],
+    estimate: Estimate,
+    reply: Callable[[BenchTurn], WrittenReply],
 ) -> dict[str, tuple[int, int]]:
     """Plays all turns of every conversation, once for each seed and temperature.
 
@@ -153,7 +235,16 @@ def play(
         tell(f"{place} ({count + 1} of {len(rounds)}{time})")
         try:
             for number in range(prompt.turns):
-                plain = reply(Turn(kind, at, number, prompt.messages, sampling, plan.tokens))
+                plain = reply(
+                    BenchTurn(
+                        kind=kind,
+                        prompt=at,
+                        number=number,
+                        messages=prompt.messages,
+                        sampling=sampling,
+                        tokens=plan.tokens,
+                    )
+                )
                 replied[kind].add(at)
                 if prompt.later:
                     prompt = prompt.after(Message("assistant", plain.done.text, plain.done.tokens))
@@ -175,7 +266,7 @@ def usable_drafters(
     session: Session,
     loaded: Loaded,
     names: Sequence[str],
-    warmed: Callable[[str, Written], None] = lambda _name, _written: None,
+    warmed: Callable[[str, WrittenReply], None] = lambda _name, _written: None,
 ) -> tuple[list[str], dict[str, str]]:
     """Finds the drafters that work with the model, and warms them up with a short reply.
 
@@ -190,13 +281,13 @@ def usable_drafters(
         UsageError: If none of the wanted drafters works.
     """
     known = {offer.name: offer.why_not for offer in loaded.drafters}
-    warmed(Plain.name, write(session, Plain.name, _WARM_UP))
+    warmed(Plain.name, write(session, Plain.name, hello(_WARM_UP)))
     usable, unusable = list[str](), dict[str, str]()
     for name in dict.fromkeys(one for given in names for one in (known if given == ALL else [given])):
         reason = known.get(name, "")
         if not reason:
             try:
-                warmed(name, write(session, name, _WARM_UP))  # creates it, and maps its memory
+                warmed(name, write(session, name, hello(_WARM_UP)))  # creates it, and maps its memory
             except SlipstreamError as error:  # a damaged file of heads, or an unusable part of a combination
                 reason = error.title.rstrip(".")
         if reason:

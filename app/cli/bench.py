@@ -11,13 +11,11 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from slipstream.app.bench.drafters import ignore
-from slipstream.app.bench.machine import Machine
-from slipstream.app.bench.plan import ALL, Plan, Settings
-from slipstream.app.bench.plots import Section, chart_svg
-from slipstream.app.bench.progress import Update, encoded
+from slipstream.app.bench.figures import BenchUpdate, encoded
+from slipstream.app.bench.plots import ChartSection, chart_svg
 from slipstream.app.bench.prompts import prompt_sets
-from slipstream.app.bench.runner import Parts, Setup, parts
-from slipstream.app.bench.stopping import Stop, Stopped
+from slipstream.app.bench.runner import BenchMachine, Parts, Setup, parts
+from slipstream.app.bench.turns import ALL, BenchAmounts, CtrlC, ReplyPlan, Stopped
 from slipstream.app.engine.drafter_list import check_drafter
 from slipstream.app.library.load_request import BUNDLED, check_files, placed
 from slipstream.app.library.resolve_model import choose
@@ -34,11 +32,11 @@ PARTS: Final = ("drafters", "check")
 Figures = dict[str, Any]
 Run = Callable[[Load], tuple[Figures, bool]]
 """Measures a model; returns its figures, and whether all checks passed."""
-Models = Callable[[Load, Run, Stop], tuple[Figures, bool]]
+Models = Callable[[Load, Run, CtrlC], tuple[Figures, bool]]
 """Measures the chosen model, or others made from it, with a ``Run``."""
 
 
-def bench(options: argparse.Namespace, settings: Settings | None = None) -> int:
+def bench(options: argparse.Namespace, settings: BenchAmounts | None = None) -> int:
     """Runs the chosen parts.
 
     Args:
@@ -59,11 +57,11 @@ def measure(
     options: argparse.Namespace,
     names: Sequence[str],
     parts: Callable[[Setup], Parts],
-    settings: Settings | None = None,
+    settings: BenchAmounts | None = None,
     models: Models = lambda model, run, _stop: run(model),
 ) -> int:
     """Runs parts on the chosen model, prints their figures, and writes them to the JSON file."""
-    settings = settings or Settings()
+    settings = settings or BenchAmounts()
     plan, paths = _plan(options, settings), Paths.default()
     measured = choose(paths, options.model or BUNDLED, options.draft_model, Plain.name)
     loras = [Lora.read(each) for each in options.lora or ()]
@@ -72,15 +70,23 @@ def measure(
     for option in ("json", "svg"):
         if file := getattr(options, option):
             _write(Path(file), "", "a", option)  # fails now instead of after the measurement
-    machine = Machine.here()
+    machine = BenchMachine.here()
     print("\n".join(machine.lines()), flush=True)
-    bars = list[Section]()
+    bars = list[ChartSection]()
     steps = 0 if options.no_memory else settings.drafter_steps
-    with tempfile.TemporaryDirectory(prefix="slipstream-bench-") as folder, Stop() as stop:
+    with tempfile.TemporaryDirectory(prefix="slipstream-bench-") as folder, CtrlC() as stop:
 
         def run(model: Load) -> tuple[Figures, bool]:
             model = placed(model, options.gpu_layers, options.rpc, options.draft_device)
-            every = parts(Setup(model, plan, steps, Path(folder), stop, _print if options.progress else ignore))
+            setup = Setup(
+                measured=model,
+                plan=plan,
+                drafter_steps=steps,
+                folder=Path(folder),
+                stop=stop,
+                on_update=_print if options.progress else ignore,
+            )
+            every = parts(setup)
             return _run({name: every[name] for name in every if name in names}, bars)
 
         figures, passed = models(measured, run, stop)
@@ -92,7 +98,7 @@ def measure(
     return 130 if stop.asked else 0 if passed else 1
 
 
-def _run(parts: Parts, bars: list[Section]) -> tuple[Figures, bool]:
+def _run(parts: Parts, bars: list[ChartSection]) -> tuple[Figures, bool]:
     """Runs parts and prints their results; returns the figures and whether all checks passed, and adds to ``bars``."""
     figures, passed = Figures(), True
     for name, run in parts.items():
@@ -107,11 +113,11 @@ def _run(parts: Parts, bars: list[Section]) -> tuple[Figures, bool]:
     return figures, passed
 
 
-def _print(update: Update) -> None:
+def _print(update: BenchUpdate) -> None:
     print(json.dumps(encoded(update)), flush=True)
 
 
-def _plan(options: argparse.Namespace, settings: Settings) -> Plan:
+def _plan(options: argparse.Namespace, settings: BenchAmounts) -> ReplyPlan:
     """Makes the plan from the options; raises ``UsageError`` for a wrong one before anything is loaded."""
     names = _names(options.drafters)
     accept_rule(options.typical, 1.0)  # raises for a wrong threshold
@@ -126,7 +132,14 @@ def _plan(options: argparse.Namespace, settings: Settings) -> Plan:
         if value < 1:
             raise UsageError(f"{name} is {value}; it must be 1 or more.")
     sets = prompt_sets(options.prompts, settings.limit if options.limit is None else options.limit, options.by_category)
-    return Plan(names, sets, temperatures, range(1, seeds + 1), tokens, options.typical)
+    return ReplyPlan(
+        names=names,
+        sets=sets,
+        temperatures=temperatures,
+        seeds=range(1, seeds + 1),
+        tokens=tokens,
+        typical=options.typical,
+    )
 
 
 def _temperatures(given: str) -> tuple[float, ...]:

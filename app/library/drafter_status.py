@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from slipstream.app.chats.deletion_hooks import is_on
 from slipstream.app.library.heads_files import heads_file, heads_files
-from slipstream.app.library.learned_gains import NO_GAINS, Gains, gains_of
+from slipstream.app.library.learned_gains import NO_GAINS, DrafterGains, gains_of
 from slipstream.app.platform.paths import Paths
 from slipstream.app.settings.disabled_drafters import left_out
 from slipstream.drafters.autopilot.profile import measured_costs
@@ -30,7 +30,7 @@ class Standing:
     """The drafters of one model on this machine."""
 
     heads: tuple[HeadsFile, ...] = ()  # files of trained heads, including those for other models
-    gains: Gains = NO_GAINS  # speed over plain decoding by drafter
+    gains: DrafterGains = NO_GAINS  # speed over plain decoding by drafter
     # by number of rows: the cost of a pass in single-row passes
     costs: Mapping[int, float] = field(default_factory=lambda: MappingProxyType({}))
     left_out: frozenset[str] = frozenset()  # disabled drafters

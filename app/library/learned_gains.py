@@ -59,7 +59,7 @@ def _in_chats(path: Path, fingerprint: str) -> tuple[dict[str, float], frozenset
 
 
 @dataclass(frozen=True, slots=True)
-class Gains:
+class DrafterGains:
     """Speed over plain decoding by drafter."""
 
     chats: Mapping[str, float]  # from the newest replies that measured it
@@ -81,22 +81,22 @@ class Gains:
         return words | {name: "chats, busy" if name in self.busy_chats else "chats" for name in self.chats}
 
 
-NO_GAINS: Final = Gains({}, {}, {})
+NO_GAINS: Final = DrafterGains({}, {}, {})
 
 
-def gains_of(paths: Paths, header: Header) -> Gains:
+def gains_of(paths: Paths, header: Header) -> DrafterGains:
     """Reads the measured speed-ups of a model's drafters."""
     from slipstream.drafters.autopilot.profile import learned_gains  # loads llama.cpp; lists work without it
 
     in_chats, busy_chats = _in_chats(paths.chats, header.fingerprint)
     learned = learned_gains(DrafterMemory(paths.derived, header.fingerprint))
     benchmarked, busy_benchmark = _benchmarked(paths.benches, header.name)
-    return Gains(in_chats, benchmarked, learned, busy_chats, busy_benchmark)
+    return DrafterGains(in_chats, benchmarked, learned, busy_chats, busy_benchmark)
 
 
 def _benchmarked(folder: Path, model: str) -> tuple[dict[str, float], bool]:
     """The gains of the newest benchmark of a model, and whether other programs disturbed it."""
-    from slipstream.app.bench.kept import kept_results  # also loads the plots; most starts need neither
+    from slipstream.app.bench.results import kept_results  # also loads the plots; most starts need neither
 
     reports = (kept.report for kept in kept_results(folder) if kept.report and kept.report.model == model)
     newest = next(reports, None)

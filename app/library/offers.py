@@ -108,7 +108,7 @@ def catalog_offers(
         if not pair.target.repo:
             continue
         size, params, drafter = pair.target.about, pair.target.params, _drafter_size(pair)
-        fits = {n: estimate(size, params, devices, None, n, drafter) for n in CONTEXTS} if size else {}
+        fits = {n: estimate(size, params, devices, want_ctx=n, draft_size=drafter) for n in CONTEXTS} if size else {}
         fit = estimate(size, params, devices, draft_size=drafter) if size else None
         here = next((model.name for model in installed if _is_target(pair.target, model)), "")
         memory = {n_ctx: each.need.total for n_ctx, each in fits.items()}

@@ -151,7 +151,7 @@ def named(paths: Paths, model: str, draft_model: str | None, drafter: str | None
     if draft_model is None and _may_need_a_file(drafter):
         pair = best_pair(offers_for(target, header, installed, catalog(paths.catalog), paths, reasons=False))
         pair = that_fits(header, pair, devices)
-    return load_with(paths, target.path, pair, draft_model, drafter, n_ctx)
+    return load_with(paths, target.path, pair, draft_model, drafter, n_ctx=n_ctx)
 
 
 def _may_need_a_file(drafter: str | None) -> bool:

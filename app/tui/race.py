@@ -172,11 +172,12 @@ def picture(start: RaceStart, frame: RaceFrame, finish: RaceResult | None, width
     room = height - len(heading) - 4 - 2 * len(gap) - len(end)
     note = compared(ratio) if ratio else "measuring"
     ours: LineKind = "bad" if ratio and ratio < LOSS else "ours"
+    with_drafter = f"with drafter ({one_line(start.drafter)})"
     lines = [
         *heading,
-        *_lane(f"with drafter ({one_line(start.drafter)})", frame.ours, most, note, ours, width, room - room // 2),
+        *_lane(with_drafter, frame.ours, (width, room - room // 2), most=most, kind=ours, note=note),
         *gap,
-        *_lane("without", frame.plain, most, "", "plain", width, room // 2),
+        *_lane("without", frame.plain, (width, room // 2), most=most, kind="plain"),
         *gap,
         *end,
     ]
@@ -189,7 +190,9 @@ def _title(start: RaceStart, width: int) -> str:
     return f"{model} · “{shortened(prompt, max(width - len(model) - len(' · “”'), 1))}”"
 
 
-def _lane(label: str, racer: Racer, most: int, note: str, kind: LineKind, width: int, room: int) -> list[Line]:
+def _lane(label: str, racer: Racer, size: tuple[int, int], *, most: int, kind: LineKind, note: str = "") -> list[Line]:
+    """One reply in columns and lines; ``most``: the tokens of a full bar."""
+    width, room = size
     rate = f" · {_rate(racer.tokens / racer.seconds)} tok/s" if racer.seconds else ""
     figures = f"{racer.tokens} tokens · {racer.seconds:.2f} s{rate}"
     columns = max(width - _NOTE - 2, 8)

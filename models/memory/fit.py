@@ -104,7 +104,9 @@ class _Case:
 
     def need(self, n_ctx: int, kv: KvType, shares: Sequence[int]) -> Need:
         context, measured = self._context(n_ctx, kv, any(shares))
-        own = need_of(self.model, context, shares, measured, self.cpu_experts, self.borrows)
+        own = need_of(
+            self.model, context, shares, measured=measured, cpu_experts=self.cpu_experts, borrows=self.borrows
+        )
         return own + self._drafter(n_ctx, any(shares))
 
     def spread(self, n_ctx: int, kv: KvType, count: int, room: Room) -> tuple[int, ...]:
@@ -219,7 +221,8 @@ def _fit(case: _Case, room: Room, chooses: bool = False) -> Fit:
     least = case.need(tried, case.kv_types[-1], ())
     instead = alternative(case.model, least, room, _longest(case, room, tried) if wanted else None)
     need = case.need(tried, case.kv_types[0], ())
-    return Fit("too big", 0, tried, case.kv_types[0], need, f"{parts(need)}, but {spare(room)}. {instead}")
+    why = f"{parts(need)}, but {spare(room)}. {instead}"
+    return Fit("too big", gpu_layers=0, n_ctx=tried, kv_type=case.kv_types[0], need=need, why=why)
 
 
 @dataclass(frozen=True, slots=True)

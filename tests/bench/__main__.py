@@ -27,7 +27,7 @@ from tests.bench.peers.choice import PeerChoice
 from tests.bench.real_replies import DEFAULT_LIMIT, TextChoice
 
 from slipstream.app.bench.runner import Parts, Setup, tell
-from slipstream.app.bench.stopping import Stop
+from slipstream.app.bench.turns import CtrlC
 from slipstream.app.cli.bench import Figures, Run, measure
 from slipstream.app.cli.options import bench_options
 from slipstream.app.cli.parser import Parser, path
@@ -95,7 +95,7 @@ def bench(asked: argparse.Namespace, sizes: Sizes | None = None) -> int:
     def parts(setup: Setup) -> Parts:
         return DevelopersParts(setup, given, peers, texts).all()
 
-    def widened(model: Load, run: Run, stop: Stop) -> tuple[Figures, bool]:
+    def widened(model: Load, run: Run, stop: CtrlC) -> tuple[Figures, bool]:
         assert wish
         figures, passed = run_inflated(model, wish, Paths.default().derived, run, tell, stop)
         return {"inflated": figures}, passed

@@ -12,9 +12,8 @@ from functools import partial
 from typing import Final
 
 from slipstream.app.bench.intervals import Interval, share
-from slipstream.app.bench.plan import ALL, Plan
 from slipstream.app.bench.report import table
-from slipstream.app.bench.turns import conversations, session_of, usable_drafters
+from slipstream.app.bench.turns import ALL, ReplyPlan, conversations, session_of, usable_drafters
 from slipstream.app.engine.loop import generate
 from slipstream.app.engine.session import Session
 from slipstream.app.engine.stopping import StopRules
@@ -64,7 +63,7 @@ def best_path(step: Step) -> list[bool]:
     return found
 
 
-def measure_acceptance(request: Load, plan: Plan, tell: Callable[[str], None]) -> list[AcceptanceFigures]:
+def measure_acceptance(request: Load, plan: ReplyPlan, tell: Callable[[str], None]) -> list[AcceptanceFigures]:
     """Writes the first reply to each prompt of the plan with each drafter.
 
     Raises:
@@ -81,7 +80,7 @@ def measure_acceptance(request: Load, plan: Plan, tell: Callable[[str], None]) -
     return found
 
 
-def _measure(session: Session, drafter: str, temperature: float, plan: Plan) -> AcceptanceFigures:
+def _measure(session: Session, drafter: str, temperature: float, plan: ReplyPlan) -> AcceptanceFigures:
     figures, firsts = AcceptanceFigures(drafter, temperature), list[tuple[int, int]]()
     repeated = 0.0
     for _, _, prompt, sampling in conversations(plan):

@@ -13,10 +13,9 @@ from typing import Final
 
 from tests.bench.waiting import busy
 
-from slipstream.app.bench.intervals import Interval, Paired, Work, between, speedup
-from slipstream.app.bench.plan import ALL, Plan
+from slipstream.app.bench.intervals import Interval, ReplyPair, TimedTokens, between, speedup
 from slipstream.app.bench.report import table
-from slipstream.app.bench.turns import Turn, conversations, session_of, write
+from slipstream.app.bench.turns import ALL, BenchTurn, ReplyPlan, conversations, session_of, write
 from slipstream.app.engine.session import Session
 from slipstream.app.protocol.requests import AUTO, PLAIN, Load
 
@@ -49,12 +48,12 @@ class BusyFigures:
 
     company: str
     drafter: str
-    sets: dict[str, list[Paired]]
+    sets: dict[str, list[ReplyPair]]
     short: int
     read: tuple[int, ...]
 
     @property
-    def pairs(self) -> list[Paired]:
+    def pairs(self) -> list[ReplyPair]:
         """All replies."""
         return [pair for pairs in self.sets.values() for pair in pairs]
 
@@ -69,7 +68,7 @@ class BusyFigures:
         return median(pair.speedup or 0.0 for pair in self.pairs)
 
 
-def measure_busy(request: Load, plan: Plan, tell: Callable[[str], None]) -> list[BusyFigures]:
+def measure_busy(request: Load, plan: ReplyPlan, tell: Callable[[str], None]) -> list[BusyFigures]:
     """Writes the plan's replies in each company, each between two of plain decoding.
 
     Raises:
@@ -98,27 +97,27 @@ def beside(company: str) -> Iterator[None]:
             yield
 
 
-def _measure(session: Session, company: str, drafter: str, plan: Plan, tell: Callable[[str], None]) -> BusyFigures:
-    sets, short, read = dict[str, list[Paired]](), 0, [0, 0, 0]
+def _measure(session: Session, company: str, drafter: str, plan: ReplyPlan, tell: Callable[[str], None]) -> BusyFigures:
+    sets, short, read = dict[str, list[ReplyPair]](), 0, [0, 0, 0]
     talks = conversations(plan)
     for at, (kind, prompt, said, sampling) in enumerate(talks):
         tell(f"busy: {drafter} beside {company}, reply {at + 1} of {len(talks)}")
-        turn = Turn(kind, prompt, 0, (*said.messages,), sampling, plan.tokens)
+        turn = BenchTurn(kind, prompt, 0, (*said.messages,), sampling, plan.tokens)
         timed = [_timed(session, name, turn) for name in (PLAIN, drafter, PLAIN)]
         before, ours, after = (work for work, _ in timed)
         read = [sum(both) for both in zip(read, (prompt for _, prompt in timed), strict=True)]
         if ours.tokens < LEAST:
             short += 1
         else:
-            sets.setdefault(kind, []).append(Paired(ours, between(before, after)))
+            sets.setdefault(kind, []).append(ReplyPair(ours, between(before, after)))
     return BusyFigures(company, drafter, sets, short, tuple(read))
 
 
-def _timed(session: Session, drafter: str, turn: Turn) -> tuple[Work, int]:
+def _timed(session: Session, drafter: str, turn: BenchTurn) -> tuple[TimedTokens, int]:
     session.forget()  # the reply before has read the same prompt
     began = perf_counter()
     written = write(session, drafter, turn)
-    return Work(len(written.tokens), perf_counter() - began), written.done.prefilled_tokens
+    return TimedTokens(len(written.tokens), perf_counter() - began), written.done.prefilled_tokens
 
 
 def busy_text(found: Sequence[BusyFigures]) -> str:

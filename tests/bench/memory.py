@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from slipstream.app.bench.drafter_memory import peak_bytes
+from slipstream.app.bench.drafters import peak_bytes
 from slipstream.app.bench.report import table
 from slipstream.models.errors import SlipstreamError
 from slipstream.models.llama.target import ContextOptions

@@ -20,9 +20,8 @@ from tests.devices.link import link
 
 from slipstream.app.bench.drafters import compare_drafters
 from slipstream.app.bench.figures import DrafterReport
-from slipstream.app.bench.plan import Plan
 from slipstream.app.bench.report import table
-from slipstream.app.bench.stopping import Stop, Stopped
+from slipstream.app.bench.turns import CtrlC, ReplyPlan, Stopped
 from slipstream.app.library.load_request import placed
 from slipstream.app.protocol.requests import Load
 from slipstream.models.gguf.reader import read_header
@@ -47,7 +46,7 @@ class NetworkFigures:
 
 
 def compare_networks(
-    request: Load, plan: Plan, delays: Sequence[float], folder: Path, tell: Callable[[str], None], stop: Stop
+    request: Load, plan: ReplyPlan, delays: Sequence[float], folder: Path, tell: Callable[[str], None], stop: CtrlC
 ) -> NetworkFigures:
     """Writes the replies of a plan over each network, with half of the target and with all of it on the other machine.
 

@@ -31,9 +31,8 @@ from tests.bench.waiting import measure_waiting, waiting_text
 from tests.bench.weights import ModelShape, write_model
 
 from slipstream.app.bench.intervals import speedup
-from slipstream.app.bench.plan import Settings
 from slipstream.app.bench.runner import Outcome, Parts, Setup, parts, tell
-from slipstream.app.bench.stopping import Stopped
+from slipstream.app.bench.turns import BenchAmounts, Stopped
 from slipstream.app.library.resolve_model import choose
 from slipstream.app.platform.paths import Paths
 from slipstream.models.llama.library import physical_cores
@@ -87,7 +86,7 @@ class Sizes:
     round is whole turns of every script.
     """
 
-    plan: Settings = field(default_factory=Settings)  # how much the parts that write replies write
+    plan: BenchAmounts = field(default_factory=BenchAmounts)  # how much the parts that write replies write
     large: ModelShape = field(default_factory=ModelShape.large)  # the model whose plain step should take 10 ms or more
     # the tiny model with a large vocabulary, where everything but the model itself is expensive
     wide: ModelShape = field(default_factory=ModelShape.wide)
@@ -120,7 +119,7 @@ class Sizes:
     @staticmethod
     def brief() -> Sizes:
         """Less of everything, for models whose every token takes long."""
-        return Sizes(Settings.brief(), topic_rounds=1, typing_rounds=1)
+        return Sizes(BenchAmounts.brief(), topic_rounds=1, typing_rounds=1)
 
 
 @dataclass(frozen=True, slots=True)

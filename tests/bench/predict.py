@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-from slipstream.app.bench.plan import Plan
 from slipstream.app.bench.report import table
-from slipstream.app.bench.turns import Turn, session_of, write
+from slipstream.app.bench.turns import BenchTurn, ReplyPlan, session_of, write
 from slipstream.app.library.format import at_most
 from slipstream.app.protocol.requests import PLAIN, Load, Sampling
 from slipstream.models.gguf.reader import read_header
@@ -34,7 +33,7 @@ class PredictFigures:
         return median(self.plain) / self.prediction.tok_per_s if self.prediction else None
 
 
-def compare_prediction(request: Load, plan: Plan, tell: Callable[[str], None]) -> PredictFigures:
+def compare_prediction(request: Load, plan: ReplyPlan, tell: Callable[[str], None]) -> PredictFigures:
     """Predicts, then writes the replies of a plan without a drafter.
 
     Raises:
@@ -48,7 +47,9 @@ def compare_prediction(request: Load, plan: Plan, tell: Callable[[str], None]) -
     with session_of(request) as (session, loaded):
         for kind in plan.sets:
             for at, prompt in enumerate(kind.prompts):
-                turn = Turn(kind.name, at, 0, prompt.messages, Sampling(plan.temperatures[-1], seed=1), plan.tokens)
+                turn = BenchTurn(
+                    kind.name, at, 0, prompt.messages, Sampling(plan.temperatures[-1], seed=1), plan.tokens
+                )
                 tell(f"predict: {loaded.name}, {turn.place}")
                 found.append(write(session, PLAIN, turn).done.speed.tok_per_s)
     return PredictFigures(loaded.name, read / 1e6, prediction, found, machine)

@@ -10,13 +10,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from slipstream.app.bench.intervals import Interval, Paired, Work, advantage, between, speedup
-from slipstream.app.bench.plan import ALL, Plan
+from slipstream.app.bench.intervals import Interval, ReplyPair, TimedTokens, advantage, between, speedup
 from slipstream.app.bench.race import race
 from slipstream.app.bench.race_events import Racer, RaceResult
 from slipstream.app.bench.report import table
-from slipstream.app.bench.stopping import Stopped
-from slipstream.app.bench.turns import Turn, session_of, write
+from slipstream.app.bench.turns import ALL, BenchTurn, ReplyPlan, Stopped, session_of, write
 from slipstream.app.engine.session import Session
 from slipstream.app.protocol.events import Loaded
 from slipstream.app.protocol.requests import AUTO, PLAIN, Load, Sampling
@@ -40,8 +38,8 @@ class RaceFigures:
 
     model: str
     drafter: str
-    raced: list[Paired]
-    benched: list[Paired]
+    raced: list[ReplyPair]
+    benched: list[ReplyPair]
     differing: int
     promise: str
 
@@ -57,7 +55,7 @@ class RaceFigures:
         return abs(value - 1) <= _WITHIN or (low is not None and high is not None and low <= 1 <= high)
 
 
-def compare_race(request: Load, plan: Plan, tell: Callable[[str], None]) -> list[RaceFigures]:
+def compare_race(request: Load, plan: ReplyPlan, tell: Callable[[str], None]) -> list[RaceFigures]:
     """Races and measures the first prompt of a plan, once for each seed, with each drafter.
 
     Raises:
@@ -71,26 +69,28 @@ def compare_race(request: Load, plan: Plan, tell: Callable[[str], None]) -> list
     return found
 
 
-def _compare(session: Session, loaded: Loaded, drafter: str, plan: Plan, tell: Callable[[str], None]) -> RaceFigures:
-    races, benches = list[Paired](), list[Paired]()
+def _compare(
+    session: Session, loaded: Loaded, drafter: str, plan: ReplyPlan, tell: Callable[[str], None]
+) -> RaceFigures:
+    races, benches = list[ReplyPair](), list[ReplyPair]()
     message = plan.sets[0].prompts[0].messages
     differing = 0
     for at, seed in enumerate(plan.seeds):
         tell(f"race: {loaded.name}, {drafter}, run {at + 1} of {len(plan.seeds)}")
         sampling = Sampling(plan.temperatures[-1], seed=seed)
-        turn = Turn(plan.sets[0].name, 0, 0, message, sampling, plan.tokens)
+        turn = BenchTurn(plan.sets[0].name, 0, 0, message, sampling, plan.tokens)
         for raced in (True, False) if at % 2 else (False, True):
             if raced:
                 finish = _finish(session, loaded, drafter, turn)
                 differing += finish.differs_at is not None
-                races.append(Paired(_work(finish.frame.ours), _work(finish.frame.plain)))
+                races.append(ReplyPair(_work(finish.frame.ours), _work(finish.frame.plain)))
             else:
                 before, ours, after = (write(session, name, turn).work for name in (PLAIN, drafter, PLAIN))
-                benches.append(Paired(ours, between(before, after)))
+                benches.append(ReplyPair(ours, between(before, after)))
     return RaceFigures(loaded.name, drafter, races, benches, differing, loaded.promise)
 
 
-def _finish(session: Session, loaded: Loaded, drafter: str, turn: Turn) -> RaceResult:
+def _finish(session: Session, loaded: Loaded, drafter: str, turn: BenchTurn) -> RaceResult:
     *_, finish = race(session, loaded, drafter, turn.messages[-1].content, turn.sampling, turn.tokens)
     assert isinstance(finish, RaceResult)
     if finish.stopped:
@@ -98,8 +98,8 @@ def _finish(session: Session, loaded: Loaded, drafter: str, turn: Turn) -> RaceR
     return finish
 
 
-def _work(racer: Racer) -> Work:
-    return Work(racer.tokens, racer.seconds)
+def _work(racer: Racer) -> TimedTokens:
+    return TimedTokens(racer.tokens, racer.seconds)
 
 
 def race_text(found: Sequence[RaceFigures]) -> str:

@@ -16,11 +16,10 @@ from typing import Final
 from tests.bench.real_texts import DOMAINS, RealText, TextFile, read_texts
 from tests.bench.replay import replay_with
 
-from slipstream.app.bench.intervals import Interval, Paired, Work, between, speedup
-from slipstream.app.bench.plan import ALL, Plan
+from slipstream.app.bench.intervals import Interval, ReplyPair, TimedTokens, between, speedup
 from slipstream.app.bench.prompts import evenly
 from slipstream.app.bench.report import table
-from slipstream.app.bench.turns import session_of, usable_drafters
+from slipstream.app.bench.turns import ALL, ReplyPlan, session_of, usable_drafters
 from slipstream.app.engine.session import Session
 from slipstream.app.engine.stats import PlainClock, ReplyStats
 from slipstream.app.platform.safe_text import one_line
@@ -72,7 +71,7 @@ class ReplayReport:
 
 @dataclass(slots=True)
 class _Cell:
-    pairs: list[Paired] = field(default_factory=list)
+    pairs: list[ReplyPair] = field(default_factory=list)
     tokens: int = 0
     steps: int = 0
     repeated: float = 0.0
@@ -90,7 +89,7 @@ class _Cell:
             by_depth=[accepted / reached if reached else None for reached, accepted in self.depths],
         )
 
-    def add(self, pair: Paired, stats: ReplyStats, repeated: float) -> None:
+    def add(self, pair: ReplyPair, stats: ReplyStats, repeated: float) -> None:
         self.pairs.append(pair)
         self.tokens += stats.tokens
         self.steps += stats.whole.steps
@@ -101,7 +100,7 @@ class _Cell:
             sums[1] += accepted
 
 
-def replay_texts(request: Load, plan: Plan, choice: TextChoice, tell: Callable[[str], None]) -> ReplayReport:
+def replay_texts(request: Load, plan: ReplyPlan, choice: TextChoice, tell: Callable[[str], None]) -> ReplayReport:
     """Forces texts through a target with every drafter, from plain decoding to plain decoding.
 
     Each text is written plainly, with each drafter, and plainly again; who comes first changes from text to text. A
@@ -140,7 +139,7 @@ def replay_texts(request: Load, plan: Plan, choice: TextChoice, tell: Callable[[
             plain = between(_work(stats[0]), _work(stats[-1]))
             for name, found in zip(order[1:-1], stats[1:-1], strict=True):
                 for domain in (text.domain, _EVERY):
-                    cells.setdefault((domain, name), _Cell()).add(Paired(_work(found), plain), found, repeated)
+                    cells.setdefault((domain, name), _Cell()).add(ReplyPair(_work(found), plain), found, repeated)
     if not cells:
         raise ContextFullError("none of the texts fits the context.", "Give other texts, or another model.")
     return ReplayReport(
@@ -177,8 +176,8 @@ def _played(session: Session, drafter: str, text: RealText, most: int) -> ReplyS
     return stats
 
 
-def _work(stats: ReplyStats) -> Work:
-    return Work(stats.tokens, stats.seconds)
+def _work(stats: ReplyStats) -> TimedTokens:
+    return TimedTokens(stats.tokens, stats.seconds)
 
 
 def replay_text(report: ReplayReport) -> str:

@@ -12,12 +12,12 @@ from tests.bench.__main__ import bench
 from tests.bench.busy import COMPANY, LEAST, BusyFigures, beside, busy_text
 from tests.bench.test_command import TINY, options
 
-from slipstream.app.bench.intervals import Paired, Work
+from slipstream.app.bench.intervals import ReplyPair, TimedTokens
 from slipstream.app.platform.paths import HOME_VARIABLE
 
 
-def pair(speedup: float) -> Paired:
-    return Paired(Work(100, 1 / speedup), Work(100, 1.0))
+def pair(speedup: float) -> ReplyPair:
+    return ReplyPair(TimedTokens(100, 1 / speedup), TimedTokens(100, 1.0))
 
 
 def test_the_worst_set_and_the_median_are_named() -> None:

@@ -16,13 +16,13 @@ from tests.bench.parts import NAMES, Sizes
 from tests.bench.shapes import NODES_1, NODES_16
 from tests.bench.weights import ModelShape
 
-from slipstream.app.bench.plan import Settings
+from slipstream.app.bench.turns import BenchAmounts
 from slipstream.models.errors import UsageError
 
 pytestmark = pytest.mark.program
 
 TINY = Sizes(
-    Settings(temperatures=(0.8,), reply=12, drafter_steps=0),
+    BenchAmounts(temperatures=(0.8,), reply=12, drafter_steps=0),
     large=ModelShape("tiny", n_vocab=1000, n_embd=64, n_layer=1, n_ff=64, n_head=2, n_head_kv=1),
     wide=ModelShape("tiny and wide", n_vocab=2000, n_embd=64, n_layer=1, n_ff=64, n_head=2, n_head_kv=1),
     threads=1,

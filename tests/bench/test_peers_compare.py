@@ -27,8 +27,8 @@ from tests.bench.peers.tables import level, peers_text
 from tests.bench.test_command import options
 
 from slipstream.app.bench.intervals import Interval
-from slipstream.app.bench.plan import Plan
 from slipstream.app.bench.prompts import PromptSet, asked
+from slipstream.app.bench.turns import ReplyPlan
 from slipstream.app.library.resolve_model import choose
 from slipstream.app.platform.paths import Paths
 from slipstream.models.errors import UsageError
@@ -62,8 +62,8 @@ def own_home(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathF
     monkeypatch.setenv("SLIPSTREAM_HOME", str(tmp_path_factory.mktemp("home")))
 
 
-def plan() -> Plan:
-    return Plan(["lookup"], [PromptSet("chat", (SHORT, LONG))], temperatures=(0.0,), tokens=6)
+def plan() -> ReplyPlan:
+    return ReplyPlan(["lookup"], [PromptSet("chat", (SHORT, LONG))], temperatures=(0.0,), tokens=6)
 
 
 @pytest.mark.slow

@@ -10,12 +10,12 @@ from tests.bench.__main__ import bench
 from tests.bench.race import RaceFigures
 from tests.bench.test_command import TINY, options
 
-from slipstream.app.bench.intervals import Paired, Work
+from slipstream.app.bench.intervals import ReplyPair, TimedTokens
 from slipstream.app.platform.paths import HOME_VARIABLE
 
 
-def runs(*speedups: float) -> list[Paired]:
-    return [Paired(Work(40, 1 / speedup), Work(40, 1.0)) for speedup in speedups]
+def runs(*speedups: float) -> list[ReplyPair]:
+    return [ReplyPair(TimedTokens(40, 1 / speedup), TimedTokens(40, 1.0)) for speedup in speedups]
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,7 @@ from pathlib import Path
 from tests.bench.replay import Replayed, replay_with
 from tests.bench.topic_figures import TopicFigures, topic_figures
 
-from slipstream.app.bench.plan import Plan
-from slipstream.app.bench.turns import session_of, usable_drafters
+from slipstream.app.bench.turns import ReplyPlan, session_of, usable_drafters
 from slipstream.app.engine.session import Session
 from slipstream.app.protocol.requests import AUTO, Load, Message
 from slipstream.drafters.none import Plain
@@ -37,7 +36,7 @@ class TopicReport:
     unusable: dict[str, str]  # drafters that cannot serve the model, and why
 
 
-def replay_topics(request: Load, plan: Plan, rounds: int, tell: Callable[[str], None]) -> TopicReport:
+def replay_topics(request: Load, plan: ReplyPlan, rounds: int, tell: Callable[[str], None]) -> TopicReport:
     """Replays the text with the autopilot and with every drafter, each round with the model loaded afresh.
 
     Afresh, because some drafters remember what they wrote. The order changes from round to round.

@@ -15,8 +15,8 @@ import pytest
 from tests.devices.lender import Lender
 
 from slipstream.app.bench.check import check_drafters, check_text
-from slipstream.app.bench.plan import ALL, Plan
 from slipstream.app.bench.prompts import PromptSet, asked
+from slipstream.app.bench.turns import ALL, ReplyPlan
 from slipstream.app.engine.process.client import Engine
 from slipstream.app.engine.process.watchdog import Limits
 from slipstream.app.protocol.events import Done, Prefilling, Stepped
@@ -147,7 +147,7 @@ def ask(drafter: str = "none", temperature: float = 0.8, prompt: str = "Tell me 
 
 def check_there(figures: Figures, load: Load, prompts: Sequence[str], names: Sequence[str] = (ALL,)) -> None:
     """Compares drafters with plain decoding where passes of other widths round differently: near-ties may differ."""
-    plan = Plan(names, [PromptSet("devices", tuple(asked(prompt) for prompt in prompts))], tokens=48)
+    plan = ReplyPlan(names, [PromptSet("devices", tuple(asked(prompt) for prompt in prompts))], tokens=48)
     report = check_drafters(load, plan, print)
     figures("replies compared with plain decoding there", sum(report.compared.values()))
     figures("of them different at a near-tie", len(report.findings) - len(report.wrong))

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from time import monotonic
 from typing import Final
 
-from slipstream.app.bench.progress import decoded
+from slipstream.app.bench.figures import decoded
 
 FACTOR: Final = 1.5
 LEAST: Final = 0.9

@@ -32,6 +32,11 @@ SIZES: Final = MappingProxyType({"small": (2, 48), "medium": (4, 96), "large": (
 GREEDY, SAMPLED = 0.0, 0.8
 _START: Final = 5.0  # seconds to load and to warm up
 _BESIDE: Final = 1.3  # factor on the decoding time, for prefill and drafting
+ON, OFF, ONE = "✓ ", "· ", "● "
+KINDS = MappingProxyType({"greedy (T 0)": GREEDY, "default (T 0.8)": SAMPLED})
+"""Temperature by the label of the sampling."""
+NARROW = 64
+"""Width below which the columns are stacked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,9 +91,6 @@ class BenchPlan:
         measured = ["--drafters", ",".join(self.drafters), *sets, "--temp", temperatures]
         sized = ["--limit", str(prompts), "--tokens", str(tokens), "--no-memory"]
         return ["bench", "-m", model, *more, *measured, *sized, "--progress", "--json", str(written)]
-
-
-ON, OFF, ONE = "✓ ", "· ", "● "
 
 
 class Picks(OptionList, inherit_bindings=False):
@@ -152,12 +154,6 @@ class Picks(OptionList, inherit_bindings=False):
         on = name in self._chosen
         mark = Content((ONE if self._one else ON) if on else OFF)
         return mark.stylize("bold $success" if on else "$foreground 45%").append(Content(one_line(name)))
-
-
-KINDS = MappingProxyType({"greedy (T 0)": GREEDY, "default (T 0.8)": SAMPLED})
-"""Temperature by the label of the sampling."""
-NARROW = 64
-"""Width below which the columns are stacked."""
 
 
 class BenchForm(Dialog[BenchPlan | None]):

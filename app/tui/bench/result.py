@@ -13,11 +13,10 @@ from textual.screen import Screen
 from textual.widgets import Static
 
 from slipstream.app.bench.estimate import about
-from slipstream.app.bench.figures import ALL_KINDS, BestFixed, DrafterFigures, DrafterReport, Noise
-from slipstream.app.bench.kept import Kept
+from slipstream.app.bench.figures import ALL_KINDS, BestFixed, DrafterFigures, DrafterReport, Noise, RunningBench
 from slipstream.app.bench.plots import verdict
-from slipstream.app.bench.progress import Measuring
 from slipstream.app.bench.report import FEW, STOPPED
+from slipstream.app.bench.results import StoredResult
 from slipstream.app.library.format import rate
 from slipstream.app.platform.safe_text import one_line
 from slipstream.app.protocol.requests import AUTO, PLAIN
@@ -31,6 +30,11 @@ _NAME: Final = 14  # columns of a drafter's name
 _VALUE: Final = 8  # columns of its speed-up, with padding
 _TEXT: Final = 20  # columns of its speed-up with the interval
 _ROOMY: Final = 70  # width from which the interval is shown
+NOW: Final = "now"
+"""The key of the running benchmark's row."""
+MARGIN: Final = 6
+"""Columns of padding and scroll bar."""
+WIDEST: Final = 120
 
 
 class BenchView(TableView):
@@ -40,8 +44,8 @@ class BenchView(TableView):
     waiting = "Looking for earlier results …"
 
     def __init__(self) -> None:
-        self.results: list[Kept] = []
-        self.measuring: Measuring | None = None
+        self.results: list[StoredResult] = []
+        self.measuring: RunningBench | None = None
         """The running benchmark."""
         self.width = 40
         """Width of the bars."""
@@ -53,7 +57,7 @@ class BenchView(TableView):
     def __len__(self) -> int:
         return len(self.results) + (self.measuring is not None)
 
-    def kept(self, at: int) -> Kept | None:
+    def kept(self, at: int) -> StoredResult | None:
         """The result of a row; None for the running benchmark."""
         if self.measuring:
             return self.results[at - 1] if at else None
@@ -97,11 +101,7 @@ class BenchView(TableView):
         return [title, doubts(kept.report), bars(kept.report.rows, self.width, kept.report.noise)]
 
 
-NOW: Final = "now"
-"""The key of the running benchmark's row."""
-
-
-def progress(measuring: Measuring, width: int) -> Content:
+def progress(measuring: RunningBench, width: int) -> Content:
     """Progress, remaining time, and the current drafter and prompt kind."""
     update, left = measuring.update, measuring.left
     if update is None:
@@ -113,7 +113,7 @@ def progress(measuring: Measuring, width: int) -> Content:
     return done.append(Content(f"  {percent(update.share)}{time}{now}"))
 
 
-def live_bars(measuring: Measuring, width: int) -> Content:
+def live_bars(measuring: RunningBench, width: int) -> Content:
     """The speed-ups so far over all kinds, then the drafters that have none yet."""
     update = measuring.update
     if update is None:
@@ -244,11 +244,6 @@ def _best(row: BestFixed, own: DrafterFigures | None) -> Content:
     return Content(words)
 
 
-MARGIN: Final = 6
-"""Columns of padding and scroll bar."""
-WIDEST: Final = 120
-
-
 class BenchResult(Screen[None]):
     """Shows bars, table and remarks; updates while the benchmark runs."""
 
@@ -262,7 +257,9 @@ class BenchResult(Screen[None]):
         Binding("f1", "app.help", "Help", show=False),
     ]
 
-    def __init__(self, shown: Kept | Measuring, model: str = "", cancel: Callable[[], None] | None = None) -> None:
+    def __init__(
+        self, shown: StoredResult | RunningBench, model: str = "", cancel: Callable[[], None] | None = None
+    ) -> None:
         """Shows a result or a running benchmark.
 
         Args:
@@ -289,7 +286,7 @@ class BenchResult(Screen[None]):
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Enables cancelling only while a benchmark runs."""
-        return isinstance(self._shown, Measuring) if action == "cancel" else True
+        return isinstance(self._shown, RunningBench) if action == "cancel" else True
 
     def action_cancel(self) -> None:
         """Cancels the benchmark; its results so far are kept."""
@@ -299,18 +296,18 @@ class BenchResult(Screen[None]):
     def on_resize(self) -> None:
         self.draw()
 
-    def show(self, shown: Kept | Measuring) -> None:
+    def show(self, shown: StoredResult | RunningBench) -> None:
         self._shown = shown
         self.refresh_bindings()
         self.draw()
 
     def _tick(self) -> None:
-        if isinstance(self._shown, Measuring):
+        if isinstance(self._shown, RunningBench):
             self.draw()
 
     def draw(self) -> None:
         width = max(min(self.size.width, WIDEST) - MARGIN, 20)
-        if isinstance(self._shown, Measuring):
+        if isinstance(self._shown, RunningBench):
             parts = self._measuring(self._shown, width)
         else:
             parts = self._result(self._shown, width)
@@ -319,7 +316,7 @@ class BenchResult(Screen[None]):
             part.update(content)
             part.display = bool(content.plain)
 
-    def _measuring(self, measuring: Measuring, width: int) -> dict[str, Content]:
+    def _measuring(self, measuring: RunningBench, width: int) -> dict[str, Content]:
         update = measuring.update
         title = Content(f"Measuring {one_line(update.model if update else self._model)}")
         remarks = update.noise.remarks() if update else []
@@ -330,7 +327,7 @@ class BenchResult(Screen[None]):
         said = Content(note).stylize("$foreground 60%")
         return {"title": title, "doubts": noisy, "bars": drawn, "figures": table, "remarks": said}
 
-    def _result(self, kept: Kept, width: int) -> dict[str, Content]:
+    def _result(self, kept: StoredResult, width: int) -> dict[str, Content]:
         report = kept.report
         assert report
         facts = (one_line(report.model), f"{kept.when:%d %B %Y, %H:%M}", one_line(kept.processor))

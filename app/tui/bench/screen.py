@@ -10,8 +10,8 @@ from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
-from slipstream.app.bench.kept import Kept, delete, kept_results
-from slipstream.app.bench.progress import Measuring
+from slipstream.app.bench.figures import RunningBench
+from slipstream.app.bench.results import StoredResult, delete, kept_results
 from slipstream.app.platform.paths import Paths
 from slipstream.app.protocol.requests import PLAIN
 from slipstream.app.tui.bench.form import BenchForm, BenchPlan
@@ -46,7 +46,7 @@ class BenchContext:
     plain_tok_per_s: float
     jobs: Jobs
     begin: Callable[[BenchPlan], bool]
-    measuring: Callable[[], Measuring | None]
+    measuring: Callable[[], RunningBench | None]
     news: Callable[[], str]
     last: BenchPlan
 
@@ -109,7 +109,7 @@ class BenchScreen(BrowsingScreen[None]):
         """Reads the stored results in a thread."""
         run_in_thread(self, lambda: kept_results(Paths.default().benches), self._known, self.fail)
 
-    def _known(self, results: list[Kept]) -> None:
+    def _known(self, results: list[StoredResult]) -> None:
         fresh = results and results[0].path not in [kept.path for kept in self.view.results]
         self.view.results, self.view.ready = results, True
         self.show_work()
@@ -119,7 +119,7 @@ class BenchScreen(BrowsingScreen[None]):
             else:
                 self._page.dismiss()
 
-    def _kept(self) -> Kept | None:
+    def _kept(self) -> StoredResult | None:
         at = self.browser.at
         return None if at is None else self.view.kept(at)
 
@@ -142,7 +142,7 @@ class BenchScreen(BrowsingScreen[None]):
             if plan and context.begin(plan):
                 self.show_work()
                 self.browser.rows.highlighted = 0  # the running benchmark
-                self._page = BenchResult(context.measuring() or Measuring(), context.model, self.action_cancel)
+                self._page = BenchResult(context.measuring() or RunningBench(), context.model, self.action_cancel)
                 self._open(self._page)
 
         self.app.push_screen(BenchForm(context.drafters, context.last, self._speeds()), answered)

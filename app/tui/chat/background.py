@@ -11,8 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from slipstream.app.bench import RACE
-from slipstream.app.bench.unfinished import recover, unfinished
+from slipstream.app.bench import RACE, UNFINISHED
 from slipstream.app.library.load_request import drafting_arguments, model_name
 from slipstream.app.platform.paths import Paths
 from slipstream.app.platform.safe_text import one_line, sentence
@@ -26,8 +25,8 @@ from slipstream.app.tui.parts.run_in_thread import run_in_thread
 from slipstream.models.errors import SlipstreamError
 
 if TYPE_CHECKING:  # slow imports: the chat is drawn first
-    from slipstream.app.bench.kept import Kept
-    from slipstream.app.bench.progress import Measuring
+    from slipstream.app.bench.figures import RunningBench
+    from slipstream.app.bench.results import StoredResult
     from slipstream.app.tui.bench.form import BenchPlan
     from slipstream.app.tui.bench.screen import BenchScreen
     from slipstream.app.tui.drafters.screen import BackgroundCommand, DrafterChoice, DraftersScreen
@@ -118,14 +117,23 @@ class Benchmark:
         self._page, self._engine, self._model, self._replies, self._jobs = page, engine, model, replies, jobs
         self._screen: BenchScreen | None = None
         self._plan: BenchPlan | None = None  # the last plan
-        self._measuring: Measuring | None = None
+        self._measuring: RunningBench | None = None
         self.news = ""  # outcome of the last benchmark
 
     def keep_cut_short(self) -> None:
         """Stores the results of a benchmark that was cut short when the program ended."""
-        run_in_thread(self._page.screen, lambda: recover(Paths.default().benches), self._kept, self._page.tell_error)
+        folder = Paths.default().benches
 
-    def _kept(self, taken: list[Kept]) -> None:
+        def find() -> list[StoredResult]:
+            if not any(folder.glob(f"{UNFINISHED}*")):
+                return []
+            from slipstream.app.bench.results import recover  # slow imports, seldom needed
+
+            return recover(folder)
+
+        run_in_thread(self._page.screen, find, self._kept, self._page.tell_error)
+
+    def _kept(self, taken: list[StoredResult]) -> None:
         if taken:
             self._page.hint("A benchmark was cut short; F8 shows what it had measured.")
 
@@ -168,9 +176,9 @@ class Benchmark:
         if busy := self._replies.busy_with:
             self._page.hint(f"{busy}; begin the benchmark when it is done.")
             return False
-        from slipstream.app.bench.progress import Measuring
+        from slipstream.app.bench.figures import RunningBench
 
-        self._measuring = Measuring()
+        self._measuring = RunningBench()
         self._model.lend(BENCHMARK)
         release, run = self._engine.release, self._run
         run_in_thread(self._page.screen, release, lambda _: run_beside(self._page, run(plan)), self._not_begun)
@@ -183,7 +191,7 @@ class Benchmark:
 
     async def _run(self, plan: BenchPlan) -> None:
         """Runs the benchmark, stores its results, and reloads the model."""
-        from slipstream.app.bench.kept import keep, place_for
+        from slipstream.app.bench.results import keep, place_for, unfinished
 
         self.news = ""
         paths = Paths.default()
@@ -207,9 +215,10 @@ class Benchmark:
     def _take(self, line: str) -> None:
         """Parses a line of the benchmark's output; ignores lines that are not updates."""
         from slipstream.app.bench.estimate import about
-        from slipstream.app.bench.progress import decoded
+        from slipstream.app.bench.figures import decoded
+        from slipstream.app.engine.process.frames import ProtocolError
 
-        with suppress(ValueError, LookupError, TypeError):
+        with suppress(ValueError, LookupError, ProtocolError):
             update = decoded(json.loads(line))
             if self._measuring and self._jobs.job:
                 self._measuring.take(update)
@@ -306,7 +315,7 @@ def _end_of_work(work: BackgroundCommand, ended: Ended, stopped: bool) -> str:
     return one_line(f"{work.title} failed: {error.title} {error.hint}")
 
 
-def _end_of_benchmark(ended: Ended, stopped: bool, kept: Kept | None) -> str:
+def _end_of_benchmark(ended: Ended, stopped: bool, kept: StoredResult | None) -> str:
     if stopped:
         return "Cancelled; what was measured until then is kept." if kept else "Cancelled before anything was measured."
     if ended.code or kept is None:

@@ -11,7 +11,7 @@ import pytest
 
 from slipstream.app.bench.figures import DrafterFigures, Noise
 from slipstream.app.bench.intervals import Interval
-from slipstream.app.bench.plots import Section, Style, chart, chart_svg, verdict
+from slipstream.app.bench.plots import ChartSection, Style, chart, chart_svg, verdict
 
 ASCII = Style(80, "#", "[", "-", "o", "]", "|", "+")
 
@@ -91,7 +91,7 @@ def test_what_drafted_nothing_is_grey_and_has_no_bar() -> None:
     (line,) = (line for line in text.splitlines() if "mtp" in line)
     assert line.startswith("\x1b[90m") and "guessed nothing" in line and "17" not in line
     assert bars(chart([*ROWS, idle], ASCII)) == bars(chart(ROWS, ASCII))  # it sets no scale
-    assert len(ElementTree.fromstring(chart_svg([Section("mini", [*ROWS, idle])])).findall(f"{SVG}rect")) == 4
+    assert len(ElementTree.fromstring(chart_svg([ChartSection("mini", [*ROWS, idle])])).findall(f"{SVG}rect")) == 4
 
 
 def test_a_gain_within_the_noise_has_no_colour() -> None:
@@ -131,7 +131,7 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 
 def test_the_svg_is_well_formed_and_holds_every_bar_and_whisker() -> None:
-    image = ElementTree.fromstring(chart_svg([Section("mini & <co>", ROWS)]))
+    image = ElementTree.fromstring(chart_svg([ChartSection("mini & <co>", ROWS)]))
     rects = image.findall(f"{SVG}rect")
     assert [rect.get("class") for rect in rects] == ["gain", "loss", "even", "even"]
     widths = [float(rect.get("width", "")) for rect in rects]
@@ -147,15 +147,15 @@ def test_the_svg_is_well_formed_and_holds_every_bar_and_whisker() -> None:
 
 
 def test_the_svg_is_readable_on_light_and_dark_ground() -> None:
-    text = chart_svg([Section("mini", ROWS)])
+    text = chart_svg([ChartSection("mini", ROWS)])
     assert "prefers-color-scheme: dark" in text
     assert "background" not in text
 
 
 def test_several_models_stand_below_each_other_on_one_scale() -> None:
-    alone = ElementTree.fromstring(chart_svg([Section("small", ROWS[:2])]))
+    alone = ElementTree.fromstring(chart_svg([ChartSection("small", ROWS[:2])]))
     both = ElementTree.fromstring(
-        chart_svg([Section("small", ROWS[:2]), Section("large", [row("auto", Interval(5.0))])])
+        chart_svg([ChartSection("small", ROWS[:2]), ChartSection("large", [row("auto", Interval(5.0))])])
     )
     (first,), (small, large) = alone.findall(f"{SVG}rect"), both.findall(f"{SVG}rect")
     assert float(small.get("width", "")) < float(first.get("width", ""))

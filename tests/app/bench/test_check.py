@@ -22,9 +22,8 @@ from slipstream.app.bench.check import (
     noisy_gap,
     tolerance_of,
 )
-from slipstream.app.bench.plan import Plan
 from slipstream.app.bench.prompts import PromptSet, asked
-from slipstream.app.bench.turns import session_of
+from slipstream.app.bench.turns import ReplyPlan, session_of
 from slipstream.app.cli.bench import bench
 from slipstream.app.engine.calibrate import SAME_DISTRIBUTION, SAME_TEXT
 from slipstream.app.engine.session import Session
@@ -36,7 +35,7 @@ from slipstream.models.sampling.noise import gumbel
 from slipstream.models.sampling.sampler import Sampler
 from slipstream.models.types import EMPTY_TREE, Evaluation, Floats, History, Token, TokenTree
 
-PLAN = Plan(
+PLAN = ReplyPlan(
     names=("recycle",),
     sets=(PromptSet("copy", (asked("Repeat this: the sea, the sea, the sea, the sea.", "Once more."),)),),
     temperatures=(0.0, 0.8),

@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-from slipstream.app.bench.figures import ALL_KINDS
-from slipstream.app.bench.machine import Machine
-from slipstream.app.bench.plan import Settings
-from slipstream.app.bench.progress import Measuring, decoded
+from slipstream.app.bench.figures import ALL_KINDS, RunningBench, decoded
+from slipstream.app.bench.runner import BenchMachine
+from slipstream.app.bench.turns import BenchAmounts
 from slipstream.app.cli.bench import bench
 from slipstream.app.cli.options import make_parser
 from slipstream.app.library.resolve_model import choose
@@ -20,7 +19,7 @@ from slipstream.app.protocol.requests import AUTO
 from slipstream.drafters.registry import METHODS
 from slipstream.models.errors import SlipstreamError, UsageError
 
-TINY = Settings(temperatures=(0.8,), reply=32, drafter_steps=0)
+TINY = BenchAmounts(temperatures=(0.8,), reply=32, drafter_steps=0)
 
 
 def options(json_file: Path | None = None, *only: str, **given: object) -> argparse.Namespace:
@@ -92,7 +91,7 @@ def test_progress_is_told_as_lines_of_json_that_end_at_the_printed_figures(
     chosen = options(tmp_path / "f.json", drafters="lookup,draft", prompts=["chat", "copy"], limit=1, progress=True)
     assert bench(chosen, TINY) == 0
     lines = capsys.readouterr().out.splitlines()
-    measuring = Measuring()
+    measuring = RunningBench()
     shares = []
     for line in lines:
         if line.startswith("{"):
@@ -251,7 +250,7 @@ def test_bars_are_drawn_and_written_as_svg(tmp_path: Path, capsys: pytest.Captur
     chosen = options(drafters="lookup", prompts="chat", limit=2, svg=tmp_path / "bars.svg")
     assert bench(chosen, TINY) == 0
     picture = (tmp_path / "bars.svg").read_text()
-    assert picture.startswith("<svg ") and "lookup" in picture and Machine.here().processor[:10] in picture
+    assert picture.startswith("<svg ") and "lookup" in picture and BenchMachine.here().processor[:10] in picture
     assert "speed-up over plain decoding, with 95 % intervals" in capsys.readouterr().out
 
 

@@ -8,59 +8,68 @@ from dataclasses import replace
 
 import pytest
 
-from slipstream.app.bench.cells import Cell, best_fixed, rows_of
-from slipstream.app.bench.drafters import Meter, ignore, measure, turn_of
+from slipstream.app.bench.drafters import BenchMeter, ignore, measure, turn_of
 from slipstream.app.bench.estimate import Estimate
-from slipstream.app.bench.figures import ALL_KINDS, BestFixed, DrafterFigures, DrafterReport, Noise
-from slipstream.app.bench.intervals import Interval, Work
-from slipstream.app.bench.plan import Plan
-from slipstream.app.bench.progress import Update, decoded, encoded
+from slipstream.app.bench.figures import (
+    ALL_KINDS,
+    BenchUpdate,
+    BestFixed,
+    Cell,
+    DrafterFigures,
+    DrafterReport,
+    Noise,
+    best_fixed,
+    decoded,
+    encoded,
+    rows_of,
+)
+from slipstream.app.bench.intervals import Interval, TimedTokens
 from slipstream.app.bench.prompts import PromptSet, asked
 from slipstream.app.bench.report import drafters_text
-from slipstream.app.bench.turns import Turn, Written
+from slipstream.app.bench.turns import BenchTurn, ReplyPlan, WrittenReply
 from slipstream.app.protocol.events import Done
 from slipstream.app.speed import Speed
 
 
-def reply(tokens: int, seconds: float, **given: object) -> Written:
+def reply(tokens: int, seconds: float, **given: object) -> WrittenReply:
     speed = Speed(tok_per_s=tokens / seconds, steps=tokens, tokens=tokens)
     done = Done(1, "length", "text", [], 9, 9, 0, 1.0, replace(speed, **given.pop("speed", {})), **given)  # type: ignore[arg-type]
-    return Written(done, tuple(range(tokens)))
+    return WrittenReply(done, tuple(range(tokens)))
 
 
 def cell(*ratios: float, tokens: int = 100, drafted: int = 50) -> Cell:
     """A drafter that was so many times faster than plain decoding, prompt by prompt."""
     made = Cell()
     for prompt, ratio in enumerate(ratios):
-        made.add(prompt, reply(tokens, 1 / ratio, speed={"drafted": drafted}), Work(tokens, 1.0), True)
+        made.add(prompt, reply(tokens, 1 / ratio, speed={"drafted": drafted}), TimedTokens(tokens, 1.0), True)
     return made
 
 
-def meter(plan: Plan, names: Sequence[str], on_update: Callable[[Update], None] = ignore) -> Meter:
-    return Meter("mini", plan, names, Estimate(turn_of(names), plan.tokens), on_update)
+def meter(plan: ReplyPlan, names: Sequence[str], on_update: Callable[[BenchUpdate], None] = ignore) -> BenchMeter:
+    return BenchMeter("mini", plan, names, Estimate(turn_of(names), plan.tokens), on_update)
 
 
 def test_every_drafted_reply_stands_between_two_plain_ones() -> None:
     heard: list[str] = []
 
-    def write(name: str, _turn: Turn) -> Written:
+    def write(name: str, _turn: BenchTurn) -> WrittenReply:
         heard.append(name)
         return reply(40 + len(heard), 1.0)  # as many tokens as there were replies: tells which is which
 
-    plan = Plan(("a", "b"), (PromptSet("chat", (asked("x"),)),), temperatures=(0.0,))
+    plan = ReplyPlan(("a", "b"), (PromptSet("chat", (asked("x"),)),), temperatures=(0.0,))
     cells, _ = measure(plan, 99, meter(plan, ["a", "b"]), write, lambda _line: None)
     assert heard == ["none", "a", "none", "b", "none"]
     pairs = {name: cells[name, "chat", 0.0].pairs[0] for name in "ab"}
-    assert pairs["a"].plain == Work(42, 1.0) and pairs["b"].plain == Work(44, 1.0)
+    assert pairs["a"].plain == TimedTokens(42, 1.0) and pairs["b"].plain == TimedTokens(44, 1.0)
 
 
 def test_a_machine_that_slows_down_all_the_while_changes_nothing() -> None:
     """Each reply takes 3 % of the first one's time longer than the one before; speeds are all kept."""
     texts = [asked(f"{at}", "and?") for at in range(5)]
-    plan = Plan(("a", "b", "c"), (PromptSet("chat", tuple(texts)),), temperatures=(0.0,))
+    plan = ReplyPlan(("a", "b", "c"), (PromptSet("chat", tuple(texts)),), temperatures=(0.0,))
     speeds, written = {"none": 1.0, "a": 2.0, "b": 0.5, "c": 1.25}, list[str]()
 
-    def write(name: str, turn: Turn) -> Written:
+    def write(name: str, turn: BenchTurn) -> WrittenReply:
         written.append(name)
         tokens = 20 + 7 * turn.prompt
         return reply(tokens, tokens / speeds[name] * (1 + 0.03 * len(written)))
@@ -94,8 +103,8 @@ def test_the_sums_of_a_row() -> None:
         by_depth=[[6, 3]],
         phases={"draft": 3.0, "evaluate": 20.0},
     )
-    made.add(1, first, Work(10, 4.0), True)
-    made.add(0, second, Work(20, 3.0), False)
+    made.add(1, first, TimedTokens(10, 4.0), True)
+    made.add(0, second, TimedTokens(20, 3.0), False)
     row = made.figures("lookup", "chat", 0.5)
     assert (row.tokens, row.texts, row.equal_texts) == (30, 2, 1)
     assert row.tok_per_s == pytest.approx(30 / 5) and row.tokens_per_step == 30 / 20
@@ -109,7 +118,7 @@ def test_the_sums_of_a_row() -> None:
 
 def test_turns_and_seeds_of_a_prompt_are_one_sample() -> None:
     made = cell(1.0, 3.0)
-    made.add(0, reply(100, 1.0), Work(100, 3.0), True)
+    made.add(0, reply(100, 1.0), TimedTokens(100, 3.0), True)
     row = made.figures("lookup", "chat", 0.0)
     assert row.texts == 3 and row.by_prompt == pytest.approx([4 / 2, 3.0])
 
@@ -165,11 +174,11 @@ def test_the_rows_of_all_texts_have_the_figures_of_the_best_choice() -> None:
 
 def test_rows_are_told_as_they_are_measured_with_what_disturbed_them() -> None:
     kinds = (PromptSet("chat", (asked("x"), asked("y"))), PromptSet("copy", (asked("z"),)))
-    plan = Plan(("a",), kinds, temperatures=(0.8,))
-    told: list[Update] = []
+    plan = ReplyPlan(("a",), kinds, temperatures=(0.8,))
+    told: list[BenchUpdate] = []
     seconds = {"none": [1.0, 1.5], "a": [0.5]}
 
-    def write(name: str, _turn: Turn) -> Written:
+    def write(name: str, _turn: BenchTurn) -> WrittenReply:
         seconds[name].append(seconds[name].pop(0))
         busy = {"busy": name == "none", "drafted": 9 * (name == "a")}
         return reply(40, seconds[name][-1], speed=busy)
@@ -197,7 +206,7 @@ def test_temperatures_are_compared_apart() -> None:
 def test_repeated_runs_of_four_are_a_share_of_all_tokens() -> None:
     made = Cell()
     for tokens in ((1, 2, 3, 4, 1, 2, 3, 4, 1, 2), tuple(range(20))):
-        made.add(0, replace(reply(len(tokens), 1.0), tokens=tokens), Work(9, 1.0), True)
+        made.add(0, replace(reply(len(tokens), 1.0), tokens=tokens), TimedTokens(9, 1.0), True)
     row = made.figures("lookup", "chat", 0.0)
     assert row.repeated == pytest.approx(3 / 30)
     assert " 10% |" in drafters_text(report(row))

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from slipstream.app.bench.intervals import Interval, Paired, Work, advantage, between, speedup
+from slipstream.app.bench.intervals import Interval, ReplyPair, TimedTokens, advantage, between, speedup
 
 
-def prompts(ratios: list[float], tokens: float = 100.0) -> list[Paired]:
-    return [Paired(Work(tokens, 1.0 / ratio), Work(tokens, 1.0)) for ratio in ratios]
+def prompts(ratios: list[float], tokens: float = 100.0) -> list[ReplyPair]:
+    return [ReplyPair(TimedTokens(tokens, 1.0 / ratio), TimedTokens(tokens, 1.0)) for ratio in ratios]
 
 
 def test_a_drift_from_reply_to_reply_cancels_exactly() -> None:
@@ -17,20 +17,23 @@ def test_a_drift_from_reply_to_reply_cancels_exactly() -> None:
     for step in (-0.05, 0.0, 0.2):
         seconds = [1.0 + step * at for at in range(7)]  # of a plain reply at that time
         for at in (1, 3, 5):
-            plain = between(Work(80, seconds[at - 1]), Work(80, seconds[at + 1]))
-            assert Paired(Work(80, seconds[at] / 1.7), plain).speedup == pytest.approx(1.7, rel=1e-12)
-    naive = Paired(Work(80, 1.2 / 1.7), Work(80, 1.0)).speedup
+            plain = between(TimedTokens(80, seconds[at - 1]), TimedTokens(80, seconds[at + 1]))
+            assert ReplyPair(TimedTokens(80, seconds[at] / 1.7), plain).speedup == pytest.approx(1.7, rel=1e-12)
+    naive = ReplyPair(TimedTokens(80, 1.2 / 1.7), TimedTokens(80, 1.0)).speedup
     assert naive and naive < 1.5  # what the plain reply before alone would say
 
 
 def test_the_ratio_is_of_total_times() -> None:
-    long, short = Paired(Work(900, 1.0), Work(900, 3.0)), Paired(Work(100, 1.0), Work(100, 0.5))
+    long, short = (
+        ReplyPair(TimedTokens(900, 1.0), TimedTokens(900, 3.0)),
+        ReplyPair(TimedTokens(100, 1.0), TimedTokens(100, 0.5)),
+    )
     assert speedup([long, short]).value == pytest.approx(3.5 / 2)
     assert (long + short).speedup == pytest.approx(3.5 / 2)
 
 
 def test_texts_of_other_lengths_are_compared_by_tokens_a_second() -> None:
-    assert speedup([Paired(Work(50, 1.0), Work(100, 1.0))]).value == pytest.approx(0.5)
+    assert speedup([ReplyPair(TimedTokens(50, 1.0), TimedTokens(100, 1.0))]).value == pytest.approx(0.5)
 
 
 def test_one_prompt_has_no_interval() -> None:
@@ -59,7 +62,9 @@ def test_the_interval_covers_the_truth(count: int, least: float) -> None:
     for _ in range(trials):
         plain = rng.uniform(0.5, 1.5, count)
         ours = plain / 2.0 * rng.lognormal(0.0, 0.3, count) / np.exp(0.045)  # of mean 1: the truth is 2.0
-        made = [Paired(Work(100, float(a)), Work(100, float(b))) for a, b in zip(ours, plain, strict=True)]
+        made = [
+            ReplyPair(TimedTokens(100, float(a)), TimedTokens(100, float(b))) for a, b in zip(ours, plain, strict=True)
+        ]
         found = speedup(made)
         assert found.low is not None and found.high is not None
         assert found.low <= found.value <= found.high
@@ -87,6 +92,6 @@ def test_two_drafters_are_compared_prompt_by_prompt() -> None:
 
 
 def test_a_machine_that_changed_between_two_drafters_cancels() -> None:
-    fast = [Paired(Work(100, 0.5), Work(100, 1.0))] * 4
-    slow = [Paired(Work(100, 1.0), Work(100, 2.0))] * 4
+    fast = [ReplyPair(TimedTokens(100, 0.5), TimedTokens(100, 1.0))] * 4
+    slow = [ReplyPair(TimedTokens(100, 1.0), TimedTokens(100, 2.0))] * 4
     assert advantage(fast, slow).value == pytest.approx(1.0)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from slipstream.app.bench.prompts import BUILT_IN, Prompt, asked, evenly, prompt_sets
+from slipstream.app.bench.prompts import BUILT_IN, BenchPrompt, asked, evenly, prompt_sets
 from slipstream.app.protocol.requests import Message
 from slipstream.models.errors import SlipstreamError, UsageError
 
@@ -66,7 +66,7 @@ def test_messages_end_with_the_users_last(tmp_path: Path) -> None:
     said = [("system", "Be brief."), ("user", "Hi"), ("assistant", "Hello"), ("user", "Go on"), ("assistant", "No")]
     row = {"messages": [{"role": role, "content": content} for role, content in said]}
     (found,) = prompt_sets([write(tmp_path / "a.jsonl", row)], 0)
-    assert found.prompts == (Prompt(tuple(Message(role, content) for role, content in said[:4])),)
+    assert found.prompts == (BenchPrompt(tuple(Message(role, content) for role, content in said[:4])),)
 
 
 def test_lines_of_text_are_prompts(tmp_path: Path) -> None:

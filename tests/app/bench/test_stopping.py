@@ -11,8 +11,7 @@ import pytest
 from tests.app.bench.test_command import TINY, options
 
 from slipstream.app.bench import turns
-from slipstream.app.bench.stopping import Stop, never
-from slipstream.app.bench.turns import Turn, Written
+from slipstream.app.bench.turns import BenchTurn, CtrlC, WrittenReply, never
 from slipstream.app.cli.bench import bench
 from slipstream.app.engine.session import Session
 from slipstream.app.platform.paths import HOME_VARIABLE
@@ -30,10 +29,10 @@ def press_ctrl_c(monkeypatch: pytest.MonkeyPatch, module: str, after: int) -> No
     def write(
         session: Session,
         drafter: str,
-        turn: Turn,
+        turn: BenchTurn,
         stop: Callable[[], bool] = never,
-        on_tokens: Callable[[int], None] = turns.unheard,
-    ) -> Written:
+        on_tokens: Callable[[int], None] = lambda _: None,
+    ) -> WrittenReply:
         nonlocal replies
         replies += 1
         if replies == after:
@@ -70,7 +69,7 @@ def test_ctrl_c_before_anything_was_measured_leaves_old_figures_alone(
 
 
 def test_ctrl_c_twice_drops_everything(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(KeyboardInterrupt), Stop() as stop:
+    with pytest.raises(KeyboardInterrupt), CtrlC() as stop:
         signal.raise_signal(signal.SIGINT)
         assert stop()
         signal.raise_signal(signal.SIGINT)

@@ -28,7 +28,7 @@ finally:
 """
 
 SELDOM = {
-    "ctypes", "importlib.resources", "secrets", "tomlkit", "tomllib", "slipstream.app.bench.kept",
+    "ctypes", "importlib.resources", "secrets", "tomlkit", "tomllib", "slipstream.app.bench.results",
     "slipstream.app.library.manager", "slipstream.models.library.catalog", "slipstream.models.gguf.reader",
     *(f"slipstream.app.tui.{name}" for name in (
         "bench.screen", "bench.form", "bench.result", "parts.browser", "drafters.screen", "drafters.dialogs",

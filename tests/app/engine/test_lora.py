@@ -13,8 +13,8 @@ from tests.app.engine.test_same_text_bundled import SERVED
 from tests.models.lora_file import write_lora
 
 from slipstream.app.bench.check import explain
-from slipstream.app.bench.drafter_memory import drafter_memory
-from slipstream.app.bench.turns import Turn
+from slipstream.app.bench.drafters import drafter_memory
+from slipstream.app.bench.turns import BenchTurn
 from slipstream.app.chats.store import ChatStore
 from slipstream.app.engine.load import load
 from slipstream.app.engine.plan import fitted
@@ -106,7 +106,7 @@ def test_adapters_of_floats_promise_no_more_than_the_distribution(plain_load: Lo
         for name in usable:
             drafted = reply(session, name, sampling).tokens
             if drafted != plain:
-                turn = Turn("chat", 0, 0, (Message("user", PROMPT),), sampling, 64)
+                turn = BenchTurn("chat", 0, 0, (Message("user", PROMPT),), sampling, 64)
                 assert explain(session, turn, plain, drafted, 0.3).near_tie, name
     session.close()
 

@@ -16,7 +16,7 @@ from tests.bench.inflate.heads import inflated_heads
 from tests.bench.inflate.model import inflated_model, model_growth
 from tests.bench.inflate.shapes import Shape, mix_named, shape_named
 
-from slipstream.app.bench.stopping import never
+from slipstream.app.bench.turns import never
 from slipstream.app.platform.paths import private_folder
 from slipstream.app.platform.safe_text import one_line
 from slipstream.app.protocol.requests import Load

@@ -17,7 +17,7 @@ from tests.bench.inflate.family import Family, Wish, check_room, families, infla
 from tests.bench.inflate.shapes import SHAPES, Shape
 from tests.bench.parts import Sizes
 
-from slipstream.app.bench.plan import Settings
+from slipstream.app.bench.turns import BenchAmounts
 from slipstream.app.library.resolve_model import choose
 from slipstream.app.platform.paths import Paths
 from slipstream.app.protocol.requests import Load
@@ -148,7 +148,7 @@ def test_a_run_prints_and_writes_down_that_the_model_was_inflated(
 ) -> None:
     given = ["--inflate", "tiny", "--quant", "Q8_0", "--inflate-drafter", "less", "--drafters", "medusa,draft"]
     arguments = ["drafters", *given, "--prompts", "story", "--json", str(tmp_path / "figures.json")]
-    sizes = Sizes(replace(Settings.brief(), limit=1, temperatures=(0.0,), reply=6))
+    sizes = Sizes(replace(BenchAmounts.brief(), limit=1, temperatures=(0.0,), reply=6))
     assert bench(options(arguments), sizes) == 0
     printed = capsys.readouterr()
     assert "## Slipstream mini widened to tiny, Q8_0" in printed.out

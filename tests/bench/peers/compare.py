@@ -17,8 +17,7 @@ from tests.bench.peers.race import Race
 from tests.bench.plain import opened as opened_alone
 
 from slipstream.app.bench.estimate import Estimate
-from slipstream.app.bench.plan import Plan
-from slipstream.app.bench.turns import play, session_of, usable_drafters
+from slipstream.app.bench.turns import ReplyPlan, play, session_of, usable_drafters
 from slipstream.app.engine.session import Session
 from slipstream.app.protocol.requests import Load
 from slipstream.drafters.none import Plain
@@ -28,7 +27,7 @@ from slipstream.models.llama.target import ContextOptions
 from slipstream.models.types import Token
 
 
-def compare_peers(request: Load, plan: Plan, peers: PeerChoice, tell: Callable[[str], None]) -> PeerReport:
+def compare_peers(request: Load, plan: ReplyPlan, peers: PeerChoice, tell: Callable[[str], None]) -> PeerReport:
     """Runs other engines at their best and slipstream, all on the same tokens, at the first of the plan's temperatures.
 
     First the settings of each engine are tried on the prompts, and the fastest of each kind are kept. Then every turn
@@ -106,7 +105,7 @@ def _threads(model: Path) -> int:
         return target.threads
 
 
-def _first_prompts(session: Session, plan: Plan) -> list[list[Token]]:
+def _first_prompts(session: Session, plan: ReplyPlan) -> list[list[Token]]:
     """The first turn of every prompt, one of each kind of text after the other."""
     found = []
     for at in range(max(len(kind.prompts) for kind in plan.sets)):

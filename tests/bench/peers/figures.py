@@ -9,7 +9,7 @@ from typing import Final
 
 from tests.bench.peers.sweep import Timing, Tried, Variant, rate
 
-from slipstream.app.bench.intervals import Interval, Paired, Work, advantage, speedup
+from slipstream.app.bench.intervals import Interval, ReplyPair, TimedTokens, advantage, speedup
 from slipstream.drafters.none import Plain
 
 OURS: Final = "slipstream"
@@ -71,7 +71,7 @@ class Replies:
 
     timings: list[Timing] = field(default_factory=list)  # every reply
     # per prompt: the sums of its replies, and of slipstream's plain ones
-    pairs: dict[tuple[str, int], Paired] = field(default_factory=dict)
+    pairs: dict[tuple[str, int], ReplyPair] = field(default_factory=dict)
     equal: int = 0  # replies that were the same as slipstream's plain ones
 
     def add(self, prompt: tuple[str, int], timing: Timing, plain: Timing) -> None:
@@ -79,7 +79,7 @@ class Replies:
         self.timings.append(timing)
         self.equal += timing.text == plain.text
         if timing.seconds and plain.seconds and timing.tokens and plain.tokens:
-            pair = Paired(Work(timing.tokens, timing.seconds), Work(plain.tokens, plain.seconds))
+            pair = ReplyPair(TimedTokens(timing.tokens, timing.seconds), TimedTokens(plain.tokens, plain.seconds))
             self.pairs[prompt] = self.pairs[prompt] + pair if prompt in self.pairs else pair
 
 
@@ -137,7 +137,7 @@ def _fastest(timed: Mapping[Variant, Replies], variants: Sequence[Variant]) -> V
     return max(variants, key=lambda variant: speedup(_pairs(timed[variant])).value, default=None)
 
 
-def _pairs(written: Replies) -> list[Paired]:
+def _pairs(written: Replies) -> list[ReplyPair]:
     return list(written.pairs.values())
 
 

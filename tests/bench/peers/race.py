@@ -10,7 +10,7 @@ from tests.bench.peers.peer import Peer
 from tests.bench.peers.process import PeerError
 from tests.bench.peers.sweep import Sweep, Timing, Tried, Variant
 
-from slipstream.app.bench.turns import Turn, Written, write
+from slipstream.app.bench.turns import BenchTurn, WrittenReply, write
 from slipstream.app.engine.session import Session
 from slipstream.models.errors import ContextFullError
 from slipstream.models.types import Token
@@ -64,7 +64,7 @@ class Race:
         """Whether the longest reply fits behind a prompt, in every engine."""
         return len(prompt) + self._tokens <= self._n_ctx
 
-    def reply(self, turn: Turn) -> Written:
+    def reply(self, turn: BenchTurn) -> WrittenReply:
         """Has everyone write a turn, an engine after the other and nobody always first; returns the plain reply.
 
         Raises:
@@ -76,7 +76,7 @@ class Race:
         shift = self._turns % len(self._groups)
         self._turns += 1
         timings: dict[Variant, Timing] = {}
-        plain: Written | None = None
+        plain: WrittenReply | None = None
         for group in self._groups[shift:] + self._groups[:shift]:
             inner = self._turns % max(1, len(group))
             for variant, peer in group[inner:] + group[:inner]:
@@ -96,7 +96,7 @@ class Race:
             self.replies[variant].add((turn.kind, turn.prompt), timing, ours)
         return plain
 
-    def _ours(self, drafter: str, turn: Turn) -> tuple[Written, Timing]:
+    def _ours(self, drafter: str, turn: BenchTurn) -> tuple[WrittenReply, Timing]:
         self._session.forget()
         began = perf_counter()
         written = write(self._session, drafter, turn)

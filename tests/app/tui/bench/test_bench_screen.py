@@ -14,11 +14,18 @@ from tests.app.tui.scripted import LOADED, Script, ScriptedEngine
 from tests.app.tui.scripted_commands import Commands, result, scripted
 from textual.widgets import Input, Static
 
-from slipstream.app.bench.figures import ALL_KINDS, DrafterFigures, Noise
+from slipstream.app.bench import UNFINISHED
+from slipstream.app.bench.figures import ALL_KINDS, BenchUpdate, DrafterFigures, Noise, encoded
 from slipstream.app.bench.intervals import Interval
-from slipstream.app.bench.kept import Kept, delete, keep, kept_results, place_for
-from slipstream.app.bench.progress import Update, encoded
-from slipstream.app.bench.unfinished import PREFIX, recover, unfinished
+from slipstream.app.bench.results import (
+    StoredResult,
+    delete,
+    keep,
+    kept_results,
+    place_for,
+    recover,
+    unfinished,
+)
 from slipstream.app.library.resolve_model import choose
 from slipstream.app.platform.paths import Paths
 from slipstream.app.protocol.events import DrafterOffer
@@ -38,7 +45,7 @@ def row(drafter: str, value: float, acceptance: float | None = 0.5) -> DrafterFi
     )
 
 
-update = Update(
+update = BenchUpdate(
     "Small model",
     ("draft", "lookup", "recycle"),
     "lookup",
@@ -191,8 +198,8 @@ async def test_it_is_cancelled_with_what_was_measured(open_chat: Open, tmp_path:
 async def test_what_a_killed_chat_had_measured_is_kept_at_the_next_start(
     open_chat: Open, tmp_path: Path, commands: Commands
 ) -> None:
-    left = result(benches(tmp_path) / f"{PREFIX}1234", stopped=True)
-    (benches(tmp_path) / f"{PREFIX}5678").touch()
+    left = result(benches(tmp_path) / f"{UNFINISHED}1234", stopped=True)
+    (benches(tmp_path) / f"{UNFINISHED}5678").touch()
     os.utime(left, (WHEN.timestamp(), WHEN.timestamp()))
     with unfinished(benches(tmp_path)) as held:
         result(held)
@@ -363,7 +370,7 @@ def test_a_damaged_result_is_named_and_harms_nothing(tmp_path: Path, wrong: str)
 def test_every_field_of_a_result_may_be_wrong(tmp_path: Path) -> None:
     """Whatever stands in one place, a result is either whole or said to be damaged; both can be listed."""
     whole = json.loads(result(tmp_path / "2026-01-01 00.00.00.json").read_text())
-    found: list[Kept] = []
+    found: list[StoredResult] = []
     for name in (*whole["drafters"], *(("rows", 0, key) for key in whole["drafters"]["rows"][0])):
         for value in (None, "x", [], {"value": "x"}, 1e999, [None]):
             broken = json.loads(json.dumps(whole))

@@ -17,7 +17,7 @@ from tests.models.conftest import small_model
 from textual.widgets import Input, Static
 
 from slipstream.app.library.drafter_status import Standing
-from slipstream.app.library.learned_gains import Gains
+from slipstream.app.library.learned_gains import DrafterGains
 from slipstream.app.library.load_request import drafting_arguments, load_of, model_name
 from slipstream.app.library.resolve_model import choose
 from slipstream.app.platform.paths import Paths
@@ -257,7 +257,7 @@ async def test_what_each_gained_here_is_shown_with_its_heads(open_chat: Open, mo
 def test_each_gain_has_its_source_and_the_sources_are_aligned() -> None:
     names = ("none", "draft", "lookup", "recycle")
     view = DraftersView([DrafterOffer(name, True, about="what it does") for name in names], "draft", 40.0)
-    measured = Gains({"draft": 1.7}, {"draft": 1.5, "lookup": 1.2}, {"lookup": 1.1, "recycle": 1.05})
+    measured = DrafterGains({"draft": 1.7}, {"draft": 1.5, "lookup": 1.2}, {"lookup": 1.1, "recycle": 1.05})
     view.standing = Standing(gains=measured)
     rows = {row.plain[2:].split(" ")[0]: row.plain for row in view.lines(76)}
     assert "1.7x" in rows["draft"] and "1.2x" in rows["lookup"] and "1.1x" in rows["recycle"]
@@ -270,7 +270,9 @@ def test_each_gain_has_its_source_and_the_sources_are_aligned() -> None:
 def test_figures_of_a_busy_machine_are_marked() -> None:
     names = ("none", "draft", "lookup", "recycle")
     view = DraftersView([DrafterOffer(name, True, about="what it does") for name in names], "draft", None)
-    measured = Gains({"draft": 1.7}, {"lookup": 1.2}, {"recycle": 1.1}, frozenset({"draft"}), busy_benchmark=True)
+    measured = DrafterGains(
+        {"draft": 1.7}, {"lookup": 1.2}, {"recycle": 1.1}, frozenset({"draft"}), busy_benchmark=True
+    )
     view.standing = Standing(gains=measured)
     rows = {row.plain[2:].split(" ")[0]: row.plain for row in view.lines(76)}
     assert "chats, busy  what" in rows["draft"] and "bench, busy  what" in rows["lookup"]
@@ -280,8 +282,8 @@ def test_figures_of_a_busy_machine_are_marked() -> None:
     assert "1.1x as the autopilot measured." in details
 
 
-@pytest.mark.parametrize("gains", [Gains({}, {}, {}), Gains({}, {"draft": 1.2}, {})])
-def test_plain_decoding_is_never_among_what_is_not_measured(gains: Gains) -> None:
+@pytest.mark.parametrize("gains", [DrafterGains({}, {}, {}), DrafterGains({}, {"draft": 1.2}, {})])
+def test_plain_decoding_is_never_among_what_is_not_measured(gains: DrafterGains) -> None:
     names = ("none", "draft", "lookup")
     view = DraftersView([DrafterOffer(name, True, about="what it does") for name in names], "draft", None)
     view.standing = Standing(gains=gains)
