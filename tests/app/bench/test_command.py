@@ -2,6 +2,8 @@
 
 import argparse
 import json
+import subprocess
+import sys
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -260,3 +262,11 @@ def test_a_picture_of_nothing_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SlipstreamError, match=r"cannot write .* Give --svg another"):
         bench(options(svg=tmp_path / "missing" / "bars.svg"), TINY)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.slow
+def test_nothing_of_llama_cpp_is_printed(tmp_path: Path) -> None:
+    arguments = ["--drafters", "auto", "--prompts", "story", "--limit", "1", "--temp", "0.8", "--tokens", "48"]
+    command = [sys.executable, "-m", "slipstream.app.cli.main", "bench", *arguments, "--no-memory"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=True)
+    assert all(line.startswith("bench: ") for line in done.stderr.splitlines()), done.stderr
