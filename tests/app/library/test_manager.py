@@ -328,7 +328,7 @@ def test_a_drafter_that_does_not_fit_beside_its_model_stays_out(
     fit_alone = manager.fit_of(model)
     monkeypatch.setattr(
         "slipstream.app.library.pairs.fit",
-        lambda *_, draft: fit_alone if draft is None else type(fit_alone)("too big", 0, 1, "f16", fit_alone.need, ""),
+        lambda *_: type(fit_alone)("too big", 0, 1, "f16", fit_alone.need, ""),
     )
     assert manager.load_of(model).draft_model is None
 
