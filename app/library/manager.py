@@ -51,7 +51,7 @@ __all__ = ["CatalogOffer", "ModelManager", "QuantOffer", "Removal"]
 
 
 class ModelManager:
-    """All actions on models; calls block, so a screen makes them in a thread."""
+    """All actions on models; calls block, so a screen makes them in a thread, and raise a ``SlipstreamError``."""
 
     def __init__(self, paths: Paths) -> None:
         self.paths = paths
@@ -156,12 +156,7 @@ class ModelManager:
         return predict(bytes_read(header), fit(header, self.devices()), self.machine())
 
     def pairs(self, name: str) -> list[PairOffer]:
-        """The drafters for a model, best first; unsuitable ones last, with the reason.
-
-        Raises:
-            UsageError: If there is no such model.
-            ModelFileError: If it is broken, or not a chat model.
-        """
+        """The drafters for a model, best first; unsuitable ones last, with the reason."""
         installed = self.installed()
         return self._pairs(self.store.find(name, installed), installed)
 
@@ -170,9 +165,6 @@ class ModelManager:
 
         Args:
             pair: Its drafter; None for the autopilot with the best installed drafter that fits beside the model.
-
-        Raises:
-            ModelFileError: If it is broken, or not a chat model.
         """
         header = checked_header(model)
         shipped = model.origin == "bundled"
@@ -214,11 +206,7 @@ class ModelManager:
         return self.store.verify(name, on_progress, cancelled)
 
     def removal(self, name: str) -> Removal:
-        """The effect of removing a model; removes nothing.
-
-        Raises:
-            UsageError: If there is no such model, or it may not be removed.
-        """
+        """The effect of removing a model; removes nothing."""
         model = self.store.removable(name)
         chats = chats_of(self.paths.chats, model.fingerprint) if model.fingerprint else ()
         return Removal(model, self.store.frees(model), chats)
@@ -262,19 +250,11 @@ class ModelManager:
         return quant_offers(quants, params, context, self.devices(), self.installed(), self.machine())
 
     def wanted(self, text: str) -> QuantOffer:
-        """Resolves ``owner/name:Q4_K_M``, an address, or a name of the catalogue.
-
-        Raises:
-            UsageError: If nothing matches.
-        """
+        """Resolves ``owner/name:Q4_K_M``, an address, or a name of the catalogue."""
         return self._offer(reference(text, self.catalog()))
 
     def drafter_of(self, offer: PairOffer) -> QuantOffer:
-        """The download for a pair whose drafter is not installed.
-
-        Raises:
-            SlipstreamError: If the repository has changed since the catalogue was written.
-        """
+        """The download for a pair whose drafter is not installed."""
         assert offer.fetch is not None  # only for a drafter that is not installed
         return self._offer(in_catalog(offer.fetch))
 

@@ -17,8 +17,7 @@ from slipstream.models.types import Abilities
 
 Method = Literal["medusa", "kangaroo", "space"]
 METHODS: Final[tuple[Method, ...]] = ("medusa", "kangaroo", "space")
-TOKEN_IDS: Final = "output.ids"
-"""The only integer tensor: the token of each row of an output matrix."""
+TOKEN_IDS: Final = "output.ids"  # the only integer tensor: the token of each row of an output matrix
 HEAD_NORMS: Final = ("attn_q_norm.weight", "attn_k_norm.weight")
 """Tensors of a Kangaroo adapter whose model has a norm in every head, such as qwen3."""
 MAX_HEADS: Final = 64  # maximum Medusa heads, layers of a head, and mask tokens; published heads have up to five

@@ -42,11 +42,7 @@ _KINDS: Final = {
 
 
 def mark_stale(path: Path, chat_id: str) -> None:
-    """Marks heads as trained on a deleted chat, in a separate file in their folder.
-
-    Raises:
-        SlipstreamError: If the disk is full or the folder cannot be written to.
-    """
+    """Marks heads as trained on a deleted chat, in a separate file in their folder."""
     marked = stale(path)
     if chat_id not in marked:
         _write(path, [*marked, chat_id])
@@ -62,11 +58,7 @@ def stale(path: Path) -> tuple[str, ...]:
 
 
 def settle(path: Path, chats: Iterable[str]) -> None:
-    """Drops all marks except those of ``chats``, the chats that the new heads were trained on.
-
-    Raises:
-        SlipstreamError: If the disk is full or the folder cannot be written to.
-    """
+    """Drops all marks except those of ``chats``, the chats that the new heads were trained on."""
     marked = stale(path)
     kept = [chat for chat in marked if chat in set(chats)]
     if len(kept) < len(marked):
@@ -121,9 +113,6 @@ def identity(header: Header) -> str:
     Models of the same shape may have equal headers, so some kilobytes from the start, middle and end of up to 64
     tensors are hashed too. A copy that names its original under ``DERIVED_FROM`` has the original's identity, so that
     the same heads work with both.
-
-    Raises:
-        ModelFileError: If the weights cannot be read.
     """
     source = header.metadata.get(DERIVED_FROM)
     if is_sha256(source):
@@ -141,10 +130,6 @@ def write_heads(path: Path, info: HeadsInfo, tensors: Mapping[str, NDArray[Any]]
         tensors: As :func:`slipstream.models.heads.check.check_heads` lists them.
         kind: Storage type of matrices. With ``q8_0``, matrices whose rows are not whole blocks of 32 become F16.
             One-dimensional tensors and SPACE's masks are always F32.
-
-    Raises:
-        SlipstreamError: If the heads are incomplete or have NaN or infinite values, the disk is full, or the folder
-            cannot be written to. Nothing is left behind.
     """
     try:
         check_heads(info.method, {name: values.shape for name, values in tensors.items()}, info.settings)
@@ -175,11 +160,7 @@ def write_heads(path: Path, info: HeadsInfo, tensors: Mapping[str, NDArray[Any]]
 
 
 def read_info(path: Path) -> HeadsInfo:
-    """Reads the metadata of a file of heads.
-
-    Raises:
-        ModelFileError: If it is missing, damaged, or not a file of heads.
-    """
+    """Reads the metadata of a file of heads."""
     return _read(path, None)[1]
 
 
@@ -188,10 +169,6 @@ def read_heads(path: Path, target: Header | None = None) -> Heads:
 
     Args:
         target: The model that they must fit; None if unknown.
-
-    Raises:
-        ModelFileError: If the file is missing, damaged, not a file of heads, or does not fit the target.
-        SlipstreamError: If the heads were trained for another target.
     """
     header, info = _read(path, target)
     tensors = {tensor.name: read_tensor(header, tensor) for tensor in header.tensors}
@@ -204,11 +181,7 @@ def read_heads(path: Path, target: Header | None = None) -> Heads:
 
 
 def check_target(info: HeadsInfo, header: Header) -> None:
-    """Checks that heads were trained for this model, or for the original of this copy.
-
-    Raises:
-        SlipstreamError: If they were not.
-    """
+    """Checks that heads were trained for this model, or for the original of this copy."""
     if info.target == identity(header):
         return
     theirs = quoted(info.target_name)

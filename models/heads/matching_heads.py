@@ -23,10 +23,8 @@ HEAD_METHODS: Final = ("eagle3", "mtp", "dflash", "dspark")
 EAGLE: Final = "eagle3"
 MTP: Final = "mtp"
 TARGET_KEY: Final = "slipstream.heads.target"
-TEXT_KEY: Final = "slipstream.heads.text"
-"""The training text of a head that Slipstream trained."""
-ACCEPTANCE_KEY: Final = "slipstream.heads.setting.acceptance"
-"""Its acceptance rate by depth, as measured in training."""
+TEXT_KEY: Final = "slipstream.heads.text"  # the training text of a head that Slipstream trained
+ACCEPTANCE_KEY: Final = "slipstream.heads.setting.acceptance"  # its acceptance rate by depth, as measured in training
 
 
 def method_of(header: Header) -> str:

@@ -43,7 +43,8 @@ class Download:
     """Downloads a file, or all parts of a split model, into the folder of all models.
 
     While it runs, ``<file>.part`` contains the bytes and ``<file>.journal`` lists the ranges that are on the disk. The
-    files are renamed, the first one last, only when all are complete and their sha256 is right.
+    files are renamed, the first one last, only when all are complete and their sha256 is right. What goes wrong is a
+    ``HubError`` or a ``DownloadError``.
     """
 
     def __init__(
@@ -88,12 +89,6 @@ class Download:
 
         Returns:
             The file, or the first of several files; None if the download was stopped.
-
-        Raises:
-            OfflineError: If offline mode is on.
-            HubError: If the hub refuses.
-            DownloadError: If the disk is full, another process downloads the same file, the file changed or arrived
-                damaged, the network failed too often, or no byte came for too long.
         """
         self._hub.check_online()
         disable_telemetry()
@@ -135,11 +130,7 @@ class Download:
             raise too_little_room(self.folder, needed, max(0, free), reserve)
 
     def discard(self) -> Discarded:
-        """Removes the unfinished files.
-
-        Raises:
-            DownloadError: If another process is downloading it, or it cannot be removed.
-        """
+        """Removes the unfinished files."""
         freed, kept = 0, list[Path]()
         for index, file in enumerate(self.files):
             path = file.path_in(self.folder)
@@ -188,11 +179,7 @@ class _Reports:
 
 
 def partials(folder: Path) -> list[Partial]:
-    """Unfinished downloads below a folder, newest first; removes journals that kills left beside complete files.
-
-    Raises:
-        DownloadError: If the folder cannot be read.
-    """
+    """Unfinished downloads below a folder, newest first; removes journals that kills left beside complete files."""
     jobs: dict[tuple[str, tuple[str, ...]], list[tuple[Path, JournalContent]]] = {}
     try:
         for path in sorted(folder.rglob(f"*{ENDING}")):
@@ -288,11 +275,7 @@ class Downloads:
         return self.job(id)
 
     def restore(self, folder: Path) -> list[QueuedDownload]:
-        """Adds unfinished downloads below a folder as paused jobs.
-
-        Raises:
-            DownloadError: If the folder cannot be read.
-        """
+        """Adds unfinished downloads below a folder as paused jobs."""
         found = partials(folder)
         with self._changing():
             for partial in reversed(found):
@@ -307,11 +290,7 @@ class Downloads:
             return [entry.job for entry in self._entries.values()]
 
     def job(self, id: str) -> QueuedDownload:
-        """A snapshot of one job.
-
-        Raises:
-            KeyError: If no job has that id.
-        """
+        """A snapshot of one job."""
         with self._changed:
             return self._entries[id].job
 
@@ -325,11 +304,7 @@ class Downloads:
             self._resume(self._entries[id])
 
     def cancel(self, id: str) -> Discarded:
-        """Stops a job, waits for the stop and removes its unfinished files.
-
-        Raises:
-            DownloadError: If another process is downloading it, or it cannot be removed.
-        """
+        """Stops a job, waits for the stop and removes its unfinished files."""
         with self._changing():
             entry = self._entries[id]
             self._stop(entry)

@@ -109,7 +109,7 @@ def _quant(stem: str, parts: tuple[RemoteFile, ...], taken: set[str], projector:
 
 
 class Hub:
-    """Reads from the hub; every call blocks, and raises an ``OfflineError`` in offline mode.
+    """Reads from the hub; every call blocks, and raises a ``HubError`` if the hub fails, is slow or offline mode is on.
 
     Attributes:
         offline: Whether offline mode is on; may be changed at any time. Nothing else of the program keeps it.
@@ -153,9 +153,6 @@ class Hub:
 
         Args:
             text: Search words, or ``owner/name`` or the address of a page; that repository is then the first result.
-
-        Raises:
-            HubError: If the hub cannot be reached or refuses.
         """
         self.check_online()
         named = repo_in(text, self.endpoint)
@@ -175,12 +172,7 @@ class Hub:
         return rows[:limit]
 
     def files(self, repo: str, revision: str | None = None) -> list[RemoteFile]:
-        """The files of a repository at its newest commit, or at ``revision``, without unsafe names (``safe_name``).
-
-        Raises:
-            HubError: As ``search``; also if there is no such repository, or all names are unsafe.
-            UsageError: If ``repo`` is not a valid name of a repository.
-        """
+        """The files of a repository at its newest commit, or at ``revision``, without unsafe names (``safe_name``)."""
         checked_repo(repo)
         at = f"/revision/{quote(revision, safe='')}" if revision else ""
         with self._connected() as connection, self._understood("a list of files"):
@@ -195,11 +187,7 @@ class Hub:
         return files
 
     def quants(self, repo: str, revision: str | None = None) -> list[Quant]:
-        """The quantizations in a repository, smallest first.
-
-        Raises:
-            HubError: As ``files``; also if it has no GGUF model.
-        """
+        """The quantizations in a repository, smallest first."""
         files = self.files(repo, revision)
         quants = quants_of(files)
         if not quants:
@@ -210,11 +198,7 @@ class Hub:
         return quants
 
     def card(self, repo: str) -> str:
-        """The model card as Markdown without its metadata; empty if there is none.
-
-        Raises:
-            HubError: As ``files``.
-        """
+        """The model card as Markdown without its metadata; empty if there is none."""
         found = [file for file in self.files(repo) if file.name == "README.md"]
         if not found or not found[0].size:
             return ""
@@ -229,10 +213,6 @@ class Hub:
         Args:
             file: The model, or the first part of a split model.
             further: The other parts in order; without them the header has the tensors of the first part only.
-
-        Raises:
-            HubError: If the hub cannot be reached or refuses.
-            ModelFileError: If it is not GGUF, is damaged, or could crash llama.cpp.
         """
         parts = (file, *further)
         with self._connected() as connection:

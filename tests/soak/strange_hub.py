@@ -149,7 +149,7 @@ def timed(home: Path, hub: str, *words: str) -> tuple[int, float, float | None]:
 
 def waits(folder: Path, _: random.Random) -> Found:
     """Hubs that say nothing, too little, or the same for ever: words soon, and an end in one line."""
-    head, size = b"HTTP/1.1 200 X\r\n\r\n", 5_000
+    head = b"HTTP/1.1 200 X\r\n\r\n"
     silent: dict[str, Callable[[HostileHub], Callable[[socket.socket], None]]] = {
         "silence": lambda hub: lambda _: (hub.ended.wait() and None) or None,
         "status 100": lambda hub: hub.dribble(b"HTTP/1.1 100 Continue\r\n\r\n", 0.2),
@@ -162,13 +162,15 @@ def waits(folder: Path, _: random.Random) -> Found:
             with HostileHub() as hub:
                 hub.api = answer(hub)
                 yield ended(f"{name}, {command[1]}", *timed(folder / "home", hub.endpoint, *command))
-        with HostileHub() as hub:
-            hub.lists(("m-F32.gguf", size))
-            hub.file = answer(hub)
-            yield ended(f"{name}, a file", *timed(folder / "home", hub.endpoint, "models", "pull", "a/b", "--force"))
     for command in (("models", "search", "tiny"), ("models", "pull", "a/b")):
         with never_answers() as address:
             yield ended(f"a stalled link, {command[1]}", *timed(folder / "home", address, *command))
+    for count in (0, 50_000):
+        with HubServer() as server:
+            server.add(REPO, {"Tiny-F32.gguf": tiny_gguf()})
+            server.hold_after(count)
+            home = folder / f"stalled{count}"
+            yield ended(f"a file that stalls at {count}", *timed(home, server.endpoint, "models", "pull", REPO))
     with HostileHub() as hub:
         hub.api = raw(503)
         yield ended("failures", *timed(folder / "home", hub.endpoint, "models", "search", "x"), words=False)

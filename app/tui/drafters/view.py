@@ -25,14 +25,11 @@ IN_USE, NO_MARK = "● ", "  "
 FRESH, CANNOT = "Not measured yet", "Not for this model"
 _NARROWEST: Final = 10
 _WIDEST: Final = 24
-_ROOMY: Final = 70
-"""Width from which bars may be longer, and the source of each gain is shown."""
+_ROOMY: Final = 70  # width from which bars may be longer, and the source of each gain is shown
 _SOURCE: Final = 5  # least columns of a gain's source: "chats"
-NO_TEXT: Final = "it needs indexed text"
-"""Begins the reason of ``retrieval`` while nothing is indexed."""
+NO_TEXT: Final = "it needs indexed text"  # begins the reason of ``retrieval`` while nothing is indexed
 _LEAST_WORDS: Final = 12
-_WIDTHS: Final = (2, 4, 8, 16)
-"""Batch sizes whose cost is shown."""
+_WIDTHS: Final = (2, 4, 8, 16)  # batch sizes whose cost is shown
 
 WOULD: Final = {
     "draft": "Ctrl-L, then d: fetch or choose a smaller model.",

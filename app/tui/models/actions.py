@@ -36,8 +36,7 @@ if TYPE_CHECKING:
     from slipstream.models.library.catalog import CatalogFile, CatalogPair
     from slipstream.models.library.records import Checked, Installed, Removed
 
-TITLES = 3
-"""Maximum number of chats that the removal dialog names."""
+TITLES = 3  # maximum number of chats that the removal dialog names
 
 
 class ImportScreen(Dialog[tuple[Path, Literal["link", "copy"]] | None]):
@@ -112,7 +111,6 @@ class InstalledActions:
         self._listing.redraw(self._installed)
 
     def remove(self) -> None:
-        """Removes the selected model after confirmation."""
         model = self._listing.model
         if model is None:
             return
@@ -143,8 +141,6 @@ class InstalledActions:
         self._screen.app.push_screen(ConfirmScreen(f"Remove “{one_line(name)}”?", detail, "removes"), answered)
 
     def undo(self) -> None:
-        """Restores the model that was removed last."""
-
         def back(brought: Removed) -> None:
             hint(self._screen, f"{one_line(brought.name)} is here again.")
             self._listing.list_installed()
@@ -241,7 +237,6 @@ class Fetching:
         self._listing.redraw(search)
 
     def open_repository(self) -> None:
-        """Opens the selected repository."""
         at = self._listing.browser.at
         if at is not None and self._listing.browser.view is self._listing.search:
             repo = self._listing.search.found[at]
@@ -292,7 +287,6 @@ class Fetching:
             self._listing.ask(lambda models: models.resume(job.id), lambda done: self._listing.look())
 
     def cancel(self) -> None:
-        """Cancels the selected download after confirmation."""
         job = self._listing.job
         if job is None or job.state == "done":
             return

@@ -17,8 +17,7 @@ if TYPE_CHECKING:  # slow imports: the chat is drawn first
 
 T = TypeVar("T")
 U = TypeVar("U")
-SLOW_S = 5.0
-"""Seconds after which the host of a request is named."""
+SLOW_S = 5.0  # seconds after which the host of a request is named
 
 
 class ModelsAccess:
@@ -29,8 +28,7 @@ class ModelsAccess:
         self._lock = threading.Lock()
         self._hub: HubSettings | None = None
         self._rpc = ""
-        self.made: ModelManager | None = None
-        """The manager; None before its first use."""
+        self.made: ModelManager | None = None  # the manager; None before its first use
 
     def open(self) -> ModelManager:
         """Returns the manager; may block."""

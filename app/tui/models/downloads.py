@@ -21,8 +21,7 @@ DOING = {
     "finishing": "finishing",
 }
 STYLES = {"done": "$success", "failed": "$error", "paused": "$warning"}
-QUIET = 5.0
-"""Seconds without data after which the row shows how long there was none."""
+QUIET = 5.0  # seconds without data after which the row shows how long there was none
 
 
 class DownloadsView(View):
@@ -70,7 +69,6 @@ class DownloadsView(View):
         )
 
     def details(self, at: int) -> list[Content]:
-        """The download's source, path, and error."""
         job = self.jobs[at]
         parts = f"{len(job.files)} files" if len(job.files) > 1 else ""
         title, hint = job.error or ("", "")

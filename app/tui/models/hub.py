@@ -42,18 +42,14 @@ COLUMNS = (
     Column("Context", 1, right=True),
     Column("", 2, style="$foreground 60%"),
 )
-LONGEST = 12_000
-"""Maximum characters of a card."""
-MOST_LINES = 400
-"""Maximum lines of a card: each may become a widget."""
+LONGEST = 12_000  # maximum characters of a card
+MOST_LINES = 400  # maximum lines of a card: each may become a widget
 MOST_CELLS = 600
 """Maximum table cells; further lines are shown as text. Textual 8.2.8 takes half a minute for 8,000 cells."""
-PIECE = 1_200
-"""Characters that are laid out at a time, so that keys are handled in between."""
+PIECE = 1_200  # characters that are laid out at a time, so that keys are handled in between
 REST = "*The rest is on its page.*"
 NONE = "*It has no card.*"
-WIDE = 120
-"""Width from which the card is next to the list."""
+WIDE = 120  # width from which the card is next to the list
 
 
 class SearchLine(Input):
@@ -167,7 +163,6 @@ class QuantsView(TableView):
         ]
 
     def details(self, at: int) -> list[Content]:
-        """The quantization's fit, speed and files."""
         offer = self.offers[at]
         files = offer.quant.files
         names = clean(files[0].name) + (f" and {len(files) - 1} more" if len(files) > 1 else "")
@@ -238,7 +233,6 @@ class RepoScreen(BrowsingScreen["QuantOffer | None"]):
     ]
 
     def __init__(self, models: ModelsAccess, repo: RepoSummary, drafter: CatalogFile | None) -> None:
-        """Makes the lists."""
         self.quants = QuantsView(drafter)
         super().__init__(self.quants)
         self._models = models

@@ -44,17 +44,11 @@ COLUMNS = (
 
 @dataclass(frozen=True, slots=True)
 class ModelFacts:
-    """ModelFacts about an installed model that are slow to compute.
+    """Facts about an installed model that are slow to compute."""
 
-    Attributes:
-        fit: Where it fits in memory; None if unknown.
-        pairs: Its drafters, best first.
-        speed: Its predicted speed; None if unknown.
-    """
-
-    fit: Fit | None
-    pairs: list[PairOffer]
-    speed: Prediction | None = None
+    fit: Fit | None  # where it fits in memory; None if unknown
+    pairs: list[PairOffer]  # its drafters, best first
+    speed: Prediction | None = None  # its predicted speed; None if unknown
 
     @property
     def drafter(self) -> PairOffer | None:

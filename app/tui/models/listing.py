@@ -39,8 +39,7 @@ T = TypeVar("T")
 INSTALLED, RECOMMENDED, SEARCH, DOWNLOADS = range(4)
 NAMES = ("Installed", "Recommended", "Search", "Downloads")
 SHORT = ("Here", "Best", "Find", "Fetch")
-LOOK_EVERY = 0.25
-"""Interval in seconds at which downloads are polled."""
+LOOK_EVERY = 0.25  # interval in seconds at which downloads are polled
 
 
 class TabNames(Widget):
@@ -53,9 +52,7 @@ class TabNames(Widget):
         at: int
 
     current: reactive[int] = reactive(0)
-    """The tab that is shown."""
-    counts: reactive[tuple[int, ...]] = reactive(())
-    """Number of entries of each tab; 0 is not shown."""
+    counts: reactive[tuple[int, ...]] = reactive(())  # number of entries of each tab; 0 is not shown
 
     def __init__(self, names: Sequence[str], short: Sequence[str]) -> None:
         super().__init__()
@@ -108,17 +105,11 @@ class Listing:
     def __init__(
         self, screen: Screen[ModelChoice | None], browser: Browser, installed: InstalledView, models: ModelsAccess
     ) -> None:
-        """Creates the other lists, all empty."""
         self.installed = installed
-        """The installed models."""
         self.recommended = RecommendedView()
-        """The catalogue."""
         self.search = SearchView()
-        """The search results of the hub."""
-        self.here = InstalledView()
-        """The installed models that match the search, shown while offline."""
+        self.here = InstalledView()  # the installed models that match the search, shown while offline
         self.downloads = DownloadsView()
-        """The downloads."""
         self.browser, self.tabs, self.line = browser, TabNames(NAMES, SHORT), SearchLine()
         self.machine = MemoryLine(classes="machine")
         self._screen, self._models = screen, models
@@ -141,7 +132,6 @@ class Listing:
         then: Callable[[T], object],
         failed: Callable[[SlipstreamError], object] | None = None,
     ) -> None:
-        """Calls ``what`` with the manager in a thread."""
         self._models.ask(self._screen, what, then, failed or partial(trouble, self._screen))
 
     def ask_hub(self, what: Callable[[ModelManager], T], then: Callable[[T], object]) -> None:
@@ -193,7 +183,6 @@ class Listing:
             self.browser.draw()
 
     def redraw(self, view: View) -> None:
-        """Redraws a list if it is shown."""
         if self.browser.view is view:
             self.browser.draw()
             self._refresh_keys()
@@ -207,13 +196,11 @@ class Listing:
 
     @property
     def model(self) -> Installed | None:
-        """The selected model."""
         view, at = self.browser.view, self.browser.at
         return view.models[at] if isinstance(view, InstalledView) and at is not None else None
 
     @property
     def job(self) -> QueuedDownload | None:
-        """The selected download."""
         at = self.browser.at
         return self.downloads.jobs[at] if at is not None and self.tab == DOWNLOADS else None
 
@@ -248,7 +235,6 @@ class Listing:
         self.installed.facts = self.here.facts = {}
 
     def list_installed(self) -> None:
-        """Lists the installed models again."""
         self.ask(lambda models: models.installed(), self._installed_came, partial(self._no_list, self.installed))
 
     def _installed_came(self, models: list[Installed]) -> None:

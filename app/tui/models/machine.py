@@ -66,7 +66,6 @@ def fit_block(fit: Fit) -> Content:
 
 
 def _lent(lender: Lender, in_use: tuple[str, ...]) -> str:
-    """The free memory that a remote machine adds."""
     name = one_line(lender.endpoint.rpartition(":")[0])
     if lender.endpoint in in_use:
         return f"with {name}: in use by this chat"
@@ -79,11 +78,8 @@ class MemoryLine(Widget):
     """Shows the memory of as many devices as fit."""
 
     devices: reactive[tuple[Device, ...]] = reactive(())
-    """The local and remote devices."""
-    lenders: reactive[tuple[Lender, ...]] = reactive(())
-    """The remote machines that lend devices."""
-    in_use: reactive[tuple[str, ...]] = reactive(())
-    """Endpoints of the remote machines that the chat's model uses."""
+    lenders: reactive[tuple[Lender, ...]] = reactive(())  # the remote machines that lend devices
+    in_use: reactive[tuple[str, ...]] = reactive(())  # endpoints of the remote machines that the chat's model uses
 
     def render(self) -> Content:
         left = Content.assemble(("◢ ", "$primary"), ("slipstream", "bold"), ("  models", "$foreground 70%"))

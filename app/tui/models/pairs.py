@@ -41,8 +41,7 @@ COLUMNS = (
     Column("", 2, style="$success"),
 )
 KEY = "F6"
-BORDERS = 8
-"""Columns of border, padding and scroll bar."""
+BORDERS = 8  # columns of border, padding and scroll bar
 WIDTH = 100
 READY, FETCH, CANNOT = "● ", "↓ ", "✗ "
 
@@ -92,7 +91,6 @@ class RecommendedView(TableView):
         ]
 
     def details(self, at: int) -> list[Content]:
-        """The pair's fit, memory, files and evidence."""
         offer = self.offers[at]
         pair = offer.pair
         best = "best for this machine" if offer is self._best else ""
@@ -115,7 +113,6 @@ class RecommendedView(TableView):
 
 
 def name_of(offer: CatalogOffer) -> str:
-    """The display name of a pair's target."""
     return offer.pair.target.model or offer.pair.family or offer.pair.id
 
 

@@ -76,7 +76,6 @@ class ModelsScreen(BrowsingScreen[ModelChoice | None]):
         self.browser.draw()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Enables the actions of the current tab."""
         listing, tab = self.listing, self.listing.tab
         installed, job = listing.model is not None, listing.job is not None
         offered = {
@@ -204,7 +203,6 @@ class ModelsScreen(BrowsingScreen[ModelChoice | None]):
         self._fetching.sort()
 
     def action_pause(self) -> None:
-        """Pauses or resumes the selected download."""
         self._fetching.pause()
 
     def action_cancel(self) -> None:
