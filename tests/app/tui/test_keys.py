@@ -26,7 +26,7 @@ async def test_the_drafter_changes_with_the_next_reply(open_chat: Open) -> None:
         await chat.say("x", wait=False)
         await chat.until(lambda: chat.screen.reply.widget is not None and len(chat.screen.reply.widget.text) >= 10)
         await chat.press("f2")
-        assert hints(chat) == ["Next reply: lookup"]
+        await chat.until(lambda: hints(chat) == ["Next reply: lookup"])
         assert "next reply: lookup" in chat.shown()
         chat.engine.go()
         await chat.until(chat.idle)
@@ -46,7 +46,7 @@ async def test_at_most_two_toasts_are_shown(open_chat: Open) -> None:
         for words in ("one", "two", "three", "two", "three"):
             chat.app.notify(words)
             await chat.pilot.pause()
-        assert chat.toasts() == ["two", "three"]
+        await chat.until(lambda: chat.toasts() == ["two", "three"])
         chat.app.notify("four", severity="error")
         await chat.until(lambda: chat.toasts() == ["three", "four"])
 
@@ -56,7 +56,7 @@ async def test_a_lone_drafter_says_where_the_reasons_are(open_chat: Open) -> Non
     loaded = Loaded("m", "llama", 512, "f", "CPU", "same text", offers, 10.0)
     async with open_chat(engine=ScriptedEngine(loaded=loaded), drafter="none") as chat:
         await chat.press("f2")
-        assert hints(chat) == ["No other drafter fits this model. Ctrl-D says why."]
+        await chat.until(lambda: hints(chat) == ["No other drafter fits this model. Ctrl-D says why."])
 
 
 def styles(reply: ReplyView) -> dict[str, str]:
@@ -166,7 +166,7 @@ async def test_tab_and_a_click_offer_examples(open_chat: Open) -> None:
 async def test_the_last_reply_is_copied_clean(open_chat: Open) -> None:
     async with open_chat(Script("one \x1b[31mtwo")) as chat:
         await chat.press("ctrl+y")
-        assert hints(chat) == ["There is no reply to copy."]
+        await chat.until(lambda: hints(chat) == ["There is no reply to copy."])
         await chat.say("x")
         await chat.press("ctrl+y")
         assert chat.app.clipboard == "one ␛[31mtwo"
@@ -194,10 +194,11 @@ async def test_ctrl_c_stops_then_quits_when_pressed_twice(open_chat: Open) -> No
         assert chat.app.clipboard == "some text"
         chat.screen.prompt.put("kept")
         await chat.press("ctrl+c")
-        assert chat.screen.prompt.text == "" and hints(chat)[-1] == "Cleared; Up brings it back."
+        await chat.until(lambda: hints(chat)[-1:] == ["Cleared; Up brings it back."])
+        assert chat.screen.prompt.text == ""
         await chat.press("ctrl+c")
         assert chat.app.is_running
-        assert hints(chat)[-1] == "Ctrl-C once more quits."
+        await chat.until(lambda: hints(chat)[-1:] == ["Ctrl-C once more quits."])
         await chat.press("ctrl+c")
         await chat.until(lambda: not chat.app.is_running)
 

@@ -128,7 +128,7 @@ async def test_a_benchmark_has_the_machine_for_itself_and_its_result_is_kept(
         assert "--temp 0.8 --limit 2 --tokens 48" in words
         assert not screen.check_action("new", ())
         await chat.press("escape", "ctrl+d")
-        assert chat.toasts() == ["Benchmark running · F8: progress."]
+        await chat.until(lambda: chat.toasts() == ["Benchmark running · F8: progress."])
         await chat.say("sent meanwhile", wait=False)  # it waits
         assert len(chat.engine.loads) == 1 and not chat.engine.asked
         assert "will be sent afterwards" in str(chat.screen.prompt.border_subtitle)
@@ -246,7 +246,7 @@ async def test_there_is_nothing_to_measure_before_a_model_is_loaded(open_chat: O
         screen = await opened(chat)
         assert len(screen.view) == 1  # earlier results can be seen
         await chat.press("n")
-        assert chat.toasts() == ["The model is not loaded yet."]
+        await chat.until(lambda: chat.toasts() == ["The model is not loaded yet."])
         held.go_load()
 
 

@@ -50,7 +50,7 @@ async def test_it_is_written_shown_and_undone(open_chat: Open, store: ChatStore,
         chat.engine.go()
         await chat.until(lambda: summaries(chat) == [SUMMARY])
         assert chat.idle() and chat.texts() == before and "Esc stops" not in chat.shown()
-        assert hints(chat)[-1] == "12 messages summarized; /compact undo brings them back."
+        await chat.until(lambda: hints(chat)[-1:] == ["12 messages summarized; /compact undo brings them back."])
         assert "summary: the model reads this" in chat.shown()
         chat.engine.scripts = [Script()]
         await chat.say("question 9")
@@ -63,7 +63,7 @@ async def test_it_is_written_shown_and_undone(open_chat: Open, store: ChatStore,
         await chat.say("question 10")
         assert sent(chat)[0] == "question 0" and "question 9" in sent(chat)
         await command(chat, "/compact undo")
-        assert hints(chat)[-1] == "This chat has no summary."
+        await chat.until(lambda: hints(chat)[-1:] == ["This chat has no summary."])
 
 
 async def test_esc_changes_nothing(open_chat: Open) -> None:
@@ -100,9 +100,9 @@ async def test_an_error_changes_nothing(open_chat: Open, error: SlipstreamError)
 async def test_what_cannot_be_is_said(open_chat: Open) -> None:
     async with open_chat() as chat:
         await command(chat, "/compact")
-        assert any("too little in this chat" in words for words in chat.toasts())
+        await chat.until(lambda: any("too little in this chat" in words for words in chat.toasts()))
         await command(chat, "/compact now")
-        assert any("takes nothing, or undo" in words for words in chat.toasts())
+        await chat.until(lambda: any("takes nothing, or undo" in words for words in chat.toasts()))
         assert chat.screen.prompt.text == "/compact now"
 
 
@@ -132,7 +132,7 @@ async def test_a_full_chat_is_summarized_by_itself(open_chat: Open, tmp_path: Pa
         chat.screen.prompt.put("Is it?")
         await chat.press("enter")
         await chat.until(lambda: "They" in chat.shown())
-        assert any("older messages are summarized first" in words for words in hints(chat)), hints(chat)
+        await chat.until(lambda: any("older messages are summarized first" in words for words in hints(chat)))
         chat.engine.go()
         await chat.until(lambda: bool(summaries(chat)) and chat.idle() and chat.texts()[-1] == "Yes.")
         assert chat.texts()[-2:] == ["Is it?", "Yes."] and chat.texts().count("Is it?") == 1

@@ -85,7 +85,7 @@ async def test_an_end_is_shown_though_nothing_was_asked_and_the_next_message_sta
         ]
         assert "the next message starts it again" in chat.shown()
         await chat.press("ctrl+d")
-        assert chat.toasts() == ["The model is not loaded. The next message loads it."]
+        await chat.until(lambda: chat.toasts() == ["The model is not loaded. The next message loads it."])
         await chat.say("Again")
         assert len(chat.engine.loads) == 2
         assert chat.texts() == ["Hello", TEXT, "Again", TEXT]

@@ -24,12 +24,12 @@ async def test_a_context_is_kept_for_this_model_alone(open_chat: Open, tmp_path:
     engine = ScriptedEngine([Script()], loaded=LONG)
     async with open_chat(engine=engine) as chat:
         await command(chat, "/context")
-        assert hints(chat)[-1] == "Context: 8,192 tokens. Trained on 40,960; 131,072 at most."
+        await chat.until(lambda: hints(chat)[-1:] == ["Context: 8,192 tokens. Trained on 40,960; 131,072 at most."])
         engine.loaded = replace(LONG, n_ctx=131_072, rope="YaRN x4")
         await command(chat, "/context 131072")
         await chat.until(lambda: len(engine.loads) == 2 and chat.screen.model.loaded is not None)
         assert [load.n_ctx for load in engine.loads] == [0, 131_072]
-        assert hints(chat)[-1].startswith("Context: 131,072 tokens, by YaRN x4.")
+        await chat.until(lambda: "".join(hints(chat)[-1:]).startswith("Context: 131,072 tokens, by YaRN x4."))
         assert own(tmp_path) == {"mini.gguf": 131_072}
         await chat.say("Hello.")
         settings = chat.app.settled.file.settings
@@ -51,7 +51,7 @@ async def test_what_is_no_context_is_refused_and_stays_typed(open_chat: Open, tm
             ("-5", "ontexts.mini.gguf is -5; it must be a whole number from 0 to 1,048,576."),
         ):
             await command(chat, f"/context {words}")
-            assert any(title in toast for toast in chat.toasts()), chat.toasts()
+            await chat.until(lambda title=title: any(title in toast for toast in chat.toasts()))  # type: ignore[misc]
             assert chat.screen.prompt.text == f"/context {words}"
         assert len(engine.loads) == 1 and own(tmp_path) == {}
 

@@ -117,15 +117,15 @@ async def test_a_chat_keeps_its_system_prompt_and_its_preset(open_chat: Open, st
 async def test_what_cannot_be_used_is_said(open_chat: Open, file: Path) -> None:
     async with open_chat() as chat:
         await command(chat, "/preset")
-        assert hints(chat)[-1] == "Presets: default, greedy, careful, creative. Now: default."
+        await chat.until(lambda: hints(chat)[-1:] == ["Presets: default, greedy, careful, creative. Now: default."])
         await command(chat, "/preset wild")
-        assert "There is no preset wild" in hints(chat)[-1]
+        await chat.until(lambda: "There is no preset wild" in "".join(hints(chat)[-1:]))
         await command(chat, "/keep-system x")
-        assert "no system prompt to keep" in hints(chat)[-1]
+        await chat.until(lambda: "no system prompt to keep" in "".join(hints(chat)[-1:]))
         await command(chat, "/system")
-        assert hints(chat)[-1] == "System prompt: none."
+        await chat.until(lambda: hints(chat)[-1:] == ["System prompt: none."])
         file.write_text("[system]\nx = = 1\n", "utf-8")
         await command(chat, "/system x")
-        assert "line 2" in hints(chat)[-1]
+        await chat.until(lambda: "line 2" in "".join(hints(chat)[-1:]))
         assert chat.screen.prompt.text == "/system x"
         assert chat.screen.conversation.system == ""

@@ -45,7 +45,7 @@ async def test_all_of_it_is_on_the_screen(
         await chat.until(lambda: "think" in "".join(hints(chat)[-1:]).lower())
         assert engine.asked[-1].messages[-1].images
         await command(chat, "/context")
-        assert hints(chat)[-1] == "Context: 1,024 tokens. Trained on 40,960; 131,072 at most."
+        await chat.until(lambda: hints(chat)[-1:] == ["Context: 1,024 tokens. Trained on 40,960; 131,072 at most."])
 
 
 @pytest.mark.parametrize("size", [(80, 24), (140, 40)])

@@ -225,7 +225,7 @@ async def test_without_thoughts_there_is_nothing_to_open(open_chat: Open) -> Non
         await chat.say("Tell me")
         assert not view(chat).display
         await chat.press("ctrl+t")
-        assert chat.toasts() == ["The last reply has no thoughts."]
+        await chat.until(lambda: chat.toasts() == ["The last reply has no thoughts."])
         assert ANSWER in chat.shown()
 
 

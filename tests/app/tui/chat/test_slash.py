@@ -61,7 +61,7 @@ def test_a_slash_is_sent_as_two() -> None:
 async def test_an_unknown_command_is_said_and_stays(open_chat: Open) -> None:
     async with open_chat() as chat:
         await command(chat, "/nonsense of mine")
-        assert "There is no command /nonsense" in hints(chat)[-1]
+        await chat.until(lambda: "There is no command /nonsense" in "".join(hints(chat)[-1:]))
         assert chat.screen.prompt.text == "/nonsense of mine"
         assert not chat.engine.asked
         await chat.say("//etc/hosts is a file")
@@ -100,7 +100,7 @@ async def test_seed_and_temperature_are_those_of_the_next_reply(open_chat: Open)
         assert (sampling.seed, sampling.temperature) == (11, 0.5)
         for wrong in ("/seed -1", "/seed 1.5", "/seed ٣", "/temp warm", "/temp -1", "/temp nan", "/temp 99"):
             await command(chat, wrong)
-            assert hints(chat)[-1].startswith("Not a valid ")
+            await chat.until(lambda: "".join(hints(chat)[-1:]).startswith("Not a valid "))
             assert chat.screen.prompt.text == wrong
         assert chat.screen.conversation.sampling.effective == sampling
 
@@ -110,9 +110,9 @@ async def test_drafters_and_models_by_name(open_chat: Open) -> None:
         await command(chat, "/drafter lookup")
         assert chat.screen.model.drafter == "lookup"
         await command(chat, "/drafter medusa")
-        assert "no heads are trained" in hints(chat)[-1]
+        await chat.until(lambda: "no heads are trained" in "".join(hints(chat)[-1:]))
         await command(chat, "/drafter nobody")
-        assert "o drafter called" in hints(chat)[-1]
+        await chat.until(lambda: "o drafter called" in "".join(hints(chat)[-1:]))
         with pytest.raises(UsageError, match=r"no drafter called “lookp”\. Did you mean lookup\?"):
             chat.screen.model.check_drafter("lookp")
         assert chat.screen.model.drafter == "lookup"
@@ -129,7 +129,7 @@ async def test_the_chat_is_exported(open_chat: Open, tmp_path: Path, monkeypatch
     monkeypatch.chdir(tmp_path)
     async with open_chat() as chat:
         await command(chat, "/export")
-        assert "Nothing was said yet" in hints(chat)[-1]
+        await chat.until(lambda: "Nothing was said yet" in "".join(hints(chat)[-1:]))
         await chat.say("Seas and rivers")
         await command(chat, "/export")
         assert "Seas and rivers" in (tmp_path / "seas-and-rivers.md").read_text("utf-8")

@@ -42,9 +42,10 @@ async def test_a_level_is_kept_with_the_chat_and_read_ahead(open_chat: Open, sto
         assert (await asked(chat)).reasoning == "auto"
         first = store.list_chats()[0].id
         await command(chat, "/think")
-        assert hints(chat)[-1] == "Thinking: as the model does by itself. It has on, low, medium, high."
+        levels = "Thinking: as the model does by itself. It has on, low, medium, high."
+        await chat.until(lambda: hints(chat)[-1:] == [levels])
         await command(chat, "/think low")
-        assert hints(chat)[-1] == "Thinking, from the next reply on: low"
+        await chat.until(lambda: hints(chat)[-1:] == ["Thinking, from the next reply on: low"])
         assert "thinking low · slipstream-mini" in chat.shown()
         assert (await asked(chat)).reasoning == "low"
         await chat.until(lambda: [each.reasoning for each in chat.engine.prepared[-1:]] == ["low"])
@@ -91,7 +92,7 @@ async def test_a_key_goes_through_the_levels_that_the_model_has(open_chat: Open)
 async def test_a_level_that_cannot_be_is_refused(open_chat: Open, text: str, words: str) -> None:
     async with open_chat(engine=engine(SWITCH)) as chat:
         await command(chat, text)
-        assert words in hints(chat)[-1]
+        await chat.until(lambda: words in "".join(hints(chat)[-1:]))
         assert (await asked(chat)) == Sampling(seed=7)
 
 
@@ -131,7 +132,8 @@ async def test_the_models_own_sampling_holds_where_nothing_else_was_set(
     async with open_chat(engine=engine(OWN), size=(140, 40)) as chat:
         assert (await asked(chat)) == Sampling(0.6, 20, min_p=0.0, seed=7)
         await command(chat, "/preset")
-        assert hints(chat)[-1].endswith("Now: default (temperature 0.6, top k 20, min p 0 from its file).")
+        advised = "Now: default (temperature 0.6, top k 20, min p 0 from its file)."
+        await chat.until(lambda: "".join(hints(chat)[-1:]).endswith(advised))
         await command(chat, "/preset careful")
         assert (await asked(chat)) == Sampling(0.3, 20, min_p=0.0, seed=7)
         chat_of_its_own = store.list_chats()[0].id

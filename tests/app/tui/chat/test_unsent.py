@@ -86,11 +86,13 @@ async def test_ctrl_c_clears_the_prompt_and_up_brings_it_back(open_chat: Open) -
     async with open_chat() as chat:
         chat.screen.prompt.put("a long question")
         await chat.press("ctrl+c")
-        assert chat.screen.prompt.text == "" and hints(chat)[-1] == "Cleared; Up brings it back."
+        await chat.until(lambda: hints(chat)[-1:] == ["Cleared; Up brings it back."])
+        assert chat.screen.prompt.text == ""
         await chat.press("up")
         assert chat.screen.prompt.text == "a long question"
         await chat.press("ctrl+c", "ctrl+c")
-        assert chat.app.is_running and hints(chat)[-1] == "Ctrl-C once more quits."
+        await chat.until(lambda: hints(chat)[-1:] == ["Ctrl-C once more quits."])
+        assert chat.app.is_running
 
 
 @pytest.mark.slow

@@ -137,7 +137,7 @@ async def test_one_that_does_not_serve_says_why_and_cannot_be_chosen(open_chat: 
         await chat.until(lambda: "retrieval" in chat.shown().partition("Not for this model")[2])
         await chat.press("enter")
         assert isinstance(chat.app.screen, DraftersScreen)
-        assert hints(chat) == ["retrieval cannot guess for this model."]
+        await chat.until(lambda: hints(chat) == ["retrieval cannot guess for this model."])
         await chat.press("escape")
         assert chat.screen.model.drafter == "draft"
 
@@ -184,7 +184,7 @@ async def test_while_the_model_loads_there_is_no_list_yet(open_chat: Open) -> No
     async with open_chat(engine=held) as chat:
         await chat.press("ctrl+d")
         assert not isinstance(chat.app.screen, DraftersScreen)
-        assert chat.toasts() == ["The model is not loaded yet."]
+        await chat.until(lambda: chat.toasts() == ["The model is not loaded yet."])
         held.go_load()
 
 
@@ -420,7 +420,7 @@ async def test_without_torch_training_says_what_is_missing(
     async with open_chat(engine=engine_of(model)) as chat:
         await go_to(chat, "space")
         await chat.press("t")
-        assert hints(chat) == [NO_TORCH]
+        await chat.until(lambda: hints(chat) == [NO_TORCH])
         assert not commands.asked
 
 
