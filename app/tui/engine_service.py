@@ -26,6 +26,8 @@ from slipstream.models.errors import EngineDiedError, SlipstreamError
 if TYPE_CHECKING:
     from slipstream.app.engine.process.client import Engine
 
+_LOOK_EVERY: Final = 0.02  # seconds between two checks whether a reply has ended
+
 
 @dataclass
 class LoadProgress(Message):
@@ -125,9 +127,6 @@ class EngineEnded(Message):
     """The engine's process ended while idle."""
 
     error: SlipstreamError
-
-
-_LOOK_EVERY: Final = 0.02  # seconds between two checks whether a reply has ended
 
 
 class EngineService(Widget):

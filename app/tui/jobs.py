@@ -32,10 +32,15 @@ _PREFIX: Final = "slipstream: "
 _LINE: Final = 1 << 20  # maximum bytes of a line
 _KEPT: Final = 200  # maximum lines of output that are kept
 _PATIENCE: Final = 1.0  # seconds between an interrupt and a kill
+_PERCENT: Final = re.compile(r"\b(\d+(?:\.\d+)?) ?%")
+_COUNT: Final = re.compile(r"\b(\d[\d,]*) of (\d[\d,]*)\b")
+_WHO: Final = re.compile(r"^bench: (drafters: )?")  # prefix of the benchmark's lines
+_NOISE: Final = re.compile(r"(llama|ggml|gguf)_\w+: ")  # llama.cpp's own log lines
+_BAR: Final = 12
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class JobEnd:
     """How a command ended."""
 
     code: int  # its exit code; a negative one is the number of a signal
@@ -57,7 +62,7 @@ class Background:
         self._process: Process | None = None
         self._stops = 0
 
-    async def run(self, say: Callable[[str], None], on_output: Callable[[str], None] | None = None) -> Ended:
+    async def run(self, say: Callable[[str], None], on_output: Callable[[str], None] | None = None) -> JobEnd:
         """Runs the command; cancelling the caller ends its process group.
 
         Args:
@@ -94,7 +99,7 @@ class Background:
             await self.end()
         named = [line.removeprefix(_PREFIX) for line in told if line.startswith(_PREFIX)]
         last = (named or (told if code else []))[-1:]
-        return Ended(code, tuple(said[-_KEPT:]), "".join(last))
+        return JobEnd(code, tuple(said[-_KEPT:]), "".join(last))
 
     async def end(self) -> None:
         """Ends the process after a grace period."""
@@ -155,13 +160,6 @@ async def _read(stream: StreamReader, on_line: Callable[[str], None]) -> None:
             on_line(line)
 
 
-_PERCENT: Final = re.compile(r"\b(\d+(?:\.\d+)?) ?%")
-_COUNT: Final = re.compile(r"\b(\d[\d,]*) of (\d[\d,]*)\b")
-_WHO: Final = re.compile(r"^bench: (drafters: )?")  # prefix of the benchmark's lines
-_NOISE: Final = re.compile(r"(llama|ggml|gguf)_\w+: ")  # llama.cpp's own log lines
-_BAR: Final = 12
-
-
 @dataclass(slots=True)
 class Job:
     """A running job."""
@@ -204,7 +202,7 @@ class Jobs:
 
     async def run(
         self, title: str, arguments: Sequence[str], nice: int = NICE, on_line: Callable[[str], None] | None = None
-    ) -> tuple[Ended, bool]:
+    ) -> tuple[JobEnd, bool]:
         """Runs a command to its end.
 
         Args:
@@ -256,7 +254,7 @@ class Jobs:
             self._background.stop()
 
 
-def failure(ended: Ended) -> SlipstreamError:
+def failure(ended: JobEnd) -> SlipstreamError:
     if ended.error:
         return SlipstreamError(ended.error, "")
     end = f"exit code {ended.code}" if ended.code >= 0 else f"signal {-ended.code}"

@@ -85,7 +85,6 @@ def folded(message: str) -> str:
 
 
 def _kind(name: str) -> str:
-    """The language after a fence: the suffix of the name."""
     kind = Path(name).suffix[1:]
     return kind if kind.isalnum() else ""
 
@@ -253,7 +252,6 @@ def _decoded(raw: bytes, shown: str) -> str:
 
 
 def is_long(text: str) -> bool:
-    """Whether a text is long enough to be folded."""
     return len(text) > MOST_CHARACTERS or text.count("\n") >= MOST_LINES
 
 
@@ -285,15 +283,12 @@ class Folds:
         return mark
 
     def unfold(self, text: str) -> str:
-        """Replaces all marks by their texts."""
         return self._marks.sub(lambda mark: self._texts[mark.group()], text)
 
     def spans(self, line: str) -> list[tuple[int, int]]:
-        """Start and end of each mark of a line."""
         return [mark.span() for mark in self._marks.finditer(line)]
 
     def at(self, line: str, column: int) -> tuple[int, int] | None:
-        """Start and end of the mark that a column touches, or None."""
         return next((span for span in self.spans(line) if span[0] <= column <= span[1]), None)
 
 

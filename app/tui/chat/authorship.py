@@ -43,7 +43,6 @@ _REACH: Final = 240
 
 
 def style_of(piece: Piece) -> str:
-    """The style of a piece; empty for plain decoding."""
     if piece.origin == "accepted":
         return DRAFTERS.get(piece.source, DRAFTED)
     return {"recovered": RECOVERED, "bonus": BONUS}.get(piece.origin, "")
@@ -148,7 +147,6 @@ class Painter:
                 widget.update(wanted, layout=False)
 
     def _styled(self, bare: Content, source: str, at: int, start: int, known: Sequence[Formula]) -> tuple[int, Content]:
-        """The end of the text in the Markdown, and the styled text."""
         begins, style, content = 0, "", bare
         for place, found in self._places(bare.plain, source, at, known):
             here = self._sources.style(start + found)

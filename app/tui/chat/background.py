@@ -20,7 +20,7 @@ from slipstream.app.tui.chat.model import ActiveModel
 from slipstream.app.tui.chat.page import ChatPage
 from slipstream.app.tui.chat.replying import ReplyWriter
 from slipstream.app.tui.engine_service import EngineService
-from slipstream.app.tui.jobs import Ended, Jobs, failure
+from slipstream.app.tui.jobs import JobEnd, Jobs, failure
 from slipstream.app.tui.parts.run_in_thread import run_in_thread
 from slipstream.models.errors import SlipstreamError
 
@@ -103,7 +103,6 @@ class DrafterWork:
         self._jobs.changed()
 
     def show(self) -> None:
-        """Updates the drafters screen, if it is open."""
         if self._screen and self._screen.is_running:
             self._screen.show_work()
 
@@ -161,7 +160,6 @@ class Benchmark:
         self._screen = None
 
     def show(self) -> None:
-        """Updates the benchmark screen, if it is open."""
         if self._screen and self._screen.is_running:
             self._screen.show_work()
 
@@ -190,7 +188,6 @@ class Benchmark:
         self._page.tell_error(error)
 
     async def _run(self, plan: BenchPlan) -> None:
-        """Runs the benchmark, stores its results, and reloads the model."""
         from slipstream.app.bench.results import keep, place_for, unfinished
 
         self.news = ""
@@ -305,7 +302,7 @@ def run_beside(page: ChatPage, work: Coroutine[Any, Any, None]) -> None:
     page.screen.run_worker(work, group="jobs", exit_on_error=False)
 
 
-def _end_of_work(work: BackgroundCommand, ended: Ended, stopped: bool) -> str:
+def _end_of_work(work: BackgroundCommand, ended: JobEnd, stopped: bool) -> str:
     if not ended.code:
         said = f": {'; '.join(ended.said)}" if ended.said else ""
         return one_line(f"{work.title} is done{said}. r in the list of drafters loads the model again, with it.")
@@ -315,7 +312,7 @@ def _end_of_work(work: BackgroundCommand, ended: Ended, stopped: bool) -> str:
     return one_line(f"{work.title} failed: {error.title} {error.hint}")
 
 
-def _end_of_benchmark(ended: Ended, stopped: bool, kept: StoredResult | None) -> str:
+def _end_of_benchmark(ended: JobEnd, stopped: bool, kept: StoredResult | None) -> str:
     if stopped:
         return "Cancelled; what was measured until then is kept." if kept else "Cancelled before anything was measured."
     if ended.code or kept is None:

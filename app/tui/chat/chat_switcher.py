@@ -102,7 +102,6 @@ class ChatSwitcher:
     # --- actions on a chat ----------------------------------------------------------------------------------------
 
     async def asked(self, event: Sidebar.ChatRequest) -> None:
-        """Runs an action that the user chose in the list."""
         chat, push = event.chat, self._page.screen.app.push_screen
         if event.what == "rename":
             screen = LineScreen("Title", one_line(chat.title), "keeps")
@@ -167,20 +166,17 @@ class ChatSwitcher:
         self._page.list_chats()
 
     def _erase(self) -> None:
-        """Erases deleted chats that can no longer be restored."""
         run_in_thread(self._page.screen, self._store.erase_deleted, lambda _: None, self._page.tell_error)
 
     # --- search ---------------------------------------------------------------------------------------------------
 
     def recall(self) -> None:
-        """Searches the prompts of all chats, and puts the chosen one into the prompt."""
         prompts = self._store.prompts(MOST_RECALLED)
         put = self._page.prompt.put_message
         self._page.screen.app.push_screen(RecallScreen(prompts), lambda text: put(text) if text else None)
 
 
 def file_name(chat: StoredChat) -> str:
-    """A file name that is valid on every system."""
     words = "".join(char if char.isalnum() else " " for char in chat.title.casefold()).split()
     return f"{'-'.join(words)[:60] or chat.id}.md"
 
@@ -241,7 +237,6 @@ class RecallScreen(Dialog[str | None]):
         sheet.border_title = f"Earlier prompts · {len(fits):,} of {len(self._prompts):,}"
 
     def action_move(self, step: int) -> None:
-        """Moves the selection to older (positive) or newer prompts."""
         options = self.query_one(OptionList)
         if self.found:
             options.highlighted = min(max((options.highlighted or 0) + step, 0), len(self.found) - 1)

@@ -159,5 +159,4 @@ def parsed(text: str) -> tuple[Command, str]:
 
 
 def matching(begin: str) -> list[Command]:
-    """The commands whose names begin with ``begin``."""
     return [command for command in COMMANDS if command.name.startswith(begin.casefold())]

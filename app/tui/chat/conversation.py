@@ -144,7 +144,6 @@ class Conversation:
         return self._spoken(self._stored())
 
     def _stored(self) -> list[StoredMessage]:
-        """All messages of the shown branch."""
         return self._store.messages(self.chat.id) if self.chat else []
 
     def _spoken(self, stored: list[StoredMessage]) -> list[StoredMessage]:
@@ -161,7 +160,6 @@ class Conversation:
         return self._store.forks(self.chat.id) if self.chat else {}
 
     def show(self, message: int) -> None:
-        """Switches to the branch of a message."""
         self._store.show(message)
 
     def first_read(self, dropped: int) -> int | None:
@@ -292,7 +290,6 @@ class Conversation:
         return write
 
     def compact(self, done: Compaction, summary: str, loaded: Loaded) -> None:
-        """Replaces the older messages by a summary."""
         self._store.add_summary(done.chat, done.parent, summary, len(done.kept), loaded.fingerprint)
 
     def undo_compact(self) -> bool:
@@ -304,12 +301,10 @@ class Conversation:
         return at is not None
 
     def withdraw(self, exchange: Exchange) -> None:
-        """Removes a question that the engine refused."""
         if not exchange.again:
             self._store.withdraw(exchange.asked.id)
 
     def _exchange(self, said: list[StoredMessage], loaded: Loaded, sampling: Sampling) -> Exchange:
-        """Begins a reply to the last of the messages."""
         asked = said[-1]
         reply = self._store.begin_reply(
             asked.chat,

@@ -163,10 +163,7 @@ class SplitView(Container):
 class DraftPanel(Container):
     """The draft trees and the acceptance chart; hidden until F4."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "leave", "Back", show=False)]
-
-    class PanelLeft(Message):
-        """The user goes back to the prompt."""
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "screen.command('to-prompt')", "Back", show=False)]
 
     def __init__(self) -> None:
         super().__init__()
@@ -208,9 +205,6 @@ class DraftPanel(Container):
             self._record.add(done.by_drafter, done.drafter_depths)
         self._record.end()
         self._draw()
-
-    def action_leave(self) -> None:
-        self.post_message(self.PanelLeft())
 
     def on_show(self) -> None:
         self._draw()
@@ -324,7 +318,6 @@ class AcceptanceChart(Widget):
         return max(1 + LARGE * len(self._record.drafters()), 2)
 
     def render(self) -> Content:
-        """Draws each drafter in three lines, or in one if there is not enough room."""
         width, height = self.size.width, self.size.height
         drafters = self._record.drafters()
         if not drafters:
@@ -337,12 +330,10 @@ class AcceptanceChart(Widget):
 
 
 def bars(shares: list[float]) -> str:
-    """A bar for each share from 0 to 1."""
     return "".join(BARS[round(min(max(share, 0.0), 1.0) * (len(BARS) - 1))] for share in shares)
 
 
 def _large(name: str, fared: DrafterCounts, width: int) -> list[Content]:
-    """Name, acceptance rate and sparkline; then a bar and a figure for each depth."""
     shares = _shares(fared)[: max((width - NAME) // COLUMN, 1)]
     drawn = " ".join(2 * bars([share]) for share in shares)
     figures = " ".join(f"{100 * share:2.0f}"[:2] if share < 0.995 else "✓ " for share in shares)
@@ -356,7 +347,6 @@ def _large(name: str, fared: DrafterCounts, width: int) -> list[Content]:
 
 
 def _small(name: str, fared: DrafterCounts, width: int) -> Content:
-    """Name, acceptance rate, a bar for each depth, and the sparkline."""
     head = _head(name, fared)
     depths = bars(_shares(fared)[:8])
     room = max(width - head.cell_length - len(depths) - 2, 0)

@@ -113,7 +113,6 @@ def _row(tree: DraftTree, width: int) -> list[Content]:
 
 
 def _short(text: str, width: int) -> str:
-    """A token's text for a row, without its leading space."""
     shown = Content(visible(text[1:] if text.startswith(" ") and text.strip() else text))
     return shown.truncate(min(LONGEST, width - 10), ellipsis=True).plain
 
@@ -123,7 +122,6 @@ def _took(tree: DraftTree) -> tuple[str, str]:
 
 
 def _names(tree: DraftTree) -> list[str]:
-    """The drafters, in the order of their first nodes."""
     return list(dict.fromkeys(tree.sources))
 
 
@@ -176,7 +174,6 @@ class _Drawing:
         return Node(shown.plain + mark, shown.cell_length + len(mark), share, style, lit)
 
     def _sorted(self, tree: DraftTree) -> dict[int, list[int]]:
-        """The children of every node, accepted ones first."""
         children: dict[int, list[int]] = {node: [] for node in (TREE_ROOT, *self._nodes)}
         for node in sorted(self._nodes, key=lambda node: (not self._nodes[node].lit, node)):
             parent = tree.parents[node] if node < len(tree.texts) else (tree.path or [TREE_ROOT])[-1]

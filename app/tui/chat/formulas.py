@@ -116,7 +116,6 @@ def _symbols() -> Any:
 
 
 def _row(nodes: Sequence[Any]) -> str:
-    """Concatenates nodes, and attaches scripts to the atom before them."""
     text, script = "", ""
     for atom in (atom for node in nodes for atom in _atoms(node)):
         if script and atom.strip():

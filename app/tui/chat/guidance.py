@@ -61,7 +61,6 @@ class Guidance:
         self._page.hint(f"Preset: {one_line(name)}")
 
     def keep_system(self, name: str) -> None:
-        """Stores the chat's system prompt under a name."""
         system = self._page.conversation.system
         if not system:
             raise UsageError("this chat has no system prompt to keep.", "/system TEXT gives it one.")
@@ -70,7 +69,6 @@ class Guidance:
         self.show()
 
     def keep_preset(self, name: str) -> None:
-        """Stores the current sampling as a preset."""
         self._presets.keep_preset(name, self._sampling.effective, self._sampling.default)
         self._page.hint(f"Kept. /preset {one_line(name)} takes it in any chat.")
         self.show()
@@ -114,7 +112,6 @@ class Guidance:
             )
 
     def next_reasoning(self) -> None:
-        """Switches to the model's next reasoning level."""
         loaded = self._model.loaded
         if loaded is None:
             self._page.hint(self._model.not_loaded)

@@ -81,7 +81,6 @@ class Passage:
 
     @property
     def source(self) -> str:
-        """Self-contained Markdown."""
         return self.opening + self.text
 
     def codes(self) -> list[str]:
@@ -90,7 +89,6 @@ class Passage:
 
     @property
     def goes_on_in_code(self) -> bool:
-        """Whether it begins inside of a code block."""
         return self.goes_on and any(token.type in _CODE for token in _blocks(self.source)[:1])
 
 

@@ -49,7 +49,6 @@ class MessageView(Widget):
         self.beside: list[int] = []  # the message and its alternatives, oldest first; empty if there are none
 
     def fork(self, siblings: list[int]) -> None:
-        """Sets the message's alternatives."""
         if siblings != self.beside:
             self.beside = siblings
             self.show_fork()

@@ -203,7 +203,6 @@ class ActiveModel:
         await self.take(fresh, self.name)
 
     async def take(self, load: Load, name: str) -> None:
-        """Replaces the loaded model."""
         own = self.load
         self.load = replace(load, spare_cores=own.spare_cores, draft_gpu_layers=own.draft_gpu_layers, states=own.states)
         if self._settings:

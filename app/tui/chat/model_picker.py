@@ -147,7 +147,6 @@ class ModelPicker:
     # --- downloads ------------------------------------------------------------------------------------------------
 
     def _watch(self) -> None:
-        """Starts to poll the downloads."""
         if self._timer is None:
             self._timer = self._page.screen.set_interval(LOOK_EVERY, self._look)
 

@@ -218,11 +218,9 @@ class ChatPage:
         self.screen.refresh_bindings()
 
     async def notice(self, error: SlipstreamError) -> None:
-        """Adds an error to the transcript."""
         await self.transcript.add(Notice(error.title, error.hint))
 
     async def remark(self, words: str, hint: str = "") -> None:
-        """Adds a remark to the transcript."""
         await self.transcript.add(Notice(words, hint, remark=True))
 
     async def name_failed(self, failed: Mapping[str, str]) -> None:

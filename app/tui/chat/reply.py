@@ -85,7 +85,6 @@ class ReplyView(MessageView):
 
     @property
     def columns(self) -> list[LongColumn]:
-        """The visible columns: reasoning and answer."""
         return [column for column in (self.thinking.body, self._markdown) if column.display]
 
     def prefilling(self, event: Prefilling) -> None:
@@ -192,16 +191,13 @@ class ReplyView(MessageView):
         self._markdown.number(False)
 
     def colour(self, on: bool) -> None:
-        """Shows or hides the source of each word, if it is known."""
         self._markdown.colour(on and self._known)
 
     def show_formulas(self, on: bool) -> None:
-        """Shows formulas in Unicode, or as they were written."""
         self._markdown.show_formulas(on)
 
     @property
     def coloured(self) -> bool:
-        """Whether the source of each word is shown."""
         return self._markdown.coloured
 
 

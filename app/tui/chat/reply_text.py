@@ -44,7 +44,6 @@ class Fence(MarkdownFence):
         yield from super().compose()
 
     def number(self, number: int | None) -> None:
-        """Shows the key that copies the code."""
         for head in self.query(FenceHead):
             head.update(self._head(number))
 
@@ -64,7 +63,6 @@ class PassageView(Markdown):
         self._passage, self._start, self._painter = passage, start, Painter(sources)
 
     def paint(self) -> None:
-        """Shows or hides the source of each word."""
         self._painter.paint(self, self.source, self._start - len(self._passage.opening))
 
     def mount(
@@ -141,11 +139,9 @@ class ReplyText(LongColumn):
 
     @property
     def coloured(self) -> bool:
-        """Whether the sources are shown."""
         return self._sources.on
 
     def write(self, pieces: Sequence[Piece]) -> None:
-        """Appends to the text, and schedules a draw."""
         self._take(pieces)
         self.soon()
 
@@ -158,14 +154,12 @@ class ReplyText(LongColumn):
         await self.fill(self.parts)
 
     def colour(self, on: bool) -> None:
-        """Shows or hides the source of each word."""
         self._sources.on = on
         for part in self.parts:
             if isinstance(part.widget, PassageView):
                 part.widget.paint()
 
     def show_formulas(self, on: bool) -> None:
-        """Shows formulas in Unicode, or as they were written."""
         if on == self._sources.formulas:
             return
         self._sources.formulas = on
@@ -192,7 +186,6 @@ class ReplyText(LongColumn):
 
     @property
     def codes(self) -> list[str]:
-        """Its code blocks from top to bottom."""
         return self._passages.codes()
 
     def code_of(self, fence: Fence) -> str:
@@ -200,7 +193,6 @@ class ReplyText(LongColumn):
         return self.codes[self._numbers()[fence] - 1]
 
     def number(self, on: bool) -> None:
-        """Shows or hides the keys that copy the code blocks."""
         self._numbered = on
         numbers = self._numbers() if on else {}
         for fence in self.query(Fence):

@@ -80,7 +80,6 @@ class SummaryWriter:
         self.stop()
 
     async def undo(self) -> None:
-        """Restores the messages that the last summary replaced."""
         if not self._page.conversation.undo_compact():
             self._page.hint("This chat has no summary.")
             return
@@ -384,7 +383,6 @@ class ReplyWriter:
         await self._end()
 
     async def _retry(self, chat: str) -> None:
-        """Sends the question again, unless another chat is open."""
         conversation, loaded = self._page.conversation, self._model.loaded
         if loaded and conversation.chat and conversation.chat.id == chat:
             exchange = conversation.go_on(loaded)

@@ -23,7 +23,7 @@ from slipstream.app.tui.chat.background import Benchmark, DrafterWork, Races
 from slipstream.app.tui.chat.chat_switcher import ChatSwitcher
 from slipstream.app.tui.chat.commands import KEYS, MARK, Command, parsed
 from slipstream.app.tui.chat.conversation import Conversation
-from slipstream.app.tui.chat.draft_panel import DraftPanel, SplitView
+from slipstream.app.tui.chat.draft_panel import SplitView
 from slipstream.app.tui.chat.guidance import Guidance
 from slipstream.app.tui.chat.message import MessageView
 from slipstream.app.tui.chat.model import ActiveModel
@@ -152,6 +152,7 @@ class ChatScreen(Screen[None]):
             "deselect": self.selection.leave,
             "edit": self.selection.edit,
             "leave-edit": self.page.leave_edit,
+            "to-prompt": self.prompt.focus,
             "again": self._again_at_selection,
             "branch": self.selection.show_branch,
             "copy": self.selection.copy_reply,
@@ -176,7 +177,6 @@ class ChatScreen(Screen[None]):
         yield self.engine
 
     async def on_mount(self) -> None:
-        """Shows the chat, and starts loading the model in a thread."""
         self.prompt.focus()
         self.model.start()
         await self.show_chat()
@@ -383,10 +383,6 @@ class ChatScreen(Screen[None]):
     @on(MoreMessages.MoreWanted)
     async def _more_requested(self, message: MoreMessages.MoreWanted) -> None:
         await self.page.show_more(message.later)
-
-    @on(DraftPanel.PanelLeft)
-    def _drafts_left(self) -> None:
-        self.prompt.focus()
 
     @on(Example.ExamplePicked)
     def _picked(self, message: Example.ExamplePicked) -> None:

@@ -53,7 +53,6 @@ class Selection:
 
     @property
     def message(self) -> int | None:
-        """Id of the selected message; None if there is none."""
         selected = self._page.transcript.selected
         return selected.message if selected else None
 
@@ -66,17 +65,14 @@ class Selection:
 
     @property
     def branches(self) -> bool:
-        """Whether the selected message has alternatives."""
         selected = self._page.transcript.selected
         return bool(selected and selected.beside)
 
     def edit(self) -> None:
-        """Puts the selected question into the prompt."""
         if question := self.question:
             self._page.edit(question)
 
     async def show_branch(self, step: int) -> None:
-        """Switches to the previous (-1) or next (1) branch at the selected message."""
         page, selected = self._page, self._page.transcript.selected
         other = selected.neighbour(step) if selected else None
         if other is None:
@@ -123,7 +119,6 @@ class Selection:
             self._page.hint(f"Copied {what}.")
 
     def fold_reasoning(self) -> None:
-        """Folds or unfolds the reasoning of the last reply."""
         reply = self._page.transcript.last_reply
         if reply is None or reply.thinking.empty:
             self._page.hint("The last reply has no thoughts.")

@@ -172,7 +172,6 @@ class Sidebar(Vertical):
     # --- visibility -----------------------------------------------------------------------------------------------
 
     def fit(self, width: int) -> None:
-        """Chooses the layout for a screen width."""
         self._wide = width >= WIDE
         self._lay_out()
 

@@ -92,7 +92,6 @@ class StatusBar(Widget):
         self.refresh()
 
     def clear(self) -> None:
-        """Clears the figures when another chat is shown."""
         self.begin(self._next())
         self._seen.clear()
         self.idle()
@@ -108,7 +107,6 @@ class StatusBar(Widget):
         self.refresh()
 
     def explain(self, on: bool) -> None:
-        """Shows or hides the legend of the colours."""
         self._legend = on
         self.set_class(on, "explaining")
         self.refresh(layout=True)
@@ -216,7 +214,6 @@ class StatusBar(Widget):
     # --- low screens ----------------------------------------------------------------------------------------------
 
     def _line(self, width: int) -> Content:
-        """The most important figures that fit on one line."""
         speed, bar, name = self.speed, self._with(), one_line(self._guesser or self._drafter)
         parts = [
             (f"{rate(speed.tok_per_s)} tok/s" if speed.tokens else f"{UNKNOWN} tok/s", "bold $primary"),

@@ -114,7 +114,6 @@ class ContextMeter:
             await self._leave_out(0, 0)
 
     async def counted(self, counted: Counted) -> None:
-        """Updates the meter from a count of the chat and the typed text."""
         overflow = self._conversation.overflow
         if counted.dropped_messages and overflow != "drop":
             self._bar.used = counted.tokens + counted.dropped_tokens

@@ -86,7 +86,6 @@ class Transcript(VerticalScroll, can_focus=False):
 
     @property
     def whole(self) -> bool:
-        """Whether the newest message is mounted."""
         return not self._below
 
     @property
@@ -95,7 +94,6 @@ class Transcript(VerticalScroll, can_focus=False):
         return focused if isinstance(focused, MessageView) else None
 
     def find(self, message: int) -> MessageView | None:
-        """The message with this id, if it is mounted."""
         return next((said for said in self.said if said.message == message), None)
 
     @property
@@ -148,7 +146,6 @@ class Transcript(VerticalScroll, can_focus=False):
             await self._count()
 
     def mark(self, forks: dict[int, list[int]]) -> None:
-        """Sets the alternatives of every message."""
         for said in self.said:
             said.fork(forks.get(said.message, []))
 
@@ -165,7 +162,6 @@ class Transcript(VerticalScroll, can_focus=False):
 
     @property
     def shows_colours(self) -> bool:
-        """Whether the source of a word is shown in a mounted reply."""
         return any(said.coloured for said in self.said if isinstance(said, ReplyView))
 
     async def add(self, widget: Widget) -> None:
@@ -193,7 +189,6 @@ class Transcript(VerticalScroll, can_focus=False):
         self.call_after_refresh(self.scroll_to_widget, first, animate=False, top=True)
 
     async def show_later(self, messages: list[StoredMessage]) -> None:
-        """Mounts newer messages."""
         start = len(messages) - self._below
         batch = messages[start : start + AT_ONCE]
         self._below -= len(batch)
@@ -201,13 +196,11 @@ class Transcript(VerticalScroll, can_focus=False):
         await self._count()
 
     def colour(self, on: bool) -> None:
-        """Shows or hides the source of each word in all replies."""
         self.coloured = on
         for reply in self.query(ReplyView):
             reply.colour(on)
 
     def show_formulas(self, on: bool) -> None:
-        """Shows formulas in Unicode, or as they were written."""
         self.formulas = on
         for reply in self.query(ReplyView):
             reply.show_formulas(on)
