@@ -10,7 +10,7 @@ from slipstream.app.engine.calibrate import Threads
 from slipstream.app.engine.guide import Guide, GuideVocabulary
 from slipstream.app.engine.prompt import Prompt, PromptBuilder
 from slipstream.app.engine.stats import PlainClock
-from slipstream.app.engine.text import Vocabulary
+from slipstream.app.engine.text import ChatVocabulary
 from slipstream.app.protocol.events import reasoning_levels
 from slipstream.app.protocol.requests import Generate, Sampling
 from slipstream.models.chat_template.marks import AUTO_LEVEL
@@ -38,7 +38,7 @@ class ChatModel:
     """
 
     target: Target
-    vocabulary: Vocabulary
+    vocabulary: ChatVocabulary
     prompts: PromptBuilder
     plain: PlainClock
     threads: Threads | None = None
@@ -77,7 +77,8 @@ class ChatModel:
             matcher = matcher_of(request.grammar_kind, request.grammar, self._grammar_tokens)
         blanks = frozenset(tokens[0] for text in ("\n", "\n\n") if len(tokens := tokenize(text)) == 1)
         vocabulary = GuideVocabulary(self.vocabulary.piece, tokenize, prompt.openers, blanks)
-        return Guide(sampler, len(prompt.tokens) - prompt.said, prompt.thinks, vocabulary, budget, matcher)
+        start = len(prompt.tokens) - prompt.said
+        return Guide(sampler, start, prompt.thinks, vocabulary, budget=budget, matcher=matcher)
 
     def unknown_level(self, level: str) -> dict[str, str]:
         """Remarks that the model lacks this reasoning level, and lists its levels; only once for each level."""

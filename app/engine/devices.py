@@ -95,7 +95,9 @@ def placement(request: Load, fit: Fit) -> Placement:
     wanted, names = request.devices, tuple(fit.shares)
     mode: SplitMode = "row" if wanted.split_mode == "row" else "layer"
     main = wanted.main_gpu if mode == "row" and wanted.main_gpu < len(names) else 0
-    return Placement(fit.gpu_layers, names, tuple(fit.shares.values()), mode, main, fit.cpu_experts)
+    return Placement(
+        fit.gpu_layers, names, tuple(fit.shares.values()), mode=mode, main=main, cpu_experts=fit.cpu_experts
+    )
 
 
 def draft_placement(request: Load, fit: Fit, found: FoundDevices, name: str) -> Placement:

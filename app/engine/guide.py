@@ -6,7 +6,7 @@ import codecs
 import sys
 from collections.abc import Callable, Sequence
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -52,7 +52,7 @@ class _State:
 
     def copy(self) -> _State:
         matcher = self.matcher.copy() if self.matcher else None
-        return _State(copy(self.thinking), matcher, self.count, self.forced, self.waiting, self.leading)
+        return replace(self, thinking=copy(self.thinking), matcher=matcher)
 
     @property
     def settled(self) -> bool:

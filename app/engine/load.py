@@ -102,7 +102,7 @@ class _Loading:
         self._model = _open_model(plan.header.path, place, lambda share: on_progress(0.8 * share), opened, adapters)
         self._rope = plan.contexts.scaling(fit.n_ctx)
         gpu = fit.gpu_layers != 0
-        self._options = options_for(request, fit.n_ctx, fit.kv_type, gpu, plan.scores, self._rope)
+        self._options = options_for(request, fit.n_ctx, fit.kv_type, borrow=gpu, scores=plan.scores, rope=self._rope)
         self._target = self._open_target(opened, drafts=request.drafter != PLAIN)
         self._draft, self._mapping = None, None
         if plan.draft_place:
@@ -128,9 +128,13 @@ class _Loading:
         """Makes the session, which takes over all that was opened."""
         request, target, model = self._request, self._target, self._model
         store = KvCacheStore(target, self._key, request.states_limit, Path(request.states) if request.states else None)
-        chat_model = ChatModel(target, model, self._prompts, PlainClock(), self._threads, model.new_remarks)
+        chat_model = ChatModel(
+            target, model, self._prompts, PlainClock(), threads=self._threads, new_remarks=model.new_remarks
+        )
         drafters, past = self._drafters(), self._past_chats()
-        session = Session(chat_model, drafters, store, past, self._opened.pop_all(), self._open_second)
+        session = Session(
+            chat_model, drafters, store, past_chats=past, opened=self._opened.pop_all(), open_second=self._open_second
+        )
         self._opened.callback(session.close)
         # reports an unusable drafter now, not at the first reply
         drafters.get(request.drafter, lambda share: self._on_progress(_MEASURING + (1 - _MEASURING) * share))
@@ -286,7 +290,14 @@ class _Loading:
         if not self._index or not self._request.chats:
             return None
         reader, model = ChatReader(Path(self._request.chats)), self._model
-        return PastChats(reader, self._index, model.header.fingerprint, self._prompts, model.tokenize, model.n_vocab)
+        return PastChats(
+            reader,
+            self._index,
+            model.header.fingerprint,
+            prompts=self._prompts,
+            tokenize=model.tokenize,
+            n_vocab=model.n_vocab,
+        )
 
     def _open_second(self) -> Session:
         """Opens a session without drafters on the same weights; see ``Session``."""

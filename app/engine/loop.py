@@ -23,6 +23,7 @@ def generate(
     should_extend: ShouldExtend,
     rules: StopRules,
     cancelled: Callable[[], bool],
+    *,
     rule: AcceptRule = accept,
     guide: Guide | None = None,
 ) -> Iterator[Step]:

@@ -96,11 +96,11 @@ def plan_load(request: Load, on_progress: Callable[[float | None], None], note: 
     draft_header = None if DRAFT in guard.failed else draft_header
     heads = {name: file for name, file in heads.items() if name not in guard.failed}
     try:
-        fit = fitted(request, header, draft_header, found, heads.values(), scores)
+        fit = fitted(request, header, draft_header, found, heads=heads.values(), scores=scores)
     except SlipstreamError:
         if not (draft_header or heads):
             raise
-        fit = fitted(request, header, None, found, (), scores)
+        fit = fitted(request, header, None, found, scores=scores)
         for name in (*heads, *([DRAFT] if draft_header else [])):
             guard.fail(name, SlipstreamError("there is no memory for it beside the model"))
         draft_header, heads = None, {}
@@ -109,7 +109,18 @@ def plan_load(request: Load, on_progress: Callable[[float | None], None], note: 
     machines = list(dict.fromkeys([*fit.machines, *(draft_place.machines if draft_place else ())]))
     if note is not None:
         set_devices(note, bool(fit.shares), bool(machines))
-    return Plan(header, adapters, contexts, found, fit, scores, guard, draft_place, heads, machines)
+    return Plan(
+        header=header,
+        adapters=adapters,
+        contexts=contexts,
+        found=found,
+        fit=fit,
+        scores=scores,
+        guard=guard,
+        draft_place=draft_place,
+        heads=heads,
+        machines=machines,
+    )
 
 
 def fitted(

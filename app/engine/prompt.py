@@ -182,7 +182,16 @@ class PromptBuilder:
             )
         trimmed = len(rendered.tokens) - len(kept.tokens)
         system = self._system_size(kept)
-        return Prompt(tokens, trimmed, left, len(tokens), system, kept.thinks, len(said), kept.openers)
+        return Prompt(
+            tokens,
+            trimmed,
+            left,
+            len(tokens),
+            system=system,
+            thinks=kept.thinks,
+            said=len(said),
+            openers=kept.openers,
+        )
 
     def beginning(
         self, messages: Sequence[Message], n_ctx: int, reasoning: str = AUTO_LEVEL, *, typed: bool = True
@@ -257,7 +266,7 @@ class PromptBuilder:
         ending = written[-1].text if written and written[-1].content is None else ""
         tokens, thinks = self._opened(_joined(parts)), CLOSING.get(left_open(ending), "")
         openers = frozenset() if any(mark in ending for mark in THINKING) else self._openers
-        return _Rendered(messages, switch, parts, tokens, thinks, openers)
+        return _Rendered(messages, switch, parts, tokens, thinks=thinks, openers=openers)
 
     @cached_property
     def _openers(self) -> frozenset[Token]:

@@ -41,7 +41,7 @@ class _Chosen:
     ms: float = 0.0
 
 
-class Written:
+class ReplyProgress:
     """The reply so far: its text, its figures, and the rules that end it."""
 
     def __init__(
@@ -89,22 +89,28 @@ class Written:
             chosen.tokens += len(step.tokens)
             chosen.ms += milliseconds
             if self._steps % _EXPLAIN_EVERY == 1:
-                drafter, nodes, cost, plain_ms = decision.drafter, decision.nodes, decision.cost, decision.plain_ms
-                choice = Choice(drafter, nodes, max(1.0, cost), expected, plain_ms, decision.trial)
+                choice = Choice(
+                    decision.drafter,
+                    decision.nodes,
+                    max(1.0, decision.cost),
+                    expected,
+                    plain_ms=decision.plain_ms,
+                    trial=decision.trial,
+                )
         return Stepped(
-            self._request,
-            pieces,
-            list(step.tokens),
-            drafter_of(step),
-            judged_depth(step),
-            len(step.path),
-            milliseconds,
-            self.stats.speed(),
-            expected,
-            choice,
-            self._trace.of(step, milliseconds),
-            divided,
-            self.ttft_ms,
+            request=self._request,
+            pieces=pieces,
+            tokens=list(step.tokens),
+            drafter=drafter_of(step),
+            drafted=judged_depth(step),
+            accepted=len(step.path),
+            ms=milliseconds,
+            speed=self.stats.speed(),
+            expected=expected,
+            choice=choice,
+            watched=self._trace.of(step, milliseconds),
+            divided=divided,
+            ttft_ms=self.ttft_ms,
         )
 
     def rest(self) -> Stepped | None:
@@ -113,8 +119,18 @@ class Written:
         divided = self._reasoning.divide_rest(pieces)
         if not pieces and not divided:
             return None
-        speed = self.stats.speed()
-        return Stepped(self._request, pieces, [], PLAIN, 0, 0, 0.0, speed, divided=divided, ttft_ms=self.ttft_ms)
+        return Stepped(
+            request=self._request,
+            pieces=pieces,
+            tokens=[],
+            drafter=PLAIN,
+            drafted=0,
+            accepted=0,
+            ms=0.0,
+            speed=self.stats.speed(),
+            divided=divided,
+            ttft_ms=self.ttft_ms,
+        )
 
     def _divide(self, pieces: Sequence[Piece]) -> Divided | None:
         """Divides new text into reasoning and answer; all steps until the reasoning ends count as reasoning."""
@@ -126,13 +142,15 @@ class Written:
 
 @dataclass(frozen=True, slots=True)
 class ReadPrompt:
-    """A prompt in the cache, with the history, the sampler and the guide of its reply."""
+    """A prompt in the cache, and what writes its reply."""
 
     prompt: Prompt
     history: History
     prefill: Prefill
     sampler: Sampler
     guide: Guide
+    drafter: Drafter
+    progress: ReplyProgress
 
 
 class Reply:
@@ -143,14 +161,12 @@ class Reply:
         request: Generate,
         model: ChatModel,
         drafters: Drafters,
-        drafter: Drafter,
-        read: ReadPrompt | None,
-        written: Written | None,
         cancelled: Callable[[], bool],
+        read: ReadPrompt | None = None,
     ) -> None:
-        """Called only by ``Session.begin``."""
-        self._request, self._model, self._drafters, self._drafter = request, model, drafters, drafter
-        self._read, self._written, self._cancelled = read, written, cancelled
+        """Called only by ``Session.begin``; ``read`` is None if the reply was cancelled before its prompt was made."""
+        self._request, self._model, self._drafters = request, model, drafters
+        self._cancelled, self._read = cancelled, read
         self._before = 0.0
 
     def resume(self) -> None:
@@ -163,24 +179,30 @@ class Reply:
         Args:
             answer_now: See ``Session.reply``.
         """
-        if self._read is None or self._written is None:
+        if self._read is None:
             return
-        request, model, written = self._request, self._model, self._written
-        rule = accept_rule(request.sampling.typical, request.sampling.temperature)
-        sampler, rules = self._read.sampler, written.rules
+        model, read, written = self._model, self._read, self._read.progress
+        sampling, rules = self._request.sampling, written.rules
         budget = FixedBudget(rules, known=lambda: model.plain.milliseconds is not None)
         should_extend = WithinReply(rules) if written.pilot else budget
         self.resume()
-        if self._read.prefill.complete:
-            history, guide = self._read.history, self._read.guide
+        if read.prefill.complete:
 
             def cancelled() -> bool:
                 if answer_now():
-                    guide.close(history)
+                    read.guide.close(read.history)
                 return self._cancelled()
 
             for step in generate(
-                model.target, self._drafter, sampler, history, should_extend, rules, cancelled, rule, guide
+                model.target,
+                read.drafter,
+                read.sampler,
+                read.history,
+                should_extend=should_extend,
+                rules=rules,
+                cancelled=cancelled,
+                rule=accept_rule(sampling.typical, sampling.temperature),
+                guide=read.guide,
             ):
                 now = perf_counter()
                 milliseconds, self._before = 1e3 * (now - self._before), now
@@ -193,16 +215,26 @@ class Reply:
 
     def done(self) -> Done:
         """The result, or the state so far."""
-        if self._read is None or self._written is None:
-            return Done(self._request.request, "cancelled", "", [], 0, 0, 0, 0.0, Speed())
-        request, model, written = self._request, self._model, self._written
-        prompt, prefill, stats = self._read.prompt, self._read.prefill, self._written.stats
+        request, model, read = self._request, self._model, self._read
+        if read is None:
+            return Done(
+                request=request.request,
+                reason="cancelled",
+                text="",
+                tokens=[],
+                prompt_tokens=0,
+                prefilled_tokens=0,
+                dropped_messages=0,
+                ttft_ms=0.0,
+                speed=Speed(),
+            )
+        prompt, prefill, written, stats = read.prompt, read.prefill, read.progress, read.progress.stats
         size = len(prompt.tokens)
         return Done(
             request=request.request,
             reason=written.rules.reason or "cancelled",
             text=written.text,
-            tokens=reusable(self._read.history.tokens[size:], written.text, model.vocabulary),
+            tokens=reusable(read.history.tokens[size:], written.text, model.vocabulary),
             prompt_tokens=size,
             prefilled_tokens=prefill.decoded + prefill.complete,  # the first step evaluates the last token
             dropped_messages=prompt.dropped,
@@ -217,6 +249,6 @@ class Reply:
             dropped_tokens=prompt.trimmed,
             failed=self._drafters.new_failures(),
             remarks=model.new_remarks() | model.unknown_level(request.sampling.reasoning),
-            complete=self._read.guide.complete(self._read.history),
-            thoughts_closed=self._read.guide.closed,
+            complete=read.guide.complete(read.history),
+            thoughts_closed=read.guide.closed,
         )

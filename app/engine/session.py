@@ -11,7 +11,7 @@ from slipstream.app.engine.drafter_list import Drafters
 from slipstream.app.engine.kv_cache_store import KvCacheStore
 from slipstream.app.engine.past_chats import PastChats
 from slipstream.app.engine.prompt import Prompt
-from slipstream.app.engine.reply import ReadPrompt, Reply, Written
+from slipstream.app.engine.reply import ReadPrompt, Reply, ReplyProgress
 from slipstream.app.protocol.events import Counted, Done, Prefilling, Stepped
 from slipstream.app.protocol.requests import AUTO, Generate, Message, Prepare
 from slipstream.drafters.base import Drafter
@@ -36,6 +36,7 @@ class PromptReader:
         history: History,
         drafter: Drafter,
         state: str | None,
+        *,
         on_chunk: Callable[[int], None],
         cancelled: Callable[[], bool],
     ) -> Prefill:
@@ -47,7 +48,8 @@ class PromptReader:
             on_chunk: Called after every chunk with the number of tokens in the cache.
             cancelled: Whether to stop at once; the tokens read so far stay.
         """
-        return self._read(history.tokens[:-1], prompt.system, history, drafter, state, on_chunk, cancelled)
+        tokens = history.tokens[:-1]
+        return self._read(tokens, prompt.system, history, drafter, state, on_chunk=on_chunk, cancelled=cancelled)
 
     def read_ahead(
         self,
@@ -72,7 +74,15 @@ class PromptReader:
             left = waiting()
 
         history = History(prompt.tokens)
-        return self._read(prompt.tokens, prompt.system, history, drafter, state, on_chunk, lambda: left or cancelled())
+        return self._read(
+            prompt.tokens,
+            prompt.system,
+            history,
+            drafter,
+            state,
+            on_chunk=on_chunk,
+            cancelled=lambda: left or cancelled(),
+        )
 
     def _read(
         self,
@@ -81,6 +91,7 @@ class PromptReader:
         history: History,
         drafter: Drafter,
         state: str | None,
+        *,
         on_chunk: Callable[[int], None],
         cancelled: Callable[[], bool],
     ) -> Prefill:
@@ -181,21 +192,21 @@ class Session:
         make = partial(model.prompts.build, request.messages, size, request.sampling.reasoning, whole=whole)
         prompt = model.prompts.unless(cancelled, _size(request.messages), make)
         if prompt is None:
-            return Reply(request, model, self.drafters, drafter, None, None, cancelled)
+            return Reply(request, model, self.drafters, cancelled)
         drafter = self._text_only(prompt, drafter)
         pilot = self.drafters.pilot if request.drafter == AUTO and not drafter.failed else None
         guide = model.guide(request, sampler, prompt)
-        written = Written(request, model, prompt, watched, pilot)
+        progress = ReplyProgress(request, model, prompt, watched, pilot)
         history = History([*prompt.tokens, *request.begun], prompt.trimmed)
 
         def chunk_read(done: int) -> None:
             emit(Prefilling(request.request, done, len(history.tokens) - 1))
 
-        prefill = self._reader.read(prompt, history, drafter, request.state, chunk_read, cancelled)
+        prefill = self._reader.read(prompt, history, drafter, request.state, on_chunk=chunk_read, cancelled=cancelled)
         if model.threads and model.threads.begin():
             model.plain.forget()
-        read = ReadPrompt(prompt, history, prefill, sampler, guide)
-        return Reply(request, model, self.drafters, drafter, read, written, cancelled)
+        read = ReadPrompt(prompt, history, prefill, sampler=sampler, guide=guide, drafter=drafter, progress=progress)
+        return Reply(request, model, self.drafters, cancelled, read)
 
     def prepare(
         self,

@@ -10,7 +10,7 @@ from slipstream.app.protocol.events import Origin, Piece
 from slipstream.models.types import Token
 
 
-class Vocabulary(Protocol):
+class ChatVocabulary(Protocol):
     """The part of a vocabulary that turns tokens into text."""
 
     @property
@@ -21,7 +21,7 @@ class Vocabulary(Protocol):
         """The bytes of a token."""
 
 
-def reusable(tokens: list[Token], text: str, vocabulary: Vocabulary) -> list[Token]:
+def reusable(tokens: list[Token], text: str, vocabulary: ChatVocabulary) -> list[Token]:
     """The tokens that spell exactly this text, without end tokens; empty if the text ends inside a token."""
     size, wanted = 0, text.encode()
     for count, token in enumerate(tokens):

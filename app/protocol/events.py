@@ -291,8 +291,8 @@ def reasoning_levels(levels: Collection[str]) -> str:
     return f"It has {', '.join(levels)}." if levels else "Its chat template has no switch for reasoning."
 
 
-EngineEvent = Hello | Beat | Loading | Loaded | Counted | Prefilling | Stepped | Done | Failed
-Frame = Load | Generate | Prepare | Stop | EndThoughts | Watch | Quit | EngineEvent
+Request = Load | Generate | Prepare | Stop | EndThoughts | Watch | Quit
+Frame = Hello | Beat | Loading | Loaded | Counted | Prefilling | Stepped | Done | Failed | Request
 
 
 def failure_words(failed: Mapping[str, str]) -> list[str]:

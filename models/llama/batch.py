@@ -60,6 +60,7 @@ class Batch:
         run: Sequence[Token],
         position: int,
         tokens: Sequence[Token],
+        *,
         depths: Sequence[int],
         first_leaves: Sequence[int],
         last_leaves: Sequence[int],

@@ -113,7 +113,9 @@ class LlamaTarget:
         self._context = open_context(self._model, params)
         self._hidden = HiddenPoints(self._context, self._model)
         self._cache = KvCache(Memory(self._context, self._model), params.n_seq_max, options.same_text)
-        self._reader = ChunkReader(self._context, self._cache, self._hidden, self._batch, self._chunk, self._outputs)
+        self._reader = ChunkReader(
+            self._context, self._cache, self._hidden, self._batch, most_rows=self._chunk, most_outputs=self._outputs
+        )
         if self._threads:
             self.use_threads(self._threads)
 
@@ -242,9 +244,16 @@ class LlamaTarget:
         leaves = max(tree.leaves, self._leaves)
         if leaves > 1:
             cache.branch(leaves)
-        spans = (tree.first_leaves, tree.last_leaves, leaves)
-        at = cache.layout.position(cache.cached)
-        self._batch.tree(run, at, tree.tokens, tree.depths, *spans, output_all=whole)
+        self._batch.tree(
+            run,
+            cache.layout.position(cache.cached),
+            tree.tokens,
+            depths=tree.depths,
+            first_leaves=tree.first_leaves,
+            last_leaves=tree.last_leaves,
+            leaves=leaves,
+            output_all=whole,
+        )
         if tree.probes and max(tree.tokens) >= self.abilities.n_vocab:
             self._batch.by_vector(self._masks)
         rows, root = len(run) + len(tree), len(run) - 1

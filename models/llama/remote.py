@@ -153,7 +153,7 @@ def _devices(endpoint: str, patience: float) -> tuple[Device, ...]:
         found = []
         for number in range(count):
             free, total = _answer(connection, until, _DEVICE_MEMORY, struct.pack("<I", number), "<QQ")
-            found.append(Device(f"{endpoint}/{number}", "gpu", endpoint, total, free, endpoint))
+            found.append(Device(f"{endpoint}/{number}", "gpu", endpoint, total, free, machine=endpoint))
         return tuple(found)
 
 

@@ -188,7 +188,7 @@ class Projector:
                 )
             own = image_tokens(f"{facts.sha256} {self.fingerprint} {number}", count)
             positions: int = M.mtmd_input_chunk_get_n_pos(pointer)
-            made.append(_Chunk(self, pointer, path, facts.sha256, number, own, positions))
+            made.append(_Chunk(self, pointer, path, facts.sha256, number=number, tokens=own, positions=positions))
             found += own
         self._lists.append(chunks)
         self._chunks.update((chunk.tokens[0], chunk) for chunk in made)

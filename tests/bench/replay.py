@@ -85,7 +85,7 @@ def replay(
     steps, start = list[Replayed](), 0
     before = perf_counter()
     for step in generate(
-        target, drafter, Sampler(temperature=0), history, should_extend, rules, lambda: False, script.accept
+        target, drafter, Sampler(temperature=0), history, should_extend, rules, lambda: False, rule=script.accept
     ):
         now = perf_counter()
         hear(step, 1e3 * (now - before))

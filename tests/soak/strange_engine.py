@@ -38,8 +38,12 @@ COUNT: Final = struct.pack("<QI", 4, 64)
 TOTAL: Final = 12.0  # seconds for a command's wait, beside its start on a busy machine
 MEMORY: Final = 6 << 20  # KiB of address space of a command that reads kept files
 HANG: Final = """import sys, time
+class Hanging:
+    def find_spec(self, name, *_):
+        if name == "llama_cpp":
+            time.sleep(600)
 if any({module!r} in word for word in sys.orig_argv):
-    time.sleep(600)
+    sys.meta_path.insert(0, Hanging())
 """
 CHILD: Final = "import os, time; from slipstream.models.child import end_with_parent; end_with_parent(); "
 
@@ -95,7 +99,7 @@ def lenders(_folder: Path, _chance: random.Random) -> Found:
 
 @contextmanager
 def _started(folder: Path, *words: str, hang: str = "") -> Iterator[subprocess.Popen[str]]:
-    """A command; with ``hang``, each Python process of it whose arguments hold this word hangs at its start."""
+    """A command; with ``hang``, each process of it whose arguments hold this word hangs as it loads llama.cpp."""
     place = folder / "hang"
     place.mkdir(exist_ok=True)
     (place / "sitecustomize.py").write_text(HANG.format(module=hang) if hang else "")
@@ -147,13 +151,13 @@ def waits(folder: Path, _: random.Random) -> Found:
             yield None if expected in out + err else f"{name}: said {out + err!r}"
             yield None if process.returncode in (130, 0) else f"{name}: exit code {process.returncode}"
             time.sleep(1)
-            yield f"{name}: {hang} lives on" if hang and _left(f"slipstream.{hang}") else None
+            yield f"{name}: {hang} lives on" if hang and _left(hang) else None
         with _started(folder / name, *words, hang=hang) as process:
             time.sleep(4)
             process.kill()
             process.wait()
             time.sleep(3)
-            yield f"{name}: {hang} lives on after a kill" if hang and _left(f"slipstream.{hang}") else None
+            yield f"{name}: {hang} lives on after a kill" if hang and _left(hang) else None
 
 
 def _two_faced() -> Callable[[socket.socket], None]:

@@ -54,7 +54,7 @@ class Engine:
         self._on_end: Callable[[EngineDiedError], None] | None = None
         self._on_count: Callable[[Counted], None] = lambda _: None
         self._on_wait: Callable[[str], None] = lambda _: None
-        self._waits = False  # whether a request waits for another machine
+        self._waits = False  # whether the engine does no work at all
         self._machines: list[str] = []  # other machines that compute; during a load, all machines that it names
         self._lock = threading.Lock()  # only the thread that clears ``_process`` reports its end
 
@@ -247,10 +247,10 @@ class Engine:
                 raise refusal
 
     def _beaten(self, beat: Beat) -> None:
-        """Reports once that a request waits for another machine, when the engine does no work at all."""
-        waited, self._waits = self._waits, bool(self._machines) and beat.still >= _WAITS
+        """Reports once that a request waits: for another machine, or for an engine that does no work at all."""
+        waited, self._waits = self._waits, beat.still >= _WAITS
         if self._waits and not waited:
-            self._on_wait(", ".join(self._machines))
+            self._on_wait(", ".join(self._machines) or "the engine")
 
     def _died(self, when: str) -> EngineDiedError:
         process = self._take()

@@ -23,7 +23,7 @@ from slipstream.app.chats.images import read_attached
 from slipstream.app.engine import load as loading
 from slipstream.app.engine.load import load
 from slipstream.app.engine.session import Session
-from slipstream.app.engine.text import Vocabulary
+from slipstream.app.engine.text import ChatVocabulary
 from slipstream.app.library.load_request import BUNDLED_TARGET
 from slipstream.app.library.resolve_model import choose
 from slipstream.app.platform.paths import HOME_VARIABLE, Paths
@@ -59,7 +59,7 @@ class Endless:
 
     ends = frozenset[Token]()
 
-    def __init__(self, vocabulary: Vocabulary) -> None:
+    def __init__(self, vocabulary: ChatVocabulary) -> None:
         self.piece = vocabulary.piece
 
 

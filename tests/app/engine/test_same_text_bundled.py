@@ -18,7 +18,7 @@ from slipstream.app.chats.store import ChatStore
 from slipstream.app.engine.calibrate import SAME_DISTRIBUTION, SAME_TEXT, measure_promise
 from slipstream.app.engine.load import load
 from slipstream.app.engine.session import Session
-from slipstream.app.engine.text import Vocabulary
+from slipstream.app.engine.text import ChatVocabulary
 from slipstream.app.library.load_request import BUNDLED_TARGET, TUNED
 from slipstream.app.library.resolve_model import choose
 from slipstream.app.platform.paths import HOME_VARIABLE, Paths
@@ -52,7 +52,7 @@ class Endless:
 
     ends = frozenset[Token]()
 
-    def __init__(self, vocabulary: Vocabulary) -> None:
+    def __init__(self, vocabulary: ChatVocabulary) -> None:
         self.piece = vocabulary.piece
 
 
