@@ -32,9 +32,6 @@ _PAGE: Final = 4096
 _FIRST_BYTES: Final = (100, _PAGE)  # bytes that a copy of a damaged file gets from a new one, until rows are found
 
 
-# --- backups ------------------------------------------------------------------------------------------------------
-
-
 def backups(path: Path) -> list[Path]:
     return of_versions(path) + of_days(path)
 
@@ -168,9 +165,6 @@ def _opened(path: Path) -> Iterator[sqlite3.Connection]:
         yield db
 
 
-# --- restoring ----------------------------------------------------------------------------------------------------
-
-
 def restore(path: Path, why: str) -> str:
     """Sets a damaged database aside, and writes a new one with all rows that it or the newest backup still has.
 
@@ -180,10 +174,6 @@ def restore(path: Path, why: str) -> str:
 
     Returns:
         A report for the user.
-
-    Raises:
-        SlipstreamError: If the new file cannot be written.
-        sqlite3.Error: If SQLite cannot write it.
     """
     added, backup = 0, None
     with _new_file(ready(path)) as part, closing(sqlite3.connect(part, isolation_level=None)) as db:

@@ -26,21 +26,15 @@ UNDO_WITHIN = 60.0  # seconds in which a deleted chat can be restored; the next 
 
 def chat_of_row(row: tuple[Any, ...]) -> StoredChat:
     name, title, created, updated, model, pinned = row
-    return StoredChat(
-        name, bounded(text_of(title)), moment(created), moment(updated), bounded(text_of(model)), pinned == 1
-    )
+    own = {"created": moment(created), "updated": moment(updated)}
+    return StoredChat(name, bounded(text_of(title)), model=bounded(text_of(model)), pinned=pinned == 1, **own)
 
 
 class ChatList:
     """All chats, without their messages; methods raise ``UsageError`` for an unknown chat."""
 
     def __init__(
-        self,
-        database: Database,
-        states: Path | None,
-        heads: Path | None,
-        index: Path | None,
-        images: ImageFolder | None = None,
+        self, database: Database, states: Path | None, heads: Path | None, index: Path | None, images: ImageFolder
     ) -> None:
         """The paths are of files derived from chats; see ``ChatStore``."""
         self._db, self._images = database, images
@@ -59,22 +53,15 @@ class ChatList:
 
     def get(self, chat: str) -> StoredChat:
         """The chat of an id; raises ``UsageError`` if there is none, with a hint that lists the newest."""
-        with self._db.read():
-            row = self._db.execute(
-                f"SELECT {CHAT_COLUMNS} FROM chats WHERE id = ? AND deleted IS NULL", (storable(chat),)
-            ).fetchone()
-        if row is None:
+        rows = self._db.rows(f"SELECT {CHAT_COLUMNS} FROM chats WHERE id = ? AND deleted IS NULL", storable(chat))
+        if not rows:
             newest = "; ".join(map(id_and_title, self.list_chats(5)))
             hint = f"The newest are: {newest}. slipstream chats list shows all." if newest else "No chat is kept yet."
             raise UsageError(f'there is no chat "{one_line(chat)}".', hint)
-        return chat_of_row(row)
+        return chat_of_row(rows[0])
 
     def find(self, name: str) -> StoredChat:
-        """Finds a chat by its id, its title, or the beginning of the title; the case of titles is ignored.
-
-        Raises:
-            UsageError: If no chat or several match; the hint lists them.
-        """
+        """Finds a chat by its id, its title, or the title's beginning; raises ``UsageError`` for none or several."""
         found = find_by_name(self.list_chats(_ALL), name)
         return require_one(found, name) if found else self.get(name)
 
@@ -107,38 +94,25 @@ class ChatList:
 
     def list_chats(self, limit: int = 200) -> list[StoredChat]:
         """The chats, pinned ones first, then by their newest message."""
-        with self._db.read():
-            rows = self._db.execute(
-                f"SELECT {CHAT_COLUMNS} FROM chats WHERE deleted IS NULL "
-                "ORDER BY pinned DESC, updated DESC, rowid DESC LIMIT ?",
-                (limit,),
-            )
-            return [chat_of_row(row) for row in rows if isinstance(row[0], str) and NAME.fullmatch(row[0])]
+        order = "ORDER BY pinned DESC, updated DESC, rowid DESC LIMIT ?"
+        rows = self._db.rows(f"SELECT {CHAT_COLUMNS} FROM chats WHERE deleted IS NULL {order}", limit)
+        return [chat_of_row(row) for row in rows if isinstance(row[0], str) and NAME.fullmatch(row[0])]
 
     def rename(self, chat: str, title: str) -> None:
-        """Gives a chat a title.
-
-        Raises:
-            UsageError: If there is no such chat, or the title is too long.
-        """
         self.get(chat)
         if len(title) > TITLE_LIMIT:
             raise UsageError(f"the title has {len(title):,} characters.", f"Give one of at most {TITLE_LIMIT}.")
-        with self._db.write(durable=True):
-            self._db.execute("UPDATE chats SET title = ? WHERE id = ?", (storable(title), chat))
+        self._db.change("UPDATE chats SET title = ? WHERE id = ?", storable(title), chat)
 
     def pin(self, chat: str, pinned: bool = True) -> None:
-        """Pins a chat to the top of the list, or unpins it."""
         self.get(chat)
-        with self._db.write(durable=True):
-            self._db.execute("UPDATE chats SET pinned = ? WHERE id = ?", (pinned, chat))
+        self._db.change("UPDATE chats SET pinned = ? WHERE id = ?", pinned, chat)
 
     def sampling(self, chat: str) -> dict[str, float | str]:
         """The chat's own fields of ``Sampling``, by name; without those that are not valid, empty for the defaults."""
-        with self._db.read():
-            row = self._db.execute("SELECT sampling FROM chats WHERE id = ?", (chat,)).fetchone()
+        rows = self._db.rows("SELECT sampling FROM chats WHERE id = ?", chat)
         try:
-            values = json.loads(text_of(row[0])) if row and row[0] else {}
+            values = json.loads(text_of(rows[0][0])) if rows and rows[0][0] else {}
         except (ValueError, RecursionError):
             return {}
         known, found = all_settings(), dict[str, float | str]()
@@ -150,60 +124,41 @@ class ChatList:
     def keep_sampling(self, chat: str, values: Mapping[str, float | str]) -> None:
         """Keeps a chat's own fields of ``Sampling``, see ``sampling``."""
         self.get(chat)
-        with self._db.write(durable=True):
-            self._db.execute(
-                "UPDATE chats SET sampling = ? WHERE id = ?", (json.dumps(dict(values)) if values else "", chat)
-            )
+        self._db.change("UPDATE chats SET sampling = ? WHERE id = ?", json.dumps(dict(values)) if values else "", chat)
 
     def state(self, chat: str) -> Path | None:
         """The file of a chat's KV cache; None if KV caches are not kept."""
         return self._states / f"{chat}.state" if self._states else None
 
-    # --- delete ---------------------------------------------------------------------------------------------------
-
     def delete(self, chat: str) -> None:
-        """Removes a chat from the list and from the text indexes; ``restore`` undoes it until the chat is erased.
-
-        Raises:
-            SlipstreamError: If the chat, or its text in the indexes, cannot be deleted.
-        """
+        """Removes a chat from the list and from the text indexes; ``restore`` undoes it until the chat is erased."""
         self.get(chat)
-        with self._db.write(durable=True):
-            self._db.execute("UPDATE chats SET deleted = ? WHERE id = ?", (time.time(), chat))
+        self._db.change("UPDATE chats SET deleted = ? WHERE id = ?", time.time(), chat)
         forget_chat(self._index, chat)
 
     def restore(self, chat: str) -> bool:
         """Restores a deleted chat; False if it is already erased."""
-        with self._db.write(durable=True):
-            changed = self._db.execute("UPDATE chats SET deleted = NULL WHERE id = ?", (chat,))
-        return changed.rowcount > 0
+        return self._db.change("UPDATE chats SET deleted = NULL WHERE id = ?", chat) > 0
 
     def erase_deleted(self, after: float = UNDO_WITHIN) -> None:
-        """Erases deleted chats and all files derived from them, and overwrites their text in the database.
-
-        Args:
-            after: Seconds after which a deleted chat is erased.
+        """Erases chats that were deleted so many seconds ago, with all files derived from them.
 
         Raises:
             SlipstreamError: If a chat, or its traces in heads and indexes, cannot be erased.
         """
-        before = time.time() - after
-        with self._db.read():
-            rows = self._db.execute("SELECT id FROM chats WHERE deleted <= ?", (before,)).fetchall()
-        for (chat,) in rows:
-            self._erase(str(chat))
+        for (chat,) in self._db.rows("SELECT id FROM chats WHERE deleted <= ?", time.time() - after):
+            self._erase(text_of(chat))
 
     def _erase(self, chat: str) -> None:
         forget_state(self._states, chat)
-        images = [sha256 for text in self._with_images(chat) for sha256 in images_of(text)] if self._images else []
+        images = [sha256 for text in self._with_images(chat) for sha256 in images_of(text)]
         forget_in_backups(self._db.path, chat)
         with self._db.write(durable=True):  # late: after a kill, the next start repeats the steps above
             erase(self._db.connection, chat)
         forget_in_backups(self._db.path, chat)  # once more, in one that another process has made meanwhile
         with self._db.exclusive():  # deleted text stays in the write-ahead log until it is emptied
             self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
-        if self._images:
-            self._images.forget(images, self._with_images)
+        self._images.forget(images, self._with_images)
         chat_deleted(chat, self._heads, self._index)
 
     def sweep(self) -> None:
@@ -216,20 +171,16 @@ class ChatList:
             self.erase_deleted(0.0 if self._db.alone else UNDO_WITHIN)
         finally:
             forget_orphans(self._states, self._names, self._db.alone)
-            if self._images and self._db.alone:
+            if self._db.alone:
                 self._images.forget_orphans(self._with_images)
 
     def _with_images(self, chat: str = "") -> list[str]:
         """The messages with images, of one chat or of all."""
-        with self._db.read():
-            rows = self._db.execute(
-                "SELECT content FROM messages WHERE content LIKE '%](image:%' AND ? IN ('', chat)", (chat,)
-            )
-            return [str(content) for (content,) in rows]
+        query = "SELECT content FROM messages WHERE content LIKE '%](image:%' AND ? IN ('', chat)"
+        return [text_of(content) for (content,) in self._db.rows(query, chat)]
 
     def _names(self) -> set[str]:
-        with self._db.read():
-            return {str(chat) for (chat,) in self._db.execute("SELECT id FROM chats")}
+        return {text_of(chat) for (chat,) in self._db.rows("SELECT id FROM chats")}
 
     def insert(self, chat: StoredChat) -> None:
         row = (chat.id, bounded(chat.title), chat.created, chat.updated, bounded(chat.model), chat.pinned)

@@ -48,18 +48,10 @@ class Compaction:
         return sum(not message.summary for message in self.older)
 
     def summary(self, ask: Ask, fingerprint: str, images: Callable[[str], dict[str, str]] = lambda _: {}) -> str:
-        """Writes the summary, in several passes if the messages do not fit the context.
+        """Writes the summary, in several passes if the messages do not fit the context; empty if it was stopped.
 
         Args:
             ask: Writes a reply to messages; raises ``ContextFullError`` if they do not fit.
-            fingerprint: Fingerprint of the model.
-            images: See ``history``.
-
-        Returns:
-            The summary; empty if it was stopped.
-
-        Raises:
-            SlipstreamError: If it cannot be written; nothing is changed.
         """
         led = history(self.system, fingerprint)
         rest, summary = history(self.older, fingerprint, images=images), ""
@@ -86,11 +78,7 @@ class Compaction:
 def compaction(messages: Sequence[StoredMessage]) -> Compaction:
     """Chooses the messages to summarize: all except the newest turns, or all if those are a large part of the chat.
 
-    Args:
-        messages: The shown branch, oldest first.
-
-    Raises:
-        UsageError: If there is too little to summarize.
+    Raises ``UsageError`` if there is too little in ``messages``, the shown branch.
     """
     system = [message for message in messages if message.role == "system"]
     said = [message for message in messages if message.role != "system"]
@@ -111,11 +99,6 @@ def compaction(messages: Sequence[StoredMessage]) -> Compaction:
 
 
 def asking(request: int, messages: list[Message], like: Generate, levels: Sequence[str]) -> Generate:
-    """The request for a summary.
-
-    Args:
-        like: A request of the chat; its sampling and drafter are used.
-        levels: The model's levels of reasoning.
-    """
+    """The request for a summary, with sampling and drafter ``like`` another one of the chat."""
     sampling = replace(like.sampling, reasoning="off" if "off" in levels else like.sampling.reasoning)
     return Generate(request, messages, sampling, like.drafter, _MOST_TOKENS, frame_ms=like.frame_ms, overflow="stop")

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from slipstream.app.chats import backups
 from slipstream.app.chats.backups import DAY, SIDE_FILES
@@ -83,6 +83,16 @@ class Database:
             tell(self.notice)
         self._listened = True
 
+    def rows(self, query: str, *values: object) -> list[tuple[Any, ...]]:
+        """All rows of one statement, in a ``read`` of its own."""
+        with self.read():
+            return self.execute(query, values).fetchall()
+
+    def change(self, query: str, *values: object) -> int:
+        """Runs one statement as a durable ``write``; returns the number of rows that it changed."""
+        with self.write(durable=True):
+            return self.execute(query, values).rowcount
+
     @contextmanager
     def read(self) -> Iterator[None]:
         """Locks the connection against other threads; errors of SQLite become ``SlipstreamError``."""
@@ -125,8 +135,6 @@ class Database:
                 last.enter_context(self._writers.alone())
                 with self._worded():
                     self._back_up()
-
-    # --- helpers --------------------------------------------------------------------------------------------------
 
     @contextmanager
     def _worded(self) -> Iterator[None]:

@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import Final
 
 from slipstream.app.platform.paths import private_folder, worded
-from slipstream.models.errors import SlipstreamError
+from slipstream.models.errors import ModelFileError, SlipstreamError
 
 CHAT: Final = "chat:"  # prefix of a chat's document name in an index; a file's document name is its absolute path
 
 _OFF: Final = "off"
+_SHARED: Final = "+*.state"  # states of system prompts, see ``slipstream.app.engine.kv_cache_store``
+_UNFINISHED: Final = ".*.state.*"
 
 
 def is_on(root: Path) -> bool:
@@ -31,11 +33,7 @@ def switch(root: Path, on: bool) -> None:
 
 
 def forget_chat(root: Path | None, chat: str) -> None:
-    """Removes the text of a deleted chat from every index; call it after the store has deleted the chat.
-
-    Args:
-        root: Folder of all indexes; None for none.
-    """
+    """Removes the text of a deleted chat from every index; call it after the store has deleted the chat."""
     if root is None or not root.is_dir():
         return
     from slipstream.drafters.text_index.index import forget  # loads numpy, which would slow every start
@@ -52,50 +50,24 @@ def forget_chat(root: Path | None, chat: str) -> None:
 def chat_deleted(chat: str, heads: Path | None, index: Path | None) -> None:
     """Removes a deleted chat from the text indexes, and marks the heads that were trained on it.
 
-    Args:
-        heads: Folder of heads; None for no marks.
-        index: Folder of all indexes; None for none.
-
     Raises:
         SlipstreamError: If an index or a mark cannot be written; the other one is still written.
     """
     try:
         forget_chat(index, chat)
     finally:
-        mark_deleted(heads, chat)
+        paths = list(heads.glob("*.gguf")) if heads else []
+        if paths:
+            from slipstream.models.heads.file import mark_stale, read_info  # would slow every start
 
-
-def mark_deleted(folder: Path | None, chat: str) -> None:
-    """Marks the heads that were trained on a deleted chat; unreadable files are skipped.
-
-    Args:
-        folder: Folder of heads; None for no marks.
-    """
-    paths = list(folder.glob("*.gguf")) if folder else []
-    if not paths:
-        return
-    from slipstream.models.errors import ModelFileError  # reading GGUF files would slow every start
-    from slipstream.models.heads.file import mark_stale, read_info
-
-    for path in paths:
-        with suppress(ModelFileError):
-            if chat in read_info(path).chats:
-                mark_stale(path, chat)
-
-
-_SHARED: Final = "+*.state"  # states of system prompts, see ``slipstream.app.engine.kv_cache_store``
-_UNFINISHED: Final = ".*.state.*"
+            for path in paths:
+                with suppress(ModelFileError):
+                    if chat in read_info(path).chats:
+                        mark_stale(path, chat)
 
 
 def forget_state(folder: Path | None, chat: str) -> None:
-    """Deletes a chat's state and the states of all system prompts, since those are not linked to chats.
-
-    Args:
-        folder: Folder of kept states; None without one.
-
-    Raises:
-        OSError: If a state cannot be deleted.
-    """
+    """Deletes a chat's state and the states of all system prompts, since those are not linked to chats."""
     if folder:
         for path in (folder / f"{chat}.state", *folder.glob(_SHARED)):
             path.unlink(missing_ok=True)
@@ -105,7 +77,6 @@ def forget_orphans(folder: Path | None, chats: Callable[[], set[str]], alone: bo
     """Deletes states without a chat: a closing engine may write one after its chat was erased.
 
     Args:
-        folder: Folder of kept states; None without one.
         chats: Lists all chats; called after the files are listed, since a chat is created before its state.
         alone: Whether no other process writes states; half-written files then belong to a killed process.
     """

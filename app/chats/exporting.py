@@ -27,11 +27,7 @@ VERSION: Final = 1
 
 
 def exported(store: ChatStore, chats: Sequence[str], form: Format) -> str:
-    """The text of an export: all branches, and the figures of every reply.
-
-    Raises:
-        UsageError: If there is no such chat.
-    """
+    """The text of an export: all branches, and the figures of every reply."""
     if form == "md":
         return "\n".join(markdown(store, chat) for chat in chats)
     begin = f'{{"format": "{FORMAT}", "version": {VERSION}, "chats": [\n'
@@ -42,11 +38,7 @@ def markdown(store: ChatStore, chat: str, branches: bool = True, thoughts: bool 
     """A chat as Markdown: the shown branch, then every other branch from its fork on.
 
     Args:
-        branches: Whether to include the branches that are not shown.
         thoughts: Whether to write the reasoning, folded; otherwise a line mentions it.
-
-    Raises:
-        UsageError: If there is no such chat.
     """
     kept = store.get(chat)
     parts = [f"# {one_line(kept.title) or kept.id}\n", f"{_when(kept.created)}{kept.model and ' · ' + kept.model}\n"]

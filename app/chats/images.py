@@ -38,16 +38,11 @@ class AttachedImage:
 
     @property
     def mark(self) -> str:
-        """Its mark in a message."""
         return f"![{self.label}](image:{self.facts.sha256})"
 
 
 def read_attached(path: Path) -> AttachedImage:
-    """Reads an image to be sent; decodes only its header.
-
-    Raises:
-        UsageError: If it is not an image, is damaged, or is too large.
-    """
+    """Reads an image to be sent, of which only the header is decoded; raises ``UsageError`` if it cannot be sent."""
     from slipstream.models.vision.image_file import facts_of, read_image  # loads Pillow
 
     raw = read_image(path.expanduser())
@@ -85,11 +80,7 @@ class ImageFolder:
         return {sha256: str(path) for sha256, path in places if path.is_file()}
 
     def forget(self, images: Iterable[str], texts: Callable[[], Iterable[str]]) -> None:
-        """Deletes each of ``images`` that no message contains any more.
-
-        Args:
-            texts: Lists the messages with images; called only if a file exists.
-        """
+        """Deletes each of ``images`` that no message contains any more; ``texts`` lists the messages with images."""
         places = {sha256: path for sha256 in images if (path := self._path(sha256)).exists()}
         known = {sha256 for text in texts() for sha256 in images_of(text)} if places else set[str]()
         for sha256 in places.keys() - known:

@@ -42,11 +42,7 @@ MOST_BYTES: Final = 256 << 20  # maximum size of a file; its parsed values take 
 def conversation(values: dict[str, Any]) -> tuple[StoredChat, list[tuple[StoredMessage, int]]]:
     """Converts a conversation of ChatGPT; skips nodes without text, and moves their children up.
 
-    Returns:
-        The chat, and its messages with their picks, parents first.
-
-    Raises:
-        ValueError: If the mapping is not a tree.
+    Returns the chat, and its messages with their picks, parents first; raises ``ValueError`` if it is not a tree.
     """
     nodes = values["mapping"]
     if not isinstance(nodes, dict) or not all(isinstance(node, dict) for node in nodes.values()):
@@ -70,9 +66,7 @@ def conversation(values: dict[str, Any]) -> tuple[StoredChat, list[tuple[StoredM
         role, text, when = _content(node.get("message"))
         if role in _ROLES and text.strip():
             number = len(messages) + 1
-            message = StoredMessage(
-                number, chat.id, parent, role, text, [], "", "done", "", None, None, "", when or created
-            )
+            message = StoredMessage(number, chat.id, parent, role, text, created=when or created)
             messages.append((message, int(name in current)))
             parent = number
         below += [(child, parent) for child in reversed(following[name])]

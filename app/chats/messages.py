@@ -69,8 +69,6 @@ class Messages:
     def __init__(self, database: Database, chats: ChatList) -> None:
         self._db, self._chats = database, chats
 
-    # --- read -----------------------------------------------------------------------------------------------------
-
     def messages(self, chat: str) -> list[StoredMessage]:
         """The messages of the shown branch, oldest first, without refused ones."""
         self._chats.get(chat)
@@ -101,35 +99,25 @@ class Messages:
         return {message: siblings for message, siblings in places.items() if len(siblings) > 1}
 
     def search(self, words: str, limit: int = 50) -> list[Hit]:
-        """The titles and messages with all words, in any branch of any chat; titles first, then messages, newest first.
-
-        Args:
-            words: Words or beginnings of words, in any order.
-        """
+        """The titles, then messages with all these beginnings of words, in any branch of any chat; newest first."""
         with self._db.read():
             return find(self._db.connection, words, limit)
 
     def prompts(self, limit: int = 100) -> list[str]:
         """The newest prompts of all chats, oldest first."""
-        with self._db.read():
-            rows = self._db.execute(
-                "SELECT content FROM messages JOIN chats ON chats.id = messages.chat "
-                "WHERE role = 'user' AND reason NOT LIKE ? AND deleted IS NULL ORDER BY messages.id DESC LIMIT ?",
-                (f"{SUMMARY}%", limit),
-            )
-            return [text_of(row[0]) for row in rows][::-1]
+        rows = self._db.rows(
+            "SELECT content FROM messages JOIN chats ON chats.id = messages.chat "
+            "WHERE role = 'user' AND reason NOT LIKE ? AND deleted IS NULL ORDER BY messages.id DESC LIMIT ?",
+            f"{SUMMARY}%",
+            limit,
+        )
+        return [text_of(content) for (content,) in reversed(rows)]
 
     def refused(self, chat: str) -> str:
         """The last prompt of a chat if the engine refused it; else empty."""
-        with self._db.read():
-            row = self._db.execute(
-                "SELECT content, status FROM messages WHERE chat = ? AND role = 'user' AND reason NOT LIKE ? "
-                "ORDER BY id DESC LIMIT 1",
-                (chat, f"{SUMMARY}%"),
-            ).fetchone()
-        return text_of(row[0]) if row and row[1] == "failed" else ""
-
-    # --- write ----------------------------------------------------------------------------------------------------
+        query = "SELECT content, status FROM messages WHERE chat = ? AND role = 'user' AND reason NOT LIKE ? "
+        rows = self._db.rows(f"{query} ORDER BY id DESC LIMIT 1", chat, f"{SUMMARY}%")
+        return text_of(rows[0][0]) if rows and rows[0][1] == "failed" else ""
 
     def interrupt(self) -> None:
         """Marks the replies that a killed process left streaming."""
@@ -137,11 +125,7 @@ class Messages:
             self._db.execute("UPDATE messages SET status = 'interrupted' WHERE status = 'streaming'")
 
     def add_user(self, chat: str, text: str, replaces: int | None = None) -> StoredMessage:
-        """Adds a message of the user; it is on disk when this returns.
-
-        Args:
-            replaces: The message that this one was edited from, to make a sibling of it; None appends it.
-        """
+        """Adds a message of the user, as a sibling of the one that it ``replaces``; it is on disk when this returns."""
         kept = self._chats.get(chat)
         with self._db.write(durable=True):
             parent = self._end(chat) if replaces is None else self._parent(replaces)
@@ -151,13 +135,7 @@ class Messages:
         return message
 
     def add_summary(self, chat: str, parent: int, text: str, kept: int, fingerprint: str) -> StoredMessage:
-        """Adds a summary of the chat; it is on disk when this returns.
-
-        Args:
-            parent: The message that it follows.
-            kept: Number of messages directly before it that it does not replace.
-            fingerprint: Fingerprint of the model that wrote it.
-        """
+        """Adds a summary of the chat, which does not replace the ``kept`` messages directly before it."""
         with self._db.write(durable=True):
             message = self._add(chat, parent, "user", text, "done", model=fingerprint, reason=f"{SUMMARY} {kept}")
             self._db.execute("UPDATE chats SET updated = ? WHERE id = ?", (message.created, chat))
@@ -191,47 +169,30 @@ class Messages:
                 self._db.execute("DELETE FROM messages WHERE id = ?", (kept.id,))
             elif text:
                 new = self._add(chat, None, "system", text, "done")
-                self._db.execute(
-                    "UPDATE messages SET parent = ? WHERE chat = ? AND parent IS NULL AND id != ?",
-                    (new.id, chat, new.id),
-                )
+                query = "UPDATE messages SET parent = ? WHERE chat = ? AND parent IS NULL AND id != ?"
+                self._db.execute(query, (new.id, chat, new.id))
 
     def begin_reply(
         self, chat: str, *, model: str, fingerprint: str, drafter: str, seed: int, parent: int | None = None
     ) -> StoredMessage:
-        """Adds an empty reply of status "streaming".
-
-        Args:
-            model: Name of the model that writes it.
-            parent: The message that it answers; None for the last shown one. A second reply is a new branch.
-        """
+        """Adds an empty reply of status "streaming"; a second one to the same parent is a new branch."""
         self._chats.get(chat)
         with self._db.write():
             at = self._end(chat) if parent is None else parent
-            message = self._add(
-                chat, at, "assistant", "", "streaming", model=fingerprint, drafter=drafter, seed=str(seed)
-            )
-            self._db.execute(
-                "UPDATE chats SET updated = ?, model = ? WHERE id = ?", (message.created, storable(model), chat)
-            )
+            own = {"model": fingerprint, "drafter": drafter, "seed": str(seed)}
+            message = self._add(chat, at, "assistant", "", "streaming", **own)
+            self._replied(chat, model, message.created)
         return message
 
     def go_on(self, message: StoredMessage, *, model: str, fingerprint: str, drafter: str) -> StoredMessage:
-        """Continues a reply that ended early; returns it with status "streaming".
-
-        Args:
-            model: Name of the model that writes it.
-            fingerprint: The model's fingerprint; tokens of another model are dropped.
-        """
+        """Continues a reply that ended early, with status "streaming"; tokens of another model are dropped."""
         with self._db.write():
             self._db.execute(
                 "UPDATE messages SET status = 'streaming', reason = '', model = ?, drafter = ?, "
                 "tokens = CASE model WHEN ? THEN tokens ELSE x'' END WHERE id = ?",
                 (fingerprint, drafter, fingerprint, message.id),
             )
-            self._db.execute(
-                "UPDATE chats SET updated = ?, model = ? WHERE id = ?", (time.time(), storable(model), message.chat)
-            )
+            self._replied(message.chat, model, time.time())
             return self._rows([message.id])[0]
 
     def append_reply(self, message: int, text: str, tokens: list[int]) -> None:
@@ -252,49 +213,31 @@ class Messages:
         reason: str = "",
         figures: Figures | None = None,
     ) -> None:
-        """Ends a reply; it is on disk when this returns.
-
-        Args:
-            status: "done", "interrupted" or "failed".
-            text: The whole reply; None keeps what was appended.
-            tokens: Its tokens; None keeps what was appended.
-        """
-        with self._db.write(durable=True):
-            self._db.execute(
-                "UPDATE messages SET status = ?, reason = ?, speed = ?, content = coalesce(?, content), "
-                "tokens = coalesce(?, tokens) WHERE id = ?",
-                (
-                    status,
-                    storable(reason),
-                    figures.packed() if figures else "",
-                    None if text is None else storable(text),
-                    None if tokens is None else pack_tokens(tokens),
-                    message,
-                ),
-            )
+        """Ends a reply; it is on disk when this returns. Without a text or tokens, those appended so far stay."""
+        self._db.change(
+            "UPDATE messages SET status = ?, reason = ?, speed = ?, content = coalesce(?, content), "
+            "tokens = coalesce(?, tokens) WHERE id = ?",
+            *(status, storable(reason), figures.packed() if figures else ""),
+            *(None if text is None else storable(text), None if tokens is None else pack_tokens(tokens)),
+            message,
+        )
 
     def withdraw(self, message: int) -> None:
         """Marks a message that the engine refused as failed; it stays in the file but not in the chat."""
-        with self._db.write(durable=True):
-            self._db.execute("UPDATE messages SET status = 'failed' WHERE id = ?", (message,))
+        self._db.change("UPDATE messages SET status = 'failed' WHERE id = ?", message)
 
     def add_chats(self, chats: Iterable[tuple[StoredChat, Sequence[tuple[StoredMessage, int]]]]) -> list[StoredChat]:
-        """Adds imported chats, all or none; leaves out those that are here already.
+        """Adds imported chats, all or none; returns those that were not here already.
 
-        A chat is here if one of its id, or created at the same moment, has all of its messages.
-
-        Args:
-            chats: Chats, which get a new id if theirs is taken, and messages as from ``all_messages``, parents first.
-
-        Returns:
-            The chats that were added.
+        A chat is here if one of its id, or created at the same moment, has all of its messages. It gets a new id if its
+        own is taken; its messages are as from ``all_messages``, parents first.
         """
         added: list[StoredChat] = []
         with self._db.write(durable=True):
             here: dict[object, list[str]] = defaultdict(list)
             for name, created in self._db.execute("SELECT id, created FROM chats WHERE deleted IS NULL"):
-                here[name].append(name)
-                here[created].append(name)
+                here[name] += [name]
+                here[created] += [name]
             for chat, messages in chats:
                 if any(self._has(name, messages) for name in {*here[chat.id], *here[chat.created]}):
                     continue
@@ -306,17 +249,18 @@ class Messages:
                     parent = None if message.parent is None else numbers[message.parent]
                     row = (chat.id, parent, *row_of_message(message)[3:], picked)
                     numbers[message.id] = self._db.execute(_INSERT, row).lastrowid
-                here[chat.id].append(chat.id)
-                here[chat.created].append(chat.id)
+                here[chat.id] += [chat.id]
+                here[chat.created] += [chat.id]
                 added.append(chat)
         return added
-
-    # --- helpers --------------------------------------------------------------------------------------------------
 
     def _has(self, chat: str, messages: Sequence[tuple[StoredMessage, int]]) -> bool:
         """Whether a chat has all of these messages."""
         kept = self._db.execute("SELECT role, content FROM messages WHERE chat = ?", (chat,))
         return Counter((each.role, storable(each.content)) for each, _ in messages) <= Counter(kept)
+
+    def _replied(self, chat: str, model: str, when: float) -> None:
+        self._db.execute("UPDATE chats SET updated = ?, model = ? WHERE id = ?", (when, storable(model), chat))
 
     def _rows(self, numbers: Iterable[int]) -> list[StoredMessage]:
         rows = self._db.execute(

@@ -49,11 +49,7 @@ class Thinking:
 
     @classmethod
     def after(cls, messages: Sequence[Message], opened: bool | str) -> Thinking:
-        """Begins the reply to a chat; if the reply continues the last message, it starts with that text.
-
-        Args:
-            opened: See ``__init__``.
-        """
+        """Begins the reply to a chat; if the reply continues the last message, it starts with that text."""
         thinking = cls(opened)
         if messages[-1].role == "assistant":
             thinking.feed(messages[-1].content)
@@ -66,7 +62,6 @@ class Thinking:
 
     @property
     def thought(self) -> bool:
-        """Whether the reply has reasoning."""
         return self._thought
 
     @property
@@ -166,11 +161,7 @@ class Parts:
 
 
 def split(text: str, opened: bool = False) -> Parts:
-    """Splits a whole reply; strips the reasoning.
-
-    Args:
-        opened: Whether the prompt ended with an opening mark.
-    """
+    """Splits a whole reply, see ``divided``; strips the reasoning."""
     thoughts, answer = divided(text, opened)
     return Parts(thoughts.strip(), answer)
 
@@ -188,11 +179,7 @@ def divided(text: str, opened: bool = False) -> tuple[str, str]:
 
 
 def begins_inside(text: str, thought: int) -> bool:
-    """Whether the prompt of a reply ended with an opening mark: the reply has reasoning, but no opening mark.
-
-    Args:
-        thought: Tokens of its reasoning, see ``Speed.thought``.
-    """
+    """Whether the prompt of a reply ended with an opening mark: it has tokens of reasoning, but no opening mark."""
     return thought > 0 and not _OPENING.match(text)
 
 

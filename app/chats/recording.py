@@ -139,16 +139,10 @@ def history(
     system: str = "",
     images: Callable[[str], dict[str, str]] = lambda _: {},
 ) -> list[Message]:
-    """Makes the messages of a request.
+    """Makes the messages of a request from a chat.
 
-    A reply has its tokens if the same model wrote it. Empty messages are left out. Neighbouring messages of one role
-    are merged, since most templates require alternating turns.
-
-    Args:
-        messages: The chat, oldest first.
-        fingerprint: Fingerprint of the model that will reply.
-        system: A system message to begin with, or empty.
-        images: Finds the files of the images in a text, see ``ImageFolder.found``.
+    A reply has its tokens if the model of this fingerprint wrote it. Empty messages are left out. Neighbouring messages
+    of one role are merged, since most templates require alternating turns. ``images`` is as ``ImageFolder.found``.
     """
     found = [Message("system", system)] if system else []
     for turn in turns(messages):
@@ -163,7 +157,6 @@ def _prompt_text(message: StoredMessage) -> str:
 
 
 def merged(messages: Iterable[Message]) -> list[Message]:
-    """Merges neighbouring messages of the same role."""
     runs = [list(run) for _, run in groupby(messages, key=lambda message: message.role)]
     return [
         run[0]

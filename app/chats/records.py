@@ -159,14 +159,14 @@ class StoredMessage:
     parent: int | None
     role: str  # "system", "user" or "assistant"
     content: str  # its raw text, not cleaned for a screen
-    tokens: list[int]  # token ids of a reply, valid only for the model of this fingerprint
-    model: str  # fingerprint of the model that wrote it
-    status: Status
-    drafter: str  # the drafter, "none" for plain decoding; empty for a user's message
-    seed: int | None  # seed of the reply, or None
-    figures: Figures | None  # speed and acceptance, or None until the reply is over
-    reason: str  # why the reply ended, as in ``protocol.events.Done``, or empty
-    created: float  # seconds since 1970
+    tokens: list[int] = field(default_factory=list)  # of a reply, valid only for the model of this fingerprint
+    model: str = ""  # fingerprint of the model that wrote it
+    status: Status = "done"
+    drafter: str = ""  # the drafter, "none" for plain decoding; empty for a user's message
+    seed: int | None = None  # seed of the reply
+    figures: Figures | None = None  # speed and acceptance, or None until the reply is over
+    reason: str = ""  # why the reply ended, as in ``protocol.events.Done``, or empty
+    created: float = 0.0  # seconds since 1970
 
     @property
     def summary(self) -> bool:
@@ -280,40 +280,33 @@ def _origins(values: object) -> list[Run]:
 
 def message_of_row(row: tuple[Any, ...]) -> StoredMessage:
     number, chat, parent, role, content, tokens, model, status, drafter, seed, speed, reason, created = row
-    texts = (chat, content, model, drafter, seed, reason)
-    chat, content, model, drafter, seed, reason = [each if type(each) is str else text_of(each) for each in texts]
+    seed = text_of(seed)
     return StoredMessage(
         id=number,
-        chat=chat,
+        chat=text_of(chat),
         parent=parent if isinstance(parent, int) else None,
         role=role if role in ROLES else "user",
-        content=content,
+        content=text_of(content),
         tokens=unpack_tokens(tokens),
-        model=model,
+        model=text_of(model),
         status=status if status in get_args(Status) else "done",
-        drafter=drafter,
+        drafter=text_of(drafter),
         seed=int(seed) if seed.isascii() and seed.isdigit() and len(seed) < 2 * _MOST_DIGITS else None,
         figures=Figures.unpacked(speed),
-        reason=reason,
+        reason=text_of(reason),
         created=moment(created),
     )
 
 
 def row_of_message(message: StoredMessage) -> tuple[Any, ...]:
-    return (
-        message.id,
-        message.chat,
-        message.parent,
-        message.role,
-        storable(message.content),
-        pack_tokens(message.tokens),
-        message.model,
-        message.status,
-        message.drafter,
+    seed, figures = (
         "" if message.seed is None else str(message.seed),
         message.figures.packed() if message.figures else "",
-        message.reason,
-        message.created,
+    )
+    return (
+        *(message.id, message.chat, message.parent, message.role, storable(message.content)),
+        *(pack_tokens(message.tokens), message.model, message.status, message.drafter),
+        *(seed, figures, message.reason, message.created),
     )
 
 

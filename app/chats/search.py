@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sqlite3
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from slipstream.app.chats.records import TITLE_LIMIT, bounded, moment, text_of
 from slipstream.app.platform.safe_text import one_line
@@ -45,22 +45,21 @@ def find(db: sqlite3.Connection, words: str, limit: int) -> list[Hit]:
         '"' + part.replace('"', '""').replace("\0", " ") + '"*' for part in parts if any(map(str.isalnum, part))
     )
     titles = db.execute(
-        "SELECT chats.id, chats.title, NULL, '', highlight(title_words, 0, ?, ?), chats.updated "
+        "SELECT chats.id, chats.title, NULL, '', chats.updated, highlight(title_words, 0, ?, ?) "
         "FROM title_words JOIN chats ON chats.id = title_words.chat "
         "WHERE title_words MATCH ? AND deleted IS NULL ORDER BY updated DESC LIMIT ?",
         (_OPEN, _CLOSE, query, limit),
     ).fetchall()
     messages = db.execute(
-        "SELECT chats.id, chats.title, messages.id, role, CASE WHEN length(messages.content) < ? THEN "
-        "snippet(message_words, 0, ?, ?, '…', ?) END, messages.created, messages.content "
+        "SELECT chats.id, chats.title, messages.id, role, messages.created, CASE WHEN length(messages.content) < ? "
+        "THEN snippet(message_words, 0, ?, ?, '…', ?) END, messages.content "
         "FROM message_words JOIN messages ON messages.id = message_words.rowid JOIN chats ON chats.id = messages.chat "
         "WHERE message_words MATCH ? AND deleted IS NULL ORDER BY message_words.rowid DESC LIMIT ?",
         (_SNIPPETS, _OPEN, _CLOSE, AROUND, query, limit - len(titles)),
     )
     word = _any_of(parts)
-    return [_hit(*row) for row in titles] + [
-        _hit(chat, title, number, role, snippet or _marked(text_of(content), word), created)
-        for chat, title, number, role, snippet, created, content in messages
+    return [_hit(row[:5], row[5]) for row in titles] + [
+        _hit(row[:5], row[5] or _marked(text_of(row[6]), word)) for row in messages
     ]
 
 
@@ -72,21 +71,18 @@ def _anywhere(db: sqlite3.Connection, parts: list[str], limit: int) -> list[Hit]
         return " AND ".join([f"{column} LIKE ? ESCAPE '\\'"] * len(patterns))
 
     rows = db.execute(
-        f"SELECT id, title, NULL, '', title, updated FROM chats WHERE {like('title')} AND deleted IS NULL "
+        f"SELECT id, title, NULL, '', updated, title FROM chats WHERE {like('title')} AND deleted IS NULL "
         "ORDER BY updated DESC LIMIT ?",
         (*patterns, limit),
     ).fetchall()
     rows += db.execute(
-        "SELECT chats.id, title, messages.id, role, content, messages.created FROM messages "
+        "SELECT chats.id, chats.title, messages.id, role, messages.created, content FROM messages "
         f"JOIN chats ON chats.id = messages.chat WHERE {like('content')} AND deleted IS NULL "
         "AND status IN ('done', 'interrupted') ORDER BY messages.id DESC LIMIT ?",
         (*patterns, limit - len(rows)),
     ).fetchall()
     word = _any_of(parts)
-    return [
-        _hit(chat, title, number, role, _marked(text_of(text), word), created)
-        for chat, title, number, role, text, created in rows
-    ]
+    return [_hit(row[:5], _marked(text_of(row[5]), word)) for row in rows]
 
 
 def _any_of(words: list[str]) -> re.Pattern[str]:
@@ -102,8 +98,9 @@ def _marked(text: str, word: re.Pattern[str]) -> str:
     return ("…" if start else "") + cut + ("…" if end < len(text) else "")
 
 
-def _hit(chat: str, title: object, message: int | None, role: str, marked: object, created: object) -> Hit:
-    snippet, spans, start, marked = "", [], 0, text_of(marked)
+def _hit(row: tuple[Any, ...], text: object) -> Hit:
+    chat, title, message, role, created = row
+    snippet, spans, start, marked = "", list[tuple[int, int]](), 0, text_of(text)
     if len(marked) > _LONGEST:  # a word may be as long as its message
         at = max(marked.find(_OPEN) - _SIDE, 0)
         marked = ("…" if at else "") + marked[at : at + _LONGEST] + "…"
@@ -114,4 +111,5 @@ def _hit(chat: str, title: object, message: int | None, role: str, marked: objec
             spans.append((start, len(snippet)))
         else:
             snippet += piece
-    return Hit(chat, bounded(text_of(title)), message, role, snippet, tuple(spans), moment(created))
+    where = {"chat": chat, "title": bounded(text_of(title)), "message": message, "role": role}
+    return Hit(**where, snippet=snippet, spans=tuple(spans), created=moment(created))

@@ -30,19 +30,12 @@ class ChatStore:
     def __init__(
         self,
         path: Path,
-        states: Path | None = None,
-        heads: Path | None = None,
-        index: Path | None = None,
-        images: Path | None = None,
+        states: Path | None = None,  # folder of kept KV caches, which are deleted with their chats
+        heads: Path | None = None,  # folder of trained heads; deleting a chat marks those trained on it
+        index: Path | None = None,  # folder of the text indexes, from which deleted chats are removed
+        images: Path | None = None,  # folder of the images in chats; None for one next to the database
     ) -> None:
-        """Opens or creates the database, and erases the chats that were deleted before.
-
-        Args:
-            states: Folder of kept KV caches, which are deleted with their chats.
-            heads: Folder of trained heads; deleting a chat marks the heads trained on it.
-            index: Folder of the text indexes, from which deleted chats are removed.
-            images: Folder of the images in chats; None for one next to the database.
-        """
+        """Opens or creates the database, and erases the chats that were deleted before."""
         self.database = database = Database(path)
         self.path = path
         self.listen = database.listen
@@ -123,12 +116,7 @@ class ChatReader:
             return all(db is not None and db.execute(query, (chat,)).fetchone() for chat in chats)
 
     def replies(self, chat: str, after: int, limit: int = -1) -> list[StoredReply]:
-        """The finished replies of all branches of a chat, up to the first that is still streaming.
-
-        Args:
-            after: Only replies with greater numbers are returned.
-            limit: Maximum number of replies; -1 for all.
-        """
+        """The finished replies of all branches of a chat ``after`` a number, up to the first that is streaming."""
         query = f"""
             SELECT id, (SELECT content FROM messages AS asked WHERE asked.id = messages.parent AND asked.role = 'user'),
                 content, tokens, model
