@@ -118,7 +118,8 @@ def main(messages: int = 500, chats: int = 200) -> int:
         times.take("list all chats", lambda: store.list_chats(1000))
         times.take("export it", lambda: exported(store, [chat], "json"))
         raw = exported(store, [chat], "json").encode()
-        times.take("import it", lambda: import_chats(store, raw, "export"))
+        with closing(ChatStore(Path(folder) / "other.db")) as other:
+            times.take("import it", lambda: import_chats(other, raw, "export"))
         asyncio.run(on_screen(times, store, chat))
         times.take("delete it", lambda: store.delete(chat))
         times.take("erase it", lambda: store.erase_deleted(0))
