@@ -25,10 +25,10 @@ from slipstream.app.engine.process.client import Engine
 from slipstream.app.library.manager import ModelManager
 from slipstream.app.library.resolve_model import choose
 from slipstream.app.platform.paths import HOME_VARIABLE, Paths
-from slipstream.app.protocol import Load
+from slipstream.app.protocol.requests import Load
 from slipstream.app.settings.file import SettingsFile
 from slipstream.app.tui.app import ChatApp
-from slipstream.app.tui.chat.prompt import Prompt
+from slipstream.app.tui.chat.prompt import PromptBox
 
 PROMPTS = (
     "Who are you?",
@@ -54,7 +54,7 @@ async def draw(paths: Paths, load: Load) -> None:
             for count, text in enumerate(PROMPTS, 1):
                 if count == len(PROMPTS):
                     await pilot.press("f4")  # shows the guesses of the replies that follow
-                app.screen.query_one(Prompt).put(text)
+                app.screen.query_one(PromptBox).put(text)
                 while len(_done(store)) < count:
                     await pilot.press("enter")  # refused until the model is loaded; empty afterwards
                     await asyncio.sleep(0.2)
@@ -65,7 +65,7 @@ async def draw(paths: Paths, load: Load) -> None:
             await pilot.press("escape", "ctrl+l", "2")
             await _write(app, pilot, "screenshot-models", lambda shown: "★" in shown)
             await pilot.press("escape")
-            app.screen.query_one(Prompt).put("/race")
+            app.screen.query_one(PromptBox).put("/race")
             await pilot.press("enter")
             await _write(app, pilot, "screenshot-race", lambda shown: "instead" in shown)
             await pilot.press("escape")

@@ -93,7 +93,7 @@ def quants_table(offers: Sequence[QuantOffer]) -> str:
             one_line(offer.quant.label),
             models_words.size(offer.quant.size),
             "" if offer.quant.drafts else shown_fit(offer.fit),
-            models_words.at_most(offer.speed.tok_per_s) if offer.speed else _UNKNOWN,
+            _limit(offer.speed),
             "only drafts" if offer.quant.drafts else "best here" if offer.best else "",
             f"here: {one_line(offer.installed)}" if offer.installed else "",
         )
@@ -121,7 +121,7 @@ def catalog_table(offers: Sequence[CatalogOffer], width: int = 0) -> str:
                 pair.method,
                 " / ".join(f"{memory[n] / 1e9:.1f}" for n in sorted(memory)) or _UNKNOWN,
                 shown_fit(offer.fit) if offer.fit else _UNKNOWN,
-                models_words.at_most(offer.speed.tok_per_s) if offer.speed else _UNKNOWN,
+                _limit(offer.speed),
                 _remark(offer),
             )
         )
@@ -145,6 +145,10 @@ def _width(lines: Sequence[Sequence[str]]) -> int:
     """Columns of a table."""
     widths = [max(len(line[at]) for line in lines) for at in range(len(lines[0]))]
     return sum(widths) + 2 * (len(widths) - 1)
+
+
+def _limit(speed: Prediction | None) -> str:
+    return models_words.at_most(speed.tok_per_s, speed.basis != "busy") if speed else _UNKNOWN
 
 
 def _remark(offer: CatalogOffer) -> str:

@@ -41,12 +41,15 @@ def rate(tok_per_s: float) -> str:
     return f"{tok_per_s:.1f}" if tok_per_s < 20 else f"{tok_per_s:,.0f}"
 
 
-def at_most(tok_per_s: float) -> str:
-    """A predicted limit of tokens a second: "≤ 13", "≤ 1.4", "≤ 190"; a prediction has two digits at most."""
-    if tok_per_s < 2:
-        return f"≤ {tok_per_s:.1f}"
+def at_most(tok_per_s: float, sure: bool = True) -> str:
+    """A predicted limit of tokens a second: "≤ 13", "≤ 1.4", "≤ 190?"; a prediction has two digits at most.
+
+    Args:
+        sure: False if a busy machine was measured, which may be faster.
+    """
     unit: int = 10 ** max(0, len(f"{tok_per_s:.0f}") - 2)
-    return f"≤ {unit * round(tok_per_s / unit):,}"
+    number = f"{tok_per_s:.1f}" if tok_per_s < 2 else f"{unit * round(tok_per_s / unit):,}"
+    return f"≤ {number}{'' if sure else '?'}"
 
 
 def left(seconds: float) -> str:

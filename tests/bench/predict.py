@@ -61,7 +61,7 @@ def predict_text(figures: PredictFigures) -> str:
     row = (
         figures.model,
         f"{figures.read_mb:.0f}",
-        at_most(found.tok_per_s) if found else "-",
+        at_most(found.tok_per_s, found.basis != "busy") if found else "-",
         f"{median(speeds):.1f} ({min(speeds):.1f}..{max(speeds):.1f})",
         f"{figures.share:.0%}" if figures.share else "-",
     )

@@ -45,7 +45,9 @@ def verdict(fit: Fit | None) -> Content:
 
 def tok_per_s(speed: Prediction | None) -> Content:
     """A predicted speed; a dash if there is none."""
-    return Content(at_most(speed.tok_per_s)) if speed else Content("–").stylize("$foreground 50%")
+    return (
+        Content(at_most(speed.tok_per_s, speed.basis != "busy")) if speed else Content("–").stylize("$foreground 50%")
+    )
 
 
 def expected(speed: Prediction | None) -> Content:
