@@ -187,16 +187,7 @@ def check_drafters(
     tell: Callable[[str], None],
     stop: Callable[[], bool] = never,
 ) -> CheckReport:
-    """Loads a model and compares every reply of every drafter with plain decoding's.
-
-    Args:
-        stop: Called at every step; once it is true, the report covers the replies until then.
-
-    Raises:
-        Stopped: If there are no replies until then.
-        UsageError: If no drafter can serve the model.
-        SlipstreamError: If the model cannot be loaded, or no prompt fits it.
-    """
+    """Loads a model and compares every reply of every drafter with plain decoding's, until ``stop`` is true."""
     with session_of(request) as (session, loaded):
         usable, unusable = usable_drafters(session, loaded, plan.names)
         if not usable:
@@ -224,15 +215,7 @@ def audit(
     tell: Callable[[str], None],
     stop: Callable[[], bool] = never,
 ) -> CheckReport:
-    """Compares every reply of the drafters in ``report.compared`` with plain decoding's.
-
-    Args:
-        report: A report without comparisons.
-        context: Size of the model's context in tokens.
-
-    Returns:
-        The report with the results.
-    """
+    """Compares every reply of the drafters in ``report.compared``; returns the report with the results."""
     compared, tokens, findings = dict(report.compared), dict.fromkeys(report.compared, 0), list[Finding]()
 
     estimate = Estimate([Plain.name, *compared], plan.tokens)

@@ -141,13 +141,9 @@ def compare_drafters(
     Args:
         memory_steps: Tokens to write when measuring each drafter's memory, in a separate process that loads the model
             again; 0 skips that.
-        stop: Called at every step; once it is true, the report covers the turns that all drafters have written.
+        stop: Called at every step; once it is true, the report covers the turns that all drafters have written, and
+            without any ``Stopped`` is raised.
         on_update: Called with the rows so far and the time left, after each reply and a few times a second.
-
-    Raises:
-        Stopped: If there is no such turn.
-        UsageError: If none of the drafters works with the model.
-        SlipstreamError: If the model cannot be loaded, or no prompt fits it.
     """
 
     def report(line: str) -> None:
@@ -198,16 +194,7 @@ def measure(
     write_with: Callable[[str, BenchTurn], WrittenReply],
     tell: Callable[[str], None],
 ) -> tuple[Cells, dict[str, tuple[int, int]]]:
-    """Plays a plan, each drafter's reply between two plain ones.
-
-    Args:
-        context: Size of the model's context in tokens.
-        meter: Has the names of the drafters, and tracks every reply.
-        write_with: Writes a turn with a drafter, given by name.
-
-    Returns:
-        The cells, and the counts of ``turns.play``.
-    """
+    """Plays a plan, each drafter's reply between two plain ones; returns the cells, and the counts of ``play``."""
     cells: dict[tuple[str, str, float], Cell] = {}
     turns = 0
 

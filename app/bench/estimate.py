@@ -27,12 +27,7 @@ class Estimate:
         tokens: int,
         clock: Callable[[], float] = perf_counter,
     ) -> None:
-        """Starts without a conversation.
-
-        Args:
-            names: The drafters in the order of a turn; plain decoding appears repeatedly.
-            tokens: Maximum tokens of a reply.
-        """
+        """``names``: the drafters in the order of a turn; ``tokens``: the maximum of a reply."""
         self._names, self._most, self._clock = names, tokens, clock
         self.warm: dict[str, float] = {}
         """Seconds per token of each drafter in its warm-up."""
@@ -48,13 +43,7 @@ class Estimate:
         self._began = clock()
 
     def begin(self, kind: str, turns: int, later: Sequence[tuple[str, int]]) -> None:
-        """Begins a conversation.
-
-        Args:
-            kind: Its kind of text.
-            turns: Its number of turns.
-            later: Kind of text and number of turns of each conversation that follows.
-        """
+        """Begins a conversation; ``later`` has the kind of text and the turns of each that follows."""
         self._kind, self._turns, self._later = kind, turns, later
         self._open, self._here, self._current = list(self._names), None, None
 
@@ -62,7 +51,6 @@ class Estimate:
         self._current = (name, self._clock(), 0)
 
     def wrote(self, tokens: int) -> None:
-        """Sets the number of tokens so far of the current reply."""
         if self._current:
             self._current = (*self._current[:2], tokens)
 
@@ -112,7 +100,6 @@ class Estimate:
         return sum(self._pace(name, kind) for name in names)
 
     def _pace(self, name: str, kind: str) -> float:
-        """Seconds per token."""
         for keys in ([(name, kind)], [key for key in self._tokens if key[0] == name]):
             if tokens := sum(self._tokens[key] for key in keys):
                 return sum(self._took[key] for key in keys) / tokens
@@ -121,7 +108,6 @@ class Estimate:
         return sum(self._took.values()) / self._tokens.total() if self._tokens else 0.0
 
     def _length(self, kind: str) -> float:
-        """Expected tokens of a reply."""
         for keys in ([key for key in self._tokens if key[1] == kind], list(self._tokens)):
             if replies := sum(self._replies[key] for key in keys):
                 mean = sum(self._tokens[key] for key in keys) / replies

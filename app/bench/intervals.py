@@ -69,7 +69,7 @@ def between(before: TimedTokens, after: TimedTokens) -> TimedTokens:
 
 
 def speedup(prompts: Sequence[ReplyPair]) -> Interval:
-    """Estimates a drafter's speed over plain decoding's.
+    """Estimates a drafter's speed over plain decoding's, from the sums of at least one prompt.
 
     The ratio is of totals: all tokens over all seconds of the drafter, divided by the same of plain decoding. A mean of
     the prompts' ratios would give a short reply, whose time is mostly noise, the weight of a long one.
@@ -78,9 +78,6 @@ def speedup(prompts: Sequence[ReplyPair]) -> Interval:
     its turns and seeds and the adjacent plain replies. Its ends are percentiles, moved outwards because the percentile
     method is too narrow with few prompts ("expanded percentile", Hesterberg, "What Teachers Should Know About the
     Bootstrap", arXiv 1411.5279). The draws have a fixed seed: the same figures give the same interval.
-
-    Args:
-        prompts: The sums of each prompt; at least one prompt.
     """
     return _estimate(_rows(prompts), None)
 
@@ -91,11 +88,7 @@ def measured(prompts: Sequence[ReplyPair]) -> Interval | None:
 
 
 def share(prompts: Sequence[tuple[int, int]]) -> Interval:
-    """Estimates a share; the interval is as in ``speedup``.
-
-    Args:
-        prompts: For each prompt, the number of hits and the number of trials; at least one prompt.
-    """
+    """Estimates a share from each prompt's hits and trials; the interval is as in ``speedup``."""
     return _estimate(np.array([(right, of, 1.0, 1.0) for right, of in prompts], np.float64), None)
 
 

@@ -75,15 +75,7 @@ def read_prompts(path: Path) -> list[BenchPrompt]:
 
 
 def unpacked(path: Path, hint: str) -> str:
-    """The text of a file, plain or compressed (.xz, .gz).
-
-    Args:
-        hint: What to try if it cannot be read.
-
-    Raises:
-        UsageError: If it is not UTF-8.
-        SlipstreamError: If it cannot be read.
-    """
+    """The text of a file, plain or compressed (.xz, .gz); ``hint`` says what to try if it cannot be read."""
     try:
         return read_limited(path, _MOST_BYTES, _OPENERS.get(path.suffix, open)).decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -107,10 +99,7 @@ def _of_json(line: str, place: str) -> BenchPrompt:
 
 
 def _asked(row: Any, place: str) -> BenchPrompt:
-    """The prompt of a line.
-
-    ``messages`` count up to the user's last one; ``turns`` are messages of the user, each after a reply.
-    """
+    """``messages`` count up to the user's last one; ``turns`` are messages of the user, each after a reply."""
     name = next((name for name in _FIELDS if isinstance(row, dict) and row.get(name)), None)
     if name is None:
         raise UsageError(f"{place}: no prompt.", f"A line is an object with one of: {', '.join(_FIELDS)}.")

@@ -28,7 +28,7 @@ from slipstream.app.bench.turns import CtrlC, never, session_of
 from slipstream.app.engine.process.frames import built
 from slipstream.app.engine.reply import Reply
 from slipstream.app.engine.session import Session
-from slipstream.app.protocol.events import Loaded, Prefilling
+from slipstream.app.protocol.events import Loaded
 from slipstream.app.protocol.requests import PLAIN, Generate, Message, Sampling
 from slipstream.app.speed import Speed
 from slipstream.models.errors import SlipstreamError
@@ -51,7 +51,7 @@ class RaceLane:
         self._text: list[str] = []
         self.tokens: list[Token] = []
         self.seconds = 0.0
-        self._reply: Reply = session.begin(request, _ignore, lambda: cancelled() or self.seconds >= most_seconds)
+        self._reply: Reply = session.begin(request, lambda _: None, lambda: cancelled() or self.seconds >= most_seconds)
         self._steps = self._reply.steps()
         self.over = False
         self.speed = Speed()
@@ -71,10 +71,6 @@ class RaceLane:
     @property
     def racer(self) -> Racer:
         return Racer("".join(self._text), len(self.tokens), self.seconds, self.over)
-
-
-def _ignore(_: Prefilling) -> None:
-    """Ignores the progress of prefill."""
 
 
 def run_race(request: str) -> int:
@@ -104,14 +100,7 @@ def race(
     tokens: int = RACE_TOKENS,
     stop: Callable[[], bool] = never,
 ) -> Iterator[RaceEvent]:
-    """Races a drafter against plain decoding.
-
-    Args:
-        sampling: Includes the seed.
-        stop: Called before each step; True ends the race.
-
-    Yields:
-        The start, frames, and the result.
+    """Races a drafter against plain decoding; yields the start, frames, and the result.
 
     Raises:
         SlipstreamError: If the drafter is plain decoding or cannot be used, or a second context cannot be opened.

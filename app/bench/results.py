@@ -51,15 +51,7 @@ def place_for(folder: Path, when: datetime) -> Path:
 
 
 def keep(written: Path, place: Path) -> StoredResult | None:
-    """Moves the figures that a benchmark wrote to their final place.
-
-    Args:
-        written: The file of its figures.
-        place: See ``place_for``.
-
-    Returns:
-        The result; None if the benchmark ended without one.
-    """
+    """Moves the figures that a benchmark wrote to their final place; None if it ended without any."""
     with worded(place):
         if not written.exists() or not written.stat().st_size:
             written.unlink(missing_ok=True)
@@ -117,14 +109,7 @@ def unfinished(folder: Path) -> Iterator[Path]:
 
 
 def recover(folder: Path) -> list[StoredResult]:
-    """Stores the figures of benchmarks whose chat was killed, and removes their files without figures.
-
-    Args:
-        folder: Folder of results; need not exist.
-
-    Returns:
-        The results that were recovered.
-    """
+    """Stores the figures of benchmarks whose chat was killed, and removes their files without figures."""
     recovered: list[StoredResult] = []
     for path in sorted(folder.glob(f"{UNFINISHED}*")):
         with suppress(HeldError, OSError):  # another chat's benchmark is running, or the file cannot be opened

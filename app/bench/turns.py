@@ -67,14 +67,9 @@ def never() -> bool:
 
 
 class CtrlC:
-    """Handles Ctrl-C: the first ends the measurement and keeps its figures; the second ends the program.
-
-    Attributes:
-        asked: Whether Ctrl-C was pressed.
-    """
+    """Handles Ctrl-C: the first sets ``asked``, which ends the measurement; the second ends the program."""
 
     def __init__(self, words: str = "bench: stopping, with what was measured; Ctrl-C once more drops it") -> None:
-        """Installs no handler yet; ``words`` answer the first Ctrl-C."""
         self.asked = False
         self._words = words
         self._before: Any = None
@@ -166,16 +161,7 @@ def write(
     stop: Callable[[], bool] = never,
     on_tokens: Callable[[int], None] = lambda _: None,
 ) -> WrittenReply:
-    """Writes one reply.
-
-    Args:
-        stop: Called at every step; True ends the reply.
-        on_tokens: Called after each step with the number of tokens so far.
-
-    Raises:
-        SlipstreamError: If it cannot be written, for example because the prompt does not fit.
-        Stopped: If ``stop`` ended it.
-    """
+    """Writes one reply; raises ``Stopped`` if ``stop``, which is called at every step, ended it."""
     tokens: list[Token] = []
 
     def emit(event: Prefilling | Stepped) -> None:
@@ -213,16 +199,11 @@ def play(
 
     Args:
         context: Size of the model's context in tokens, for the error.
-        estimate: Predicts the time left; updated at each conversation.
         reply: Writes a turn with every drafter and returns plain decoding's reply.
 
     Returns:
         For each kind of text: the number of prompts with replies, and the number of prompts with a turn that does not
         fit the context; that turn and those after it are left out.
-
-    Raises:
-        ContextFullError: If no prompt fits.
-        Stopped: If ``reply`` was stopped before the first turn was written.
     """
     replied: dict[str, set[int]] = {kind.name: set() for kind in plan.sets}
     too_long: dict[str, set[int]] = {kind.name: set() for kind in plan.sets}
@@ -268,17 +249,10 @@ def usable_drafters(
     names: Sequence[str],
     warmed: Callable[[str, WrittenReply], None] = lambda _name, _written: None,
 ) -> tuple[list[str], dict[str, str]]:
-    """Finds the drafters that work with the model, and warms them up with a short reply.
-
-    Args:
-        names: Wanted drafters; ``ALL`` means the engine's list.
-        warmed: Called with each short reply, plain decoding's first.
+    """Finds the drafters that work with the model, and warms them up with a short reply, which ``warmed`` gets.
 
     Returns:
         The usable drafters without plain decoding, and the reasons why the others are not usable.
-
-    Raises:
-        UsageError: If none of the wanted drafters works.
     """
     known = {offer.name: offer.why_not for offer in loaded.drafters}
     warmed(Plain.name, write(session, Plain.name, hello(_WARM_UP)))
