@@ -40,11 +40,7 @@ INTERRUPTED: Final = 130
 
 
 def models(options: argparse.Namespace) -> int:
-    """Runs ``slipstream models``.
-
-    Returns:
-        The exit code: 0; 1 if a model is broken; 130 if it was interrupted.
-    """
+    """Runs the command; returns 1 if a model is broken, 130 if it was interrupted."""
     manager = ModelManager(Paths.default())
     match options.models_command:
         case "search":
@@ -138,11 +134,7 @@ def _pairs(manager: ModelManager, options: argparse.Namespace) -> int:
 
 
 def verify(manager: ModelManager, options: argparse.Namespace) -> int:
-    """Checks every byte of a model, or of all of slipstream's own models.
-
-    Returns:
-        The exit code: 0, 1 if one is damaged, 130 if it was interrupted.
-    """
+    """Checks every byte of a model, or of all of slipstream's own; returns 1 if one is damaged."""
     names = [options.name] if options.name else [m.name for m in manager.installed() if m.origin == "ours"]
     checked: list[Checked] = []
     try:
@@ -174,11 +166,7 @@ def _verdict(checked: Checked) -> str:
 
 
 def remove(manager: ModelManager, options: argparse.Namespace) -> int:
-    """Removes one of slipstream's own models.
-
-    Returns:
-        The exit code: 0, or 1 if the user declined.
-    """
+    """Removes one of slipstream's own models; returns 1 if the user declined."""
     if options.name is None:
         raise UsageError("rm needs the name of a model.", "See slipstream models list.")
     removal = manager.removal(options.name)
@@ -210,11 +198,7 @@ def _warning(removal: Removal, now: bool) -> str:
 
 
 def pull(manager: ModelManager, options: argparse.Namespace) -> int:
-    """Downloads a model.
-
-    Returns:
-        The exit code: 0, or 130 if it was paused.
-    """
+    """Downloads a model; returns 130 if it was paused."""
     with _asking(manager):
         offer = manager.wanted(options.reference)
     if offer.fit.verdict == "too big" and not offer.quant.drafts and not options.force:

@@ -173,11 +173,7 @@ class ReplyPrinter:
         state: Path | None,
         keep: Callable[[Iterator[Event]], Iterator[Event]] = iter,
     ) -> int:
-        """Prints a reply as it streams; the first Ctrl-C stops it cleanly, a second one ends the program at once.
-
-        Returns:
-            The exit code.
-        """
+        """Prints a reply as it streams; the first Ctrl-C stops it cleanly, a second one ends the program at once."""
         generate = Generate(
             request=next(self.numbers),
             messages=messages,

@@ -71,11 +71,7 @@ class Streams:
         return self._output.refused if self._output else None
 
     def finish(self, code: int) -> int:
-        """Flushes standard output.
-
-        Returns:
-            The exit code: 141 if the reader has closed its pipe, 1 after another failed write, else ``code``.
-        """
+        """Flushes standard output; returns 141 if its reader has closed it, 1 after another failure, else ``code``."""
         try:
             sys.stdout.flush()
         except (OSError, ValueError):  # closed meanwhile
