@@ -270,7 +270,8 @@ def bench_options(bench: argparse.ArgumentParser) -> None:
     bench.add_argument(
         "--heads", action="append", default=[], type=path, metavar="FILE", help="also use this heads file"
     )
-    _share(bench, "--lora", "--gpu-layers", "--rpc", "--draft-device", "--typical")
+    _share(bench, "--lora", "--gpu-layers", "--rpc", "--draft-device")
+    _share(bench, "--typical")
     bench.add_argument(
         "--no-memory",
         action="store_true",

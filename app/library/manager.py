@@ -247,7 +247,9 @@ class ModelManager:
         quants = self.hub.quants(repo, revision)
         known = next((each for each in self.hub.search(repo, limit=1) if each.id.lower() == repo.lower()), None)
         params, context = (known.total_params, known.context) if known else (0, 0)
-        return quant_offers(quants, params, context, self.devices(), self.installed(), self.machine())
+        return quant_offers(
+            quants, params, context, devices=self.devices(), installed=self.installed(), machine=self.machine()
+        )
 
     def wanted(self, text: str) -> QuantOffer:
         """Resolves ``owner/name:Q4_K_M``, an address, or a name of the catalogue."""

@@ -74,22 +74,15 @@ class Paths:
             homeless = True
         if homeless:
             return Paths.default({HOME_VARIABLE: _NO_HOME})
+        data, config, cache = platform.user_data_path, platform.user_config_path, platform.user_cache_path
         return Paths(
-            platform.user_data_path / "chats.db",
-            platform.user_data_path / "models",
-            platform.user_data_path / "catalog.toml",
-            platform.user_config_path / "settings.toml",
-            platform.user_config_path / "presets.toml",
-            platform.user_config_path / "drafters.toml",
-            platform.user_cache_path / "states",
-            platform.user_data_path / "heads",
-            platform.user_cache_path / "derived",
-            platform.user_data_path / "index",
-            platform.user_cache_path / "training",
-            platform.user_data_path / "benches",
-            platform.user_log_path,
-            bundled,
-            platform.user_data_path / "images",
+            chats=data / "chats.db",
+            catalog=data / "catalog.toml",
+            bundled=bundled,
+            logs=platform.user_log_path,
+            **{name: config / f"{name}.toml" for name in ("settings", "presets", "drafters")},
+            **{name: data / name for name in ("models", "heads", "index", "benches", "images")},
+            **{name: cache / name for name in ("states", "derived", "training")},
         )
 
     def rows(self) -> list[tuple[str, Path]]:

@@ -39,6 +39,7 @@ _REPLACED_RANGES = (
     (0xE0000, 0xE00FF),  # tags
     (0xE01F0, 0xE0FFF),  # unassigned ignorable characters
 )
+_RUN = re.compile(rf"[^\w\s\x00-\x7f]{{{MOST_MARKS + 1},}}")  # marks and joiners are neither letters nor spaces
 
 
 def _inert() -> Mapping[int, str]:
@@ -51,7 +52,6 @@ def _inert() -> Mapping[int, str]:
 
 _INERT = _inert()
 _TYPED = MappingProxyType({code: None for code in _INERT if code not in (0x061C, 0x200E, 0x200F)})
-_RUN = re.compile(rf"[^\w\s\x00-\x7f]{{{MOST_MARKS + 1},}}")  # marks and joiners are neither letters nor spaces
 
 
 def clean(text: str, before: str = "") -> str:

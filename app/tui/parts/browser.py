@@ -23,6 +23,8 @@ from slipstream.app.tui.parts.table import Column, table
 from slipstream.models.errors import SlipstreamError
 
 T = TypeVar("T")
+WIDE = 110  # width from which the details are next to the list
+LOW: Final = 18  # height below which the style sheet hides minor parts
 
 
 class View(ABC):
@@ -95,9 +97,6 @@ def heading(name: str, *facts: str) -> Content:
 def below(*lines: Content) -> Content:
     """Joins the lines that are not empty."""
     return Content("\n").join([line for line in lines if line.plain])
-
-
-WIDE = 110  # width from which the details are next to the list
 
 
 class Rows(OptionList, inherit_bindings=False):
@@ -238,9 +237,6 @@ class Browser(Container):
     def _chosen(self, event: OptionList.OptionSelected) -> None:
         event.stop()
         self.post_message(self.Chosen())
-
-
-LOW: Final = 18  # height below which the style sheet hides minor parts
 
 
 class BrowsingScreen(Sheet[T]):

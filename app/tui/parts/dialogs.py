@@ -23,6 +23,7 @@ from slipstream.app.platform.safe_text import clean
 from slipstream.app.tui.parts.key_bar import sheet_keys
 
 T = TypeVar("T")
+ENDING = ".gguf"
 
 
 class Sheet(Screen[T]):
@@ -99,9 +100,6 @@ class LineScreen(Dialog[str | None]):
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         self.dismiss(event.value.strip() or None)
-
-
-ENDING = ".gguf"
 
 
 class PathSuggester(Suggester):

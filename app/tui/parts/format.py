@@ -13,6 +13,13 @@ from slipstream.app.protocol.requests import PLAIN
 from slipstream.app.speed import GAIN, LOSS, compared
 
 STYLES: Final = {"gain": "$success", "loss": "$error", "even": "$foreground 70%", "idle": "$foreground 45%"}
+UNKNOWN = "–"
+BARS = "▁▂▃▄▅▆▇█"
+ENDINGS = {
+    "length": "ended at its longest",
+    "context": "the context is full",
+    "cancelled": "stopped",
+}
 
 
 def judged(ratio: float) -> str:
@@ -37,15 +44,6 @@ def gain_bar(value: float, most: float, width: int, style: str, high: float | No
     if far <= tick:
         return bar.append(Content(" " * (tick - far))).append(Content("│").stylize("$foreground 55%"))
     return bar[:tick].append(Content("│").stylize("$foreground")).append(bar[tick + 1 :])
-
-
-UNKNOWN = "–"
-BARS = "▁▂▃▄▅▆▇█"
-ENDINGS = {
-    "length": "ended at its longest",
-    "context": "the context is full",
-    "cancelled": "stopped",
-}
 
 
 def percent(share: float | None) -> str:

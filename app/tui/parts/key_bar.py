@@ -16,6 +16,7 @@ from slipstream.app.tui.keys import NO_KEY
 STAY: Final = frozenset({"f1", "escape", "ctrl+q"})
 """Default keys that are always shown: help, back or stop, and quit."""
 STAYING: Final = frozenset({"app.help", "command('stop')", "app.quit"})  # their actions, which may have other keys
+_KEYS: Final = MappingProxyType({"Enter": "enter", "Esc": "escape", "^y": "ctrl+y"})
 
 
 class KeyBar(Footer):
@@ -62,9 +63,6 @@ class KeyBar(Footer):
 
 def _stays(key: FooterKey) -> bool:
     return bool(STAY & set(key.key.split(","))) or key.action in STAYING
-
-
-_KEYS: Final = MappingProxyType({"Enter": "enter", "Esc": "escape", "^y": "ctrl+y"})
 
 
 def sheet_keys(*words: str) -> str:

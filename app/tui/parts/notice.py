@@ -13,6 +13,10 @@ from textual.widgets import Static
 from slipstream.app.platform.safe_text import clean, sentence
 from slipstream.models.errors import SlipstreamError
 
+NOTICED: Final = 1.2  # seconds until a user notices a toast
+READ: Final = 0.045  # seconds to read one character
+TROUBLE: Final = 8.0  # seconds that an error is shown
+
 
 @dataclass
 class ChatsChanged(Message):
@@ -30,11 +34,6 @@ class Notice(Static):
         text = mark + title + (f"\n  {clean(hint)}" if hint else "")
         spans = [Span(0, len(mark) + len(title), "bold"), Span(0, 1, "$primary" if remark else "$error")]
         super().__init__(Content(text, spans), classes="remark" if remark else "failure")
-
-
-NOTICED: Final = 1.2  # seconds until a user notices a toast
-READ: Final = 0.045  # seconds to read one character
-TROUBLE: Final = 8.0  # seconds that an error is shown
 
 
 def hint(on: Widget, words: str) -> None:

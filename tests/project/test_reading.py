@@ -1,0 +1,128 @@
+"""The rules of reading: constants first, one meaning for a class's name, few values without a name."""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+ROOT: Final = Path(__file__).parents[2]
+MOST_PARAMETERS: Final = 7  # of a function, that may be given by position
+MOST_VALUES: Final = 5  # of a call, without keywords
+# what is still to be mended: this may only shrink
+OPEN_PLACES: Final[dict[str, int]] = {
+    "app/chats/chat_list.py": 1,
+    "app/chats/deletion_hooks.py": 2,
+    "app/chats/importing.py": 1,
+    "app/chats/search.py": 3,
+    "app/cli/drafters.py": 4,
+    "app/cli/drafters_train.py": 1,
+    "app/engine/chat_model.py": 1,
+    "app/engine/devices.py": 1,
+    "app/engine/guide.py": 1,
+    "app/engine/load.py": 4,
+    "app/engine/loop.py": 1,
+    "app/engine/plan.py": 3,
+    "app/engine/prompt.py": 2,
+    "app/engine/reply.py": 5,
+    "app/engine/session.py": 5,
+    "app/library/heads_files.py": 2,
+    "app/library/index_update.py": 3,
+    "app/tui/app.py": 1,
+    "app/tui/engine_service.py": 1,
+    "app/tui/jobs.py": 5,
+    "models/llama/batch.py": 1,
+    "models/llama/context.py": 1,
+    "models/llama/remote.py": 1,
+    "models/vision/projector.py": 1,
+}
+OPEN_CLASSES: Final[set[str]] = {"Piece", "Vocabulary"}
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+Definition = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def sources() -> Iterator[tuple[str, ast.Module]]:
+    for package in ("app", "drafters", "models"):
+        for path in sorted((ROOT / package).rglob("*.py")):
+            yield path.relative_to(ROOT).as_posix(), ast.parse(path.read_text(encoding="utf-8"))
+
+
+def foreign(function: ast.expr) -> bool:
+    """Whether a function takes no keywords: one of a C library, of ``struct``, or of any number of values."""
+    *owner, name = ast.unparse(function).split(".")
+    return owner in (["C"], ["M"], ["ctypes"]) or name in ("pack", "suppress")
+
+
+def late_constants(tree: ast.Module) -> Iterator[str]:
+    """Constants below the first class or function, but for tables of the classes and functions above them."""
+    defined: set[str] = set()
+    for node in tree.body:
+        if isinstance(node, Definition):
+            defined.add(node.name)
+        elif isinstance(node, ast.Assign | ast.AnnAssign) and defined:
+            used = {each.id for each in ast.walk(node.value) if isinstance(each, ast.Name)} if node.value else set()
+            if used & defined:
+                defined |= {each.id for each in ast.walk(node) if isinstance(each, ast.Name)} - used
+            else:
+                yield f"line {node.lineno}: a constant below the first class or function"
+
+
+def long_lists(tree: ast.Module) -> Iterator[str]:
+    """Functions and calls with many values that only their position names."""
+    for node in ast.walk(tree):
+        if isinstance(node, Function):
+            given = [each for each in node.args.posonlyargs + node.args.args if each.arg not in ("self", "cls")]
+            if len(given) > MOST_PARAMETERS:
+                yield f"line {node.lineno}: {node.name} takes {len(given)} parameters by position"
+        elif isinstance(node, ast.Call):
+            spread = any(isinstance(each, ast.Starred) for each in node.args)
+            if len(node.args) > MOST_VALUES and not spread and not foreign(node.func):
+                yield f"line {node.lineno}: {ast.unparse(node.func)} is given {len(node.args)} values by position"
+
+
+def test_constants_stand_first_and_long_lists_of_values_are_named() -> None:
+    found = {file: [*late_constants(tree), *long_lists(tree)] for file, tree in sources()}
+    wrong = {file: places for file, places in found.items() if len(places) > OPEN_PLACES.get(file, 0)}
+    assert not wrong
+
+
+def test_the_name_of_a_class_means_one_thing() -> None:
+    places: defaultdict[str, list[str]] = defaultdict(list)
+    for file, tree in sources():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places[node.name].append(f"{file}:{node.lineno}")
+    assert not {name: at for name, at in places.items() if len(at) > 1 and name not in OPEN_CLASSES}
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("def f(): ...\nLIMIT = 3", 1),
+        ("LIMIT = 3\ndef f(): ...\nTABLE = {'f': f}", 0),
+        ("class A:\n    b = 3\nNAME: str = 'x'", 1),
+        ("def f(a, b, c, d, e, f, g, h): ...", 1),
+        ("class A:\n    def f(self, a, b, c, d, e, f, g, *, h): ...", 0),
+        ("f(1, 2, 3, 4, 5, 6)", 1),
+        ("f(1, 2, 3, 4, 5, six=6)\nf(*many, 2, 3, 4, 5, 6)", 0),
+    ],
+)
+def test_what_breaks_a_rule_is_found(text: str, found: int) -> None:
+    tree = ast.parse(text)
+    assert len([*late_constants(tree), *long_lists(tree)]) == found
+
+
+if __name__ == "__main__":  # prints what is still to be mended
+    print({file: count for file, tree in sources() if (count := len([*late_constants(tree), *long_lists(tree)]))})
+    names = Counter(
+        node.name
+        for _, tree in sources()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
+    )
+    print({name for name, count in names.items() if count > 1})
