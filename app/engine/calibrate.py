@@ -60,11 +60,7 @@ _PATIENCE: Final = 4  # consecutive slow passes before threads are measured agai
 
 
 def measure_plain(target: Target) -> float:
-    """Times single-row passes, the baseline of the speed-up.
-
-    Returns:
-        The median in milliseconds, without passes that another program disturbed.
-    """
+    """The median milliseconds of an undisturbed single-row pass, the baseline of the speed-up."""
     start = min(8, target.abilities.n_ctx - 1)
     target.prefill([_token(target, at) for at in range(start)])
     until = perf_counter() + _PLAIN_S
@@ -83,12 +79,10 @@ def measure_plain(target: Target) -> float:
 def measure_promise(target: Target, plain_ms: float, seconds: float = 3.0) -> str:
     """Compares passes of several widths with single-row passes, bit by bit, from a short and a long prefix.
 
-    It stops after ``seconds``, or after the time of 20 single-row passes if that is longer.
-
     Args:
         target: Compared only if it keeps its cells in order (``Abilities.same_text``).
         plain_ms: Milliseconds of a single-row pass.
-        seconds: Time limit, longer for slow models.
+        seconds: Time limit; at least the time of 20 single-row passes.
 
     Returns:
         ``SAME_TEXT`` if all bits are the same; ``SAME_DISTRIBUTION`` if not, or if the time was too short.
@@ -142,14 +136,8 @@ def _plain_and_wide(target: Target, late: Callable[[], bool]) -> Generator[tuple
 def kept_promise(target: Target, plain_ms: float, memory: DrafterMemory | None, key: str) -> str:
     """Returns ``SAME_TEXT`` if an earlier load proved it, else the result of ``measure_promise``.
 
-    The proof depends only on the model, build, device and settings. It is kept because a busy machine may be too slow
-    to repeat it in time.
-
-    Args:
-        target: See ``measure_promise``.
-        plain_ms: Milliseconds of a single-row pass.
-        memory: Stores the proof; None to store nothing.
-        key: Identifies the model, build, device and settings.
+    The proof depends only on ``key``: the model, build, device and settings. It is kept because a busy machine may be
+    too slow to repeat it in time.
     """
     proof = f"{SAME_TEXT} {key}".encode()
     if target.abilities.same_text and memory and memory.read(_PROMISE) == proof:
@@ -161,7 +149,6 @@ def kept_promise(target: Target, plain_ms: float, memory: DrafterMemory | None, 
 
 
 def _token(target: Target, at: int) -> Token:
-    """Token number ``at`` of a sequence that repeats only after many tokens."""
     return (at * 7919 + 4099) % target.abilities.n_vocab
 
 
@@ -172,11 +159,7 @@ def flash_attention_is_slower(small: Path, folder: Path | None) -> bool:
     768 tokens in an F16 cache, it makes a pass of one row twice as slow, and a pass of four rows three times.
 
     Args:
-        small: A model that is quick to open.
-        folder: Folder that stores the result for this build on this machine; None to store nothing.
-
-    Returns:
-        Whether storing scores is clearly faster; False if the small model cannot be opened.
+        folder: Stores the result for this build on this machine; None to store nothing.
     """
     try:
         memory = DrafterMemory(folder, read_header(small).fingerprint) if folder else None
@@ -209,7 +192,6 @@ def _compare(model: LlamaModel) -> bool:
 
 
 def pass_time(target: Target) -> float:
-    """Milliseconds of a pass of one row plus a pass of four rows."""
     took = _pass(target, EMPTY_TREE) + _pass(target, _FOUR)
     target.rewind(LENGTH)
     return took
@@ -241,10 +223,9 @@ class Threads:
     """
 
     def __init__(self, target: Threaded, followers: Sequence[Threaded], cores: int, pause: float = 10.0) -> None:
-        """Measures for the first time.
+        """Measures for the first time, at the target's present length.
 
         Args:
-            target: Measured at its present length, and rewound to it.
             followers: Draft models, which get the same number of threads.
             cores: Physical cores, the maximum number of threads.
             pause: Seconds before busy cores are measured again: measuring is slow while they are busy.
@@ -290,7 +271,6 @@ class Threads:
         self._use(self.count)
 
     def _measure(self) -> tuple[float, float]:
-        """Milliseconds of a pass of one row, and of a pass of four rows."""
         target, start = self._target, len(self._target.tokens)
         passes: list[tuple[float, float]] = []
         until = perf_counter() + _SECONDS

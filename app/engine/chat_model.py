@@ -26,16 +26,7 @@ if TYPE_CHECKING:  # grammars are seldom used
 
 @dataclass(slots=True)
 class ChatModel:
-    """A loaded chat model.
-
-    Attributes:
-        target: The model; other code may use it between replies.
-        vocabulary: Its vocabulary.
-        prompts: Makes its prompts.
-        plain: The clock of plain decoding.
-        threads: Chooses the number of threads; None if the number is fixed.
-        new_remarks: See ``Done.remarks``.
-    """
+    """A loaded chat model; other code may use its target between replies."""
 
     target: Target
     vocabulary: ChatVocabulary

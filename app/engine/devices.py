@@ -54,11 +54,7 @@ def find(request: Load) -> FoundDevices:
 
 
 def proportions(wanted: Devices, found: FoundDevices) -> list[float]:
-    """Reads ``Devices.tensor_split``: a number for each GPU; 0 for GPUs beyond its end.
-
-    Raises:
-        UsageError: If it is not a list of numbers, or is longer than the list of GPUs.
-    """
+    """Reads ``Devices.tensor_split``: a number for each GPU; 0 for GPUs beyond its end."""
     try:
         shares = [decimal_number(part) for part in wanted.tensor_split.split(",") if part.strip()]
     except ValueError as error:
@@ -110,13 +106,7 @@ def draft_placement(request: Load, fit: Fit, found: FoundDevices, name: str) -> 
 
 
 def describe(fit: Fit, found: FoundDevices, threads: int, layers: int, draft: Placement | None = None) -> str:
-    """Describes where a model runs, for people.
-
-    Args:
-        threads: Threads in use on the CPU.
-        layers: Number of layers of the model; the output counts as one.
-        draft: Placement of its draft model.
-    """
+    """Describes where a model of ``layers`` layers, the output counted as one, runs, for people."""
     processor = f"CPU, {threads} thread{'s' if threads > 1 else ''}"
     if not fit.shares:
         return processor
@@ -135,7 +125,6 @@ def describe(fit: Fit, found: FoundDevices, threads: int, layers: int, draft: Pl
 
 
 def _label(device: Device) -> str:
-    """A short name: the machine that lends it, or the kind of GPU."""
     if device.machine:
         return device.machine
     kind = device.name.rstrip("0123456789")

@@ -81,7 +81,6 @@ class DraftTrace:
         )
 
     def _text(self, token: Token) -> str:
-        """Decodes a single token; bytes of incomplete characters are escaped."""
         return self._vocabulary.piece(token).decode("utf-8", "backslashreplace")
 
 

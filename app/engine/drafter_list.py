@@ -45,12 +45,7 @@ class Drafters:
         profile: Profile,
         disabled: Callable[[], frozenset[str]] = frozenset,
     ) -> None:
-        """Makes no drafter yet.
-
-        Args:
-            plain_ms: Milliseconds of a plain pass, measured at load.
-            disabled: Returns the drafters that the autopilot must not use.
-        """
+        """Makes no drafter yet; ``disabled`` returns the drafters that the autopilot must not use."""
         self._guard = resources.guard or Guard()
         self._resources = replace(resources, guard=self._guard)
         self._target, self._plain_ms, self._profile = target, plain_ms, profile
@@ -67,7 +62,6 @@ class Drafters:
 
         Raises:
             UsageError: If the drafter is unknown or does not work with this target.
-            SlipstreamError: If there is not enough memory for rolling back drafts.
         """
         if name != Plain.name:
             self._target.prepare_drafts()
@@ -83,7 +77,6 @@ class Drafters:
         return self._made[name]
 
     def put(self, name: str, drafter: Drafter) -> None:
-        """Adds a drafter under a name; it is closed with the others."""
         self._made[name] = drafter
 
     def offers(self) -> list[DrafterOffer]:

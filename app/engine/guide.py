@@ -41,8 +41,6 @@ class GuideVocabulary:
 
 @dataclass(slots=True)
 class _State:
-    """The state of a reply after a token."""
-
     thinking: Thinking  # separates reasoning from answer
     matcher: Matcher | None = None  # the grammar's state
     count: int = 0  # tokens of the reasoning, between the marks
@@ -87,7 +85,6 @@ class Guide:
         """Begins a reply.
 
         Args:
-            sampler: Draws the tokens that are not forced.
             start: Index in the history where the reply begins.
             thinks: Closing mark of the reasoning if the prompt has opened it; otherwise empty.
             budget: Maximum tokens of reasoning; -1 for no limit.
@@ -136,7 +133,6 @@ class Guide:
             self._close_if_due(state)
 
     def complete(self, history: History) -> bool:
-        """Whether the answer so far is complete by its grammar; True without one."""
         matcher = self._after(history, ()).matcher
         return matcher is None or matcher.complete
 
@@ -154,7 +150,6 @@ class Guide:
         return state
 
     def _masked(self, logits: Floats, state: _State) -> Floats:
-        """Returns the logits, with minus infinity for tokens that the grammar forbids."""
         if state.matcher is None or not state.constrained:
             return logits
         allowed = np.zeros(logits.size, np.bool_)
@@ -177,7 +172,6 @@ class Guide:
         return state.matcher.fits(token) or token in self._extra(state)
 
     def _advance(self, state: _State, token: Token) -> None:
-        """Advances the state by a token."""
         if state.settled:
             return
         thinks, thought = state.thinking.under_way, state.thinking.thought

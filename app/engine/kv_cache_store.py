@@ -41,11 +41,7 @@ class SavedState:
     digest: bytes  # SHA-256 of the state
 
     def state(self, limit: int) -> bytearray | None:
-        """Reads the state; None if it is missing or damaged: llama.cpp parses its C structures without checks.
-
-        Args:
-            limit: Maximum bytes of the file.
-        """
+        """Reads the state; None if it is missing, damaged or larger than ``limit``: llama.cpp does not check it."""
         try:
             with self.path.open("rb") as file:
                 size = os.fstat(file.fileno()).st_size
@@ -63,13 +59,8 @@ def write_state(path: Path, key: str, tokens: Sequence[Token], state: bytes | by
     """Writes a state atomically, readable by its owner alone; deletes the oldest other states beyond the limit.
 
     Args:
-        path: The file; its folder exists.
         key: Identifies model, build and settings; a state is valid for this key only.
-        state: From ``Target.save``.
         limit: Maximum bytes of all states together. A larger state is not written, and the old file is deleted.
-
-    Raises:
-        OSError: If the file cannot be written; the old one remains.
     """
     if _HEAD + 4 * len(tokens) + len(state) > limit:
         path.unlink(missing_ok=True)
@@ -81,7 +72,6 @@ def write_state(path: Path, key: str, tokens: Sequence[Token], state: bytes | by
 
 
 def _delete_oldest(folder: Path, newest: Path, limit: int) -> None:
-    """Deletes the oldest states until the rest are within the limit."""
     used = []
     for file in folder.glob("*.state"):
         with suppress(OSError):  # its chat was deleted just now
@@ -210,7 +200,6 @@ class KvCacheStore:
             self._write(self._path)
 
     def close(self) -> None:
-        """Saves the chat, and waits until it is written."""
         self.keep()
         self._finish_writing()
 

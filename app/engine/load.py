@@ -63,17 +63,11 @@ _SMALL: Final = 1 << 30
 def load(
     request: Load, on_progress: Callable[[float | None], None], note: memoryview | None = None
 ) -> tuple[Session, Loaded]:
-    """Loads a model and its draft model.
+    """Loads a model and its draft model; returns the session and its description.
 
     Args:
         on_progress: Called with 0 to 1; None while files are probed before their first use.
         note: See ``slipstream.drafters.crash_note``.
-
-    Returns:
-        The session, and its description for the interface.
-
-    Raises:
-        SlipstreamError: If a file is not a chat model, or there is not enough memory.
     """
     with headers_kept(), ExitStack() as opened:
         plan = plan_load(request, on_progress, note)
@@ -125,7 +119,6 @@ class _Loading:
             self._promise = kept_promise(self._target, self._plain_ms, self._memory, self._machine_key)
 
     def session(self) -> Session:
-        """Makes the session, which takes over all that was opened."""
         request, target, model = self._request, self._target, self._model
         store = KvCacheStore(target, self._key, request.states_limit, Path(request.states) if request.states else None)
         chat_model = ChatModel(
@@ -141,7 +134,6 @@ class _Loading:
         return session
 
     def loaded(self, session: Session) -> Loaded:
-        """Describes the session."""
         request, plan, model, abilities = self._request, self._plan, self._model, self._target.abilities
         count = self._threads.count if self._threads else request.threads or physical_cores()
         draft_place = plan.draft_place if self._draft else None
@@ -208,7 +200,6 @@ class _Loading:
         return Threads(self._target, drafts, max(1, physical_cores() - request.spare_cores))
 
     def _open_projector(self) -> tuple[Projector | None, SlipstreamError | None]:
-        """Opens the image encoder, or returns the error for a prompt with an image."""
         request, model = self._request, self._model
         name = shown_path(model.header.name)
         if not request.mmproj:
@@ -313,12 +304,10 @@ class _Loading:
 
 
 def _learner(fingerprint: str, changed: str) -> str:
-    """Identifies the model and its adapters for the data that drafters learn."""
     return hashlib.sha256(f"{fingerprint} {changed}".encode()).hexdigest() if changed else fingerprint
 
 
 def _recommended(header: Header) -> tuple[dict[str, float], str]:
-    """The sampling that the model's authors recommend, and its source."""
     if found := recommended(header.metadata):
         return found, "its file"
     found = checked(catalog().sampling(names_of(header)))

@@ -76,7 +76,6 @@ class PastChats:
         return not self._add(pieces, known)
 
     def _known(self) -> dict[str, int]:
-        """The newest indexed reply of each chat."""
         documents = self._index.documents().items()
         return {name.removeprefix(CHAT): found.stamp for name, found in documents if name.startswith(CHAT)}
 

@@ -72,9 +72,6 @@ def plan_load(request: Load, on_progress: Callable[[float | None], None], note: 
     Args:
         on_progress: Called with None while files are probed before their first use.
         note: See ``slipstream.drafters.crash_note``.
-
-    Raises:
-        SlipstreamError: If the target's file is not a chat model, or there is not enough memory.
     """
     check_drafter(request.drafter)
     guard, header = Guard(request.failed, note), read_header(Path(request.model))
@@ -135,9 +132,7 @@ def fitted(
     """Chooses context, KV type and layers on each GPU, where the request leaves them open.
 
     Args:
-        header: The model's header.
-        draft: The draft model's header; None without one.
-        found: The devices.
+        draft: The draft model's header.
         heads: Files of trained heads that draft for it.
         scores: See ``ContextOptions``; for a model on the CPU.
         tried: Whether llama.cpp may read the file; if not, only a model that is far too large is rejected.
@@ -178,7 +173,6 @@ def fitted(
 
 
 def contexts_of(header: Header) -> ContextRange:
-    """The contexts that a model can have, from its file and the catalogue."""
     return context_range(header, catalog().scaling(names_of(header)))
 
 
@@ -190,16 +184,7 @@ def options_for(
     scores: bool = False,
     rope: RopeScaling | None = None,
 ) -> ContextOptions:
-    """Combines the chosen values and those of the request.
-
-    Args:
-        request: The load.
-        n_ctx: Size of the context in tokens.
-        kv: Type of the KV cache; a quantized one needs flash attention.
-        borrow: See ``ContextOptions``.
-        scores: See ``ContextOptions``.
-        rope: See ``ContextOptions``.
-    """
+    """Combines the chosen values and those of the request; see ``ContextOptions``."""
     return ContextOptions(
         n_ctx=n_ctx,
         kv=kv,
@@ -263,7 +248,6 @@ def _draft_header(request: Load) -> Header | None:
 
 
 def _heads(request: Load, header: Header, guard: Guard) -> dict[str, Path]:
-    """The files of heads for this model; marks drafters whose file cannot be read as failed."""
     broken: list[tuple[str, SlipstreamError]] = []
     found = matching_heads(header, map(Path, request.heads), lambda path, error: broken.append((path.name, error)))
     asked = registry.parts_of(request.drafter)

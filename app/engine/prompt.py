@@ -60,7 +60,6 @@ class _Rendered:
 
     @property
     def begun(self) -> int:
-        """Index of the part where the last message begins."""
         return next((at for at, (content, _) in enumerate(self.parts) if content == len(self.messages) - 1), -1)
 
 
@@ -89,7 +88,6 @@ class PromptBuilder:
             tokenize: Turns text into tokens; takes the text, and whether it may contain control tokens.
             opening: The tokens that every text starts with.
             n_vocab: Size of the vocabulary; a reply with other ids, as an imported chat may have, is tokenized anew.
-            token_bytes: See ``LlamaModel.token_bytes``.
             images: Turns an image, a file and its SHA-256, into tokens; None if the model sees no images.
             blind: The error for an image if it sees none.
             longest: The longest context that the model can have; 0 if unknown.
@@ -107,23 +105,16 @@ class PromptBuilder:
         return reasoning_of(self._template)
 
     def control_tokens(self, text: str) -> list[Token]:
-        """Tokenizes a mark of the template; the result may contain control tokens."""
         return self._tokenize(text, True)
 
     def tokens_of(self, text: str) -> list[Token]:
-        """Tokenizes a message's text without special tokens."""
         return self._tokenize(text, False)
 
     def unless(self, cancelled: Callable[[], bool], size: int, make: Callable[[], Prompt]) -> Prompt | None:
-        """Makes a prompt; returns None once it is cancelled.
+        """Makes a prompt from messages of ``size`` characters; returns None once it is cancelled.
 
         A long prompt is made in a thread, which runs to its end even after a cancel: neither the template nor
         llama.cpp's tokenizer can be interrupted. Only one prompt is made at a time.
-
-        Args:
-            cancelled: Whether to stop at once.
-            size: Characters of the messages.
-            make: Calls ``build`` or ``beginning``.
         """
         if size < _LONG and (self._made is None or self._made.done()):
             return make()
@@ -135,7 +126,6 @@ class PromptBuilder:
         return None
 
     def close(self) -> None:
-        """Waits for a prompt that is still being made."""
         self._thread.shutdown(cancel_futures=True)
 
     def build(
@@ -148,9 +138,6 @@ class PromptBuilder:
         turns as when the reply began, so that the continuation is the same as without a stop.
 
         Args:
-            messages: The chat.
-            n_ctx: Context in tokens.
-            reasoning: See ``Sampling``.
             whole: Whether to raise ``ContextFullError`` instead of dropping turns.
 
         Raises:
@@ -200,11 +187,7 @@ class PromptBuilder:
 
         Args:
             messages: The chat; ends with what the user has typed so far, which may be nothing.
-            reasoning: See ``build``.
             typed: Whether to include the last message as far as it is typed.
-
-        Raises:
-            SlipstreamError: If the chat template refuses the chat.
         """
         last = messages[-1]
         least = least_tokens(last.content, self._token_bytes)
@@ -270,7 +253,6 @@ class PromptBuilder:
 
     @cached_property
     def _openers(self) -> frozenset[Token]:
-        """Tokens with which replies may open their reasoning: the single-token marks that the template contains."""
         marks = [mark for mark in (*CLOSING, CHANNEL) if mark in self._template.source]
         return frozenset(tokens[0] for mark in marks if len(tokens := self._tokenize(mark, True)) == 1)
 
@@ -320,7 +302,6 @@ class PromptBuilder:
         return tokens + (self._tokenize(text[start:], False) if start < len(text) else [])
 
     def _system_size(self, rendered: _Rendered) -> int:
-        """See ``Prompt.system``."""
         contents = [content for content, _ in rendered.parts]
         if rendered.messages[0].role != "system" or 0 not in contents:
             return 0
@@ -328,7 +309,6 @@ class PromptBuilder:
         return len(self._opened(_joined(rendered.parts[:until])))
 
     def _too_long(self, kept: _Rendered, said: int, n_ctx: int) -> ContextFullError:
-        """Makes the error that says what fills the context, and what to do."""
         size = len(kept.tokens) + said
         last = len(kept.parts[kept.begun][1]) if kept.begun >= 0 else 0
         system, longer = self._system_size(kept), longer_context(n_ctx, self._longest)
@@ -365,11 +345,9 @@ def _joined(parts: Iterable[tuple[int | None, list[Token]]]) -> list[Token]:
 
 
 def _cuts(messages: Sequence[Message]) -> list[int]:
-    """Indices of the user's messages, except the first, at which a shortened chat may begin."""
     system = 1 if messages[0].role == "system" else 0
     return [at for at in range(system + 1, len(messages)) if messages[at].role == "user"]
 
 
 def _room(n_ctx: int) -> int:
-    """Maximum tokens of a prompt; beyond it, the oldest turns are dropped."""
     return n_ctx - min(_REPLY_ROOM, n_ctx // 4)

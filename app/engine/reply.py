@@ -71,7 +71,6 @@ class ReplyProgress:
         return self._stream.text
 
     def add(self, step: Step, milliseconds: float) -> Stepped:
-        """Adds a step of the loop; returns its event."""
         self.ttft_ms = self.ttft_ms or 1e3 * (perf_counter() - self._asked)
         self.stats.add(step, milliseconds)
         self._steps += 1
@@ -114,7 +113,6 @@ class ReplyProgress:
         )
 
     def rest(self) -> Stepped | None:
-        """Returns the text that was held back, once the reply is over."""
         pieces = self._stream.finish(stopped=not self.rules.reason)
         divided = self._reasoning.divide_rest(pieces)
         if not pieces and not divided:
@@ -214,7 +212,6 @@ class Reply:
             yield rest
 
     def done(self) -> Done:
-        """The result, or the state so far."""
         request, model, read = self._request, self._model, self._read
         if read is None:
             return Done(

@@ -40,13 +40,10 @@ class PromptReader:
         on_chunk: Callable[[int], None],
         cancelled: Callable[[], bool],
     ) -> Prefill:
-        """Reads a prompt except its last token, which the first step evaluates.
+        """Reads a prompt except its last token, which the first step evaluates; a cancel keeps the tokens read so far.
 
         Args:
-            history: The prompt for the drafter.
-            state: See ``Generate.state``.
             on_chunk: Called after every chunk with the number of tokens in the cache.
-            cancelled: Whether to stop at once; the tokens read so far stay.
         """
         tokens = history.tokens[:-1]
         return self._read(tokens, prompt.system, history, drafter, state, on_chunk=on_chunk, cancelled=cancelled)
@@ -59,11 +56,9 @@ class PromptReader:
         waiting: Callable[[], bool],
         cancelled: Callable[[], bool],
     ) -> Prefill:
-        """Reads the beginning of a prompt as its reply would.
+        """Reads the beginning of a prompt as its reply would; the cache is rewound to the common prefix.
 
         Args:
-            prompt: What to read; the cache is rewound to the common prefix.
-            state: See ``Generate.state``.
             waiting: Whether another request waits; reading then ends after the current chunk.
             cancelled: Whether to stop at once.
         """
@@ -135,14 +130,7 @@ class Session:
         opened: ExitStack | None = None,
         open_second: Callable[[], Session] | None = None,
     ) -> None:
-        """Takes over a model.
-
-        Args:
-            kept: Saves the target's cache in files.
-            past_chats: Keeps the text index in step with the chats; None if they are not indexed.
-            opened: Closes the model, after everything else.
-            open_second: Opens a session without drafters on the same weights, with a cache of its own.
-        """
+        """Takes over a model; ``opened`` closes it, after everything else."""
         self.model, self.drafters, self.open_second = model, drafters, open_second
         self._kept, self._past_chats, self._opened = kept, past_chats, opened or ExitStack()
         self._reader = PromptReader(model.target, kept)
@@ -159,19 +147,13 @@ class Session:
         watched: Callable[[], bool] = lambda: False,
         answer_now: Callable[[], bool] = lambda: False,
     ) -> Done:
-        """Writes one reply.
+        """Writes one reply; after an error, the session stays usable.
 
         Args:
             emit: Called with the progress of the prompt, and with every step.
             cancelled: Called between chunks and steps; True ends the reply, and keeps what was written.
             watched: Whether steps are to carry their drafts; called at every step.
             answer_now: Whether to end the reasoning with the model's own mark; called at every step.
-
-        Returns:
-            The result.
-
-        Raises:
-            SlipstreamError: If the request fails; the session stays usable.
         """
         reply = self.begin(request, emit, cancelled, watched)
         for step in reply.steps(answer_now):
@@ -222,11 +204,7 @@ class Session:
 
         Args:
             waiting: Whether another request waits, see ``PromptReader.read_ahead``.
-            cancelled: Whether to stop at once.
             counted: Called with the size of the prompt, before anything is read.
-
-        Raises:
-            SlipstreamError: If the reply would fail as well.
         """
         drafter, abilities, cached = self.drafters.get(request.drafter), self.target.abilities, self.target.tokens
         prompts = self.model.prompts
@@ -253,7 +231,6 @@ class Session:
         return self.model.prompts.build(messages, self.target.abilities.n_ctx).tokens
 
     def forget(self) -> None:
-        """Empties the cache, so that the next prompt is read from its start."""
         self.target.rewind(0)
 
     def fix_threads(self) -> None:
@@ -273,7 +250,6 @@ class Session:
         return self._kept.due()
 
     def close(self) -> None:
-        """Frees the drafters, then the models."""
         self.drafters.close()
         self.idle()
         self._kept.close()

@@ -58,7 +58,6 @@ class PlainClock:
     """
 
     def __init__(self, clock: Callable[[], float] = perf_counter) -> None:
-        """``clock`` returns seconds."""
         self._clock = clock
         self._recent: deque[_PlainStep] = deque(maxlen=_WINDOW)
         self._length = 0  # tokens of the text
@@ -66,13 +65,11 @@ class PlainClock:
         self._figures = (0, 0.0, 0.0)
 
     def begin(self, length: int) -> None:
-        """Starts a reply after ``length`` tokens of text."""
         self._length = length
         self._count, self._sum, self._squares = 0, 0.0, 0.0
         self._figures = self._sums()
 
     def add(self, milliseconds: float, length: int) -> None:
-        """Adds the time of a plain step without its drafting, at a length of text in tokens."""
         self._recent.append(_PlainStep(self._clock(), milliseconds, length))
         self._length = length
         self._count += 1
@@ -87,7 +84,6 @@ class PlainClock:
 
     @property
     def milliseconds(self) -> float | None:
-        """The mean; None while too few steps are known, or they differ too much."""
         count, mean, spread = self._figures
         return mean if count >= _LEAST and spread <= _UNSURE * count**0.5 else None
 
@@ -137,7 +133,6 @@ class ReplyStats:
         self.plain.begin(self.prompt_tokens + self.begun)
 
     def add(self, step: Step, milliseconds: float) -> None:
-        """Adds a step; ``milliseconds`` includes the work around it."""
         self.tokens += len(step.tokens)
         self.seconds += milliseconds / 1e3
         times = step.timings
@@ -207,7 +202,6 @@ def judged_depth(step: Step) -> int:
 
 
 def drafter_of(step: Step) -> str:
-    """The drafter of a step; "none" for a plain one."""
     return step.draft.sources[0] if step.draft.tree.drafted else "none"
 
 

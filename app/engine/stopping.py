@@ -23,15 +23,7 @@ class StopRules:
     def __init__(
         self, ends: frozenset[Token], room: int, max_tokens: int, stops: Sequence[str], piece: Callable[[Token], bytes]
     ) -> None:
-        """Keeps the rules.
-
-        Args:
-            room: Number of tokens that still fit the context.
-            max_tokens: Maximum tokens of the reply; 0 for no limit.
-
-        Raises:
-            UsageError: If a limit is negative or a stop string is empty.
-        """
+        """Keeps the rules: ``room`` tokens still fit the context; ``max_tokens`` of 0 is no limit."""
         if max_tokens < 0:
             raise UsageError(f"max-tokens is {max_tokens}; it must be 0 (no limit) or more.", "")
         if not all(stops):
@@ -91,7 +83,6 @@ class FixedBudget:
     step: int = 0  # steps so far; the caller of the loop counts them
 
     def __call__(self, probability: float, depth: int) -> bool:
-        """Whether to draft a node at this depth, on a path of this probability."""
         if self.step % self.probe_every == self.probe_every // 8:
             return False
         searches = self.step < self.probe_every and self.step % self.search_every == self.search_every // 2
@@ -107,5 +98,4 @@ class WithinReply:
     rules: StopRules  # decides when the reply is over
 
     def __call__(self, probability: float, depth: int) -> bool:
-        """Whether a node at this depth may still be accepted."""
         return depth < self.rules.left()

@@ -52,7 +52,6 @@ class TextStream:
         return "".join(self._parts)
 
     def feed(self, raw: bytes, origin: Origin, source: str = "") -> list[Piece]:
-        """Adds the bytes of one token; returns the text that is now safe to show."""
         return self._take(self._decoder.decode(raw), origin, source)
 
     def finish(self, stopped: bool = False) -> list[Piece]:
@@ -76,7 +75,6 @@ class TextStream:
         return self._release(len(held) - self._stop_prefix(held))
 
     def _stop_prefix(self, held: str) -> int:
-        """Length of the longest suffix of ``held`` that begins a stop string."""
         for size in range(min(len(held), max(map(len, self._stops)) - 1), 0, -1):
             if any(stop.startswith(held[-size:]) for stop in self._stops):
                 return size

@@ -94,11 +94,7 @@ def reasoning_of(template: ChatTemplate) -> Reasoning:
 
 
 def keeps_thoughts(template: ChatTemplate, opening: str) -> bool:
-    """Whether the template keeps the reasoning of earlier replies in the prompt.
-
-    Args:
-        opening: The mark that opens the reasoning.
-    """
+    """Whether the template keeps the reasoning of earlier replies, opened by this mark, in the prompt."""
     reply = f"{opening}\n{_THOUGHT}\n{CLOSING[opening]}\n\nHello"
     text = _Renderer(template).text({}, (*_CHAT, {"role": "assistant", "content": reply}, *_CHAT))
     return text is not None and _THOUGHT in text

@@ -66,14 +66,7 @@ class TemplateSandbox(ImmutableSandboxedEnvironment):
         raise TemplateLimitError("it computes a power")
 
     def render(self, template: Template, variables: dict[str, object], given: int) -> str:
-        """Renders a template of this sandbox.
-
-        Args:
-            given: Characters of the messages, which raise the limits.
-
-        Raises:
-            TemplateLimitError: If it takes too much time or memory.
-        """
+        """Renders messages of ``given`` characters; raises ``TemplateLimitError`` beyond the limits."""
         self._deadline = time.monotonic() + self._time_limit
         left, chunks = MAX_TEXT + 4 * given, list[str]()
         try:

@@ -88,17 +88,15 @@ class ChatTemplate:
         add_generation_prompt: bool = True,
         variables: Mapping[str, object] | None = None,
     ) -> list[TemplatePart]:
-        """Renders a conversation.
+        """Renders a conversation in pieces.
 
         Args:
             messages: Each has a ``role`` of ``ROLES`` and a ``content``; an assistant's may have a
                 ``reasoning_content``. Other keys are ignored.
-            add_generation_prompt: Whether the text ends with the start of the assistant's reply.
             variables: More variables of the template, such as ``enable_thinking``.
 
         Raises:
             SlipstreamError: If the template refuses the messages, fails, or takes too much time or memory.
-            ValueError: If a role is unknown.
         """
         unknown = {message["role"] for message in messages} - ROLES
         if unknown:
@@ -154,12 +152,7 @@ class _Marks:
         ]
 
     def read(self, run: str, current: int) -> Iterator[tuple[int | None, str]]:
-        """Yields the pieces of a run, each with the index of its message; None for text of the template.
-
-        Args:
-            run: Private-use characters and the whitespace between them.
-            current: Index of the message that the preceding text came from.
-        """
+        """Yields the pieces of a run of marks, each with the index of its message; None for text of the template."""
         lanes = {self._lanes.get(char, -1) for char in set(run) if not char.isspace()}
         alone = len(lanes) == 1 and -1 not in lanes  # all characters are of one message, so they are translated at once
         pieces = [(lanes.pop(), iter(run))] if alone else groupby(run, lambda char: self._lanes.get(char, -1))
@@ -218,11 +211,9 @@ class _Pieces:
         return _Pieces(texts, [(owner, "".join(pieces)) for owner, pieces in contents])
 
     def with_edges(self, bare: _Pieces, messages: Sequence[Mapping[str, str]]) -> _Pieces:
-        """Moves a message's own whitespace from the template's texts back to the message's content.
+        """Moves a message's own whitespace from the template's texts back to its content.
 
-        Args:
-            bare: The same conversation rendered with stripped contents, where all whitespace is the template's.
-            messages: The conversation.
+        ``bare`` is the same conversation with stripped contents, where all whitespace is the template's.
         """
         if [index for index, _ in self.contents] != [index for index, _ in bare.contents]:
             return self

@@ -60,7 +60,6 @@ class Engine:
 
     @property
     def process_id(self) -> int | None:
-        """The id of the process, or None without one."""
         process = self._process
         return process.pid if process else None
 
@@ -87,12 +86,7 @@ class Engine:
         )
 
     def load(self, load: Load, on_progress: Callable[[float | None], None] | None = None) -> Loaded:
-        """Loads a model, with the changes of ``Recovery`` after a crash.
-
-        Raises:
-            SlipstreamError: If the model cannot be loaded, or the process has ended too often in a row.
-            EngineDiedError: If the process ended while loading.
-        """
+        """Loads a model, with the changes of ``Recovery`` after a crash; raises ``EngineDiedError`` at the next one."""
         self._wanted = load
         while True:
             try:
@@ -124,11 +118,8 @@ class Engine:
     def reply(self, generate: Generate) -> Iterator[Prefilling | Stepped | Done]:
         """Requests a reply; ends with ``Done``.
 
-        If the process ends in a drafter's call, it is restarted, and the reply continues without that drafter.
-
-        Raises:
-            SlipstreamError: If the request fails; the engine continues.
-            EngineDiedError: If the process ended; the events so far remain valid.
+        If the process ends in a drafter's call, it is restarted, and the reply continues without that drafter. After any
+        other end, ``EngineDiedError`` is raised; the events so far remain valid.
         """
         begun, failed, ttft_ms = list(generate.begun), dict[str, str](), 0.0
         while True:
@@ -178,7 +169,6 @@ class Engine:
         self._tell(Watch(on))
 
     def stop(self, request: int) -> None:
-        """Ends a reply; its ``Done`` still comes. May wait for an engine that hangs."""
         self._stopped = request
         self._tell(Stop(request))
 
@@ -232,7 +222,6 @@ class Engine:
             raise self._died("before it was asked") from error
 
     def _receive(self, when: str, request: int = 0) -> Frame:
-        """Reads the next event; raises a ``Failed`` of this request, and drops one of an earlier reply."""
         process = self._process
         while True:
             event = process.read() if process else None
@@ -292,7 +281,6 @@ class Engine:
 
 
 def _machines(load: Load) -> list[str]:
-    """The other machines that a load names."""
     if not load.devices.rpc:
         return []
     from slipstream.models.llama.remote import endpoints  # loads ctypes and sockets

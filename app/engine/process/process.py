@@ -70,13 +70,7 @@ class EngineProcess:
         on_count: Callable[[Counted], None],
         on_beat: Callable[[Beat], None],
     ) -> None:
-        """Starts it.
-
-        Args:
-            on_end: Called in a thread when it has ended.
-            on_count: Called in a thread with the size of a typed prompt.
-            on_beat: Called in a thread with every heartbeat.
-        """
+        """Starts it; the callbacks run in a thread: at its end, with the size of a typed prompt, at every heartbeat."""
         self._log, self._on_end, self._on_count, self._on_beat = log, on_end, on_count, on_beat
         self._note = log.with_suffix(".note")
         self._watchdog = Watchdog(limits)
@@ -102,12 +96,7 @@ class EngineProcess:
         self._watchdog.expect_machines(on)
 
     def write(self, message: Frame) -> None:
-        """Sends a message.
-
-        Raises:
-            OSError: If the process has closed its end of the pipe.
-            ValueError: If the pipe was closed.
-        """
+        """Sends a message; raises ``OSError`` or ``ValueError`` if the pipe is closed."""
         if isinstance(message, Stop):
             self._watchdog.stop_asked()
         with self._watchdog.waiting(), self._writing:

@@ -65,12 +65,7 @@ class End:
 
 
 def end_of(code: int | None, log: str, given_up: str = "", note: CrashNote = NO_NOTE) -> End:
-    """Classifies the end of a process.
-
-    Args:
-        code: Exit code, below 0 for a signal; None for a process that could not be killed.
-        given_up: Why the watchdog killed it, or empty.
-    """
+    """Classifies the end of a process by its exit code, log and note; ``given_up`` is why the watchdog killed it."""
     told = (line for line in log.splitlines() if line.strip() and not line.startswith(_TRACES))
     lines = [line for line in told if not _HARMLESS.match(line)][-_LAST:]
     if given_up:

@@ -25,16 +25,10 @@ class SuspendClock:
     """
 
     def __init__(self, longest: float, clock: Callable[[], float] = time.monotonic) -> None:
-        """Starts at zero.
-
-        Args:
-            longest: Maximum seconds that one gap counts for.
-        """
         self._longest, self._clock = longest, clock
         self._last = clock()
 
     def passed(self) -> float:
-        """Seconds since the last call, without suspension."""
         now = self._clock()
         seconds, self._last = min(now - self._last, self._longest), now
         return seconds
@@ -50,12 +44,6 @@ class Heartbeat:
         clock: Callable[[], float] = time.monotonic,
         work: Callable[[], float] | None = None,
     ) -> None:
-        """Starts as if the process had just worked.
-
-        Args:
-            busy: Whether a request is being served.
-            work: Seconds of work so far, see ``work_done``.
-        """
         self._send, self._busy, self._work = send, busy, work or work_done
         self._clock = SuspendClock(2 * EVERY, clock)
         self._steps = self._steps_before = 0
@@ -67,7 +55,6 @@ class Heartbeat:
         self._steps += 1
 
     def start(self) -> None:
-        """Starts the thread; it runs as long as the process."""
         threading.Thread(target=self._run, name="heartbeat", daemon=True).start()
 
     def beat(self) -> None:
@@ -117,7 +104,6 @@ class Watchdog:
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
-        """Counts silence only while a caller waits."""
         with self._lock:
             if not self._waiting:
                 self._silent = 0.0
@@ -129,7 +115,6 @@ class Watchdog:
                 self._waiting -= 1
 
     def received(self, event: Frame) -> None:
-        """Records a heartbeat, or another event, which shows progress."""
         self._greeted, self._silent = True, 0.0
         if isinstance(event, Beat):
             self._beat = event
@@ -150,11 +135,7 @@ class Watchdog:
             self._since_stop = 0.0
 
     def verdict(self, seconds: float) -> str:
-        """Returns why the engine counts as hung, in words; empty while it may only be slow.
-
-        Args:
-            seconds: Seconds since the last verdict, without suspension.
-        """
+        """Why the engine counts as hung, ``seconds`` after the last verdict; empty while it may only be slow."""
         limits, beat = self._limits, self._beat
         with self._lock:
             if not self._waiting:

@@ -79,7 +79,6 @@ class Throttle:
 
 
 def joined(first: Stepped, second: Stepped) -> Stepped:
-    """Joins two steps of a reply into one event: sums, and the later figures."""
     return Stepped(
         request=second.request,
         pieces=first.pieces + second.pieces,
@@ -148,7 +147,6 @@ class Worker:
         threading.Thread(target=self._listen, name="requests", daemon=True).start()
 
     def serve(self) -> None:
-        """Serves requests until the client closes the pipe."""
         self._tell(Hello())
         self._heartbeat.start()
         try:
