@@ -217,9 +217,6 @@ class Threads:
     Threads wait for each other many times a pass. Where other programs keep the cores busy, one thread can be many
     times faster than all of them (a 7M model on two busy cores, four rows: 15 ms against 159 ms). Logits do not depend
     on the choice where the same text is promised.
-
-    Attributes:
-        count: Threads in use.
     """
 
     def __init__(self, target: Threaded, followers: Sequence[Threaded], cores: int, pause: float = 10.0) -> None:

@@ -67,10 +67,8 @@ class Guide:
     """A sampler that ends the reasoning at its budget, and makes the answer follow its grammar.
 
     Both depend on the reply's tokens alone: every drafter gives the same text, and a rejected draft needs no undo. The
-    mask of a grammar is applied before penalties and truncation.
-
-    Attributes:
-        closed: Number of reasoning tokens when ``close`` ended the reasoning; -1 if it did not.
+    mask of a grammar is applied before penalties and truncation. ``closed`` is the number of reasoning tokens when
+    ``close`` ended the reasoning; -1 if it did not.
     """
 
     def __init__(

@@ -113,12 +113,8 @@ class Session:
     """Replies to chats with one model.
 
     The session owns the target's cache: the next turn of a chat reads only its new tokens, and an edited or shortened
-    chat reuses the common prefix.
-
-    Attributes:
-        model: The model.
-        drafters: Its drafters.
-        open_second: Opens a session without drafters on the same weights, closed before this one; may be None.
+    chat reuses the common prefix. ``open_second`` opens a session without drafters on the same weights, closed before
+    this one; it may be None.
     """
 
     def __init__(

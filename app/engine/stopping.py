@@ -15,9 +15,7 @@ Reason = Literal["", "stop", "length", "context"]
 class StopRules:
     """Decides when a reply is over. Its state depends on committed tokens alone, so a rejected draft needs no undo.
 
-    Attributes:
-        reason: Why the committed reply is over; empty while it is not.
-        stops: The stop strings as bytes; a string may be spread over several tokens and steps.
+    ``reason`` is why it is over, or empty; a stop string, as bytes in ``stops``, may be spread over several tokens.
     """
 
     def __init__(

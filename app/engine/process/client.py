@@ -118,8 +118,8 @@ class Engine:
     def reply(self, generate: Generate) -> Iterator[Prefilling | Stepped | Done]:
         """Requests a reply; ends with ``Done``.
 
-        If the process ends in a drafter's call, it is restarted, and the reply continues without that drafter. After any
-        other end, ``EngineDiedError`` is raised; the events so far remain valid.
+        If the process ends in a drafter's call, it is restarted, and the reply continues without that drafter. After
+        another end, ``EngineDiedError`` is raised; the events so far remain valid.
         """
         begun, failed, ttft_ms = list(generate.begun), dict[str, str](), 0.0
         while True:
