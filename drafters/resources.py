@@ -11,7 +11,7 @@ from typing import Final
 from slipstream.drafters.base import Drafter, Needs
 from slipstream.drafters.guard import Guard
 from slipstream.drafters.memory import DrafterMemory
-from slipstream.drafters.text_index.index import TextIndex
+from slipstream.drafters.text_index import TextIndex
 from slipstream.drafters.vocabulary_mapping import VocabularyMapping
 from slipstream.models.gguf.reader import Header
 from slipstream.models.llama.context import LlamaTarget

@@ -16,9 +16,7 @@ from slipstream.drafters.base import NO_DRAFT, Draft, Drafter, ShouldExtend, Ste
 from slipstream.drafters.calibration import Ratio
 from slipstream.drafters.prompt_lookup import copy_probability
 from slipstream.drafters.resources import Method, Resources
-from slipstream.drafters.text_index.index import TextIndex
-from slipstream.drafters.text_index.segment import Matches
-from slipstream.drafters.text_index.text import DEPTH
+from slipstream.drafters.text_index import DEPTH, Matches, TextIndex
 from slipstream.drafters.tree import TOP, Children, TreeBuilder, chain_draft
 from slipstream.models.errors import SlipstreamError
 from slipstream.models.sampling.sampler import Sampler

@@ -36,7 +36,7 @@ def forget_chat(root: Path | None, chat: str) -> None:
     """Removes the text of a deleted chat from every index; call it after the store has deleted the chat."""
     if root is None or not root.is_dir():
         return
-    from slipstream.drafters.text_index.index import forget  # loads numpy, which would slow every start
+    from slipstream.drafters.text_index import forget  # loads numpy, which would slow every start
 
     try:
         forget(root, (CHAT + chat).__eq__)

@@ -21,7 +21,7 @@ from slipstream.drafters.draft_model import DraftModel
 from slipstream.drafters.none import Plain
 from slipstream.drafters.registry import METHODS
 from slipstream.drafters.resources import Resources
-from slipstream.drafters.text_index.index import TextIndex, folder_of
+from slipstream.drafters.text_index import TextIndex, folder_of
 from slipstream.models.errors import SlipstreamError, UsageError
 from slipstream.models.gguf.reader import Header, read_header
 from slipstream.models.heads.check import METHODS as IN_OUR_FILES

@@ -18,8 +18,7 @@ from slipstream.app.library.load_request import try_first
 from slipstream.app.library.resolve_model import choose
 from slipstream.app.platform.paths import Paths
 from slipstream.app.platform.safe_text import one_line, plural
-from slipstream.drafters.text_index.index import TextIndex, folder_of, forget, open_index
-from slipstream.drafters.text_index.text import Document
+from slipstream.drafters.text_index import Document, TextIndex, folder_of, forget, open_index, remove_earlier
 from slipstream.models.errors import ModelFileError, UsageError
 from slipstream.models.gguf.reader import Header, read_header
 from slipstream.models.outside import shown_path
@@ -53,6 +52,8 @@ def index(options: argparse.Namespace, paths: Paths) -> int:
     if options.remove:
         return _remove(options.remove, paths.index)
     header = read_header(Path(choose(paths, options.model).model))
+    if remove_earlier(folder_of(paths.index, header)):
+        notice("an index of an earlier version is removed; chats are indexed again on their own, files when asked.")
     if options.list:
         return _list(header, paths.index)
     return _index([_existing(path) for path in options.paths], header, paths, options.progress)

@@ -30,7 +30,7 @@ from slipstream.drafters.autopilot.profile import Profile
 from slipstream.drafters.memory import DrafterMemory
 from slipstream.drafters.resources import Resources
 from slipstream.drafters.retrieval import Retrieval
-from slipstream.drafters.text_index.index import TextIndex, open_index
+from slipstream.drafters.text_index import TextIndex, open_index
 from slipstream.drafters.vocabulary_mapping import VocabularyMapping, shared_controls
 from slipstream.models.chat_template.template import ChatTemplate
 from slipstream.models.errors import SlipstreamError, UsageError

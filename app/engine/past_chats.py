@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Final
 
 from slipstream.app.chats.deletion_hooks import CHAT
 from slipstream.app.chats.store import ChatReader, StoredReply
 from slipstream.app.engine.prompt import PromptBuilder
 from slipstream.app.protocol.requests import Message
-from slipstream.drafters.text_index.index import TextIndex
-from slipstream.drafters.text_index.text import Piece
-from slipstream.models.errors import SlipstreamError
+from slipstream.drafters.text_index import TextIndex, TextPiece
 from slipstream.models.types import Token
 
-_SLICE: Final = 1 << 14  # tokens indexed at once; a request waits for at most one slice
+_SLICE: Final = 1 << 14  # tokens read at once; a request waits for at most one slice
 _AT_ONCE: Final = 256  # replies of a chat that are read at once
-SEGMENTS: Final = 8  # more segments than this are merged, to keep searches fast
+_MOST: Final = 1 << 22  # tokens added at once
+_GROWTH: Final = 20  # new replies are added once they are this part of the index, since adding sorts all of it
 _NO_LIMIT: Final = 1 << 31
 
 
@@ -45,47 +42,54 @@ class PastChats:
         """
         self._chats, self._index, self._fingerprint = chats, index, fingerprint
         self.prompts, self._tokenize, self._n_vocab = prompts, tokenize, n_vocab
-        self.merging = threading.Thread()
+        self._new: list[TextPiece] = []  # read, not added yet
+        self._size = 0  # tokens of these
+        self._known_before: dict[str, int] = {}  # newest indexed reply of each chat when the first of these was read
 
     def catch_up(self) -> bool:
-        """Removes deleted chats, and adds a slice of the new replies.
+        """Removes deleted chats, and reads a slice of the new replies; adds them when there are enough.
 
         Returns:
-            Whether more replies are left to add.
+            Whether more replies are left to read.
         """
         self._index.refresh()
         newest = self._chats.newest()
         known = self._known()
         if gone := known.keys() - newest.keys():
             self._index.remove([CHAT + chat for chat in gone])
-        pieces, size = list[Piece](), 0
+        if not self._new:
+            self._known_before = known
+        held = known | {piece.name.removeprefix(CHAT): piece.stamp for piece in self._new}
+        until = self._size + _SLICE
         for chat, last in newest.items():
-            if last <= known.get(chat, 0):
+            if last <= held.get(chat, 0):
                 continue
-            replies = self._chats.replies(chat, known.get(chat, 0), _AT_ONCE)
+            replies = self._chats.replies(chat, held.get(chat, 0), _AT_ONCE)
             for reply in replies:
-                if size > _SLICE:
+                if self._size > min(until, _MOST):
                     break
                 tokens = self._tokens(reply)
-                pieces.append(Piece(CHAT + chat, tokens, reply.id))
-                size += len(tokens)
-            if size > _SLICE or len(replies) == _AT_ONCE:  # the rest of this chat is read after these are known
-                self._add(pieces, known)
+                self._new.append(TextPiece(CHAT + chat, tokens, reply.id))
+                self._size += len(tokens)
+            if self._size > _MOST:
+                self._add()
                 return True
-        self._merge()
-        return not self._add(pieces, known)
+            if self._size > until or len(replies) == _AT_ONCE:  # the rest of this chat is read in the next slice
+                return True
+        return self._size * _GROWTH >= self._index.size().tokens and not self._add()
 
     def _known(self) -> dict[str, int]:
         documents = self._index.documents().items()
         return {name.removeprefix(CHAT): found.stamp for name, found in documents if name.startswith(CHAT)}
 
-    def _add(self, pieces: list[Piece], known: dict[str, int]) -> bool:
-        """Adds replies unless their chats were deleted meanwhile, or another engine has added them."""
+    def _add(self) -> bool:
+        """Adds what was read, unless its chats were deleted meanwhile, or another engine has added it."""
+        pieces, self._new, self._size, before = self._new, [], 0, self._known_before
         chats = {piece.name.removeprefix(CHAT) for piece in pieces}
 
         def still_wanted() -> bool:
             now = self._known()
-            return self._chats.has(chats) and all(now.get(chat) == known.get(chat) for chat in chats)
+            return self._chats.has(chats) and all(now.get(chat) == before.get(chat) for chat in chats)
 
         return self._index.add(pieces, still_wanted)
 
@@ -96,13 +100,3 @@ class PastChats:
         if not reply.question.strip():
             return tokens
         return self.prompts.build([Message("user", reply.question)], _NO_LIMIT).tokens + tokens
-
-    def _merge(self) -> None:
-        """Merges many segments into few in a thread, since it may take seconds; it can be killed safely."""
-        if self._index.size().segments > SEGMENTS and not self.merging.is_alive():
-            self.merging = threading.Thread(target=self._tidy, name="merging", daemon=True)
-            self.merging.start()
-
-    def _tidy(self) -> None:
-        with suppress(SlipstreamError):  # tried again after the next reply
-            self._index.tidy()

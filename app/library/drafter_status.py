@@ -16,7 +16,7 @@ from slipstream.app.platform.paths import Paths
 from slipstream.app.settings.disabled_drafters import left_out
 from slipstream.drafters.autopilot.profile import measured_costs
 from slipstream.drafters.memory import DrafterMemory
-from slipstream.drafters.text_index.index import TextIndex, folder_of
+from slipstream.drafters.text_index import TextIndex, folder_of
 from slipstream.models.errors import SlipstreamError
 from slipstream.models.gguf.reader import Header, read_header
 from slipstream.models.heads.file import identity

@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 import stat
 import time
+from array import array
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Final
 
 from slipstream.app.platform.safe_text import plural
-from slipstream.drafters.text_index.index import TextIndex
-from slipstream.drafters.text_index.text import Piece
+from slipstream.drafters.text_index import TextIndex, TextPiece
 from slipstream.models.types import Token
 
 LARGEST: Final = 2_000_000  # maximum bytes of a file: people seldom write larger ones
@@ -20,6 +20,9 @@ LARGEST: Final = 2_000_000  # maximum bytes of a file: people seldom write large
 _LOOK: Final = 8_192  # first bytes of a file; most binary files have a zero among them
 _SKIPPED_FOLDERS: Final = frozenset({"node_modules", "__pycache__", "bower_components"})
 _MARKS: Final = ("CACHEDIR.TAG", "pyvenv.cfg")  # files that mark caches, Rust builds and virtual environments
+_BATCH: Final = 4_000_000  # tokens that are written at once: each time, the whole index is sorted
+_CHUNK: Final = 1 << 15  # characters that are tokenized at once: some tokenizers recurse over their input
+_SHOW_EVERY: Final = 0.2  # seconds
 
 
 @dataclass(slots=True)
@@ -97,11 +100,6 @@ def _walk(folder: Path, on_error: Callable[[OSError], None]) -> Iterator[Path]:
                 yield at / name
 
 
-_BATCH: Final = 400_000  # tokens that are written at once
-_CHUNK: Final = 1 << 15  # characters that are tokenized at once: some tokenizers recurse over their input
-_SHOW_EVERY: Final = 0.2  # seconds
-
-
 class Update:
     """One run over some folders.
 
@@ -120,7 +118,7 @@ class Update:
         """
         self._index, self._tokenize, self._progress, self._lines = index, tokenize, progress, lines
         self._known = {name: document.stamp for name, document in index.documents().items()}
-        self._pieces: list[Piece] = []
+        self._pieces: list[TextPiece] = []
         self._outdated = set[str]()
         self._size = self._tokens = self._new = self._changed = self._same = self._gone = 0
         self._skipped = Skipped()
@@ -154,9 +152,8 @@ class Update:
             self._gone += len(gone)
 
     def finish(self) -> None:
-        """Writes the last batch and merges the index."""
+        """Writes the last batch."""
         self._write()
-        self._index.tidy()
         self._show(last=True)
 
     def _add(self, name: str, text: str, stamp: int) -> None:
@@ -164,20 +161,15 @@ class Update:
             self._outdated.add(name)
         self._known[name] = stamp
         tokens = [token for chunk in chunks(text) for token in self._tokenize(chunk, False)]
-        self._pieces.append(Piece(name, tokens, stamp))
+        self._pieces.append(TextPiece(name, array("I", tokens), stamp))
         self._size += len(tokens)
         if self._size >= _BATCH:
             self._write()
 
     def _write(self) -> None:
-        if self._outdated:
-            self._index.remove(self._outdated)
-        names = {piece.name for piece in self._pieces}
-        if self._index.add(self._pieces, lambda: names.isdisjoint(self._index.documents())):
-            self._changed += len(self._outdated)
-            self._new += len(names) - len(self._outdated)
-        else:  # another process has indexed them meanwhile
-            self._same += len(names)
+        self._index.add(self._pieces, instead_of=[piece.name for piece in self._pieces])  # another may have added them
+        self._changed += len(self._outdated)
+        self._new += len(self._pieces) - len(self._outdated)
         self._tokens += self._size
         self._pieces, self._size, self._outdated = [], 0, set()
 

@@ -28,8 +28,7 @@ from slipstream.drafters.base import Draft, Drafter, Step
 from slipstream.drafters.combine import in_order, together
 from slipstream.drafters.prompt_lookup import PromptLookup
 from slipstream.drafters.retrieval import Retrieval
-from slipstream.drafters.text_index.index import TextIndex
-from slipstream.drafters.text_index.text import Piece
+from slipstream.drafters.text_index import TextIndex, TextPiece
 from slipstream.models.llama.model import LlamaModel
 from slipstream.models.sampling.sampler import Sampler
 from slipstream.models.types import ROOT, Abilities, Evaluation, History, Token
@@ -193,8 +192,7 @@ def _measured(load: Workload) -> list[RetrievalRow]:
     counts: dict[tuple[str, float], list[_Count]] = {}
     with tempfile.TemporaryDirectory() as folder:
         index = TextIndex(Path(folder), "retrieval", _LIMITS.n_vocab)
-        index.add([Piece(str(number), ids) for number, ids in enumerate(load.indexed)])
-        index.tidy()
+        index.add([TextPiece(str(number), ids) for number, ids in enumerate(load.indexed)])
         with closing(index):
             for order in ORDERS:
                 for bar in BARS:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import sys
 import tempfile
+from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -19,8 +20,7 @@ from numpy.typing import NDArray
 from slipstream.drafters.base import Drafter, Step
 from slipstream.drafters.prompt_lookup import PromptLookup
 from slipstream.drafters.retrieval import Retrieval
-from slipstream.drafters.text_index.index import TextIndex
-from slipstream.drafters.text_index.text import Piece
+from slipstream.drafters.text_index import TextIndex, TextPiece
 from slipstream.models.sampling.sampler import Sampler
 from slipstream.models.types import Evaluation, History
 
@@ -54,7 +54,7 @@ class Costs:
     # bytes of resident memory for each of them once it is open and searched, file pages included; None where the system
     # does not tell
     memory: float | None
-    build: float  # seconds to add them in batches of a million and to merge those
+    build: float  # seconds to make them and to add them at once
     reply: float  # milliseconds to add a reply of 400 tokens; the median of 9
     remove: float  # milliseconds to remove one document
     steps: tuple[StepCost, ...]  # of the drafter
@@ -76,11 +76,9 @@ def measure(folder: Path, tokens: int, histories: Sequence[int] = HISTORIES) -> 
     """Builds an index of repeated phrases in an empty folder, and drafts from it after text of the same kind."""
     index = TextIndex(folder, "costs", _VOCABULARY)
     began = perf_counter()
-    for start in range(0, tokens, _BATCH):
-        text = _text(start, min(_BATCH, tokens - start)).tolist()
-        names = range(0, len(text), _DOCUMENT)
-        index.add([Piece(f"{start + at}", text[at : at + _DOCUMENT]) for at in names])
-    index.tidy()
+    parts = [_text(start, min(_BATCH, tokens - start)) for start in range(0, tokens, _BATCH)]
+    whole = array("I", np.concatenate(parts).tolist())
+    index.add([TextPiece(f"{at}", whole[at : at + _DOCUMENT]) for at in range(0, tokens, _DOCUMENT)])
     build = perf_counter() - began
     index.close()
     before = _resident()
@@ -88,7 +86,7 @@ def measure(folder: Path, tokens: int, histories: Sequence[int] = HISTORIES) -> 
     steps = tuple(step_cost(Retrieval(index), length) for length in histories)
     after = _resident()
     size = index.size()
-    texts = [[Piece("chat", _text(tokens + number, 400).tolist())] for number in range(9)]
+    texts = [[TextPiece("chat", _text(tokens + number, 400).tolist())] for number in range(9)]
     replies = [_timed(partial(index.add, text)) for text in texts]
     remove = _timed(partial(index.remove, ["0"]))
     memory = None if before is None or after is None else (after - before) / size.tokens

@@ -20,8 +20,7 @@ from slipstream.app.engine.calibrate import SAME_TEXT
 from slipstream.app.engine.process.client import Engine
 from slipstream.app.protocol.events import Loaded
 from slipstream.app.protocol.requests import Generate, Load, Message, Sampling
-from slipstream.drafters.text_index.index import open_index
-from slipstream.drafters.text_index.text import Piece
+from slipstream.drafters.text_index import TextPiece, open_index
 from slipstream.models.gguf.reader import read_header
 
 JOINED: Final = ["lookup+draft", "lookup|draft"]
@@ -48,7 +47,7 @@ def placed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     texts = [tokens(engine, ask("none", temperature, prompt)) for prompt in PROMPTS for temperature in TEMPERATURES]
     engine.close()
     with closing(open_index(home / "index", read_header(Path(load.model)))) as index:  # for retrieval
-        index.add([Piece(str(number), text) for number, text in enumerate(texts)])
+        index.add([TextPiece(str(number), text) for number, text in enumerate(texts)])
     loaded = engine.load(load)
     assert loaded.machines == list(filter(None, [devices.rpc])), loaded.device
     assert not (gpu_layers and loaded.device.startswith("CPU")), loaded.device  # as after a failure of the device

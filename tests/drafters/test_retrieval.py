@@ -17,9 +17,7 @@ from slipstream.drafters.base import NO_DRAFT, Draft, Drafter, Step
 from slipstream.drafters.none import Plain
 from slipstream.drafters.prompt_lookup import copy_probability
 from slipstream.drafters.retrieval import MatchTrust, Retrieval
-from slipstream.drafters.text_index.index import TextIndex
-from slipstream.drafters.text_index.storage import MANIFEST
-from slipstream.drafters.text_index.text import Piece
+from slipstream.drafters.text_index import FILE, TextIndex, TextPiece
 from slipstream.models.sampling.sampler import Sampler
 from slipstream.models.types import ROOT, Evaluation, History, Token
 
@@ -36,7 +34,7 @@ def always(path: float, depth: int) -> bool:
 
 
 def add(index: TextIndex, *texts: list[Token]) -> None:
-    index.add([Piece(str(number), text) for number, text in enumerate(texts)])
+    index.add([TextPiece(str(number), text) for number, text in enumerate(texts)])
 
 
 def draft_after(index: TextIndex, tokens: list[Token], **sizes: int) -> Draft:
@@ -77,10 +75,9 @@ def test_the_longest_match_alone_is_drafted_from(index: TextIndex) -> None:
     assert draft_after(index, [7, 2, 3]).tree.tokens == (5, 4)
 
 
-def test_continuations_of_all_segments_are_counted_together(index: TextIndex) -> None:
+def test_continuations_of_all_pieces_are_counted_together(index: TextIndex) -> None:
     for text in ([*range(100, 900), 1, 2, 3], [1, 2, 4]):
-        index.add([Piece("a", text)])
-    assert index.size().segments == 2
+        index.add([TextPiece("a", text)])
     assert sorted(draft_after(index, [1, 2]).tree.tokens) == [3, 4]
 
 
@@ -230,7 +227,7 @@ def test_what_is_indexed_elsewhere_is_heard_at_the_next_reply(tmp_path: Path, in
 
 def test_damage_in_the_middle_of_a_chat_does_not_end_it(tmp_path: Path, index: TextIndex) -> None:
     add(index, [1, 2, 3])
-    (tmp_path / "index" / MANIFEST).write_text("broken")
+    (tmp_path / "index" / FILE).write_text("broken")
     assert draft_after(index, [1, 2]).tree.tokens == (3,)
 
 
@@ -264,7 +261,7 @@ def test_the_text_is_that_of_plain_decoding(temperature: float, tmp_path: Path) 
         assert text == plain
         accepted += stats.whole.accepted
         wrong += stats.whole.drafted - stats.whole.accepted
-        index.add([Piece(f"chat {seed}", prompt + text)])
+        index.add([TextPiece(f"chat {seed}", prompt + text)])
     assert accepted > 0, "no draft was ever right: this run shows nothing"
     assert wrong > 0 or not temperature, "no draft was ever wrong: this run shows nothing"
 
@@ -275,7 +272,7 @@ def test_text_that_is_in_the_index_is_written_in_fewer_steps(temperature: float,
     sampler = Sampler(temperature=temperature, seed=4)
     plain, before = write(Plain(), sampler, prompt)
     index = TextIndex(tmp_path, "v1", 24)
-    index.add([Piece("chat", prompt + plain)])
+    index.add([TextPiece("chat", prompt + plain)])
     text, stats = write(Retrieval(index), sampler, prompt)
     assert text == plain
     assert before.speed().tokens_per_step == 1

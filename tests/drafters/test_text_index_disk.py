@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
 import random
 import stat
@@ -18,12 +17,10 @@ from pathlib import Path
 
 import pytest
 
-from slipstream.drafters.text_index import storage
-from slipstream.drafters.text_index.index import TextIndex
-from slipstream.drafters.text_index.segment import Matches
-from slipstream.drafters.text_index.storage import MANIFEST
-from slipstream.drafters.text_index.text import PADDING, Ids, Piece, sorted_contexts
+from slipstream.drafters import text_index
+from slipstream.drafters.text_index import FILE, LOCK, Matches, TextIndex, TextPiece, forget
 from slipstream.models.errors import SlipstreamError
+from slipstream.models.files import locked
 from slipstream.models.types import Token
 
 VOCABULARY = 200_000
@@ -82,7 +79,7 @@ def dying(monkeypatch: pytest.MonkeyPatch, at: int, error: BaseException, calls:
 
 
 def add_two(index: TextIndex) -> None:
-    index.add([Piece("a", [1, 2, 3, 4]), Piece("c", words(3, 50))])
+    index.add([TextPiece("a", [1, 2, 3, 4]), TextPiece("c", words(3, 50))])
 
 
 def remove_one(index: TextIndex) -> None:
@@ -90,7 +87,7 @@ def remove_one(index: TextIndex) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("change", [add_two, remove_one, TextIndex.tidy])
+@pytest.mark.parametrize("change", [add_two, remove_one])
 def test_killed_at_any_call_it_holds_the_old_or_the_new(
     change: Callable[[TextIndex], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -98,8 +95,8 @@ def test_killed_at_any_call_it_holds_the_old_or_the_new(
     for at in range(100):
         folder = tmp_path / str(at)
         index = opened(folder)
-        for size in (30_000, 20_000):  # too large to be merged by adding
-            index.add([Piece("a", words(size, size)), Piece("b", [5, 6, 7])])
+        for size in (300, 200):
+            index.add([TextPiece("a", words(size, size)), TextPiece("b", [5, 6, 7])])
         before = index.documents()
         with monkeypatch.context() as patch:
             count = dying(patch, at, Killed(), ("open", "write", "fsync", "replace", "unlink"))
@@ -110,16 +107,17 @@ def test_killed_at_any_call_it_holds_the_old_or_the_new(
         state = tuple(sorted((name, document.tokens) for name, document in again.documents().items()))
         seen.add(state)
         assert continuations(again.search([5, 6])) == {(7,): 2}
-        assert {path.name for path in folder.iterdir()} == {s.name for s in again.segments} | {MANIFEST, storage.LOCK}
+        assert {path.name for path in folder.iterdir()} >= {FILE, LOCK}
         if ended:
-            assert at > 6, "nothing was cut"
+            assert at > 4, "nothing was cut"
             break
         change(again)  # goes through now
+        assert {path.name for path in folder.iterdir()} == {FILE, LOCK}
         assert continuations(again.search([5, 6])) == {(7,): 2}
     else:
         pytest.fail("it never came to its end")
     assert tuple(sorted((name, document.tokens) for name, document in before.items())) in seen
-    assert len(seen) == (1 if change is TextIndex.tidy else 2)
+    assert len(seen) == 2
 
 
 @pytest.mark.parametrize("call", ["write", "fsync", "replace"])
@@ -127,20 +125,20 @@ def test_a_full_disk_is_an_error_in_words_and_changes_nothing(
     call: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     index = opened(tmp_path)
-    index.add([Piece("a", [1, 2, 3])])
+    index.add([TextPiece("a", [1, 2, 3])])
     with monkeypatch.context() as patch:
         dying(patch, 0, OSError(errno.ENOSPC, "No space left on device"), (call,))
         with pytest.raises(SlipstreamError, match="no space left on device"):
-            index.add([Piece("b", [4, 5, 6])])
+            index.add([TextPiece("b", [4, 5, 6])])
     assert set(index.documents()) == {"a"}
-    index.add([Piece("b", [4, 5, 6])])
+    index.add([TextPiece("b", [4, 5, 6])])
     assert set(opened(tmp_path).documents()) == {"a", "b"}
 
 
 def test_two_who_share_a_folder_hear_of_each_other(tmp_path: Path) -> None:
     mine, theirs = opened(tmp_path), opened(tmp_path)
-    mine.add([Piece("a", [1, 2, 3])])
-    theirs.add([Piece("b", [4, 5, 6])])
+    mine.add([TextPiece("a", [1, 2, 3])])
+    theirs.add([TextPiece("b", [4, 5, 6])])
     assert set(theirs.documents()) == {"a", "b"}
     assert mine.search([4, 5]) == Matches()
     mine.refresh()
@@ -150,30 +148,14 @@ def test_two_who_share_a_folder_hear_of_each_other(tmp_path: Path) -> None:
     assert mine.search([1, 2]) == Matches()
 
 
-def test_a_merge_that_was_overtaken_is_thrown_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    mine, theirs = opened(tmp_path), opened(tmp_path)
-    for seed in (1, 2):
-        mine.add([Piece("a", words(seed, 20_000)), Piece("b", [5, 6, 7])])
-    real = sorted_contexts
-
-    def slow(stream: Ids) -> Ids:
-        theirs.remove(["a"])
-        return real(stream)
-
-    monkeypatch.setattr("slipstream.drafters.text_index.index.sorted_contexts", slow)
-    mine.tidy()
-    assert set(mine.documents()) == {"b"} == set(opened(tmp_path).documents())
-    assert continuations(mine.search([5, 6])) == {(7,): 2}
-
-
 @pytest.mark.slow
 def test_two_processes_lose_nothing(tmp_path: Path) -> None:
     code = (
         "import sys; from pathlib import Path\n"
-        "from slipstream.drafters.text_index.index import Piece, TextIndex\n"
+        "from slipstream.drafters.text_index import TextPiece, TextIndex\n"
         "index = TextIndex(Path(sys.argv[1]), 'v1', 200_000)\n"
         "for n in range(15):\n"
-        "    index.add([Piece(f'{sys.argv[2]} {n}', list(range(100 * n, 100 * n + 30)))])\n"
+        "    index.add([TextPiece(f'{sys.argv[2]} {n}', list(range(100 * n, 100 * n + 30)))])\n"
         "    if n % 5 == 4:\n"
         "        index.remove([f'{sys.argv[2]} {n - 1}'])\n"
     )
@@ -184,20 +166,18 @@ def test_two_processes_lose_nothing(tmp_path: Path) -> None:
     assert len(index.search([100, 101]).ahead) == 2
 
 
-def test_threads_may_add_tidy_and_search_at_once(tmp_path: Path) -> None:
+def test_threads_may_add_and_search_at_once(tmp_path: Path) -> None:
     index, errors = opened(tmp_path), list[BaseException]()
-    index.add([Piece("always", [1, 2, 3])])
+    index.add([TextPiece("always", [1, 2, 3])])
 
     def work(number: int) -> None:
         try:
             for n in range(10):
-                if number == 2:
-                    index.tidy()
-                elif number == 3:
+                if number == 3:
                     assert continuations(index.search([1, 2])) == {(3,): 1}
                     index.refresh()
                 else:
-                    index.add([Piece(f"{number} {n}", [*words(n, 30), 100])])
+                    index.add([TextPiece(f"{number} {n}", [*words(n, 30), 100])])
         except BaseException as error:
             errors.append(error)
 
@@ -207,15 +187,15 @@ def test_threads_may_add_tidy_and_search_at_once(tmp_path: Path) -> None:
     for thread in threads:
         thread.join()
     assert not errors
-    assert len(index.documents()) == 21 == len(opened(tmp_path).documents())
+    assert len(index.documents()) == 31 == len(opened(tmp_path).documents())
 
 
 def test_waiting_for_the_lock_has_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     index = opened(tmp_path)
-    monkeypatch.setattr(storage, "_LOCK_SECONDS", 0.01)
-    with storage.locked(tmp_path), pytest.raises(SlipstreamError, match="another slipstream"):
-        index.add([Piece("a", [1, 2, 3])])
-    index.add([Piece("a", [1, 2, 3])])
+    monkeypatch.setattr(text_index, "_LOCK_SECONDS", 0.01)
+    with locked(tmp_path / LOCK), pytest.raises(SlipstreamError, match="another slipstream"):
+        index.add([TextPiece("a", [1, 2, 3])])
+    index.add([TextPiece("a", [1, 2, 3])])
 
 
 # --- foreign and damaged files --------------------------------------------------------------------------------------
@@ -228,7 +208,7 @@ def test_only_the_owner_can_read_it(tmp_path: Path) -> None:
     try:
         index = opened(folder)
         for name in "abc":
-            index.add([Piece(name, words(1, 40))])
+            index.add([TextPiece(name, words(1, 40))])
         index.remove(["b"])
     finally:
         os.umask(before)
@@ -237,7 +217,7 @@ def test_only_the_owner_can_read_it(tmp_path: Path) -> None:
 
 
 def test_another_vocabulary_is_refused(tmp_path: Path) -> None:
-    opened(tmp_path).add([Piece("a", [1, 2, 3])])
+    opened(tmp_path).add([TextPiece("a", [1, 2, 3])])
     for vocabulary, n_vocab in (("v2", VOCABULARY), ("v1", 300)):
         with pytest.raises(SlipstreamError, match="another vocabulary"):
             TextIndex(tmp_path, vocabulary, n_vocab)
@@ -245,77 +225,75 @@ def test_another_vocabulary_is_refused(tmp_path: Path) -> None:
     assert (found := TextIndex.existing(tmp_path)) and found.search([1, 2]).matched == 2
 
 
-def test_files_of_others_are_left_alone(tmp_path: Path) -> None:
-    for name in ("notes.segment", "1.segment.bak", "letter.txt"):
-        (tmp_path / name).write_text("mine")
-    (tmp_path / "77.segment").write_text("left by a kill")
-    index = opened(tmp_path)
-    index.add([Piece("a", [1, 2, 3])])
-    assert {path.name for path in tmp_path.iterdir()} >= {"notes.segment", "1.segment.bak", "letter.txt"}
-    assert not (tmp_path / "77.segment").exists()
+def earlier(folder: Path) -> None:
+    """What an earlier version kept, and a file of somebody else."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "index.json").write_text('{"format": 1, "vocabulary": "v1", "n_vocab": 50, "segments": ["1.segment"]}')
+    for name in ("1.segment", "77.segment", "letter.txt"):
+        (folder / name).write_text("a password")
 
 
-def manifest_with(folder: Path, **changes: object) -> str:
-    return json.dumps({**json.loads((folder / MANIFEST).read_bytes()), **changes})
+def test_an_index_of_an_earlier_version_goes_with_all_its_text(tmp_path: Path) -> None:
+    for place in ("opened", "forgotten"):
+        earlier(tmp_path / place)
+    index = opened(tmp_path / "opened")
+    assert index.empty
+    index.add([TextPiece("a", [1, 2, 3])])
+    assert {path.name for path in (tmp_path / "opened").iterdir()} == {FILE, LOCK, "letter.txt"}
+    assert forget(tmp_path, "chat".__eq__) == set()
+    assert [path.name for path in (tmp_path / "forgotten").iterdir()] == ["letter.txt"]
+
+
+@pytest.mark.parametrize("content", [b"", b"SLIPTXT2", b"SLIPTXT1" + bytes(200), b"\xff" * 500, b"[" * 100_000])
+def test_a_file_that_is_no_index(content: bytes, tmp_path: Path) -> None:
+    opened(tmp_path).add([TextPiece("a", [1, 2, 3])])
+    (tmp_path / FILE).write_bytes(content)
+    with pytest.raises(SlipstreamError, match="damaged") as refusal:
+        opened(tmp_path)
+    assert refusal.value.hint
 
 
 @pytest.mark.parametrize(
-    ("changes", "says"),
-    [
-        ({"format": 2}, "format"),
-        ({"segments": ["../secret.segment"]}, "damaged"),
-        ({"segments": ["9.segment"]}, "missing"),
-        ({"segments": 5}, "damaged"),
-        ({"next": "x"}, "damaged"),
-        ({"vocabulary": None}, "another vocabulary"),
-    ],
+    "table", [b"[]", b"null", b'["v1", 200000, 5]', b'["v1", 200000, [["a", 0, 3, -4]]]', b"[" * 100_000, b"\xff"]
 )
-def test_a_manifest_that_makes_no_sense(changes: dict[str, object], says: str, tmp_path: Path) -> None:
-    opened(tmp_path).add([Piece("a", [1, 2, 3])])
-    (tmp_path / MANIFEST).write_text(manifest_with(tmp_path, **changes))
-    with pytest.raises(SlipstreamError, match=says) as refusal:
-        opened(tmp_path)
-    assert refusal.value.hint
-    assert (tmp_path / "1.segment").exists()
-
-
-@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff\xfe", b"[" * 100_000, b"null"])
-def test_a_manifest_that_is_none(content: bytes, tmp_path: Path) -> None:
-    opened(tmp_path)
-    (tmp_path / MANIFEST).write_bytes(content)
+def test_a_list_of_documents_that_makes_no_sense(table: bytes, tmp_path: Path) -> None:
+    opened(tmp_path).add([TextPiece("a", [1, 2, 3])])
+    whole = (tmp_path / FILE).read_bytes()
+    _, _, length, *_ = struct.unpack_from("=8sIIQQ", whole)
+    head = whole[:12] + struct.pack("=I", len(table))
+    (tmp_path / FILE).write_bytes(head + whole[16 : len(whole) - length] + table)
     with pytest.raises(SlipstreamError, match="damaged"):
         opened(tmp_path)
 
 
 @pytest.mark.slow
-def test_a_segment_of_any_shorter_length_is_damaged(tmp_path: Path) -> None:
-    opened(tmp_path).add([Piece("a", [1, 2, 3])])
-    path = tmp_path / "1.segment"
-    whole = path.read_bytes()
+def test_a_file_of_any_shorter_length_is_damaged(tmp_path: Path) -> None:
+    opened(tmp_path).add([TextPiece("a", [1, 2, 3])])
+    whole = (tmp_path / FILE).read_bytes()
     for content in (*(whole[:length] for length in range(len(whole))), whole + b"x", b"GGUF" + whole[4:]):
-        path.write_bytes(content)
+        (tmp_path / FILE).write_bytes(content)
         with pytest.raises(SlipstreamError, match="damaged"):
             opened(tmp_path)
 
 
 def test_ids_and_places_out_of_bounds_are_damage(tmp_path: Path) -> None:
-    opened(tmp_path).add([Piece("a", [1, 2, 3])])
-    path = tmp_path / "1.segment"
+    opened(tmp_path).add([TextPiece("a", [1, 2, 3])])
+    path = tmp_path / FILE
     whole = path.read_bytes()
-    text = 40 + 4 * PADDING
-    places = 40 + 4 * (2 * PADDING + 4)
+    text = 32 + 4 * text_index.DEPTH
+    places = 32 + 4 * (2 * text_index.DEPTH + 4)
     assert struct.unpack_from(">4i", whole, text) == (3, 2, 1, -1)
     for at, number in ((text, struct.pack(">I", VOCABULARY)), (places, struct.pack("=I", 5)), (places, b"\xff" * 4)):
         path.write_bytes(whole[:at] + number + whole[at + 4 :])
-        with pytest.raises(SlipstreamError, match=r"damaged: 1\.segment"):
+        with pytest.raises(SlipstreamError, match=r"damaged: text\.index"):
             opened(tmp_path)
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_a_flipped_byte_is_refused_or_harmless(seed: int, tmp_path: Path) -> None:
     index = opened(tmp_path, 50)
-    index.add([Piece("a", words(seed, 60)), Piece("b", words(seed + 1, 30))])
-    path = tmp_path / "1.segment"
+    index.add([TextPiece("a", words(seed, 60)), TextPiece("b", words(seed + 1, 30))])
+    path = tmp_path / FILE
     whole = path.read_bytes()
     rng, refused = random.Random(seed), 0
     for _ in range(150):
@@ -334,9 +312,18 @@ def test_a_flipped_byte_is_refused_or_harmless(seed: int, tmp_path: Path) -> Non
 
 def test_damage_that_happens_later_leaves_what_was_open(tmp_path: Path) -> None:
     index = opened(tmp_path)
-    index.add([Piece("a", [1, 2, 3])])
-    (tmp_path / MANIFEST).write_text("broken")
-    for change in (index.refresh, index.tidy, lambda: index.remove(["a"])):
+    index.add([TextPiece("a", [1, 2, 3])])
+    (tmp_path / FILE).write_text("broken")
+    for change in (index.refresh, lambda: index.remove(["a"])):
         with pytest.raises(SlipstreamError, match="damaged"):
             change()
     assert index.search([1, 2]).matched == 2
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such file")
+def test_a_file_without_an_end_is_not_read(tmp_path: Path) -> None:
+    opened(tmp_path).add([TextPiece("a", [1, 2, 3])])
+    (tmp_path / FILE).unlink()
+    (tmp_path / FILE).symlink_to("/dev/zero")
+    with pytest.raises(SlipstreamError, match="damaged"):
+        opened(tmp_path)

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 from tests.models.conftest import TOKENS, TYPES, RawModel, small_model
 
-from slipstream.drafters.text_index.index import fingerprint, folder_of, open_index
-from slipstream.drafters.text_index.text import Piece
+from slipstream.drafters.text_index import TextPiece, fingerprint, folder_of, open_index
 from slipstream.models.errors import SlipstreamError
 from slipstream.models.gguf.reader import Header, read_header
 
@@ -25,7 +24,7 @@ def test_models_that_spell_alike_share_an_index(tmp_path: Path) -> None:
     ends = header(tmp_path, small_model().number("tokenizer.ggml.eos_token_id", 9).text("tokenizer.chat_template", "x"))
     assert mine.fingerprint != again.fingerprint
     assert folder_of(tmp_path, mine) == folder_of(tmp_path, again) == folder_of(tmp_path, ends)
-    open_index(tmp_path / "index", mine).add([Piece("a", [1, 2, 3])])
+    open_index(tmp_path / "index", mine).add([TextPiece("a", [1, 2, 3])])
     assert open_index(tmp_path / "index", again).size().tokens == 3
 
 
@@ -43,7 +42,7 @@ def test_another_spelling_has_an_index_of_its_own(other: RawModel, tmp_path: Pat
     mine, theirs = header(tmp_path, small_model()), header(tmp_path, other)
     assert fingerprint(mine) != fingerprint(theirs)
     root = tmp_path / "index"
-    open_index(root, mine).add([Piece("a", [1, 2, 3])])
+    open_index(root, mine).add([TextPiece("a", [1, 2, 3])])
     assert open_index(root, theirs).empty
     assert root.stat().st_mode & 0o077 == 0
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import os
 import random
 import re
@@ -25,7 +26,7 @@ from slipstream.app.library import index_update
 from slipstream.app.library import index_update as index_files
 from slipstream.app.library.resolve_model import choose
 from slipstream.app.platform.paths import Paths
-from slipstream.drafters.text_index.index import TextIndex, folder_of
+from slipstream.drafters.text_index import TextIndex, folder_of
 from slipstream.models.gguf.reader import read_header
 
 
@@ -192,6 +193,46 @@ def keep_chat(home: Path) -> str:
     return chat
 
 
+def test_text_that_another_command_has_added_meanwhile_costs_no_other_text(notes: Path, tmp_path: Path) -> None:
+    updates = []
+    for number in range(2):
+        own = tmp_path / f"own {number}"
+        own.mkdir()
+        (own / "a.txt").write_text("Its own.")
+        index = TextIndex(tmp_path / "index", "bytes", 256)
+        updates.append(index_update.Update(index, lambda text, special: list(text.encode()), io.StringIO()))
+        updates[-1].take(notes)
+        updates[-1].take(own)
+    for update in updates:
+        update.finish()
+    found = TextIndex(tmp_path / "index", "bytes", 256).documents()
+    assert {f"{tmp_path}/own {number}/a.txt" for number in range(2)} <= found.keys()
+    assert all(document.slots == document.tokens + 1 for document in found.values())  # each once
+
+
+@pytest.mark.slow
+def test_four_commands_at_once_lose_nothing(home: Path, notes: Path, tmp_path: Path) -> None:
+    """Each indexes the same notes, which all find new or changed, and a folder of its own."""
+    for turn in range(2):
+        running = []
+        for number in range(4):
+            own = tmp_path / f"own {number}"
+            own.mkdir(exist_ok=True)
+            (own / f"{turn}.txt").write_text(f"The file {turn} of number {number}.")
+            index = [sys.executable, "-m", "slipstream.app.cli.main", "drafters", "index", str(notes), str(own)]
+            running.append(subprocess.Popen(index, stdout=subprocess.PIPE, text=True))
+        said = [process.communicate(timeout=120)[0] for process in running]
+        assert [process.returncode for process in running] == [0] * 4, said
+        found = opened(home).documents()
+        assert {Path(name).name for name in found if "own" in name} == {f"{n}.txt" for n in range(turn + 1)}
+        assert len([name for name in found if "own" in name]) == 4 * (turn + 1)
+        for path in notes.rglob("*"):
+            if str(path) in found:
+                assert found[str(path)].slots == found[str(path)].tokens + 1  # once
+                path.write_text(f"It changed: {turn}.")
+    assert len(found) == 8 + 4
+
+
 @pytest.mark.slow
 def test_remove_forgets_folders_and_files_even_when_they_are_gone(
     command: Command, home: Path, notes: Path, tmp_path: Path
@@ -203,9 +244,9 @@ def test_remove_forgets_folders_and_files_even_when_they_are_gone(
     command(beside)
     chat = keep_chat(home)
     theirs = TextIndex(home / "index" / "other", "other", 50)  # of another model
-    from slipstream.drafters.text_index.text import Piece
+    from slipstream.drafters.text_index import TextPiece
 
-    theirs.add([Piece(str(notes / "sea.md"), [1, 2, 3]), Piece("/elsewhere", [4, 5])])
+    theirs.add([TextPiece(str(notes / "sea.md"), [1, 2, 3]), TextPiece("/elsewhere", [4, 5])])
     (notes / "deep" / "fox.py").unlink()
     assert command("--remove", notes / "deep").out == f"{notes / 'deep'}: 2 files removed\n"
     said = command("--remove", notes, "--remove", beside / "a.txt")
@@ -267,7 +308,7 @@ def test_drafters_list_knows_whether_there_is_an_index(
     command("--off")
     assert "no: " in verdict()
     command("--on")
-    for file in (home / "index").glob("*/index.json"):
+    for file in (home / "index").glob("*/text.index"):
         file.write_text("broken")
     assert "no: " in verdict()
     said = command(notes)

@@ -35,8 +35,7 @@ from slipstream.drafters.none import Plain
 from slipstream.drafters.prompt_lookup import PromptLookup
 from slipstream.drafters.recycle import TokenRecycling
 from slipstream.drafters.space import Space
-from slipstream.drafters.text_index.index import open_index
-from slipstream.drafters.text_index.text import Piece
+from slipstream.drafters.text_index import TextPiece, open_index
 from slipstream.models.errors import ContextFullError, SlipstreamError, UsageError
 from slipstream.models.gguf.reader import Header, read_header
 from slipstream.models.gguf.tensors import read_tensor
@@ -177,7 +176,7 @@ def test_a_drafter_that_raises_elsewhere(verb: str, plain: Done, derived: str, m
 def test_a_broken_index(how: str, way: str, tmp_path: Path, plain: Done, derived: str) -> None:
     header = read_header(TARGET)
     with closing(open_index(tmp_path, header)) as index:
-        index.add([Piece("story", plain.tokens)])
+        index.add([TextPiece("story", plain.tokens)])
     for path in [each for each in tmp_path.rglob("*") if each.is_file()]:
         if how == "cut short":
             path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])

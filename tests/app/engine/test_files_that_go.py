@@ -18,8 +18,7 @@ from slipstream.app.engine.process.client import Engine
 from slipstream.app.engine.session import Session
 from slipstream.app.protocol.events import Done
 from slipstream.app.protocol.requests import AUTO, Generate, Load, Message, Sampling
-from slipstream.drafters.text_index.index import open_index
-from slipstream.drafters.text_index.text import Piece
+from slipstream.drafters.text_index import TextPiece, open_index
 from slipstream.models.errors import EngineDiedError, ModelChangedError, ModelFileError, SlipstreamError, UsageError
 from slipstream.models.gguf.reader import read_header
 from slipstream.models.llama.model import LlamaModel
@@ -53,7 +52,7 @@ def place(tmp_path: Path) -> Place:
         shutil.copyfile(BUNDLED / f"slipstream-mini-{name}.gguf", tmp_path / "heads" / f"{name}.gguf")
     target = tmp_path / "slipstream-mini-q8_0.gguf"
     with closing(open_index(tmp_path / "index", read_header(target))) as index:
-        index.add([Piece("story", [*range(300, 340)])])
+        index.add([TextPiece("story", [*range(300, 340)])])
     for folder in ("states", "derived"):
         (tmp_path / folder).mkdir()
     request = Load(

@@ -30,8 +30,7 @@ from slipstream.app.platform.paths import HOME_VARIABLE, Paths
 from slipstream.app.protocol.events import Done
 from slipstream.app.protocol.requests import AUTO, Generate, Load, Message, Prepare, Sampling
 from slipstream.drafters import registry
-from slipstream.drafters.text_index.index import open_index
-from slipstream.drafters.text_index.text import Piece
+from slipstream.drafters.text_index import TextPiece, open_index
 from slipstream.models.errors import SlipstreamError, UsageError
 from slipstream.models.gguf.reader import read_header
 from slipstream.models.types import Token
@@ -96,7 +95,7 @@ def session(seeing: Load, pictures: list[Path]) -> Iterator[Session]:
         opened.model.vocabulary = Endless(opened.model.vocabulary)
         texts = [reply(opened, [about(pictures[0])], "none", sampling).tokens for sampling in SAMPLINGS]
     with closing(open_index(Path(seeing.index or ""), read_header(Path(seeing.model)))) as index:
-        index.add([Piece(str(number), tokens) for number, tokens in enumerate(texts)])
+        index.add([TextPiece(str(number), tokens) for number, tokens in enumerate(texts)])
     opened, loaded = load(seeing, lambda _: None)
     assert loaded.images
     opened.model.vocabulary = Endless(opened.model.vocabulary)

@@ -21,7 +21,7 @@ from slipstream.app.engine import past_chats
 from slipstream.app.engine.past_chats import PastChats
 from slipstream.app.engine.prompt import PromptBuilder
 from slipstream.app.protocol.requests import Message
-from slipstream.drafters.text_index.index import TextIndex
+from slipstream.drafters.text_index import FILE, TextIndex
 from slipstream.models.chat_template.template import ChatTemplate
 from slipstream.models.errors import SlipstreamError
 from slipstream.models.heads.file import HeadsInfo, stale, write_heads
@@ -171,7 +171,7 @@ def test_a_deletion_that_cannot_reach_the_index_says_so(tmp_path: Path) -> None:
     info = HeadsInfo("space", "ab" * 32, "tern", "chats", ("sea",), 1)
     write_heads(heads / "saw.gguf", info, {"masks": np.ones((1, 32), np.float32)})
     index_at(tmp_path)
-    (tmp_path / "index" / "bytes" / "index.json").write_text("broken")
+    (tmp_path / "index" / "bytes" / FILE).write_text("broken")
     with closing(ChatStore(tmp_path / "chats.db", heads=heads, index=tmp_path / "index")) as store:
         store.open_or_create("sea")
         with pytest.raises(SlipstreamError, match="the chat is deleted, but its text is still indexed"):
@@ -231,41 +231,51 @@ def test_two_engines_index_a_reply_once(tmp_path: Path, store: ChatStore, monkey
     assert one.size() == two.size() and len(one.search(tokenize("plo", False)).ahead) == 1
 
 
-def test_much_is_done_in_slices_newest_chats_first_and_merged(
+def test_much_is_read_in_slices_and_added_at_once(
     tmp_path: Path, store: ChatStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(past_chats, "_SLICE", 300)
-    chats = [store.create().id for _ in range(40)]
-    for number, chat in enumerate(chats):
+    for number in range(40):
+        chat = store.create().id
         for turn in range(number % 3 + 1):
             say(store, chat, f"Question {number}.{turn}", f"Answer {number} " * 20)
     index = index_at(tmp_path)
     past = past_of(tmp_path, index)
-    assert past.catch_up()
-    assert f"chat:{chats[-1]}" in index.documents() and f"chat:{chats[0]}" not in index.documents()
+    assert past.catch_up() and not index.documents()
     assert all_of(past) > 9
     whole = index_at(tmp_path / "whole")
     monkeypatch.setattr(past_chats, "_SLICE", 10**6)
     reader = ChatReader(tmp_path / "chats.db")
     assert all_of(PastChats(reader, whole, MINE, past.prompts, tokenize, N_VOCAB)) == 1
-    assert whole.documents() == index.documents()
+    assert whole.documents() == index.documents() and len(whole.documents()) == 40
 
 
-def test_many_files_are_merged_beside_what_else_is_done(
-    tmp_path: Path, store: ChatStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    index, chat = index_at(tmp_path), store.create().id
-    monkeypatch.setattr("slipstream.drafters.text_index.index._AT_ONCE", 0)
+def test_a_large_index_waits_for_a_twentieth_of_new_text(tmp_path: Path, store: ChatStore) -> None:
+    chat, index = store.create().id, index_at(tmp_path)
+    say(store, chat, "", "plover " * 400)
     past = past_of(tmp_path, index)
-    said = 0
-    while past.merging.ident is None:
-        say(store, chat, "", f"answer {said}")
-        all_of(past)
-        said += 1
-        assert said < 2 * past_chats.SEGMENTS
-    past.merging.join()
-    assert index.size().segments < past_chats.SEGMENTS < said
-    assert len(follows(index, "answer ")) == said
+    assert not past.catch_up()
+    size = index.size().tokens
+    say(store, chat, "", "xyzzy")
+    assert not past.catch_up() and not past.catch_up()
+    assert index.size().tokens == size
+    say(store, chat, "", "plugh " * 30)
+    assert not past.catch_up()
+    assert follows(index, "xyz") == {"zy"} and index.size().tokens > size
+
+
+def test_a_chat_that_is_deleted_while_its_replies_wait_does_not_come_back(tmp_path: Path, store: ChatStore) -> None:
+    chat, other, index = store.create().id, store.create().id, index_at(tmp_path)
+    say(store, other, "", "plover " * 400)
+    past = past_of(tmp_path, index)
+    assert not past.catch_up()
+    say(store, chat, "", "xyzzy")
+    assert not past.catch_up()
+    store.delete(chat)
+    say(store, other, "", "plugh " * 30)
+    all_of(past)
+    assert set(index.documents()) == {f"chat:{other}"} and follows(index, "plugh plugh ")
+    assert not follows(index, "xyz")
 
 
 def test_chats_that_cannot_be_read_change_nothing(tmp_path: Path, store: ChatStore) -> None:

@@ -19,7 +19,7 @@ from slipstream.app.library.resolve_model import choose
 from slipstream.app.platform.paths import HOME_VARIABLE, Paths
 from slipstream.app.protocol.events import Done, Loaded
 from slipstream.app.protocol.requests import Generate, Message, Sampling
-from slipstream.drafters.text_index.index import TextIndex
+from slipstream.drafters.text_index import TextIndex
 
 pytestmark = pytest.mark.program
 

@@ -17,8 +17,7 @@ from slipstream.app.engine.session import Session
 from slipstream.app.protocol.events import Done, Prefilling, Stepped
 from slipstream.app.protocol.requests import AUTO, Generate, Load, Message, Sampling
 from slipstream.drafters import registry
-from slipstream.drafters.text_index.index import open_index
-from slipstream.drafters.text_index.text import Piece
+from slipstream.drafters.text_index import TextPiece, open_index
 from slipstream.models.errors import UsageError
 from slipstream.models.gguf.reader import read_header
 from slipstream.models.types import Token
@@ -81,7 +80,7 @@ def test_every_drafter_writes_the_chat_of_plain_decoding(request_of: Load) -> No
     header = read_header(Path(request_of.model))
     plain_session.close()
     with closing(open_index(Path(request_of.index or ""), header)) as index:
-        index.add([Piece(str(at), each.tokens) for at, chat in plain.items() for each in chat])
+        index.add([TextPiece(str(at), each.tokens) for at, chat in plain.items() for each in chat])
     session, loaded = load(request_of, lambda _: None)
     with closing(session):
         offered = {offer.name: offer.why_not for offer in loaded.drafters if offer.name in {*COPYING, "draft"}}
