@@ -1,4 +1,4 @@
-"""The bars: in a terminal, and as an SVG."""
+"""The bars, in a terminal and as an SVG, and the tables and the head of the report."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ import pytest
 from slipstream.app.bench.figures import DrafterFigures, Noise
 from slipstream.app.bench.intervals import Interval
 from slipstream.app.bench.plots import ChartSection, Style, chart, chart_svg, verdict
+from slipstream.app.bench.report import table
+from slipstream.app.bench.runner import BenchMachine
 
 ASCII = Style(80, "#", "[", "-", "o", "]", "|", "+")
 
@@ -161,3 +163,30 @@ def test_several_models_stand_below_each_other_on_one_scale() -> None:
     assert float(small.get("width", "")) < float(first.get("width", ""))
     assert float(large.get("width", "")) == pytest.approx(2.5 * float(small.get("width", "")), abs=0.3)
     assert float(large.get("y", "")) > float(small.get("y", ""))
+
+
+def test_the_head_says_when_the_machine_is_busy() -> None:
+    idle = BenchMachine("CPU X", "CPU, 2 threads", 2, "Linux x86_64", "3.11.7", "0.3.36", "0.1.0", 0.1)
+    busy = BenchMachine("CPU X", "CPU, 2 threads", 2, "Linux x86_64", "3.11.7", "0.3.36", "0.1.0", 3.25)
+    assert "CPU X; 2 cores" in idle.lines()[0]
+    assert not any("busy" in line for line in idle.lines())
+    assert any("busy (load 3.2" in line for line in busy.lines())
+
+
+def test_columns_line_up() -> None:
+    lines = table("title", ("name", "figure"), [("a", "1"), ("long name", "100")], ["note"]).splitlines()
+    assert lines == [
+        "",
+        "title",
+        "",
+        "| name      | figure |",
+        "|-----------|-------:|",
+        "| a         |      1 |",
+        "| long name |    100 |",
+        "",
+        "note",
+    ]
+
+
+def test_a_bar_in_a_name_does_not_end_a_cell() -> None:
+    assert r"| a\|b | 1 |" in table("title", ("x", "y"), [("a|b", "1")])
