@@ -11,19 +11,8 @@ EXPERTS: Final = r"\.ffn_(up|down|gate|gate_up)_(ch|)exps"
 ``LLM_FFN_EXPS_REGEX`` of ``common/common.h``."""
 
 LAYER_INPUTS: Final = frozenset(
-    {
-        "llama",
-        "qwen3",
-        "qwen3moe",
-        "qwen3next",
-        "qwen35",
-        "qwen35moe",
-        "qwen4exp",
-        "gemma4",
-        "gpt-oss",
-        "lfm2",
-        "lfm2moe",
-    }
+    {"llama", "qwen3", "qwen3moe", "qwen3next", "qwen35", "qwen35moe", "qwen4exp", "gemma4", "gpt-oss", "lfm2"}
+    | {"lfm2moe"}
     | {"nemotron_h", "nemotron_h_moe", "mimo2", "muse-glimmer", "hunyuan_vl", "hunyuan-dense", "nanbeige"}
     | {"minimax-01", "minimax-m2", "bailingmoe3", "deepseek4"}
 )

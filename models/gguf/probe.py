@@ -21,7 +21,7 @@ from typing import IO, Any, Final
 
 from slipstream.models.errors import ModelFileError, SlipstreamError, reason_of, unstartable
 from slipstream.models.files import make_folder, replace_file
-from slipstream.models.gguf.reader import read_header
+from slipstream.models.gguf.reader import read_header, stamp_of
 from slipstream.models.outside import quoted, read_object, shown_path
 
 _RECORD_BYTES: Final = 4 << 20
@@ -57,22 +57,16 @@ class ProbeRecord:
         if kept is None:
             return False
         with suppress(SlipstreamError, OSError):
-            return bool(kept == _stamp(path))
+            return bool(kept == stamp_of(read_header(path).parts))
         return False
 
     def add(self, path: Path) -> None:
         """Records a file that passed; a failure to write only costs another probe."""
         with suppress(SlipstreamError, OSError):
             self._kept.pop(str(path), None)
-            self._kept = dict([*self._kept.items(), (str(path), _stamp(path))][-MOST:])
+            self._kept = dict([*self._kept.items(), (str(path), stamp_of(read_header(path).parts))][-MOST:])
             make_folder(self._file.parent)
             replace_file(self._file, [json.dumps({"build": self._build, "files": self._kept}).encode()], sync=False)
-
-
-def _stamp(path: Path) -> list[list[int]]:
-    """Size, modification time and inode of each of a model's files."""
-    found = [os.stat(part) for part in read_header(path).parts]
-    return [[each.st_size, each.st_mtime_ns, each.st_ino] for each in found]
 
 
 def probe_once(

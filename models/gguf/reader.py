@@ -11,7 +11,7 @@ import os
 import re
 import stat
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
@@ -270,6 +270,12 @@ def _settled_state(path: Path) -> _State | None:
         return None
     settled = time.time() - max(found.st_mtime, found.st_ctime) > _SETTLED
     return (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns) if settled else None
+
+
+def stamp_of(parts: Iterable[str | Path]) -> list[list[int]]:
+    """Size, modification time and inode of each file of a model."""
+    found = [os.stat(part) for part in parts]
+    return [[each.st_size, each.st_mtime_ns, each.st_ino] for each in found]
 
 
 def read_streams(path: Path, files: Sequence[tuple[BinaryIO, int]]) -> Header:

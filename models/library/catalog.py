@@ -7,7 +7,7 @@ mistake are used.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from functools import cache
 from importlib import resources
@@ -194,32 +194,25 @@ def _read(raw: bytes, name: str) -> Catalog:
         return Catalog((), f"{name} cannot be read: it is not UTF-8.")
     except ValueError as error:
         return Catalog((), f"{name} is no TOML file: {error}.")
-    if unknown := [key for key in found if key not in ("pair", "sampling", "context")]:
+    readers: dict[str, Callable[[dict[str, Any]], Any]] = {"pair": _pair, "sampling": _sampling, "context": _context}
+    if unknown := [key for key in found if key not in readers]:
         return Catalog((), f"{name}, line {_line(text, unknown[0])}: there is no {quoted(unknown[0])} in a catalogue.")
-    pairs, samplings, contexts = list[CatalogPair](), list[CatalogSampling](), list[CatalogContext]()
-
-    def read(kind: str, entry: dict[str, Any]) -> None:
-        if kind == "pair":
-            pairs.append(_pair(entry))
-        elif kind == "sampling":
-            samplings.append(_sampling(entry))
-        else:
-            contexts.append(_context(entry))
+    good: dict[str, list[Any]] = {kind: [] for kind in readers}
 
     def problem() -> str:
-        for kind in ("pair", "sampling", "context"):
+        for kind, reader in readers.items():
             entries = found.get(kind, [])
             if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
                 return f"{name}, line {_line(text, kind)}: {kind}s are written as [[{kind}]]."
             for number, entry in enumerate(entries):
                 try:
-                    read(kind, entry)
+                    good[kind].append(reader(entry))
                 except _WrongError as error:
                     return f"{name}, line {_line(text, error.key, number, kind)}: {error.reason}."
         return ""
 
     wrong = problem()
-    return Catalog(tuple(pairs), wrong, tuple(samplings), tuple(contexts))
+    return Catalog(tuple(good["pair"]), wrong, tuple(good["sampling"]), tuple(good["context"]))
 
 
 class _WrongError(Exception):
@@ -233,7 +226,7 @@ class _WrongError(Exception):
 def _pair(entry: dict[str, Any]) -> CatalogPair:
     known = {field.name for field in fields(CatalogPair)} - {"own"}
     _only(entry, known)
-    texts = {key: _text(entry, key) for key in known - {"target", "drafter"}}
+    texts: dict[str, Any] = {key: _text(entry, key) for key in known - {"target", "drafter"}}
     if not texts["method"]:
         raise _WrongError("method", "a pair needs a method, such as draft")
     if "target" not in entry:
@@ -243,16 +236,7 @@ def _pair(entry: dict[str, Any]) -> CatalogPair:
     if drafter is None and texts["method"] == "draft":
         raise _WrongError("method", "a pair whose method is draft needs a drafter")
     texts["id"] = texts["id"] or f"{target.model}+{drafter.model if drafter else texts['method']}".lower()
-    return CatalogPair(
-        id=texts["id"],
-        method=texts["method"],
-        target=target,
-        drafter=drafter,
-        family=texts["family"],
-        licence=texts["licence"],
-        evidence=texts["evidence"],
-        note=texts["note"],
-    )
+    return CatalogPair(target=target, drafter=drafter, **texts)
 
 
 def _sampling(entry: dict[str, Any]) -> CatalogSampling:

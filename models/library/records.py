@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
 from math import prod
@@ -14,7 +12,7 @@ from typing import Any, Final, Literal, get_args
 
 from slipstream.models.errors import SlipstreamError, reason_of
 from slipstream.models.files import locked, make_folder, replace_file
-from slipstream.models.gguf.reader import Header, read_header
+from slipstream.models.gguf.reader import Header, read_header, stamp_of
 from slipstream.models.gguf.tensors import replacing
 from slipstream.models.gguf.vocabulary import Role, check_vocabulary, role_of, vocabulary_digest
 from slipstream.models.outside import count_of, is_sha256, read_json, read_object
@@ -163,13 +161,13 @@ class FactsCache:
         with suppress(OSError, TypeError, KeyError, ValueError, AttributeError):
             entry = self._kept[key]
             facts = Facts(**{**entry["facts"], "parts": tuple(map(str, entry["facts"]["parts"]))})
-            if entry["stamp"] == _stamp(facts.parts) and _sound(facts):
+            if entry["stamp"] == stamp_of(facts.parts) and _sound(facts):
                 self._used[key] = entry
                 return facts
         facts = read_facts(path)
         if not facts.problem:
             with suppress(OSError):
-                self._used[key] = {"stamp": _stamp(facts.parts), "facts": asdict(facts)}
+                self._used[key] = {"stamp": stamp_of(facts.parts), "facts": asdict(facts)}
         return facts
 
     def keep(self) -> None:
@@ -232,9 +230,3 @@ def _label_of(file_type: object) -> str:
 
 def parameters(header: Header) -> int:
     return sum(prod(tensor.shape) for tensor in header.tensors)
-
-
-def _stamp(parts: Sequence[str]) -> list[list[int]]:
-    """Size, modification time and inode of each file."""
-    found = [os.stat(part) for part in parts]
-    return [[each.st_size, each.st_mtime_ns, each.st_ino] for each in found]
