@@ -66,28 +66,34 @@ class ImportScreen(Dialog[tuple[Path, Literal["link", "copy"]] | None]):
             self.dismiss((Path(typed).expanduser(), how))
 
 
-class InstalledActions:
-    """Actions on installed models; each runs in a thread and reports its end."""
+class ModelActions:
+    """Actions on installed models and on downloads; each runs in a thread, and downloads outlive the screen."""
 
-    def __init__(self, screen: Screen[ModelChoice | None], listing: Listing) -> None:
-        self._screen, self._listing, self._installed = screen, listing, listing.installed
+    def __init__(
+        self,
+        screen: Screen[ModelChoice | None],
+        listing: Listing,
+        models: ModelsAccess,
+        use: Callable[[Installed], None],
+    ) -> None:
+        self._screen, self._listing, self._models, self._use = screen, listing, models, use
 
     def verify(self) -> None:
         """Hashes the files of the selected model; a second call stops it."""
         model = self._listing.model
         if model is None:
             return
-        verifying = self._installed.verifying
+        verifying = self._listing.installed.verifying
         if model.name in verifying:
             del verifying[model.name]
-            self._listing.redraw(self._installed)
+            self._listing.redraw(self._listing.installed)
             return
         verifying[model.name] = 0.0
 
         def read(done: int, total: int) -> None:
             if model.name in verifying:
                 verifying[model.name] = done / max(total, 1)
-                self._screen.call_later(self._listing.redraw, self._installed)
+                self._screen.call_later(self._listing.redraw, self._listing.installed)
 
         def verify(models: ModelManager) -> Checked | None:
             try:
@@ -108,13 +114,13 @@ class InstalledActions:
                 )
 
         self._listing.ask(verify, checked)
-        self._listing.redraw(self._installed)
+        self._listing.redraw(self._listing.installed)
 
     def remove(self) -> None:
         model = self._listing.model
         if model is None:
             return
-        if model.fingerprint == self._installed.in_use:
+        if model.fingerprint == self._listing.installed.in_use:
             hint(self._screen, f"{one_line(model.name)} is in use. Use another model first.")
         elif model.origin == "bundled":
             hint(self._screen, "This model ships with slipstream and stays.")
@@ -156,7 +162,7 @@ class InstalledActions:
         self._screen.app.push_screen(ImportScreen(), chosen)
 
     def _import(self, path: Path, how: Literal["link", "copy"]) -> None:
-        view, name = self._installed, one_line(path.name)
+        view, name = self._listing.installed, one_line(path.name)
 
         def note(words: str) -> None:
             view.note = words
@@ -177,18 +183,7 @@ class InstalledActions:
         note(f"Taking in {name} …")
         self._listing.ask(lambda models: models.import_file(path, how, read), taken, refused)
 
-
-class Fetching:
-    """Starts, pauses and cancels downloads, which continue while the screen is closed."""
-
-    def __init__(
-        self,
-        screen: Screen[ModelChoice | None],
-        listing: Listing,
-        models: ModelsAccess,
-        use: Callable[[Installed], None],
-    ) -> None:
-        self._screen, self._listing, self._models, self._use = screen, listing, models, use
+    # --- fetching ---------------------------------------------------------------------------------------------------
 
     def fetch_recommended(self) -> None:
         """Fetches the selected pair, or uses its model if that is installed."""
@@ -228,7 +223,6 @@ class Fetching:
     # --- the hub --------------------------------------------------------------------------------------------------
 
     def sort(self) -> None:
-        """Switches to the next sort order, and repeats the search."""
         search = self._listing.search
         search.next_sort()
         hint(self._screen, f"Sorted by {'what is new and liked' if search.sort == 'trending' else search.sort}.")

@@ -195,7 +195,6 @@ class Card(Markdown):
 
     @work(exclusive=True, group="card")
     async def show(self, card: str) -> None:
-        """Lays out a card piece by piece."""
         for piece in pieces(card):
             await self.append(f"{piece}\n\n")
             await asyncio.sleep(0)
@@ -292,11 +291,9 @@ class RepoScreen(BrowsingScreen["QuantOffer | None"]):
         self.card.show(f"*{sentence(error.title)}*")
 
     def action_card(self) -> None:
-        """Toggles between the card and the quantizations."""
         self.toggle_class("reading")
 
     def action_page(self, direction: int) -> None:
-        """Scrolls the card if it is shown, else the list."""
         if self.has_class("reading") or self.has_class("wide"):
             card = self.query_one(".card", VerticalScroll)
             (card.scroll_page_down if direction > 0 else card.scroll_page_up)(animate=False)
@@ -316,6 +313,5 @@ class RepoScreen(BrowsingScreen["QuantOffer | None"]):
 
     @on(Markdown.LinkClicked)
     def _link_clicked(self, message: Markdown.LinkClicked) -> None:
-        """Copies the address instead of opening it."""
         self.app.copy_to_clipboard(message.href)
         self.say("Copied the address; slipstream opens no links.")

@@ -54,16 +54,12 @@ class TabNames(Widget):
     current: reactive[int] = reactive(0)
     counts: reactive[tuple[int, ...]] = reactive(())  # number of entries of each tab; 0 is not shown
 
-    def __init__(self, names: Sequence[str], short: Sequence[str]) -> None:
-        super().__init__()
-        self._names, self._short = names, short
-
     def _labels(self) -> list[str]:
         """The longest labels that fit: with counts, without, or shortened."""
-        counts = [*self.counts, *[0] * len(self._names)]
-        full = [f"{name} ({count})" if count else name for name, count in zip(self._names, counts, strict=False)]
+        counts = [*self.counts, *[0] * len(NAMES)]
+        full = [f"{name} ({count})" if count else name for name, count in zip(NAMES, counts, strict=False)]
         room = self.size.width - 2
-        for names in (full, self._names, self._short):
+        for names in (full, NAMES, SHORT):
             labels = [f"{at} {name}" for at, name in enumerate(names, start=1)]
             if sum(map(len, labels)) + TAB_GAP * (len(labels) - 1) <= room:
                 break
@@ -89,11 +85,7 @@ class TabNames(Widget):
 
 @dataclass(frozen=True, slots=True)
 class ModelChoice:
-    """The model to load.
-
-    Attributes:
-        load: Its load request.
-    """
+    """The model to load, and its load request."""
 
     load: Load
     model: Installed
@@ -110,7 +102,7 @@ class Listing:
         self.search = SearchView()
         self.here = InstalledView()  # the installed models that match the search, shown while offline
         self.downloads = DownloadsView()
-        self.browser, self.tabs, self.line = browser, TabNames(NAMES, SHORT), SearchLine()
+        self.browser, self.tabs, self.line = browser, TabNames(), SearchLine()
         self.machine = MemoryLine(classes="machine")
         self._screen, self._models = screen, models
         self._done: set[str] = set()  # downloads that have ended

@@ -117,7 +117,6 @@ def name_of(offer: CatalogOffer) -> str:
 
 
 def evidence(kind: str) -> str:
-    """A sentence on the evidence that a pair works."""
     return {
         "documentation": "A publisher documents this pair.",
         "catalogue": "Another public catalogue lists this pair.",
@@ -185,7 +184,6 @@ class PairsScreen(Dialog["PairOffer | None"]):
         options.focus()
 
     def on_resize(self) -> None:
-        """Wraps the rows at the new width."""
         options = self.query_one(OptionList)
         room = max(min(self.size.width, WIDTH) - BORDERS, 16)
         for at, pair in enumerate(self._pairs):

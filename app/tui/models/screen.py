@@ -11,7 +11,7 @@ from textual.binding import Binding, BindingType
 from textual.widgets import Input
 
 from slipstream.app.platform.safe_text import one_line
-from slipstream.app.tui.models.actions import Fetching, InstalledActions
+from slipstream.app.tui.models.actions import ModelActions
 from slipstream.app.tui.models.context import ModelsAccess
 from slipstream.app.tui.models.installed import InstalledView
 from slipstream.app.tui.models.listing import INSTALLED, NAMES, RECOMMENDED, SEARCH, Listing, ModelChoice, TabNames
@@ -56,8 +56,7 @@ class ModelsScreen(BrowsingScreen[ModelChoice | None]):
         super().__init__(installed)
         self.listing = Listing(self, self.browser, installed, models)
         self._models = models
-        self._keeping = InstalledActions(self, self.listing)
-        self._fetching = Fetching(self, self.listing, models, self._use)
+        self._actions = ModelActions(self, self.listing, models, self._use)
 
     def compose(self) -> ComposeResult:
         yield self.listing.machine
@@ -80,15 +79,11 @@ class ModelsScreen(BrowsingScreen[ModelChoice | None]):
         installed, job = listing.model is not None, listing.job is not None
         offered = {
             "use": installed,
-            "pairs": installed and tab != SEARCH,
-            "verify": installed and tab != SEARCH,
-            "remove": installed and tab != SEARCH,
-            "undo": tab == INSTALLED,
-            "import": tab == INSTALLED,
+            **dict.fromkeys(("pairs", "verify", "remove"), installed and tab != SEARCH),
+            **dict.fromkeys(("undo", "import"), tab == INSTALLED),
             "fetch_or_use": tab == RECOMMENDED and self.browser.at is not None,
             "sort": tab == SEARCH and not listing.offline,
-            "pause": job,
-            "cancel": job,
+            **dict.fromkeys(("pause", "cancel"), job),
             "search": tab != SEARCH or not listing.line.has_focus,
         }
         return offered.get(action, True)
@@ -130,7 +125,7 @@ class ModelsScreen(BrowsingScreen[ModelChoice | None]):
         elif text and text != self.listing.search.asked:
             self.listing.search_hub(text)
         else:
-            self._fetching.open_repository()
+            self._actions.open_repository()
 
     @on(Browser.Chosen)
     def _chosen(self) -> None:
@@ -140,7 +135,7 @@ class ModelsScreen(BrowsingScreen[ModelChoice | None]):
         elif self.listing.tab == RECOMMENDED:
             self.action_fetch_or_use()
         elif self.listing.tab == SEARCH:
-            self._fetching.open_repository()
+            self._actions.open_repository()
         else:
             self.action_pause()
 
@@ -177,33 +172,32 @@ class ModelsScreen(BrowsingScreen[ModelChoice | None]):
     def _show_pairs(self, model: Installed, pairs: list[PairOffer]) -> None:
         def chosen(pair: PairOffer | None) -> None:
             if pair and pair.fetch:
-                self._fetching.fetch_file(pair.fetch)
+                self._actions.fetch_file(pair.fetch)
             elif pair:
                 self._use(model, pair)
 
         self.app.push_screen(PairsScreen(model.name, pairs), chosen)
 
     def action_verify(self) -> None:
-        """Hashes the files of the selected model; pressed again, stops."""
-        self._keeping.verify()
+        self._actions.verify()
 
     def action_remove(self) -> None:
-        self._keeping.remove()
+        self._actions.remove()
 
     def action_undo(self) -> None:
-        self._keeping.undo()
+        self._actions.undo()
 
     def action_import(self) -> None:
-        self._keeping.ask_import()
+        self._actions.ask_import()
 
     def action_fetch_or_use(self) -> None:
-        self._fetching.fetch_recommended()
+        self._actions.fetch_recommended()
 
     def action_sort(self) -> None:
-        self._fetching.sort()
+        self._actions.sort()
 
     def action_pause(self) -> None:
-        self._fetching.pause()
+        self._actions.pause()
 
     def action_cancel(self) -> None:
-        self._fetching.cancel()
+        self._actions.cancel()
