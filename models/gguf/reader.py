@@ -52,11 +52,7 @@ _SETTLED: Final = 2.0
 
 
 def part_paths(path: Path, framing: Framing) -> tuple[Path, ...]:
-    """Returns every file of the model whose first file is ``path``.
-
-    Raises:
-        DamagedError: If ``path`` is not the first file, or another one is missing.
-    """
+    """Returns every file of the model whose first file is ``path``."""
     count = framing.metadata.get("split.count", 0)
     number = framing.metadata.get("split.no", 0)
     if not isinstance(count, int) or not isinstance(number, int) or not 0 <= number < max(count, 1) <= MAX_PARTS:
@@ -91,11 +87,7 @@ def check_part(framing: Framing, number: int, count: int) -> None:
 
 
 def check_magic(file: BinaryIO, size: int) -> None:
-    """Checks that a file starts like GGUF of a version that llama.cpp reads, and seeks back to its start.
-
-    Raises:
-        DamagedError: If it does not; if the format is known, the message names it.
-    """
+    """Checks that a file starts like GGUF of a version that llama.cpp reads, and seeks back to its start."""
     if size == 0:
         raise DamagedError("is empty", "The download may have failed: fetch the file again.")
     start = file.read(64)
@@ -244,11 +236,7 @@ def headers_kept() -> Iterator[None]:
 
 
 def read_header(path: str | Path) -> Header:
-    """Reads and checks the header of a model file, and of the further files of a split model.
-
-    Raises:
-        ModelFileError: If the file is missing, not GGUF, cut short, damaged, or could crash llama.cpp.
-    """
+    """Reads and checks the header of a model file, and of the further files of a split model."""
     path, kept = Path(path), _KEPT.get()
     state = _settled_state(path) if kept is not None else None
     if kept is not None and path in kept and kept[path][0] == state:
@@ -284,9 +272,6 @@ def read_streams(path: Path, files: Sequence[tuple[BinaryIO, int]]) -> Header:
     Args:
         path: Its name, for messages and as the header's ``path``.
         files: Streams at their start, with their lengths in bytes; the first part of a split model is enough.
-
-    Raises:
-        ModelFileError: If a file is not GGUF, cut short, damaged, or could crash llama.cpp.
     """
     try:
         return _assembled(path, _framing(*files[0]), (path,) * len(files), lambda number: _framing(*files[number]))

@@ -41,9 +41,6 @@ def read_tensor(header: Header, tensor: TensorInfo) -> NDArray[Any]:
 
     Returns:
         An array in numpy's order of dimensions: ``tensor.shape`` reversed.
-
-    Raises:
-        ModelFileError: If the bytes cannot be read, or their quantization is not supported.
     """
     raw = read_stored(header, tensor)
     shape = tensor.shape[::-1]
@@ -65,9 +62,6 @@ def read_stored(header: Header, tensor: TensorInfo) -> NDArray[np.uint8]:
     """Reads a tensor's bytes as stored in the file.
 
     Reading a mapped file would end the process on a disk error; this raises instead.
-
-    Raises:
-        ModelFileError: If the bytes cannot be read.
     """
     path = header.parts[tensor.part]
     try:
@@ -84,11 +78,7 @@ def read_stored(header: Header, tensor: TensorInfo) -> NDArray[np.uint8]:
 
 
 def samples(header: Header) -> Iterator[bytes]:
-    """Reads some kilobytes from the start, middle and end of up to 64 tensors, spread evenly over the model.
-
-    Raises:
-        ModelFileError: If the bytes cannot be read.
-    """
+    """Reads some kilobytes from the start, middle and end of up to 64 tensors, spread evenly over the model."""
     tensors = header.tensors
     if len(tensors) > _SAMPLED_TENSORS:
         last = len(tensors) - 1
@@ -133,11 +123,7 @@ class NewTensor:
 
 
 def typed(value: Value) -> tuple[int, Value]:
-    """Returns a value with a type id that stores it without loss; numpy's numbers are allowed.
-
-    Raises:
-        TypeError: If GGUF has no such type.
-    """
+    """Returns a value with a type id that stores it without loss; numpy's numbers are allowed."""
     for python, kind in ((bool, BOOL), (Integral, I64), (Real, F64), (str, STRING)):
         if isinstance(value, python):
             return kind, value
@@ -148,11 +134,7 @@ def typed(value: Value) -> tuple[int, Value]:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Yields a temporary path; the file written there replaces ``path`` if the body succeeds.
-
-    Raises:
-        SlipstreamError: If the disk is full or the folder cannot be written to; nothing is left behind.
-    """
+    """Yields a temporary path; the file written there replaces ``path`` if the body succeeds."""
     part = path.with_name(path.name + ".part")
     try:
         yield part
@@ -177,9 +159,6 @@ def write_gguf(path: Path, architecture: str, metadata: Metadata, tensors: Seque
         architecture: ``general.architecture``.
         metadata: All other keys; empty lists are left out, since GGUFWriter cannot write them.
         tensors: The tensors, in the order of the file.
-
-    Raises:
-        SlipstreamError: If the disk is full or the folder cannot be written to; nothing is left behind.
     """
     with replacing(path) as part:
         writer = gguf.GGUFWriter(part, architecture)

@@ -88,11 +88,7 @@ class Surroundings:
 
 
 def pairs_for(header: Header, around: Surroundings) -> list[PairOffer]:
-    """Every known drafter for a model, best first, unsuitable ones last.
-
-    Args:
-        header: The model's header; the model may be installed or on the hub.
-    """
+    """Every known drafter for a model, best first, unsuitable ones last."""
     offers = [*_inside(header, around.pairs)]
     for method, path in around.heads.items():
         offers.append(PairOffer(path.name, method, "trained for it", path=path, size=size_of(path)))

@@ -66,11 +66,7 @@ def gguf_files(folder: Path) -> Iterator[Path]:
 
 
 def foreign_models(environment: Mapping[str, str]) -> Iterator[FoundModel]:
-    """Every model of other programs, each file once.
-
-    Args:
-        environment: ``HOME`` and the variables that set the programs' folders.
-    """
+    """Every model of other programs, each file once."""
     seen: set[tuple[int, int] | str] = set()
     for found in (
         *_lm_studio(environment),
@@ -89,10 +85,6 @@ def projector_files(folder: Path, environment: Mapping[str, str]) -> Iterator[Pa
     """The mmproj files in Slipstream's folder and in other programs' folders, each file once.
 
     Ollama's are not listed, since its files have no names.
-
-    Args:
-        folder: Slipstream's folder of models.
-        environment: See ``foreign_models``.
     """
     seen: set[tuple[int, int] | str] = set()
     hubs = (_hub_folder(environment), _llama_cpp_folder(environment))
@@ -248,9 +240,6 @@ def projector_of(model: Path, elsewhere: Callable[[], Iterable[Path]]) -> Projec
 
     The same width and family are not enough: fine-tuned models have different projectors, and the model cannot
     interpret the output of a wrong one.
-
-    Args:
-        elsewhere: Lists the mmproj files of all folders on this machine; called only if the model's folder has none.
     """
     if (path := projector_beside(model)) or (path := _of_width(model, ollama_projector(model))):
         return ProjectorChoice(path)
