@@ -1,4 +1,8 @@
-"""Grammars that a reply must follow."""
+"""Grammars that a reply must follow.
+
+In: a JSON schema or a grammar, and a vocabulary. Out: the tokens that may follow.
+May import: ``models.types``, ``models.errors``.
+"""
 
 from typing import Final, Literal
 

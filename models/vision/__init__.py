@@ -1,1 +1,5 @@
-"""Images in a prompt: reads their files, and encodes them with the model's projector."""
+"""Images in a prompt.
+
+In: image files and mmproj files. Out: facts of an image, and its rows for a context.
+May import: ``models.llama``, ``models.gguf``.
+"""

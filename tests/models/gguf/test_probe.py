@@ -124,6 +124,13 @@ def test_a_process_that_does_not_start_is_an_error(tmp_path: Path) -> None:
         prober.check(write_kind(tmp_path / "model.gguf", "llama"))
 
 
+@pytest.mark.parametrize("answer", ["garbage", "[]", "x" * 100_000])
+def test_a_process_that_answers_nonsense_and_goes_on_is_ended(tmp_path: Path, answer: str) -> None:
+    code = READY + f"print({answer!r}, flush=True)\ntime.sleep(600)\n"
+    error = failure(scripted(code), write_kind(tmp_path / "model.gguf", "llama"))
+    assert "hangs" in error.title and error.hint
+
+
 def test_a_process_that_cannot_be_started_is_told(tmp_path: Path) -> None:
     (path := tmp_path / "model.gguf").write_bytes(b"GGUF")
     told = pytest.raises(SlipstreamError, match="checks model files cannot be started: no such file")

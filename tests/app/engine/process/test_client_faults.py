@@ -256,3 +256,26 @@ def test_the_process_gets_no_secrets(pretend: Pretend, monkeypatch: pytest.Monke
     with pytest.raises(EngineDiedError):
         engine.load(LOAD)
     assert "hush" not in seen.read_text() and "'GGML_NO_BACKTRACE': '1'" in seen.read_text()
+
+
+def test_a_process_that_hangs_as_it_starts_is_named_after_five_seconds(pretend: Pretend) -> None:
+    awaited: list[str] = []
+    engine = pretend(then=WAITS, limits=Limits(start=8))
+    engine.tell_wait(awaited.append)
+    with pytest.raises(EngineDiedError, match="no sign of life for 8 seconds"):
+        engine.load(LOAD)
+    assert awaited == ["the engine"]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="pipes and links are POSIX's")
+@pytest.mark.parametrize("kind", ["endless", "pipe"])
+def test_a_log_that_never_ends_is_not_read_to_its_end(pretend: Pretend, tmp_path: Path, kind: str) -> None:
+    engine = pretend(then="sys.exit(3)")
+    log = tmp_path / "logs" / "engine.log"
+    log.parent.mkdir()
+    if kind == "pipe":
+        os.mkfifo(log)
+    else:
+        log.symlink_to("/dev/zero")
+    with pytest.raises(SlipstreamError):
+        engine.load(LOAD)
