@@ -10,6 +10,8 @@ import pytest
 from tests.app.tui.conftest import Open
 from tests.app.tui.driver import Driver
 from tests.app.tui.scripted import Script
+from tests.app.tui.test_input_guard import at
+from textual import events
 from textual.widgets import Input, OptionList
 
 from slipstream.app.chats.records import StoredChat
@@ -259,3 +261,16 @@ async def test_ctrl_d_opens_the_drafters_from_the_list_too(open_chat: Open, stor
         await chat.press("ctrl+o", "ctrl+d")
         await chat.until(lambda: isinstance(chat.app.screen, DraftersScreen))
         assert len(store.list_chats()) == 1
+
+
+async def test_a_click_on_a_row_that_has_just_gone_does_nothing(open_chat: Open, store: ChatStore) -> None:
+    for number in range(4):
+        kept(store, f"question {number}", "answer")
+    async with open_chat(size=(120, 30)) as chat:
+        options = chat.screen.sidebar.query_one(OptionList)
+        await chat.until(lambda: options.option_count > 4)
+        for kind in (events.MouseDown, events.MouseUp):
+            chat.app.post_message(at(kind, options.region.x + 4, options.region.y + 4))
+        chat.app.call_later(options.clear_options)
+        await chat.pilot.pause()
+        assert chat.alive and not chat.toasts()
