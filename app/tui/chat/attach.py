@@ -266,11 +266,7 @@ class Folds:
         self._marks = re.compile(r"(?!)")  # matches nothing
 
     def fold(self, text: str, label: str = "") -> str:
-        """Creates a mark for a text.
-
-        Args:
-            label: Text of the mark; if empty, the size of the pasted text.
-        """
+        """Creates a mark for a text; without a label, it says the size of the pasted text."""
         lines = text.removesuffix("\n").count("\n") + 1
         label = label or f"pasted {plural(lines, 'line')}, {size(len(text.encode('utf-8', 'replace')))}"
         label = label.replace("[", "(").replace("]", ")")
@@ -296,11 +292,7 @@ class Files:
     """Reads the files that a prompt names, and replaces each name by a mark."""
 
     def __init__(self, prompt: TextArea, folds: Folds, attached: Callable[[Attachment], object]) -> None:
-        """Attaches nothing yet.
-
-        Args:
-            attached: Called with each file that was read.
-        """
+        """``attached`` is called with each file that was read."""
         self._prompt, self._folds, self._attached = prompt, folds, attached
         self._reported: set[str] = set()  # names that were reported as missing
 

@@ -49,13 +49,7 @@ def style_of(piece: Piece) -> str:
 
 
 def legend(width: int, drafters: Iterable[str] = ()) -> Content:
-    """Explains the styles in a line of at most ``width`` cells.
-
-    Args:
-        width: Cells, 42 at least.
-        drafters: The drafters of the shown text; the first are dropped if the line is too long. If empty, the legend
-            is generic.
-    """
+    """Explains the styles of these drafters in at most ``width`` cells, 42 or more; drops the first if needed."""
     drafted = [(one_line(name), DRAFTERS.get(name, DRAFTED)) for name in drafters]
     long = [*(drafted or [("guessed by a model", DRAFTED), ("copied", COPIED)])]
     others = [("corrected", RECOVERED), ("free extra token", BONUS), ("not guessed", "")]

@@ -43,12 +43,6 @@ class ChatSwitcher:
         replies: ReplyWriter,
         show_chat: Callable[[int | None], Awaitable[None]],
     ) -> None:
-        """Opens no chat.
-
-        Args:
-            replies: Ends a reply before its chat is left.
-            show_chat: Shows the chat from a message on, or its end.
-        """
         self._page, self._store, self._replies, self._show_chat = page, store, replies, show_chat
         self._deleted: StoredChat | None = None  # the chat that was deleted last
 
@@ -73,11 +67,7 @@ class ChatSwitcher:
             await self._replies.after(partial(self.open, chat, message))
 
     async def open(self, chat: str, message: int | None = None) -> None:
-        """Opens a chat.
-
-        Args:
-            message: Id of the message to scroll to; None scrolls to the end.
-        """
+        """Opens a chat at a message, or at its end."""
         other = not self._is_open(chat)
         with self._page.errors_told():
             self._page.conversation.open(chat)
@@ -200,11 +190,7 @@ class RecallScreen(Dialog[str | None]):
     ]
 
     def __init__(self, prompts: Sequence[str]) -> None:
-        """Prepares the search.
-
-        Args:
-            prompts: All prompts, oldest first.
-        """
+        """``prompts`` are all, oldest first."""
         super().__init__()
         self._prompts = list(dict.fromkeys(reversed(prompts)))  # without duplicates, newest first
         self._folded = [prompt.casefold() for prompt in self._prompts]

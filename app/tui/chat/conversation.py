@@ -163,11 +163,7 @@ class Conversation:
         self._store.show(message)
 
     def first_read(self, dropped: int) -> int | None:
-        """The first message that stays in the context after the oldest were dropped; None if none stays.
-
-        Args:
-            dropped: Number of dropped messages; messages that are joined into one for the model count as one.
-        """
+        """The first message that stays in the context after ``dropped`` turns, each one or more messages; None if none does."""
         spoken = turns(self.messages())
         return spoken[dropped][0].id if dropped < len(spoken) else None
 
@@ -204,12 +200,7 @@ class Conversation:
         self._store.images.keep(image.raw, image.facts.sha256)
 
     def ahead(self, chat: StoredChat | None, text: str, loaded: Loaded, beside: int | None = None) -> Prepare:
-        """The request that prefills a message before it is sent; stores nothing. Thread-safe.
-
-        Args:
-            chat: The chat, or None for a new one.
-            beside: See ``ask``.
-        """
+        """The request that prefills a message of a chat, or of a new one, before it is sent; stores nothing. Thread-safe."""
         said = self._store.messages(chat.id) if chat else []
         numbers = [kept.id for kept in said]
         before = said[: numbers.index(beside)] if beside in numbers else said
@@ -221,14 +212,7 @@ class Conversation:
         return Prepare([*messages, Message("user", text, images=found(text))], self.drafter, state, reasoning=reasoning)
 
     def ask_again(self, loaded: Loaded, message: int | None = None) -> Exchange | None:
-        """Begins another reply with a new seed; the previous one is kept as a branch.
-
-        Args:
-            message: The question, or the reply to it; None for the last question.
-
-        Returns:
-            The exchange, or None if there is no question.
-        """
+        """Begins another reply to a question, by default the last, with a new seed, as a branch; None without a question."""
         said = self._stored()
         numbers = [kept.id for kept in said]
         if message in numbers:
@@ -241,11 +225,7 @@ class Conversation:
         return replace(self._exchange(said, loaded, sampling), again=True)
 
     def go_on(self, loaded: Loaded) -> Exchange | None:
-        """Continues the last reply with its own seed, as if it had never stopped.
-
-        Returns:
-            The exchange, or None if the last reply is finished.
-        """
+        """Continues the last reply with its own seed, as if it had never stopped; None if it is finished."""
         said = self._stored()
         if len(said) < 2 or not said[-1].unfinished:
             return None

@@ -196,11 +196,7 @@ class DraftPanel(Container):
         self._draw()
 
     def end(self, done: Done | None) -> None:
-        """Ends the reply.
-
-        Args:
-            done: Its figures; None if it failed.
-        """
+        """Ends the reply; ``done`` has its figures, or is None if it failed."""
         if done:
             self._record.add(done.by_drafter, done.drafter_depths)
         self._record.end()

@@ -53,12 +53,7 @@ def drawn(tree: DraftTree, width: int) -> Content:
 
 
 def drawn_plain(first: int, last: int, count: int, width: int) -> Content:
-    """Draws a run of steps without a draft in one line.
-
-    Args:
-        count: Number of steps that the engine has sent; it omits some fast steps.
-        width: Maximum cells.
-    """
+    """Draws a run of steps without a draft in one line; ``count`` leaves out those that the engine did not send."""
     steps = f"step {first:,}" if first == last else f"steps {first:,}–{last:,}"
     which = "" if count == last - first + 1 else f" in the {count:,} shown"
     words = Content(f"{steps}   no guesses{which}").stylize(FAINT)

@@ -31,11 +31,7 @@ _LISTS: Final = frozenset({"bullet_list_open", "ordered_list_open"})
 
 
 def parser(formulas: bool = False) -> MarkdownIt:
-    """A Markdown parser that loses nothing: HTML is text, and line ends and indentation are kept.
-
-    Args:
-        formulas: Whether formulas are shown in Unicode.
-    """
+    """A Markdown parser that loses nothing: HTML is text, and line ends and indentation are kept."""
     markdown = MarkdownIt("gfm-like", {"html": False})
     if formulas:
         markdown.inline.ruler.before("escape", "formula", formula_rule)

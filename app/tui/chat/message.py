@@ -93,11 +93,7 @@ class Summary(MessageView):
     """A summary, which replaces the older messages in the model's context."""
 
     def __init__(self, message: int, text: str, keeps: int) -> None:
-        """Shows a summary.
-
-        Args:
-            keeps: Number of messages directly above it that stay in the context.
-        """
+        """``keeps`` counts the messages directly above it that stay in the context."""
         super().__init__(message)
         self.text = text
         stays = f"; it still reads the last {keeps} as they are" if keeps else ""

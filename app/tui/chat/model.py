@@ -40,11 +40,7 @@ class ActiveModel:
         name: str,
         show_chat: AsyncCallback,
     ) -> None:
-        """Loads nothing yet.
-
-        Args:
-            name: The model's display name until it is loaded.
-        """
+        """``name`` is the model's display name until it is loaded."""
         self._page, self._engine, self._models, self._show_chat = page, engine, models, show_chat
         self.load = load  # the load request
         self.name = name  # the model's display name
@@ -141,11 +137,7 @@ class ActiveModel:
         self._say(ENDED)
 
     def lend(self, why: str) -> None:
-        """Marks the model as unloaded while a benchmark or a race uses its memory; sent prompts wait.
-
-        Args:
-            why: Text for the prompt's border.
-        """
+        """Marks the model as unloaded while other work uses its memory; sent prompts wait, and the border says why."""
         self.unavailable = why
         self.loaded = None
         self._page.top_bar.loaded = None

@@ -56,11 +56,7 @@ class Unsent:
             self._texts[chat] = text
 
     def keep(self, is_kept: Callable[[str], bool]) -> None:
-        """Writes the file if anything changed, without texts of deleted chats.
-
-        Args:
-            is_kept: Whether a chat still exists, by id.
-        """
+        """Writes the file if anything changed, without texts of deleted chats: those of which ``is_kept`` is false."""
         gone = [chat for chat in self._texts if chat != NEW and not is_kept(chat)]
         for chat in gone:
             del self._texts[chat]
@@ -78,11 +74,7 @@ class ChatPage:
     """The widgets of the chat screen, and the chat that they show."""
 
     def __init__(self, screen: Screen[None], store: ChatStore, conversation: Conversation) -> None:
-        """Makes the widgets.
-
-        Args:
-            screen: The screen that shows them; it owns the timers, threads and dialogs of its parts.
-        """
+        """``screen`` shows them, and owns the timers, threads and dialogs of its parts."""
         self.screen = screen
         self.conversation = conversation
         self.sidebar = Sidebar(store)
@@ -99,11 +91,7 @@ class ChatPage:
         self._typed_in: str | None = None  # the chat that the text in the prompt belongs to
 
     async def fill(self, messages: list[StoredMessage], at: int | None) -> None:
-        """Shows the messages of a chat instead of the current ones.
-
-        Args:
-            at: Id of the message to scroll to; None scrolls to the end.
-        """
+        """Shows the messages of a chat instead of the current ones, from the message ``at`` on or at the end."""
         await self.transcript.fill(messages, at)
         self.mark_branches()
         self.show_title()
@@ -163,11 +151,7 @@ class ChatPage:
     # --- the transcript -------------------------------------------------------------------------------------------
 
     async def show_welcome(self, model: str, loaded: Loaded | None) -> None:
-        """Shows the welcome of an empty chat.
-
-        Args:
-            model: The model's display name until it is loaded.
-        """
+        """Shows the welcome of an empty chat; ``model`` is the model's display name until it is loaded."""
         self.welcome = Welcome(model)
         await self.transcript.add(self.welcome)
         if loaded:

@@ -83,12 +83,7 @@ class PromptBox(TextArea):
         attachment: Attachment
 
     def __init__(self, recall: list[str], examples: list[str]) -> None:
-        """Makes an empty prompt.
-
-        Args:
-            recall: Earlier prompts, oldest first.
-            examples: Prompts that Tab inserts, one after another, while the prompt is empty.
-        """
+        """``recall`` has earlier prompts, oldest first; Tab inserts the examples in turn into an empty prompt."""
         super().__init__(
             soft_wrap=True,
             tab_behavior="focus",
@@ -307,14 +302,7 @@ class Completion:
 
 
 def completions(before: str, *, first_line: bool) -> tuple[list[Completion], int]:
-    """Lists completions of a line: commands at the beginning of the prompt, files after an ``@``.
-
-    Args:
-        before: The line up to the cursor.
-
-    Returns:
-        The rows, and the column where the completed word begins.
-    """
+    """Commands at the beginning of the prompt, files after an ``@``; and the column where the completed word begins."""
     if first_line and is_command(before) and " " not in before[1:]:
         found = matching(before[len(MARK) :])
         rows = [

@@ -51,11 +51,7 @@ class ReplyView(MessageView):
         speed: Speed | None = None,
         origins: Sequence[Run] = (),
     ) -> None:
-        """Makes a reply.
-
-        Args:
-            origins: Sources of the characters, see ``Figures.origins``.
-        """
+        """``origins`` are the sources of the characters, see ``Figures.origins``."""
         super().__init__(message)
         self._text = [text]
         self._thought, self._thought_ms = (speed.thought, speed.thought_ms) if speed else (0, 0.0)
@@ -125,12 +121,7 @@ class ReplyView(MessageView):
             self._markdown.write(pieces)
 
     async def finish(self, footnote: str, text: str | None = None, speed: Speed | None = None) -> None:
-        """Ends the reply.
-
-        Args:
-            text: The whole reply, if it differs from the streamed text; None keeps the streamed text.
-            speed: See ``write``.
-        """
+        """Ends the reply; ``text`` is the whole of it, if it may differ from the streamed text."""
         thoughts, answer = divided(self.text, self._opened)
         thoughts, answer = (
             thoughts[self._shown[0] :],
@@ -202,13 +193,7 @@ class ReplyView(MessageView):
 
 
 def _answer_pieces(text: str, answer: str, origins: Sequence[Run]) -> list[Piece]:
-    """Splits the answer into pieces by source.
-
-    Args:
-        text: The whole reply, including its reasoning.
-        answer: The answer, usually the end of ``text``.
-        origins: Sources of the characters of the whole reply.
-    """
+    """Splits the answer, usually the end of the reply ``text``, into pieces by the sources of the whole reply."""
     if not text.endswith(answer):
         return [Piece(answer, "plain")]
     at, begins, pieces = 0, len(text) - len(answer), list[Piece]()
@@ -283,11 +268,7 @@ class ThinkingHead(Widget):
         self._words = self._last = ""
 
     def show(self, words: str, last: str = "") -> None:
-        """Updates the line.
-
-        Args:
-            last: The newest thoughts, shown if there is room; empty once the answer begins.
-        """
+        """Updates the line; ``last`` are the newest thoughts, empty once the answer begins."""
         if (words, last) != (self._words, self._last):
             self._words, self._last = words, last
             self.refresh()
@@ -331,11 +312,7 @@ class ThinkingView(Vertical):
         return self.body.empty
 
     def think(self, text: str, tokens: int, milliseconds: float, under_way: bool) -> None:
-        """Adds thoughts.
-
-        Args:
-            tokens: Number of tokens of all thoughts; 0 if they were not counted.
-        """
+        """Adds thoughts; ``tokens`` counts those of all thoughts, or is 0 if they were not counted."""
         text = self._space + text if not self.body.empty else text.lstrip()
         words = text.rstrip()
         self._space = text[len(words) :]  # shown once text follows

@@ -191,11 +191,7 @@ class ReplyWriter:
             await self._begin(exchange)
 
     async def again(self, message: int | None = None) -> None:
-        """Requests another reply.
-
-        Args:
-            message: The question, or the reply to it; None for the last question.
-        """
+        """Requests another reply to a question, or instead of a reply; None stands for the last question."""
         ask_again = self._page.conversation.ask_again
         await self._ask(lambda loaded: ask_again(loaded, message), "Nothing was said yet.")
 

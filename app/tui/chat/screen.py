@@ -91,11 +91,7 @@ class ChatScreen(Screen[None]):
         model: str,
         models: ModelsAccess,
     ) -> None:
-        """Creates the parts of the screen.
-
-        Args:
-            model: The model's display name until it is loaded.
-        """
+        """``model`` is the model's display name until it is loaded."""
         super().__init__()
         self._store = store
         self.engine, self.conversation = engine, conversation
@@ -197,11 +193,7 @@ class ChatScreen(Screen[None]):
         self.page.list_chats()
 
     async def show_chat(self, at: int | None = None) -> None:
-        """Shows the open chat, or a welcome if it is empty.
-
-        Args:
-            at: Id of the message to scroll to; None scrolls to the end.
-        """
+        """Shows the open chat, from the message ``at`` on or at its end, or a welcome if it is empty."""
         self.page.welcome = None
         self.page.leave_edit()
         self.page.follow_prompt()
@@ -224,11 +216,7 @@ class ChatScreen(Screen[None]):
         self.guidance.show()
 
     def apply_settings(self, now: Settings, before: Settings | None) -> None:
-        """Applies the settings.
-
-        Args:
-            before: The previous settings; None at the start.
-        """
+        """Applies the settings; ``before`` are the previous ones, None at the start."""
         self.engine.ahead = now.ahead
         self.model.apply_settings(now)
         if before:

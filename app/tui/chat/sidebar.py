@@ -33,13 +33,7 @@ PAGE = 8
 
 
 def chat_rows(chats: Iterable[StoredChat], current: str | None, now: float) -> list[Option]:
-    """Rows of the chats, each with the id of its chat, grouped below headings that have no id.
-
-    Args:
-        chats: Chats, in the order of the list.
-        current: The open chat, if it is stored.
-        now: Seconds since 1970.
-    """
+    """Rows of the chats, in their order, each with the id of its chat, grouped below headings that have no id."""
     rows: list[Option] = []
     chats = list(chats)
     titles = Counter(chat.title for chat in chats)
@@ -216,11 +210,7 @@ class Sidebar(Vertical):
     # --- content --------------------------------------------------------------------------------------------------
 
     def update(self, current: str | None) -> None:
-        """Lists the chats again.
-
-        Args:
-            current: The open chat, if it is stored.
-        """
+        """Lists the chats again; ``current`` is the open one, if it is stored."""
         self._current = current
         if self.display and self.is_mounted:
             self._list()

@@ -44,12 +44,7 @@ class StatusBar(Widget):
     """Live figures of the current or last reply; the layout stays the same for all values."""
 
     def __init__(self, next_drafter: Callable[[], str], exact: bool = True) -> None:
-        """Begins without figures.
-
-        Args:
-            next_drafter: Returns the drafter of the next reply.
-            exact: Whether drafting leaves the output unchanged.
-        """
+        """``exact``: whether drafting leaves the output unchanged."""
         super().__init__()
         self.speed = Speed()
         self._next, self._exact = next_drafter, exact

@@ -28,12 +28,7 @@ _FULL: Final = {
 
 
 def gauge(used: int, n_ctx: int, cells: int = CELLS) -> Content:
-    """Draws the used context.
-
-    Args:
-        used: Tokens of the chat and the typed text.
-        cells: Columns of the bar; 0 for numbers only.
-    """
+    """Draws the used context, the typed text included; with 0 cells, only the numbers."""
     share = used / max(n_ctx, 1)
     style = "$error" if share >= FULL else "$warning" if share >= NEAR else "$primary"
     done, rest = bar(share, cells)

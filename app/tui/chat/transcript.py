@@ -48,11 +48,7 @@ class ContextLine(Static):
     """A line between the messages that were dropped from the context and the rest."""
 
     def __init__(self, messages: int, tokens: int) -> None:
-        """Makes the line.
-
-        Args:
-            tokens: Number of their tokens; 0 if unknown.
-        """
+        """``tokens`` is 0 if unknown."""
         counts = ", ".join([plural(messages, "message"), *([plural(tokens, "token")] if tokens else [])])
         super().__init__(Content(f"▲ above this line the model no longer reads: {counts}"))
 
@@ -101,11 +97,7 @@ class Transcript(VerticalScroll, can_focus=False):
         return next((said for said in reversed(self.said) if isinstance(said, ReplyView)), None)
 
     async def fill(self, messages: list[StoredMessage], at: int | None = None) -> None:
-        """Replaces the shown messages by those of a chat.
-
-        Args:
-            at: Id of the message to scroll to the top of the screen; None scrolls to the end.
-        """
+        """Shows the messages of a chat, with ``at`` at the top of the screen, or scrolled to the end."""
         place = next((place for place, message in enumerate(messages) if message.id == at), None)
         start = max(len(messages) - AT_ONCE if place is None else min(place - 2, len(messages) - AT_ONCE), 0)
         shown = messages[start : start + AT_ONCE]
@@ -121,11 +113,7 @@ class Transcript(VerticalScroll, can_focus=False):
             self.show_message(widget, top=True)
 
     async def go_to(self, messages: list[StoredMessage], at: int | None = None) -> None:
-        """Shows another branch of the same chat, or a longer one; keeps the common messages mounted.
-
-        Args:
-            at: Id of the first message that differs, which this mounts; None mounts the newest messages.
-        """
+        """Shows another branch from the message ``at`` on, or newer messages; keeps the common ones mounted."""
         widgets = self.said
         here = messages[self._above : self._above + len(widgets)]
         pairs = zip(widgets, here, strict=False)
@@ -150,11 +138,7 @@ class Transcript(VerticalScroll, can_focus=False):
             said.fork(forks.get(said.message, []))
 
     async def forget(self, first: int | None, messages: int = 0, tokens: int = 0) -> None:
-        """Marks the beginning of the context.
-
-        Args:
-            first: Id of the first message in the context; None if no message was dropped.
-        """
+        """Marks the beginning of the context: its first message, or None if no message was dropped."""
         now = (first, messages, tokens) if first is not None else None
         if now != self._forgotten:
             self._forgotten = now

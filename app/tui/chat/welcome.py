@@ -47,11 +47,7 @@ class Welcome(Vertical):
     """The name, a line about the model, and examples."""
 
     def __init__(self, model: str) -> None:
-        """Shows a model that is being loaded.
-
-        Args:
-            model: Its display name until it is loaded.
-        """
+        """``model`` is its display name until it is loaded."""
         super().__init__()
         self._state = Static(Content(f"loading {one_line(model)}"), classes="state")
         self._model = model
