@@ -163,7 +163,7 @@ class Conversation:
         self._store.show(message)
 
     def first_read(self, dropped: int) -> int | None:
-        """The first message that stays in the context after ``dropped`` turns, each one or more messages; None if none does."""
+        """The first message that stays in the context after so many turns were dropped; None if none does."""
         spoken = turns(self.messages())
         return spoken[dropped][0].id if dropped < len(spoken) else None
 
@@ -200,7 +200,7 @@ class Conversation:
         self._store.images.keep(image.raw, image.facts.sha256)
 
     def ahead(self, chat: StoredChat | None, text: str, loaded: Loaded, beside: int | None = None) -> Prepare:
-        """The request that prefills a message of a chat, or of a new one, before it is sent; stores nothing. Thread-safe."""
+        """The request that prefills a message before it is sent; stores nothing. Thread-safe."""
         said = self._store.messages(chat.id) if chat else []
         numbers = [kept.id for kept in said]
         before = said[: numbers.index(beside)] if beside in numbers else said
@@ -212,7 +212,7 @@ class Conversation:
         return Prepare([*messages, Message("user", text, images=found(text))], self.drafter, state, reasoning=reasoning)
 
     def ask_again(self, loaded: Loaded, message: int | None = None) -> Exchange | None:
-        """Begins another reply to a question, by default the last, with a new seed, as a branch; None without a question."""
+        """Begins another reply, by default to the last question, with a new seed, as a branch; None without one."""
         said = self._stored()
         numbers = [kept.id for kept in said]
         if message in numbers:
