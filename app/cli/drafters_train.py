@@ -116,7 +116,7 @@ def train(options: argparse.Namespace, paths: Paths) -> int:
     try:
         with _alone_in(work):
             try_first(header.path, paths)
-            return _train(method, header, out, work, text, options.tokens, seed)
+            return _train(method, header, out, work, text, tokens=options.tokens, seed=seed)
     except KeyboardInterrupt:
         notice("stopped; the same command goes on.")
         return 130

@@ -48,11 +48,11 @@ def heads_file(path: Path, own: str, header: Header) -> HeadsFile | None:
             return HeadsFile(
                 path,
                 method,
-                "" if why_not else one_line(header.name),
-                one_line(text) if isinstance(text, str) else "",
-                _first(shares),
-                size,
-                why_not,
+                trained_for="" if why_not else one_line(header.name),
+                trained_on=one_line(text) if isinstance(text, str) else "",
+                first_depth=_first(shares),
+                size=size,
+                why_not=why_not,
             )
         if theirs.architecture != HEADS_ARCHITECTURE:
             return None
@@ -63,12 +63,12 @@ def heads_file(path: Path, own: str, header: Header) -> HeadsFile | None:
     return HeadsFile(
         path,
         info.method,
-        one_line(info.target_name),
-        plural(len(info.chats), "chat") if info.text == "chats" else info.text,
-        _first(info.settings.get("acceptance")),
-        size,
-        "" if info.target == own else f"trained for another {_what(info, header)}",
-        f"trained on {plural(len(deleted), 'deleted chat')}; train again" if deleted else "",
+        trained_for=one_line(info.target_name),
+        trained_on=plural(len(info.chats), "chat") if info.text == "chats" else info.text,
+        first_depth=_first(info.settings.get("acceptance")),
+        size=size,
+        why_not="" if info.target == own else f"trained for another {_what(info, header)}",
+        stale=f"trained on {plural(len(deleted), 'deleted chat')}; train again" if deleted else "",
     )
 
 

@@ -63,7 +63,7 @@ Train = Callable[[HeadsJob, Callable[[str], None]], str]
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("SLIPSTREAM_HOME", str(tmp_path / "home"))
-    for module in ("drafters_index", "drafters_train"):  # a header alone is no model
+    for module in ("drafters", "drafters_train"):  # a header alone is no model
         monkeypatch.setattr(f"slipstream.app.cli.{module}.try_first", lambda path, paths: None)
     return tmp_path / "home"
 
