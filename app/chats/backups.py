@@ -82,9 +82,7 @@ def keep_day(db: sqlite3.Connection, path: Path) -> None:
 def write_copy(db: sqlite3.Connection, target: Path) -> None:
     """Writes all that a connection sees to a file that only its owner can read; a damaged database replaces nothing.
 
-    Raises:
-        SlipstreamError: If the copy cannot be written.
-        sqlite3.Error: If the database cannot be read or is damaged, or the disk is full.
+    Raises ``SlipstreamError`` or ``sqlite3.Error`` if the database is damaged, or the copy cannot be written.
     """
     with _new_file(target) as part, closing(sqlite3.connect(part)) as copy:
         db.backup(copy)  # copies pages, since VACUUM INTO may renumber the rows
@@ -144,7 +142,6 @@ def erase(db: sqlite3.Connection, chat: str) -> None:
 
 
 def check(db: sqlite3.Connection) -> None:
-    """Raises ``sqlite3.DatabaseError`` if a database is damaged."""
     if (verdict := str(db.execute("PRAGMA quick_check(1)").fetchone()[0])) != "ok":
         raise sqlite3.DatabaseError(f"database corruption: {verdict}")
 
@@ -168,12 +165,7 @@ def _opened(path: Path) -> Iterator[sqlite3.Connection]:
 def restore(path: Path, why: str) -> str:
     """Sets a damaged database aside, and writes a new one with all rows that it or the newest backup still has.
 
-    Args:
-        path: The database; no other process has it open.
-        why: What is wrong, for example "was empty".
-
-    Returns:
-        A report for the user.
+    ``why`` says what is wrong with it, for example "was empty". Returns a report for the user.
     """
     added, backup = 0, None
     with _new_file(ready(path)) as part, closing(sqlite3.connect(part, isolation_level=None)) as db:
@@ -186,7 +178,7 @@ def restore(path: Path, why: str) -> str:
                 old.execute("SELECT 1 FROM messages").fetchone()
                 added = _add(db, old)
                 break
-        _connect(db)
+        _join(db)
         messages, chats = (db.execute(f"SELECT count(*) FROM {table}").fetchone()[0] for table in ("messages", "chats"))
         db.execute("COMMIT")
     aside = set_aside(path)
@@ -203,13 +195,9 @@ def mark(path: Path, damaged: bool = True) -> None:
     """Marks a database in use as damaged, so that the next start restores it."""
     with suppress(OSError):
         if damaged:
-            _marked(path).touch(0o600)
+            marked(path).touch(0o600)
         else:
-            _marked(path).unlink(missing_ok=True)
-
-
-def is_marked(path: Path) -> bool:
-    return _marked(path).exists()
+            marked(path).unlink(missing_ok=True)
 
 
 def finish(path: Path) -> None:
@@ -233,7 +221,7 @@ def set_aside(path: Path) -> Path | None:
     return aside if found else None
 
 
-def _marked(path: Path) -> Path:
+def marked(path: Path) -> Path:
     return path.with_name(path.name + ".damaged")
 
 
@@ -244,7 +232,6 @@ def ready(path: Path) -> Path:
 
 @contextmanager
 def _readable_copy(path: Path) -> Iterator[sqlite3.Connection]:
-    """Opens a copy of a damaged database."""
     copy = path.with_name(f".{path.stem}-read{path.suffix}.{os.getpid()}")
     try:
         with closing(_opened_copy(path, copy)) as db:
@@ -349,12 +336,11 @@ def _is_lost(old: dict[str, Any], chat: str, role: str, created: float, parent: 
 
 
 def _insert(db: sqlite3.Connection, table: str, row: dict[str, Any]) -> int:
-    """Adds a row unless the table refuses it; returns how many were added."""
     places = ", ".join("?" * len(row))
     return db.execute(f"INSERT OR IGNORE INTO {table} ({', '.join(row)}) VALUES ({places})", [*row.values()]).rowcount
 
 
-def _connect(db: sqlite3.Connection) -> None:
+def _join(db: sqlite3.Connection) -> None:
     """Gives messages without a chat a new one, and those without their parent the message before them."""
     orphans = db.execute(
         "SELECT chat, content, created FROM messages WHERE id IN "

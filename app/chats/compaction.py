@@ -44,7 +44,6 @@ class Compaction:
 
     @property
     def count(self) -> int:
-        """The number of replaced messages, without earlier summaries."""
         return sum(not message.summary for message in self.older)
 
     def summary(self, ask: Ask, fingerprint: str, images: Callable[[str], dict[str, str]] = lambda _: {}) -> str:

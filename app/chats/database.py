@@ -46,12 +46,8 @@ _DAMAGED: Final = (
 class Database:
     """An open file; only one thread of one process writes at a time.
 
-    If another program deletes or replaces the file, the next write puts all chats into a new one.
-
-    Attributes:
-        alone: Whether no other process had it open.
-        notice: A line for the user if files were restored, else "".
-        connection: SQLite's connection; a new one after the file was written anew.
+    If another program deletes or replaces the file, the next write puts all chats into a new one and connects to it.
+    ``alone`` says whether no other process had it open; ``notice`` is a line for the user if files were restored.
     """
 
     def __init__(self, path: Path) -> None:
@@ -221,13 +217,9 @@ def _identity(path: Path) -> tuple[int, int] | None:
 
 
 def _open(path: Path, alone: bool) -> tuple[sqlite3.Connection, str]:
-    """Opens a database; creates it if it is missing, and restores it if it is damaged.
+    """Opens a database; creates it if it is missing, and restores it if it is damaged and no other process has it open.
 
-    Args:
-        alone: Whether no other process has it open; only then may a damaged one be moved.
-
-    Returns:
-        The connection, and a line for the user if the file was restored, else "".
+    Returns the connection, and a line for the user if the file was restored, else "".
     """
     if path.exists() and not (path.is_file() or path.is_dir()):  # opening a pipe would block
         raise SlipstreamError(f"{path} is no file.", "Move it elsewhere and start again.")
@@ -269,7 +261,7 @@ def _damage(path: Path) -> str:
     for name in (path, *(path.with_name(path.name + side) for side in SIDE_FILES)):
         if name.is_dir():
             return "was a folder" if name == path else f"could not be read: {name.name} was a folder"
-    if backups.is_marked(path):
+    if backups.marked(path).exists():
         return "was damaged"
     try:
         with path.open("rb") as file:

@@ -48,11 +48,7 @@ def forget_chat(root: Path | None, chat: str) -> None:
 
 
 def chat_deleted(chat: str, heads: Path | None, index: Path | None) -> None:
-    """Removes a deleted chat from the text indexes, and marks the heads that were trained on it.
-
-    Raises:
-        SlipstreamError: If an index or a mark cannot be written; the other one is still written.
-    """
+    """Removes a deleted chat from the text indexes, and marks the heads that were trained on it."""
     try:
         forget_chat(index, chat)
     finally:

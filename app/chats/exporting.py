@@ -41,7 +41,8 @@ def markdown(store: ChatStore, chat: str, branches: bool = True, thoughts: bool 
         thoughts: Whether to write the reasoning, folded; otherwise a line mentions it.
     """
     kept = store.get(chat)
-    parts = [f"# {one_line(kept.title) or kept.id}\n", f"{_when(kept.created)}{kept.model and ' · ' + kept.model}\n"]
+    created = time.strftime("%Y-%m-%d %H:%M", time.localtime(kept.created))
+    parts = [f"# {one_line(kept.title) or kept.id}\n", f"{created}{kept.model and ' · ' + kept.model}\n"]
     shown = store.messages(chat)
     parts += (_section(message, thoughts) for message in shown)
     if branches and store.forks(chat):
@@ -130,7 +131,3 @@ def _json(store: ChatStore, chat: str) -> str:
     own = json.dumps({**asdict(store.get(chat)), **({"images": images} if images else {})}, ensure_ascii=False)
     messages = ",\n".join(lines)
     return f'{own[:-1]}, "messages": [\n{messages}\n]}}'
-
-
-def _when(seconds: float) -> str:
-    return time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds))

@@ -27,6 +27,7 @@ from slipstream.app.chats.records import (
     moment,
     new_id,
     storable,
+    text_of,
 )
 from slipstream.app.chats.store import ChatStore
 from slipstream.app.platform.safe_text import plural
@@ -50,7 +51,7 @@ def conversation(values: dict[str, Any]) -> tuple[StoredChat, list[tuple[StoredM
     created, updated = (moment(values.get(name), time.time()) for name in ("create_time", "update_time"))
     own = values.get("conversation_id", values.get("id"))
     name = new_id(own if isinstance(own, str) else json.dumps(nodes))  # the same at each import
-    chat = StoredChat(name, bounded(_string(values.get("title"))), created, updated, "")
+    chat = StoredChat(name, bounded(storable(text_of(values.get("title")))), created, updated, "")
     current = set(_above(nodes, values.get("current_node")))
     messages: list[tuple[StoredMessage, int]] = []
     following = _children(nodes)
@@ -114,11 +115,7 @@ def _content(message: Any) -> tuple[str, str, float]:
     text = "\n\n".join(part for part in parts if isinstance(part, str)) if isinstance(parts, list) else ""
     if len(text) > MESSAGE_LIMIT:
         raise ValueError(f"a message has {len(text):,} characters; at most {MESSAGE_LIMIT:,} fit")
-    return _string(author.get("role")), storable(text), moment(message.get("create_time"))
-
-
-def _string(value: Any) -> str:
-    return storable(value) if isinstance(value, str) else ""
+    return text_of(author.get("role")), storable(text), moment(message.get("create_time"))
 
 
 def read_export(path: Path) -> bytes:
@@ -142,15 +139,9 @@ def read_export(path: Path) -> bytes:
 def import_chats(
     store: ChatStore, raw: bytes, source: str, tell: Callable[[str], object] = lambda words: None
 ) -> list[StoredChat]:
-    """Imports all chats of a file in one step, or none; chats that are here already are left out.
+    """Imports all chats of a file, or none; calls ``tell`` with a line about those that are left out.
 
-    So an import that was killed can be repeated.
-
-    Args:
-        tell: Called with a line about chats that were left out.
-
-    Returns:
-        The new chats.
+    Chats that are here already are left out, so an import that was killed can be repeated. Returns the new ones.
 
     Raises:
         UsageError: If the file is not an export, or has no messages.

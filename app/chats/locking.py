@@ -26,11 +26,7 @@ _AGAIN: Final = 0.005  # seconds between two tries
 
 
 def is_remote(path: Path, mounts: Path = Path("/proc/self/mountinfo")) -> bool:
-    """Whether a folder is on a network file system, as far as the operating system reports it.
-
-    Args:
-        mounts: Linux's table of mounts.
-    """
+    """Whether a folder is on a network file system, as far as the operating system, or its ``mounts``, reports it."""
     path = path.resolve()
     with suppress(OSError, AttributeError, ValueError):
         if sys.platform == "win32":
@@ -66,8 +62,7 @@ def free_names(path: Path) -> str:
 def hold(path: Path) -> tuple[IO[bytes], bool]:
     """Registers this process as a user of the database, by a shared lock on a file next to it.
 
-    Returns:
-        The lock file, to be kept open, and whether no other process had the database open.
+    Returns the lock file, to be kept open, and whether no other process had the database open.
     """
     private_folder(path.parent)
     name = path.with_name(path.name + LOCKS[0])
@@ -124,11 +119,7 @@ class Writers:
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """Holds the lock; waits for a process that holds it.
-
-        Raises:
-            SlipstreamError: If another process holds it for too long.
-        """
+        """Holds the lock; raises ``ChatsInUseError`` if another process does for too long."""
         if sys.platform == "win32":  # relies on SQLite's own lock
             yield
             return

@@ -29,19 +29,11 @@ _LONGEST: Final = 120  # maximum characters of an opening mark with the name of 
 
 
 class Thinking:
-    """Splits a reply that arrives in pieces.
-
-    Attributes:
-        under_way: Whether the text so far ends inside the reasoning.
-    """
+    """Splits a reply that arrives in pieces."""
 
     def __init__(self, opened: bool | str = False) -> None:
-        """Begins a reply.
-
-        Args:
-            opened: Whether the prompt ended with an opening mark; the closing mark if it is known.
-        """
-        self.under_way = bool(opened)
+        """``opened`` says whether the prompt ended with an opening mark, or is the closing mark if that is known."""
+        self.under_way = bool(opened)  # whether the text so far ends inside the reasoning
         self._closing = (opened,) if isinstance(opened, str) else tuple(CLOSING.values())
         self._answering = False
         self._thought = bool(opened)  # whether there was an opening mark
@@ -98,11 +90,7 @@ class Thinking:
         return Divided(last.reasoning + thoughts, last.answer + held, False)
 
     def feed(self, text: str) -> tuple[str, str]:
-        """Adds text of the reply.
-
-        Returns:
-            The new reasoning, and the new answer; text that may become a mark is held back.
-        """
+        """Adds text; returns the new reasoning and the new answer, and holds back text that may become a mark."""
         if self._answering:
             return "", text
         self._held += text
@@ -167,11 +155,7 @@ def split(text: str, opened: bool = False) -> Parts:
 
 
 def divided(text: str, opened: bool = False) -> tuple[str, str]:
-    """Divides a whole reply into reasoning and answer exactly as its steps are divided; keeps the space around them.
-
-    Args:
-        opened: Whether the prompt ended with an opening mark.
-    """
+    """Divides a whole reply into reasoning and answer exactly as its steps are divided; keeps the space around them."""
     thinking = Thinking(opened)
     thoughts, answer = thinking.feed(text)
     rest = thinking.finish()

@@ -38,12 +38,8 @@ def recorded(
     the engine refused it before its first word.
 
     Args:
-        events: From ``Engine.reply``.
         message: Number of the reply, from ``ChatStore.begin_reply``.
         before: For a continued reply, the result of ``ChatStore.go_on``.
-
-    Raises:
-        SlipstreamError: If the engine fails, or the whole reply cannot be stored.
     """
     speed = Speed()
     begun = over = False

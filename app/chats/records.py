@@ -222,7 +222,6 @@ def _deeper(first: list[list[int]], second: list[list[int]]) -> list[list[int]]:
 
 
 def pack_tokens(tokens: list[int]) -> bytes:
-    """Packs each token into four bytes, little-endian."""
     return struct.pack(f"<{len(tokens)}i", *tokens)
 
 
@@ -316,7 +315,6 @@ def storable(text: str) -> str:
 
 
 def bounded(title: str) -> str:
-    """A title cut to ``TITLE_LIMIT``."""
     return title if len(title) <= TITLE_LIMIT else title[: TITLE_LIMIT - 1] + "…"
 
 

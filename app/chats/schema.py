@@ -105,12 +105,7 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
 def migrate(db: sqlite3.Connection, back_up: Callable[[int], None] = lambda version: None) -> None:
     """Migrates a database to the newest version, each step completely or not at all.
 
-    Args:
-        back_up: Called with the version before the first step, unless the database is new.
-
-    Raises:
-        SlipstreamError: If a newer slipstream made the file, or there is no room for a backup.
-        sqlite3.Error: If it cannot be read or written, or is damaged.
+    Calls ``back_up`` with the version before the first step, unless the database is new.
     """
     kept = False
     while _version(db) != len(MIGRATIONS):

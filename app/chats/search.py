@@ -35,7 +35,6 @@ class Hit:
 
 
 def find(db: sqlite3.Connection, words: str, limit: int) -> list[Hit]:
-    """Finds all words, in any order; see ``Messages.search``."""
     parts = words.replace(_OPEN, "").replace(_CLOSE, "").split()
     if not any(char.isalnum() for char in words):
         return []

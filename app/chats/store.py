@@ -38,7 +38,7 @@ class ChatStore:
         """Opens or creates the database, and erases the chats that were deleted before."""
         self.database = database = Database(path)
         self.path = path
-        self.listen = database.listen
+        self.listen, self.alone = database.listen, database.alone
         self.images = ImageFolder(images or path.parent / "images")
         self._chats = chats = ChatList(database, states, heads, index, self.images)
         self.list_chats, self.get, self.find = chats.list_chats, chats.get, chats.find
@@ -64,13 +64,7 @@ class ChatStore:
             opened.pop_all()
 
     @property
-    def alone(self) -> bool:
-        """Whether no other process had the file open."""
-        return self.database.alone
-
-    @property
     def notice(self) -> str:
-        """The last report of restored files, or empty; after ``listen``, new reports go there instead."""
         return self.database.notice
 
     def close(self) -> None:
@@ -111,8 +105,8 @@ class ChatReader:
             return {str(chat): int(newest) for chat, newest in db.execute(query)} if db else {}
 
     def has(self, chats: Iterable[str]) -> bool:
+        query = "SELECT 1 FROM chats WHERE id = ? AND deleted IS NULL"
         with self.open() as db:
-            query = "SELECT 1 FROM chats WHERE id = ? AND deleted IS NULL"
             return all(db is not None and db.execute(query, (chat,)).fetchone() for chat in chats)
 
     def replies(self, chat: str, after: int, limit: int = -1) -> list[StoredReply]:

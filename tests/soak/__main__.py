@@ -58,7 +58,6 @@ RUNS: Final = (
     Run("downloads", "faults, kills and full disks while a model is fetched", ("48 20 5", "600 200 20", "600 200 20")),
     Run("write_faults", "disks that fail at the n-th call, kills there", ("chats", "", ""), lines=0),
     Run("chat_store", "the chat store against a model", ("20 30", "400 50", "2000 100")),
-    Run("long_chats", "a long chat beside many others", ("200 50", "", "2000 1000")),
     Run("damage", "damaged chats", ("1", "6", "50")),
     Run("fit", "what models need of the memory", ("512", "", "")),
     Run("talk", "one engine for hours", ("1", "60", "480")),

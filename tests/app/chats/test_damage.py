@@ -298,16 +298,6 @@ def test_a_rescue_that_cannot_be_written_leaves_the_file(headless: Path, monkeyp
     assert not list(headless.parent.glob(".chats*"))
 
 
-def test_two_rescues_within_a_second_keep_both_files(headless: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("slipstream.app.chats.backups.time.strftime", lambda *_: "now")
-    raw = headless.read_bytes()
-    for _ in range(3):
-        headless.write_bytes(raw)
-        ChatStore(headless).close()
-    aside = {file.name for file in headless.parent.glob("chats-damaged-*.db")}
-    assert aside == {"chats-damaged-now.db", "chats-damaged-now-2.db", "chats-damaged-now-3.db"}
-
-
 def test_two_instances_leave_a_damaged_file_to_the_last(path: Path) -> None:
     with closing(ChatStore(path)):
         raw = path.read_bytes()

@@ -16,7 +16,6 @@ import pytest
 from tests.app.chats.damaged import filled, kept
 from tests.app.chats.older import older
 
-from slipstream.app.chats import chat_list
 from slipstream.app.chats.backups import of_versions
 from slipstream.app.chats.database import storage_error
 from slipstream.app.chats.records import StoredChat
@@ -60,28 +59,10 @@ def test_another_program_that_writes_is_told_apart(path: Path) -> None:
         store.create()
 
 
-def test_a_file_that_cannot_be_read_is_named(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = Path.open
-    monkeypatch.setattr(
-        Path, "open", lambda file, *mode, **more: failing() if file == path else real(file, *mode, **more)
-    )
-    with pytest.raises(SlipstreamError, match=r"cannot write to .*input/output error"):
-        ChatStore(path)
-    monkeypatch.undo()
-    assert kept_in(path)
-
-
 def kept_in(path: Path) -> dict[str, list[str]]:
     with closing(ChatStore(path)) as store:
         assert store.notice == ""
         return kept(store)
-
-
-def test_leftovers_that_cannot_be_removed_are_an_error(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path.with_name(".chats-day-2020-01-01.db.7").touch()
-    monkeypatch.setattr(Path, "unlink", failing)
-    with pytest.raises(SlipstreamError, match="cannot write to"):
-        ChatStore(path)
 
 
 def test_an_error_that_no_rescue_cures_is_worded(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -93,14 +74,6 @@ def test_an_error_that_no_rescue_cures_is_worded(path: Path, monkeypatch: pytest
         ChatStore(path)
     monkeypatch.undo()
     assert storage_error(path, sqlite3.DatabaseError("file is not a database")).title.endswith("are damaged.")
-
-
-def test_a_name_that_is_taken_is_drawn_again(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with closing(ChatStore(path)) as store:
-        taken = store.list_chats()[0].id
-        names = iter([taken, "fresh0"])
-        monkeypatch.setattr(chat_list, "new_id", lambda: next(names))
-        assert store.create().id == "fresh0"
 
 
 def test_chats_that_cannot_be_erased_are_a_notice(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -207,20 +180,6 @@ def test_a_full_disk_is_said_and_what_fits_later_is_kept(fresh: Path) -> None:
         assert [message.content for message in store.messages(chat)] == ["before", "after"]
 
 
-def test_a_full_disk_that_sqlite_has_rolled_back_itself_is_said_too(fresh: Path) -> None:
-    with closing(ChatStore(fresh)) as store:
-        chat = store.create("a").id
-        store.add_user(chat, "before")
-        pages = store.database.execute("PRAGMA page_count").fetchone()[0]
-        store.database.execute(f"PRAGMA max_page_count = {pages}")
-        with pytest.raises(SlipstreamError, match="the disk is full"):  # no index changes, which it would undo alone
-            store.begin_reply(chat, model="m" * 90_000, fingerprint="f", drafter="none", seed=1)
-        assert not store.database.connection.in_transaction
-        store.database.execute("PRAGMA max_page_count = 1000000")
-        store.begin_reply(chat, model="m", fingerprint="f", drafter="none", seed=1)
-        assert len(store.all_messages(chat)) == 2
-
-
 @pytest.mark.parametrize("version", [0, 1])
 def test_a_migration_that_finds_the_disk_full_changes_nothing(fresh: Path, version: int) -> None:
     if version:
@@ -269,19 +228,6 @@ def test_no_backup_means_no_migration(fresh: Path, monkeypatch: pytest.MonkeyPat
     with closing(ChatStore(fresh)) as store:
         assert any(kept(store).values())
     assert len(list(fresh.parent.glob("chats-version-*.db"))) == 1
-
-
-def test_states_of_chats_that_are_gone_leave_with_the_next_start(fresh: Path) -> None:
-    states = fresh.parent / "states"
-    states.mkdir()
-    with closing(ChatStore(fresh, states)) as store:
-        chat = store.create().id
-        for name in (chat, "gone00"):
-            (states / f"{name}.state").write_bytes(b"x")
-    assert [file.name for file in states.iterdir()] == [f"{chat}.state"]
-    (states / "gone01.state").write_bytes(b"of an engine that outlived its chat")
-    with closing(ChatStore(fresh, states)):
-        assert [file.name for file in states.iterdir()] == [f"{chat}.state"]
 
 
 def test_showing_a_message_that_is_gone_changes_nothing(fresh: Path) -> None:

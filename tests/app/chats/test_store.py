@@ -10,8 +10,6 @@ from slipstream.app.chats.records import (
     ID_LENGTH,
     Figures,
     StoredMessage,
-    pack_tokens,
-    unpack_tokens,
 )
 from slipstream.app.chats.schema import MIGRATIONS
 from slipstream.app.chats.store import ChatStore
@@ -70,15 +68,6 @@ def test_the_end_of_a_reply_may_replace_its_text(store: ChatStore) -> None:
     assert store.get(chat.id).title == "Titled"
 
 
-def test_a_reply_to_an_earlier_message_is_a_branch(store: ChatStore) -> None:
-    chat = store.create()
-    asked = store.add_user(chat.id, "a")
-    store.finish_reply(reply(store, chat.id).id, text="first")
-    store.finish_reply(reply(store, chat.id, parent=asked.id).id, text="second")
-    store.add_user(chat.id, "b")
-    assert [m.content for m in store.messages(chat.id)] == ["a", "second", "b"]
-
-
 def test_a_withdrawn_message_leaves_the_chat_and_stays_in_the_file(store: ChatStore) -> None:
     chat = store.create()
     store.add_user(chat.id, "a")
@@ -100,22 +89,6 @@ def test_chats_are_listed_newest_first(store: ChatStore) -> None:
     assert [chat.id for chat in store.list_chats(limit=1)] == [first]
 
 
-def test_renamed_and_deleted(store: ChatStore) -> None:
-    chat = store.create("a").id
-    store.rename(chat, "b \udc80")
-    assert store.get(chat).title == "b ?"
-    store.add_user(chat, "a secret that must go")
-    assert b"a secret that must go" in everything(store)
-    store.delete(chat)
-    assert store.list_chats() == []
-    store.erase_deleted(0)
-    assert b"a secret that must go" not in everything(store)
-
-
-def everything(store: ChatStore) -> bytes:
-    return b"".join(file.read_bytes() for file in store.path.parent.iterdir())
-
-
 def test_an_unknown_chat_is_a_wrong_use_and_names_others(store: ChatStore) -> None:
     with pytest.raises(UsageError) as first:
         store.messages("zzzzzz")
@@ -132,14 +105,6 @@ def test_an_unknown_chat_is_a_wrong_use_and_names_others(store: ChatStore) -> No
             call("zzzzzz")
         assert '"zzzzzz"' in error.value.title
         assert f"{chat} (About the sea)" in error.value.hint
-
-
-def test_only_the_owner_can_read_the_files(store: ChatStore) -> None:
-    store.add_user(store.create().id, "x")
-    files = list(store.path.parent.iterdir())
-    assert {file.name for file in files} >= {"chats.db", "chats.db-wal", "chats.db-shm"}
-    assert {stat.S_IMODE(file.stat().st_mode) for file in files} == {0o600}
-    assert stat.S_IMODE(store.path.parent.stat().st_mode) == 0o700
 
 
 def test_an_open_file_becomes_private(tmp_path: Path) -> None:
@@ -209,32 +174,11 @@ def test_a_reply_left_streaming_is_interrupted_at_the_next_start(tmp_path: Path)
     assert (kept.content, kept.status, kept.figures) == ("half", "interrupted", None)
 
 
-def test_an_error_while_writing_is_worded(store: ChatStore) -> None:
-    chat = store.create().id
-    store.database.execute("PRAGMA query_only = ON")
-    with pytest.raises(SlipstreamError, match="cannot write to"):
-        store.add_user(chat, "x")
-    store.database.execute("PRAGMA query_only = OFF")
-    store.database.execute("PRAGMA max_page_count = 1")
-    with pytest.raises(SlipstreamError, match="disk is full"):
-        store.add_user(chat, "x" * 100_000)
-    store.database.execute("PRAGMA max_page_count = 100000")
-    store.add_user(chat, "y")
-    assert [m.content for m in store.messages(chat)] == ["y"]
-
-
 def test_prompts_come_oldest_first(store: ChatStore) -> None:
     for text in "abc":
         store.add_user(store.create().id, text)
     assert store.prompts() == ["a", "b", "c"]
     assert store.prompts(2) == ["b", "c"]
-
-
-def test_tokens_are_packed() -> None:
-    tokens = [0, 1, -1, 2**31 - 1, -(2**31)]
-    assert unpack_tokens(pack_tokens(tokens)) == tokens
-    assert unpack_tokens(pack_tokens(tokens) + b"\x01") == tokens
-    assert len(pack_tokens(tokens)) == 20
 
 
 def test_figures_of_other_versions_are_read() -> None:
