@@ -38,6 +38,7 @@ ONE_KEY: Final = 16  # maximum characters of one key; after PASTE_WAIT, so few e
 LOG_EVERY: Final = 60.0  # seconds between two notes in the log about dropped sequences
 
 _BURST: Final = re.compile(rf"[^\x00-\x1f\x7f]{{{BURST},}}")
+_FLOOD: Final = re.compile(rf"[\x00-\x07\x0b\x0c\x0e-\x1a\x1c-\x1f]{{{BURST},}}")  # no person and no paste sends these
 _TOKEN: Final = re.compile(
     r"[^\x1b]"
     r"|\x1b\[M[^\x00-\x1f]{3}"  # an old mouse report
@@ -98,6 +99,9 @@ class InputReader:
             elif burst := _BURST.match(text, at):
                 at = burst.end()
                 yield events.Paste(typed(burst[0]))
+            elif flood := _FLOOD.match(text, at):
+                at = flood.end()
+                self._drop(now)
             elif text[at] == ESC and _UNFINISHED.match(text, at):
                 if len(text) - at <= MOST_UNFINISHED:
                     self._rest = text[at:]

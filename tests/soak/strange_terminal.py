@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import random
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
 from tests.app.bundled_program import PROGRAM
-from tests.app.terminal import Terminal
-from tests.soak.strangers import Case, Found
+from tests.app.terminal import ROOT, Terminal
+from tests.soak.strangers import Case, Found, run, wrong
 
 PLACES: Final = ("chat", "models", "inline")
 SIZES: Final = ((20, 8), (60, 20), (80, 24), (100, 30), (140, 40))
@@ -18,6 +21,42 @@ SMALLEST: Final = (40, 12)  # the smallest terminal in which the chat starts
 STORM: Final = 3000  # bytes
 TOGETHER: Final = 5  # storms on one program
 CALM: Final = 1.3  # seconds; after them an unended paste is over
+LEAVES: Final = 8.0  # seconds until a program has read a paste and has left; most of them are the engine's end
+PASTED: Final = (
+    b"\x1b[31m", b"\x1b]0;x", b"\x1b]0;x\x07", b"\x1b[200~", b"\x1b", b"\x1b[", b"\xff\xfe", b"\x00", b"one line\r",
+    b"\r\n", b"x", "\u6f22\U0001f4a1".encode(), b"\x1b[<0;1;1M", b"\x1bP+q", "\u202e".encode(), b"e\xcc\x81",
+)  # fmt: skip
+CHANGES: Final = (
+    ("/", "\x1b"), ("/", "x"), ("\x0e",), ("\x1bOS", "\x1bOS"), ("\x0f", "\x1b"), ("\x0c", "\x1b"),
+    ("\x1b[20~", "\x1b"), ("\x1bp", "\x1b"), ("@", "\x1b"), ("\x1bOP", "\x1b"), ("\x04", "\x1b"), ("Say hi.\r", "\x0e"), ("\x0f", "\r"),
+)  # fmt: skip
+COMMANDS: Final = (
+    ("chats", "list"),
+    ("paths",),
+    ("settings", "list"),
+    ("chats", "search", "\u00e9"),
+    ("models", "list"),
+)
+REPLY: Final = ("run", "-p", "Say hi.", "--seed", "7", "--max-tokens", "4")
+ODD: Final = {
+    "PYTHONIOENCODING": ("ascii", "latin-1", "utf-16", "utf-8:strict", "idna", "utf-7", "cp037", ":replace", "utf-32"),
+    "LC_ALL": ("C", "POSIX", "tr_TR.UTF-8", "de_DE.ISO-8859-1", "no_SUCH", ""),
+    "PYTHONUTF8": ("0", "1"),
+    "PYTHONCOERCECLOCALE": ("0", "warn"),
+    "TERM": ("xterm", "vt100", "dumb", "", "no-such-term", "linux", "screen"),
+    "NO_COLOR": ("1",),
+    "COLUMNS": ("x", "0", "3"),
+    "TZ": ("nowhere", ":/etc/passwd"),
+    "TMPDIR": ("/nonexistent", ""),
+    "PYTHONWARNINGS": ("error", "x"),
+}
+LIMITS: Final = {
+    "-n": (5, 6, 8, 10, 12, 16, 19, 20, 24, 31, 32, 40, 64),
+    "-S -n": (5, 12, 20, 31),
+    "-v": (60_000, 100_000, 200_000, 300_000, 500_000, 530_000, 800_000, 1_600_000),
+    "-c": (0,),
+    "-l": (0,),
+}
 LEAVING: Final = (0x03, 0x11, 0x1A, 0x1C)  # keys that end or stop the program, or that a shell would take
 LEFT: Final = (0, 148)  # exit codes of a program that keys have left or suspended
 
@@ -96,17 +135,95 @@ def left(terminal: Terminal, where: str) -> str | None:
 
 def storms(folder: Path, chance: random.Random, count: int = 71) -> Found:
     """Random bytes at every place and size; the program goes on, and leaves by Ctrl-Q."""
-    for number in range(-(-count // TOGETHER)):
+    number = blown = 0
+    while blown < count:
         place, size, seed = PLACES[number % 3], SIZES[number // 3 % 5], chance.randrange(1 << 30)
-        again = random.Random(seed)
+        again, many = random.Random(seed), 0
+        number += 1
         with opened(place, folder / str(number), size) as terminal:
-            found: list[str | None] = []
-            while len(found) < min(TOGETHER, count - TOGETHER * number) and terminal.code is None:
+            while many < min(TOGETHER, count - blown) and terminal.code is None:
                 blow(terminal, storm(again, size), again)
                 calm(terminal)
-                found.append(None)
-            found[-1] = left(terminal, f"{place} {size[0]}x{size[1]}, seed {seed}")
-        yield from found
+                many += 1
+            fault = left(terminal, f"{place} {size[0]}x{size[1]}, seed {seed}")
+        blown += many
+        yield from [None] * (many - 1)
+        yield fault
 
 
-CASES: Final[dict[str, Case]] = {case.__name__: case for case in (storms,)}
+def pastes(folder: Path, chance: random.Random, count: int = 27) -> Found:
+    """Large pastes of escape sequences and of odd text, with and without marks around them; Ctrl-Q leaves soon."""
+    for number in range(count):
+        place, size = ("chat", "inline")[number % 2], chance.choice(SIZES)
+        piece = PASTED[number % len(PASTED)]
+        data = piece * (chance.randint(20_000, 90_000) // len(piece))
+        if marked := chance.random() < 0.7:
+            data = b"\x1b[200~" + data + b"\x1b[201~"
+        with opened(place, folder / str(number), size) as terminal:
+            calm(terminal, 5.0)  # the model is loaded
+            began = time.monotonic()
+            terminal.send(data)
+            terminal.type("\x11")
+            code = terminal.ended()
+        where = f"{place} {size}, {len(data)} bytes of {piece!r}{', marked' if marked else ''}"
+        seconds = time.monotonic() - began
+        yield f"{where}: ended with {code} after {seconds:.1f} s" if code or seconds > LEAVES else None
+
+
+def clicks(folder: Path, chance: random.Random, count: int = 44) -> Found:
+    """Clicks where something has just closed, opened or gone, at once and after up to 50 ms."""
+    number = tried = 0
+    while tried < count:
+        size = chance.choice(SIZES[1:])
+        number += 1
+        with opened("chat", folder / str(number), size) as terminal:
+            terminal.type("Say hi.\r")
+            calm(terminal, 4.0)
+            many = 0
+            while many < min(11, count - tried) and terminal.code is None:
+                for keys in chance.choice(CHANGES):
+                    terminal.type(keys)
+                    calm(terminal, chance.choice([0.0, 0.01, 0.05]))
+                for _ in range(3):
+                    x, y = chance.randint(1, size[0]), chance.randint(1, size[1])
+                    terminal.send(b"\x1b[<0;%d;%dM\x1b[<0;%d;%dm" % (x, y, x, y))
+                calm(terminal, 0.4)
+                many += 1
+            fault = left(terminal, f"{size}")
+        tried += many
+        yield from [None] * (many - 1)
+        yield fault
+
+
+def environments(folder: Path, chance: random.Random, count: int = 190) -> Found:
+    """Odd encodings, locales and kinds of terminal: a command says what it should, and the chat opens and ends."""
+    for number in range(count):
+        more = {name: chance.choice(values) for name, values in ODD.items() if chance.random() < 0.5}
+        if number % 10:
+            done = run(folder / "home", *chance.choice(COMMANDS), **more)
+            yield (fault := wrong(done)) and f"{more}: {fault}"
+            continue
+        with Terminal(*PROGRAM, home=folder / str(number), size=(100, 30), more=more.items()) as terminal:
+            drawn = more.get("TERM") != "dumb"
+            terminal.until(lambda seen=terminal: seen.code is not None or "essage" in seen.shown)  # type: ignore[misc]
+            fault = left(terminal, f"{more}")
+        yield fault if drawn else None
+
+
+def limits(folder: Path, chance: random.Random, count: int = 120) -> Found:
+    """Low limits of the shell: the program works, or says in one line what limits it and the cure."""
+    for number in range(count):
+        kind, values = chance.choice(list(LIMITS.items()))
+        limit, command = f"ulimit {kind} {chance.choice(values)}", chance.choice([*COMMANDS, REPLY])
+        line = f'{limit}; exec "$0" -m slipstream.app.cli.main "$@"'
+        environment = {**os.environ, "PYTHONPATH": str(ROOT), "SLIPSTREAM_HOME": str(folder / str(number))}
+        done = subprocess.run(
+            ["bash", "-c", line, sys.executable, *command], env=environment, cwd=ROOT, capture_output=True, text=True,
+            stdin=subprocess.DEVNULL, timeout=120,
+        )  # fmt: skip
+        cured = done.returncode == 1 and done.stderr.count("\n") == 1 and "ulimit" in done.stderr
+        fault = None if cured else wrong(done)
+        yield fault and f"{limit}, {command[0]}: {fault}"
+
+
+CASES: Final[dict[str, Case]] = {case.__name__: case for case in (storms, pastes, clicks, environments, limits)}

@@ -54,6 +54,7 @@ def read(*parts: bytes, wait: float = 0.0) -> list[str]:
         (b"\x1b[48;99999999;99999999;1;1t", []),  # a size is taken from the system alone
         (b"\x1b[200~one\x1b[31m\r\ntwo\x00\x1b[201~", ["pasted 'one[31m\\ntwo'"]),
         (b"\x1b[200~\x1b[48;1;1;1;1t\x1b[A\x1b[201~", ["pasted '[48;1;1;1;1t[A'"]),
+        (b"\x00" * 90 + b"q", ["q"]),
         (b"x" * 40 + b"\r", [f"pasted {'x' * 40!r}", "enter"]),  # a terminal without bracketed paste
     ],
 )
