@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import io
+import os
 import shutil
 import sys
 import time
@@ -16,8 +17,7 @@ from slipstream.app.chats.locking import ChatsInUseError
 from slipstream.app.chats.store import ChatStore
 from slipstream.app.cli.streams import can_ask, confirmed, notice
 from slipstream.app.engine.process.client import Engine
-from slipstream.app.platform.paths import Paths
-from slipstream.app.platform.writable_paths import places
+from slipstream.app.platform.paths import Paths, places
 from slipstream.app.protocol.requests import Load, Sampling
 from slipstream.app.settings.file import SettingsFile
 from slipstream.models.errors import SlipstreamError
@@ -55,6 +55,8 @@ def chat(
     Raises:
         SlipstreamError: If chats cannot be kept, or the name is not valid.
     """
+    for variable in ("COLUMNS", "LINES"):
+        os.environ.pop(variable, None)  # a shell's copy may be old; the terminal knows its size
     with _opened(paths, offered=name is None) as (store, paths, refused):
         kept = store.open_or_create(name).id if name else None
         notes = [*notes, *filter(None, [refused, delete_old(store, settings.settings.keeping.days, kept)])]

@@ -131,8 +131,7 @@ def _paths() -> int:
 
 
 def _one_reply(options: argparse.Namespace) -> int:
-    from slipstream.app.platform.paths import Paths
-    from slipstream.app.platform.writable_paths import places
+    from slipstream.app.platform.paths import Paths, places
 
     piped = read_stdin(options.prompt is not None, sys.stdin.buffer)
     prompt = "\n\n".join(part for part in (options.prompt or "", piped) if part.strip())
@@ -215,8 +214,7 @@ def _chat(options: argparse.Namespace, arguments: list[str]) -> int:
 
 def _chat_here(options: argparse.Namespace) -> int:
     """Runs the chat; what is wrong is reported in one line, before the screen opens."""
-    from slipstream.app.platform.paths import Paths
-    from slipstream.app.platform.writable_paths import places
+    from slipstream.app.platform.paths import Paths, places
 
     paths = Paths.default()
     kept = _settings(options, paths)

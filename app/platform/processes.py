@@ -1,4 +1,4 @@
-"""Functions on processes that differ by operating system: kill, interrupt, leave no core file, limits, work."""
+"""What differs by operating system: to kill and interrupt processes, their limits and work, and the battery."""
 
 from __future__ import annotations
 
@@ -6,11 +6,14 @@ import os
 import signal
 import sys
 import time
+from contextlib import suppress
+from pathlib import Path
 from typing import Final
 
 from slipstream.models.errors import SlipstreamError
 
 MB: Final = 1 << 20
+SUPPLIES: Final = Path("/sys/class/power_supply")
 LIMITS: Final = (  # what a shell can limit; the least to start with, and to run a model; how it is called; the cure
     ("RLIMIT_NOFILE", 32, 32, "the open files of a program", "ulimit -n 1024"),
     ("RLIMIT_AS", 64 * MB, 512 * MB, "the memory of a program in bytes", "ulimit -v unlimited"),
@@ -86,3 +89,33 @@ def work_done() -> float:
         usage = resource.getrusage(resource.RUSAGE_SELF)
         seconds += usage.ru_majflt + usage.ru_inblock + usage.ru_oublock
     return seconds
+
+
+def on_battery(supplies: Path = SUPPLIES) -> bool:
+    """Returns whether the battery is discharging; False if the system does not report it.
+
+    Args:
+        supplies: Folder in which Linux lists the power supplies.
+    """
+    with suppress(OSError):
+        if sys.platform == "linux":  # psutil would report the battery of a wireless mouse
+            return any(_drained(supply) for supply in supplies.iterdir())
+        import psutil
+
+        battery = psutil.sensors_battery()
+        return battery is not None and battery.power_plugged is False
+    return False
+
+
+def _drained(supply: Path) -> bool:
+    return (
+        _word(supply / "type") == "Battery"
+        and _word(supply / "scope") != "Device"
+        and _word(supply / "status") == "Discharging"
+    )
+
+
+def _word(file: Path) -> str:
+    with suppress(OSError):
+        return file.read_text("utf-8", "replace").strip()
+    return ""

@@ -8,7 +8,6 @@ CVE-2021-42574 and CWE-150 describe the attacks.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from types import MappingProxyType
 from unicodedata import category
 
@@ -42,15 +41,11 @@ _REPLACED_RANGES = (
 _RUN = re.compile(rf"[^\w\s\x00-\x7f]{{{MOST_MARKS + 1},}}")  # marks and joiners are neither letters nor spaces
 
 
-def _inert() -> Mapping[int, str]:
-    table = {code: chr(0x2400 + code) for code in range(0x20) if chr(code) not in "\t\n"}  # their visible symbols
-    table[0x7F] = "\u2421"
-    for first, last in _REPLACED_RANGES:
-        table |= dict.fromkeys(range(first, last + 1), UNKNOWN)
-    return MappingProxyType(table)
-
-
-_INERT = _inert()
+_INERT = MappingProxyType(
+    {code: chr(0x2400 + code) for code in range(0x20) if chr(code) not in "\t\n"}  # their visible symbols
+    | {0x7F: "\u2421"}
+    | {code: UNKNOWN for first, last in _REPLACED_RANGES for code in range(first, last + 1)}
+)
 _TYPED = MappingProxyType({code: None for code in _INERT if code not in (0x061C, 0x200E, 0x200F)})
 
 

@@ -66,6 +66,7 @@ class ChatApp(App[int]):
         store: ChatStore,
         chat: str | None = None,
         sampling: Sampling | None = None,
+        *,
         models: Callable[[], ModelManager] = manager,
         settings: SettingsFile | None = None,
         notes: Sequence[str] = (),

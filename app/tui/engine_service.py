@@ -17,7 +17,7 @@ from textual.worker import Worker, WorkerState
 from slipstream.app.chats.recording import recorded
 from slipstream.app.chats.records import StoredMessage
 from slipstream.app.chats.store import ChatStore
-from slipstream.app.platform.battery import on_battery
+from slipstream.app.platform.processes import on_battery
 from slipstream.app.protocol.events import Counted, Done, Loaded, Prefilling, Stepped
 from slipstream.app.protocol.requests import Generate, Load, Prepare
 from slipstream.app.settings.values import AheadSettings

@@ -17,7 +17,7 @@ from textual.widget import Widget
 from slipstream.app.bench.race_events import FRAMES, RaceEvent, RaceFrame, Racer, RaceResult, RaceStart
 from slipstream.app.platform.safe_text import clean, one_line, shortened
 from slipstream.app.speed import GAIN, LOSS, compared
-from slipstream.app.tui.parts.key_bar import KeyBar
+from slipstream.app.tui.keys import KeyBar
 
 WIDEST: Final = 120
 SHORT: Final = 2.0

@@ -2,87 +2,47 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any, Final
+
 from textual.theme import Theme
 
-DARK = Theme(
-    name="slipstream-dark",
-    dark=True,
-    primary="#56d4c4",
-    secondary="#82aaff",
-    accent="#ffb86b",
-    warning="#ffcb6b",
-    error="#ff7a85",
-    success="#9ece6a",
-    foreground="#d3dae3",
-    background="#0f141a",
-    surface="#161d25",
-    panel="#1f2832",
-    variables={
-        "footer-background": "#0f141a",
-        "footer-key-foreground": "#56d4c4",
-        "footer-description-foreground": "#8793a1",
-        "block-cursor-background": "#24414a",
-        "block-cursor-foreground": "#e8eef4",
+NAMES: Final = (
+    "primary", "secondary", "accent", "warning", "error", "success", "foreground", "background", "surface", "panel",
+    "faint", "keys", "cursor", "cursor-text",
+)  # fmt: skip
+
+
+def _theme(name: str, colours: str, dark: bool = True, own: Mapping[str, str] = {}) -> Theme:
+    """A theme of a colour for each of ``NAMES``: Textual's, then borders, the footer's words and the cursor."""
+    of: dict[str, Any] = dict(zip(NAMES, colours.split(), strict=True))
+    variables = {
+        "footer-background": of["background"],
+        "footer-key-foreground": of["primary"],
+        "footer-description-foreground": of["keys"],
+        "block-cursor-background": of["cursor"],
+        "block-cursor-foreground": of["cursor-text"],
         "block-cursor-text-style": "bold",
-        "scrollbar": "#2a3540",
-        "scrollbar-background": "#0f141a",
-        "scrollbar-corner-color": "#0f141a",
-        "border": "#56d4c4",
-        "border-blurred": "#2a3540",
-    },
+        "scrollbar": of["faint"],
+        "scrollbar-background": of["background"],
+        "scrollbar-corner-color": of["background"],
+        "border": of["primary"],
+        "border-blurred": of["faint"],
+    }
+    return Theme(name, dark=dark, variables={**variables, **own}, **{each: of[each] for each in NAMES[:10]})
+
+
+DARK: Final = _theme(
+    "slipstream-dark",
+    "#56d4c4 #82aaff #ffb86b #ffcb6b #ff7a85 #9ece6a #d3dae3 #0f141a #161d25 #1f2832 #2a3540 #8793a1 #24414a #e8eef4",
 )
-LIGHT = Theme(
-    name="slipstream-light",
+LIGHT: Final = _theme(
+    "slipstream-light",
+    "#00766c #2f5fd0 #b35900 #8f6a00 #c22f3d #3d7a1c #242a31 #fbfaf7 #f1efe9 #e6e3da #cdc9be #5d6670 #cfe6e2 #14181d",
     dark=False,
-    primary="#00766c",
-    secondary="#2f5fd0",
-    accent="#b35900",
-    warning="#8f6a00",
-    error="#c22f3d",
-    success="#3d7a1c",
-    foreground="#242a31",
-    background="#fbfaf7",
-    surface="#f1efe9",
-    panel="#e6e3da",
-    variables={
-        "footer-background": "#fbfaf7",
-        "footer-key-foreground": "#00766c",
-        "footer-description-foreground": "#5d6670",
-        "block-cursor-background": "#cfe6e2",
-        "block-cursor-foreground": "#14181d",
-        "block-cursor-text-style": "bold",
-        "scrollbar": "#cdc9be",
-        "scrollbar-background": "#fbfaf7",
-        "scrollbar-corner-color": "#fbfaf7",
-        "border": "#00766c",
-        "border-blurred": "#cdc9be",
-    },
 )
-CONTRAST = Theme(
-    name="slipstream-contrast",
-    dark=True,
-    primary="#00ffff",
-    secondary="#9fc5ff",
-    accent="#ffb000",
-    warning="#ffff00",
-    error="#ff9a9a",
-    success="#5dff5d",
-    foreground="#ffffff",
-    background="#000000",
-    surface="#000000",
-    panel="#1c1c1c",
-    variables={
-        "footer-background": "#000000",
-        "footer-key-foreground": "#00ffff",
-        "footer-description-foreground": "#ffffff",
-        "block-cursor-background": "#ffffff",
-        "block-cursor-foreground": "#000000",
-        "block-cursor-text-style": "bold",
-        "scrollbar": "#ffffff",
-        "scrollbar-background": "#000000",
-        "scrollbar-corner-color": "#000000",
-        "border": "#ffffff",
-        "border-blurred": "#b0b0b0",
-        "text-muted": "#e0e0e0",
-    },
+CONTRAST: Final = _theme(
+    "slipstream-contrast",
+    "#00ffff #9fc5ff #ffb000 #ffff00 #ff9a9a #5dff5d #ffffff #000000 #000000 #1c1c1c #b0b0b0 #ffffff #ffffff #000000",
+    own={"text-muted": "#e0e0e0", "scrollbar": "#ffffff", "border": "#ffffff"},
 )

@@ -22,8 +22,8 @@ from slipstream.app.bench.prompts import BUILT_IN, read_prompts
 from slipstream.app.bench.report import FEW
 from slipstream.app.platform.safe_text import one_line, plural, sentence
 from slipstream.app.protocol.requests import PLAIN
+from slipstream.app.tui.keys import sheet_keys
 from slipstream.app.tui.parts.dialogs import Dialog, PathSuggester
-from slipstream.app.tui.parts.key_bar import sheet_keys
 from slipstream.app.tui.parts.run_in_thread import run_in_thread
 from slipstream.models.errors import SlipstreamError
 

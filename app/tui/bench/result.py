@@ -21,10 +21,9 @@ from slipstream.app.library.format import rate
 from slipstream.app.platform.safe_text import one_line
 from slipstream.app.protocol.requests import AUTO, PLAIN
 from slipstream.app.speed import times
-from slipstream.app.tui.parts.browser import TableView, below, heading, text
+from slipstream.app.tui.keys import KeyBar
+from slipstream.app.tui.parts.browser import Column, TableView, below, heading, table, text
 from slipstream.app.tui.parts.format import STYLES, bar, gain_bar, percent
-from slipstream.app.tui.parts.key_bar import KeyBar
-from slipstream.app.tui.parts.table import Column, table
 
 _NAME: Final = 14  # columns of a drafter's name
 _VALUE: Final = 8  # columns of its speed-up, with padding

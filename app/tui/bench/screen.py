@@ -17,9 +17,9 @@ from slipstream.app.protocol.requests import PLAIN
 from slipstream.app.tui.bench.form import BenchForm, BenchPlan
 from slipstream.app.tui.bench.result import BenchResult, BenchView
 from slipstream.app.tui.jobs import Jobs, WorkNote
+from slipstream.app.tui.keys import KeyBar
 from slipstream.app.tui.parts.browser import WIDE, Browser, BrowsingScreen
 from slipstream.app.tui.parts.dialogs import ConfirmScreen
-from slipstream.app.tui.parts.key_bar import KeyBar
 from slipstream.app.tui.parts.run_in_thread import run_in_thread
 
 BESIDE: Final = 40

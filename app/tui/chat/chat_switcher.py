@@ -23,8 +23,8 @@ from slipstream.app.platform.safe_text import one_line
 from slipstream.app.tui.chat.page import ChatPage
 from slipstream.app.tui.chat.replying import ReplyWriter
 from slipstream.app.tui.chat.sidebar import Sidebar
+from slipstream.app.tui.keys import sheet_keys
 from slipstream.app.tui.parts.dialogs import Dialog, LineScreen, RowList
-from slipstream.app.tui.parts.key_bar import sheet_keys
 from slipstream.app.tui.parts.run_in_thread import run_in_thread
 from slipstream.models.errors import UsageError
 

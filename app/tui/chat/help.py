@@ -14,9 +14,8 @@ from textual.widgets import Static
 
 from slipstream.app.tui.chat.authorship import legend
 from slipstream.app.tui.chat.commands import COMMANDS, MARK
-from slipstream.app.tui.keys import KeyMap
+from slipstream.app.tui.keys import KeyMap, sheet_keys
 from slipstream.app.tui.parts.dialogs import Dialog
-from slipstream.app.tui.parts.key_bar import sheet_keys
 
 KEYS = (
     ("Enter", "send"),

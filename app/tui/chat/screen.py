@@ -53,8 +53,8 @@ from slipstream.app.tui.engine_service import (
     SummaryStreamed,
 )
 from slipstream.app.tui.jobs import Jobs
+from slipstream.app.tui.keys import KeyBar
 from slipstream.app.tui.models.context import ModelsAccess
-from slipstream.app.tui.parts.key_bar import KeyBar
 from slipstream.app.tui.parts.notice import ChatsChanged
 from slipstream.models.errors import SlipstreamError
 

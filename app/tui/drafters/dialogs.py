@@ -11,8 +11,8 @@ from textual.content import Content
 from textual.widgets import Input, Static
 
 from slipstream.app.library import TOKENS
+from slipstream.app.tui.keys import sheet_keys
 from slipstream.app.tui.parts.dialogs import Dialog, PathSuggester
-from slipstream.app.tui.parts.key_bar import sheet_keys
 
 
 class TrainScreen(Dialog[tuple[str, int] | None]):

@@ -20,9 +20,9 @@ from slipstream.app.settings.disabled_drafters import leave_out
 from slipstream.app.tui.drafters.dialogs import PathScreen, TrainScreen
 from slipstream.app.tui.drafters.view import DraftersView
 from slipstream.app.tui.jobs import Jobs, WorkNote
+from slipstream.app.tui.keys import KeyBar
 from slipstream.app.tui.parts.browser import Browser, BrowsingScreen
 from slipstream.app.tui.parts.dialogs import ConfirmScreen
-from slipstream.app.tui.parts.key_bar import KeyBar
 from slipstream.app.tui.parts.run_in_thread import run_in_thread
 from slipstream.models.errors import SlipstreamError
 

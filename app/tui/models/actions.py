@@ -17,13 +17,13 @@ from textual.widgets import Input, Static
 
 from slipstream.app.library.format import size
 from slipstream.app.platform.safe_text import one_line, plural
+from slipstream.app.tui.keys import sheet_keys
 from slipstream.app.tui.models.context import ModelsAccess
 from slipstream.app.tui.models.downloads import name_of
 from slipstream.app.tui.models.hub import RepoScreen
 from slipstream.app.tui.models.listing import DOWNLOADS, INSTALLED, Listing, ModelChoice
 from slipstream.app.tui.parts.dialogs import ConfirmScreen, Dialog, PathSuggester
 from slipstream.app.tui.parts.format import percent
-from slipstream.app.tui.parts.key_bar import sheet_keys
 from slipstream.app.tui.parts.notice import hint, trouble
 from slipstream.models.errors import SlipstreamError
 from slipstream.models.library.catalog import is_model

@@ -19,12 +19,11 @@ from textual.widgets import Input, Markdown, Static
 
 from slipstream.app.library.format import context, number, parameters, size
 from slipstream.app.platform.safe_text import clean, one_line, sentence
+from slipstream.app.tui.keys import KeyBar
 from slipstream.app.tui.models.context import ModelsAccess
 from slipstream.app.tui.models.machine import BEST, NO_MARK, expected, fit_block, tok_per_s, verdict
-from slipstream.app.tui.parts.browser import Browser, BrowsingScreen, TableView, below, heading, text
+from slipstream.app.tui.parts.browser import Browser, BrowsingScreen, Column, TableView, below, heading, text
 from slipstream.app.tui.parts.format import ago
-from slipstream.app.tui.parts.key_bar import KeyBar
-from slipstream.app.tui.parts.table import Column
 from slipstream.models.errors import SlipstreamError
 
 if TYPE_CHECKING:

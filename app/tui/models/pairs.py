@@ -18,12 +18,11 @@ from slipstream.app.library.format import parameters, size
 from slipstream.app.library.offers import READING, best_offer, recommended
 from slipstream.app.platform.safe_text import clean, one_line, plural, sentence
 from slipstream.app.speed import times
+from slipstream.app.tui.keys import sheet_keys
 from slipstream.app.tui.models.machine import BEST, NO_MARK, expected, fit_block, tok_per_s, verdict
-from slipstream.app.tui.parts.browser import TableView, below, heading, text
+from slipstream.app.tui.parts.browser import Column, TableView, below, heading, text
 from slipstream.app.tui.parts.dialogs import Dialog
-from slipstream.app.tui.parts.key_bar import sheet_keys
 from slipstream.app.tui.parts.notice import hint
-from slipstream.app.tui.parts.table import Column
 from slipstream.models.library.pairing import DRAFT, unserved
 
 if TYPE_CHECKING:

@@ -11,13 +11,13 @@ from textual.binding import Binding, BindingType
 from textual.widgets import Input
 
 from slipstream.app.platform.safe_text import one_line
+from slipstream.app.tui.keys import KeyBar
 from slipstream.app.tui.models.actions import ModelActions
 from slipstream.app.tui.models.context import ModelsAccess
 from slipstream.app.tui.models.installed import InstalledView
 from slipstream.app.tui.models.listing import INSTALLED, NAMES, RECOMMENDED, SEARCH, Listing, ModelChoice, TabNames
 from slipstream.app.tui.models.pairs import PairsScreen
 from slipstream.app.tui.parts.browser import Browser, BrowsingScreen
-from slipstream.app.tui.parts.key_bar import KeyBar
 
 if TYPE_CHECKING:
     from slipstream.app.protocol.requests import Load

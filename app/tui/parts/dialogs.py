@@ -20,7 +20,7 @@ from textual.widgets import Input, OptionList, Static
 from textual.worker import Worker
 
 from slipstream.app.platform.safe_text import clean
-from slipstream.app.tui.parts.key_bar import sheet_keys
+from slipstream.app.tui.keys import sheet_keys
 
 T = TypeVar("T")
 ENDING = ".gguf"

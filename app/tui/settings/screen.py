@@ -15,8 +15,8 @@ from textual.widgets.option_list import Option
 
 from slipstream.app.platform.safe_text import clean, sentence
 from slipstream.app.settings.values import KEYS, Value, all_settings, titles
+from slipstream.app.tui.keys import KeyBar
 from slipstream.app.tui.parts.dialogs import Sheet
-from slipstream.app.tui.parts.key_bar import KeyBar
 from slipstream.app.tui.parts.notice import hint
 from slipstream.app.tui.settings.apply_settings import THEME, Settled
 from slipstream.app.tui.settings.editor import Editor, Row

@@ -17,8 +17,7 @@ from tests.faults.shim import build, compiler
 
 from slipstream.app.chats.store import ChatStore
 from slipstream.app.cli.chat import delete_old
-from slipstream.app.platform.paths import Paths
-from slipstream.app.platform.writable_paths import places
+from slipstream.app.platform.paths import Paths, places
 from slipstream.models.errors import SlipstreamError, UsageError
 
 pytestmark = pytest.mark.program

@@ -147,9 +147,11 @@ def test_an_argument_is_read_as_utf_8_in_an_ascii_locale(tmp_path: Path) -> None
     assert (code, errors) == (0, 'slipstream: no matches for "\\xe9\\u2026".\n')
 
 
-@pytest.mark.parametrize("encoding", ["ascii", "utf-16"])
-def test_the_screen_is_drawn_whatever_encoding_the_streams_have(encoding: str, tmp_path: Path) -> None:
-    with Terminal(*PROGRAM, home=tmp_path, size=(100, 30), more=[("PYTHONIOENCODING", encoding)]) as terminal:
+@pytest.mark.parametrize(
+    ("name", "value"), [("PYTHONIOENCODING", "ascii"), ("PYTHONIOENCODING", "utf-16"), ("COLUMNS", "3")]
+)
+def test_the_screen_is_drawn_whatever_the_environment_says(name: str, value: str, tmp_path: Path) -> None:
+    with Terminal(*PROGRAM, home=tmp_path, size=(100, 30), more=[(name, value)]) as terminal:
         terminal.shows("╭", "╰")
         terminal.type("\x11")
         assert terminal.ended() == 0

@@ -10,7 +10,7 @@ from tests.app.tui.driver import Driver
 from tests.app.tui.scripted import LOADED, Script, ScriptedEngine
 from textual.widgets._footer import FooterKey
 
-from slipstream.app.tui.parts.key_bar import KeyBar
+from slipstream.app.tui.keys import KeyBar
 
 
 def bottom(chat: Driver) -> str:

@@ -9,7 +9,7 @@ from tests.app.tui.scripted import Script, ScriptedEngine
 from textual import events
 
 from slipstream.app.chats.store import ChatStore
-from slipstream.app.platform.battery import on_battery
+from slipstream.app.platform.processes import on_battery
 from slipstream.app.protocol.requests import Message
 from slipstream.app.tui import engine_service as engine_room
 
