@@ -24,6 +24,8 @@ TREE_ROOT: Final = -1  # parent of a tree's first nodes: the text so far
 Origin = Literal["plain", "accepted", "recovered", "bonus"]
 """The origin of a piece of a reply: accepted from a drafter, or drawn by the target in one of three ways."""
 
+Request = Load | Generate | Prepare | Stop | EndThoughts | Watch | Quit
+
 
 @dataclass(frozen=True, slots=True)
 class Hello:
@@ -291,7 +293,6 @@ def reasoning_levels(levels: Collection[str]) -> str:
     return f"It has {', '.join(levels)}." if levels else "Its chat template has no switch for reasoning."
 
 
-Request = Load | Generate | Prepare | Stop | EndThoughts | Watch | Quit
 Frame = Hello | Beat | Loading | Loaded | Counted | Prefilling | Stepped | Done | Failed | Request
 
 
