@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tests.models.conftest import RawModel
 
 Save = Callable[..., Path]
-BUNDLED = Path(__file__).parents[3] / "models" / "bundled"
+BUNDLED = Path(__file__).parents[2] / "models" / "bundled"
 MINI = BUNDLED / "slipstream-mini-draft-q8_0.gguf"  # the smaller of the two
 OPTIONS = ContextOptions(n_ctx=256, kv="f32", flash=False, same_text=False, max_leaves=1, threads=1)
 PROMPT = list(range(300, 340))
