@@ -17,6 +17,9 @@ from slipstream.drafters.autopilot import settings
 from slipstream.models.llama.target import Target
 from slipstream.models.types import Token, TokenTree, padded
 
+_DAMAGED: Final = (ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError)
+"""What reading a damaged file of costs may raise."""
+
 MEASURABLE: Final = sys.platform != "win32"
 
 
@@ -179,7 +182,7 @@ class CostModel:
             most: Most rows of a pass.
             widths: See ``Abilities.widths``.
         """
-        with suppress(ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError):  # damaged
+        with suppress(*_DAMAGED):
             kept = json.loads(packed)
             short, long = ({int(n): float(ms) for n, ms in kept[name].items()} for name in ("short", "long"))
             change_ms = float(kept["change_ms"])
