@@ -22,8 +22,9 @@ def rows(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str, str],
         return " ".join("".join(rng.choices("abcdefghijklmnop", k=5)) for _ in range(count))
 
     stock = [words(30) for _ in range(3)]
-    for name, answer in (("same", lambda: rng.choice(stock)), ("new", lambda: words(30))):
-        chats = [[{"role": "user", "content": words(3)}, {"role": "assistant", "content": answer()}] for _ in range(40)]
+    answers = {"same": [rng.choice(stock) for _ in range(40)], "new": [words(30) for _ in range(40)]}
+    for name, given in answers.items():
+        chats = [[{"role": "user", "content": words(3)}, {"role": "assistant", "content": answer}] for answer in given]
         lines = [json.dumps({"messages": chat}) for chat in chats]
         (folder / f"{name}.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
     with pytest.MonkeyPatch.context() as patch:
