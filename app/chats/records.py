@@ -279,20 +279,21 @@ def _origins(values: object) -> list[Run]:
 
 def message_of_row(row: tuple[Any, ...]) -> StoredMessage:
     number, chat, parent, role, content, tokens, model, status, drafter, seed, speed, reason, created = row
-    seed = text_of(seed)
+    texts = (chat, content, model, drafter, seed, reason)  # nearly all are: a call for each would be most of the work
+    chat, content, model, drafter, seed, reason = [each if type(each) is str else text_of(each) for each in texts]
     return StoredMessage(
         id=number,
-        chat=text_of(chat),
+        chat=chat,
         parent=parent if isinstance(parent, int) else None,
         role=role if role in ROLES else "user",
-        content=text_of(content),
+        content=content,
         tokens=unpack_tokens(tokens),
-        model=text_of(model),
+        model=model,
         status=status if status in get_args(Status) else "done",
-        drafter=text_of(drafter),
+        drafter=drafter,
         seed=int(seed) if seed.isascii() and seed.isdigit() and len(seed) < 2 * _MOST_DIGITS else None,
         figures=Figures.unpacked(speed),
-        reason=text_of(reason),
+        reason=reason,
         created=moment(created),
     )
 
