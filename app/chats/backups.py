@@ -174,7 +174,7 @@ def restore(path: Path, why: str) -> str:
         with worded(path), _readable_copy(path) as old:
             _add(db, old)
         for backup in sorted(backups(path), key=lambda each: each.stat().st_mtime, reverse=True):
-            with suppress(sqlite3.Error, UnicodeDecodeError), _opened(backup) as old:
+            with _past_damage(), _opened(backup) as old:
                 old.execute("SELECT 1 FROM messages").fetchone()
                 added = _add(db, old)
                 break
@@ -262,12 +262,22 @@ def _opened_copy(path: Path, copy: Path) -> sqlite3.Connection:
             file.write(first[:length])
         db = sqlite3.connect(copy, isolation_level=None)
         db.text_factory = readable
-        with suppress(sqlite3.Error, UnicodeDecodeError):
+        with _past_damage():
             db.execute("PRAGMA writable_schema=ON")  # reads past faults of the schema, and files cut short
             db.execute("SELECT * FROM chats, messages LIMIT 0")
             if any(next(_rows(db, table), None) for table in ("chats", "messages")):
                 break
     return db
+
+
+@contextmanager
+def _past_damage() -> Iterator[None]:
+    """Passes over what is damaged, but not over a disk that fails now: nothing may be given up for that."""
+    try:
+        yield
+    except (sqlite3.Error, UnicodeDecodeError) as error:
+        if getattr(error, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_FULL):
+            raise
 
 
 def _copy_blocks(source: Path, target: Path) -> None:
@@ -277,11 +287,11 @@ def _copy_blocks(source: Path, target: Path) -> None:
         open(os.open(target, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600), "wb") as copy,
     ):
         for at in range(0, os.fstat(file.fileno()).st_size, _PAGE):
-            try:
+            block = bytes(_PAGE)
+            with suppress(OSError):
                 file.seek(at)
-                copy.write(file.read(_PAGE))
-            except OSError:
-                copy.write(bytes(_PAGE))
+                block = file.read(_PAGE)
+            copy.write(block)
 
 
 def _rows(db: sqlite3.Connection, table: str) -> Iterator[dict[str, Any]]:
@@ -290,10 +300,11 @@ def _rows(db: sqlite3.Connection, table: str) -> Iterator[dict[str, Any]]:
     ranges = [(at, min(at + _AT_ONCE - 1, last)) for at in range(1, last + 1, _AT_ONCE)][::-1]
     while ranges:
         low, high = ranges.pop()
-        try:
+        rows = None
+        with _past_damage():
             found = db.execute(f"SELECT * FROM {table} WHERE rowid BETWEEN ? AND ?", (low, high))
             rows = found.fetchall()
-        except (sqlite3.Error, UnicodeDecodeError):
+        if rows is None:
             if low < high:
                 middle = (low + high) // 2
                 ranges += [(middle + 1, high), (low, middle)]
@@ -305,7 +316,7 @@ def _rows(db: sqlite3.Connection, table: str) -> Iterator[dict[str, Any]]:
 def _last(db: sqlite3.Connection, table: str) -> int:
     """The greatest number of a row, or more."""
     for query in (f"SELECT max(rowid) FROM {table}", f"SELECT max(seq) FROM sqlite_sequence WHERE name = '{table}'"):
-        with suppress(sqlite3.Error, UnicodeDecodeError, TypeError, ValueError):
+        with _past_damage(), suppress(TypeError, ValueError):
             return min(int(db.execute(query).fetchone()[0] or 0), _MOST_ROWS)
     pages = int(db.execute("PRAGMA page_count").fetchone()[0])
     return min(256 * pages, 1 << 16)
