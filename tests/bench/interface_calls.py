@@ -34,6 +34,7 @@ from slipstream.models.errors import SlipstreamError
 TEXT: Final = "Tell me about the sea 1"  # the message; the engine writes as many tokens as its last word says
 CHATS: Final = "app/chats"
 GUARD: Final = "app/tui/input_guard.py"
+ROUNDS: Final = 3  # the least counts: what a timer does meanwhile belongs to no message
 _PACE: Final = 1.0  # seconds of a step, which then has one token
 _PATIENCE: Final = 60.0
 _ROOT: Final = Path(slipstream.app.__file__).parent.parent
@@ -61,14 +62,17 @@ class CallCounts:
 
 
 def measure_calls(tell: Callable[[str], None]) -> CallCounts:
-    """Sends two messages, and counts the calls for the second.
+    """Sends two messages to each of some new chats, and counts the calls for the second.
 
     Raises:
         SlipstreamError: If the chat does not answer for a minute.
     """
     tell("calls: a message and a reply of one token")
-    with tempfile.TemporaryDirectory(prefix="slipstream-bench-") as folder:
-        return asyncio.run(_measured(Path(folder)))
+    counts = []
+    for _ in range(ROUNDS):
+        with tempfile.TemporaryDirectory(prefix="slipstream-bench-") as folder:
+            counts.append(asyncio.run(_measured(Path(folder))))
+    return min(counts, key=lambda each: each.own)
 
 
 async def _measured(home: Path) -> CallCounts:
