@@ -155,3 +155,18 @@ def test_the_screen_is_drawn_whatever_the_environment_says(name: str, value: str
         terminal.shows("╭", "╰")
         terminal.type("\x11")
         assert terminal.ended() == 0
+
+
+def test_progress_has_no_carriage_returns_in_a_pipe(home: Path) -> None:
+    code = (
+        "from slipstream.app.cli.models_tables import Bar\n"
+        "with Bar('copying') as bar:\n"
+        "    bar.bytes(5, 10)\n    bar.note('waiting for the network')\n    bar.bytes(10, 10)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=60)
+    assert done.returncode == 0
+    assert done.stderr.decode().splitlines(keepends=True) == [
+        "slipstream: copying: 5 B of 10 B, 50 %\n",
+        "slipstream: waiting for the network\n",
+        "slipstream: copying: 10 B of 10 B, 100 %\n",
+    ]
