@@ -17,11 +17,13 @@ from typing import Any, Final, cast
 from textual import constants, events
 from textual._xterm_parser import BRACKETED_PASTE_END, BRACKETED_PASTE_START, FOCUSIN, FOCUSOUT, XTermParser
 from textual.app import App
+from textual.css.query import NoMatches
 from textual.errors import NoWidget
 from textual.keys import Keys
 from textual.message import Message
 from textual.message_pump import MessagePump
 from textual.messages import TerminalSupportsSynchronizedOutput
+from textual.widget import MountError
 
 from slipstream.app.platform.error_log import explained, note
 from slipstream.app.platform.safe_text import typed
@@ -37,7 +39,8 @@ PASTE_WAIT: Final = 1.0  # seconds without a character after which an unended pa
 ONE_KEY: Final = 16  # maximum characters of one key; after PASTE_WAIT, so few end the paste
 LOG_EVERY: Final = 60.0  # seconds between two notes in the log about dropped sequences
 
-_BURST: Final = re.compile(rf"[^\x00-\x1f\x7f]{{{BURST},}}")
+_BURST: Final = re.compile(rf"[^\x00-\x08\x0b\x0c\x0e-\x1f\x7f]{{{BURST},}}")
+_LINE: Final = re.compile(r"([^\r\n]+)(\r|\n|\r\n)?\Z")  # one line; its end is the Enter key
 _FLOOD: Final = re.compile(rf"[\x00-\x07\x0b\x0c\x0e-\x1a\x1c-\x1f]{{{BURST},}}")  # no person and no paste sends these
 _TOKEN: Final = re.compile(
     r"[^\x1b]"
@@ -97,8 +100,9 @@ class InputReader:
                 yield from self._paste()
                 self._pasted, self._stalled = None, False
             elif burst := _BURST.match(text, at):
-                at = burst.end()
-                yield events.Paste(typed(burst[0]))
+                line = _LINE.match(burst[0])
+                at = burst.start() + line.end(1) if line else burst.end()
+                yield events.Paste(typed(text[burst.start() : at]))
             elif flood := _FLOOD.match(text, at):
                 at = flood.end()
                 self._drop(now)
@@ -241,5 +245,12 @@ def guard_handlers() -> None:
         """Only what input has caused is guarded: most messages have other causes."""
         return guarded(pump, message) if FromInput in message._prevent else dispatch(pump, message)
 
+    report = App._handle_exception
+
+    def reported(app: App[Any], error: Exception) -> None:
+        if not (app._exit and isinstance(error, MountError | NoMatches)):  # nothing can be mounted while the chat ends
+            report(app, error)
+
     cast(Any, dispatched).guards = True
     cast(Any, MessagePump)._dispatch_message = dispatched
+    cast(Any, App)._handle_exception = reported

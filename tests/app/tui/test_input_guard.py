@@ -56,6 +56,8 @@ def read(*parts: bytes, wait: float = 0.0) -> list[str]:
         (b"\x1b[200~\x1b[48;1;1;1;1t\x1b[A\x1b[201~", ["pasted '[48;1;1;1;1t[A'"]),
         (b"\x00" * 90 + b"q", ["q"]),
         (b"x" * 40 + b"\r", [f"pasted {'x' * 40!r}", "enter"]),  # a terminal without bracketed paste
+        (b"\r\n" * 40, [f"pasted {chr(10) * 40!r}"]),
+        (b"the first line\rand another line\r", ["pasted 'the first line\\nand another line\\n'"]),
     ],
 )
 def test_malformed_input_is_dropped_and_the_rest_is_read(sent: bytes, expected: list[str]) -> None:
@@ -88,7 +90,7 @@ def test_keys_work_after_a_paste_without_an_end() -> None:
     assert slow == ["pasted 'begun'", "pasted ', and much later ended'"]
 
 
-@pytest.mark.parametrize("piece", [b"\x1b[31m", b"\x1b]0;x", b"\x1b[200~\x1b[31m", b"\x1bP", b"\x1b[1", b"x"])
+@pytest.mark.parametrize("piece", [b"\x1b[31m", b"\x1b]0;x", b"\x1b[200~\x1b[31m", b"\x1bP", b"\x1b[1", b"x", b"\r\n"])
 def test_reading_takes_linear_time(piece: bytes) -> None:
     def seconds(count: int) -> float:
         reader, began = InputReader(), time.process_time()
@@ -144,6 +146,15 @@ async def test_an_error_of_something_else_still_ends_the_chat(open_chat: Open) -
         async with open_chat() as chat:
             chat.app.call_later(breaks, None)
             await chat.pilot.pause()
+
+
+async def test_a_widget_that_is_mounted_while_the_chat_ends_is_no_error(open_chat: Open) -> None:
+    async with open_chat() as chat:
+        chat.app.exit(0)
+        chat.screen.call_next(chat.screen.mount, Static("late"))
+        chat.screen.call_next(lambda: Static().mount(Static("nowhere")))
+        await chat.pilot.pause()
+    assert chat.app.return_value == 0
 
 
 async def test_mouse_reports_from_outside_are_dropped(open_chat: Open) -> None:
