@@ -31,12 +31,7 @@ class FoundDevices:
 
 
 def find(request: Load) -> FoundDevices:
-    """Lists the devices that a load may use, including those of other machines.
-
-    Raises:
-        SlipstreamError: If other machines are named and llama.cpp is built without RPC.
-        UsageError: If ``main_gpu`` is out of range.
-    """
+    """Lists the devices that a load may use, including those of other machines."""
     own, wanted = survey_here().devices, request.devices
     if not request.gpu_layers and not (wanted.draft and request.draft_gpu_layers):
         return FoundDevices(tuple(device for device in own if device.kind == "cpu"))

@@ -117,11 +117,7 @@ class _Ticking(NodeTransformer):
 
 
 def compile_template(source: str, sandbox: TemplateSandbox | None = None) -> Template:
-    """Compiles a chat template without running it.
-
-    Raises:
-        ModelFileError: If it is too long or does not compile.
-    """
+    """Compiles a chat template without running it; raises ``ModelFileError`` if it is too long or does not compile."""
     if len(source.encode("utf-8", "surrogatepass")) > MAX_SOURCE:
         raise ModelFileError(f"its chat template is longer than {MAX_SOURCE >> 10} KiB.", _ANOTHER_FILE)
     try:

@@ -63,11 +63,8 @@ class TemplatePart:
 class ChatTemplate:
     """A model's compiled chat template; not thread-safe.
 
-    Attributes:
-        source: Text of the template.
-        bos: Text of the token that begins a conversation; the template decides whether to write it.
-        eos: Text of the token that ends a reply.
-        words: The ``SWITCHES`` that the template uses.
+    ``bos`` and ``eos`` are the texts of the tokens that begin a conversation and end a reply; the template decides
+    whether to write them. ``words`` are the ``SWITCHES`` that the template uses.
     """
 
     def __init__(self, source: str, bos: str = "", eos: str = "", *, time_limit: float = TIME_LIMIT) -> None:

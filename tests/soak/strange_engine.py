@@ -115,16 +115,17 @@ def _started(folder: Path, *words: str, hang: str = "") -> Iterator[subprocess.P
         process.communicate()
 
 
-def _left(word: str) -> list[int]:
-    """Processes whose command line holds a word."""
+def _left(word: str, folder: Path) -> list[int]:
+    """Processes of a command in this folder whose command line holds a word."""
     found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdecimal() and entry.name != str(os.getpid()):
             try:
-                line = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace")
+                line = (entry / "cmdline").read_bytes()
+                line += (entry / "environ").read_bytes() if os.fsencode(folder) not in line else b""
             except OSError:
                 continue
-            found += [int(entry.name)] if word in line else []
+            found += [int(entry.name)] if word.encode() in line and os.fsencode(folder) in line else []
     return found
 
 
@@ -151,13 +152,13 @@ def waits(folder: Path, _: random.Random) -> Found:
             yield None if expected in out + err else f"{name}: said {out + err!r}"
             yield None if process.returncode in (130, 0) else f"{name}: exit code {process.returncode}"
             time.sleep(1)
-            yield f"{name}: {hang} lives on" if hang and _left(hang) else None
+            yield f"{name}: {hang} lives on" if hang and _left(hang, folder / name) else None
         with _started(folder / name, *words, hang=hang) as process:
             time.sleep(4)
             process.kill()
             process.wait()
             time.sleep(3)
-            yield f"{name}: {hang} lives on after a kill" if hang and _left(hang) else None
+            yield f"{name}: {hang} lives on after a kill" if hang and _left(hang, folder / name) else None
 
 
 def _two_faced() -> Callable[[socket.socket], None]:
