@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import ctypes
+import faulthandler
 import os
 import signal
 import sys
+import threading
 import time
+import traceback
 from contextlib import suppress
 from pathlib import Path
+from types import TracebackType
 from typing import Final
 
 from slipstream.models.errors import SlipstreamError
@@ -18,6 +23,11 @@ LIMITS: Final = (  # what a shell can limit; the least to start with, and to run
     ("RLIMIT_NOFILE", 32, 32, "the open files of a program", "ulimit -n 1024"),
     ("RLIMIT_AS", 64 * MB, 512 * MB, "the memory of a program in bytes", "ulimit -v unlimited"),
 )
+
+_SET_PDEATHSIG: Final = 1  # linux/prctl.h
+_SET_DUMPABLE: Final = 4
+_HARMLESS: Final = (ImportError, MemoryError, OSError)
+"""Errors whose messages name only files and libraries; messages of other errors may quote a prompt."""
 
 
 def kill_group(leader: int) -> None:
@@ -119,3 +129,30 @@ def _word(file: Path) -> str:
     with suppress(OSError):
         return file.read_text("utf-8", "replace").strip()
     return ""
+
+
+def harden() -> None:
+    """Ends this process with its parent, and protects its memory from core files and other programs.
+
+    Linux kills it when the thread that started it ends. A core limit of 0 does not stop core dumps piped to a
+    collector; a process that is not dumpable leaves none, and other programs of the user cannot read its memory.
+    """
+    if sys.platform == "linux":
+        prctl = ctypes.CDLL(None).prctl
+        prctl.argtypes = [ctypes.c_int, *[ctypes.c_ulong] * 4]
+        prctl(_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        prctl(_SET_DUMPABLE, 0, 0, 0, 0)
+    leave_no_core_file()
+    faulthandler.enable()  # to standard error, which is the log: names of functions, no values
+    sys.excepthook = _log
+    threading.excepthook = lambda fault: _log(fault.exc_type, fault.exc_value, fault.exc_traceback)
+
+
+def _log(kind: type[BaseException], error: BaseException | None, trace: TracebackType | None) -> None:
+    """Logs the place and type of an error; the last line is shown to the user."""
+    where = ""
+    for frame in traceback.extract_tb(trace):
+        print(f'  File "{frame.filename}", line {frame.lineno}, in {frame.name}', file=sys.stderr)
+        where = f" in {frame.name}, line {frame.lineno}"
+    words = f": {error}" if isinstance(error, _HARMLESS) else ""
+    print(f"Error: {kind.__name__}{where}{words}", file=sys.stderr, flush=True)

@@ -37,6 +37,10 @@ _BEGINNINGS: Final = (
     "SYCL_", "MESA_", "RADV_", "ANV_", "DRI_", "AMD_", "INTEL_", "PROCESSOR_",
 )  # fmt: skip
 _SECRET: Final = ("TOKEN", "KEY", "SECRET", "PASS", "CREDENTIAL", "AUTH")
+_WORKER: Final = (  # hardened before llama.cpp is loaded, which may hang in a driver
+    "from slipstream.app.platform.processes import harden; harden(); "
+    "from slipstream.app.engine.process.worker import main; main()"
+)
 _LOOK_EVERY: Final = 1.0  # seconds
 _TO_END: Final = 2.0  # maximum seconds from the end of its output to the end of the process
 _LOG_END: Final = 1 << 16  # bytes
@@ -178,7 +182,7 @@ class EngineProcess:
         begin_note(self._note)
         try:
             return subprocess.Popen(
-                [sys.executable, "-m", "slipstream.app.engine.process.worker", str(self._note)],
+                [sys.executable, "-c", _WORKER, str(self._note)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=file,

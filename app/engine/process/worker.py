@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
-import ctypes
-import faulthandler
 import os
 import queue
 import signal
 import sys
 import threading
 import time
-import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from importlib import import_module
 from pathlib import Path
 from time import perf_counter
-from types import TracebackType
 from typing import IO, Final
 
 from slipstream.app.engine.draft_trace import joined_traces
 from slipstream.app.engine.process.frames import ProtocolError, read_frame, write_frame
 from slipstream.app.engine.process.watchdog import Heartbeat
 from slipstream.app.engine.session import Session
-from slipstream.app.platform.processes import leave_no_core_file
 from slipstream.app.protocol.events import (
     Beat,
     Divided,
@@ -43,10 +38,6 @@ from slipstream.models.errors import ContextFullError, EvaluationError, ModelCha
 
 Event = Prefilling | Stepped
 
-_SET_PDEATHSIG: Final = 1  # linux/prctl.h
-_SET_DUMPABLE: Final = 4
-_HARMLESS: Final = (ImportError, MemoryError, OSError)
-"""Errors whose messages name only files and libraries; messages of other errors may quote a prompt."""
 _QUIET: Final = 1.0  # seconds
 _LAST_WORDS: Final = 1.0  # seconds for an orderly end after the interface ended; Linux kills it at once instead
 
@@ -101,33 +92,6 @@ def _divided(first: Stepped, second: Stepped) -> Divided | None:
         return None
     one, two = first.parts, second.parts
     return Divided(one.reasoning + two.reasoning, one.answer + two.answer, two.under_way)
-
-
-def harden() -> None:
-    """Ends this process with its parent, and protects its memory from core files and other programs.
-
-    Linux kills it when the thread that started it ends. A core limit of 0 does not stop core dumps piped to a
-    collector; a process that is not dumpable leaves none, and other programs of the user cannot read its memory.
-    """
-    if sys.platform == "linux":
-        prctl = ctypes.CDLL(None).prctl
-        prctl.argtypes = [ctypes.c_int, *[ctypes.c_ulong] * 4]
-        prctl(_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-        prctl(_SET_DUMPABLE, 0, 0, 0, 0)
-    leave_no_core_file()
-    faulthandler.enable()  # to standard error, which is the log: names of functions, no values
-    sys.excepthook = _log
-    threading.excepthook = lambda fault: _log(fault.exc_type, fault.exc_value, fault.exc_traceback)
-
-
-def _log(kind: type[BaseException], error: BaseException | None, trace: TracebackType | None) -> None:
-    """Logs the place and type of an error; the last line is shown to the user."""
-    where = ""
-    for frame in traceback.extract_tb(trace):
-        print(f'  File "{frame.filename}", line {frame.lineno}, in {frame.name}', file=sys.stderr)
-        where = f" in {frame.name}, line {frame.lineno}"
-    words = f": {error}" if isinstance(error, _HARMLESS) else ""
-    print(f"Error: {kind.__name__}{where}{words}", file=sys.stderr, flush=True)
 
 
 class Worker:
@@ -254,13 +218,9 @@ class Worker:
 
 
 def main() -> None:
-    harden()
+    """Serves; the caller has called ``harden`` before this module loads llama.cpp."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the interface handles Ctrl-C
     events = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # a printf of a C library must not break a frame
     Worker(sys.stdin.buffer, events, map_note(Path(sys.argv[1]))).serve()
     os._exit(0)  # the reading thread may still block on its pipe
-
-
-if __name__ == "__main__":
-    main()

@@ -62,7 +62,7 @@ def test_an_interface_that_is_killed_takes_the_engine_with_it(tmp_path: Path, st
 
 
 def test_without_the_systems_help_a_closed_pipe_ends_one_that_hangs(tmp_path: Path) -> None:
-    hangs = "w.harden = lambda: None; w.import_module = lambda name: threading.Event().wait()"
+    hangs = "w.import_module = lambda name: threading.Event().wait()"
     program = f"import threading, slipstream.app.engine.process.worker as w; {hangs}; w.main()"
     command = [sys.executable, "-c", program, str(tmp_path / "note")]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as engine:
@@ -99,7 +99,7 @@ def test_a_fault_leaves_no_core_and_says_where_it_was(tmp_path: Path, monkeypatc
 
 @linux
 def test_nobody_may_look_into_its_memory() -> None:
-    module = "slipstream.app.engine.process.worker"
+    module = "slipstream.app.platform.processes"
     program = f"import ctypes; from {module} import harden; harden(); print(ctypes.CDLL(None).prctl(3))"
     assert subprocess.check_output([sys.executable, "-c", program]) == b"0\n"  # PR_GET_DUMPABLE
 
@@ -148,7 +148,7 @@ def test_a_model_file_that_is_cut_under_the_engine_is_named_as_the_cause(tmp_pat
 def test_errors_are_logged_without_what_they_quote() -> None:
     program = """
 import threading
-from slipstream.app.engine.process.worker import harden
+from slipstream.app.platform.processes import harden
 harden()
 def reply(text):
     raise ValueError(f"cannot write {text}")
