@@ -44,7 +44,6 @@ def of_versions(path: Path) -> list[Path]:
 
 
 def of_days(path: Path) -> list[Path]:
-    """The daily backups, oldest first."""
     return sorted(path.parent.glob(f"{path.stem}-day-*{path.suffix}"))
 
 

@@ -122,7 +122,6 @@ class ChatList:
         return found
 
     def keep_sampling(self, chat: str, values: Mapping[str, float | str]) -> None:
-        """Keeps a chat's own fields of ``Sampling``, see ``sampling``."""
         self.get(chat)
         self._db.change("UPDATE chats SET sampling = ? WHERE id = ?", json.dumps(dict(values)) if values else "", chat)
 
@@ -141,11 +140,7 @@ class ChatList:
         return self._db.change("UPDATE chats SET deleted = NULL WHERE id = ?", chat) > 0
 
     def erase_deleted(self, after: float = UNDO_WITHIN) -> None:
-        """Erases chats that were deleted so many seconds ago, with all files derived from them.
-
-        Raises:
-            SlipstreamError: If a chat, or its traces in heads and indexes, cannot be erased.
-        """
+        """Erases chats that were deleted so many seconds ago, with all files derived from them."""
         for (chat,) in self._db.rows("SELECT id FROM chats WHERE deleted <= ?", time.time() - after):
             self._erase(text_of(chat))
 
@@ -162,11 +157,7 @@ class ChatList:
         chat_deleted(chat, self._heads, self._index)
 
     def sweep(self) -> None:
-        """Erases deleted chats, unless another process may restore them, and kept KV caches without a chat.
-
-        Raises:
-            SlipstreamError: See ``erase_deleted``.
-        """
+        """Erases deleted chats, unless another process may restore them, and kept KV caches without a chat."""
         try:
             self.erase_deleted(0.0 if self._db.alone else UNDO_WITHIN)
         finally:

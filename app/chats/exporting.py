@@ -27,7 +27,6 @@ VERSION: Final = 1
 
 
 def exported(store: ChatStore, chats: Sequence[str], form: Format) -> str:
-    """The text of an export: all branches, and the figures of every reply."""
     if form == "md":
         return "\n".join(markdown(store, chat) for chat in chats)
     begin = f'{{"format": "{FORMAT}", "version": {VERSION}, "chats": [\n'
@@ -35,11 +34,7 @@ def exported(store: ChatStore, chats: Sequence[str], form: Format) -> str:
 
 
 def markdown(store: ChatStore, chat: str, branches: bool = True, thoughts: bool = True) -> str:
-    """A chat as Markdown: the shown branch, then every other branch from its fork on.
-
-    Args:
-        thoughts: Whether to write the reasoning, folded; otherwise a line mentions it.
-    """
+    """A chat as Markdown: the shown branch, then all others from their fork on; ``thoughts`` adds the reasoning."""
     kept = store.get(chat)
     created = time.strftime("%Y-%m-%d %H:%M", time.localtime(kept.created))
     parts = [f"# {one_line(kept.title) or kept.id}\n", f"{created}{kept.model and ' · ' + kept.model}\n"]
@@ -105,7 +100,6 @@ def _section(message: StoredMessage, thoughts: bool) -> str:
 
 
 def _folded(message: StoredMessage, thoughts: bool) -> str:
-    """The text, with the model's reasoning folded, or replaced by a line."""
     if message.role != "assistant":
         return image_label(message.content)
     thought = message.figures.speed.thought if message.figures else 0
@@ -119,7 +113,6 @@ def _folded(message: StoredMessage, thoughts: bool) -> str:
 
 
 def _json(store: ChatStore, chat: str) -> str:
-    """A chat with a message a line."""
     lines, images = [], dict[str, str]()
     for message, picked in store.all_messages(chat):
         values = {name: getattr(message, name) for name in StoredMessage.__slots__ if name != "chat"}

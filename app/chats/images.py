@@ -31,7 +31,6 @@ class AttachedImage:
 
     @property
     def label(self) -> str:
-        """Its name, size and number of pixels."""
         name = one_line(self.path.name).replace("[", "(").replace("]", ")")
         kilobytes = max(1, round(self.facts.bytes / 1000))
         return f"{name}, {self.facts.width:,} × {self.facts.height:,} pixels, {kilobytes:,} kB"

@@ -255,7 +255,6 @@ class Messages:
         return added
 
     def _has(self, chat: str, messages: Sequence[tuple[StoredMessage, int]]) -> bool:
-        """Whether a chat has all of these messages."""
         kept = self._db.execute("SELECT role, content FROM messages WHERE chat = ?", (chat,))
         return Counter((each.role, storable(each.content)) for each, _ in messages) <= Counter(kept)
 
@@ -329,7 +328,6 @@ def _cut(clause: str) -> str:
 
 
 def _without(pattern: re.Pattern[str], text: str) -> str:
-    """Removes a pattern at the start, unless nothing would be left."""
     return pattern.sub("", text, count=1).strip() or text
 
 

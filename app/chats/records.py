@@ -181,7 +181,6 @@ class StoredMessage:
 
     @property
     def unfinished(self) -> bool:
-        """Whether it is a reply that was cut short and can be continued."""
         return self.role == "assistant" and (self.status == "interrupted" or self.reason in UNFINISHED)
 
 
@@ -248,7 +247,6 @@ def pick_of(value: object) -> int:
 
 
 def is_number(value: object) -> TypeGuard[float]:
-    """Whether a value is a number of a size that occurs; NaN is none."""
     return isinstance(value, int | float) and not isinstance(value, bool) and -1e15 < value < 1e15
 
 

@@ -72,20 +72,7 @@ class ChatApp(App[int]):
         notes: Sequence[str] = (),
         shown: Callable[[], None] | None = None,
     ) -> None:
-        """Prepares the chat; the engine starts once the screen is shown.
-
-        Args:
-            engine: The engine; it is closed when the chat ends.
-            load: The model, and the drafter to begin with.
-            store: All chats; the caller closes it after ``run``.
-            chat: A chat to continue, or None for a new one.
-            models: Creates the context of the models screens when it is first needed.
-            settings: The user's settings; None reads the default file.
-            shown: Called after the first frame.
-
-        Raises:
-            UsageError: If there is no such chat.
-        """
+        """Prepares the chat; the engine starts once the screen is shown. ``shown`` is called after the first frame."""
         super().__init__()
         teach_alt_enter()
         guard_handlers()
@@ -113,7 +100,6 @@ class ChatApp(App[int]):
         return self.chat
 
     def on_mount(self) -> None:
-        """Applies the settings; prepares a clean exit on signals or if the launcher or terminal is gone."""
         self.settled.begin()
         if self._shown:
             self.call_after_refresh(self._shown)
@@ -172,11 +158,7 @@ class ChatApp(App[int]):
             end_in_time(return_code)
 
     def action_suspend_job(self) -> None:
-        """Suspends the chat; the shell's ``fg`` continues it.
-
-        Raises:
-            UsageError: If no shell can continue it.
-        """
+        """Suspends the chat; the shell's ``fg`` continues it. Raises ``UsageError`` if no shell can continue it."""
         if sys.platform != "win32" and not self.is_headless:
             from slipstream.app.tui.terminal import suspend
 
@@ -215,7 +197,6 @@ class ChatApp(App[int]):
         return action != "delete_right" or (self.focused is self.chat.prompt and self.chat.prompt.text_follows)
 
     def action_delete_right(self) -> None:
-        """Deletes as in a shell; without text after the cursor, the same key opens the drafters."""
         self.chat.prompt.action_delete_right()
 
     def action_help(self) -> None:

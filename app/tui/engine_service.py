@@ -146,7 +146,6 @@ class EngineService(Widget):
         self.busy = False  # whether a load or a reply is under way
 
     def on_mount(self) -> None:
-        """Registers the callbacks for events that no request returns."""
         self._engine.tell_count(self._counted)
         self._engine.tell_end(lambda error: self._tell(EngineEnded(error)))
         self._engine.tell_wait(lambda names: self._tell(MachineAwaited(names)))
@@ -184,20 +183,12 @@ class EngineService(Widget):
             self._load()
 
     def reply(self, generate: Generate, message: int, before: StoredMessage | None = None) -> None:
-        """Requests a reply and stores it; ``ReplyDone`` or ``ReplyFailed`` follows.
-
-        Args:
-            before: The reply so far, if it is continued.
-        """
+        """Requests a reply, or the rest of ``before``, and stores it; ``ReplyDone`` or ``ReplyFailed`` follows."""
         self.busy = True
         self._reply(self._numbered(generate), message, before)
 
     def summarize(self, write: Callable[[Callable[[Generate], Done]], str]) -> None:
-        """Generates a summary without storing it; ``SummaryDone`` or ``SummaryFailed`` follows.
-
-        Args:
-            write: Returns the summary, given a function that generates a reply.
-        """
+        """Generates a summary without storing it; ``SummaryDone`` or ``SummaryFailed`` follows."""
         self.busy = True
         self._summarize(write)
 
@@ -219,7 +210,6 @@ class EngineService(Widget):
                 self._engine.prepare(request)
 
     def _counted(self, counted: Counted) -> None:
-        """Posts the token count of the newest prompt; ignores older counts."""
         if counted.request == self._counting:
             self.post_message(PromptCounted(counted))
 
@@ -266,7 +256,6 @@ class EngineService(Widget):
         return replace(generate, request=self._request)
 
     def _asked(self, generate: Generate) -> Done:
-        """Generates one part of a summary."""
         done = None
         reply = self._engine.reply(self._numbered(generate))
         for event in reply:  # exhausts the iterator: abandoning it would stop the reply

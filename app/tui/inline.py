@@ -110,11 +110,6 @@ class InlineChat(App[int]):
         sampling: Sampling,
         settings: SettingsFile,
     ) -> None:
-        """Opens a chat; the arguments are those of ``ChatApp``.
-
-        Raises:
-            UsageError: If there is no such chat.
-        """
         super().__init__()
         guard_handlers()
         self.input_guard = InputGuard(lambda words: self.call_later(self._show, words))
@@ -163,7 +158,6 @@ class InlineChat(App[int]):
         return usual
 
     def action_stop_or_leave(self) -> None:
-        """Stops the reply or the summary that is being written; without one, leaves."""
         if self.turn or self._summary:
             self._service.stop()
         else:
@@ -232,11 +226,6 @@ class InlineChat(App[int]):
         self._service.reply(self.turn.generate, self.turn.reply.id, self.turn.before)
 
     async def _command(self, words: str) -> None:
-        """Summarizes the older messages, or restores them.
-
-        Raises:
-            SlipstreamError: If it is another command, there is too little to summarize, or the chat cannot be changed.
-        """
         if words not in (COMPACT, UNDO):
             raise UsageError(
                 f"only {COMPACT} and {UNDO} work here; nothing was sent.",

@@ -52,23 +52,13 @@ class Background:
     """Runs one command."""
 
     def __init__(self, arguments: Sequence[str], nice: int = NICE) -> None:
-        """Starts nothing yet.
-
-        Args:
-            arguments: What follows ``slipstream`` on the command line.
-            nice: Its niceness; 0 for measurements.
-        """
+        """Starts nothing yet; ``nice`` is 0 for measurements."""
         self._argv = command(arguments, nice)
         self._process: Process | None = None
         self._stops = 0
 
     async def run(self, say: Callable[[str], None], on_output: Callable[[str], None] | None = None) -> JobEnd:
-        """Runs the command; cancelling the caller ends its process group.
-
-        Args:
-            say: Called with each line of stderr, sanitized.
-            on_output: Called with each line of stdout, sanitized; None collects them.
-        """
+        """Runs the command, or ends it if cancelled; ``say`` gets lines of stderr, ``on_output`` those of stdout."""
         try:
             self._process = process = await asyncio.create_subprocess_exec(
                 *self._argv,
@@ -102,7 +92,6 @@ class Background:
         return JobEnd(code, tuple(said[-_KEPT:]), "".join(last))
 
     async def end(self) -> None:
-        """Ends the process after a grace period."""
         if self._process and self._process.returncode is None:
             await _end(self._process)
 
@@ -127,7 +116,6 @@ def command(arguments: Sequence[str], nice: int) -> list[str]:
 
 
 def _interrupt(process: Process) -> None:
-    """Lets the command save its work and end, as Ctrl-C does."""
     if sys.platform != "win32":
         process.send_signal(signal.SIGINT)
     elif process.stdin:
@@ -181,7 +169,6 @@ class Job:
         return None
 
     def __str__(self) -> str:
-        """Its title and progress in one line."""
         line = self.progress or _WHO.sub("", self.line)
         words = f"{self.title}: {'stopping' if self.stopping else line or 'starting'}"
         return words if self.share is None else f"{''.join(bar(self.share, _BAR))}  {words}"
@@ -191,11 +178,6 @@ class Jobs:
     """Runs one command at a time: two would slow each other and distort measurements."""
 
     def __init__(self, changed: Callable[[], None]) -> None:
-        """Starts without a job.
-
-        Args:
-            changed: Called after every change of the job.
-        """
         self.changed = changed
         self.job: Job | None = None  # the running job
         self._background: Background | None = None
@@ -203,20 +185,7 @@ class Jobs:
     async def run(
         self, title: str, arguments: Sequence[str], nice: int = NICE, on_line: Callable[[str], None] | None = None
     ) -> tuple[JobEnd, bool]:
-        """Runs a command to its end.
-
-        Args:
-            title: See ``Job.title``.
-            arguments: What follows ``slipstream`` on the command line.
-            on_line: Called with each line of stdout; None collects them.
-
-        Returns:
-            How it ended, and whether a stop was requested.
-
-        Raises:
-            UsageError: If a job is running already.
-            SlipstreamError: If it cannot be started.
-        """
+        """Runs a command to its end; returns how it ended, and whether a stop was requested."""
         self.check_free()
         self.job = job = Job(title)
         self._background = Background(arguments, nice)
@@ -234,16 +203,11 @@ class Jobs:
             self.changed()
 
     def check_free(self) -> None:
-        """Checks that no job is running.
-
-        Raises:
-            UsageError: If a job is running; the message names it.
-        """
+        """Raises ``UsageError``, which names the job, if one is running."""
         if self.job:
             raise UsageError(f"{self.job.title.lower()} is under way.", "Wait for its end, or cancel it first.")
 
     async def end(self) -> None:
-        """Ends the running job when the chat closes."""
         if self._background:
             await self._background.end()
 
@@ -266,11 +230,6 @@ class WorkNote:
     """Shows the running job, or the outcome of the last one, above a list."""
 
     def __init__(self, browser: Browser, heading: str, jobs: Jobs, news: Callable[[], str]) -> None:
-        """Creates the title.
-
-        Args:
-            news: Outcome of the last job; empty if there was none.
-        """
         self.title = Static(Content(one_line(heading)), classes="machine")
         self._browser, self._jobs, self._news = browser, jobs, news
 

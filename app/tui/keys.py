@@ -89,11 +89,7 @@ class KeyMap:
 
     @staticmethod
     def made(wanted: Mapping[str, str], bindings: Iterable[BindingType]) -> KeyMap:
-        """Checks the keys in the settings.
-
-        Args:
-            wanted: Keys by action.
-        """
+        """Checks the keys in the settings, by action."""
         usual: dict[str, str] = {}
         for binding in bindings:
             if isinstance(binding, Binding) and binding.id:
@@ -122,11 +118,9 @@ class KeyMap:
         return {action: keys or f"{NO_KEY}{action}>" for action, keys in self.own.items()}
 
     def of(self, action: str) -> str:
-        """The keys of an action, formatted; empty if it has none."""
         return shown(self.own.get(action, self.usual[action]))
 
     def usual_of(self, action: str) -> str:
-        """The default keys of an action, formatted."""
         return shown(self.usual[action])
 
     def now(self, words: str) -> str:
@@ -151,14 +145,7 @@ def _clash(usual: Mapping[str, str], own: Mapping[str, str]) -> tuple[str, str, 
 
 
 def _checked(action: str, key: str, free: set[str]) -> str:
-    """Checks a key and spells it as Textual does.
-
-    Args:
-        free: Default keys of actions; they are valid even if the prompt uses them.
-
-    Raises:
-        UsageError: If the key does not exist, or is needed for typing.
-    """
+    """Spells a key as Textual does; raises ``UsageError`` if it is none or needed for typing, unless ``free``."""
     words = [_OTHER_NAMES.get(word, word) for word in re.split(r"[+-]", key.strip().casefold())]
     base, given = words[-1], set(words[:-1])
     spelled = "+".join([*(word for word in ("alt", "ctrl", "shift") if word in given), base])
@@ -188,7 +175,6 @@ class KeyBar(Footer):
     """
 
     def __init__(self) -> None:
-        """Hides the palette's key; the help lists it."""
         super().__init__(show_command_palette=False)
 
     def compose(self) -> ComposeResult:
@@ -228,11 +214,7 @@ def _stays(key: FooterKey) -> bool:
 
 
 def sheet_keys(*words: str) -> str:
-    """Formats keys for a border; a click on one of ``BORDER_KEYS`` simulates the key.
-
-    Args:
-        words: Each begins with its key, for example "Enter runs".
-    """
+    """Formats keys for a border, each as "Enter runs"; a click on one of ``BORDER_KEYS`` simulates the key."""
     return " · ".join(map(_part, words))
 
 

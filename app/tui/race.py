@@ -93,7 +93,6 @@ class RacePicture(Widget):
         self.refresh()
 
     def render(self) -> Content:
-        """Draws the race, or the message while there is none."""
         if self._start is None:
             waited = monotonic() - self._since if self._since is not None else 0.0
             clock = f" {waited:.0f} s" if waited >= SHORT else ""
@@ -113,12 +112,6 @@ class RaceScreen(Screen[None]):
     ]
 
     def __init__(self, again: Callable[[], None], stop: Callable[[], None]) -> None:
-        """Creates the screen.
-
-        Args:
-            again: Begins another race.
-            stop: Ends the race.
-        """
         super().__init__()
         self._again, self._stop = again, stop
         self.picture = RacePicture()
@@ -130,11 +123,9 @@ class RaceScreen(Screen[None]):
         yield KeyBar()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Enables another race only after this one."""
         return not self.racing if action == "again" else True
 
     def ended(self, words: str = "") -> None:
-        """Marks the race as over; ``words`` is the error to show, if it failed."""
         self.racing = False
         if words:
             self.picture.say(words)
@@ -153,11 +144,7 @@ class RaceScreen(Screen[None]):
 
 
 def picture(start: RaceStart, frame: RaceFrame, finish: RaceResult | None, width: int, height: int) -> list[Line]:
-    """Draws a race; the number of lines is constant, so that nothing jumps.
-
-    Args:
-        finish: The result; None while it runs.
-    """
+    """Draws a race; the number of lines is constant, so that nothing jumps."""
     gap: list[Line] = [("", "faint")] if height >= _TALL else []
     slower = f" · shown {start.slower:.0f}x slower" if start.slower >= 2 else ""
     most = max(frame.ours.tokens, frame.plain.tokens) if finish and not finish.stopped else start.limit
@@ -185,7 +172,6 @@ def picture(start: RaceStart, frame: RaceFrame, finish: RaceResult | None, width
 
 
 def _title(start: RaceStart, width: int) -> str:
-    """The model and the prompt; the prompt is cut if both are too long."""
     model, prompt = one_line(start.model), one_line(start.prompt)
     return f"{model} · “{shortened(prompt, max(width - len(model) - len(' · “”'), 1))}”"
 
@@ -210,7 +196,6 @@ def _lane(label: str, racer: Racer, size: tuple[int, int], *, most: int, kind: L
 
 
 def _end(finish: RaceResult | None, width: int) -> list[Line]:
-    """The result; blank lines until it is known."""
     if finish is None:
         return [("", "faint")] * 3
     frame, ratio = finish.frame, finish.frame.speedup

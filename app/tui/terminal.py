@@ -180,18 +180,13 @@ def end_in_time(code: int) -> None:
 
 
 def suspend() -> None:
-    """Stops this job with its launcher and returns to the shell; ``fg`` continues it.
-
-    Raises:
-        UsageError: If the session has no shell with job control.
-    """
+    """Stops this job with its launcher, until ``fg``; raises ``UsageError`` without a shell with job control."""
     if os.getpgrp() == os.getsid(0):
         raise UsageError("there is no shell to return to; nothing was suspended.", "Ctrl-Q quits.")
     os.kill(os.getpid(), signal.SIGTSTP)
 
 
 def _hung_up(terminal: int) -> bool:
-    """Whether the terminal's other end was closed."""
     poll = select.poll()
     poll.register(terminal, 0)
     return any(found & select.POLLHUP for _, found in poll.poll(0))

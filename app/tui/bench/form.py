@@ -41,14 +41,7 @@ NARROW = 64
 
 @dataclass(frozen=True, slots=True)
 class BenchPlan:
-    """What to measure.
-
-    Attributes:
-        prompts: Names of built-in sets, and the path of a file.
-        drafters: Names of drafters.
-        temperatures: Sampling temperatures; 0 is greedy.
-        size: One of ``SIZES``.
-    """
+    """What to measure; ``size`` is one of ``SIZES``."""
 
     prompts: tuple[str, ...] = ("chat", "story", "copy")
     drafters: tuple[str, ...] = ()
@@ -65,11 +58,7 @@ class BenchPlan:
         return "" if self.temperatures else "Choose how tokens are drawn."
 
     def seconds(self, tok_per_s: Mapping[str, float]) -> float:
-        """Estimated time; each drafter's reply is measured between two plain ones.
-
-        Args:
-            tok_per_s: Speed of plain decoding and of measured drafters; others count as plain decoding.
-        """
+        """Estimated time; drafters without a speed in ``tok_per_s`` count as plain decoding."""
         prompts, tokens = SIZES[self.size]
         turns = prompts * len(self.prompts) * len(self.temperatures)
         pace = {name: 1 / max(speed, 0.1) for name, speed in tok_per_s.items()}
@@ -78,13 +67,7 @@ class BenchPlan:
         return _START + _BESIDE * turns * turn * tokens
 
     def arguments(self, model: str, more: Sequence[str], written: Path) -> list[str]:
-        """The arguments of ``slipstream``.
-
-        Args:
-            model: The argument of ``-m``.
-            more: Arguments for its draft model and heads.
-            written: File for the results.
-        """
+        """The arguments of ``slipstream``; ``more`` are those for its draft model and heads."""
         prompts, tokens = SIZES[self.size]
         sets = [f"--prompts={name}" for name in self.prompts]
         temperatures = ",".join(f"{each:g}" for each in self.temperatures)
@@ -116,20 +99,11 @@ class Picks(OptionList, inherit_bindings=False):
         """The selection changed."""
 
     def __init__(self, names: Sequence[str], chosen: Sequence[str], one: bool = False, id: str | None = None) -> None:
-        """Creates a row for each name.
-
-        Args:
-            names: The options.
-            chosen: The initial selection.
-            one: Whether only one can be selected.
-            id: Id of the widget.
-        """
         self._names, self._chosen, self._one = names, set(chosen), one
         super().__init__(*(Option(self._row(name)) for name in names), markup=False, id=id)
 
     @property
     def chosen(self) -> tuple[str, ...]:
-        """The selected names, in the order of the list."""
         return tuple(name for name in self._names if name in self._chosen)
 
     def action_select(self) -> None:
@@ -175,13 +149,6 @@ class BenchForm(Dialog[BenchPlan | None]):
     ]
 
     def __init__(self, drafters: Sequence[str], plan: BenchPlan, tok_per_s: Mapping[str, float]) -> None:
-        """Fills the form from a plan.
-
-        Args:
-            drafters: The model's usable drafters.
-            plan: The initial plan.
-            tok_per_s: See ``BenchPlan.seconds``.
-        """
         super().__init__()
         self._drafters, self._plan, self._speeds = drafters, plan, tok_per_s
 
@@ -207,7 +174,6 @@ class BenchForm(Dialog[BenchPlan | None]):
             yield Static(id="estimate")
 
     def on_mount(self) -> None:
-        """Focuses the drafters, the choice that matters most."""
         self.query_one("#drafting").focus()
         self._changed()
 
@@ -226,7 +192,6 @@ class BenchForm(Dialog[BenchPlan | None]):
     @on(Picks.Changed)
     @on(Input.Changed)
     def _changed(self) -> None:
-        """Shows the estimated time, or what is missing."""
         plan = self.chosen()
         prompts, tokens = SIZES[plan.size]
         size = f"{plural(prompts, 'prompt')} a set, {plural(tokens, 'token')} a reply"
@@ -236,7 +201,6 @@ class BenchForm(Dialog[BenchPlan | None]):
         self._say(plan.lacks or " ".join(filter(None, (time, few, rest))))
 
     def action_run(self) -> None:
-        """Closes with the plan if it is complete and its file has prompts."""
         plan = self.chosen()
         if plan.lacks:
             self._say(plan.lacks, wrong=True)

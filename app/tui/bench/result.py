@@ -57,7 +57,6 @@ class BenchView(TableView):
         return len(self.results) + (self.measuring is not None)
 
     def kept(self, at: int) -> StoredResult | None:
-        """The result of a row; None for the running benchmark."""
         if self.measuring:
             return self.results[at - 1] if at else None
         return self.results[at]
@@ -101,7 +100,6 @@ class BenchView(TableView):
 
 
 def progress(measuring: RunningBench, width: int) -> Content:
-    """Progress, remaining time, and the current drafter and prompt kind."""
     update, left = measuring.update, measuring.left
     if update is None:
         return Content("Loading the model and trying each drafter …").stylize("$foreground 60%")
@@ -135,14 +133,7 @@ def _name_width(names: Iterable[str]) -> int:
 
 
 def bars(rows: Sequence[DrafterFigures], width: int, noise: Noise, room_for: Sequence[str] = ()) -> Content:
-    """The speed-ups over plain decoding, greatest first; all kinds together, then each kind.
-
-    Args:
-        rows: The figures; plain decoding is the tick at 1x and has no bar.
-        width: Columns.
-        noise: Measurement noise; only gains beyond it are coloured.
-        room_for: More names that the name column must fit.
-    """
+    """The speed-ups over plain decoding, greatest first: all kinds, then each. ``room_for``: more names to fit."""
     rows = [row for row in rows if row.drafter != PLAIN]
     names, text_width = _name_width([*room_for, *(row.drafter for row in rows)]), _TEXT if width >= _ROOMY else _VALUE
     room = max(width - names - text_width - 2, 6)
@@ -174,12 +165,10 @@ def _marked(figure: Content, unsure: bool) -> Content:
 
 
 def _few(report: DrafterReport) -> list[str]:
-    """The kinds of text with too few prompts for a measurement."""
     return [one_line(name) for name, count in report.prompts.items() if count < FEW]
 
 
 def doubts(report: DrafterReport) -> Content:
-    """Warnings about the figures; empty if there are none."""
     few = _few(report)
     said = [STOPPED] if report.stopped else []
     said += report.noise.remarks()
@@ -237,7 +226,6 @@ def _auto(report: DrafterReport, best: BestFixed) -> DrafterFigures | None:
 
 
 def _best(row: BestFixed, own: DrafterFigures | None) -> Content:
-    """The fastest drafter of one kind, and the autopilot's speed-up as the table has it."""
     auto = f"; auto {own.speedup_text}" if own else ""
     words = f"Best on {one_line(row.kind)}, T {row.temperature:g}: {one_line(row.drafter)} {row.speedup.text()}{auto}."
     return Content(words)
@@ -259,13 +247,7 @@ class BenchResult(Screen[None]):
     def __init__(
         self, shown: StoredResult | RunningBench, model: str = "", cancel: Callable[[], None] | None = None
     ) -> None:
-        """Shows a result or a running benchmark.
-
-        Args:
-            shown: The result, or the running benchmark.
-            model: The model's name until the first update has it.
-            cancel: Ends the running benchmark.
-        """
+        """``model`` is the model's name until the first update has it."""
         super().__init__()
         self._shown, self._model, self._cancel = shown, model, cancel
 
@@ -279,16 +261,13 @@ class BenchResult(Screen[None]):
         yield KeyBar()
 
     def on_mount(self) -> None:
-        """Focuses the scroll area; updates the remaining time every second."""
         self.query_one(VerticalScroll).focus()
         self.set_interval(1.0, self._tick)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Enables cancelling only while a benchmark runs."""
         return isinstance(self._shown, RunningBench) if action == "cancel" else True
 
     def action_cancel(self) -> None:
-        """Cancels the benchmark; its results so far are kept."""
         if self._cancel:
             self._cancel()
 

@@ -81,7 +81,6 @@ class BenchScreen(BrowsingScreen[None]):
         self.look()
 
     def show_work(self) -> None:
-        """Shows the progress of the running benchmark, or the outcome of the last."""
         self.view.measuring = self._chat.measuring()
         self._work.draw()
         if self._page and self.view.measuring:
@@ -106,7 +105,6 @@ class BenchScreen(BrowsingScreen[None]):
     # --- data -----------------------------------------------------------------------------------------------------
 
     def look(self) -> None:
-        """Reads the stored results in a thread."""
         run_in_thread(self, lambda: kept_results(Paths.default().benches), self._known, self.fail)
 
     def _known(self, results: list[StoredResult]) -> None:
@@ -132,7 +130,6 @@ class BenchScreen(BrowsingScreen[None]):
     # --- actions --------------------------------------------------------------------------------------------------
 
     def action_new(self) -> None:
-        """Opens the form, and starts the benchmark that was planned there."""
         context = self._chat
         if not context.drafters:
             self.say("The model is not loaded yet.")
@@ -148,14 +145,12 @@ class BenchScreen(BrowsingScreen[None]):
         self.app.push_screen(BenchForm(context.drafters, context.last, self._speeds()), answered)
 
     def _speeds(self) -> dict[str, float]:
-        """Tokens per second of plain decoding, and of the drafters in the newest result of this model."""
         reports = [kept.report for kept in self.view.results if kept.report]
         rows = next((report.overall for report in reports if report.model == self._chat.model), [])
         return {PLAIN: self._chat.plain_tok_per_s} | {row.drafter: row.tok_per_s for row in rows}
 
     @on(Browser.Chosen)
     def action_open(self) -> None:
-        """Shows all figures of the selected result, or of the running benchmark."""
         kept, measuring = self._kept(), self.view.measuring
         if kept and kept.report:
             self._open(BenchResult(kept))
@@ -176,6 +171,5 @@ class BenchScreen(BrowsingScreen[None]):
         self.app.push_screen(ConfirmScreen(question, "Its figures are gone for good.", "deletes"), answered)
 
     def action_cancel(self) -> None:
-        """Cancels the benchmark; its results so far are kept."""
         self._chat.jobs.stop()
         self.show_work()

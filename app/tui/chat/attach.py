@@ -98,14 +98,7 @@ class PathCompletion:
 
 
 def read_attachment(name: str) -> Attachment:
-    """Reads a text file, or the header of an image.
-
-    Args:
-        name: Path of the file, relative to the current folder; ``~`` is the home folder.
-
-    Raises:
-        UsageError: If it is not a file, is unreadable, is too large, or is neither text nor an image.
-    """
+    """Reads a text file, or the header of an image; raises ``UsageError`` if that is not possible."""
     shown = one_line(name)
     if named_like_image(name) and _is_file(name):
         image = read_attached(_path(name))
@@ -169,11 +162,7 @@ def unattached(text: str) -> list[tuple[str, str]]:
 
 
 def path_completions(line: str) -> tuple[int, list[PathCompletion]]:
-    """Lists names that complete the ``@path`` at the end of a line.
-
-    Returns:
-        The column of the ``@``, and the names, folders first; none if no path is being typed.
-    """
+    """Lists names that complete the ``@path`` at the end of a line, folders first; and the column of the ``@``."""
     for start in list(_START.finditer(line))[-MOST_STARTS:]:  # the first one with a completion wins
         typed = line[start.end() :]
         if found := list(islice(_completions(typed), MOST_OFFERED)):
@@ -292,19 +281,11 @@ class Files:
     """Reads the files that a prompt names, and replaces each name by a mark."""
 
     def __init__(self, prompt: TextArea, folds: Folds, attached: Callable[[Attachment], object]) -> None:
-        """``attached`` is called with each file that was read."""
         self._prompt, self._folds, self._attached = prompt, folds, attached
         self._reported: set[str] = set()  # names that were reported as missing
 
     def attach(self, name: str, start: int | None = None) -> Attachment:
-        """Attaches a text file or an image.
-
-        Args:
-            start: The file replaces the text between this column and the cursor; None replaces the whole prompt.
-
-        Raises:
-            UsageError: If it cannot be read; the prompt stays unchanged.
-        """
+        """Attaches a file in place of the text from ``start`` to the cursor; None replaces the whole prompt."""
         prompt = self._prompt
         read = read_attachment(name)
         mark = self._folds.fold(read.fenced, read.label)
@@ -316,7 +297,6 @@ class Files:
         return read
 
     def attach_or_report(self, name: str, start: int) -> Attachment | None:
-        """Attaches a file; if it cannot be read, shows the error and returns None."""
         try:
             return self.attach(name, start)
         except UsageError as error:
@@ -359,7 +339,6 @@ class Files:
         prompt.move_cursor((cursor_row, cursor_column + grown * (cursor_row == row)))
 
     def _report_missing(self, text: str) -> None:
-        """Reports the names after an ``@`` that look like paths but are not files, each only once."""
         missing = {name: why for name, why in unattached(text) if name not in self._reported}
         self._reported |= missing.keys()
         if missing:

@@ -101,7 +101,6 @@ class Sources:
         del self._ends[:]
 
     def style(self, at: int) -> str:
-        """The style of a character; empty for plain decoding or an unknown source."""
         place = bisect_right(self._ends, at)
         return self._styles[place] if at >= 0 and place < len(self._styles) else ""
 

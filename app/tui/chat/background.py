@@ -82,7 +82,6 @@ class DrafterWork:
                 await self._page.screen.run_action("command('race')")
 
     def begin(self, work: BackgroundCommand) -> None:
-        """Starts work in the background, which continues while other screens are shown."""
         with self._page.errors_told():
             self._jobs.check_free()
             run_beside(self._page, self._run(work))
@@ -120,7 +119,6 @@ class Benchmark:
         self.news = ""  # outcome of the last benchmark
 
     def keep_cut_short(self) -> None:
-        """Stores the results of a benchmark that was cut short when the program ended."""
         folder = Paths.default().benches
 
         def find() -> list[StoredResult]:
@@ -210,7 +208,6 @@ class Benchmark:
         self._jobs.changed()
 
     def _take(self, line: str) -> None:
-        """Parses a line of the benchmark's output; ignores lines that are not updates."""
         from slipstream.app.bench.estimate import about
         from slipstream.app.bench.figures import decoded
         from slipstream.app.engine.process.frames import ProtocolError
@@ -235,11 +232,7 @@ class Races:
         self._prompt = ""
 
     def open(self, prompt: str = "") -> None:
-        """Opens the screen and starts a race; without a prompt, it asks for a story.
-
-        Raises:
-            SlipstreamError: If a job or a reply is running, or no model is loaded.
-        """
+        """Opens the screen and starts a race; without a prompt, it asks for a story."""
         self._jobs.check_free()
         if self._replies.busy_with or self._model.loaded is None:
             busy = self._replies.busy_with or "The model is being loaded"
@@ -258,7 +251,6 @@ class Races:
         self._jobs.stop()
 
     def _closed(self, _: None) -> None:
-        """Reloads the chat's model, unless a race is still running."""
         self._screen = None
         if self._jobs.job is None and self._model.unavailable in (RACE_RUNS, RACE_ENDS):
             self._model.take_back()

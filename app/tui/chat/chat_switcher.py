@@ -49,7 +49,6 @@ class ChatSwitcher:
     # --- switching chats ------------------------------------------------------------------------------------------
 
     def toggle(self) -> None:
-        """Opens and focuses the list; closes it if it has the focus."""
         if not self._page.sidebar.toggle():
             self._page.prompt.focus()
         self._page.list_chats()
@@ -67,7 +66,6 @@ class ChatSwitcher:
             await self._replies.after(partial(self.open, chat, message))
 
     async def open(self, chat: str, message: int | None = None) -> None:
-        """Opens a chat at a message, or at its end."""
         other = not self._is_open(chat)
         with self._page.errors_told():
             self._page.conversation.open(chat)
@@ -190,7 +188,6 @@ class RecallScreen(Dialog[str | None]):
     ]
 
     def __init__(self, prompts: Sequence[str]) -> None:
-        """``prompts`` are all, oldest first."""
         super().__init__()
         self._prompts = list(dict.fromkeys(reversed(prompts)))  # without duplicates, newest first
         self._folded = [prompt.casefold() for prompt in self._prompts]

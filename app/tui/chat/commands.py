@@ -76,7 +76,6 @@ class Command:
 
     @property
     def help(self) -> str:
-        """Key, usage and description, for the palette."""
         return " · ".join(
             filter(None, (self.key, self.usage.replace("[", r"\["), self.about))
         )  # the palette parses markup
@@ -133,14 +132,7 @@ def literal(message: str) -> str:
 
 
 def parsed(text: str) -> tuple[Command, str]:
-    """Parses a command.
-
-    Returns:
-        The command and its argument.
-
-    Raises:
-        UsageError: If the command is unknown, lacks an argument, or takes none.
-    """
+    """Parses a command and its argument; raises ``UsageError`` if it is unknown, lacks an argument, or takes none."""
     name, *rest = text[len(MARK) :].split(maxsplit=1) if text[len(MARK) :].strip() else [""]
     argument = rest[0].strip() if rest else ""
     command = next((command for command in COMMANDS if command.name == name.casefold()), None)

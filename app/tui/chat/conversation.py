@@ -36,7 +36,6 @@ class SamplingChoice:
 
     @property
     def advised(self) -> dict[str, Value]:
-        """The default values that the model recommended."""
         return values_of(self.default, self.settings)
 
     def with_settings(self, settings: Sampling) -> SamplingChoice:
@@ -72,13 +71,7 @@ class Conversation:
         chat: str | None = None,
         own: bool = True,
     ) -> None:
-        """Opens a chat.
-
-        Args:
-            drafter: The drafter of the next reply.
-            chat: The chat; None for a new one.
-            own: Whether the chat's own sampling counts; that of the command line overrides it.
-        """
+        """``own`` says whether the chat's own sampling counts; that of the command line overrides it."""
         self._store = store
         self.sampling = sampling
         self.drafter = drafter  # of the next reply
@@ -95,7 +88,6 @@ class Conversation:
 
     @property
     def exact(self) -> bool:
-        """Whether drafting leaves the output unchanged."""
         return self.sampling.settings.typical is None
 
     def open(self, chat: str) -> None:
@@ -104,13 +96,11 @@ class Conversation:
         self.sampling = replace(self.sampling, own=own)
 
     def begin(self) -> None:
-        """Switches to a new chat, which is stored with its first message."""
         self.chat = None
         self._new_system = self._reply.system
         self.sampling = replace(self.sampling, own={})
 
     def apply_settings(self, sampling: Sampling, reply: ReplySettings) -> None:
-        """Applies changed settings; the chat's own values stay."""
         if self.chat is None and self._new_system == self._reply.system:
             self._new_system = reply.system
         self._reply = reply
@@ -133,14 +123,12 @@ class Conversation:
         return next((kept.content for kept in self._stored() if kept.role == "system"), "")
 
     def set_system(self, text: str) -> None:
-        """Sets the chat's system prompt; an empty one removes it."""
         if self.chat is None:
             self._new_system = text
         else:
             self._store.set_system(self.chat.id, text)
 
     def messages(self) -> list[StoredMessage]:
-        """The messages, oldest first, without the system message."""
         return self._spoken(self._stored())
 
     def _stored(self) -> list[StoredMessage]:
@@ -156,7 +144,6 @@ class Conversation:
         return said
 
     def forks(self) -> dict[int, list[int]]:
-        """The messages with alternatives, see ``ChatStore.forks``."""
         return self._store.forks(self.chat.id) if self.chat else {}
 
     def show(self, message: int) -> None:
@@ -192,11 +179,7 @@ class Conversation:
         return self._exchange(self._stored(), loaded, self.sampling.effective)
 
     def keep_image(self, image: AttachedImage) -> None:
-        """Stores an image, which is deleted with the last message that refers to it.
-
-        Raises:
-            SlipstreamError: If writing fails.
-        """
+        """Stores an image, which is deleted with the last message that refers to it."""
         self._store.images.keep(image.raw, image.facts.sha256)
 
     def ahead(self, chat: StoredChat | None, text: str, loaded: Loaded, beside: int | None = None) -> Prepare:
@@ -245,15 +228,10 @@ class Conversation:
 
     @property
     def overflow(self) -> str:
-        """The policy for a chat that exceeds the context, see ``ReplySettings``."""
         return self._reply.overflow
 
     def compaction(self) -> Compaction:
-        """The plan of a summary of the older messages.
-
-        Raises:
-            UsageError: If there is too little to summarize.
-        """
+        """The plan of a summary of the older messages; raises ``UsageError`` if there is too little to summarize."""
         return compaction(self._stored())
 
     def summary_of(self, plan: Compaction, loaded: Loaded) -> Callable[[Callable[[Generate], Done]], str]:
@@ -273,7 +251,6 @@ class Conversation:
         self._store.add_summary(done.chat, done.parent, summary, len(done.kept), loaded.fingerprint)
 
     def undo_compact(self) -> bool:
-        """Removes the last summary of the shown branch; returns whether there was one."""
         said = self.messages()
         at = last_summary(said)
         if at is not None:

@@ -65,7 +65,6 @@ class DraftTreeLog(ScrollView):
         self._timer: Timer | None = None
 
     def add(self, trees: Sequence[DraftTree]) -> None:
-        """Queues steps for the next redraw."""
         self._new.extend((tree, tree.step, 1) for tree in trees)
         if self._new and self._timer is None:
             wait = self._drawn_at + DRAW_EVERY - time.monotonic()
@@ -186,7 +185,6 @@ class DraftPanel(Container):
         self.trees.empty()
 
     def stepped(self, step: Stepped) -> None:
-        """Adds a step of the reply, if it carries drafts."""
         if step.watched:
             self._record.add(step.watched.by_drafter, step.watched.drafter_depths)
             self.trees.add(step.watched.trees)
@@ -256,7 +254,6 @@ class AcceptanceRecord:
             self.end()
 
     def add(self, drafters: Mapping[str, Mapping[str, int]], depths: Mapping[str, Depths]) -> None:
-        """Updates the counts of the current reply; they cover the reply from its beginning."""
         for name, count in drafters.items():
             if not count.get("drafted"):
                 continue
@@ -267,7 +264,6 @@ class AcceptanceRecord:
                 self._mark(name, now)
 
     def end(self) -> None:
-        """Adds the current reply to the sums."""
         for name, now in self._now.items():
             if now.drafted > now.drafted_told:
                 self._mark(name, now)
@@ -360,5 +356,4 @@ def _shares(fared: DrafterCounts) -> list[float]:
 
 
 def _colour(name: str) -> str:
-    """A drafter's colour, without the text attributes of its style."""
     return DRAFTERS.get(name, DRAFTED).split()[-1]

@@ -87,7 +87,6 @@ def _heading(tree: DraftTree, width: int) -> Content:
 
 
 def _row(tree: DraftTree, width: int) -> list[Content]:
-    """A chain as a row of words: accepted tokens, rejected ones, then the target's own token."""
     right = len(tree.path)
     words: list[tuple[str, str]] = []
     for node, text in enumerate(tree.texts):

@@ -172,7 +172,6 @@ def _macro(node: Any) -> Iterator[str]:
 
 
 def _environment(node: Any) -> str:
-    """Rows and cells on one line: [a b; c d]."""
     name = node.environmentname.rstrip("*")
     brackets = _BRACKETS.get(name, "  ")
     rows = (" ".join(row.split()) for row in _row(node.nodelist).split(";"))
@@ -180,7 +179,6 @@ def _environment(node: Any) -> str:
 
 
 def _wrapped(text: str) -> str:
-    """Puts more than one symbol in brackets."""
     text = text.strip()
     return text if len(text) < 2 or re.fullmatch(r"[\d.]+|\w[⁰-₟ᴬ-ᵿ²³¹]*|\w[^\w\s]?", text) else f"({text})"
 

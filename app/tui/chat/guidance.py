@@ -43,7 +43,6 @@ class Guidance:
         self.show()
 
     def use_preset(self, name: str = "") -> None:
-        """Applies a sampling preset to this chat; without a name, lists all."""
         presets = self._presets.presets()
         if not name:
             now = self._sampling_name() or f"default{self._advised()}"
@@ -90,7 +89,6 @@ class Guidance:
         self._page.hint(f"Temperature of the next replies: {value:g}")
 
     def use_reasoning(self, text: str = "") -> None:
-        """Sets the reasoning level or budget; without a text, shows it."""
         sampling, word = self._sampling.effective, text.casefold()
         if not word:
             loaded = self._model.loaded
@@ -127,7 +125,6 @@ class Guidance:
         self.use_reasoning(levels[at % len(levels)])
 
     def show(self) -> None:
-        """Shows the system prompt and the sampling in the top bar, by name if they are stored."""
         words = []
         with suppress(SlipstreamError):  # an unreadable chat was already reported
             if text := self._page.conversation.system:
@@ -151,7 +148,6 @@ class Guidance:
         self.show()
 
     def _advised(self) -> str:
-        """The default values that the model recommends, formatted; empty if there are none."""
         loaded = self._model.loaded
         named = [f"{name.replace('_', ' ')} {value:g}" for name, value in self._sampling.advised.items()]
         return f" ({', '.join(named)} from {loaded.sampling_source})" if named and loaded else ""
@@ -174,7 +170,6 @@ class Guidance:
 
 
 def _reasoning_words(sampling: Sampling) -> str:
-    """The reasoning level and budget, formatted; empty for the model's default."""
     level = sampling.reasoning if sampling.reasoning != AUTO_LEVEL else ""
     most = f"{sampling.reasoning_budget:,} tokens at most" if sampling.reasoning_budget >= 0 else ""
     return ", ".join(filter(None, (level, most)))

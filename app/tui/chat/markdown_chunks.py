@@ -101,7 +101,6 @@ class Passages:
         return self._all[place]
 
     def add(self, text: str) -> None:
-        """Appends text, and begins new passages as needed."""
         for start in range(0, len(text), SIZE):
             before = len(self._all[-1].text)
             self._all[-1].text += text[start : start + SIZE]
@@ -200,7 +199,6 @@ def _code_joint(source: str, starts: list[int], end: int) -> int:
 
 
 def _paragraph_joint(source: str, starts: list[int]) -> int:
-    """Where to cut a long paragraph; 0 to leave it whole."""
     if len(source) < 2 * SIZE:
         return 0
     lines = source.split("\n")

@@ -64,7 +64,6 @@ class MessageView(Widget):
         return Content(text, [Span(0, len(text), "bold $secondary")])
 
     def neighbour(self, step: int) -> int | None:
-        """The previous (-1) or next (1) sibling; None if there is none."""
         at = self.beside.index(self.message) + step if self.beside else -1
         return self.beside[at] if 0 <= at < len(self.beside) else None
 
@@ -74,7 +73,6 @@ class MessageView(Widget):
         self.screen.set_focus(self, scroll_visible=False)  # at once, so that it gets the next key
 
     def on_key(self, event: events.Key) -> None:
-        """Forwards a character without a binding to the prompt."""
         if event.is_printable and event.character and event.key not in self.screen.active_bindings:
             event.stop()
             event.prevent_default()

@@ -40,7 +40,6 @@ class ActiveModel:
         name: str,
         show_chat: AsyncCallback,
     ) -> None:
-        """``name`` is the model's display name until it is loaded."""
         self._page, self._engine, self._models, self._show_chat = page, engine, models, show_chat
         self.load = load  # the load request
         self.name = name  # the model's display name
@@ -58,7 +57,6 @@ class ActiveModel:
 
     @property
     def not_loaded(self) -> str:
-        """A notice for what needs a loaded model while there is none."""
         if self._engine.busy or self.unavailable:
             return "The model is not loaded yet."
         return "The model is not loaded. The next message loads it."
@@ -66,7 +64,6 @@ class ActiveModel:
     # --- loading --------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Starts to load the model; while something else uses its memory, only shows why it waits."""
         if self.unavailable:
             self._say(self.unavailable)
         else:
@@ -74,7 +71,6 @@ class ActiveModel:
             self._engine.load(self.load)
 
     def need(self, then: AsyncCallback) -> None:
-        """Calls ``then`` once the model is loaded; starts a load if none is running."""
         self._when_ready = then
         if not self._engine.busy:
             self.start()
@@ -94,7 +90,6 @@ class ActiveModel:
         self._say(f"waiting for {machines} · Esc stops")
 
     async def ready(self, loaded: Loaded) -> None:
-        """Shows the loaded model, and calls the waiting callback."""
         self.awaits = False
         chosen, self._chosen, self._former = self._chosen, None, None
         if chosen and not self._engine.busy:
@@ -117,7 +112,6 @@ class ActiveModel:
             await then()
 
     async def failed(self, error: SlipstreamError) -> None:
-        """Shows why the load failed; reloads the previous model, if any."""
         self.awaits = False
         former, self._former, self._chosen, self._when_ready = self._former, None, None, None
         if former and former[0].model == self.load.model and former[0].n_ctx != self.load.n_ctx:
@@ -132,7 +126,6 @@ class ActiveModel:
         await self._page.notice(error)
 
     def died(self) -> None:
-        """Records that the engine's process has ended, so that no model is loaded."""
         self.loaded = None
         self._say(ENDED)
 
@@ -145,7 +138,6 @@ class ActiveModel:
         self._say(why)
 
     def take_back(self) -> None:
-        """Loads the model again after something else used its memory."""
         self.unavailable = ""
         self.start()
 
@@ -155,19 +147,16 @@ class ActiveModel:
     # --- another model --------------------------------------------------------------------------------------------
 
     def apply_settings(self, now: Settings) -> None:
-        """Applies settings to the models that are loaded from now on."""
         self._settings = now
         self.load = now.loading(self.load)
 
     async def use(self, load: Load, model: Installed) -> None:
-        """Switches to another model; the chat keeps its text."""
         if self.loaded:
             self._former = (self.load, self.name)
         self._chosen = model
         await self.take(load, model.title or model.name)
 
     async def take_context(self, text: str) -> None:
-        """Sets and stores the model's context length; without a text, shows it."""
         known, file = self.known, Path(self.load.model).name
         if not text:
             self._page.hint(context_words(known) if known else self.not_loaded)
@@ -219,22 +208,16 @@ class ActiveModel:
 
     @property
     def drafter(self) -> str:
-        """The drafter of the next reply."""
         return self._page.conversation.drafter
 
     def draft_with(self, name: str) -> None:
-        """Sets the drafter of the next reply."""
         if name != self.drafter:
             self._page.conversation.drafter = name
             self._page.status.switch()
             self._page.hint(f"Next reply: {name}")
 
     def use_drafter(self, name: str) -> None:
-        """Sets the drafter of the next reply to one of the list.
-
-        Raises:
-            UsageError: If there is none of this name, or it does not fit the model.
-        """
+        """Sets the drafter of the next reply; raises ``UsageError`` if none has the name, or it does not fit."""
         offer = next((offer for offer in self.offers() if offer.name == name.casefold()), None)
         if offer is None:
             raise UsageError(f"no drafter called “{one_line(name)}”.", "Ctrl-D lists all.")
@@ -255,11 +238,7 @@ class ActiveModel:
         self.draft_with(usable[at % len(usable)])
 
     def check_drafter(self, name: str) -> None:
-        """Checks that a drafter exists, once the model is loaded; a combination is checked part by part.
-
-        Raises:
-            UsageError: If it does not exist; the message suggests the nearest name.
-        """
+        """Raises ``UsageError`` for an unknown drafter once the model is loaded; checks a combination part by part."""
         names = [AUTO, *(offer.name for offer in self.loaded.drafters)] if self.loaded else []
         for part in re.split(r"[+|]", name) if names else ():
             if part not in names:
@@ -267,7 +246,6 @@ class ActiveModel:
 
 
 def context_words(loaded: Loaded) -> str:
-    """A model's context length and its maximum, formatted."""
     words = f"Context: {loaded.n_ctx:,} tokens{f', by {loaded.rope}' if loaded.rope else ''}."
     if loaded.n_ctx_longest > loaded.n_ctx_trained:
         return f"{words} Trained on {loaded.n_ctx_trained:,}; {loaded.n_ctx_longest:,} at most."

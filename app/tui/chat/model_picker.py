@@ -86,7 +86,6 @@ class ModelPicker:
     # --- the first model ------------------------------------------------------------------------------------------
 
     def look_for_offer_soon(self) -> None:
-        """Searches for a suggested model after ``OFFER_AFTER``."""
         self._page.screen.set_timer(OFFER_AFTER, self.look_for_offer)
 
     def look_for_offer(self) -> None:
@@ -156,7 +155,6 @@ class ModelPicker:
             self._models.ask(self._page.screen, lambda models: models.jobs(), self._looked, self._cannot_look)
 
     def _cannot_look(self, error: SlipstreamError) -> None:
-        """Stops polling until the next download; the model manager shows the error."""
         self._looking = False
         if self._timer:
             self._timer.stop()

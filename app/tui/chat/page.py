@@ -43,11 +43,9 @@ class Unsent:
             self._texts = {chat: text for chat, text in read_object(path, _LARGEST).items() if isinstance(text, str)}
 
     def of(self, chat: str) -> str:
-        """The unsent text of a chat; empty if there is none."""
         return self._texts.get(chat, "")
 
     def put(self, chat: str, text: str) -> None:
-        """Replaces the unsent text of a chat."""
         if text == self.of(chat):
             return
         self._kept = False
@@ -74,7 +72,6 @@ class ChatPage:
     """The widgets of the chat screen, and the chat that they show."""
 
     def __init__(self, screen: Screen[None], store: ChatStore, conversation: Conversation) -> None:
-        """``screen`` shows them, and owns the timers, threads and dialogs of its parts."""
         self.screen = screen
         self.conversation = conversation
         self.sidebar = Sidebar(store)
@@ -109,7 +106,6 @@ class ChatPage:
         self.refresh_keys()
 
     def leave_edit(self) -> None:
-        """Ends editing, and restores the prompt's previous text."""
         if self.editing is not None:
             self.editing = None
             self.prompt.border_title = None
@@ -134,7 +130,6 @@ class ChatPage:
         self._typed_in = self.conversation.chat.id if self.conversation.chat else NEW
 
     def keep_prompt(self) -> None:
-        """Stores the typed text for a restart."""
         if self._typed_in is not None:
             self._unsent.put(self._typed_in, self.prompt.whole)
             self._unsent.keep(self._has_chat)
@@ -151,7 +146,6 @@ class ChatPage:
     # --- the transcript -------------------------------------------------------------------------------------------
 
     async def show_welcome(self, model: str, loaded: Loaded | None) -> None:
-        """Shows the welcome of an empty chat; ``model`` is the model's display name until it is loaded."""
         self.welcome = Welcome(model)
         await self.transcript.add(self.welcome)
         if loaded:
@@ -163,7 +157,6 @@ class ChatPage:
             await welcome.remove()
 
     async def show_more(self, later: bool) -> None:
-        """Mounts some newer messages below the mounted ones, or older ones above them."""
         show = self.transcript.show_later if later else self.transcript.show_earlier
         await show(self.conversation.messages())
         self.mark_branches()
@@ -175,11 +168,9 @@ class ChatPage:
         self.transcript.to_end()
 
     def mark_branches(self) -> None:
-        """Marks the messages that have alternatives."""
         self.transcript.mark(self.conversation.forks())
 
     def show_title(self) -> None:
-        """Shows in the top bar and in the list which chat is open."""
         chat = self.conversation.chat
         self.top_bar.chat = chat.title if chat else ""
         self.list_chats()
@@ -208,7 +199,6 @@ class ChatPage:
         await self.transcript.add(Notice(words, hint, remark=True))
 
     async def name_failed(self, failed: Mapping[str, str]) -> None:
-        """Adds a remark for each failed drafter."""
         for words in failure_words(failed):
             await self.remark(f"{words}.", "The text stays the same.")
 
@@ -220,7 +210,6 @@ class ChatPage:
 
     @contextmanager
     def errors_told(self) -> Iterator[None]:
-        """Shows an error of the body as a toast, and suppresses it."""
         try:
             yield
         except SlipstreamError as error:

@@ -41,11 +41,9 @@ class Recall:
         self._at = None
 
     def recalls(self, text: str) -> bool:
-        """Whether a text is the recalled prompt, unedited."""
         return self._at is not None and text == self.shown
 
     def step(self, text: str, step: int) -> str:
-        """Returns the previous (-1) or next (1) prompt; after the newest, the text from before the first step."""
         if not self.recalls(text):
             self._at, self._unsent = len(self._texts), text
         assert self._at is not None
@@ -103,18 +101,13 @@ class PromptBox(TextArea):
         return "" if is_command(self.text) else self._folds.unfold(self.text.removeprefix(MARK))
 
     def remember(self, message: str) -> None:
-        """Adds a message to the history."""
         self.remember_typed(literal(message))
 
     def remember_typed(self, text: str) -> None:
         self._recall.add(text)
 
     def attach(self, name: str) -> None:
-        """Replaces the text by an attached file.
-
-        Raises:
-            UsageError: If it cannot be read; the prompt stays unchanged.
-        """
+        """Replaces the text by an attached file; raises ``UsageError`` if it cannot be read."""
         self._files.attach(name)
 
     def put(self, text: str) -> None:
@@ -134,7 +127,6 @@ class PromptBox(TextArea):
         self.move_cursor(self.document.end)
 
     def put_message(self, message: str) -> None:
-        """Replaces the text by a message, with a leading slash doubled."""
         self.put(literal(message))
 
     def give_back(self, text: str) -> None:
@@ -142,7 +134,6 @@ class PromptBox(TextArea):
         self.put(f"{literal(text)}\n{self.text}" if self.text.strip() else literal(text))
 
     def begin(self, text: str) -> None:
-        """Replaces the text by the beginning of a command, to be completed."""
         self.put("")
         self.focus()
         self.insert(text)
@@ -157,7 +148,6 @@ class PromptBox(TextArea):
             await super()._on_key(event)
 
     def _key(self, key: str) -> bool:
-        """Handles the prompt's own keys; False for all others."""
         if key == "enter":
             self._send()
         elif key in NEW_LINE:
@@ -205,7 +195,6 @@ class PromptBox(TextArea):
     # --- the list -------------------------------------------------------------------------------------------------
 
     def offer(self) -> None:
-        """Lists completions of the word before the cursor."""
         row, column = self.cursor_location
         before = self.document.get_line(row)[:column]
         if self.text == self._quiet or not self.selection.is_empty:
@@ -265,27 +254,22 @@ class PromptBox(TextArea):
         return True
 
     def recall(self, step: int) -> None:
-        """Shows the previous (-1) or next (1) prompt of the history."""
         self.put(self._recall.step(self.text, step))
         self._recall.shown = self.text
 
     @property
     def recalling(self) -> bool:
-        """Whether an unedited earlier prompt is shown."""
         return self._recall.recalls(self.text)
 
     @property
     def text_follows(self) -> bool:
-        """Whether there is text right of the cursor or below it."""
         return self.cursor_location != self.document.end
 
     @property
     def whole(self) -> str:
-        """The unfolded text, commands included."""
         return self._folds.unfold(self.text)
 
     def clear_typed(self) -> None:
-        """Empties the prompt; Up brings the text back."""
         self.remember_typed(self.text)
         self.put("")
 
@@ -352,7 +336,6 @@ class CompletionList(RowList):
         return self._choices[self.highlighted or 0]
 
     def offer(self, choices: Sequence[Completion], start: int = 0) -> None:
-        """Replaces the rows; without rows, the list closes."""
         self.start = start
         if list(choices) == self._choices:
             return
@@ -364,7 +347,6 @@ class CompletionList(RowList):
         self.highlighted = 0 if choices else None
 
     def move(self, step: int) -> None:
-        """Moves the highlight up (-1) or down (1), and wraps at the ends."""
         self.highlighted = ((self.highlighted or 0) + step) % len(self._choices)
 
     def _row(self, choice: Completion, width: int) -> Content:

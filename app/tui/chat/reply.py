@@ -51,7 +51,6 @@ class ReplyView(MessageView):
         speed: Speed | None = None,
         origins: Sequence[Run] = (),
     ) -> None:
-        """``origins`` are the sources of the characters, see ``Figures.origins``."""
         super().__init__(message)
         self._text = [text]
         self._thought, self._thought_ms = (speed.thought, speed.thought_ms) if speed else (0, 0.0)
@@ -90,12 +89,7 @@ class ReplyView(MessageView):
         self.show_fork()
 
     def write(self, pieces: list[Piece], speed: Speed | None = None, parts: Divided | None = None) -> None:
-        """Appends to the reply.
-
-        Args:
-            speed: The figures since the reply began or was continued.
-            parts: The text divided into reasoning and answer; None if all of it is the answer.
-        """
+        """Appends to the reply; ``speed`` has the figures since it began or was continued."""
         text = "".join(piece.text for piece in pieces)
         if not text:
             return
@@ -156,7 +150,6 @@ class ReplyView(MessageView):
 
     @property
     def answer(self) -> str:
-        """The text without its reasoning."""
         return split(self.text, self._opened).answer
 
     def action_thoughts(self) -> None:
@@ -193,7 +186,6 @@ class ReplyView(MessageView):
 
 
 def _answer_pieces(text: str, answer: str, origins: Sequence[Run]) -> list[Piece]:
-    """Splits the answer, usually the end of the reply ``text``, into pieces by the sources of the whole reply."""
     if not text.endswith(answer):
         return [Piece(answer, "plain")]
     at, begins, pieces = 0, len(text) - len(answer), list[Piece]()
@@ -268,7 +260,6 @@ class ThinkingHead(Widget):
         self._words = self._last = ""
 
     def show(self, words: str, last: str = "") -> None:
-        """Updates the line; ``last`` are the newest thoughts, empty once the answer begins."""
         if (words, last) != (self._words, self._last):
             self._words, self._last = words, last
             self.refresh()
@@ -308,7 +299,6 @@ class ThinkingView(Vertical):
 
     @property
     def empty(self) -> bool:
-        """Whether there is nothing to open."""
         return self.body.empty
 
     def think(self, text: str, tokens: int, milliseconds: float, under_way: bool) -> None:

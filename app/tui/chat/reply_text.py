@@ -146,7 +146,6 @@ class ReplyText(LongColumn):
         self.soon()
 
     async def replace(self, text: str) -> None:
-        """Replaces the text by one of unknown source."""
         self._passages = Passages()
         self._sources.clear()
         self.parts = []
@@ -200,7 +199,6 @@ class ReplyText(LongColumn):
             fence.number(number if number in CODE_KEYS else None)
 
     def _numbers(self) -> dict[Fence, int]:
-        """The mounted code blocks, numbered from 1 at the top of the reply."""
         numbers: dict[Fence, int] = {}
         count = 0
         for place, part in enumerate(self.parts):

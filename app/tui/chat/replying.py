@@ -51,14 +51,7 @@ class SummaryWriter:
         return self._summary is not None
 
     async def begin(self, loaded: Loaded, then: AsyncCallback | None = None) -> None:
-        """Begins a summary.
-
-        Args:
-            then: Called once the summary is complete, not if it is stopped or fails.
-
-        Raises:
-            UsageError: If there is too little to summarize.
-        """
+        """Begins a summary; ``then`` is called once it is complete, not if it is stopped or fails."""
         page = self._page
         plan = page.conversation.compaction()
         widget = ReplyView(NO_MESSAGE)
@@ -75,7 +68,6 @@ class SummaryWriter:
             self._summary.widget.note("stopping")
 
     def leave(self, then: AsyncCallback) -> None:
-        """Stops the summary, and calls ``then`` once it has ended."""
         self._on_end = then
         self.stop()
 
@@ -154,7 +146,6 @@ class ReplyWriter:
 
     @property
     def writing(self) -> bool:
-        """Whether a reply or a summary is being generated."""
         return self.exchange is not None or self.summary.active
 
     @property
@@ -167,7 +158,6 @@ class ReplyWriter:
     # --- requests -------------------------------------------------------------------------------------------------
 
     async def send(self, text: str) -> None:
-        """Sends a question, once the model is loaded."""
         page = self._page
         if not text.strip():
             return
@@ -191,16 +181,13 @@ class ReplyWriter:
             await self._begin(exchange)
 
     async def again(self, message: int | None = None) -> None:
-        """Requests another reply to a question, or instead of a reply; None stands for the last question."""
         ask_again = self._page.conversation.ask_again
         await self._ask(lambda loaded: ask_again(loaded, message), "Nothing was said yet.")
 
     async def go_on(self) -> None:
-        """Continues a stopped reply as if it had never stopped."""
         await self._ask(self._page.conversation.go_on, "The last reply ended by itself. F5 asks for another one.")
 
     async def _ask(self, ask: Callable[[Loaded], Exchange | None], otherwise: str) -> None:
-        """Begins an exchange once the model is loaded; shows ``otherwise`` if there is none."""
         if self.refuses():
             return
         if self._model.loaded is None:
@@ -217,7 +204,6 @@ class ReplyWriter:
             self._page.hint(otherwise)
 
     async def compact(self, word: str = "") -> None:
-        """Summarizes the older messages; ``undo`` restores them."""
         if word not in ("", "undo"):
             raise UsageError(f"/compact takes nothing, or undo: {one_line(word)}.", "Nothing was changed.")
         if self.refuses():
@@ -231,7 +217,6 @@ class ReplyWriter:
             await self.summary.begin(self._model.loaded)
 
     async def _make_room(self, exchange: Exchange) -> bool:
-        """Starts a summary, after which the question is sent again; returns whether it has started."""
         loaded, self._compacted = self._model.loaded, True
         if loaded is None:
             return False
@@ -243,13 +228,11 @@ class ReplyWriter:
         return True
 
     def refuses(self) -> bool:
-        """Whether a reply is being generated; shows a hint if so."""
         if self.writing:
             self._page.hint("Esc stops the reply first.")
         return self.writing
 
     def stop(self) -> None:
-        """Stops the current reply or summary, or a load that waits for another machine."""
         if self._model.awaits:
             self._engine.stop()
         if self.summary.active:
@@ -259,7 +242,6 @@ class ReplyWriter:
             self.widget.note("stopping")
 
     def end_thoughts(self) -> None:
-        """Ends the model's reasoning, so that the answer begins."""
         if self.widget and self.widget.thinking.under_way:
             self._engine.end_thoughts()
             self.widget.note("ending its thoughts")
@@ -267,7 +249,6 @@ class ReplyWriter:
             self._page.hint("The model is not thinking now.")
 
     async def after(self, then: AsyncCallback) -> None:
-        """Stops the current reply, and calls ``then`` once it has ended."""
         if self.summary.active:
             self.summary.leave(then)
         elif self.writing:
@@ -279,7 +260,6 @@ class ReplyWriter:
     # --- events of the engine -------------------------------------------------------------------------------------
 
     async def _begin(self, exchange: Exchange) -> None:
-        """Shows the empty reply, or the one to continue, and requests it from the engine."""
         page = self._page
         page.drafts.begin()
         page.meter.begin()
@@ -419,7 +399,6 @@ class TypingPrefill:
             self.read_now()
 
     def read_now(self) -> None:
-        """Requests the prefill, if the engine is idle."""
         loaded, conversation = self._model.loaded, self._page.conversation
         if loaded and not self._replies.busy_with:
             text, beside = self._page.prompt.message, self._page.editing

@@ -91,7 +91,6 @@ class ChatScreen(Screen[None]):
         model: str,
         models: ModelsAccess,
     ) -> None:
-        """``model`` is the model's display name until it is loaded."""
         super().__init__()
         self._store = store
         self.engine, self.conversation = engine, conversation
@@ -187,13 +186,11 @@ class ChatScreen(Screen[None]):
         self.page.list_chats()
 
     def on_resize(self) -> None:
-        """Uses a status bar of one line on a low screen, and lays out the list of chats for the width."""
         self.set_class(self.size.height < LOW, "low")
         self.sidebar.fit(self.size.width)
         self.page.list_chats()
 
     async def show_chat(self, at: int | None = None) -> None:
-        """Shows the open chat, from the message ``at`` on or at its end, or a welcome if it is empty."""
         self.page.welcome = None
         self.page.leave_edit()
         self.page.follow_prompt()
@@ -216,7 +213,6 @@ class ChatScreen(Screen[None]):
         self.guidance.show()
 
     def apply_settings(self, now: Settings, before: Settings | None) -> None:
-        """Applies the settings; ``before`` are the previous ones, None at the start."""
         self.engine.ahead = now.ahead
         self.model.apply_settings(now)
         if before:
@@ -412,7 +408,6 @@ class ChatScreen(Screen[None]):
         await self._run(name, *arguments)
 
     async def _run(self, name: str, *arguments: Any) -> bool:
-        """Runs a command, and shows its error; returns whether it succeeded."""
         try:
             if name in OF_THE_APP:
                 await self.run_action(OF_THE_APP[name])
@@ -436,7 +431,6 @@ class ChatScreen(Screen[None]):
                     self.prompt.put("")
 
     async def choose(self, command: Command) -> None:
-        """Runs a command of the palette; puts one that needs an argument into the prompt."""
         if command.needs:
             self.prompt.begin(f"{MARK}{command.name} ")
         else:
@@ -450,7 +444,6 @@ class ChatScreen(Screen[None]):
         await self.reply.again(self.selection.message)
 
     def _switch_drafts(self) -> None:
-        """Toggles the draft panel; the engine sends draft trees only while it is open."""
         shown = not self.drafts.display
         if not shown and self.drafts.has_focus_within:
             self.prompt.focus()

@@ -18,7 +18,6 @@ class Selection:
         self._page = page
 
     async def move(self, step: int) -> None:
-        """Selects the message above (-1) or below (1); after the newest, focuses the prompt."""
         transcript = self._page.transcript
         selected, said = transcript.selected, transcript.said
         at = len(said) if selected is None else said.index(selected)
@@ -44,7 +43,6 @@ class Selection:
             self._page.transcript.to_end()
 
     def typed(self, message: MessageView.TextTyped) -> None:
-        """Focuses the prompt, and inserts the text that was typed while a message was selected."""
         self.leave()
         if message.pasted:
             self._page.prompt.post_message(events.Paste(message.text))
@@ -58,7 +56,6 @@ class Selection:
 
     @property
     def question(self) -> Question | None:
-        """The selected question, or the question of the selected reply."""
         selected, said = self._page.transcript.selected, self._page.transcript.said
         above = said[: said.index(selected) + 1] if selected else []
         return next((message for message in reversed(above) if isinstance(message, Question)), None)

@@ -67,7 +67,6 @@ def _title(title: str) -> Content:
 
 
 def section(chat: StoredChat, now: float) -> str:
-    """The group of a chat: "Pinned", "Today", "Yesterday", "This week" or a month, such as "March 2024"."""
     if chat.pinned:
         return "Pinned"
     today, then = time.localtime(now), time.localtime(chat.updated)
@@ -82,7 +81,6 @@ def section(chat: StoredChat, now: float) -> str:
 
 
 def _when(chat: StoredChat, now: float) -> str:
-    """When a chat was used last: the time if it was today, else also the day."""
     then, today = time.localtime(chat.updated), time.localtime(now)
     return time.strftime("%H:%M" if then[:3] == today[:3] else "%d %b %H:%M", then)
 
@@ -170,13 +168,11 @@ class Sidebar(Vertical):
         self._lay_out()
 
     def begin(self, how: str) -> None:
-        """Applies the setting: "fit", "open" or "closed"."""
         self._shown_wide, self._shown_over = how != "closed", how == "open"
         self._lay_out()
         self.update(self._current)
 
     def toggle(self) -> bool:
-        """Opens and focuses the list, or closes a focused one. Returns whether it has the focus now."""
         focus = not (self.display and self.has_focus_within)
         self._show(focus or (self._wide and not self.has_focus_within))
         if focus:
@@ -185,7 +181,6 @@ class Sidebar(Vertical):
         return focus
 
     def leave(self) -> None:
-        """Clears the search; closes the list if it covers the chat."""
         self.query_one(Input).value = ""
         self._shown_over = False
         self._lay_out()
@@ -210,7 +205,6 @@ class Sidebar(Vertical):
     # --- content --------------------------------------------------------------------------------------------------
 
     def update(self, current: str | None) -> None:
-        """Lists the chats again; ``current`` is the open one, if it is stored."""
         self._current = current
         if self.display and self.is_mounted:
             self._list()
@@ -248,7 +242,6 @@ class Sidebar(Vertical):
     # --- keys -----------------------------------------------------------------------------------------------------
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Disables the delete keys while they would change the search text."""
         line = self.query_one(Input)
         return action != "ask" or "delete" not in parameters or (line.selection.is_empty and line.cursor_at_end)
 
@@ -264,7 +257,6 @@ class Sidebar(Vertical):
             self.action_move(step)
 
     def action_leave(self) -> None:
-        """Clears the search text; leaves the list if there is none."""
         if self.query_one(Input).value:
             self.query_one(Input).value = ""
         else:

@@ -44,7 +44,6 @@ class StatusBar(Widget):
     """Live figures of the current or last reply; the layout stays the same for all values."""
 
     def __init__(self, next_drafter: Callable[[], str], exact: bool = True) -> None:
-        """``exact``: whether drafting leaves the output unchanged."""
         super().__init__()
         self.speed = Speed()
         self._next, self._exact = next_drafter, exact
@@ -92,7 +91,6 @@ class StatusBar(Widget):
         self.idle()
 
     def switch(self) -> None:
-        """Shows another drafter of the next reply; the figures of the last reply stay."""
         if not self._writing and not self.speed.tokens:
             self._drafter = self._next()
         self.refresh()
@@ -107,7 +105,6 @@ class StatusBar(Widget):
         self.refresh(layout=True)
 
     def render(self) -> Content:
-        """Draws one line on a low screen, else three, then the legend."""
         width = max(self.size.width - 2 * MARGIN, 1)
         low = self.size.height - self._legend <= 1
         lines = [self._line(width)] if low else [*self._bars(width), self._about(width)]
@@ -147,7 +144,6 @@ class StatusBar(Widget):
     # --- the drafter ----------------------------------------------------------------------------------------------
 
     def _about(self, width: int) -> Content:
-        """The drafter and its acceptance rate, or why nothing is drafted; then the output promise."""
         off = self._off()
         if off:
             cells = [off.ljust(NAME + RIGHT + PER_STEP + 4)]

@@ -99,7 +99,6 @@ class ContextMeter:
         await self._transcript.forget(None)
 
     async def show(self, messages: Sequence[StoredMessage]) -> None:
-        """Shows the used context and the dropped messages of a chat's last reply, without a hint."""
         kept = next((message.figures for message in reversed(messages) if message.figures), Figures())
         self._bar.used = kept.prompt_tokens + kept.speed.tokens
         if kept.dropped_messages:
@@ -135,7 +134,6 @@ class ContextMeter:
         await self._leave_out(done.dropped_messages, done.dropped_tokens)
 
     async def _leave_out(self, messages: int, tokens: int) -> None:
-        """Marks the dropped messages; shows a hint when their number grows."""
         first = self._conversation.first_read(messages) if messages else None
         summarized = self._conversation.summarized if first is None else None
         if messages > self._left_out:

@@ -48,7 +48,6 @@ class ContextLine(Static):
     """A line between the messages that were dropped from the context and the rest."""
 
     def __init__(self, messages: int, tokens: int) -> None:
-        """``tokens`` is 0 if unknown."""
         counts = ", ".join([plural(messages, "message"), *([plural(tokens, "token")] if tokens else [])])
         super().__init__(Content(f"▲ above this line the model no longer reads: {counts}"))
 
@@ -77,7 +76,6 @@ class Transcript(VerticalScroll, can_focus=False):
 
     @property
     def said(self) -> list[MessageView]:
-        """The mounted messages, from top to bottom."""
         return [child for child in self.column.children if isinstance(child, MessageView)]
 
     @property
@@ -161,7 +159,6 @@ class Transcript(VerticalScroll, can_focus=False):
             await self._count()
 
     async def show_earlier(self, messages: list[StoredMessage]) -> None:
-        """Mounts older messages; the shown ones keep their position."""
         batch = messages[: self._above][-AT_ONCE:]
         if not batch:
             return
@@ -198,7 +195,6 @@ class Transcript(VerticalScroll, can_focus=False):
         await self._draw_line()
 
     async def _draw_line(self) -> None:
-        """Draws the line above the first message in the context, if that message is mounted."""
         widget = self.find(self._forgotten[0]) if self._forgotten else None
         wanted = (widget, *self._forgotten[1:]) if self._forgotten and widget else None
         line = self._line
@@ -230,7 +226,6 @@ class Transcript(VerticalScroll, can_focus=False):
         self.scroll_home(animate=False)
 
     def to_end(self) -> None:
-        """Scrolls to the end and follows it."""
         self.anchor()
 
     def show_message(self, said: MessageView, top: bool = False) -> None:
@@ -238,7 +233,6 @@ class Transcript(VerticalScroll, can_focus=False):
         self.call_after_refresh(self.scroll_to_widget, said, animate=False, top=top)
 
     def page(self, direction: int) -> None:
-        """Scrolls a screen up (-1) or down (1); at the top or bottom, loads more messages."""
         if direction < 0 and self.scroll_y <= 0 and self._above:
             self.post_message(MoreMessages.MoreWanted(later=False))
         elif direction < 0:
@@ -254,11 +248,9 @@ class Transcript(VerticalScroll, can_focus=False):
         self._moved()
 
     def watch_virtual_size(self) -> None:
-        """Checks the mounted parts again as a reply grows."""
         self._moved()
 
     def on_resize(self) -> None:
-        """Checks the mounted parts again: a new width changes all heights."""
         self._look_soon()
 
     def _moved(self) -> None:

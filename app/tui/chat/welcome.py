@@ -47,7 +47,6 @@ class Welcome(Vertical):
     """The name, a line about the model, and examples."""
 
     def __init__(self, model: str) -> None:
-        """``model`` is its display name until it is loaded."""
         super().__init__()
         self._state = Static(Content(f"loading {one_line(model)}"), classes="state")
         self._model = model
@@ -66,7 +65,6 @@ class Welcome(Vertical):
                 yield self._offer
 
     def progress(self, share: float | None) -> None:
-        """Shows the progress of the load; ``share`` is None while the file is checked before its first use."""
         if share is None:
             self._state.update(Content(f"checking the file of {one_line(self._model)}\nbefore its first use"))
             return
@@ -83,7 +81,6 @@ class Welcome(Vertical):
         self._state.update(Content(text, [Span(0, len(name), "bold")]))
 
     def offer(self, words: Content | None) -> None:
-        """Shows the suggested model and its key; None removes them."""
         self._offer.update(words or "")
         self._offer.set_class(words is None, "awaited")
 

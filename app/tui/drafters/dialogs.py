@@ -40,7 +40,6 @@ class TrainScreen(Dialog[tuple[str, int] | None]):
             yield Static(classes="problem")
 
     def on_input_submitted(self) -> None:
-        """Closes with the input if it is valid."""
         text = self.query_one("#text", Input).value.strip()
         tokens = self.query_one("#tokens", Input).value.strip()
         if not text or not tokens.isdecimal() or not int(tokens):
@@ -55,12 +54,6 @@ class PathScreen(Dialog[str | None]):
     BINDINGS: ClassVar[list[BindingType]] = [("escape", "dismiss", "Back")]
 
     def __init__(self, title: str, about: str, enter: str) -> None:
-        """Sets the texts.
-
-        Args:
-            about: What the path is used for.
-            enter: The action of Enter, as a verb.
-        """
         super().__init__()
         self._title, self._about, self._enter = title, about, enter
 

@@ -36,13 +36,7 @@ NO_TORCH: Final = "Training needs torch, which is not installed: pip install 'sl
 
 @dataclass(frozen=True, slots=True)
 class BackgroundCommand:
-    """A command that runs in the background.
-
-    Attributes:
-        title: Beginning of a sentence, such as "Training medusa".
-        arguments: The arguments of ``slipstream``.
-        cancelled: Message after a cancellation.
-    """
+    """A command that runs in the background; ``title`` begins a sentence, such as "Training medusa"."""
 
     title: str
     arguments: tuple[str, ...]
@@ -68,12 +62,7 @@ def indexing(path: str, model: str) -> BackgroundCommand:
 
 @dataclass(frozen=True, slots=True)
 class DrafterChoice:
-    """The chosen drafter.
-
-    Attributes:
-        load: Whether to reload the model with new heads and index.
-        race: Whether to race the drafter.
-    """
+    """The chosen drafter; ``load`` reloads the model with new heads and index first."""
 
     name: str
     load: bool = False
@@ -119,12 +108,6 @@ class DraftersScreen(BrowsingScreen[DrafterChoice | None]):
     ]
 
     def __init__(self, offers: Sequence[DrafterOffer], current: str, loaded: Loaded, context: DraftersContext) -> None:
-        """Lists the drafters.
-
-        Args:
-            offers: All drafters.
-            current: The drafter of the next reply.
-        """
         self.view = DraftersView(offers, current, context.plain_tok_per_s)
         super().__init__(self.view)
         plain = context.plain_tok_per_s
@@ -140,7 +123,6 @@ class DraftersScreen(BrowsingScreen[DrafterChoice | None]):
         yield KeyBar()
 
     def on_mount(self) -> None:
-        """Selects the current drafter, and reads the status of all."""
         self.browser.rows.focus()
         self.show_work()
         self.browser.rows.highlighted = self.view.find(self.view.current) or 0
@@ -151,7 +133,6 @@ class DraftersScreen(BrowsingScreen[DrafterChoice | None]):
         self._work.draw()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Enables the actions of the selected drafter."""
         offer, working = self._offer(), self._chat.jobs.job is not None
         offered = {
             "load": self._chat.fresh() or (offer is not None and self.view.text_came(offer)),
@@ -167,7 +148,6 @@ class DraftersScreen(BrowsingScreen[DrafterChoice | None]):
     # --- data -----------------------------------------------------------------------------------------------------
 
     def look(self) -> None:
-        """Reads the status of all drafters in a thread."""
         file = self._chat.file
 
         def find() -> Standing:
@@ -210,11 +190,9 @@ class DraftersScreen(BrowsingScreen[DrafterChoice | None]):
             self.dismiss(DrafterChoice(offer.name, race=True))
 
     def action_load(self) -> None:
-        """Reloads the model with new heads and index; keeps the drafter."""
         self.dismiss(DrafterChoice(self.view.current, load=True))
 
     def action_switch(self) -> None:
-        """Disables or enables the selected drafter for the autopilot."""
         offer = self._offer()
         if offer is None or self.view.standing is None:
             return
@@ -264,7 +242,6 @@ class DraftersScreen(BrowsingScreen[DrafterChoice | None]):
         self.app.push_screen(PathScreen("Index a folder or file", about, "indexes"), answered)
 
     def action_cancel(self) -> None:
-        """Stops the work after confirmation."""
         jobs = self._chat.jobs
         if jobs.job is None:
             return

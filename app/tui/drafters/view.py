@@ -48,13 +48,6 @@ class DraftersView(View):
     ready = True
 
     def __init__(self, offers: Sequence[DrafterOffer], current: str, plain_tok_per_s: float | None) -> None:
-        """Lists the drafters.
-
-        Args:
-            offers: All drafters.
-            current: The drafter of the next reply.
-            plain_tok_per_s: Speed without a drafter; None until measured.
-        """
         self.current = current
         self._offers, self._plain = offers, plain_tok_per_s
         self._standing: Standing | None = None
@@ -63,7 +56,6 @@ class DraftersView(View):
 
     @property
     def standing(self) -> Standing | None:
-        """The status of the drafters; None until it was read."""
         return self._standing
 
     @standing.setter
@@ -82,7 +74,6 @@ class DraftersView(View):
             self._rows += [title, *offers] if offers else []
 
     def offer(self, at: int) -> DrafterOffer | None:
-        """The drafter of a row; None for a heading."""
         row = self._rows[at]
         return None if isinstance(row, str) else row
 
@@ -97,7 +88,6 @@ class DraftersView(View):
         return self.offer(at) is None
 
     def lines(self, width: int) -> list[Content]:
-        """An empty heading, then the rows; the description takes the remaining width."""
         names = max(len(one_line(offer.name)) for offer in self._offers)
         gains = [gain for offer in self._offers if (gain := self._gain_of(offer.name)) is not None]
         room = min(_WIDEST, max(_NARROWEST, (width - names) // 4)) if width >= _ROOMY else _NARROWEST
@@ -147,11 +137,9 @@ class DraftersView(View):
         return "no text was indexed when the model was loaded" if self.text_came(offer) else one_line(offer.why_not)
 
     def is_off(self, name: str) -> bool:
-        """Whether a drafter is disabled for the autopilot."""
         return bool(self._standing and name in self._standing.left_out)
 
     def details(self, at: int) -> list[Content]:
-        """The drafter's description, its gain or why it is unusable, and its files."""
         offer, standing = self.offer(at), self._standing
         if offer is None:
             return []
@@ -173,7 +161,6 @@ class DraftersView(View):
         return blocks
 
     def _gains(self, name: str, standing: Standing) -> Content:
-        """Speed-ups over plain decoding, each with its source."""
         if name == PLAIN:
             return Content(f"{rate(self._plain)} tok/s now." if self._plain else "The next reply measures its speed.")
         all_gains = standing.gains
@@ -200,7 +187,6 @@ class DraftersView(View):
 
 
 def _file(file: HeadsFile) -> Content:
-    """A file of heads: its training, whether it is usable, and its path."""
     facts = [
         f"trained on {one_line(file.trained_on)}" if file.trained_on else "",
         "" if file.first_depth is None else f"first guess right {100 * file.first_depth:.0f} % of the time",

@@ -79,7 +79,6 @@ class ModelActions:
         self._screen, self._listing, self._models, self._use = screen, listing, models, use
 
     def verify(self) -> None:
-        """Hashes the files of the selected model; a second call stops it."""
         model = self._listing.model
         if model is None:
             return
@@ -186,7 +185,6 @@ class ModelActions:
     # --- fetching ---------------------------------------------------------------------------------------------------
 
     def fetch_recommended(self) -> None:
-        """Fetches the selected pair, or uses its model if that is installed."""
         at = self._listing.browser.at
         if at is None:
             return
@@ -245,7 +243,6 @@ class ModelActions:
         return next((pair for pair in pairs if pair.drafter and not unserved(pair)), None)
 
     def _fetch_quant(self, pair: CatalogPair | None, offer: QuantOffer | None) -> None:
-        """Fetches a quantization, and the drafter that the catalogue has for it."""
         if offer is None:
             return
         here = self._installed(offer.installed)
@@ -269,7 +266,6 @@ class ModelActions:
     # --- downloads ------------------------------------------------------------------------------------------------
 
     def pause(self) -> None:
-        """Pauses or resumes the selected download; shows the installed models if it is done."""
         job = self._listing.job
         if job is None:
             return

@@ -31,7 +31,6 @@ class ModelsAccess:
         self.made: ModelManager | None = None  # the manager; None before its first use
 
     def open(self) -> ModelManager:
-        """Returns the manager; may block."""
         with self._lock:
             if self.made is None:
                 self.made = self._make()

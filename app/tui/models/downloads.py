@@ -37,14 +37,12 @@ class DownloadsView(View):
         return len(self.jobs)
 
     def take(self, jobs: list[QueuedDownload]) -> None:
-        """Lists the jobs that are not cancelled, newest first."""
         self.jobs = [job for job in reversed(jobs) if job.state != "cancelled"]
 
     def key(self, at: int) -> str:
         return self.jobs[at].id
 
     def lines(self, width: int) -> list[Content]:
-        """An empty heading, then two lines per download."""
         return [Content(""), *(self._row(job, width) for job in self.jobs)]
 
     def _row(self, job: QueuedDownload, width: int) -> Content:

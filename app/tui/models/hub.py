@@ -70,7 +70,6 @@ class SearchView(TableView):
 
     @property
     def columns(self) -> Sequence[Column]:
-        """The columns; an arrow marks the sort order."""
         arrow = {self.sort: " ▾"}
         return (
             Column("Repository"),
@@ -112,7 +111,6 @@ class SearchView(TableView):
 
 
 def changed(repo: RepoSummary) -> str:
-    """The time since a repository's last change."""
     if repo.updated is None:
         return ""
     when = repo.updated if repo.updated.tzinfo else repo.updated.replace(tzinfo=UTC)
@@ -175,7 +173,6 @@ class QuantsView(TableView):
         ]
 
     def _along(self, at: int) -> str:
-        """The files that are fetched with a model."""
         parts = []
         if self._drafter:
             amount = f", {size(self._drafter.about)}" if self._drafter.about else ""

@@ -149,7 +149,6 @@ class InstalledView(TableView):
         return fit_block(fit)
 
     def _verified(self, name: str) -> Content:
-        """Progress of the verification; empty if none is running."""
         if name not in self.verifying:
             return Content("")
         done, rest = bar(self.verifying[name], BAR_WIDTH)

@@ -111,7 +111,6 @@ class Listing:
         self._keys_for: tuple[int, View, bool] | None = None  # the state that the footer shows
 
     def begin(self) -> None:
-        """Reads the catalogue once, and starts to poll the downloads."""
         self.browser.rows.focus()
         self.ask(lambda models: models.offers(), self._offers_came)
         self._screen.set_interval(LOOK_EVERY, self.look)
@@ -199,7 +198,6 @@ class Listing:
     # --- queries --------------------------------------------------------------------------------------------------
 
     def mark_in_use(self, fingerprint: str, machines: Sequence[str]) -> None:
-        """Marks the model that the chat uses, and the other machines that hold parts of it."""
         self.installed.in_use = self.here.in_use = fingerprint
         self.machine.in_use = tuple(machines)
 
@@ -275,7 +273,6 @@ class Listing:
         self.ask(ask, know, lambda error: know(ModelFacts(None, [])))
 
     def search_hub(self, text: str) -> None:
-        """Searches the hub; drops the results of older searches."""
         view, sort = self.search, self.search.sort
         view.asked, view.found, view.error, view.ready = text, [], "", False
         view.waiting = f"Asking the hub for “{one_line(text)}” …"
@@ -311,7 +308,6 @@ class Listing:
         self._no_list(self.downloads, error)
 
     def _looked(self, jobs: list[QueuedDownload]) -> None:
-        """Shows the downloads; lists the installed models again when a download has ended."""
         self._looking = False
         self.downloads.error = ""
         self.downloads.take(jobs)

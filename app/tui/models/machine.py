@@ -36,7 +36,6 @@ KINDS = {"gpu": "GPU", "igpu": "GPU", "cpu": "memory"}
 
 
 def verdict(fit: Fit | None) -> Content:
-    """A mark and a word for where a model runs."""
     if fit is None:
         return Content("")
     mark, word, colour = VERDICTS[fit.verdict]
@@ -44,14 +43,12 @@ def verdict(fit: Fit | None) -> Content:
 
 
 def tok_per_s(speed: Prediction | None) -> Content:
-    """A predicted speed; a dash if there is none."""
     return (
         Content(at_most(speed.tok_per_s, speed.basis != "busy")) if speed else Content("–").stylize("$foreground 50%")
     )
 
 
 def expected(speed: Prediction | None) -> Content:
-    """The predicted speed as a sentence; empty if there is none."""
     if speed is None:
         return Content("")
     words = Content("Expected here: ").append(tok_per_s(speed).stylize("bold")).append(Content(" tokens a second"))
@@ -59,7 +56,6 @@ def expected(speed: Prediction | None) -> Content:
 
 
 def fit_block(fit: Fit) -> Content:
-    """Where a model runs and why, for the details."""
     context = f" · {fit.n_ctx:,} tokens of context"
     return below(
         verdict(fit).stylize("bold").append(Content(context if fit.verdict != "too big" else "")),

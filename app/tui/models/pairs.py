@@ -56,7 +56,6 @@ class RecommendedView(TableView):
         self._best: CatalogOffer | None = None
 
     def take(self, offers: Sequence[CatalogOffer]) -> None:
-        """Lists the pairs that run on this machine, and counts the others."""
         self.offers, self._best = recommended(offers), best_offer(offers)
         names = {offer.pair.target.model.casefold() for offer in offers}
         hidden = len(names) - len(self.offers)
@@ -125,7 +124,6 @@ def evidence(kind: str) -> str:
 
 
 def _drafter(offer: CatalogOffer) -> Content:
-    """The method and the size of a draft model; a dash if the pair is unsupported."""
     pair = offer.pair
     amount = parameters(pair.drafter.params) if pair.drafter and pair.method == DRAFT else ""
     if unserved(pair):
@@ -198,7 +196,6 @@ class PairsScreen(Dialog["PairOffer | None"]):
 
 
 def _row(pair: PairOffer, room: int) -> Content:
-    """Name, method and gain, then why the drafter is usable or not, and an alternative."""
     mark, colour = (CANNOT, "$error") if pair.why_not else (READY, "$success") if pair.ready else (FETCH, "$primary")
     name = text(pair.name, "" if pair.why_not else "bold")
     facts = [one_line(pair.method)]

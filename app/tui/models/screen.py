@@ -91,7 +91,6 @@ class ModelsScreen(BrowsingScreen[ModelChoice | None]):
     # --- navigation -----------------------------------------------------------------------------------------------
 
     def action_leave(self) -> None:
-        """Stops waiting for the hub; else leaves the search line for the list; else closes the screen."""
         if self._models.stop_waiting():
             return
         if self.listing.line.has_focus:
@@ -118,7 +117,6 @@ class ModelsScreen(BrowsingScreen[ModelChoice | None]):
 
     @on(Input.Submitted)
     def _submitted(self) -> None:
-        """Searches for a new text; opens the selected result of an unchanged one; offline, uses the selected model."""
         text = self.listing.line.value.strip()
         if self.listing.offline:
             self.action_use()
@@ -129,7 +127,6 @@ class ModelsScreen(BrowsingScreen[ModelChoice | None]):
 
     @on(Browser.Chosen)
     def _chosen(self) -> None:
-        """Handles a second click on a row like Enter."""
         if self.listing.tab == INSTALLED or (self.listing.tab == SEARCH and self.listing.offline):
             self.action_use()
         elif self.listing.tab == RECOMMENDED:

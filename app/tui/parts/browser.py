@@ -38,15 +38,7 @@ class Column:
 
 
 def table(columns: Sequence[Column], rows: Sequence[Sequence[Content]], width: int) -> list[Content]:
-    """Lays out rows; the first column takes the remaining width, and shrinks first.
-
-    Args:
-        columns: The columns; the first is the name.
-        width: Cells of the screen.
-
-    Returns:
-        The heading, then one line per row.
-    """
+    """The heading, then one line per row; the first column takes the remaining width, and shrinks first."""
     wide = [max([len(column.title), *(row[at].cell_length for row in rows)]) for at, column in enumerate(columns)]
     shown = [at for at in range(len(columns)) if at == 0 or any(row[at].plain for row in rows)]
     least = min(wide[0], max(18, width // 3))
@@ -126,7 +118,6 @@ class TableView(View):
         """The cells of a row, one per column."""
 
     def lines(self, width: int) -> list[Content]:
-        """The heading, then one line per row."""
         return table(self.columns, [self.cells(at) for at in range(len(self))], width)
 
 
@@ -166,7 +157,6 @@ class Rows(OptionList, inherit_bindings=False):
 
     @property
     def room(self) -> int:
-        """Columns of a row."""
         return self.scrollable_content_region.width - 2  # one cell of padding on both sides
 
     def on_resize(self) -> None:
@@ -221,14 +211,12 @@ class Browser(Container):
         return None if self.at is None else self.view.key(self.at)
 
     def show(self, view: View) -> None:
-        """Shows another view, and restores its selected row."""
         self.view = view
         self._keys = []
         self.draw()
 
     @on(Rows.Resized)
     def draw(self) -> None:
-        """Redraws the view; the same row stays selected."""
         view, rows = self.view, self.rows
         heading, *lines = view.lines(max(rows.room, 1)) if len(view) else [Content("")]
         keys = [view.key(at) for at in range(len(view))]
@@ -252,7 +240,6 @@ class Browser(Container):
         self.describe()
 
     def describe(self) -> None:
-        """Shows the details of the selected row."""
         at = self.at
         blocks = [] if at is None else [block for block in self.view.details(at) if block.plain]
         self._box.display = bool(blocks)

@@ -114,7 +114,6 @@ class PathSuggester(Suggester):
 
 
 def completed(typed: str) -> str | None:
-    """The first folder or model file whose path begins with ``typed``, or None."""
     folder, _, begun = typed.rpartition("/")
     if not typed.startswith(("/", "~", ".")):
         return None

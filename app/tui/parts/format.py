@@ -28,15 +28,7 @@ def judged(ratio: float) -> str:
 
 
 def gain_bar(value: float, most: float, width: int, style: str, high: float | None = None) -> Content:
-    """A bar from 0 to a speed-up; a tick marks 1x, the speed without a drafter.
-
-    Args:
-        value: The speed-up.
-        most: The speed-up that fills the width, at least 1.
-        width: Columns.
-        style: Style of the bar.
-        high: Upper end of its confidence interval, drawn as a thin line.
-    """
+    """A bar from 0 to a speed-up; a tick marks 1x, plain decoding; a thin line ends at ``high``, the interval's end."""
     scale = width / most
     tick, end = min(width - 1, round(scale)), min(width, max(1, round(value * scale)))
     far = end if high is None else min(width, max(end, round(high * scale)))

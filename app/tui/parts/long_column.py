@@ -104,7 +104,6 @@ class LongColumn(Vertical):
             self.call_later(self.draw)
 
     def see(self, on: bool) -> None:
-        """Shows or hides the column; a hidden one is not drawn."""
         self._hidden = self._hidden or not self.display
         self.display = on
         if on:
@@ -139,14 +138,7 @@ class LongColumn(Vertical):
                 self._make_room()
 
     async def look(self, top: int, height: int) -> int:
-        """Mounts the parts near the screen, and unmounts distant ones.
-
-        Args:
-            top: Line of the column at the top of the screen; may be above or below the column.
-
-        Returns:
-            Lines by which the content at the top of the screen has moved down.
-        """
+        """Mounts the parts near the screen; returns the lines by which the content at its top has moved down."""
         async with self.lock:
             width = self.size.width
             if len(self.parts) <= FEW or not width or not self.display or not self.is_attached:
@@ -166,7 +158,6 @@ class LongColumn(Vertical):
             return now[place] - starts[place] + min(0, self.parts[place].lines(width) - 1 - (top - starts[place]))
 
     def _starts(self, width: int) -> list[int]:
-        """The first line of each part, and the end of the last."""
         return [0, *accumulate(part.lines(width) for part in self.parts)]
 
     def _wanted(self, starts: list[int], top: int, height: int) -> tuple[int, int]:
@@ -186,7 +177,6 @@ class LongColumn(Vertical):
         return first, max(first, min(bisect_right(starts, bottom - 1), len(self.parts)))
 
     async def _show(self, first: int, end: int) -> None:
-        """Mounts this range of parts, and unmounts all others."""
         if end <= self._first or first >= self._end:
             await self._let_go(self._first, self._end)
             self._first = self._end = first
@@ -206,7 +196,6 @@ class LongColumn(Vertical):
         return widgets
 
     async def _let_go(self, first: int, end: int) -> None:
-        """Unmounts parts, and caches their height."""
         gone = [part for part in self.parts[first:end] if part.widget is not None]
         for part in gone:
             part.lines(self.size.width)

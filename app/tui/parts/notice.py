@@ -37,11 +37,9 @@ class Notice(Static):
 
 
 def hint(on: Widget, words: str) -> None:
-    """Shows a toast that replaces all others."""
     on.app.clear_notifications()
     on.notify(clean(words), timeout=NOTICED + READ * len(words), markup=False)
 
 
 def trouble(on: Widget, error: SlipstreamError) -> None:
-    """Shows an error as a toast."""
     on.notify(sentence(f"{error.title} {error.hint}"), severity="error", timeout=TROUBLE, markup=False)

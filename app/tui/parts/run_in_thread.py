@@ -21,12 +21,7 @@ def run_in_thread(
     then: Callable[[T], object],
     failed: Callable[[SlipstreamError], object],
 ) -> None:
-    """Calls ``what`` in a daemon thread, which does not delay the end of the program.
-
-    Args:
-        node: A widget or screen; nothing is called once it is removed.
-        then: Called with the result, as a callback of the node.
-    """
+    """Calls ``what`` in a daemon thread, then ``then`` or ``failed`` as a callback of the node unless it is gone."""
 
     def run() -> None:
         with suppress(RuntimeError):  # the loop is closed: the program has ended meanwhile

@@ -35,7 +35,6 @@ class Settled:
         self._show_theme()
 
     def begin(self) -> None:
-        """Applies all settings once the chat is shown."""
         self.apply()
         self._app.theme_changed_signal.subscribe(self._app, lambda theme: self._theme_chosen(theme.name))
 
@@ -53,16 +52,11 @@ class Settled:
 
     @property
     def themes(self) -> list[str]:
-        """All themes, slipstream's own first."""
         own = [DARK.name, LIGHT.name, CONTRAST.name]
         return [*own, *sorted(set(self._app.available_themes) - set(own))]
 
     def checked(self, name: str, value: Value) -> Value:
-        """Parses and checks a value of a setting or a key.
-
-        Raises:
-            UsageError: If the value is invalid.
-        """
+        """Parses and checks a value of a setting or a key; raises ``UsageError`` if it is invalid."""
         group, key = name.split(".", 1)
         if group == KEYS:
             made = KeyMap.made({**self.file.settings.keys, key: str(value)}, ChatScreen.BINDINGS)
@@ -76,12 +70,7 @@ class Settled:
         return value
 
     def restore(self, values: Mapping[str, Value | None]) -> None:
-        """Stores values by name, None for the default, and applies them.
-
-        Raises:
-            UsageError: See ``SettingsFile.change``.
-            SlipstreamError: See ``SettingsFile.change``; the values are applied nevertheless.
-        """
+        """Stores values by name, None for the default, and applies them, even if they cannot be stored."""
         try:
             self.file.restore(values)
         finally:

@@ -32,25 +32,18 @@ class Row:
 
     @property
     def has_steps(self) -> bool:
-        """Whether the arrow keys change it."""
         return self.is_switch or bool(self.choices)
 
     @property
     def action(self) -> str:
-        """The name without its group; the action for a key."""
         return self.name.split(".", 1)[1]
 
     def word(self, value: Value) -> str:
-        """A value as text; its name if it has one."""
         named = self.setting.about.named if self.setting else None
         return named[1] if named and value == named[0] else written(value)
 
     def shown(self, value: Value, own: bool) -> Content:
-        """The row in the list.
-
-        Args:
-            own: Whether the user changed it.
-        """
+        """The row in the list; ``own`` says whether the user changed it."""
         mark = "● " if own else "  "
         word = {True: "● on", False: "○ off"}[value] if isinstance(value, bool) else self.word(value).replace("\n", " ")
         word = word or ("" if self.setting else "no key")
@@ -136,7 +129,6 @@ class Editor(Vertical):
 
 
 def written(value: Value) -> str:
-    """Formats a value for editing."""
     if isinstance(value, bool):
         return "on" if value else "off"
     return f"{value:g}" if isinstance(value, float) else str(value)

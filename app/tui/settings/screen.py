@@ -110,7 +110,6 @@ class SettingsScreen(Sheet[None]):
         self._explain()
 
     def action_leave(self) -> None:
-        """Closes the editor and discards its text; without an editor, closes the screen."""
         if self.editor.row:
             self._end_edit()
         else:
@@ -120,7 +119,6 @@ class SettingsScreen(Sheet[None]):
 
     @on(OptionList.OptionSelected, "#settings-list")
     def _chosen(self) -> None:
-        """Toggles a switch; edits any other setting."""
         if self.row.is_switch:
             self.action_step(1)
         else:
@@ -143,7 +141,6 @@ class SettingsScreen(Sheet[None]):
 
     @on(Editor.Typed)
     def _typed(self, message: Editor.Typed) -> None:
-        """Checks the text while it is typed."""
         self._error = ""
         try:
             self._settled.checked(message.row.name, message.text)
@@ -226,14 +223,12 @@ class SettingsScreen(Sheet[None]):
         return self._settled.file.settings.value(row.name) if row.setting else self._settled.keys.of(row.action)
 
     def _own(self, row: Row) -> Value | None:
-        """The value that differs from the default; None if there is none."""
         return self._settled.file.settled(row.name) if row.setting else self._settled.file.settings.keys.get(row.action)
 
     def _hint(self, text: str) -> None:
         hint(self, text)
 
     def _explain(self) -> None:
-        """Shows the selected setting's explanation, allowed values and errors."""
         row, file, faint = self.row, self._settled.file, "$foreground 70%"
         lines: list[tuple[str, str]] = [(row.name, "bold $primary")]
         if row.setting:
