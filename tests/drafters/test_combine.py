@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import pytest
+from tests.drafters.fake_replies import always
 from tests.drafters.test_same_text import SHAPES, TEMPERATURES, write
 from tests.models.fake_target import FakeTarget
 
@@ -56,10 +57,6 @@ class Says(Drafter):
 
     def close(self) -> None:
         self.heard.append("close")
-
-
-def always(_path: float, _depth: int) -> bool:
-    return True
 
 
 def path(*tokens: Token, prob: float, source: str = "says") -> Draft:

@@ -242,13 +242,3 @@ def test_a_token_that_it_stopped_before_is_measured_too() -> None:
         assert some.draft(history, nothing, GREEDY) == NO_DRAFT
         some.observe(History([*history.tokens, first]), said(NO_DRAFT, (first,)))
     assert some.draft(history, four, GREEDY).probs[0] > before
-
-
-def test_a_step_that_it_did_not_draft_for_is_not_taken_for_its_own() -> None:
-    some, _ = drafter()
-    history = History([1, 2, 3])
-    some.begin(history)
-    draft = some.draft(history, four, GREEDY)
-    for _ in range(50):
-        some.observe(History([*history.tokens, 9, 9, 8]), said(draft, (9,)))
-    assert some.draft(history, four, GREEDY) == draft

@@ -230,15 +230,6 @@ def test_it_drafts_after_a_prefix_that_it_never_heard(
     assert len(steps[0].draft.tree) == 0 and sum(len(step.draft.tree) for step in steps) > 0
 
 
-def test_held_features_are_read_in_time(model: LlamaModel, target: LlamaTarget, eagle: FeatureDrafter) -> None:
-    """While another method drafts, features do not pile up, and none is lost."""
-    history = History(ask(model, PROMPTS[2]))
-    reply(target, eagle, history, size=120, should_extend=lambda _p, _d: False)
-    assert 0 < len(eagle.queue.waiting) < 40
-    follows(eagle, history)
-    assert eagle.queue.read == list(range(len(history.tokens) - 1))
-
-
 def test_it_stops_where_it_is_not_worth_it_and_where_the_context_ends(
     model: LlamaModel, target: LlamaTarget, eagle: FeatureDrafter
 ) -> None:

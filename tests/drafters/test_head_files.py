@@ -13,7 +13,6 @@ from tests.drafters import block_file, gemma4_file, mtp_file
 from tests.drafters.test_mtp import OPTIONS, reply
 
 from slipstream.app.engine.drafter_list import Drafters
-from slipstream.drafters import registry
 from slipstream.drafters.autopilot.profile import Profile
 from slipstream.drafters.base import Step
 from slipstream.drafters.resources import Resources
@@ -190,13 +189,3 @@ def test_a_file_of_mtp_layers_is_no_model(tmp_path: Path) -> None:
     assert role_of(read_header(layer)) == "drafter"
     with pytest.raises(ModelFileError, match="is a drafter's file"):
         check_vocabulary(read_header(layer))
-
-
-@pytest.mark.parametrize("name", PAIRS)
-def test_it_lacks_nothing(tmp_path: Path, name: str) -> None:
-    pair = PAIRS[name]
-    target, head = pair.write(tmp_path)
-    with closing(LlamaModel(target)) as model, closing(LlamaTarget(model, OPTIONS)) as opened:
-        heads = matching_heads(model.header, [head])
-        resources = Resources(opened.abilities, heads=heads, llama=opened, header=model.header)
-        assert registry.why_not(pair.method, resources) == ""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from tests.models.fake_target import FakeTarget
 from slipstream.app.engine.loop import generate
 from slipstream.app.engine.stopping import StopRules
 from slipstream.drafters import registry
-from slipstream.drafters.base import NO_DRAFT, Draft, Drafter, ShouldExtend, Step
+from slipstream.drafters.base import Draft, Drafter, ShouldExtend, Step
 from slipstream.drafters.kangaroo import Kangaroo, Sureness
 from slipstream.drafters.resources import Resources
 from slipstream.models.errors import UsageError
@@ -24,7 +24,7 @@ from slipstream.models.llama.context import LlamaTarget
 from slipstream.models.llama.model import LlamaModel
 from slipstream.models.llama.target import ContextOptions
 from slipstream.models.sampling.sampler import Sampler
-from slipstream.models.types import ROOT, Evaluation, History
+from slipstream.models.types import ROOT, History
 
 GREEDY = Sampler(temperature=0.0)
 BUNDLED = Path(__file__).parents[2] / "models" / "bundled"
@@ -33,10 +33,6 @@ TARGET, ADAPTER = BUNDLED / "slipstream-mini-q8_0.gguf", BUNDLED / "slipstream-m
 
 def four(_probability: float, depth: int) -> bool:
     return depth <= 4
-
-
-def half(probability: float, depth: int) -> bool:
-    return probability >= 0.5 and depth <= 8
 
 
 def drafter(sure: float, n_ctx: int = 4096, max_leaves: int = 16, max_rows: int = 64) -> tuple[Kangaroo, FakeTarget]:
@@ -78,17 +74,6 @@ def test_the_unsure_token_is_in_the_draft_and_is_the_last_one() -> None:
     assert stopped > 0
 
 
-def test_it_is_drafted_however_unlikely_but_nothing_after_it() -> None:
-    unlikely = 0
-    for seed in range(30):
-        some, _ = drafter(sure=0.0)
-        draft = draft_of(some, [2, seed, 3], half)
-        before = np.concatenate(([1.0], np.cumprod(draft.probs)))
-        assert (before[:-1] >= 0.5).all()  # each was worth a pass
-        unlikely += before[-1] < 0.5
-    assert unlikely > 0
-
-
 def test_runners_up_stand_beside_the_unsure_token() -> None:
     sampler = Sampler(temperature=1.0, seed=2)
     for seed in range(10):
@@ -124,79 +109,6 @@ def test_runners_up_fit_what_the_target_takes_and_what_is_worth_it() -> None:
     assert len(set(leaves(lambda probability, _depth: probability > 0.1))) > 1
 
 
-def test_it_follows_the_history_after_a_rejection_and_after_a_whole_acceptance() -> None:
-    some, model = drafter(sure=0.0)
-    history = History([1, 2, 3])
-    some.begin(history)
-    first = some.draft(history, four, GREEDY)
-    history.tokens += [first.tree.tokens[0], (first.tree.tokens[1] + 1) % 64]  # the second was wrong
-    second = some.draft(history, four, GREEDY)
-    assert list(model.tokens)[: len(history.tokens)] == history.tokens
-    history.tokens += [*second.tree.tokens, 9]  # all right, and a bonus that was never drafted
-    before = model.decodes
-    some.draft(history, four, GREEDY)
-    assert list(model.tokens)[: len(history.tokens)] == history.tokens
-    assert model.decodes == before + 4  # the last drafted token, which it had not read, went in with its first pass
-
-
-def test_beyond_its_context_it_drafts_nothing() -> None:
-    some, _ = drafter(sure=0.0, n_ctx=16)
-    assert len(draft_of(some, list(range(14))).tree) == 2
-    assert draft_of(some, list(range(17))) == NO_DRAFT
-
-
-def test_nothing_worth_drafting_costs_no_pass() -> None:
-    some, model = drafter(sure=0.0)
-    assert draft_of(some, [1, 2], lambda _p, _d: False) == NO_DRAFT and model.decodes == 0
-
-
-def step_of(draft: Draft, tokens: list[int]) -> Step:
-    return Step(draft, (), tuple(tokens), Evaluation(np.zeros((1, 64), np.float32)))
-
-
-def test_it_records_what_the_target_has_seen_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    heard: list[tuple[float, bool, bool]] = []
-    monkeypatch.setattr(Sureness, "add", lambda _self, *pair: heard.append(pair))
-    some, _ = drafter(sure=0.0)
-    history = History([1, 2, 3])
-    some.begin(history)
-
-    def follow(tokens: Callable[[Draft], list[int]]) -> Draft:
-        heard.clear()
-        draft = some.draft(history, four, GREEDY)
-        step = step_of(draft, tokens(draft))
-        history.tokens.extend(step.tokens)
-        some.observe(history, step)
-        return draft
-
-    draft = follow(lambda d: [d.tree.tokens[0], (d.tree.tokens[1] + 1) % 64])
-    assert heard == [
-        (draft.probs[0], True, False),
-        (draft.probs[1], False, True),
-    ]  # nobody saw what the others were worth
-    draft = follow(lambda d: [*d.tree.tokens, 7])
-    assert heard == [(prob, True, place > 0) for place, prob in enumerate(draft.probs)]
-    draft = follow(lambda d: list(d.tree.tokens[:2]))  # the reply ended in the draft
-    assert heard == [(draft.probs[0], True, False), (draft.probs[1], True, True)]
-    heard.clear()
-    step = step_of(NO_DRAFT, [5, 6])
-    history.tokens += [5, 6]
-    some.observe(history, step)  # a step that it did not draft for
-    assert not heard
-
-
-def test_whoever_drafted_the_step_its_own_draft_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    heard: list[bool] = []
-    monkeypatch.setattr(Sureness, "add", lambda _self, _prob, right, _after: heard.append(right))
-    some, _ = drafter(sure=0.0)
-    history = History([1, 2, 3])
-    some.begin(history)
-    draft = some.draft(history, four, GREEDY)
-    history.tokens += draft.tree.tokens[:1]
-    some.observe(history, step_of(NO_DRAFT, list(draft.tree.tokens[:1])))
-    assert heard == [True]
-
-
 def tuned(accepted: Callable[[float], float], price: float, pairs: int = 3000, start: float = 0.6) -> float:
     """Where the bound goes if a token of probability p is accepted with probability ``accepted(p)``."""
     sureness, rng = Sureness(start), np.random.default_rng(4)
@@ -225,10 +137,6 @@ def test_what_comes_first_says_nothing_of_what_comes_after() -> None:
             sureness.add(0.55, at % 20 > 0, True)
         sureness.settle(0.4)
     assert sureness.bound < 0.56
-
-
-def test_the_bound_is_the_authors_until_enough_was_seen() -> None:
-    assert tuned(lambda _p: 1.0, 0.2, pairs=31) == 0.6 != tuned(lambda _p: 1.0, 0.2, pairs=32)
 
 
 def test_the_bound_notices_a_change_of_text() -> None:
@@ -311,18 +219,6 @@ def test_the_cut_is_kept_in_the_folder_or_lives_as_long_as_the_drafter(
         assert len(list(passing.rglob("*.gguf"))) == 1
         run(some, target, GREEDY, four, 8)
     assert list(passing.iterdir()) == []
-
-
-def test_it_runs_on_as_many_threads_as_its_target_and_closes_what_it_opened() -> None:
-    heard: list[str] = []
-    with ExitStack() as opened:
-        opened.callback(heard.append, "closed")
-        model = FakeTarget()
-        some = Kangaroo(model, model.abilities, in_step=lambda: heard.append("threads"), opened=opened.pop_all())
-    draft_of(some, [1, 2, 3])
-    assert heard == ["threads"]
-    some.close()
-    assert heard == ["threads", "closed"]
 
 
 def test_what_it_lacks_is_said_before_the_first_token(target: LlamaTarget, tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from tests.drafters.fake_replies import steps_of, text_of
+from tests.drafters.fake_replies import always, steps_of, text_of
 from tests.models.fake_target import FakeTarget
 
 from slipstream.drafters.base import NO_DRAFT, Drafter, ShouldExtend, Step
@@ -18,10 +18,6 @@ from slipstream.models.types import ROOT, Abilities, Evaluation, History, Token,
 ABILITIES = Abilities(n_vocab=64, n_ctx=4096, n_embd=8, n_layer=2, max_rows=64, max_leaves=16)
 NO_ROWS = Evaluation(np.zeros((1, 1), np.float32))
 GREEDY = Sampler(temperature=0)
-
-
-def always(path: float, depth: int) -> bool:
-    return True
 
 
 def never(path: float, depth: int) -> bool:
@@ -61,19 +57,6 @@ def test_an_ngram_is_guessed_until_the_text_holds_it() -> None:
     pool.add(1, (2, 3), guessed=False)
     pool.add(1, (2, 3), guessed=True)
     assert len(pool) == 1 and not pool.after(1)[0].guessed
-
-
-def test_the_window_is_a_chain_of_probes_with_a_branch_for_each_column() -> None:
-    drafter = Lookahead(ABILITIES, columns=3, length=4, ngrams=2)
-    trees = [step.draft.tree for step, _ in steps_of(drafter, FakeTarget(), GREEDY, size=4, should_extend=always)]
-    windows = []
-    for tree in trees:
-        assert tree.probes == frozenset(range(tree.drafted, len(tree)))
-        parents = [parent - tree.drafted if parent != ROOT else ROOT for parent in tree.parents[tree.drafted :]]
-        windows.append((parents, list(tree.depths[tree.drafted :])))
-    full = ([-1, 0, -1, 2, 3, 2, 5, 6], [1, 2, 1, 2, 3, 2, 3, 4])  # depth: column + level
-    assert windows[:3] == [([-1, 0], [1, 2]), ([-1, -1, 1, 1, 3], [1, 1, 2, 2, 3]), full]
-    assert windows[3:] == [full] * len(windows[3:])
 
 
 @pytest.mark.parametrize(("columns", "length"), [(1, 3), (5, 4), (7, 5)])
@@ -195,16 +178,6 @@ def test_ngrams_are_measured_whether_or_not_they_were_drafted() -> None:
     assert all(prob < 0.4 for node, prob in enumerate(turned.probs) if turned.tree.tokens[node] == 2)
 
 
-def test_an_end_of_the_step_says_nothing_of_later_tokens() -> None:
-    drafter, history = Lookahead(ABILITIES), History([1, 2, 3, 4, 1])
-    drafter.begin(history)
-    heard(drafter, history, [2])
-    assert (drafter.first[0].expected, drafter.later[0].expected) == (1, 0)
-    history.tokens[-1:] = [1]
-    heard(drafter, history, [2, 9])
-    assert [(ratio.expected, ratio.observed) for ratio in drafter.later] == [(1, 0), (0, 0)]
-
-
 def test_ngrams_of_prompt_and_reply_share_their_first_nodes() -> None:
     drafter, history = Lookahead(ABILITIES), History([1, 2, 3, 4, 1, 2, 3, 5, 1, 6, 7, 8, 1])
     drafter.begin(history)
@@ -231,31 +204,6 @@ def test_no_ngram_spans_a_cut() -> None:
     }
     drafter.close()
     assert len(drafter.pool) == 0
-
-
-def test_the_next_turn_reads_only_what_is_new(monkeypatch: pytest.MonkeyPatch) -> None:
-    drafter, history = Lookahead(ABILITIES), History([1, 2, 3, 4, 5])
-    drafter.begin(history)
-    heard(drafter, history, [6, 7])
-    added: list[Token] = []
-    monkeypatch.setattr(drafter.pool, "add", lambda first, rest, guessed: added.append(first))
-    drafter.begin(History([*history.tokens, 8, 9]))
-    assert added == [5, 6]
-
-
-def test_another_drafters_step_leaves_the_window_alone() -> None:
-    drafter, history = Lookahead(ABILITIES), History([1, 2, 3, 4, 5])
-    drafter.begin(history)
-    drafter.draft(history, always, GREEDY)
-    heard(drafter, history, [6])
-    assert len(drafter._levels) == 1
-
-
-def test_impossible_shapes_are_refused() -> None:
-    with pytest.raises(ValueError, match="no window of 0"):
-        Lookahead(ABILITIES, columns=0)
-    with pytest.raises(ValueError, match="2 tokens"):
-        Lookahead(ABILITIES, length=2)
 
 
 def test_a_target_of_chains_gets_the_likeliest_ngram_or_the_first_column() -> None:

@@ -13,22 +13,23 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from tests.drafters.fake_replies import always
 
 from slipstream.app.engine.loop import generate
 from slipstream.app.engine.stopping import StopRules
 from slipstream.drafters.base import NO_DRAFT, Draft, Drafter, ShouldExtend, Step
-from slipstream.drafters.medusa import METHOD, Medusa, MedusaHeads, RankRecord, rank_accuracies, unfit
+from slipstream.drafters.medusa import METHOD, Medusa, MedusaHeads, rank_accuracies, unfit
 from slipstream.drafters.none import Plain
 from slipstream.drafters.resources import Resources
 from slipstream.models.errors import ModelFileError, NotANumberError
 from slipstream.models.gguf.reader import read_header
-from slipstream.models.heads.file import HeadsInfo, Kind, identity, read_heads, write_heads
+from slipstream.models.heads.file import HeadsInfo, Kind, read_heads, write_heads
 from slipstream.models.llama.context import LlamaTarget
 from slipstream.models.llama.model import LlamaModel
 from slipstream.models.llama.target import ContextOptions
 from slipstream.models.sampling.noise import gumbel
 from slipstream.models.sampling.sampler import Sampler
-from slipstream.models.types import LAST_HIDDEN, Abilities, Evaluation, Floats, History, Token, TokenTree
+from slipstream.models.types import LAST_HIDDEN, Abilities, Evaluation, Floats, History, Token
 
 BUNDLED = Path(__file__).parents[2] / "models" / "bundled"
 TARGET = BUNDLED / "slipstream-mini-q8_0.gguf"
@@ -42,10 +43,6 @@ TOLERANCE: dict[Kind, float] = {"q8_0": 0.15, "f16": 4e-3, "f32": 1e-4}
 """Of a probability, relative: ggml rounds states to the type of the matrix; two or more matrices follow each other."""
 
 Tensors = dict[str, NDArray[Any]]
-
-
-def always(path: float, depth: int) -> bool:
-    return True
 
 
 def random_heads(
@@ -251,14 +248,6 @@ def step(drafter: Medusa, tokens: tuple[Token, ...], path: tuple[int, ...] = (),
     )
 
 
-def test_the_state_is_that_of_the_last_accepted_token() -> None:
-    drafter = ready(lists(3, 4, 1))
-    draft = Draft(TokenTree((7, 8, 9), (-1, 0, -1)), (0.5,) * 3, ("medusa",) * 3)
-    for path, row in (((), 0), ((0, 1), 2), ((2,), 3)):
-        step(drafter, (*(draft.tree.tokens[node] for node in path), 1), path, draft)
-        assert drafter._state is not None and drafter._state[0] == row
-
-
 def test_ranks_are_heard_down_to_the_first_rejection_only() -> None:
     heads = Said([[10, 11], [20, 21], [30, 31]], [[0.5, 0.2]] * 3)
     drafter = ready(heads)
@@ -272,18 +261,6 @@ def test_ranks_are_heard_down_to_the_first_rejection_only() -> None:
     assert tree[(10,)] > 0.85 and tree[(11,)] < 0.05
     assert tree[(10, 21)] / tree[(10,)] > 0.85 and tree[(10, 20)] / tree[(10,)] < 0.1
     assert tree[(10, 21, 30)] / tree[(10, 21)] == pytest.approx(0.5, rel=1e-5)  # nothing is known of the third
-
-
-def test_a_record_starts_from_training_and_ends_with_what_was_heard() -> None:
-    said = np.array([[0.4, 0.3, 0.1]], np.float32)
-    record = RankRecord(np.array([[0.6, 0.2]], np.float32), 3)
-    assert record.corrected(said) == pytest.approx(said)
-    for turn in range(1500):
-        record.add(0, said[0], (0, 0, 0, 2, None)[turn % 5])
-    assert record.corrected(said)[0] == pytest.approx([0.6, 0.0, 0.2], abs=0.03)
-    for _ in range(1500):
-        record.add(0, said[0], 0)
-    assert 0.9 < record.corrected(said)[0, 0] <= 0.98
 
 
 def test_the_noise_of_the_targets_draws_changes_the_order_and_not_the_mass() -> None:
@@ -359,23 +336,6 @@ def test_wide_trees_leave_the_text_alone_and_the_first_step_drafts(
         repeated, steps = written(target, drafter, prompt, sampler, always)  # the prompt was in the cache: no state yet
         assert repeated == plain and not len(steps[0].draft.tree) and len(steps[1].draft.tree) > 8
         assert accepted > 5
-
-
-def test_heads_that_are_always_wrong_leave_the_text_alone(
-    target: LlamaTarget, prompts: list[list[Token]], tmp_path: Path
-) -> None:
-    tensors = random_heads(heads=4, width=target.abilities.n_embd, n_vocab=target.abilities.n_vocab)
-    plain = [written(target, Plain(), prompt, GREEDY, always)[0] for prompt in prompts[:2]]
-    used = {token for text in plain for token in text}
-    unused = [token for token in range(target.abilities.n_vocab) if token not in used]
-    tensors["output.ids"] = np.array(unused[:ROWS], np.int32)
-    path = saved(tmp_path / "wrong.gguf", tensors, target=identity(read_header(TARGET)))
-    with closing(made(target, path)) as drafter:
-        for prompt, wanted in zip(prompts[:2], plain, strict=True):
-            target.rewind(0)
-            text, steps = written(target, drafter, prompt, GREEDY, always)
-            assert text == wanted and len(steps) == len(text)
-            assert min(len(each.draft.tree) for each in steps[:-6]) > 8
 
 
 def test_each_head_guesses_its_own_place(target: LlamaTarget, prompts: list[list[Token]]) -> None:

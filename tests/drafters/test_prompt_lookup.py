@@ -4,8 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from tests.drafters.fake_replies import always
 
 from slipstream.drafters.base import NO_DRAFT, Draft, Step
 from slipstream.drafters.prompt_lookup import PromptLookup, SuffixAutomaton, copy_probability
@@ -44,12 +43,6 @@ def test_match_equals_plain_comparing(seed: int) -> None:
         assert automaton.match == longest_repeated_suffix(text[:n])
 
 
-@given(st.lists(st.integers(0, 2), max_size=60))
-@settings(max_examples=150, deadline=None)
-def test_match_equals_plain_comparing_on_tiny_alphabets(text: list[Token]) -> None:
-    assert SuffixAutomaton(text).match == longest_repeated_suffix(text)
-
-
 def test_bounded_work_may_miss_the_latest_occurrence_but_never_invents_one() -> None:
     """When the run of 100 ended, its last 20 lay 79 links deep: an older, but true occurrence is found."""
     text = [1] * 100 + [2, *([1] * 20)]
@@ -58,11 +51,6 @@ def test_bounded_work_may_miss_the_latest_occurrence_but_never_invents_one() -> 
     assert length == longest_repeated_suffix(text)[0] == 20
     assert text[end - length + 1 : end + 1] == text[-length:]
     assert end < longest_repeated_suffix(text)[1]
-
-
-def test_a_new_token_matches_nothing() -> None:
-    assert SuffixAutomaton().match == (0, -1)
-    assert SuffixAutomaton([1, 2, 1, 3]).match == (0, -1)
 
 
 def test_the_most_recent_occurrence_is_taken() -> None:
@@ -76,16 +64,6 @@ def test_a_copy_that_reaches_the_end_goes_on_with_itself() -> None:
     assert automaton.match == (2, 2)
     assert automaton.continuation(2, 8) == [3, 1, 2, 3, 1, 2, 3, 1]
     assert SuffixAutomaton([7, 7]).continuation(0, 3) == [7, 7, 7]
-
-
-def test_a_long_run_of_one_token() -> None:
-    automaton = SuffixAutomaton([1] * 3000)
-    assert automaton.match == (2999, 2998)
-    assert len(automaton) == 3000
-
-
-def always(path: float, depth: int) -> bool:
-    return True
 
 
 def draft_after(tokens: list[Token], lookup: PromptLookup | None = None) -> Draft:
@@ -144,51 +122,6 @@ def test_longer_matches_are_trusted_more() -> None:
     assert (trust[1], trust[15], trust[-1]) == pytest.approx((0.45, 0.95, 0.95))
 
 
-def test_hears_every_step() -> None:
-    history = History([1, 2, 3])
-    lookup = PromptLookup()
-    lookup.begin(history)
-    for step in ([4, 5], [6], [1, 2], [3]):
-        fed(lookup, history, step)
-        fresh = draft_after(list(history.tokens))
-        assert lookup.draft(history, always, Sampler()) == fresh
-    assert fresh.tree.tokens == (4, 5, 6, 1)
-
-
-def test_the_next_turn_reuses_the_index() -> None:
-    lookup = PromptLookup()
-    first = [5, 6, 7, 8]
-    lookup.begin(History(first))
-    index = lookup.index
-    lookup.begin(History([*first, 9, 5, 6]))
-    assert lookup.index is index
-    assert lookup.draft(History([*first, 9, 5, 6]), always, Sampler()).tree.tokens == (7, 8, 9)
-    lookup.begin(History([5, 6, 0, 5, 6]))
-    assert lookup.draft(History([5, 6, 0, 5, 6]), always, Sampler()).tree.tokens == (0, 5, 6)
-
-
-def test_cut_text_is_forgotten() -> None:
-    lookup = PromptLookup()
-    history = History([1, 2, 3, 1, 2, 4])
-    lookup.begin(history)
-    lookup.rewind(3)
-    history.tokens[3:] = [1, 2, 5]  # as long as before, so that the length alone tells nothing
-    fed(lookup, history, [1, 2])
-    assert lookup.draft(history, always, Sampler()).tree.tokens == (5, 1, 2)
-    fed(lookup, history, [5, 1])
-    assert lookup.draft(history, always, Sampler()) == draft_after(list(history.tokens))
-
-
-def test_text_that_comes_back_after_a_cut_keeps_the_index() -> None:
-    lookup = PromptLookup()
-    history = History([1, 2, 3, 1, 2])
-    lookup.begin(history)
-    index = lookup.index
-    lookup.rewind(4)
-    lookup.begin(History([1, 2, 3, 1, 2, 3]))
-    assert lookup.index is index
-
-
 def test_a_trimmed_history_is_indexed_anew() -> None:
     lookup = PromptLookup()
     history = History([8, 8, 8, 1, 2, 3, 1, 2])
@@ -198,13 +131,6 @@ def test_a_trimmed_history_is_indexed_anew() -> None:
     assert lookup.draft(history, always, Sampler()).tree.tokens == (3, 1, 2)
     fed(lookup, history, [3])
     assert lookup.draft(history, always, Sampler()) == draft_after(list(history.tokens))
-
-
-def test_close_frees_the_index() -> None:
-    lookup = PromptLookup()
-    lookup.begin(History([1, 2] * 50))
-    lookup.close()
-    assert len(lookup.index) == 0
 
 
 @pytest.mark.parametrize("seed", range(5))

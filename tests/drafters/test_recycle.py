@@ -11,13 +11,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.drafters.fake_replies import steps_of, text_of
+from tests.drafters.fake_replies import always, steps_of
 from tests.models.fake_target import FakeTarget
 
 from slipstream.drafters import recycle
 from slipstream.drafters.base import NO_DRAFT, Draft, ShouldExtend, Step
 from slipstream.drafters.memory import DrafterMemory
-from slipstream.drafters.none import Plain
 from slipstream.drafters.recycle import RankAccuracy, TokenRecycling
 from slipstream.drafters.tree import chain_draft
 from slipstream.models.errors import SlipstreamError
@@ -28,10 +27,6 @@ N_VOCAB = 40
 ABILITIES = Abilities(n_vocab=N_VOCAB, n_ctx=4096, n_embd=8, n_layer=2, max_rows=64, max_leaves=16)
 GREEDY = Sampler(temperature=0)
 CHAIN = TokenTree.chain((6, 7))
-
-
-def always(path: float, depth: int) -> bool:
-    return True
 
 
 def observed(tree: TokenTree, path: tuple[int, ...], tokens: tuple[Token, ...], logits: Floats) -> TokenRecycling:
@@ -194,17 +189,6 @@ def test_ranks_are_measured_by_the_text_whether_or_not_they_were_drafted() -> No
     assert drafter.draft(History([5]), lambda path, depth: depth < 2, GREEDY).tree.tokens[0] == step.tokens[0]
 
 
-@pytest.mark.parametrize("temperature", [0.0, 0.8, 1.5])
-def test_wide_trees_leave_the_text_alone(temperature: float) -> None:
-    sampler = Sampler(temperature=temperature, seed=2)
-    plain = text_of(Plain(), FakeTarget(N_VOCAB, n_ctx=120, order=1), sampler)
-    small = Abilities(N_VOCAB, n_ctx=120, n_embd=8, n_layer=2, max_rows=64, max_leaves=16)
-    steps = [step for step, _ in steps_of(TokenRecycling(small), FakeTarget(N_VOCAB, 120, order=1), sampler, always)]
-    assert [token for step in steps for token in step.tokens] == plain
-    assert max(step.draft.tree.leaves for step in steps) <= 8
-    assert max(len(step.draft.tree) for step in steps) == 16
-
-
 def test_text_that_repeats_itself_is_accepted_and_a_new_text_profits() -> None:
     drafter = TokenRecycling(ABILITIES)
     sampler = Sampler(seed=4)
@@ -215,22 +199,6 @@ def test_text_that_repeats_itself_is_accepted_and_a_new_text_profits() -> None:
         counts.append(len(steps))
         drafter.rewind(0)
     assert counts[1] < counts[0]
-
-
-def test_a_packed_table_comes_back() -> None:
-    drafter = TokenRecycling(ABILITIES)
-    assert len(list(steps_of(drafter, FakeTarget(N_VOCAB), GREEDY))) > 5
-    packed = drafter.dump()
-    assert len(packed) == 20 + len(rows_of(drafter)) * 37
-    other = TokenRecycling(ABILITIES)
-    other.load(packed)
-    assert rows_of(other) == rows_of(drafter) and np.array_equal(other.sure, drafter.sure)
-    assert other.dump() == packed
-    empty = TokenRecycling(ABILITIES)
-    empty.load(TokenRecycling(ABILITIES).dump())
-    assert not rows_of(empty)
-    drafter.close()
-    assert drafter.table.size == 0
 
 
 def test_a_table_is_kept_from_one_run_to_the_next(tmp_path: Path) -> None:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
+from tests.drafters.fake_replies import always
 from tests.models.fake_target import FakeTarget
 
 from slipstream.app.engine.loop import generate
@@ -27,10 +26,6 @@ NO_ROWS = Evaluation(np.zeros((1, 1), np.float32))
 @pytest.fixture
 def index(tmp_path: Path) -> TextIndex:
     return TextIndex(tmp_path / "index", "v1", 1000)
-
-
-def always(path: float, depth: int) -> bool:
-    return True
 
 
 def add(index: TextIndex, *texts: list[Token]) -> None:
@@ -64,21 +59,10 @@ def test_continuations_become_a_trie_with_counts(index: TextIndex) -> None:
     assert draft.probs == pytest.approx([0.8 * two, 0.75 * three, 0.25 * three, 0.2 * two, three])
 
 
-def test_a_piece_that_ended_counts_against_its_continuation(index: TextIndex) -> None:
-    add(index, [1, 2, 3], [1, 2, 3], [1, 2, 3, 4])
-    assert draft_after(index, [1, 2]).probs[1] == pytest.approx(copy_probability(3) / 3)
-
-
 def test_the_longest_match_alone_is_drafted_from(index: TextIndex) -> None:
     add(index, [1, 2, 3, 4], *([[8, 2, 3, 5]] * 9))
     assert draft_after(index, [1, 2, 3]).tree.tokens == (4,)
     assert draft_after(index, [7, 2, 3]).tree.tokens == (5, 4)
-
-
-def test_continuations_of_all_pieces_are_counted_together(index: TextIndex) -> None:
-    for text in ([*range(100, 900), 1, 2, 3], [1, 2, 4]):
-        index.add([TextPiece("a", text)])
-    assert sorted(draft_after(index, [1, 2]).tree.tokens) == [3, 4]
 
 
 def test_nothing_is_drafted_without_a_match_of_two_tokens(index: TextIndex) -> None:
@@ -120,26 +104,6 @@ def test_worth_decides_node_by_node_best_first(index: TextIndex) -> None:
     paths = [path for path, _ in asked[1:]]
     assert paths == sorted(paths, reverse=True)
     assert drafter.draft(History([1, 2]), lambda path, depth: False, Sampler()) is NO_DRAFT
-
-
-def test_only_the_end_of_the_history_is_looked_at(index: TextIndex) -> None:
-    class Watched(list[Token]):
-        read = 0
-
-        def __getitem__(self, at: Any) -> Any:
-            found = super().__getitem__(at)
-            Watched.read += len(found)
-            return found
-
-        def __iter__(self) -> Iterator[Token]:
-            raise AssertionError("the whole history was read")
-
-    add(index, [1, 2, 3])
-    drafter = Retrieval(index)
-    history = History(Watched([9] * 5000 + [1, 2]))
-    drafter.begin(history)
-    assert drafter.draft(history, always, Sampler()).tree.tokens == (3,)
-    assert Watched.read <= 16
 
 
 # --- what is accepted -------------------------------------------------------------------------------------------------
@@ -191,14 +155,6 @@ def test_lengths_of_match_are_told_apart() -> None:
     assert acceptance.trust(5) < 0.1
     assert acceptance.trust(16) == acceptance.trust(99) == pytest.approx(0.98)
     assert acceptance.trust(6) == copy_probability(6)
-
-
-def test_shares_that_keep_their_promise_are_worth_themselves() -> None:
-    acceptance = MatchTrust()
-    rng = np.random.default_rng(1)
-    for right in rng.random(2000) < 0.4:
-        acceptance.add(2, 0.4, bool(right))
-    assert acceptance.trust(2) == pytest.approx(0.98, abs=0.2)
 
 
 def test_a_guess_is_judged_only_by_the_step_that_follows_it(index: TextIndex) -> None:

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from tests.drafters.fake_replies import PROMPT, always, steps_of, text_of
 from tests.models.fake_target import FakeTarget
 
-from slipstream.app.engine.loop import generate
-from slipstream.app.engine.stopping import StopRules
-from slipstream.drafters.base import NO_DRAFT, Draft, Drafter, ShouldExtend, Step
+from slipstream.drafters.base import NO_DRAFT, Draft, ShouldExtend, Step
 from slipstream.drafters.none import Plain
 from slipstream.drafters.space import MaskGains, Space
 from slipstream.drafters.tree import chain_draft
@@ -21,11 +19,6 @@ from slipstream.models.types import ROOT, Abilities, Evaluation, History, Token,
 
 N_VOCAB, MASKS = 24, 3
 GREEDY = Sampler(temperature=0)
-PROMPT = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 1, 4, 1]
-
-
-def always(path: float, depth: int) -> bool:
-    return True
 
 
 def never(path: float, depth: int) -> bool:
@@ -40,23 +33,6 @@ def fake(n_ctx: int = 4096, order: int = 3, blur: float = 0.0) -> FakeTarget:
     target = FakeTarget(N_VOCAB, n_ctx, order=order, blur=blur)
     target.use_masks(np.zeros((MASKS, 8), np.float32))
     return target
-
-
-def steps_of(
-    drafter: Drafter, target: FakeTarget, sampler: Sampler, should_extend: ShouldExtend = always, size: int = 120
-) -> Iterator[tuple[Step, History]]:
-    history = History(list(PROMPT))
-    rules = StopRules(frozenset(), target.abilities.n_ctx - len(PROMPT), size, (), lambda token: b"")
-    target.prefill(PROMPT[:-1])
-    drafter.begin(history)
-    for step in generate(target, drafter, sampler, history, should_extend, rules, lambda: False):
-        yield step, history
-
-
-def text_of(
-    drafter: Drafter, target: FakeTarget, sampler: Sampler, should_extend: ShouldExtend = always
-) -> list[Token]:
-    return [token for step, _ in steps_of(drafter, target, sampler, should_extend) for token in step.tokens]
 
 
 def groups_of(tree: TokenTree) -> dict[int, list[int]]:
@@ -105,7 +81,7 @@ def test_candidates_are_what_the_group_below_the_accepted_end_has_guessed(temper
     length, depths, accepted = len(PROMPT), Counter[int](), Counter[int]()  # length: of the history before the step
     group: list[Token] = []
     wanted: list[tuple[list[Token], list[float]]] = []
-    for step, history in steps_of(Space(fake().abilities, MASKS), fake(), sampler):
+    for step, history in steps_of(Space(fake().abilities, MASKS), fake(), sampler, always):
         tree = step.draft.tree
         for node in range(len(tree)):
             if node not in tree.probes:
@@ -135,7 +111,7 @@ def test_candidates_are_what_the_group_below_the_accepted_end_has_guessed(temper
 @pytest.mark.parametrize("should_extend", [always, at_least(0.05), at_least(0.5)])
 def test_wrong_masks_leave_the_text_alone(temperature: float, should_extend: ShouldExtend) -> None:
     sampler = Sampler(temperature=temperature, seed=3)
-    plain = text_of(Plain(), fake(order=1), sampler)
+    plain = text_of(Plain(), fake(order=1), sampler, always)
     text, drafted = list[Token](), 0
     for step, _ in steps_of(Space(fake().abilities, MASKS), fake(order=1), sampler, should_extend):
         assert not step.draft.tree.probes.intersection(step.path) and max(step.tokens) < N_VOCAB
@@ -152,8 +128,8 @@ def test_trees_stay_within_what_the_target_takes(rows: int, leaves: int, n_ctx: 
     abilities = replace(fake().abilities, max_rows=rows, max_leaves=leaves, n_ctx=n_ctx)
     target = fake(n_ctx)
     target.abilities = abilities
-    plain = text_of(Plain(), fake(n_ctx), Sampler(seed=1))
-    steps = [step for step, _ in steps_of(Space(abilities, MASKS), target, Sampler(seed=1))]
+    plain = text_of(Plain(), fake(n_ctx), Sampler(seed=1), always)
+    steps = [step for step, _ in steps_of(Space(abilities, MASKS), target, Sampler(seed=1), always)]
     assert [token for step in steps for token in step.tokens] == plain
     assert max(len(step.draft.tree) for step in steps) == min(rows - 1, max(len(s.draft.tree) for s in steps))
     assert any(step.draft.tree.drafted for step in steps) and any(step.draft.tree.probes for step in steps)
@@ -171,38 +147,6 @@ def prepared(gains: list[float], guesses: list[list[float]], abilities: Abilitie
     return drafter
 
 
-def test_masks_are_worth_their_chance_to_bring_a_token() -> None:
-    """Greedy, so a share is a probability; candidates 0.9 and 0.8, each with its rest spread over many tokens."""
-    history = History(list(PROMPT))
-    asked: dict[int, list[float]] = {}
-
-    def draft(least: float) -> Draft:
-        def should_extend(path: float, depth: int) -> bool:
-            asked.setdefault(depth, []).append(path)
-            return path >= least
-
-        asked.clear()
-        guesses = [[0.9] + [0.01] * 10, [0.8] + [0.02] * 10]
-        return prepared([0.5, 0.4, 0.3], guesses).draft(history, should_extend, GREEDY)
-
-    draft(0.03)
-    ends = {0: 0.1 - 2 * 0.01, 1: 0.9 * 0.2, 2: 0.72}  # by depth of the place: the walk ends there
-    masks = [sorted(paths) for paths in ([0.5 * ends[0]], [0.5 * ends[1], 0.2 * ends[0]])]
-    assert asked[2][-1] == pytest.approx(masks[0][0], abs=0.02)
-    sizes = {}
-    for least in (0.001, 0.03, 0.1, 0.2, 0.4, 0.75):
-        tree = draft(least).tree
-        assert tree.tokens[: min(2, tree.drafted)] == (0, 0)[: min(2, tree.drafted)]
-        sizes[least] = {node: len(nodes) for node, nodes in groups_of(tree).items()}
-    assert sizes[0.03] == {ROOT: 1, 0: 2, 1: 3}  # 0.05, 0.02 | 0.09, 0.036, 0.011 | 0.36, 0.144, 0.043
-    assert sizes[0.1] == {1: 2}
-    assert sizes[0.2] == sizes[0.4] | {1: 1} == {1: 1}
-    assert sizes[0.4] == {}
-    assert sizes[0.75] == {}  # only one candidate, and its group brings 0.45 at most
-    total = [sum(each.values()) for each in sizes.values()]
-    assert total == sorted(total, reverse=True) and total[0] > total[1]
-
-
 def test_beside_an_unsure_guess_stand_its_rivals() -> None:
     drafter = prepared([0.5] * 3, [[0.4, 0.35, 0.25], [0.6, 0.4]])
     draft = drafter.draft(History(list(PROMPT)), at_least(0.12), GREEDY)
@@ -215,7 +159,7 @@ def test_beside_an_unsure_guess_stand_its_rivals() -> None:
 
 def test_nothing_is_drafted_where_no_row_is_worth_it() -> None:
     assert prepared([0.5], [[1.0]]).draft(History(list(PROMPT)), never, GREEDY).tree.tokens == ()
-    assert text_of(Space(fake().abilities, MASKS), fake(), GREEDY, never) == text_of(Plain(), fake(), GREEDY)
+    assert text_of(Space(fake().abilities, MASKS), fake(), GREEDY, never) == text_of(Plain(), fake(), GREEDY, always)
 
 
 def test_what_masks_bring_is_hoped_for_then_measured_then_hoped_for_again() -> None:

@@ -8,7 +8,6 @@ from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from slipstream.app.engine.loop import generate
@@ -80,17 +79,6 @@ def test_sampling_is_exact_on_both_targets(pair: tuple[LlamaModel, Path], temper
                 rejected += step.draft.tree.depth - len(step.path)
             assert drafted == plain
     assert accepted > 0 and rejected > 0
-
-
-@pytest.mark.slow
-def test_masks_that_know_nothing_change_no_text(pair: tuple[LlamaModel, Path]) -> None:
-    model, _ = pair
-    prompt = prompt_of(model, "Tell me a story about a small fox.")
-    with closing(LlamaTarget(model, STRICT)) as target:
-        target.use_masks(np.random.default_rng(2).normal(0, 0.5, (4, model.n_embd)).astype(np.float32))
-        for sampler in (GREEDY, Sampler(temperature=0.8, seed=4)):
-            plain = text_of(Plain(), target, sampler, prompt, at_least(0.5))
-            assert text_of(Space(target.abilities, 4), target, sampler, prompt, at_least(0.01)) == plain
 
 
 @pytest.mark.slow

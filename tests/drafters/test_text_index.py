@@ -2,24 +2,35 @@
 
 from __future__ import annotations
 
-import math
 import os
 import random
 import struct
-from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.bench import text_index as costs
+from tests.models.conftest import TOKENS, TYPES, RawModel, small_model
 
-from slipstream.drafters import text_index
-from slipstream.drafters.text_index import DEPTH, FILE, LOCK, Matches, TextIndex, TextPiece, forget, sorted_contexts
+from slipstream.drafters.text_index import (
+    DEPTH,
+    FILE,
+    LOCK,
+    Matches,
+    TextIndex,
+    TextPiece,
+    fingerprint,
+    folder_of,
+    forget,
+    open_index,
+    sorted_contexts,
+)
 from slipstream.models.errors import SlipstreamError
+from slipstream.models.gguf.reader import Header, read_header
 from slipstream.models.types import Token
 
 Texts = list[list[Token]]
@@ -118,17 +129,6 @@ def test_search_equals_plain_comparing(
     assert (found.matched, continuations(found)) == plain_search(texts, tail)
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_search_equals_plain_comparing_on_words(seed: int, tmp_path: Path) -> None:
-    texts = [words(seed, size) for size in (400, 150, 60, 20, 5, 1)]
-    index = opened(tmp_path)
-    for piece in pieces(texts):
-        index.add([piece])
-    for tail in [words(seed, 40)[:end] for end in range(40)] + [words(seed + 9, 20)]:
-        found = index.search(tail, most=10_000)
-        assert (found.matched, continuations(found)) == plain_search(texts, tail)
-
-
 def test_many_places_are_sampled_evenly_over_the_whole_range(tmp_path: Path) -> None:
     index = opened(tmp_path)
     index.add([TextPiece("a", [token for n in range(300) for token in (n, 7, 8, 1000 + n)])])
@@ -159,31 +159,6 @@ def test_nothing_is_matched_across_pieces(tmp_path: Path) -> None:
         assert index.search(tail) == Matches()
 
 
-def test_a_search_reads_a_number_of_contexts_that_only_grows_with_the_logarithm(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    reads = 0
-    bisect: Any = bisect_left
-
-    def counted(places: Sequence[int], wanted: bytes, *, key: Callable[[int], bytes], **bounds: int) -> int:
-        def read(place: int) -> bytes:
-            nonlocal reads
-            reads += 1
-            return key(place)
-
-        return int(bisect(places, wanted, key=read, **bounds))
-
-    monkeypatch.setattr(text_index, "bisect_left", counted)
-    for size in (100, 10_000):
-        index = opened(tmp_path / str(size))
-        text = words(3, size)
-        index.add([TextPiece("a", text)])
-        for length in (2, 16, 90):
-            reads = 0
-            assert index.search(text[:length]).matched > 1
-            assert reads <= 3 * math.ceil(math.log2(size)) + 5
-
-
 # --- adding and removing --------------------------------------------------------------------------------------
 
 
@@ -200,12 +175,6 @@ def test_an_index_lives_on_in_its_folder(tmp_path: Path) -> None:
     size = index.size()
     assert (size.tokens, size.documents) == (7, 2)
     assert size.bytes == (tmp_path / FILE).stat().st_size
-
-
-def test_bytes_per_token(tmp_path: Path) -> None:
-    index = opened(tmp_path)
-    index.add([TextPiece("a", words(1, 20_000))])
-    assert index.size().bytes == pytest.approx(8 * 20_000, rel=0.01)
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -309,3 +278,59 @@ def test_tokens_outside_the_vocabulary_are_refused(tmp_path: Path) -> None:
         with pytest.raises(ValueError, match="vocabulary"):
             index.add([TextPiece("a", [1, token])])
     assert index.size().documents == 0
+
+
+@pytest.mark.slow
+def test_an_index_is_built_and_drafted_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(costs, "_BATCH", 4_000)
+    found = costs.measure(tmp_path / "index", 9_000, (50, 400))
+    assert found.tokens == 9_000
+    assert 8 <= found.bytes < 9
+    assert min(found.build, found.reply, found.remove) > 0
+    assert [step.history for step in found.steps] == [50, 400]
+    assert all(step.microseconds > 0 and step.nodes > 0.1 for step in found.steps)
+    assert "retrieval, 9,000 indexed tokens" in str(found) and "step at 400 tokens of history" in str(found)
+
+
+# --- which models share an index --------------------------------------------------------------------------------------
+
+
+def header(tmp_path: Path, model: RawModel) -> Header:
+    path = tmp_path / "model.gguf"
+    path.write_bytes(model.bytes())
+    return read_header(path)
+
+
+def test_models_that_spell_alike_share_an_index(tmp_path: Path) -> None:
+    mine = header(tmp_path, small_model())
+    again = header(tmp_path, small_model().text("general.name", "Another").weights((8,)))
+    ends = header(tmp_path, small_model().number("tokenizer.ggml.eos_token_id", 9).text("tokenizer.chat_template", "x"))
+    assert mine.fingerprint != again.fingerprint
+    assert folder_of(tmp_path, mine) == folder_of(tmp_path, again) == folder_of(tmp_path, ends)
+    open_index(tmp_path / "index", mine).add([TextPiece("a", [1, 2, 3])])
+    assert open_index(tmp_path / "index", again).size().tokens == 3
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        small_model().vocabulary([*TOKENS[:-1], "<|end|>"], TYPES),
+        small_model().vocabulary(TOKENS, [*TYPES[:-1], 1]),
+        small_model().text("tokenizer.ggml.pre", "llama-bpe"),
+        small_model().number("tokenizer.ggml.add_space_prefix", 0, 7),
+        small_model().array("tokenizer.ggml.scores", 6, [0.0] * len(TOKENS)),
+    ],
+)
+def test_another_spelling_has_an_index_of_its_own(other: RawModel, tmp_path: Path) -> None:
+    mine, theirs = header(tmp_path, small_model()), header(tmp_path, other)
+    assert fingerprint(mine) != fingerprint(theirs)
+    root = tmp_path / "index"
+    open_index(root, mine).add([TextPiece("a", [1, 2, 3])])
+    assert open_index(root, theirs).empty
+    assert root.stat().st_mode & 0o077 == 0
+
+
+def test_a_place_that_cannot_be_written_is_an_error_in_words(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(SlipstreamError, match="cannot write the text index"):
+        open_index(tmp_path / "file", header(tmp_path, small_model()))

@@ -10,45 +10,20 @@ import struct
 import subprocess
 import sys
 import threading
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from tests.drafters import test_text_index
+from tests.drafters.test_text_index import VOCABULARY, continuations, opened, words
 
 from slipstream.drafters import text_index
-from slipstream.drafters.text_index import FILE, LOCK, Matches, TextIndex, TextPiece, forget
+from slipstream.drafters.text_index import FILE, LOCK, TextIndex, TextPiece, forget
 from slipstream.models.errors import SlipstreamError
 from slipstream.models.files import locked
-from slipstream.models.types import Token
 
-VOCABULARY = 200_000
-
-
-@pytest.fixture(scope="module", autouse=True)
-def quick_disk() -> Iterator[None]:
-    """Waiting for the disk would take most of the time here, and shows nothing."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(os, "fsync", lambda handle: None)
-        yield
-
-
-def opened(folder: Path, n_vocab: int = VOCABULARY) -> TextIndex:
-    return TextIndex(folder, "v1", n_vocab)
-
-
-def continuations(found: Matches) -> Counter[tuple[Token, ...]]:
-    """What followed, in reading order, up to the end of the piece."""
-    rows = [row[::-1] for row in found.ahead]
-    return Counter(row[: row.index(-1)] if -1 in row else row for row in rows)
-
-
-def words(seed: int, size: int, vocabulary: int = 50) -> list[Token]:
-    """Text of repeated words."""
-    rng = random.Random(seed)
-    known = [[rng.randrange(vocabulary) for _ in range(rng.randint(1, 9))] for _ in range(12)]
-    return [token for _ in range(size) for token in rng.choice(known)][:size]
+quick_disk = test_text_index.quick_disk
 
 
 # --- kills, full disks, company -------------------------------------------------------------------------------------
@@ -133,19 +108,6 @@ def test_a_full_disk_is_an_error_in_words_and_changes_nothing(
     assert set(index.documents()) == {"a"}
     index.add([TextPiece("b", [4, 5, 6])])
     assert set(opened(tmp_path).documents()) == {"a", "b"}
-
-
-def test_two_who_share_a_folder_hear_of_each_other(tmp_path: Path) -> None:
-    mine, theirs = opened(tmp_path), opened(tmp_path)
-    mine.add([TextPiece("a", [1, 2, 3])])
-    theirs.add([TextPiece("b", [4, 5, 6])])
-    assert set(theirs.documents()) == {"a", "b"}
-    assert mine.search([4, 5]) == Matches()
-    mine.refresh()
-    assert mine.search([4, 5]).matched == 2
-    theirs.remove(["a"])
-    mine.refresh()
-    assert mine.search([1, 2]) == Matches()
 
 
 @pytest.mark.slow
@@ -242,15 +204,6 @@ def test_an_index_of_an_earlier_version_goes_with_all_its_text(tmp_path: Path) -
     assert {path.name for path in (tmp_path / "opened").iterdir()} == {FILE, LOCK, "letter.txt"}
     assert forget(tmp_path, "chat".__eq__) == set()
     assert [path.name for path in (tmp_path / "forgotten").iterdir()] == ["letter.txt"]
-
-
-@pytest.mark.parametrize("content", [b"", b"SLIPTXT2", b"SLIPTXT1" + bytes(200), b"\xff" * 500, b"[" * 100_000])
-def test_a_file_that_is_no_index(content: bytes, tmp_path: Path) -> None:
-    opened(tmp_path).add([TextPiece("a", [1, 2, 3])])
-    (tmp_path / FILE).write_bytes(content)
-    with pytest.raises(SlipstreamError, match="damaged") as refusal:
-        opened(tmp_path)
-    assert refusal.value.hint
 
 
 @pytest.mark.parametrize(

@@ -101,19 +101,6 @@ def test_the_mapped_text_is_that_of_the_history_however_it_grew(history: list[To
     assert [token for token in tokens if token in SHARED.values()] == [*DRAFT.start, *controls]
 
 
-@settings(max_examples=30, deadline=None)
-@given(TEXTS)
-def test_a_history_that_grows_token_by_token_ends_up_as_one_that_is_read_at_once(history: list[Token]) -> None:
-    one = mapping()
-    for size in range(1, len(history) + 1):
-        one.follow(history[:size])
-    other = mapping()
-    other.follow(history)
-    assert one.whole == other.whole
-    if one.whole:
-        assert DRAFT.text(one.tokens) == DRAFT.text(other.tokens)
-
-
 def test_a_step_costs_work_for_its_new_tokens_only() -> None:
     history = TARGET.tokenize("ab bab ab a " * 200, False)
     one = mapping()
@@ -132,14 +119,6 @@ def test_a_long_prompt_is_translated_in_parts_and_without_spaces_too() -> None:
         one.follow(history)
         assert not one.whole and 0 < len(one.tokens) < 2000
         assert DRAFT.text(followed(one, history)).decode() == text
-
-
-def test_a_character_that_is_not_finished_is_waited_for() -> None:
-    one = mapping()
-    one.follow([0, 2, 4])
-    assert not one.whole
-    one.follow([0, 2, 4, 5])
-    assert one.whole and DRAFT.text(one.tokens).decode() == "a é"
 
 
 def test_words_become_the_tokens_that_the_target_would_write() -> None:

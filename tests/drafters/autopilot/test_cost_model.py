@@ -69,14 +69,6 @@ def test_a_slower_machine_makes_all_widths_slower() -> None:
     assert costs.rows[16] == pytest.approx(78, rel=0.15)  # never seen
 
 
-def test_a_step_that_was_held_up_moves_little() -> None:
-    costs = CostModel(DEAR, {}, 0, 64)
-    for _ in range(20):
-        costs.observe(1, 10.0)
-    costs.observe(1, 5000.0)
-    assert costs.rows[1] < 11
-
-
 def test_the_costs_of_a_target_are_measured_within_their_time() -> None:
     for budget, worst in ((4.0, 0.01), (0.0, 0.5)):  # with time for all widths; with that of 20 passes
         clock = Clock()

@@ -9,11 +9,9 @@ import pytest
 from slipstream.drafters.autopilot.active_set import Exploration, Trial, trials
 from slipstream.drafters.autopilot.arm import Arm, Calibration
 from slipstream.drafters.autopilot.settings import EXPLORE_SHARE
-from slipstream.drafters.autopilot.tree_pruning import Candidate, Objective, prune
-from slipstream.drafters.base import NO_DRAFT, Draft
+from slipstream.drafters.autopilot.tree_pruning import Objective, prune
 from slipstream.drafters.none import Plain
 from slipstream.drafters.tree import TreeBuilder, chain_draft
-from slipstream.models.sampling.sampler import Sampler
 from slipstream.models.types import History
 
 NOTHING = History([1])
@@ -40,19 +38,6 @@ def test_what_lies_below_the_first_wrong_guess_is_censored() -> None:
         assert calibration.observe(draft, [9, 6, 7]) == 0
     assert calibration.probs(draft)[0] < 0.05
     assert calibration.probs(draft)[1:] == pytest.approx([0.8, 0.8])
-
-
-def test_siblings_share_a_correction_and_probes_have_none() -> None:
-    builder = TreeBuilder()
-    builder.add(-1, 5, 0.5, "x")
-    builder.add(-1, 6, 0.3, "x")
-    builder.add(-1, 8, 0.0, "x", probe=True)
-    draft, calibration = builder.build(), Calibration()
-    for _ in range(200):
-        assert calibration.observe(draft, [8]) == 0
-    first, second, probe = calibration.probs(draft)
-    assert first < 0.05 and second < 0.05 and probe == 0
-    assert first / second == pytest.approx(5 / 3)
 
 
 def terms(*rows: float, rate: float = 0.1) -> Objective:
@@ -122,39 +107,11 @@ def test_trials_are_paid_and_the_one_that_waited_longest_for_its_price_comes_fir
     assert budget.milliseconds == 100.0
 
 
-def test_a_trial_that_lost_more_than_its_price_leaves_a_debt() -> None:
-    budget, arm = Exploration(10.0, 2.0, known=True), Arm("x", Plain())
-
-    def tries() -> bool:
-        budget.earn(1 / EXPLORE_SHARE, 10.0)
-        budget.begin([Trial(arm, 1.0, 1000)])
-        return budget.trial is not None
-
-    assert tries() and not budget.lose(-5.0, 10.0)  # it gained
-    assert budget.end(10.0) is arm and budget.milliseconds == 0
-    assert tries() and not budget.lose(16.0, 10.0)  # one and a half plain steps more than its price
-    assert budget.end(10.0) is arm and budget.milliseconds == -15.0
-    assert not tries() and budget.end(10.0) is None
-    assert budget.milliseconds == -14.0
-    budget.earn(14 / EXPLORE_SHARE, 10.0)
-    assert tries() and budget.lose(1e9, 10.0)
-    assert budget.end(10.0) is arm and budget.milliseconds == -1000.0
-
-
 def test_who_takes_longer_than_a_good_step_saves_is_not_tried() -> None:
     quick, slow = Arm("quick", Plain()), Arm("slow", Plain())
     quick.record.draft_ms, slow.record.draft_ms = 2.0, 15.0
     found = trials([quick, slow], None, terms(10, 12, 14, 16), NOTHING, 100, since_plain=0, own_ms=0)
     assert [trial.arm for trial in found] == [quick]  # two tokens more for 6 ms of rows and 15 of drafting
-
-
-def test_plain_decoding_is_tried_where_it_was_not_for_long() -> None:
-    def who(since_plain: int) -> list[Arm | None]:
-        found = trials([], None, terms(10, 12, 14, 16), NOTHING, 500, since_plain, own_ms=0)
-        return [trial.arm for trial in found]
-
-    assert who(300) == [None]
-    assert not who(100)
 
 
 class Reader(Plain):
@@ -178,20 +135,6 @@ def test_who_reads_the_text_first_is_tried_later_and_its_reading_is_owed() -> No
     assert budget.milliseconds == 120 - later.milliseconds
 
 
-def test_drafts_of_one_that_reads_show_nothing_of_it() -> None:
-    arm = Arm("reader", Reader())
-    arm.begin()
-    arm.activate(NOTHING)
-    arm.judge(arm.draft(NOTHING, Sampler(), 7, 4), terms(10, 12), Candidate(NO_DRAFT, 1.0, 0.0))
-    assert (arm.last_step, arm.record.asked, arm.record.judged) == (7, 0, 0)
-
-
-def test_the_first_run_may_try_more_where_rows_are_cheap() -> None:
-    assert Exploration(10.0, 5.0, known=False).milliseconds == 20.0
-    assert Exploration(10.0, 0.1, known=False).milliseconds == 120.0
-    assert Exploration(10.0, 0.1, known=True).milliseconds == 0.0
-
-
 def test_an_arm_believes_what_came_true() -> None:
     arm = Arm("x", Plain())
     at_first = arm.trust
@@ -201,8 +144,3 @@ def test_an_arm_believes_what_came_true() -> None:
     for _ in range(300):
         arm.add_outcome(2.0 * arm.trust, 5)
     assert arm.trust == at_first  # never more than it says
-
-
-def test_an_empty_draft_is_worth_a_plain_step() -> None:
-    part = prune(Draft(), [], terms(10))
-    assert (part.tokens, part.value) == (1.0, 0.0)

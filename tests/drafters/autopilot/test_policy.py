@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
-from typing import Any
 
 import pytest
 from tests.drafters.autopilot.virtual_time import (
@@ -19,11 +18,11 @@ from tests.drafters.autopilot.virtual_time import (
     plain_text,
 )
 
-from slipstream.drafters.autopilot import AUTO, settings
-from slipstream.drafters.autopilot.active_set import ActiveSet, Repetition
+from slipstream.drafters.autopilot import AUTO
+from slipstream.drafters.autopilot.active_set import Repetition
 from slipstream.drafters.autopilot.cost_model import CostModel
 from slipstream.drafters.autopilot.policy import Autopilot
-from slipstream.drafters.autopilot.throughput import PLAIN, ThroughputMeter
+from slipstream.drafters.autopilot.throughput import PLAIN
 from slipstream.drafters.base import NO_DRAFT, Draft, Drafter, Needs, ShouldExtend
 from slipstream.drafters.tree import TreeBuilder
 from slipstream.models.llama.target import WIDTHS
@@ -201,23 +200,6 @@ def test_a_drafter_that_is_seldom_right_is_called_at_every_step(monkeypatch: pyt
     assert 2.0 < flight.pilot.arms[0].record.gain_ms < 8.0  # about 80 ms in 31 steps: those without a draft count, too
 
 
-def test_while_all_are_idle_most_steps_are_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    measured = 0
-    record = ThroughputMeter.record
-
-    def counted(*arguments: Any, **named: Any) -> float:
-        nonlocal measured
-        measured += 1
-        return record(*arguments, **named)
-
-    monkeypatch.setattr(ThroughputMeter, "record", counted)
-    flight = Flight(monkeypatch, DEAR, lambda clock: {}, size=400)
-    idle_steps = settings.IDLE_REVIEWS * settings.REVIEW_STEPS
-    assert abs(measured - 400 // idle_steps) <= settings.CONFIRMED  # the first ones all are
-    assert len(flight.by(PLAIN)) == 400
-    assert flight.pilot.throughput.total_ms == pytest.approx(4000.0, abs=10 * idle_steps + 1)
-
-
 def test_short_repetitions_wake_a_copying_drafter_rarely_once_it_has_lost_and_long_ones_still_do(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -236,27 +218,6 @@ def test_short_repetitions_wake_a_copying_drafter_rarely_once_it_has_lost_and_lo
     listened = [place for place in copying.asked if place >= 100]
     assert sum(place < SIZE for place in listened) < 0.2 * SIZE  # over twice that without a limit on what is lost
     assert sum(place >= SIZE for place in listened) > 0.5 * 200  # a tenth if a long repetition did not renew it
-
-
-@pytest.mark.parametrize("short", [False, True])
-def test_a_repetition_is_reviewed_soon_while_all_are_idle(monkeypatch: pytest.MonkeyPatch, short: bool) -> None:
-    reviewed: list[int] = []
-    review = ActiveSet.review
-
-    def noted(active: ActiveSet, history: History, step: int, since_plain: int) -> bool:
-        reviewed.append(step)
-        return review(active, history, step, since_plain)
-
-    monkeypatch.setattr(ActiveSet, "review", noted)
-    monkeypatch.setattr(ActiveSet, "repeats", lambda _, history: len(history.tokens) > 200)
-    table = {rows: ms / 10 for rows, ms in DEAR.items()} if short else DEAR
-    Flight(monkeypatch, table, lambda clock: {}, size=300)
-    idle, repeating = (
-        [128, 160] if short else [112, 128, 144, 160, 176],
-        [216, 224] if short else [212, 216, 220, 224, 228],
-    )
-    assert [step for step in reviewed if 100 < step < 190] == idle
-    assert [step for step in reviewed if 210 < step < 230] == repeating
 
 
 def test_those_that_rest_hear_nothing_and_ask_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -298,11 +259,6 @@ def test_a_decision_says_what_it_expects(monkeypatch: pytest.MonkeyPatch) -> Non
     expected = sum(decision.expected for decision, _ in drafted)
     assert expected == pytest.approx(sum(count for _, count in drafted), rel=0.15)
     assert drafted[-1][0].plain_ms == pytest.approx(10.0, rel=0.05)
-
-
-def test_a_reply_that_is_nearly_over_is_not_drafted_past_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    flight = Flight(monkeypatch, CHEAP, lambda clock: {"right": Scripted(text(), clock, always(1.0))}, size=40)
-    assert sum(count for _, count in flight.steps) == 40
 
 
 def test_it_closes_and_rewinds_its_drafters() -> None:

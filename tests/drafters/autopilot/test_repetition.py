@@ -31,12 +31,3 @@ def test_the_next_turn_reads_what_is_new_and_another_chat_begins_anew() -> None:
     assert repeats.streak == 0
     repeats.follow([*other, 3, 300, 0, 1, 2, 3])
     assert repeats.streak == 2
-
-
-def test_a_text_shorter_than_a_run_is_none() -> None:
-    repeats = Repetition()
-    repeats.begin([])
-    repeats.follow([1, 1, 1])
-    assert repeats.streak == 0
-    repeats.follow([1, 1, 1, 1, 1, 1])
-    assert repeats.streak == 2

@@ -54,18 +54,6 @@ def test_a_plain_pass_that_was_slow_is_no_loss_of_a_trial() -> None:
     assert throughput.record(slow, 20.3, 0.3, None, 1.0, None, least=4) == pytest.approx(0.3 + 13.0 - 10.0, rel=0.2)
 
 
-def test_the_parts_of_a_step_are_told_apart() -> None:
-    throughput, arm = throughput_and_arm()
-    assert (throughput.sample_ms, throughput.rest_ms) == pytest.approx((0.5, 0.5))
-    assert throughput.plain_ms == pytest.approx(11.0)
-    for _ in range(100):  # a longer time in drafters is no part of the rest
-        throughput.record(drafted_step(), 20.0, 5.0, arm, 2.8, None)
-    assert (throughput.sample_ms, throughput.rest_ms) == pytest.approx((0.5, 0.5))
-    for _ in range(100):
-        throughput.record(plain_step(), 12.0, 0.0, None, 1.0, None)
-    assert throughput.rest_ms == pytest.approx(1.5, rel=0.01)
-
-
 def test_the_rate_is_that_of_the_latest_steps() -> None:
     throughput, arm = throughput_and_arm()
     assert throughput.rate == pytest.approx(1 / 11)
@@ -115,10 +103,3 @@ def test_plain_steps_that_are_not_measured_take_what_such_steps_take() -> None:
         throughput.record(plain_step(), 11.0, 0.0, None, 1.0, None)
     assert coasting.total_ms == pytest.approx(measured.total_ms, rel=0.01)
     assert coasting.rate == pytest.approx(measured.rate, rel=0.01)
-
-
-def test_a_new_reply_begins_without_the_steps_of_the_last_one() -> None:
-    throughput, _ = throughput_and_arm()
-    throughput.unmeasured += 2
-    throughput.begin()
-    assert throughput.unmeasured == 0 and throughput.total_ms == pytest.approx(11.0)
