@@ -51,10 +51,7 @@ class BlockDrafter(Drafter):
         """Creates a drafter, which owns the head.
 
         Args:
-            head: Used by this drafter alone, and closed with it.
             target: The target; it must outlive this drafter.
-            following: Reads the guesses of a block.
-            opened: Resources to close after the head, such as its weights.
         """
         self.name, self.needs = name, Needs(frozenset(head.head.layers))
         self._head, self._target, self._following, self._opened = head, target, following, opened
@@ -134,11 +131,6 @@ def open_block(
 
     Args:
         path: The head's GGUF, which ``unfit_block`` has found to fit the target.
-        target: The target; it must outlive the drafter.
-        following: Makes the reader of the loaded head's blocks.
-
-    Raises:
-        SlipstreamError: If the file cannot be loaded, or there is no memory.
     """
     with ExitStack() as opened:
         model = opened.enter_context(closing(LlamaModel(path, placement=target.placement.beside())))

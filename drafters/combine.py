@@ -23,11 +23,7 @@ class _Alike(NamedTuple):
 
 
 class Combined(Drafter):
-    """Several drafters as one; each of them observes every step.
-
-    Attributes:
-        drafters: The combined drafters, the preferred one first.
-    """
+    """Several drafters as one; each of them observes every step."""
 
     def __init__(
         self, name: str, drafters: Sequence[Drafter], combine: Callable[[Iterable[Draft], int], Draft]
@@ -86,9 +82,6 @@ def together(drafters: Sequence[Drafter], abilities: Abilities) -> Combined:
 
     Equal guesses of several drafters are evaluated once. Probes are never merged: their drafter can use them only in
     its own tree, so they are evaluated only if no other drafter has drafted.
-
-    Args:
-        abilities: The target's limits of rows, leaves and context; trees stay within them.
     """
 
     def merge(drafts: Iterable[Draft], size: int) -> Draft:
@@ -117,8 +110,6 @@ def merged(drafts: Sequence[Draft], abilities: Abilities, size: int) -> Draft:
 
     Args:
         drafts: The drafts to merge; probes are left out, and equal nodes take the larger probability.
-        abilities: The target's limits of rows, leaves and context.
-        size: Tokens of the text so far.
     """
     room = min(abilities.max_rows - 1, abilities.n_ctx - size)
     children: list[dict[int, list[int]]] = []  # per draft

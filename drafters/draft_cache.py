@@ -44,7 +44,6 @@ class DraftCache:
 
         Args:
             tokens: The text; it may differ from the one that the last reply began with.
-            more: Number of tokens that will be added to the text.
         """
         cached, at = self.model.tokens, self._agreed
         if at > min(len(tokens), len(cached)) or (at and cached[at - 1] != tokens[at - 1]):

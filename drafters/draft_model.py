@@ -46,7 +46,6 @@ class DraftModel(Drafter):
         Args:
             model: The draft model; only this drafter may use it during a reply, and its owner closes it.
             abilities: The target's; its vocabulary may be smaller than the draft model's (padding).
-            leaves: Most leaves of a tree; 1 for chains.
         """
         self._model, self._n_vocab = model, abilities.n_vocab
         # chains need passes of one row only: a recurrent draft model returns to its mark and rereads accepted tokens
@@ -205,7 +204,6 @@ class TranslatedModel(Drafter):
         """Drafts text until a token does not pay or ends the text, and returns it as the target's tokens.
 
         Args:
-            size: Number of tokens of the history in the target's vocabulary.
             should_extend: Called with the estimated depth of the drafted text in the target's tokens.
         """
         model, mapping = self._model, self._mapping

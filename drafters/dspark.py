@@ -32,11 +32,7 @@ class MarkovTerm:
     """The two Markov matrices of a head, kept quantized as in its file."""
 
     def __init__(self, header: Header) -> None:
-        """Reads the matrices.
-
-        Raises:
-            ModelFileError: If they cannot be read or unpacked.
-        """
+        """Reads the matrices."""
         tensors = {tensor.name: tensor for tensor in header.tensors}
         self._tables = [tensors["markov_w1.weight"], tensors["markov_w2.weight"]]
         self._stored = [read_stored(header, table).reshape(table.shape[1], -1) for table in self._tables]
@@ -69,11 +65,7 @@ class MarkovTerm:
 
 
 def open_dspark(path: Path, target: LlamaTarget) -> BlockDrafter:
-    """Loads a DSpark head; see ``open_block``.
-
-    Raises:
-        SlipstreamError: If the file cannot be loaded or unpacked, or there is no memory.
-    """
+    """Loads a DSpark head; see ``open_block``."""
 
     def following(model: LlamaModel) -> Following:
         head, markov = block_head(model.header), MarkovTerm(model.header)

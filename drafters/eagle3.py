@@ -27,10 +27,6 @@ def open_eagle3(path: Path, target: LlamaTarget) -> FeatureDrafter:
 
     Args:
         path: The head's GGUF, which ``unfit`` has found to fit the target.
-        target: The target; it must outlive the drafter.
-
-    Raises:
-        SlipstreamError: If the file cannot be loaded, or there is no memory.
     """
     with ExitStack() as opened:
         model = opened.enter_context(closing(LlamaModel(path, placement=target.placement.beside())))

@@ -56,9 +56,6 @@ class FeatureDrafter(Drafter):
 
     The pair of position P holds the token at P + 1 and the feature of P, and predicts the token at P + 2. The last
     feature of a text waits for the token that the target draws next.
-
-    Attributes:
-        queue: The positions whose pairs are in the head's cache, and those whose features are waiting.
     """
 
     needs: Needs = Needs()
@@ -75,11 +72,8 @@ class FeatureDrafter(Drafter):
         """Creates a drafter, which owns the head.
 
         Args:
-            head: Used by this drafter alone, and closed with it.
-            target: The target; it must outlive this drafter.
             points: The hidden points whose states are concatenated to a feature, in this order.
             encode: Converts the concatenated hidden states [positions, joined width] to features.
-            opened: Resources to close after the head, such as its weights.
         """
         self.name, self.needs = name, Needs(frozenset(points))
         self._head, self._target = head, target

@@ -26,7 +26,6 @@ class FeatureQueue:
     Attributes:
         read: Positions whose features are in the head's cache, ascending.
         waiting: Later positions, ascending, whose features are not in the cache yet.
-        text: The tokens that the positions belong to.
     """
 
     def __init__(self, points: Sequence[int], rewind: Callable[[int], None]) -> None:
@@ -47,7 +46,6 @@ class FeatureQueue:
 
         Args:
             hidden: The target's hidden states: point to [rows, width].
-            rows: The rows to take; None for all.
         """
         self.drop(first, first)
         joined = [hidden[point] if rows is None else hidden[point][rows] for point in self._points]
@@ -75,9 +73,6 @@ class FeatureQueue:
 
         Args:
             read: Reads positions and their features [positions, joined width] into the head's cache.
-
-        Returns:
-            What ``read`` returns; None if there is nothing to read.
 
         Raises:
             SlipstreamError: If the pass fails; the features stay in the queue.

@@ -34,7 +34,6 @@ class Guard:
         """Starts with the drafters that failed before.
 
         Args:
-            failed: Drafters that are disabled from the start.
             note: See ``slipstream.drafters.crash_note``; None for one that only this process reads.
         """
         self.failed = dict(failed or {})
@@ -42,11 +41,7 @@ class Guard:
         self._numbers: dict[str, int] = {}
 
     def made(self, name: str, make: Callable[[], Drafter], abilities: Abilities) -> Drafter:
-        """Makes a drafter whose methods never raise; if making it raises, it counts as failed.
-
-        Args:
-            abilities: The target's limits; drafts are cut to them.
-        """
+        """Makes a drafter whose methods never raise; if making it raises, it counts as failed."""
         inner = self.run(name, make, None)
         return inner if isinstance(inner, Guarded) else Guarded(self, name, inner or _Nothing(), abilities)
 

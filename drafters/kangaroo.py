@@ -48,9 +48,6 @@ class Sureness:
     (a, 0 or 1). With a given bound, drafting would have continued after the tokens of p >= bound, and gained the sum of
     their (a f - c), in tokens. Each draft moves the bound a tenth of the way to the one with the largest sum. Older
     pairs count less. Unsure tokens are verified and recorded too; tokens after a wrong one are not decided.
-
-    Attributes:
-        bound: The probability.
     """
 
     _BINS: Final = 20
@@ -100,9 +97,6 @@ class Kangaroo(Drafter):
 
     It draws with the target's own keyed noise, which ranks the runners-up too. The probability of the path so far
     decides whether another token is drafted; that token is kept even if it is unlikely.
-
-    Attributes:
-        sureness: Decides which token is the last.
     """
 
     name = "kangaroo"
@@ -119,10 +113,8 @@ class Kangaroo(Drafter):
 
         Args:
             model: The cut; only this drafter uses it.
-            abilities: The target's limits of rows and leaves.
             sure: Initial ``Sureness.bound``; the authors' value for their 7B model.
             in_step: Called before each draft, to give the cut the target's number of threads.
-            opened: Resources to close with this drafter, the cut among them.
         """
         self._model, self._cache = model, DraftCache(model)
         self._rows = abilities.max_rows - 1

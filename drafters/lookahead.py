@@ -117,7 +117,6 @@ class Lookahead(Drafter):
     rows are expensive, and runs where they are nearly free. A new reply starts from the prior.
 
     Attributes:
-        pool: The n-grams.
         first: Share of first tokens that were right, by how recently the n-gram was used.
         later: Share of later tokens that were right, by depth from the second on.
     """
@@ -130,13 +129,9 @@ class Lookahead(Drafter):
         """Sets the sizes.
 
         Args:
-            abilities: The target's limits of rows, leaves and context.
             columns: Columns of the window (the paper's W).
             length: Tokens of an n-gram (N).
             ngrams: Most n-grams for each first token (G).
-
-        Raises:
-            ValueError: If the n-grams are too short for a window.
         """
         if columns < 1 or length < 3 or ngrams < 1:
             raise ValueError(f"no window of {columns} columns with {ngrams} n-grams of {length} tokens")

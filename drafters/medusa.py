@@ -52,25 +52,14 @@ gives 2 to 5 % more accepted tokens than 0, and 0.75 or 1 gives fewer (temperatu
 
 
 class MedusaHeads:
-    """K heads: residual blocks x + SiLU(Wx + b), then a vocabulary matrix, either one for each head or one for all.
-
-    Attributes:
-        info: The metadata in their file.
-        count: Number of heads.
-        kept: Candidates of each head.
-    """
+    """K heads: residual blocks x + SiLU(Wx + b), then a vocabulary matrix, either one for each head or one for all."""
 
     def __init__(self, path: Path, threads: Callable[[], int], kept: int) -> None:
         """Loads heads.
 
         Args:
             path: File of trained heads, which ``unfit`` has found to fit the target.
-            threads: Returns the number of threads to use on a CPU.
             kept: Most candidates of each head.
-
-        Raises:
-            ModelFileError: If the file is damaged.
-            SlipstreamError: If there is not enough memory.
         """
         self.info, header = read_info(path), read_header(path)
         shapes = _shapes(header)
@@ -170,8 +159,6 @@ class Medusa(Drafter):
 
         Args:
             heads: The target's heads; closed with the drafter.
-            abilities: The target's limits of rows, leaves and context.
-            nodes: Most nodes of a tree.
         """
         self._heads = heads
         self._n_ctx = abilities.n_ctx
@@ -248,11 +235,7 @@ def _noisy(
 
 
 def unfit(path: Path, abilities: Abilities) -> str:
-    """The reason why heads cannot serve a target of these abilities; empty if they can.
-
-    Raises:
-        ModelFileError: If the file is damaged or holds no heads.
-    """
+    """The reason why heads cannot serve a target of these abilities; empty if they can."""
     info, header = read_info(path), read_header(path)
     if info.method != "medusa":
         return f"its medusa heads are {info.method} heads"

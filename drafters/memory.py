@@ -22,11 +22,7 @@ class DrafterMemory:
     """
 
     def __init__(self, folder: Path, model: str) -> None:
-        """Creates no files yet.
-
-        Args:
-            model: Fingerprint of the model.
-        """
+        """Creates no files yet."""
         self._folder, self._model = folder, model
 
     def read(self, name: str) -> bytes | None:

@@ -30,11 +30,7 @@ def open_mtp(target: LlamaTarget, path: Path | None = None) -> FeatureDrafter:
     of the features. llama.cpp gives a pair its token's position; this shifts all positions by one and has no effect.
 
     Args:
-        target: The target; it must outlive the drafter.
         path: A file that ``unfit_mtp`` has found to fit the target; None for the target's own layer.
-
-    Raises:
-        SlipstreamError: If the file cannot be loaded, or there is no memory.
     """
     with ExitStack() as opened:
         head: Head

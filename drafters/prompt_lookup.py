@@ -31,9 +31,6 @@ class SuffixAutomaton:
     Exact latest ends would need a write per token for each of its distinct suffixes, which is quadratic in text like
     "aaaa". So only the 32 longest suffixes are updated. The end in ``match`` is always a true occurrence; it is the
     most recent one unless the matched text was more than 32 suffix links deep when it last occurred.
-
-    Attributes:
-        tokens: The text.
     """
 
     __slots__ = ("_last", "_latest_end", "_length", "_link", "_match", "_more", "_only_target", "_only_token", "tokens")
@@ -148,20 +145,12 @@ class PromptLookup(Drafter):
     """Drafts the continuation of the most recent earlier occurrence of the longest repeated suffix.
 
     A match of m tokens drafts at most m + 1, so that a short, doubtful match costs little.
-
-    Attributes:
-        index: The text that it copies from.
     """
 
     name = "lookup"
 
     def __init__(self, min_match: int = 2, limit: int = 16) -> None:
-        """Creates an empty index.
-
-        Args:
-            min_match: Fewest equal tokens for a draft.
-            limit: Most tokens of a draft.
-        """
+        """Creates an empty index."""
         self._min_match = max(1, min_match)
         self._limit = limit
         self.index = SuffixAutomaton()

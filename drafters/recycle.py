@@ -77,7 +77,6 @@ class TokenRecycling(Drafter):
     static tree's shape is the prior. The table depends on the target, not on the text, so it is kept between runs.
 
     Attributes:
-        accuracy: Accuracy of each rank.
         table: [n_vocab, k] the tokens ranked highest after each token.
         sure: [n_vocab] the sureness class of the first of these, 0 to 4; below 0 for a token not seen yet.
     """
@@ -90,9 +89,6 @@ class TokenRecycling(Drafter):
         """Loads the stored table, or starts an empty one.
 
         Args:
-            abilities: The target's limits of rows, leaves and context.
-            nodes: Most nodes of a tree.
-            leaves: Most leaves of a tree; 1 for chains.
             memory: Stores the table; a stored table that does not fit the model is ignored and replaced.
         """
         self._n_vocab, self._n_ctx = abilities.n_vocab, abilities.n_ctx

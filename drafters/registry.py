@@ -86,11 +86,7 @@ def parts_of(name: str) -> list[str]:
 
 
 def check_name(name: str) -> None:
-    """Checks that all methods in a name are known and different.
-
-    Raises:
-        UsageError: If not.
-    """
+    """Rejects a name with an unknown method, or with one method twice."""
     names = parts_of(name)
     for each in names:
         if each not in METHODS:

@@ -60,9 +60,6 @@ class Retrieval(Drafter):
     if it evaluated another draft.
 
     If the target takes chains only, it drafts a chain. The owner of the index closes the index.
-
-    Attributes:
-        acceptance: The measured factors.
     """
 
     name = "retrieval"
@@ -71,7 +68,6 @@ class Retrieval(Drafter):
         """Sets the limits of its drafts.
 
         Args:
-            leaves: Most leaves of a tree.
             limit: Most nodes of a tree (REST's 64 rows are 63 nodes and the last token).
             continuations: Most continuations that are counted; REST's 5,000 would take milliseconds here.
         """

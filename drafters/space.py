@@ -79,9 +79,6 @@ class Space(Drafter):
 
     A group pays for its rows only if the accepted path ends at the node above it. ``should_extend`` decides on each
     mask by the probability of this, times the measured probability that the mask's guess is then accepted.
-
-    Attributes:
-        gains: The measured acceptance of the masks.
     """
 
     name = "space"
@@ -91,11 +88,7 @@ class Space(Drafter):
         """Sets the sizes.
 
         Args:
-            abilities: The target's limits of rows, leaves and context.
             masks: Number of masks that the target has (``Target.use_masks``).
-
-        Raises:
-            ValueError: If the target takes no masks.
         """
         if not abilities.masks or masks < 1:
             raise ValueError(f"no drafting with {masks} masks on this target")

@@ -181,7 +181,6 @@ class TextIndex:
         """Opens an index, or makes an empty one; an index of an earlier version is removed.
 
         Args:
-            folder: Its folder; it should hold nothing else.
             vocabulary: Fingerprint of the ids' vocabulary.
 
         Raises:

@@ -163,11 +163,7 @@ class VocabularyMapping:
         return [(token, end - len(before)) for token, end in zip(tokens, ends, strict=True) if end > len(before)]
 
     def _take(self, history: list[Token], start: int, end: int) -> bytes:
-        """Translates tokens ``start`` to ``end`` of a history up to the last good cut.
-
-        Returns:
-            The bytes after the cut.
-        """
+        """Translates tokens ``start`` to ``end`` of a history up to the last good cut; returns the bytes after it."""
         words = b""  # since the last cut
         good = 0, 0  # where the last word in ``words`` starts, in bytes and in tokens of the history
         for at in range(start, end):

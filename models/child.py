@@ -16,7 +16,6 @@ def run_child(
 
     Args:
         arguments: Arguments of Python; the code calls ``end_with_parent``.
-        seconds: Limit of time.
         environment: The variables of the child; None for this process's.
 
     Raises:

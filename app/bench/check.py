@@ -74,11 +74,7 @@ def explain(
 
 
 def noisy_gap(sampler: Sampler, row: Floats, history: History) -> float | None:
-    """The lead of the best noisy score over the second, in logits; None if only one token can be drawn.
-
-    Args:
-        row: [n_vocab] logits.
-    """
+    """The lead of the best noisy score over the second, in logits; None if only one token can be drawn."""
     if sampler.temperature == 0:
         _, shares = sampler.rank(row, history, (), 2)
         return math.log(shares[0] / shares[1]) if len(shares) == 2 and shares[1] > 0 else None

@@ -169,11 +169,7 @@ def decoded(found: Mapping[str, Any]) -> BenchUpdate:
 
 
 class RunningBench:
-    """The state of a running benchmark, from its updates.
-
-    Attributes:
-        update: The newest update; None before the first.
-    """
+    """The state of a running benchmark, from its updates."""
 
     def __init__(self) -> None:
         self.update: BenchUpdate | None = None

@@ -143,10 +143,6 @@ def prompt_sets(names: Sequence[str], limit: int, by_category: bool = False) -> 
 
     Returns:
         The sets; a file's set is named by its folder and name, such as "gsm8k/test", and by its category.
-
-    Raises:
-        UsageError: If a file has no prompts or another format, or a set is given twice.
-        SlipstreamError: If a file cannot be read.
     """
     if limit < 0:
         raise UsageError(f"limit is {limit}; it must be 0 (all prompts) or more.")

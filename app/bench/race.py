@@ -100,11 +100,7 @@ def race(
     tokens: int = RACE_TOKENS,
     stop: Callable[[], bool] = never,
 ) -> Iterator[RaceEvent]:
-    """Races a drafter against plain decoding; yields the start, frames, and the result.
-
-    Raises:
-        SlipstreamError: If the drafter is plain decoding or cannot be used, or a second context cannot be opened.
-    """
+    """Races a drafter against plain decoding; yields the start, frames, and the result."""
     if drafter == PLAIN:
         raise SlipstreamError("without a drafter there is nothing to race.", "Name one: --drafter auto.")
     if session.open_second is None:

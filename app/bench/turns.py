@@ -197,9 +197,7 @@ def play(
 
     Each turn follows plain decoding's reply to the turn before, so that all drafters get the same prompt.
 
-    Args:
-        context: Size of the model's context in tokens, for the error.
-        reply: Writes a turn with every drafter and returns plain decoding's reply.
+    ``reply`` writes a turn with every drafter and returns plain decoding's reply.
 
     Returns:
         For each kind of text: the number of prompts with replies, and the number of prompts with a turn that does not

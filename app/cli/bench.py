@@ -37,11 +37,7 @@ Models = Callable[[Load, Run, CtrlC], tuple[Figures, bool]]
 
 
 def bench(options: argparse.Namespace, settings: BenchAmounts | None = None) -> int:
-    """Runs the chosen parts.
-
-    Args:
-        settings: Defaults for options that are not given.
-    """
+    """Runs the chosen parts."""
     unknown = [part for part in options.only if part not in PARTS]
     if unknown:
         raise UsageError(f"there is no part {unknown[0]!r}.", f"Parts: {', '.join(PARTS)}.")

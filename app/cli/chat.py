@@ -48,12 +48,8 @@ def chat(
 
     Args:
         engine: Started; it ends with the chat.
-        load: The model, and the first drafter.
         name: A kept chat to continue, or a new name; None begins an unnamed one.
         inline: Whether to chat below the shell's prompt, so that the conversation stays in the terminal.
-
-    Raises:
-        SlipstreamError: If chats cannot be kept, or the name is not valid.
     """
     for variable in ("COLUMNS", "LINES"):
         os.environ.pop(variable, None)  # a shell's copy may be old; the terminal knows its size
@@ -77,9 +73,6 @@ def chat(
 @contextmanager
 def _opened(paths: Paths, offered: bool) -> Iterator[tuple[ChatStore, Paths, str]]:
     """Opens the chats: waits while another program holds them, then offers a chat that is not kept.
-
-    Args:
-        offered: Whether to offer that; otherwise the error is raised.
 
     Yields:
         The store, the paths that hold, and a notice that says what is not kept and why; empty if everything is kept.
@@ -139,15 +132,7 @@ def turn_collection_on() -> None:
 
 
 def delete_old(store: ChatStore, days: int, except_id: str | None = None) -> str:
-    """Deletes chats without a new message for a number of days, unless they are pinned.
-
-    Args:
-        days: Number of days; 0 deletes no chat.
-        except_id: A chat to keep.
-
-    Returns:
-        A notice for the screen; empty if none was deleted.
-    """
+    """Deletes unpinned chats without a new message for ``days`` (0: none); returns a notice, empty if none was."""
     since = time.time() - days * _DAY
     old = [each for each in store.list_chats(_ALL) if not each.pinned and each.updated < since and each.id != except_id]
     if not days or not old:

@@ -61,11 +61,7 @@ def drafters(options: argparse.Namespace) -> int:
 
 
 def switch_drafter(options: argparse.Namespace, paths: Paths, off: bool) -> int:
-    """Disables or enables a drafter of a model for the autopilot.
-
-    Args:
-        options: ``name``, ``model``.
-    """
+    """Disables or enables a drafter of a model for the autopilot."""
     names = [name for name in METHODS if name != Plain.name]
     if options.name not in names:
         raise UsageError(f"{options.name!r} cannot be switched on or off.", f"Choose one of: {', '.join(names)}.")
@@ -76,15 +72,7 @@ def switch_drafter(options: argparse.Namespace, paths: Paths, off: bool) -> int:
 
 
 def drafters_table(model: str | None, paths: Paths) -> str:
-    """A table of all drafters and heads.
-
-    Args:
-        model: As for :func:`slipstream.app.library.resolve_model.choose`.
-
-    Raises:
-        UsageError: If there is no such model.
-        SlipstreamError: If it cannot be read.
-    """
+    """A table of all drafters and heads."""
     load = choose(paths, model)
     header = read_header(Path(load.model))
     off = left_out(paths.drafters, header.fingerprint)
@@ -128,11 +116,7 @@ def _serves_untrained(name: str, load: Load, header: Header) -> str:
 
 
 def import_published(options: argparse.Namespace, paths: Paths) -> int:
-    """Converts published heads into a file in the folder of heads.
-
-    Args:
-        options: ``path``, ``model``, ``licence``, ``exit_layer``.
-    """
+    """Converts published heads into a file in the folder of heads."""
     target = read_header(Path(choose(paths, options.model).model))
     arrived = private_folder(paths.heads) / f"{target.path.stem}-{os.getpid()}.import"  # the method is not known yet
     source = Path(options.path).expanduser()

@@ -48,15 +48,7 @@ class ChosenText:
 
 
 def chosen_text(on: str, paths: Paths) -> ChosenText:
-    """The text that ``--on`` names.
-
-    Args:
-        on: ``answers``, ``chats`` or the path of a folder.
-
-    Raises:
-        UsageError: If it is none of them, or no chat has a reply.
-        SlipstreamError: If the chats cannot be read.
-    """
+    """The text that ``--on`` names: ``answers``, ``chats`` or the path of a folder."""
     if on == "answers":
         return ChosenText("answers")
     if on == "chats":
@@ -88,14 +80,7 @@ def _chats(paths: Paths) -> dict[str, Messages]:
 
 
 def train(options: argparse.Namespace, paths: Paths) -> int:
-    """Trains heads for a model, or resumes a stopped run of the same command.
-
-    Args:
-        options: ``method``, ``model``, ``on``, ``tokens``, ``seed``, ``out``.
-
-    Returns:
-        The exit code: 0, or 130 if it was interrupted.
-    """
+    """Trains heads for a model, or resumes a stopped run of the same command; returns 130 if it was interrupted."""
     method = next((known for known in TRAINED if known == options.method), None)
     if method is None:
         raise UsageError(f"no heads are trained for {options.method!r}.", f"Methods: {', '.join(TRAINED)}.")

@@ -247,8 +247,7 @@ def _settings(options: argparse.Namespace, paths: Paths) -> SettingsFile:
 def _load(options: argparse.Namespace, paths: Paths, kept: SettingsFile, say: Callable[[str], None] = notice) -> Load:
     """The load request for the chosen model and drafter; a wrong name is an error before anything is loaded.
 
-    Args:
-        say: Is told in words what the settings name but is not to be had, and what is used instead.
+    ``say`` is told what the settings name but is not to be had, and what is used instead.
     """
     from dataclasses import replace
     from pathlib import Path

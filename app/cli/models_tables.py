@@ -105,8 +105,7 @@ def quants_table(offers: Sequence[QuantOffer]) -> str:
 def catalog_table(offers: Sequence[CatalogOffer], width: int = 0) -> str:
     """The catalogue, and a line that says how sure its speeds are.
 
-    Args:
-        width: Columns of the terminal: the least important columns are left out, then names are shortened; 0 for none.
+    In a narrow terminal, the least important columns are left out, then names are shortened; 0 for no limit.
     """
     rows = []
     for offer in offers:
@@ -220,11 +219,7 @@ class Bar:
     """
 
     def __init__(self, doing: str) -> None:
-        """Shows nothing yet.
-
-        Args:
-            doing: What is being done, such as ``copying``.
-        """
+        """Shows nothing yet; ``doing`` is a word such as ``copying``."""
         self._doing = doing
         self._tty = sys.stderr.isatty()
         self._shown = 0

@@ -138,8 +138,7 @@ def _methods() -> str:
 def _model_options(parser: argparse.ArgumentParser, inherit: bool = False) -> None:
     """Adds the options that the chat and ``run`` share.
 
-    Args:
-        inherit: Whether an option that is not given after the command keeps the value given before it.
+    With ``inherit``, an option that is not given after the command keeps the value given before it.
     """
 
     def option(*names: str, default: object = None, **more: Any) -> None:

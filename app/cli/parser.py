@@ -221,11 +221,7 @@ def _filled(value: str) -> str:
 
 
 def ending(command: str) -> str:
-    """The end of a command's help.
-
-    Args:
-        command: Its full name, such as ``slipstream models pull``.
-    """
+    """The end of the help of a command, by its full name, such as ``slipstream models pull``."""
     parts = []
     if examples := EXAMPLES.get(command):
         parts += ["examples:", *(f"  {typed}\n      {does}" for typed, does in examples), ""]

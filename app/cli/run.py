@@ -58,10 +58,6 @@ def run(request: RunRequest, engine: Engine, paths: Paths) -> int:
 
     Returns:
         The exit code: 0, or 130 if it was interrupted; the text so far is printed and kept.
-
-    Raises:
-        UsageError: If the model has no such level of reasoning.
-        SlipstreamError: If it fails.
     """
     store = ChatStore(paths.chats, paths.states, paths.heads, paths.index, paths.images) if request.chat else None
     if store:

@@ -24,18 +24,10 @@ _LONGEST: Final = 1000  # maximum characters of a notice, which may contain file
 
 
 class Output(io.FileIO):
-    """A file descriptor that records a failed write.
-
-    Attributes:
-        refused: The error; None without one.
-    """
+    """A file descriptor that records a failed write in ``refused``."""
 
     def __init__(self, number: int, ignore: bool) -> None:
-        """Wraps a descriptor, which stays open.
-
-        Args:
-            ignore: Whether to continue after a failed write.
-        """
+        """Wraps a descriptor, which stays open; with ``ignore``, the program continues after a failed write."""
         super().__init__(number, "wb", closefd=False)
         self.refused: OSError | None = None
         self._ignore = ignore
@@ -133,9 +125,6 @@ def read_stdin(prompted: bool, stdin: BinaryIO) -> str:
 
     Args:
         prompted: Whether there is a prompt already; a silent pipe then causes a hint on standard error.
-
-    Raises:
-        UsageError: If it is not UTF-8, or larger than any context.
     """
     try:
         descriptor = stdin.fileno()

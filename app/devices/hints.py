@@ -61,8 +61,6 @@ class Look:
     """The system to search for GPUs.
 
     Attributes:
-        system: ``platform.system()``.
-        machine: ``platform.machine()``.
         root: Folder that contains ``proc`` and ``sys``, on Linux.
         ask: Runs a program of the system and returns its output, empty if it is missing or fails.
     """
@@ -133,26 +131,14 @@ def _ask(command: Sequence[str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Hint:
-    """A hint for more speed.
-
-    Attributes:
-        what: The unused device or feature, and what its use requires.
-        command: The command to run; empty if there is none.
-    """
+    """The unused device or feature and what its use requires, and the command to run; empty if there is none."""
 
     what: str
     command: str = ""
 
 
 def faster(gpus: Sequence[Gpu], survey: Survey, look: Look, version: str, flags: str) -> list[Hint]:
-    """Lists unused GPUs and processor features.
-
-    Args:
-        gpus: The system's GPUs.
-        survey: llama.cpp's report.
-        version: The version of llama-cpp-python that Slipstream requires.
-        flags: The processor's features as the system spells them, such as ``avx2``.
-    """
+    """Lists unused GPUs and processor features; ``flags`` are spelled as the system does, such as ``avx2``."""
     hints = []
     makers = list(dict.fromkeys(gpu.maker for gpu in idle(gpus, survey)))
     if {gpu.maker for gpu in gpus} != {"Intel"}:  # an integrated GPU next to another GPU gains nothing

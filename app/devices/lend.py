@@ -59,15 +59,7 @@ class Lending:
 
 
 def check(lending: Lending) -> list[Device]:
-    """Checks address, port and llama.cpp before the server starts.
-
-    Returns:
-        The devices that will be lent.
-
-    Raises:
-        UsageError: If the address is not of this machine, or the port is taken.
-        SlipstreamError: If llama.cpp is broken, or built without RPC.
-    """
+    """Checks address, port and llama.cpp before the server starts; returns the devices that will be lent."""
     try:
         ipaddress.IPv4Address(lending.address)
         with socket.socket() as tried:
@@ -90,14 +82,7 @@ def check(lending: Lending) -> list[Device]:
 
 
 def lend(lending: Lending, tell: Callable[[str], None]) -> None:
-    """Serves until interrupted; restarts the server when it ends.
-
-    Args:
-        tell: Called with a line for each event.
-
-    Raises:
-        SlipstreamError: If the server does not start, or ends too often.
-    """
+    """Serves until interrupted; restarts the server when it ends."""
     ends: deque[float] = deque(maxlen=_MOST_ENDS)
     leave_no_core_file()
     while True:

@@ -36,9 +36,7 @@ class Place:
     """A folder or file that Slipstream writes.
 
     Attributes:
-        name: What is kept there.
         exists: Whether it exists already; otherwise it is created when needed.
-        free_bytes: Free bytes on its disk.
         problem: Why it cannot be written; empty if it can.
     """
 
@@ -112,11 +110,7 @@ def _digest(path: Path) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Fitting:
-    """A model and how it would run here.
-
-    Attributes:
-        fit: Its best placement, an estimate for other programs' models; None for a broken model.
-    """
+    """A model and how it would run here, an estimate for other programs' models; no fit for a broken model."""
 
     model: Installed
     fit: Fit | None
@@ -124,18 +118,7 @@ class Fitting:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What ``slipstream doctor`` shows.
-
-    Attributes:
-        system: Name of the system and kind of machine.
-        python: Version of Python.
-        versions: Versions of the libraries.
-        survey: llama.cpp's devices, backends and version.
-        gpus: The system's GPUs.
-        lenders: Other machines, and the devices that they lend.
-        models: Models to chat with.
-        problems: What is broken, and the remedy.
-    """
+    """What ``slipstream doctor`` shows."""
 
     system: str
     python: str
@@ -153,11 +136,7 @@ def examine(paths: Paths, look: Look, asked: Survey | None = None, rpc: str = ""
     """Makes the report. Loads no model, and uses the network only for machines that lend devices.
 
     Args:
-        asked: llama.cpp's report; None to request it.
         rpc: Machines that lend their devices, ``HOST:PORT,…``; empty to use those in the settings.
-
-    Raises:
-        UsageError: If ``rpc`` is not a list of machines.
     """
     asked, settings = asked or survey(), SettingsFile(paths.settings)
     versions = {name: _version(name) for name in _LIBRARIES}

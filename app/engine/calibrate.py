@@ -81,7 +81,6 @@ def measure_promise(target: Target, plain_ms: float, seconds: float = 3.0) -> st
 
     Args:
         target: Compared only if it keeps its cells in order (``Abilities.same_text``).
-        plain_ms: Milliseconds of a single-row pass.
         seconds: Time limit; at least the time of 20 single-row passes.
 
     Returns:
@@ -223,8 +222,6 @@ class Threads:
         """Measures for the first time, at the target's present length.
 
         Args:
-            followers: Draft models, which get the same number of threads.
-            cores: Physical cores, the maximum number of threads.
             pause: Seconds before busy cores are measured again: measuring is slow while they are busy.
         """
         self._target, self._followers, self._cores = target, followers, cores

@@ -65,11 +65,7 @@ def proportions(wanted: Devices, found: FoundDevices) -> list[float]:
 
 
 def draft_device(wanted: Devices, found: FoundDevices) -> str:
-    """The name of the draft model's device; empty for the default.
-
-    Raises:
-        UsageError: If no device has the name.
-    """
+    """The name of the draft model's device; empty for the default."""
     names = [device.name for device in found.gpus] + [PROCESSOR]
     if not wanted.draft or wanted.draft in names:
         return wanted.draft

@@ -34,11 +34,7 @@ class DraftTrace:
         stats: ReplyStats,
         clock: Callable[[], float] = perf_counter,
     ) -> None:
-        """Starts a trace.
-
-        Args:
-            watched: Whether the panel is open; may change at any step.
-        """
+        """Starts a trace; ``watched`` says whether the panel is open, which may change at any step."""
         self._watched, self._vocabulary, self._stats, self._clock = watched, vocabulary, stats, clock
         self._traced_at = self._plain_at = float("-inf")
 

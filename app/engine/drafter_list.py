@@ -21,21 +21,13 @@ _ABOUT = "picks the fastest drafter at each step"
 
 
 def check_drafter(name: str) -> None:
-    """Rejects the name of an unknown drafter.
-
-    Raises:
-        UsageError: If the name is unknown; the error lists the known names.
-    """
+    """Rejects the name of an unknown drafter."""
     if name != AUTO:
         registry.check_name(name)
 
 
 class Drafters:
-    """Makes each drafter on first use; a failing drafter fails no reply.
-
-    Attributes:
-        pilot: The autopilot; None before its first use.
-    """
+    """Makes each drafter on first use, and ``pilot``, the autopilot; a failing drafter fails no reply."""
 
     def __init__(
         self,
@@ -59,9 +51,6 @@ class Drafters:
 
         Args:
             on_progress: Called with the share done; the autopilot measures the machine on a model's first use.
-
-        Raises:
-            UsageError: If the drafter is unknown or does not work with this target.
         """
         if name != Plain.name:
             self._target.prepare_drafts()

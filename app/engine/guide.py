@@ -86,7 +86,6 @@ class Guide:
             start: Index in the history where the reply begins.
             thinks: Closing mark of the reasoning if the prompt has opened it; otherwise empty.
             budget: Maximum tokens of reasoning; -1 for no limit.
-            matcher: The grammar of the answer, in its initial state.
         """
         self._sampler, self._vocabulary = sampler, vocabulary
         self._budget = budget if budget >= 0 else _NO_LIMIT

@@ -84,11 +84,7 @@ def _delete_oldest(folder: Path, newest: Path, limit: int) -> None:
 
 
 def find_state(path: Path, key: str) -> SavedState | None:
-    """Reads the header of a file.
-
-    Returns:
-        None if the file is missing, damaged, or from another model, build or context.
-    """
+    """Reads the header of a file; None if it is missing, damaged, or from another model, build or context."""
     try:
         check_regular(path)
         with path.open("rb") as file:
@@ -129,7 +125,6 @@ class KvCacheStore:
         """Starts without a current chat.
 
         Args:
-            key: Identifies model, build and settings; states are valid for it only.
             limit: Maximum bytes of all states together; 0 to save none.
             folder: Folder for the states of system prompts; None to save none.
         """
@@ -144,7 +139,6 @@ class KvCacheStore:
         """Switches to a chat before its prompt is prefilled: saves the previous chat, and restores this one's state.
 
         Args:
-            state: The chat's file; None if it has none.
             system: Number of tokens of the system prompt at its start; other chats may share it.
         """
         path = Path(state) if state and self._limit else None
@@ -170,11 +164,7 @@ class KvCacheStore:
                     return
 
     def wants_system(self, tokens: Sequence[Token], system: int) -> bool:
-        """Whether to save a system prompt's state once the cache holds exactly its tokens.
-
-        Args:
-            system: See ``enter``.
-        """
+        """Whether to save a system prompt's state once the cache holds exactly its tokens."""
         if self._folder is None or not self._limit or system < WORTH:
             return False
         if shared_prefix(self._target.tokens, tokens) >= system:

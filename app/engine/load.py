@@ -67,7 +67,6 @@ def load(
 
     Args:
         on_progress: Called with 0 to 1; None while files are probed before their first use.
-        note: See ``slipstream.drafters.crash_note``.
     """
     with headers_kept(), ExitStack() as opened:
         plan = plan_load(request, on_progress, note)
@@ -85,11 +84,7 @@ class _Loading:
     def __init__(
         self, request: Load, plan: Plan, on_progress: Callable[[float | None], None], opened: ExitStack
     ) -> None:
-        """Opens and measures the models.
-
-        Args:
-            opened: Closes what was opened, the last part first.
-        """
+        """Opens and measures the models."""
         self._request, self._plan, self._on_progress, self._opened = request, plan, on_progress, opened
         fit, guard = plan.fit, plan.guard
         place, adapters = placement(request, fit), plan.adapters

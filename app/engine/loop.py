@@ -33,11 +33,9 @@ def generate(
     the history alone: a drafter changes only how many tokens a step emits.
 
     Args:
-        sampler: Draws the tokens; drafters use it too.
         history: The prompt; every step appends its tokens.
         cancelled: Called before every step; True ends the reply.
         rule: Accepts nodes of a draft; only the exact rule leaves the text unchanged.
-        guide: Constrains the target's tokens; None for no constraint.
 
     Yields:
         Each step, once the cache and the drafter have it; a caller that stops iterating leaves both consistent.

@@ -67,12 +67,7 @@ class Plan:
 
 
 def plan_load(request: Load, on_progress: Callable[[float | None], None], note: memoryview | None = None) -> Plan:
-    """Checks the files of a request and fits them to the memory; drafters that fail are left out.
-
-    Args:
-        on_progress: Called with None while files are probed before their first use.
-        note: See ``slipstream.drafters.crash_note``.
-    """
+    """Checks the files of a request and fits them to the memory; drafters that fail are left out."""
     check_drafter(request.drafter)
     guard, header = Guard(request.failed, note), read_header(Path(request.model))
     check_vocabulary(header)
@@ -132,13 +127,8 @@ def fitted(
     """Chooses context, KV type and layers on each GPU, where the request leaves them open.
 
     Args:
-        draft: The draft model's header.
-        heads: Files of trained heads that draft for it.
         scores: See ``ContextOptions``; for a model on the CPU.
         tried: Whether llama.cpp may read the file; if not, only a model that is far too large is rejected.
-
-    Raises:
-        SlipstreamError: If the model does not fit; the hint says what would.
     """
     beside = [*heads, *(Path(each.path) for each in request.lora)]
     longest = [contexts_of(each).longest for each in (header, draft) if each]
@@ -198,11 +188,7 @@ def options_for(
 
 
 def _check_context(request: Load, header: Header) -> ContextRange:
-    """Rejects a context that the model cannot have.
-
-    Raises:
-        UsageError: If the context is negative or too long; the error names the longest possible one.
-    """
+    """Rejects a context that the model cannot have."""
     contexts = contexts_of(header)
     if request.n_ctx < 0:
         raise UsageError(f"context is {request.n_ctx}; it must be 0 (the model's own) or more.")
@@ -216,11 +202,7 @@ def _check_context(request: Load, header: Header) -> ContextRange:
 
 
 def _kv_type(request: Load, header: Header) -> KvType | None:
-    """The requested type of the KV cache; None if it is to be chosen.
-
-    Raises:
-        UsageError: If the model cannot use the type.
-    """
+    """The requested type of the KV cache; None if it is to be chosen."""
     asked = next((kind for kind in KV_TYPES if kind == request.kv_type), None)
     if asked in PACKED and not size_of(header).packable:
         raise UsageError(

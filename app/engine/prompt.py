@@ -141,9 +141,7 @@ class PromptBuilder:
             whole: Whether to raise ``ContextFullError`` instead of dropping turns.
 
         Raises:
-            UsageError: If there is nothing to answer.
             ContextFullError: If the last message alone is too long; see ``whole``.
-            SlipstreamError: If the last message has an image that the model cannot see.
         """
         if not messages or not (messages[-1].role == "assistant" or messages[-1].content.strip()):
             raise UsageError("the prompt is empty.", "Write something to answer.")

@@ -172,11 +172,7 @@ class Reply:
         self._before = perf_counter()
 
     def steps(self, answer_now: Callable[[], bool] = lambda: False) -> Iterator[Stepped]:
-        """Writes the reply step by step; a step's time starts at the end of the last step, or at ``resume``.
-
-        Args:
-            answer_now: See ``Session.reply``.
-        """
+        """Writes the reply step by step; a step's time starts at the end of the last step, or at ``resume``."""
         if self._read is None:
             return
         model, read, written = self._model, self._read, self._read.progress

@@ -60,7 +60,6 @@ class PromptReader:
 
         Args:
             waiting: Whether another request waits; reading then ends after the current chunk.
-            cancelled: Whether to stop at once.
         """
         left = False
 
@@ -199,7 +198,6 @@ class Session:
         never extended: otherwise another reply to the previous question would have to read the whole prompt again.
 
         Args:
-            waiting: Whether another request waits, see ``PromptReader.read_ahead``.
             counted: Called with the size of the prompt, before anything is read.
         """
         drafter, abilities, cached = self.drafters.get(request.drafter), self.target.abilities, self.target.tokens
@@ -219,11 +217,7 @@ class Session:
         return TextOnly(drafter, self.target.abilities.n_ctx) if min(prompt.tokens, default=0) < 0 else drafter
 
     def prompt(self, messages: Sequence[Message]) -> list[Token]:
-        """The tokens of a chat's prompt.
-
-        Raises:
-            SlipstreamError: If there is nothing to answer, or it does not fit the context.
-        """
+        """The tokens of a chat's prompt."""
         return self.model.prompts.build(messages, self.target.abilities.n_ctx).tokens
 
     def forget(self) -> None:

@@ -44,8 +44,7 @@ def rate(tok_per_s: float) -> str:
 def at_most(tok_per_s: float, sure: bool = True) -> str:
     """A predicted limit of tokens a second: "≤ 13", "≤ 1.4", "≤ 190?"; a prediction has two digits at most.
 
-    Args:
-        sure: False if a busy machine was measured, which may be faster.
+    It is not ``sure`` if a busy machine was measured, which may be faster.
     """
     unit: int = 10 ** max(0, len(f"{tok_per_s:.0f}") - 2)
     number = f"{tok_per_s:.1f}" if tok_per_s < 2 else f"{unit * round(tok_per_s / unit):,}"

@@ -33,11 +33,7 @@ class HeadsFile:
 
 
 def heads_file(path: Path, own: str, header: Header) -> HeadsFile | None:
-    """Reads the metadata of a file of heads.
-
-    Returns:
-        The file; None if it is a model.
-    """
+    """Reads the metadata of a file of heads; None if it is a model."""
     try:
         theirs = read_header(path)
         size = path.stat().st_size
@@ -94,9 +90,6 @@ def file_in(folder: Path, target: Header, kind: str, say: Callable[[str], None])
     Args:
         kind: The method, or the method and the origin of the heads.
         say: Called with a line that names the new file of such heads.
-
-    Raises:
-        SlipstreamError: If the folder cannot be written to.
     """
     out = private_folder(folder) / f"{target.path.stem}-{kind}.gguf"
     kept = _kept(out)

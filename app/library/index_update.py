@@ -40,15 +40,9 @@ class Skipped:
 
 
 def text_files(path: Path, skipped: Skipped) -> Iterator[tuple[Path, int]]:
-    """Finds the files below a folder that may be text.
+    """Finds the files below a folder, or a file, that may be text, with their last changes in nanoseconds.
 
     Skips hidden files and folders, links, caches and folders of installed packages, but not ``path`` itself.
-
-    Args:
-        path: A folder or a file; absolute.
-
-    Yields:
-        A file and the time of its last change in nanoseconds.
     """
 
     def unreadable(_error: OSError) -> None:
@@ -110,12 +104,7 @@ class Update:
     def __init__(
         self, index: TextIndex, tokenize: Callable[[str, bool], list[Token]], progress: IO[str], lines: bool = False
     ) -> None:
-        """Reads nothing yet.
-
-        Args:
-            progress: Stream for the progress, if it is a terminal.
-            lines: Whether to print the progress as lines to any stream.
-        """
+        """Reads nothing yet; the progress is shown on a terminal, or as lines on any stream."""
         self._index, self._tokenize, self._progress, self._lines = index, tokenize, progress, lines
         self._known = {name: document.stamp for name, document in index.documents().items()}
         self._pieces: list[TextPiece] = []
@@ -130,11 +119,7 @@ class Update:
         return f"files: {counts}{skipped}"
 
     def take(self, root: Path) -> None:
-        """Indexes a folder, or a file.
-
-        Raises:
-            SlipstreamError: If the index cannot be written; earlier batches stay.
-        """
+        """Indexes a folder, or a file; if the index cannot be written, earlier batches stay."""
         found = set[str]()
         for file, stamp in text_files(root, self._skipped):
             name = str(file)

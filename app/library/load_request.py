@@ -41,13 +41,7 @@ def load_of(
     same_text: bool = False,
     heads: Sequence[Path] = (),
 ) -> Load:
-    """The request that loads a file.
-
-    Args:
-        drafter: The drafter's name; None for the autopilot.
-        n_ctx: Context in tokens; 0 for the model's own.
-        same_text: See ``Load.same_text``.
-    """
+    """The request that loads a file."""
     projector = ProjectorChoice() if target.parent == paths.bundled else projector_here(paths, target)
     return Load(
         model=str(target),
@@ -97,14 +91,7 @@ def is_path(name: str) -> bool:
 
 
 def check_files(load: Load, shipped: Path | None = None) -> None:
-    """Checks the headers of the files, without loading them.
-
-    Args:
-        shipped: Folder of the bundled models, which are not checked; None to check them as well.
-
-    Raises:
-        SlipstreamError: If a file is not a model, is only a drafter, or cannot tokenize, or an adapter does not fit.
-    """
+    """Checks the headers of the files but those in ``shipped``, the bundled models' folder, without loading them."""
     files = [Path(name) for name in (load.model, load.draft_model) if name]
     for file in files:
         if file.parent != shipped:
@@ -122,11 +109,7 @@ def check_files(load: Load, shipped: Path | None = None) -> None:
 
 
 def check_projector(path: Path | str) -> None:
-    """Checks that a file is an mmproj file.
-
-    Raises:
-        ModelFileError: If it is not, or cannot be read.
-    """
+    """Checks that a file is an mmproj file."""
     from slipstream.models.gguf.reader import read_header
 
     header = read_header(Path(path))
@@ -138,12 +121,7 @@ def check_projector(path: Path | str) -> None:
 
 
 def check_experts(model: Path) -> None:
-    """Checks that a model has experts, for ``--cpu-experts``.
-
-    Raises:
-        UsageError: If the model has none.
-        ModelFileError: If it cannot be read.
-    """
+    """Checks that a model has experts, for ``--cpu-experts``."""
     from slipstream.models.gguf.reader import read_header
 
     if not read_header(model).number("expert_count"):
@@ -171,11 +149,7 @@ def drafting_arguments(load: Load, paths: Paths) -> list[str]:
 
 
 def try_first(path: Path, paths: Paths) -> None:
-    """Probes a model file before a command loads it in its own process, as the engine does (``Load.probed``).
-
-    Raises:
-        SlipstreamError: If llama.cpp crashes, hangs or refuses it.
-    """
+    """Probes a model file before a command loads it in its own process, as the engine does (``Load.probed``)."""
     from slipstream.models.gguf.probe import ProbeRecord, probe_once
     from slipstream.models.llama.library import built  # loads llama.cpp
 
@@ -193,9 +167,6 @@ def placed(load: Load, gpu_layers: int | None, rpc: str | None, draft_device: st
         gpu_layers: Layers on GPUs and other machines, -1 for all that fit.
         rpc: Machines that lend their devices, ``HOST:PORT,…``.
         draft_device: Device of the draft model.
-
-    Raises:
-        UsageError: If a value is invalid.
     """
     check_placement(gpu_layers, rpc)
     devices = load.devices if rpc is None else replace(load.devices, rpc=rpc)

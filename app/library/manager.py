@@ -271,7 +271,6 @@ class ModelManager:
         """Downloads, verifies and installs a quantization, its mmproj file first; a stop keeps the bytes fetched.
 
         Args:
-            quant: A result of :meth:`quants`.
             cancelled: Polled; True stops, and the same call resumes later.
 
         Returns:

@@ -201,11 +201,7 @@ def kept_speed(folder: Path) -> list[Bandwidth]:
 
 
 def machine_speed(folder: Path) -> list[Bandwidth]:
-    """The best measurements; while they are few, a new one of a second or two is added.
-
-    Args:
-        folder: Folder of derived files.
-    """
+    """The best measurements; while they are few, a new one of a second or two is added."""
     times, kept = _kept(folder)
     if times >= _TIMES:
         return kept

@@ -80,11 +80,7 @@ def that_fits(header: Header, pair: PairOffer | None, devices: Callable[[], Sequ
 
 
 def checked_header(model: Installed) -> Header:
-    """Reads the header of a chat model.
-
-    Raises:
-        ModelFileError: If it is broken, or not a chat model.
-    """
+    """Reads the header of a chat model."""
     if model.problem:
         raise ModelFileError(model.problem, model.hint)
     if model.role != "chat":
@@ -103,14 +99,7 @@ def load_with(
     *,
     same_text: bool = False,
 ) -> Load:
-    """The request that loads a model with a drafter.
-
-    Args:
-        pair: The drafter whose file is loaded too; None for none.
-        draft_model: A draft model's file to use instead of the pair's.
-        drafter: The drafter's name; None for the autopilot.
-        n_ctx: Context in tokens; 0 for the model's own.
-    """
+    """The request that loads a model with a drafter."""
     heads = [pair.path] if pair and pair.path and pair.method != DRAFT else []
     if draft_model is None and pair and pair.method == DRAFT and pair.path:
         draft_model = str(pair.path)
@@ -123,17 +112,7 @@ def store_of(paths: Paths) -> ModelStore:
 
 
 def named(paths: Paths, model: str, draft_model: str | None, drafter: str | None, n_ctx: int) -> Load:
-    """The request that loads an installed model with its best installed drafter.
-
-    Args:
-        model: Its name, or a path.
-        draft_model: A draft model's name or path; None for the best drafter.
-        n_ctx: Context in tokens; 0 for the model's own.
-
-    Raises:
-        UsageError: If a name matches no model or several.
-        ModelFileError: If a model is broken, or not a chat model.
-    """
+    """The request that loads an installed model with its best installed drafter."""
     installed = store_of(paths).installed()
     if draft_model is not None and not is_path(draft_model):
         drafting = find(draft_model, installed)

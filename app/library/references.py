@@ -32,11 +32,7 @@ class Reference:
 
 
 def reference(text: str, catalog: Catalog) -> Reference:
-    """Parses a typed reference; a name without an owner is looked up in the catalogue.
-
-    Raises:
-        UsageError: If nothing matches.
-    """
+    """Parses a typed reference; a name without an owner is looked up in the catalogue."""
     text = text.strip()
     bare = _ADDRESS.sub("", text)
     match = _REFERENCE.fullmatch(bare)
@@ -65,14 +61,7 @@ def in_catalog(file: CatalogFile, label: str = "") -> Reference:
 
 
 def chosen(wanted: Reference, quants: Sequence[Quant], best: Quant | None) -> Quant:
-    """Chooses the quantization of a reference.
-
-    Args:
-        best: The choice for a reference without a quantization.
-
-    Raises:
-        UsageError: If none matches; the error lists the available ones.
-    """
+    """Chooses the quantization of a reference; ``best`` for a reference without one."""
     if wanted.file:
         for quant in quants:
             if any(file.name.lower() == wanted.file.lower() for file in quant.files):

@@ -33,10 +33,6 @@ def choose(
         draft_model: A draft model's GGUF or name; the bundled model brings its own.
         drafter: The drafter's name; None for the autopilot.
         n_ctx: Context in tokens; 0 for the model's own.
-
-    Raises:
-        UsageError: If the name matches no model or several.
-        ModelFileError: If the installed model is broken, or not a chat model.
     """
     model = model or usual(paths)
     if model in (BUNDLED, TUNED):

@@ -21,11 +21,7 @@ _HARMLESS: Final = (ImportError, MemoryError, OSError)
 
 
 def explained(error: BaseException) -> str:
-    """Logs where an error came from.
-
-    Returns:
-        One line: what happened, what to try, and where the log is.
-    """
+    """Logs where an error came from; returns one line: what happened, what to try, and where the log is."""
     log = note("", error)
     where = f"The details are in {shown_path(log)}." if log else "The details could not be logged."
     return f"{_words(error)} {where}"

@@ -50,11 +50,7 @@ class Paths:
 
     @staticmethod
     def default(environment: Mapping[str, str] = os.environ) -> Paths:
-        """The paths below ``SLIPSTREAM_HOME`` if it is set, else in the platform's usual folders.
-
-        Raises:
-            UsageError: If ``SLIPSTREAM_HOME`` names the home of an unknown user.
-        """
+        """The paths below ``SLIPSTREAM_HOME`` if it is set, else in the platform's usual folders."""
         bundled = Path(models.__file__).parent / "bundled"
         home = environment.get(HOME_VARIABLE)
         if home:
@@ -114,11 +110,7 @@ def private_folder(path: Path) -> Path:
 
 
 def write_private(path: Path, text: str) -> None:
-    """Writes a text to a file atomically, readable by its owner alone; creates its folder.
-
-    Raises:
-        SlipstreamError: If it cannot be written; the old file stays as it was.
-    """
+    """Writes a text to a file atomically, readable by its owner alone; creates its folder."""
     try:
         place = path.resolve()  # a link stays a link: some users keep such files elsewhere
     except RuntimeError as error:
@@ -193,11 +185,7 @@ def _try(folder: Path) -> None:
 
 
 def _passing() -> Path:
-    """Creates a temporary folder for this run, in memory if the system offers that.
-
-    Raises:
-        SlipstreamError: If no folder for it can be written to.
-    """
+    """Creates a temporary folder for this run, in memory if the system offers that."""
     import tempfile  # seldom needed
 
     wanted = [os.environ.get("XDG_RUNTIME_DIR", ""), "/dev/shm", os.environ.get("TMPDIR", ""), "/tmp", "/var/tmp"]

@@ -64,14 +64,7 @@ def leave_no_core_file() -> None:
 
 
 def check_limits(runs_model: bool) -> None:
-    """Raises the limits of this process as far as it may, because a shell's usual ones may be too low.
-
-    Args:
-        runs_model: Whether a model will be loaded.
-
-    Raises:
-        SlipstreamError: If a limit stays too low.
-    """
+    """Raises the limits of this process as far as it may, because a shell's usual ones may be too low."""
     if sys.platform == "win32":
         return
     import resource
@@ -102,11 +95,7 @@ def work_done() -> float:
 
 
 def on_battery(supplies: Path = SUPPLIES) -> bool:
-    """Returns whether the battery is discharging; False if the system does not report it.
-
-    Args:
-        supplies: Folder in which Linux lists the power supplies.
-    """
+    """Returns whether the battery is discharging; False if the system does not report it."""
     with suppress(OSError):
         if sys.platform == "linux":  # psutil would report the battery of a wireless mouse
             return any(_drained(supply) for supply in supplies.iterdir())

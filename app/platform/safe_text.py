@@ -89,13 +89,7 @@ def sentence(words: str) -> str:
 
 
 def plural(count: int, noun: str, several: str = "") -> str:
-    """A count: "1 token", "2 tokens".
-
-    Args:
-        count: How many.
-        noun: The noun for one.
-        several: The noun for more, if it is not ``noun`` and an "s".
-    """
+    """A count: "1 token", "2 tokens"; ``several`` is the plural if it is not the noun and an "s"."""
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {several or f'{noun}s'}"
 
 

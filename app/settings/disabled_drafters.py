@@ -15,14 +15,7 @@ _ABOUT: Final = "Drafters that the autopilot leaves out, by the fingerprint of t
 
 
 def left_out(file: Path, fingerprint: str) -> frozenset[str]:
-    """The names of a model's disabled drafters.
-
-    Args:
-        file: ``drafters.toml``; need not exist.
-
-    Raises:
-        UsageError: If the file is broken, or cannot be read.
-    """
+    """The names of a model's disabled drafters."""
     return _names(file, parsed(file, text_of(file)), fingerprint)
 
 
@@ -36,12 +29,8 @@ def known_left_out(file: Path, fingerprint: str) -> frozenset[str]:
 def leave_out(file: Path, fingerprint: str, name: str, off: bool) -> None:
     """Disables or enables a drafter of a model, from the next reply on.
 
-    Args:
-        file: ``drafters.toml``.
-
     Raises:
         UsageError: If the file is broken; it is left as it is.
-        SlipstreamError: If it cannot be written.
     """
     with changing(file, f"# {_ABOUT}\n") as document:
         names = _names(file, document, fingerprint) - {name} | ({name} if off else set())

@@ -70,11 +70,7 @@ class Contents:
 
 
 def load(path: Path) -> Contents:
-    """Contentss a file of settings; raises nothing.
-
-    Args:
-        path: ``settings.toml``; need not exist.
-    """
+    """Reads a file of settings, which need not exist; raises nothing."""
     try:
         text = text_of(path)
         table = parsed(path, text)
@@ -170,12 +166,7 @@ class SettingsFile:
     """The settings of the file, overridden by the command line and by changes that could not be written."""
 
     def __init__(self, path: Path, given: Mapping[str, Value] | None = None) -> None:
-        """Reads the file.
-
-        Args:
-            path: ``settings.toml``; need not exist.
-            given: Settings by name that override the file's until slipstream ends.
-        """
+        """Reads the file, which need not exist; ``given`` overrides its settings by name until slipstream ends."""
         self.path = path
         self._read: Contents = load(path)
         self._notice = ""
@@ -219,35 +210,17 @@ class SettingsFile:
         self._write({name: checked})
 
     def reset(self, *names: str) -> None:
-        """Resets settings to their defaults.
-
-        Raises:
-            UsageError: See ``change``.
-            SlipstreamError: See ``change``.
-        """
+        """Resets settings to their defaults."""
         self._write({known(name).name: None for name in names})
 
     def keep_context(self, model: str, tokens: int | None) -> None:
-        """Sets a model's own context; None returns to ``model.context``.
-
-        Args:
-            model: Name of the model's file.
-
-        Raises:
-            UsageError: See ``change``.
-            SlipstreamError: See ``change``.
-        """
+        """Sets the own context of a model, by its file's name; None returns to ``model.context``."""
         value = None if tokens is None else checked_context(model, tokens)
         self._over.pop(_CONTEXT, None)
         self._write({f"{CONTEXTS}.{model}": value})
 
     def restore(self, values: Mapping[str, Value | None]) -> None:
-        """Sets several values by name, None for the default; a key is named ``keys.`` and its action.
-
-        Raises:
-            UsageError: See ``change``.
-            SlipstreamError: See ``change``.
-        """
+        """Sets several values by name, None for the default; a key is named ``keys.`` and its action."""
         self._write({name: _checked(name, value) for name, value in values.items()})
 
     def settled(self, name: str) -> Value | None:
@@ -291,11 +264,7 @@ def _checked(name: str, value: Value | None) -> Value | None:
 
 
 def known(name: str) -> Setting:
-    """The setting of a name.
-
-    Raises:
-        UsageError: If there is no such setting; the error names the nearest.
-    """
+    """The setting of a name; without one, the error names the nearest."""
     every = all_settings()
     if name not in every:
         like = nearest(name, every) or next(

@@ -42,22 +42,14 @@ class Presets:
         self._path = path  # need not exist
 
     def systems(self) -> dict[str, str]:
-        """The system prompts by name.
-
-        Raises:
-            UsageError: If the file cannot be read; the error names the broken line.
-        """
+        """The system prompts by name."""
         table = self._table(self._read(), "system")
         if wrong := [name for name, text in table.items() if not isinstance(text, str)]:
             raise self._wrong(f"system.{wrong[0]} is no text")
         return table
 
     def presets(self) -> dict[str, dict[str, Value]]:
-        """The values of each preset by name, built-in ones first.
-
-        Raises:
-            UsageError: See ``systems``.
-        """
+        """The values of each preset by name, built-in ones first."""
         table = self._table(self._read(), "preset")
         return {name: dict(values) for name, values in BUILT_IN.items()} | {
             name: self._checked(name, values) for name, values in table.items()
@@ -68,17 +60,11 @@ class Presets:
 
         Raises:
             UsageError: If the name is invalid, or the file is broken and left as it is.
-            SlipstreamError: If it cannot be written.
         """
         self._keep("system", name, text)
 
     def keep_preset(self, name: str, sampling: Sampling, usual: Sampling | None = None) -> None:
-        """Stores the fields of ``sampling`` that differ from ``usual`` as a preset.
-
-        Raises:
-            UsageError: See ``keep_system``.
-            SlipstreamError: If it cannot be written.
-        """
+        """Stores the fields of ``sampling`` that differ from ``usual`` as a preset."""
         self._keep("preset", name, values_of(sampling, usual))
 
     def _keep(self, kind: str, name: str, value: object) -> None:
@@ -132,12 +118,7 @@ def values_of(sampling: Sampling, usual: Sampling | None = None) -> dict[str, Va
 
 
 def suggested(sampling: Sampling, values: Mapping[str, float], chosen: Collection[str]) -> Sampling:
-    """``sampling`` with the values that a model's makers recommend, except for the fields in ``chosen``.
-
-    Args:
-        values: The recommended values, by field of ``Sampling``.
-        chosen: The fields that the user has set.
-    """
+    """``sampling`` with the values that a model's makers recommend, except for the fields in ``chosen``."""
     own = {name: value for name, value in values.items() if name in FIELDS and name not in chosen}
     return replace(sampling, **{name: type(getattr(sampling, name))(value) for name, value in own.items()})
 

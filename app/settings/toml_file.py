@@ -25,11 +25,7 @@ _PLACE: Final = re.compile(
 
 
 def text_of(path: Path) -> str:
-    """The text of a file, empty if it does not exist.
-
-    Raises:
-        UsageError: If it cannot be read, is not a file, is too large, or is not UTF-8.
-    """
+    """The text of a file, empty if it does not exist."""
     try:
         if path.exists() and not path.is_file():
             raise broken_file(path, "it is no file")
@@ -46,11 +42,7 @@ def text_of(path: Path) -> str:
 
 
 def parsed(path: Path, text: str) -> dict[str, Any]:
-    """The tables of a file.
-
-    Raises:
-        UsageError: If it is not TOML; the error names line and column.
-    """
+    """The tables of a file."""
     if not text.strip():
         return {}
     try:

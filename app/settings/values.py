@@ -118,11 +118,7 @@ class Setting:
         return f"{kind} from {_plain(about.low)} to {_plain(about.high)}"
 
     def checked(self, value: object) -> Value:
-        """Converts a value to this setting's type.
-
-        Raises:
-            UsageError: If it is of another type or out of range.
-        """
+        """Converts a value to this setting's type."""
         about = self.about
         good = False
         if isinstance(self.default, bool):
@@ -141,11 +137,7 @@ class Setting:
         return float(cast(float, value)) if isinstance(self.default, float) else cast(Value, value)
 
     def read(self, text: str) -> Value:
-        """Reads a value as a person types it, without quotes; accepts a decimal comma, and words such as yes.
-
-        Raises:
-            UsageError: If it is invalid for this setting.
-        """
+        """Reads a value as a person types it, without quotes; accepts a decimal comma, and words such as yes."""
         typed = text.strip()
         value: object = typed
         if isinstance(self.default, bool):
@@ -411,9 +403,6 @@ def adapters_of(text: str) -> list[tuple[str, Lora]]:
 
     Returns:
         Pairs of the beginning of a model file's name, and an adapter for these models.
-
-    Raises:
-        UsageError: If it cannot be read.
     """
     found = []
     for entry in filter(None, (part.strip() for part in text.split(","))):

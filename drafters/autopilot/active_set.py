@@ -34,19 +34,13 @@ class Exploration:
 
     Of the trials within the budget, the one that waited most steps per millisecond of its price begins. So a drafter
     that is nearly as good as the best is tried often, a costly one rarely.
-
-    Attributes:
-        milliseconds: The budget.
-        trial: The current trial.
     """
 
     def __init__(self, plain_ms: float, row_ms: float, known: bool) -> None:
         """Starts with a small budget, or with none if the drafters are known from an earlier run.
 
         Args:
-            plain_ms: Milliseconds of a plain step.
             row_ms: Least milliseconds of one more row; the cheaper rows are, the larger is the first budget.
-            known: Whether the drafters have records of an earlier run.
         """
         least, most = settings.FIRST_STEPS
         self.milliseconds = 0.0 if known else min(max(plain_ms / max(row_ms, 1e-6), least), most) * plain_ms
@@ -76,11 +70,7 @@ class Exploration:
         return self.trial is not None and self._lost_ms > self.trial.milliseconds + settings.TRIAL_LOSS * plain_ms
 
     def end(self, plain_ms: float) -> Arm | None:
-        """Ends the trial, and takes its loss beyond its price from the budget.
-
-        Returns:
-            The drafter that was on trial.
-        """
+        """Ends the trial, takes its loss beyond its price from the budget, and returns its drafter."""
         trial, self.trial = self.trial, None
         if trial:
             beyond = max(0.0, self._lost_ms - trial.milliseconds)
@@ -113,11 +103,6 @@ def trials(
     """The possible trials, with the time that each is expected to lose.
 
     Args:
-        idle: Drafters that are not active.
-        leader: The leading drafter, if there is one.
-        objective: The value of tokens and time.
-        history: The text so far.
-        step: Number of this step.
         since_plain: Steps since the last plain one; 0 while no drafter is active.
         own_ms: Milliseconds of the autopilot's own work in a step; 0 if other drafters are active anyway.
     """
@@ -207,7 +192,6 @@ class ActiveSet:
         arms: The active drafters, which observe every step.
         leader: Of the drafters that are not cheap, the one of highest value; None if plain decoding is worth more.
         exploration: The trials and their budget.
-        row_ms: Least milliseconds of one more row.
     """
 
     def __init__(self, arms: list[Arm], throughput: ThroughputMeter, most_rows: int, known: bool) -> None:
@@ -215,9 +199,6 @@ class ActiveSet:
 
         Args:
             arms: The drafters; those that fail are removed from this list.
-            throughput: Measures steps, and gives the value of tokens and time.
-            most_rows: Maximum rows of a pass.
-            known: Whether the drafters have records of an earlier run.
         """
         self.arms: list[Arm] = []
         self.leader: Arm | None = None
@@ -260,7 +241,6 @@ class ActiveSet:
 
         Args:
             lost_ms: Milliseconds that plain decoding would have saved.
-            own_ms: Milliseconds of the autopilot's own work.
         """
         if self.arms:
             self._own_ms += settings.NEW * (clipped(own_ms, self._own_ms) - self._own_ms)
@@ -271,11 +251,6 @@ class ActiveSet:
 
     def review(self, history: History, step: int, since_plain: int) -> bool:
         """Chooses the active drafters, the leader and the trial; to be called every ``REVIEW_STEPS``.
-
-        Args:
-            history: The text.
-            step: Number of this step.
-            since_plain: Steps since the last plain one.
 
         Returns:
             Whether the active drafters may have changed.

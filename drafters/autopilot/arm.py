@@ -95,7 +95,6 @@ class NodeLimits:
     Attributes:
         corrections: Of a path's probability, by its depth.
         least: Least probability of a path that pays.
-        deepest: Maximum depth.
     """
 
     corrections: Sequence[float]
@@ -142,11 +141,6 @@ class Arm:
     """A drafter with its record and its calibration.
 
     Attributes:
-        name: The drafter's name.
-        drafter: The drafter.
-        record: What is known of it.
-        calibration: Corrects its probabilities.
-        limits: The limits of its drafts.
         last_step: The autopilot's step in which it drafted last.
         took_ms: Milliseconds of its drafter's latest call.
     """

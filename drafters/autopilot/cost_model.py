@@ -176,11 +176,7 @@ class CostModel:
         """Unpacks measurements; None if they are of another machine or build, damaged, or no longer hold.
 
         Args:
-            packed: What ``dump`` returned.
-            key: Names the machine and the build.
             single: Milliseconds of a pass of one row, now.
-            most: Most rows of a pass.
-            widths: See ``Abilities.widths``.
         """
         with suppress(*_DAMAGED):
             kept = json.loads(packed)
@@ -208,10 +204,7 @@ def measure_costs(
     The cache is empty afterwards.
 
     Args:
-        target: The target to measure.
         single: Milliseconds of a pass of one row, roughly.
-        seconds: Least time to take.
-        clock: Time in seconds.
         text: Tokens to evaluate, repeated if they are too few; arbitrary tokens if empty. A pass of a model with
             experts reads every expert that a row is routed to. So rows of real text cost more than equal rows, and less
             than random ones.

@@ -29,11 +29,6 @@ class Autopilot(Drafter):
     Cheap drafters are called at every step, and their drafts are valued by calibrated probabilities. Of the others, the
     one with the best record leads: it is called if no cheap drafter's draft promises more. Only the nodes whose
     expected gain exceeds their cost are verified.
-
-    Attributes:
-        decision: The latest choice.
-        arms: The drafters that have not failed, and their records.
-        throughput: The time and tokens of the steps.
     """
 
     name = AUTO
@@ -51,10 +46,7 @@ class Autopilot(Drafter):
 
         Args:
             drafters: By name; closed with the autopilot.
-            costs: The time of the target's passes.
-            abilities: The target's abilities.
             known: Whether the caller gives the arms records of an earlier run.
-            clock: Time in seconds.
         """
         self.arms = [Arm(name, drafter, clock) for name, drafter in drafters.items()]
         self.throughput = ThroughputMeter(costs)

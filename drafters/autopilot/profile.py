@@ -32,9 +32,7 @@ class Profile:
         """Measures nothing yet.
 
         Args:
-            memory: Stores the measurements; None to keep nothing.
             key: Names the model, the build, the device and the settings for which they are valid.
-            text: See ``measure_costs``.
         """
         self._memory, self._key, self._text = memory, key, text
 
@@ -47,7 +45,6 @@ class Profile:
             drafters: By name; the autopilot closes them.
             target: Its cache is empty afterwards.
             plain_ms: Milliseconds of a pass of one row, now.
-            on_progress: Called with the share that is done.
         """
         costs = self._costs(target, plain_ms)
         on_progress(0.5)

@@ -18,12 +18,9 @@ class Decision(NamedTuple):
     """The autopilot's choice for a step.
 
     Attributes:
-        drafter: The drafter's name; "none" for a plain step.
-        nodes: Nodes of the draft.
         cost: Time of the pass, in plain passes.
         expected: Tokens expected of the step.
         plain_ms: Milliseconds of a whole plain step.
-        trial: Whether the drafter is on trial.
     """
 
     drafter: str = PLAIN
@@ -80,13 +77,10 @@ class ThroughputMeter:
         """Adds a step.
 
         Args:
-            step: The step with its timings.
             wall_ms: Milliseconds from its start to the start of the next step.
             drafting_ms: Milliseconds spent in drafters and in the autopilot.
-            drafter: The arm that drafted; None for a plain step.
             expected: Tokens that were expected of the step.
             hidden: The drafter for which the pass returned hidden states, if any.
-            least: Minimum rows of the pass.
 
         Returns:
             How many milliseconds plain decoding would have saved.

@@ -36,10 +36,7 @@ class Objective(NamedTuple):
         """A step's tokens, less those that ``rate`` yields in the time of its pass and in ``milliseconds``.
 
         Args:
-            tokens: Tokens expected of the step.
             rows: Rows of its pass; for a fraction, the time is interpolated.
-            milliseconds: Time spent outside of the pass.
-            slower: Slowdown factor of the pass.
         """
         low = int(rows)
         cost = self.rows[low]
@@ -52,7 +49,6 @@ class Candidate(NamedTuple):
     """The part of a draft that is worth verifying.
 
     Attributes:
-        draft: The draft, pruned.
         tokens: Tokens expected of the step.
         value: See ``Objective.value``; it does not count the time already spent on drafting.
     """
@@ -71,10 +67,7 @@ def prune(
     whole, because probes pay off in later steps.
 
     Args:
-        draft: The draft.
         probs: Per node, its corrected probability given its parent.
-        objective: The value of tokens and time.
-        slower: Slowdown factor of the pass for this drafter.
         trust: Factor on the expected tokens; see ``Arm.trust``.
     """
     tree = draft.tree

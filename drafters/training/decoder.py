@@ -178,7 +178,6 @@ class DecoderLayer(Attention):
         """Maps the residual stream (batch, length, width) to the next layer's input.
 
         Args:
-            rotation: cosines and sines of the positions.
             mask: True where a row may attend, (batch, 1, length, length).
         """
         return self.fed(x + self.mixed(*self.parts(self.attn_norm(x), rotation), mask))

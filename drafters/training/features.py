@@ -40,7 +40,6 @@ class Features:
 
     Attributes:
         points: Hidden points that are stored, in the order in which batches carry them.
-        window: Tokens in a window.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -62,11 +61,7 @@ class Features:
         return self._count * self.window
 
     def batch(self, rows: int, length: int) -> tuple[NDArray[Any], ...]:
-        """Ids, weights and chat numbers (rows, window + 1), and hidden states (rows, window, width) by point.
-
-        Raises:
-            ValueError: If the length is not that of the stored windows.
-        """
+        """Ids, weights and chat numbers (rows, window + 1), and hidden states (rows, window, width) by point."""
         if length != self.window:
             raise ValueError(f"windows hold {self.window} tokens, not {length}")
         picked = [self._pick(self._drawn + i) for i in range(rows)]
@@ -126,13 +121,7 @@ def collect(
     last stored.
 
     Args:
-        model: the target, quantized as it will run.
         options: how its context is opened when it runs.
-        points: hidden points, see ``models.types``.
-        window: tokens in a window.
-
-    Raises:
-        SlipstreamError: If the disk has too little room, or the target does not hand out a point.
     """
     folder.mkdir(parents=True, exist_ok=True)
     stored = {"points": list(points), "windows": windows, "window": window}

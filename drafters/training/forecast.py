@@ -86,11 +86,7 @@ class _MemoryStatus(ctypes.Structure):
 
 
 def available_memory() -> int:
-    """Bytes that a new program can use without swapping; on macOS, which does not report it, all memory.
-
-    Raises:
-        OSError: If the operating system does not answer.
-    """
+    """Bytes that a new program can use without swapping; on macOS, which does not report it, all memory."""
     if sys.platform == "win32":
         status = _MemoryStatus(length=ctypes.sizeof(_MemoryStatus))
         if not ctypes.windll.kernel32.GlobalMemoryStatusEx(ctypes.byref(status)):
@@ -103,11 +99,7 @@ def available_memory() -> int:
 
 
 def linux_available(meminfo: str) -> int:
-    """Bytes available according to the text of /proc/meminfo.
-
-    Raises:
-        OSError: If the text does not contain it.
-    """
+    """Bytes available according to the text of /proc/meminfo."""
     for line in meminfo.splitlines():
         if line.startswith("MemAvailable:"):
             return int(line.split()[1]) << 10
@@ -126,13 +118,6 @@ def memory_needed(
     queries, keys and values of all query heads, the output of attention, three tensors of the feed-forward network and
     the mask; and for each row the logits, their softmax and its gradient in float32. It does not count PyTorch itself
     (some 300 MB) and what the caller trains.
-
-    Args:
-        dtype: of the weights, float32 or bfloat16.
-        window: rows of one window.
-
-    Raises:
-        SlipstreamError: If the decoder does not compute this kind of model.
     """
     shape = shape_of(header)
     elements = [math.prod(info.shape) for info in header.tensors]
@@ -145,15 +130,7 @@ def memory_needed(
 
 
 def check_memory(header: Header, available: int, batch_tokens: int = BATCH_TOKENS, window: int = WINDOW) -> torch.dtype:
-    """Chooses the type of weights for training through a model: float32 if that fits the memory, else bfloat16.
-
-    Args:
-        available: bytes of memory that training may take.
-        window: rows of one window.
-
-    Raises:
-        SlipstreamError: If neither type fits, or the decoder does not compute this kind of model.
-    """
+    """Chooses the type of weights for training through a model: float32 if that fits the memory, else bfloat16."""
     for dtype in (torch.float32, torch.bfloat16):
         needed = memory_needed(header, dtype, batch_tokens, window)
         if needed <= available:

@@ -54,11 +54,6 @@ def load_gguf(path: Path, dtype: torch.dtype = torch.float32) -> Decoder:
 
     Args:
         path: the file, or the first file of a split model.
-        dtype: of the weights, float32 or bfloat16.
-
-    Raises:
-        ModelFileError: If the file is missing or damaged.
-        SlipstreamError: If the decoder does not compute what the model computes.
     """
     header = read_header(path)
     with torch.device("meta"):
@@ -73,11 +68,7 @@ def load_gguf(path: Path, dtype: torch.dtype = torch.float32) -> Decoder:
 
 
 def shape_of(header: Header) -> DecoderShape:
-    """The decoder's shape for a model file.
-
-    Raises:
-        SlipstreamError: If the decoder does not compute this kind of model.
-    """
+    """The decoder's shape for a model file."""
     architecture = header.architecture
     if architecture not in ARCHITECTURES:
         raise SlipstreamError(

@@ -36,15 +36,7 @@ def write_gguf_head(
     Args:
         shape: Of the head, not of the target.
         weights: By llama.cpp's names; integers are stored as they are, vectors in float32.
-        target: The model that it was trained for.
         layers: The target's layers whose inputs it reads.
-        more: More metadata of the architecture.
-        text: The kind of text that it was trained on.
-        found: Its acceptance on held-out text.
-        kind: The type that matrices are stored in.
-
-    Raises:
-        SlipstreamError: If the disk is full or the folder cannot be written to.
     """
     numbers = {
         "context_length": shape.context,

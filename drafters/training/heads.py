@@ -74,10 +74,6 @@ def train_heads(job: HeadsJob, say: Say) -> Acceptance:
 
     Returns:
         Acceptance by depth on held-out text.
-
-    Raises:
-        SlipstreamError: If the method cannot serve the model, or there is no room on the disk or in memory.
-        UsageError: If there is no text to train on.
     """
     header = read_header(job.model)
     if header.tokenizer_model in (None, "none", "no_vocab"):  # tokenizing would abort the process
@@ -164,11 +160,7 @@ class _Training:
         return vocabulary_matrix(self._header).to(device())
 
     def _fit(self, name: str, model: nn.Module, loss: BatchLoss, draws: Draws, measure: Measure, **plan: Any) -> None:
-        """Trains a model in place; resumes from its checkpoint.
-
-        Args:
-            plan: settings that differ from the plan's.
-        """
+        """Trains a model in place; resumes from its checkpoint."""
         run = Run(model, replace(self._plan, **plan), draws, partial(measure, _CHECKED), {"method": self._job.method})
         train(run, self._job.work / f"{name}.pt", loss, self._say)
         model.eval()

@@ -27,11 +27,7 @@ class KangarooAdapter(Attention):
     """Attention over the exited hidden states, shaped like the target's own."""
 
     def __init__(self, shape: DecoderShape) -> None:
-        """Starts as the identity and a norm.
-
-        Args:
-            shape: of the target; heads, head size and rotation are taken from it.
-        """
+        """Starts as the identity and a norm."""
         super().__init__(shape)
         self.attn_norm, self.output_norm = Norm(shape.width, shape.eps), Norm(shape.width, shape.eps)
 
@@ -41,7 +37,6 @@ class KangarooAdapter(Attention):
         Args:
             hidden: inputs of the exit layer.
             chats: (rows, length), the number of the chat that each place belongs to.
-            rotation: the target's rotations of these places.
         """
         mixed = self.mixed(*self.parts(self.attn_norm(hidden), rotation), chat_mask(chats))
         out: Tensor = self.output_norm(hidden + mixed)

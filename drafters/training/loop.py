@@ -86,8 +86,6 @@ class Run:
         """Builds the optimizers; ``resume`` then replaces everything by a stored state.
 
         Args:
-            model: the model; its parameters that require gradients are trained.
-            check: acceptance of the model on held-out text.
             about: plain values to keep with the checkpoint.
         """
         self.model, self.plan, self.draws, self.check, self.about = model, plan, draws, check, about
@@ -209,11 +207,7 @@ def _between_states(name: str, parameter: Tensor) -> bool:
 
 
 def save_atomically(state: dict[str, Any], path: Path) -> None:
-    """Writes a checkpoint so that a crash leaves the old one or the new one, never a part.
-
-    Raises:
-        SlipstreamError: If the disk is full or the folder cannot be written to.
-    """
+    """Writes a checkpoint so that a crash leaves the old one or the new one, never a part."""
     part = path.with_suffix(".part")
     try:
         torch.save(state, part)

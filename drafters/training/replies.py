@@ -36,13 +36,9 @@ class ManyReplies:
         """Opens a context.
 
         Args:
-            model: The model.
             side_by_side: Maximum number of replies generated in parallel.
             n_ctx: Maximum tokens of one prompt with its reply.
             options: Only its KV type, flash attention and threads are used.
-
-        Raises:
-            SlipstreamError: If there is not enough memory for it.
         """
         self._model, self._n_ctx = model, n_ctx
         params = options.params(n_ctx * side_by_side)

@@ -118,11 +118,7 @@ class ChatIds:
 
 
 def folder(path: Path, model: LlamaModel, window: int) -> TrainingText:
-    """All text files below a folder, cut into pieces as long as a window.
-
-    Raises:
-        UsageError: If the folder is missing or holds no text.
-    """
+    """All text files below a folder, cut into pieces as long as a window."""
     if not path.is_dir():
         raise UsageError(f"{path} is not a folder.", "Give the folder that holds the text files.")
     chats: list[tuple[list[int], list[float]]] = []
@@ -148,9 +144,6 @@ def made_answers(
 
     Args:
         path: the file, one JSON object a line.
-
-    Raises:
-        SlipstreamError: If the file cannot be written.
     """
     kept = _kept(path)
     made = said = sum(len(reply) for _, reply in kept)

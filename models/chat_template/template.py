@@ -91,9 +91,6 @@ class ChatTemplate:
             messages: Each has a ``role`` of ``ROLES`` and a ``content``; an assistant's may have a
                 ``reasoning_content``. Other keys are ignored.
             variables: More variables of the template, such as ``enable_thinking``.
-
-        Raises:
-            SlipstreamError: If the template refuses the messages, fails, or takes too much time or memory.
         """
         unknown = {message["role"] for message in messages} - ROLES
         if unknown:

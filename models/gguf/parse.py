@@ -92,11 +92,7 @@ _U64: Final = struct.Struct("<Q")
 
 
 class DamagedError(Exception):
-    """A file cannot be used; the message continues a sentence that starts with the file's path.
-
-    Attributes:
-        hint: What to try next; may be empty.
-    """
+    """A file cannot be used; the message continues a sentence that starts with the file's path."""
 
     def __init__(self, why: str, hint: str = "") -> None:
         super().__init__(why)

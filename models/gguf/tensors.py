@@ -35,10 +35,6 @@ _FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 def read_tensor(header: Header, tensor: TensorInfo) -> NDArray[Any]:
     """Reads a tensor and converts its weights to float32; integers and float64 keep their type.
 
-    Args:
-        header: The checked header of the file.
-        tensor: One of ``header.tensors``.
-
     Returns:
         An array in numpy's order of dimensions: ``tensor.shape`` reversed.
     """
@@ -156,9 +152,7 @@ def write_gguf(path: Path, architecture: str, metadata: Metadata, tensors: Seque
     """Writes a GGUF file under a temporary name and moves it into place.
 
     Args:
-        architecture: ``general.architecture``.
         metadata: All other keys; empty lists are left out, since GGUFWriter cannot write them.
-        tensors: The tensors, in the order of the file.
     """
     with replacing(path) as part:
         writer = gguf.GGUFWriter(part, architecture)

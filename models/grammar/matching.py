@@ -40,7 +40,6 @@ class GrammarTokens:
 
         Args:
             pieces: The bytes of each token; empty for tokens without text, which no grammar allows.
-            ends: Tokens that end a reply.
             tokenize: Turns text into tokens, none of them special.
         """
         self.size = len(pieces)
@@ -104,15 +103,7 @@ class Matcher:
 
 
 def matcher_of(kind: GrammarKind, text: str, tokens: GrammarTokens) -> Matcher:
-    """Compiles a grammar.
-
-    Args:
-        text: A JSON schema or a grammar.
-        tokens: The model's vocabulary.
-
-    Raises:
-        UsageError: If it cannot be compiled.
-    """
+    """Compiles a grammar."""
     problem = ""
     if len(text.encode("utf-8", "replace")) > MOST_BYTES:
         problem = f"it has more than {MOST_BYTES >> 10} KiB"
@@ -143,11 +134,7 @@ def _compiled(kind: GrammarKind, text: str, tokens: GrammarTokens) -> LLMatcher 
 
 
 def _deep(call: Callable[[], LLMatcher | str]) -> LLMatcher | str:
-    """Runs a call with a large stack: llguidance follows a chain of rules recursively, and ends the process at its end.
-
-    Raises:
-        SlipstreamError: If there is no memory for the stack.
-    """
+    """Runs a call with a large stack: llguidance follows rules recursively, and ends the process at the stack's end."""
     results = list[LLMatcher | str]()
     before = threading.stack_size(_STACK_BYTES)
     try:

@@ -127,7 +127,6 @@ def write_heads(path: Path, info: HeadsInfo, tensors: Mapping[str, NDArray[Any]]
     """Writes a file of heads, replacing an old one atomically.
 
     Args:
-        tensors: As :func:`slipstream.models.heads.check.check_heads` lists them.
         kind: Storage type of matrices. With ``q8_0``, matrices whose rows are not whole blocks of 32 become F16.
             One-dimensional tensors and SPACE's masks are always F32.
     """
@@ -165,11 +164,7 @@ def read_info(path: Path) -> HeadsInfo:
 
 
 def read_heads(path: Path, target: Header | None = None) -> Heads:
-    """Reads heads with their weights, after checking the whole header.
-
-    Args:
-        target: The model that they must fit; None if unknown.
-    """
+    """Reads heads with their weights, after checking the whole header."""
     header, info = _read(path, target)
     tensors = {tensor.name: read_tensor(header, tensor) for tensor in header.tensors}
     try:

@@ -59,10 +59,8 @@ class Download:
         """Only stores the arguments; ``run`` starts the download.
 
         Args:
-            files: The file, or the parts of a split model in order.
             folder: The folder of all models; see ``RemoteFile.path_in``.
             promised: Returns the bytes that other downloads still have to write to the same disk.
-            on_verified: Called with the files when all are verified, before they are moved into place.
         """
         self.files = tuple(files)
         self.folder = folder
@@ -84,7 +82,6 @@ class Download:
         """Checks what is there, fetches the rest, verifies it and moves it into place; blocks until the end.
 
         Args:
-            on_progress: Called with the progress several times a second, in the calling thread.
             cancelled: Polled several times a second; True stops the download and keeps the fetched bytes.
 
         Returns:
@@ -248,7 +245,6 @@ class Downloads:
         """Creates an empty queue.
 
         Args:
-            at_once: Maximum number of jobs that run at the same time.
             on_change: Called when a job's state or progress changes, in the thread that changes it; that thread waits
                 until the call returns.
             on_verified: See ``Download``.

@@ -197,11 +197,7 @@ class PartFile:
 
 
 class Writer:
-    """Writes the bytes of one connection; syncs and records them after some bytes or seconds.
-
-    Attributes:
-        received: Number of bytes that were written.
-    """
+    """Writes the bytes of one connection; syncs and records them after some bytes or seconds."""
 
     def __init__(self, part: PartFile, tuning: Tuning) -> None:
         self._part = part

@@ -211,7 +211,6 @@ class Hub:
         """Reads a model's header from the first bytes of its files, a few megabytes at a time.
 
         Args:
-            file: The model, or the first part of a split model.
             further: The other parts in order; without them the header has the tensors of the first part only.
         """
         parts = (file, *further)

@@ -59,7 +59,6 @@ class ContentChangedError(Exception):
     """The file changed on the hub and no sha256 is known: the download has to start over.
 
     Attributes:
-        part: The file.
         etag: Its new ETag; empty if unknown.
     """
 
@@ -70,11 +69,7 @@ class ContentChangedError(Exception):
 
 
 class Source:
-    """One file on the hub.
-
-    Attributes:
-        host: The host that was asked last.
-    """
+    """One file on the hub."""
 
     def __init__(self, client: httpx.AsyncClient, endpoint: str, part: PartFile, seconds: float) -> None:
         self._client = client
@@ -218,7 +213,6 @@ class Transfer:
     """Fetches the missing ranges of a job over several connections.
 
     Attributes:
-        received: Number of new bytes from the network.
         idle: Seconds without a new byte; waits that the hub asked for do not count.
         note: The reason for a wait or restart, for the screen; else empty.
     """

@@ -73,12 +73,7 @@ class Trash:
         return removed
 
     def undo(self) -> Removed:
-        """Brings back the model that was removed last.
-
-        Raises:
-            UsageError: If none was, or a file is at its old place again.
-            SlipstreamError: If the system does not say where in the trash it is, or it cannot be moved.
-        """
+        """Brings back the model that was removed last."""
         removed, links = self._last()
         if not (lost := [file for file in removed.files if not os.path.lexists(file)]):
             at = shown_path(removed.files[0])

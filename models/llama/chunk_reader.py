@@ -29,7 +29,6 @@ class ChunkReader:
         """Creates a reader for ``cache``.
 
         Args:
-            most_rows: Maximum rows of a pass.
             most_outputs: Maximum outputs of a pass; every row is an output if the last hidden state is requested.
         """
         self._context, self._cache, self._hidden, self._batch = context, cache, hidden, batch

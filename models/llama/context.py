@@ -31,8 +31,6 @@ class LlamaTarget:
     conversation's. A row belongs to the sequences of all leaves below it, and attends to the cells of the first one.
 
     Attributes:
-        abilities: What it can do.
-        options: The options that it was opened with.
         scores: See ``ContextOptions``; contexts of drafting heads use the same value.
         rope: See ``ContextOptions``; contexts of drafting heads must use the same scaling.
     """
@@ -46,11 +44,7 @@ class LlamaTarget:
         """Opens a context on a loaded model.
 
         Args:
-            options: The options of the context.
             drafts: Whether a drafter is used from the start; otherwise call ``prepare_drafts`` before the first draft.
-
-        Raises:
-            SlipstreamError: If there is not enough memory for it, or the model is not a decoder.
         """
         self._model, self._masks, self._logits = model, MaskRows(model), model.n_rows
         wanted = options.n_ctx or min(model.n_ctx_train, DEFAULT_CONTEXT)
@@ -148,20 +142,12 @@ class LlamaTarget:
         return self._model.placement
 
     def request(self, points: frozenset[int], rows: int = 1) -> None:
-        """Chooses the hidden points of all later evaluations and prefill chunks; see ``Target.request``.
-
-        Raises:
-            ValueError: If the model does not provide one of the points.
-        """
+        """Chooses the hidden points of all later evaluations and prefill chunks; see ``Target.request``."""
         self._hidden.request(points)
         self._least = rows
 
     def use_masks(self, masks: Floats) -> None:
-        """Sets the mask vectors [k, n_embd], which probes of a tree use under the ids n_vocab to n_vocab + k - 1.
-
-        Raises:
-            ValueError: If the model takes no masks, or their width is wrong.
-        """
+        """Sets the mask vectors [k, n_embd], which probes of a tree use under the ids n_vocab to n_vocab + k - 1."""
         self._masks.use(masks)
 
     def use_images(self, images: Images) -> None:
@@ -187,8 +173,6 @@ class LlamaTarget:
         """Makes the cache hold exactly ``tokens``, reusing the prefix that it already has.
 
         Args:
-            tokens: The prompt.
-            on_chunk: Called after each chunk.
             cancelled: Polled between chunks and, on a CPU, between the nodes of the graph; True ends the prefill, and
                 the cache keeps the complete chunks.
 

@@ -28,9 +28,6 @@ _NO_LIMIT: Final = 1 << 60
 def memory(root: Path = Path("/")) -> tuple[int, int]:
     """Reads the memory of the system.
 
-    Args:
-        root: Where ``proc`` and ``sys`` are mounted, on Linux.
-
     Returns:
         Total bytes, and bytes that a program can take without swapping; 0 and 0 if unknown.
         Limits on this process (cgroup, ``ulimit -v``) are applied.
@@ -125,9 +122,6 @@ class Device:
     Attributes:
         name: llama.cpp's name of it, such as ``CUDA0`` or ``CPU``.
         kind: "gpu" has its own memory; "igpu" and "cpu" share the machine's; "accel" speeds up the processor.
-        description: Its product name.
-        total_bytes: Its memory.
-        free_bytes: Its free memory when it was listed.
         machine: ``HOST:PORT`` of the machine that lends it; empty for a device of this machine.
     """
 
@@ -144,10 +138,6 @@ class Survey:
     """The devices and the build that llama.cpp reports.
 
     Attributes:
-        devices: The devices that llama.cpp can run on, the processor last.
-        backends: Names of the backends that are built in, such as ``CPU`` or ``CUDA``.
-        features: Processor features that the build uses, such as ``AVX2``.
-        version: Version of llama.cpp.
         cores: Physical cores that this process may use; 0 if not known.
         amx_left_out: Whether the processor has AMX and this build cannot use it.
         problem: Why only the processor is listed; empty if the survey succeeded.
@@ -181,13 +171,7 @@ def survey() -> Survey:
 
 
 def read_answer(answer: bytes, log: bytes = b"", code: int = 0) -> Survey:
-    """Reads the output of a process of this module.
-
-    Args:
-        answer: Its standard output.
-        log: Its standard error, which shows why it crashed.
-        code: Its exit code.
-    """
+    """Reads the output of a process of this module; its log and its exit code show why it crashed."""
     try:
         lines = reversed(answer.decode("utf-8", "replace").splitlines())  # a driver may print before and after
         fields: dict[str, Any] = json.loads(next(line for line in lines if line.startswith("{")))

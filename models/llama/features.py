@@ -51,9 +51,6 @@ class FeatureContext:
             target: The target; the head uses its embedding, its output matrix and its number of threads.
             head: An EAGLE-3 head or MTP layers in a file, or None for the target's own MTP layer. The caller has
                 checked that it fits the target; otherwise a later pass would crash the process.
-
-        Raises:
-            SlipstreamError: If there is not enough memory for it.
         """
         model = head.pointer if head else C.llama_get_model(target.context)
         self.leaves = max(1, min(_BRANCHES, target.abilities.max_leaves))
@@ -87,12 +84,8 @@ class FeatureContext:
         """Reads pairs into sequence 0.
 
         Args:
-            tokens: One per pair.
             features: [pairs, width], the feature of the position before each token.
             answer: Whether to return the output; then at most ``ROWS`` pairs.
-
-        Returns:
-            The output of each pair; None without ``answer``.
         """
         output = None
         for start in range(0, len(tokens), ROWS):
@@ -117,9 +110,6 @@ class FeatureContext:
             parents: For each pair, the row of the previous level that it follows; 0 in the first level.
             tokens: The drafted tokens, at most ``leaves``.
             features: [pairs, width], the output features of the parents' rows.
-
-        Returns:
-            The output of each pair.
         """
         alive = {self._level[parent] for parent in parents}
         free = [sequence for sequence in range(len(self._shared)) if sequence not in alive]
@@ -182,21 +172,13 @@ class AssistantContext:
 
     The text is already in the target's cache, so only pairs whose output is needed are run. A drafted pair attends to
     the text and itself, at the position of the last token; pairs of one level do not attend to one another.
-
-    Attributes:
-        leaves: Maximum rows in one level of a draft.
-        length: Number of pairs of the text.
     """
 
     def __init__(self, target: LlamaTarget, model: LlamaModel) -> None:
         """Opens a context; llama.cpp empties the target's cache for it, so the target must read its text again.
 
         Args:
-            target: A Gemma 4 model.
             model: The assistant; the caller has checked with ``unfit_mtp`` that it fits the target.
-
-        Raises:
-            SlipstreamError: If there is not enough memory for it.
         """
         target.rewind(0)
         self.length = 0
@@ -255,7 +237,6 @@ class BlockContext:
     differences of positions, so a gap costs only some accuracy.
 
     Attributes:
-        head: The head's metadata.
         length: Number of features in its cache.
     """
 
@@ -265,10 +246,6 @@ class BlockContext:
         Args:
             target: The target; the head uses its embedding, its output matrix and its number of threads.
             model: The head's weights; the caller has checked with ``unfit_block`` that they fit the target.
-            head: The head's metadata.
-
-        Raises:
-            SlipstreamError: If there is not enough memory for it.
         """
         self.head, self.length = head, 0
         params = ContextOptions(max_rows=ROWS, max_leaves=1, scores=target.scores, rope=target.rope).params(
@@ -295,9 +272,6 @@ class BlockContext:
 
         Args:
             last: The last token of the text; the target has not computed its feature yet.
-
-        Raises:
-            SlipstreamError: If the pass fails.
         """
         head = self.head
         tokens = [last, *[head.mask] * (head.block - 1)]

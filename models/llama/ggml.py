@@ -109,9 +109,6 @@ def calls() -> Any:
 
     A wheel contains that library under several names; loading it by another name would create a second ggml in this
     process. A lookup in llama.cpp's own library also finds the symbols of linked libraries, except on Windows.
-
-    Raises:
-        SlipstreamError: If a function is missing.
     """
     folder = Path(C._lib._name).parent
     linked = [folder / f"{name}.dll" for name in ("ggml-base", "ggml", "libggml-base", "libggml")]
@@ -170,11 +167,7 @@ def own_gpus() -> list[int]:
 
 
 def rpc_call(name: str) -> Any:
-    """Finds a function of ggml's RPC backend by its name without ``ggml_backend_rpc_``.
-
-    Raises:
-        SlipstreamError: If the installed llama.cpp is built without that backend.
-    """
+    """Finds a function of ggml's RPC backend by its name without ``ggml_backend_rpc_``."""
     ggml = calls()
     backend = ggml.backend_reg_by_name(b"RPC")
     address = ggml.backend_reg_get_proc_address(backend, f"ggml_backend_rpc_{name}".encode()) if backend else None

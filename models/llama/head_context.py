@@ -19,12 +19,7 @@ ROWS: Final = 64
 
 
 class HeadContext:
-    """A head's context; provides logits, and features, which llama.cpp calls nextn embeddings.
-
-    Attributes:
-        batch: The rows of the next pass.
-        memory: The handle for ``llama_memory_*`` calls.
-    """
+    """A head's context; provides logits, and features, which llama.cpp calls nextn embeddings."""
 
     def __init__(self, target: LlamaTarget, model: Any, params: Any, width: int, masked: bool = True) -> None:
         """Opens a context.
@@ -33,12 +28,7 @@ class HeadContext:
             target: The target; it provides the weights that the head lacks, and the number of threads.
             model: The ``llama_model`` of the head. The caller has checked that it fits the target; otherwise a later
                 pass would crash the process.
-            params: llama.cpp's parameters, without the sizes of a pass and the target.
-            width: Width of a feature.
             masked: Whether only rows with outputs have features; otherwise all rows have them.
-
-        Raises:
-            SlipstreamError: If there is not enough memory for it.
         """
         params.n_batch = params.n_ubatch = ROWS
         params.ctx_other = target.context

@@ -69,11 +69,7 @@ class Symbols:
 
 
 def find_symbols(library: Any) -> Symbols:
-    """Looks up the functions.
-
-    Args:
-        library: A ``ctypes.CDLL`` of libllama.
-    """
+    """Looks up the functions."""
     found: dict[str, Any] = {}
     for field in fields(Symbols):
         plain, gcc, msvc, arguments, result = _NAMES[field.name]
@@ -115,11 +111,7 @@ class HiddenPoints:
         return self._points
 
     def request(self, points: frozenset[int]) -> None:
-        """Chooses the points of every pass from now on.
-
-        Raises:
-            ValueError: If one of them is not offered.
-        """
+        """Chooses the points of every pass from now on."""
         if points == self._points:
             return
         if not points <= self.offered:

@@ -62,11 +62,7 @@ class Images(Protocol):
     """The images that prompts may contain; see ``slipstream.models.vision.projector``."""
 
     def chunk_at(self, tokens: Sequence[Token], start: int) -> ImageChunk:
-        """Returns the image whose tokens start at ``tokens[start]``.
-
-        Raises:
-            SlipstreamError: If it is unknown or incomplete.
-        """
+        """Returns the image whose tokens start at ``tokens[start]``."""
 
 
 class NoImages:

@@ -47,11 +47,7 @@ def from_source(flags: str, version: str = "") -> str:
 
 
 def install(version: str, options: str) -> str:
-    """The command that installs llama-cpp-python: with this Python's pip, or with uv if this Python has no pip.
-
-    Args:
-        options: Further options of pip.
-    """
+    """The command that installs llama-cpp-python: with this Python's pip, or with uv if this Python has no pip."""
     import importlib.util
 
     python = shlex.quote(sys.executable)
@@ -115,12 +111,7 @@ class BrokenInstall:
 
 
 def broken_install(log: str, code: int | None = 1) -> BrokenInstall | None:
-    """Finds out why a process failed to load llama.cpp; None if it failed for another reason.
-
-    Args:
-        log: The process's standard error.
-        code: The process's exit code.
-    """
+    """Finds out why a process failed to load llama.cpp; None if it failed for another reason."""
     if code in ILLEGAL:
         return BrokenInstall("processor", "llama.cpp is built for another kind of processor (illegal instruction)")
     errors = _ERROR.findall(log)
@@ -146,14 +137,7 @@ def broken_install(log: str, code: int | None = 1) -> BrokenInstall | None:
 
 
 def check_install(environment: Mapping[str, str] | None = None) -> None:
-    """Checks that a separate process can load llama.cpp.
-
-    Args:
-        environment: The process's variables; None for this process's.
-
-    Raises:
-        SlipstreamError: If it cannot be loaded, with the command that repairs it.
-    """
+    """Checks that a separate process can load llama.cpp."""
     code = "from slipstream.models.child import end_with_parent; end_with_parent(); import llama_cpp"
     try:
         done = run_child(["-c", code], _PATIENCE, environment)

@@ -20,8 +20,6 @@ class KvCache:
     that they lack from sequence 0.
 
     Attributes:
-        memory: The context's memory.
-        tokens: The committed tokens.
         cached: Number of tokens in sequence 0; the tokens after them are queued.
         layout: Images of the cached tokens; converts counts of tokens to the positions that memory calls take.
         images: Encodes the images of prompts.

@@ -30,7 +30,6 @@ class Log:
 
     Attributes:
         lines: The last lines at warning level or above.
-        callback: The function that C calls with each line.
     """
 
     def __init__(self) -> None:
@@ -112,7 +111,6 @@ def loses_tiles(cpu: str, library: bytes) -> bool:
     build on a machine with AMX uses tiles.
 
     Args:
-        cpu: The text of ``/proc/cpuinfo``.
         library: The bytes of a shared library, which contain the versions of its compilers.
     """
     if "amx_int8" not in cpu.split():

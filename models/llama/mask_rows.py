@@ -49,7 +49,6 @@ class MaskRows:
 
     Attributes:
         offered: Whether the model takes masks.
-        width: Length of a vector, n_embd.
     """
 
     def __init__(self, model: LlamaModel) -> None:
@@ -67,13 +66,7 @@ class MaskRows:
         self._file: FileIO | None = None
 
     def use(self, masks: Floats) -> None:
-        """Sets the masks [k, n_embd], and opens the table.
-
-        Raises:
-            ModelFileError: If the model's file cannot be opened any more.
-            SlipstreamError: If the installed llama.cpp lacks a function that this needs.
-            ValueError: If the model takes no masks, or their width is wrong.
-        """
+        """Sets the masks [k, n_embd], and opens the table."""
         if not self.offered:
             raise ValueError("masks are not offered")
         if masks.ndim != 2 or masks.shape[1] != self.width:
@@ -87,12 +80,7 @@ class MaskRows:
             raise self._unreadable(reason_of(error)) from error
 
     def fill(self, tokens: Sequence[Token], rows: Floats) -> None:
-        """Writes the vectors of tokens and masks into the first rows of [n, n_embd].
-
-        Raises:
-            ModelFileError: If the table cannot be read any more.
-            ValueError: If an id is neither a token nor a mask.
-        """
+        """Writes the vectors of tokens and masks into the first rows of [n, n_embd]."""
         highest = max(tokens) - self._n_vocab
         if highest >= len(self._masks):
             raise ValueError(f"there is no mask {highest}: there are {len(self._masks)}")

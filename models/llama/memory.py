@@ -14,11 +14,7 @@ _STATE_ONLY: Final = 1  # LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY: without the attent
 
 
 def open_context(model: LlamaModel, params: Any) -> Any:
-    """Opens a context and applies the model's adapters.
-
-    Raises:
-        SlipstreamError: If there is not enough memory for it, or the model does not write text token by token.
-    """
+    """Opens a context and applies the model's adapters."""
     context = C.llama_init_from_model(model.pointer, params)
     if not context:
         raise SlipstreamError(
@@ -59,7 +55,6 @@ class Memory:
     ``mark`` saved.
 
     Attributes:
-        pointer: The handle for ``llama_memory_*`` calls.
         rollback: Maximum rows to roll back; None for any number.
     """
 

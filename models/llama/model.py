@@ -40,16 +40,9 @@ class LlamaModel:
     """Weights and vocabulary of one GGUF file.
 
     Attributes:
-        header: The file's header, checked before C code reads it.
-        n_vocab: Size of the vocabulary.
         n_rows: Length of a row of logits; a padded vocabulary matrix makes it longer than ``n_vocab``.
-        n_ctx_train: Context length that it was trained with, in tokens.
-        n_embd: Width of a hidden state.
-        n_layer: Number of layers.
         mtp: Whether it has an MTP layer that llama.cpp can draft with; otherwise the layer is not loaded.
-        placement: The devices of its layers.
         recurrent: Whether it is recurrent or hybrid; its memory can then be cut at few positions only.
-        ends: The tokens that end a reply.
         token_bytes: Maximum bytes of text in one token, whitespace not counted; 0 if there is no limit.
         adapters: The LoRA adapters that change its weights in every context.
     """
@@ -66,16 +59,8 @@ class LlamaModel:
         """Loads the file.
 
         Args:
-            path: The GGUF.
-            on_progress: Called with 0 to 1 while loading.
-            placement: The devices of its layers.
             vocabulary_only: Do not load the weights: the model can only tokenize.
             repack: Let the processor keep copies of some weights in a faster layout.
-            adapters: LoRA adapters that fit it.
-
-        Raises:
-            ModelFileError: If the file is not a model that llama.cpp can load.
-            UsageError: If ``placement`` names a device that does not exist.
         """
         self.header: Header = read_header(path)
         self.placement = placement
@@ -149,7 +134,6 @@ class LlamaModel:
         """Turns text into tokens.
 
         Args:
-            text: Any text.
             special: Whether the names of control tokens become those tokens; False for everything a person wrote.
         """
         tokens, start = list[Token](), 0

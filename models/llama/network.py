@@ -49,9 +49,6 @@ class Network:
 
     The device is a GPU of this machine that supports all operations of the graph, else the CPU. Buffers on the CPU
     never use AMX, which some compilers miscompile (see ``library.model_params``).
-
-    Attributes:
-        device: Description of the device.
     """
 
     def __init__(
@@ -60,15 +57,9 @@ class Network:
         """Uploads weights as they are stored.
 
         Args:
-            header: The checked header of their file.
             weights: Name to the m tensors of the file to stack, all of one shape and type: matrices [d, v] become
                 [d, v, m] in the same type, vectors [d] become [d, 1, m] in float32.
-            build: Builds the graphs.
             threads: Returns the number of threads on a CPU; called before every run.
-
-        Raises:
-            ModelFileError: If the weights cannot be read, or those of a stack differ in shape or type.
-            SlipstreamError: If there is not enough memory, or no device can run the graph.
         """
         self._ggml, self._build, self._threads = calls(), build, threads
         self._threads_in_use = 0
@@ -90,9 +81,6 @@ class Network:
 
         Returns:
             The outputs, in numpy's order of dimensions; the next run with as many rows overwrites them.
-
-        Raises:
-            SlipstreamError: If there is not enough memory, or the device fails.
         """
         ggml, rows = self._ggml, inputs[0].shape[1]
         graph = self._graphs.get(rows) or self._prepare(rows)

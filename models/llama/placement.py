@@ -44,11 +44,7 @@ class Placement:
         return Placement(-1 if self.gpu_layers else 0, self.devices)
 
     def fill(self, params: Any) -> None:
-        """Fills in llama.cpp's model parameters.
-
-        Raises:
-            UsageError: If one of ``devices`` does not exist.
-        """
+        """Fills in llama.cpp's model parameters."""
         params.n_gpu_layers = self.gpu_layers
         if self.devices is None:
             ggml = calls()
@@ -66,11 +62,7 @@ class Placement:
 
 
 def handle(name: str) -> int:
-    """Finds ggml's handle of a device.
-
-    Raises:
-        UsageError: If there is no device of this name.
-    """
+    """Finds ggml's handle of a device."""
     machine, _, number = name.rpartition("/")
     found = register(machine)[int(number)] if machine else calls().backend_dev_by_name(name.encode())
     if not found:

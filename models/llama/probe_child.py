@@ -96,11 +96,7 @@ def _listen(requests: IO[bytes], wanted: queue.SimpleQueue[list[str]]) -> None:
 
 
 def main(probe: Callable[..., None] = probe) -> None:
-    """Runs the process.
-
-    Args:
-        probe: Checks the files of a request.
-    """
+    """Runs the process."""
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # keep printf of C libraries out of the answers
     _harden()

@@ -55,11 +55,7 @@ class Lender:
 
 
 def endpoints(text: str) -> list[str]:
-    """Parses ``HOST:PORT,…``; a host without a port gets the default port.
-
-    Raises:
-        UsageError: If an address is invalid, or there are too many.
-    """
+    """Parses ``HOST:PORT,…``; a host without a port gets the default port."""
     found = []
     for part in filter(None, (part.strip() for part in text.split(","))):
         endpoint = part if ":" in part else f"{part}:{PORT}"
@@ -81,11 +77,7 @@ def ask(endpoint: str, patience: float = _PATIENCE) -> Lender:
 
 
 def ask_all(text: str, patience: float = _PATIENCE) -> list[Lender]:
-    """Reads the version, the devices and the free memory of every lender of ``HOST:PORT,…``, all at the same time.
-
-    Args:
-        patience: Seconds for all answers of a lender.
-    """
+    """Reads the version, the devices and the free memory of every lender of ``HOST:PORT,…``, all at the same time."""
     found: dict[str, Lender] = {}
 
     def look(endpoint: str) -> None:
@@ -122,9 +114,6 @@ def register(endpoint: str) -> tuple[int, ...]:
 
     Returns:
         ggml's handles of its devices.
-
-    Raises:
-        SlipstreamError: If llama.cpp is built without RPC, or the lender has no device.
     """
     from slipstream.models.llama.ggml import calls, rpc_call
 

@@ -33,9 +33,7 @@ def weight_params(header: Header, repack: bool = True, placement: Placement = Pl
     """llama.cpp's model parameters, made safe for this machine and build, with the fastest layout of weights.
 
     Args:
-        header: The model's checked header.
         repack: Whether weights may be repacked, which takes additional memory.
-        placement: The devices of its layers and experts.
     """
     params = model_params()
     params.use_extra_bufts = params.use_extra_bufts and repack

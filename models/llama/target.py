@@ -159,7 +159,6 @@ class ContextOptions:
         """Fills in llama.cpp's parameters.
 
         Args:
-            n_ctx: Length of the context in tokens.
             recurrent: Whether the model is recurrent or hybrid; then it takes chains only.
         """
         params = C.llama_context_default_params()

@@ -154,9 +154,6 @@ def fit(header: Header, devices: Sequence[Device], options: FitOptions | None = 
     but the experts of as few layers as possible in main memory; some layers on GPUs; all in main memory. In each place
     it tries contexts from long to short, at most ``DEFAULT_CONTEXT`` unless one is requested, each with an F16 KV
     cache before Q8_0. A place that fits fewer than 4,096 tokens is used only if no place fits 4,096.
-
-    Args:
-        devices: The machine's devices, as ``slipstream.models.llama.devices.devices`` lists them.
     """
     options = options or FitOptions()
     layers, experts = options.gpu_layers, options.cpu_experts
@@ -193,11 +190,9 @@ def estimate(
     """Estimates the fit of a model without its header, from typical shapes of models of its size.
 
     Args:
-        size: Bytes of its file.
         params: Number of its parameters; 0 if unknown.
         context: Context that it was trained with, if known.
         want_ctx: The requested context; None to choose one.
-        draft_size: Bytes of its draft model's file; 0 for none.
     """
     room = room_of(devices)
     model, draft = rough_size(size, params, context or 0), rough_size(draft_size) if draft_size else None

@@ -121,12 +121,7 @@ def shared_out(sizes: Sequence[int], rooms: Sequence[int], fixed: int) -> tuple[
     """Distributes layers in order, so that the fullest device uses as small a share of its memory as possible.
 
     Args:
-        sizes: Bytes of each layer.
-        rooms: Bytes that are free on each device.
         fixed: Bytes that each device needs in addition.
-
-    Returns:
-        Number of layers on each device.
     """
     low, high = 0.0, (sum(sizes) + fixed) / max(1, min(rooms)) + 1.0
     best = (len(sizes),) + (0,) * (len(rooms) - 1)

@@ -74,8 +74,6 @@ def predict(read: float, fit: Fit, machine: Sequence[Bandwidth]) -> Prediction |
 
     Args:
         read: Bytes of weights that a token reads.
-        fit: The placement of the model.
-        machine: The bandwidths of this machine.
 
     Returns:
         The prediction; None if the model is too big, if it fits in a cache, or if its device was not measured.
@@ -136,9 +134,6 @@ def measure(kind: str) -> Bandwidth | None:
 
     Returns:
         The bandwidth; None if there is no such device, or if it cannot store or multiply the matrix.
-
-    Raises:
-        SlipstreamError: If this llama.cpp lacks a function that is needed.
     """
     import numpy as np
 

@@ -27,9 +27,6 @@ def entries_of(text: str) -> list[tuple[Token | str, float]]:
     Returns:
         Each token as its id or its text, and the bias of its logit. A text needs double quotes if it starts or ends
         with a space, contains a comma, a quote or ``=``, or is a number.
-
-    Raises:
-        UsageError: If it cannot be read, or a number is out of range.
     """
     found: list[tuple[Token | str, float]] = []
     at = 0
@@ -51,16 +48,7 @@ def entries_of(text: str) -> list[tuple[Token | str, float]]:
 
 
 def bias_of(text: str, tokenize: Callable[[str], list[Token]], n_vocab: int) -> tuple[tuple[Token, float], ...]:
-    """The token ids of a list and the biases of their logits.
-
-    Args:
-        text: See ``entries_of``.
-        tokenize: Turns text into tokens.
-        n_vocab: Size of the vocabulary.
-
-    Raises:
-        UsageError: If the list cannot be parsed, or a text is not exactly one token of this model.
-    """
+    """The token ids of a list and the biases of their logits."""
     found: list[tuple[Token, float]] = []
     for name, value in entries_of(text):
         tokens = [name] if isinstance(name, int) else tokenize(name)

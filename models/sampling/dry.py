@@ -21,8 +21,6 @@ def repetitions(tokens: Sequence[Token], breakers: Collection[Token], least: int
     """Finds the tokens that would continue a repetition at the end of the text.
 
     Args:
-        tokens: The text.
-        breakers: Tokens that end a repetition.
         least: Shortest repetition that counts, in tokens.
 
     Returns:

@@ -18,7 +18,6 @@ def gumbel(seed: int, position: int, ids: NDArray[np.int64]) -> NDArray[np.float
     Args:
         seed: Any integer; only its low 64 bits are used.
         position: Index of the token in the whole conversation.
-        ids: [n] token ids.
 
     Returns:
         Noise [n], the same on every machine up to the last bits of ``log``.

@@ -30,9 +30,6 @@ def recommended(metadata: Mapping[str, object]) -> dict[str, float]:
 
     Invalid values are left out. If top-k or top-p is given without min-p, min-p is off.
 
-    Args:
-        metadata: The header's keys and values.
-
     Returns:
         Values by field of ``Sampler``; empty if the file recommends nothing.
     """

@@ -54,11 +54,7 @@ def named_like_image(name: str) -> bool:
 
 
 def read_image(path: Path) -> bytes:
-    """Reads an image file.
-
-    Raises:
-        UsageError: If it cannot be read, is too large, or does not start like a supported image.
-    """
+    """Reads an image file."""
     try:
         raw = read_limited(path, MOST_BYTES)
     except (OSError, ValueError) as error:  # a zero byte in a name is a ValueError
@@ -72,15 +68,7 @@ def read_image(path: Path) -> bytes:
 
 
 def facts_of(raw: bytes, name: str) -> ImageFacts:
-    """Reads the header of an image.
-
-    Args:
-        raw: The file's bytes.
-        name: Its name in errors.
-
-    Raises:
-        UsageError: If it is damaged, or has too many pixels.
-    """
+    """Reads the header of an image."""
     with _opened(raw, name) as image:
         width, height = image.size
         if image.format in _UPRIGHT and image.getexif().get(_ORIENTATION) in _TURNED:
@@ -93,9 +81,6 @@ def pixels_of(raw: bytes, name: str) -> NDArray[np.uint8]:
 
     Returns:
         [height, width, 3] red, green and blue.
-
-    Raises:
-        UsageError: If it is damaged, or has too many pixels.
     """
     import numpy as np
     from PIL import ImageOps

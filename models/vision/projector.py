@@ -50,24 +50,14 @@ class _Chunk:
 
 
 class Projector:
-    """Encodes images for one model.
-
-    Attributes:
-        fingerprint: Identifies the file.
-    """
+    """Encodes images for one model."""
 
     def __init__(self, path: Path, model: LlamaModel, most_rows: int, gpu: bool, threads: int) -> None:
         """Loads the file.
 
         Args:
-            path: The mmproj file.
             model: The model; close it after this.
             most_rows: Maximum rows of one pass of the model.
-            gpu: Whether to encode on a GPU.
-            threads: Threads for encoding on the processor.
-
-        Raises:
-            ModelFileError: If it is not a projector for this model.
         """
         header = read_header(path)
         if header.architecture != ARCHITECTURE or not header.metadata.get("clip.has_vision_encoder"):
@@ -102,25 +92,14 @@ class Projector:
         self._non_causal = bool(M.mtmd_decode_use_non_causal(self._pointer, None))
 
     def tokens(self, path: Path, sha256: str) -> list[Token]:
-        """The tokens of an image in a prompt, with the text that the projector puts around it; decodes no pixels.
-
-        Args:
-            sha256: Expected hash of the file.
-
-        Raises:
-            UsageError: If the image cannot be read, has changed, or is too large for a pass.
-        """
+        """The tokens of an image in a prompt, with the text that the projector puts around it; decodes no pixels."""
         if sha256 not in self._images:
             raw = _read(path, sha256)
             self._images[sha256] = self._lay_out(path, facts_of(raw, path.name))
         return self._images[sha256]
 
     def chunk_at(self, tokens: Sequence[Token], start: int) -> _Chunk:
-        """Returns the chunk whose tokens start at ``tokens[start]``.
-
-        Raises:
-            SlipstreamError: If the chunk is unknown or incomplete.
-        """
+        """Returns the chunk whose tokens start at ``tokens[start]``."""
         chunk = self._chunks.get(tokens[start])
         if chunk is None or chunk.tokens != list(tokens[start : start + len(chunk.tokens)]):
             raise SlipstreamError("an image of this chat is not there any more.", "Send the message and image again.")
@@ -144,11 +123,7 @@ class Projector:
         return code
 
     def try_out(self) -> None:
-        """Encodes a grey image as a test; a bad file may crash the process.
-
-        Raises:
-            ModelFileError: If the image cannot be encoded.
-        """
+        """Encodes a grey image as a test; a bad file may crash the process."""
         pixels = (ctypes.c_uint8 * (3 * _TEST_SIDE * _TEST_SIDE))(*[127] * (3 * _TEST_SIDE * _TEST_SIDE))
         try:
             chunks = self._cut(_TEST_SIDE, _TEST_SIDE, pixels)
