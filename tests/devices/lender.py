@@ -48,7 +48,6 @@ class Lender:
 
     def start(self) -> None:
         """Starts it, with so much memory at most, and waits until it lends."""
-
         libc = ctypes.CDLL(None) if sys.platform == "linux" else None
 
         def limit() -> None:

@@ -54,11 +54,9 @@ def write_lora(
             a[0, 0], broken = broken, None
         for ending, values in (("a", a), ("b", b)):
             tensors.append(NewTensor(f"{tensor.name}.lora_{ending}", values.shape, kind, _giving(values)))
-    own = {
-        "general.type": (STRING, "adapter"),
-        "adapter.type": (STRING, "lora"),
-        "adapter.lora.alpha": (F32, 8.0),
-    } | {name.replace("__", "."): value for name, value in metadata.items()}
+    own = {"general.type": (STRING, "adapter"), "adapter.type": (STRING, "lora"), "adapter.lora.alpha": (F32, 8.0)} | {
+        name.replace("__", "."): value for name, value in metadata.items()
+    }
     write_gguf(path, architecture or model.architecture, own, tensors)
     return path
 

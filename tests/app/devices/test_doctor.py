@@ -140,7 +140,6 @@ def test_features_that_the_build_leaves_out_are_told() -> None:
 
 
 def test_a_build_for_newer_processors_is_built_anew() -> None:
-
     assert f"{PAGES}cpu" in reinstall(look(), "0.3.36")
 
 

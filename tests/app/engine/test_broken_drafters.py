@@ -288,30 +288,6 @@ def test_rows_that_are_not_numbers_are_blamed_on_the_draft_and_leave_nothing_beh
     assert text == alone and guard.failed == {"space": "what it computes is not a number"}
 
 
-def test_heads_that_leave_while_the_chat_goes_on(tmp_path: Path, plain: Done, derived: str) -> None:
-    """A drafter chosen later finds its file gone."""
-    files = {name: tmp_path / f"{name}.gguf" for name in FILES}
-    for name, file in files.items():
-        shutil.copyfile(FILES[name], file)
-    heads = [str(file) for name, file in files.items() if name != "draft"]
-    session, loaded = load(Load(str(TARGET), heads=heads, same_text=True, derived=derived), lambda _: None)
-    with closing(session):
-        assert not loaded.failed
-        for at, (name, file) in enumerate(files.items()):
-            if name == "draft":
-                continue
-            if at % 2:
-                file.unlink()
-            else:
-                file.write_bytes(b"")
-            done = session.reply(replace(ASKED, drafter=name), lambda _: None, lambda: False)
-            assert done.text == plain.text and file.name in done.failed[name]
-            again = session.reply(replace(ASKED, drafter=name), lambda _: None, lambda: False)
-            assert again.text == plain.text and not again.failed  # told once
-        with pytest.raises(UsageError, match="it needs a draft model"):
-            session.drafters.get("draft")
-
-
 def test_a_draft_model_that_does_not_fit_beside_the_model_is_left_out(
     plain: Done, derived: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,14 +10,12 @@ from typing import Final
 
 import pytest
 from tests.app.engine.forced import Forced, check_same, write
-from tests.models.kinds import CHAINS, DIFFUSES, KINDS, PLAIN, TREES, write_kind
+from tests.models.kinds import CHAINS, KINDS, PLAIN, write_kind
 
-from slipstream.app.engine.load import load
-from slipstream.app.protocol.requests import Generate, Load, Message, Sampling
 from slipstream.drafters import registry
 from slipstream.drafters.none import Plain
 from slipstream.drafters.resources import Resources
-from slipstream.models.errors import SlipstreamError, UsageError
+from slipstream.models.errors import UsageError
 from slipstream.models.llama.context import LlamaTarget
 from slipstream.models.llama.model import LlamaModel
 from slipstream.models.llama.target import ContextOptions
@@ -88,33 +86,6 @@ def test_forced_drafts_of_every_shape_leave_the_text_alone(made: Made, sampler: 
         elif text == plain:
             assert all(len(step.path) == depth for step in steps[:-1]) or right < 1
             assert right > 0 or not any(step.path for step in steps) or width > 1
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", [*TREES, *CHAINS, *PLAIN])
-def test_a_whole_engine_serves_the_kind_and_tells_what_it_cannot(tmp_path: Path, kind: str) -> None:
-    path = str(write_kind(tmp_path / "target.gguf", kind, q8_0=True))
-    small = str(write_kind(tmp_path / "draft.gguf", kind, q8_0=True, blur=0.03))
-    session, loaded = load(Load(path, small, n_ctx=512), lambda _: None)
-    with closing(session):
-        usable = [offer.name for offer in loaded.drafters if offer.usable]
-        assert all(offer.why_not for offer in loaded.drafters if not offer.usable)
-        for name in usable:
-            request = Generate(1, [Message("user", "to be or not to be")], Sampling(0.5), name, max_tokens=24)
-            done = session.reply(request, lambda _: None, lambda: False)
-            assert done.reason in ("length", "stop") and done.speed.tokens
-        for name in {offer.name for offer in loaded.drafters} - {*usable}:
-            with pytest.raises(UsageError, match="does not work with this model"):
-                session.drafters.get(name)
-    if kind in PLAIN:
-        with pytest.raises(UsageError, match="take back"):
-            load(Load(path, n_ctx=512, drafter="lookup"), lambda _: None)
-
-
-def test_a_model_that_cannot_chat_is_refused_at_load(tmp_path: Path) -> None:
-    path = write_kind(tmp_path / "model.gguf", DIFFUSES)
-    with pytest.raises(SlipstreamError, match="token by token"):
-        load(Load(str(path), n_ctx=512), lambda _: None)
 
 
 @pytest.mark.parametrize("kind", [*CHAINS, *PLAIN])

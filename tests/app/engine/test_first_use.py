@@ -45,11 +45,6 @@ def test_a_file_is_tried_before_its_first_use_only(engine: Engine, tmp_path: Pat
     assert None not in asked(engine, choose(paths, str(model), drafter="none"))
 
 
-def test_ours_is_not_tried(engine: Engine, tmp_path: Path) -> None:
-    paths = Paths.default({"SLIPSTREAM_HOME": str(tmp_path)})
-    assert None not in asked(engine, choose(paths, drafter="none"))
-
-
 def test_a_file_that_crashes_is_refused_and_the_engine_lives_on(engine: Engine, tmp_path: Path) -> None:
     paths = Paths.default({"SLIPSTREAM_HOME": str(tmp_path)})
     load = choose(paths, str(crasher(tmp_path / "model.gguf")), drafter="none")

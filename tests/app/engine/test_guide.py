@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
@@ -138,23 +137,6 @@ def test_a_character_and_a_mark_are_whole_before_the_forced_one() -> None:
     assert next_after(tokens_of("abc")) == first, "written without a budget"
 
 
-def test_nothing_depends_on_what_was_asked_before() -> None:
-    """The accept walk looks ahead along paths that are then rejected."""
-    plain = write(Plain(), 11, 3)
-    row = row_of()
-    rng = random.Random(1)
-    budget = Guide(Sampler(0.7, seed=3), 3, MARK, VOCABULARY, 11)
-    history = History([1, 2, 3])
-    for token in plain:
-        fresh = Guide(Sampler(0.7, seed=3), 3, MARK, VOCABULARY, 11)
-        for _ in range(3):
-            ahead = [rng.randrange(SIZE) for _ in range(rng.randrange(6))]
-            assert budget.pick(row, history, ahead) == fresh.pick(row, history, ahead)
-            ids, shares = budget.distribution(row, history, ahead)
-            assert budget.pick(row, history, ahead) in ids and shares.sum() == pytest.approx(1)
-        history.tokens.append(token)
-
-
 def test_typical_acceptance_keeps_the_budget_too() -> None:
     plain = write(Plain(), 9, 2)
     text = text_of(write(Forced(plain, FakeTarget(SIZE).abilities, 0.5, 6, 3), 9, 2, typical=True))
@@ -255,49 +237,6 @@ def test_the_bundled_model_answers_once_it_is_told_to_and_a_budget_repeats_that(
         assert tokens[: done.thoughts_closed] == unending[: done.thoughts_closed], name
         budget = replace(ASKED.sampling, reasoning_budget=done.thoughts_closed)
         assert reply(session, replace(ASKED, sampling=budget))[1] == tokens, name
-
-
-def test_without_a_budget_the_thoughts_have_no_end(session: Session) -> None:
-    free = replace(ASKED, sampling=replace(ASKED.sampling, reasoning_budget=-1))
-    assert MARK not in reply(session, free)[0].text
-
-
-def close_after(drafter: Drafter, wanted: int, seed: int) -> tuple[list[Token], int]:
-    """A reply whose thoughts are ended once it has so many tokens; and the tokens of its thoughts then."""
-    target, history = FakeTarget(SIZE, seed=seed), History([1, 2, 3])
-    sampler = Sampler(temperature=0.7, seed=seed)
-    guide = Guide(sampler, 3, MARK, VOCABULARY)
-    rules = StopRules(frozenset(), 4000, 60, (), piece)
-    drafter.begin(history)
-    target.prefill(history.tokens[:-1])
-    room = FixedBudget(rules, least=0.0)
-
-    def cancelled() -> bool:
-        if len(history.tokens) - 3 >= wanted:
-            guide.close(history)
-        return False
-
-    for _ in generate(target, drafter, sampler, history, room, rules, cancelled, guide=guide):
-        room.step += 1
-    return history.tokens[3:], guide.closed
-
-
-@pytest.mark.parametrize("wanted", [0, 1, 9, 30])
-def test_thoughts_that_are_ended_now_are_those_of_a_budget_of_as_many_tokens(wanted: int) -> None:
-    abilities = FakeTarget(SIZE).abilities
-    names = [name for name in registry.METHODS if not registry.why_not(name, Resources(abilities))]
-    assert len(names) >= 4
-    for seed in range(3):
-        free = write(Plain(), -1, seed)
-        for name in (*names, "right", "wrong"):
-            forced = Forced(free, abilities, float(name == "right"), 6, 3)
-            with closing(registry.make(name, Resources(abilities)) if name in names else forced) as drafter:
-                tokens, closed = close_after(drafter, wanted, seed)
-            assert closed >= wanted  # a step of several tokens may have gone further
-            assert tokens[:closed] == free[:closed], name
-            text = text_of(tokens[closed:])
-            assert MARK in text[: len(MARK) + 8], name
-            assert tokens == write(Plain(), closed, seed), name  # the reply can be repeated
 
 
 def test_there_is_nothing_to_end_before_and_after_the_thoughts() -> None:

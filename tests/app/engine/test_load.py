@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.models.kinds import CHAINS, PLAIN, TREES, write_kind
+from tests.models.kinds import write_kind
 from tests.models.memory.needs import need
 from tests.models.sparse import dense, write_sparse
 
@@ -15,8 +14,8 @@ from slipstream.app.engine.load import load
 from slipstream.app.engine.plan import fitted, options_for
 from slipstream.app.library.resolve_model import choose
 from slipstream.app.platform.paths import Paths
-from slipstream.app.protocol.requests import Generate, Load, Message, Sampling
-from slipstream.models.errors import SlipstreamError, UsageError
+from slipstream.app.protocol.requests import Load
+from slipstream.models.errors import SlipstreamError
 from slipstream.models.gguf.reader import Header, read_header
 from slipstream.models.llama.devices import Device
 from slipstream.models.llama.dry_run import DryRun
@@ -75,18 +74,6 @@ def test_where_it_is_tight_llama_cpp_is_asked(header: Header, monkeypatch: pytes
     assert (chosen.verdict, chosen.n_ctx) == ("memory", 8192)
 
 
-def test_little_memory_packs_the_cache_then_cuts_the_context(header: Header) -> None:
-    seen = []
-    for share in (1.1, 0.95, 0.9, 0.85):
-        room = need(header, 8192).total * 1.05 / 0.75 * share  # a quarter stays free
-        chosen = fitted(Load(model=""), header, None, found=machine(room))
-        seen.append((chosen.n_ctx, chosen.kv_type))
-    assert seen[0] == (8192, "f16")
-    assert (8192, "q8_0") in seen
-    assert seen == sorted(seen, key=lambda each: (-each[0], each[1]))
-    assert seen[-1][0] < 8192
-
-
 def test_what_does_not_fit_is_refused_with_what_would(header: Header) -> None:
     with pytest.raises(SlipstreamError, match="does not fit this machine") as refused:
         fitted(Load(model=""), header, None, found=machine(0.5 * GB))
@@ -137,28 +124,3 @@ def test_the_type_of_the_cache_may_be_asked_for(header: Header) -> None:
         for kind in ("f16", "q8_0", "q4_0")
     ]
     assert sizes[0] * 34 // 64 == sizes[1] and sizes[0] * 18 // 64 == sizes[2]
-
-
-@pytest.mark.parametrize("kind", [*TREES, *CHAINS, *PLAIN])
-def test_a_kind_of_model_takes_a_packed_cache_or_says_why_not(tmp_path: Path, kind: str) -> None:
-    path = write_kind(tmp_path / "m.gguf", kind)
-    for kv_type in ("f16", "q8_0", "q4_0"):
-        request = Load(str(path), kv_type=kv_type, n_ctx=256)
-        if kv_type == "f16":  # their heads are 16 wide, or there are none
-            session, _ = load(request, lambda share: None)
-            session.close()
-        else:
-            with pytest.raises(UsageError, match=f"cannot have a KV cache of {kv_type}: .* multiple of 32"):
-                load(request, lambda share: None)
-
-
-@pytest.mark.parametrize("kv_type", ["f16", "q8_0", "q4_0"])
-def test_the_bundled_model_writes_with_any_type_of_cache(tmp_path: Path, kv_type: str) -> None:
-    request = choose(Paths.default({"SLIPSTREAM_HOME": str(tmp_path)}))
-    session, _ = load(replace(request, kv_type=kv_type, states=None), lambda share: None)
-    asked = Generate(1, [Message("user", "Tell me a story.")], Sampling(0.0), max_tokens=12)
-    texts = {
-        session.reply(replace(asked, drafter=name), lambda _: None, lambda: False).text for name in ("none", "draft")
-    }
-    session.close()
-    assert len(texts) == 1 and len(texts.pop()) > 10

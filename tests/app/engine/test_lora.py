@@ -23,7 +23,6 @@ from slipstream.app.library.resolve_model import choose
 from slipstream.app.platform.paths import HOME_VARIABLE, Paths
 from slipstream.app.protocol.events import Done, Loaded
 from slipstream.app.protocol.requests import AUTO, Generate, Load, Lora, Message, Sampling
-from slipstream.models.errors import ModelFileError
 from slipstream.models.gguf.lora import read_adapter
 from slipstream.models.gguf.reader import read_header
 from slipstream.models.heads.self_draft import cut_adapter, kept_cut
@@ -177,11 +176,6 @@ def test_the_fit_counts_them(plain_load: Load, loras: list[Lora]) -> None:
     own = fitted(plain_load, header, None, found).need.total
     with_them = fitted(replace(plain_load, lora=loras), header, None, found).need.total
     assert with_them - own == sum(Path(each.path).stat().st_size for each in loras)
-
-
-def test_an_adapter_that_cannot_be_used_is_one_error(plain_load: Load, folder: Path) -> None:
-    with pytest.raises(ModelFileError, match="no such file"):
-        load(replace(plain_load, lora=[Lora(str(folder / "none.gguf"))]), lambda _: None)
 
 
 def test_the_memory_of_a_drafter_is_measured_with_the_adapters(plain_load: Load, loras: list[Lora]) -> None:

@@ -97,20 +97,6 @@ def ask(text: str, drafter: str, seed: int = 3) -> Generate:
     return Generate(1, [*EARLIER, Message("user", text)], Sampling(0.9, seed=seed), drafter, max_tokens=24)
 
 
-@pytest.mark.parametrize("drafter", ["none", "draft", "lookup", "lookahead"])
-def test_on_the_fake_target_the_reply_is_the_same_and_all_but_a_few_tokens_are_read(
-    fake: Session, drafter: str
-) -> None:
-    without, tokens = reply(fake, ask(STORY, drafter))
-    assert without.prefilled_tokens == without.prompt_tokens > 400
-    fake.forget()
-    for text in typings(STORY):
-        prepare(fake, text, drafter)
-    done, same = reply(fake, ask(STORY, drafter))
-    assert (done.text, same, done.prompt_tokens) == (without.text, tokens, without.prompt_tokens)
-    assert 0 < done.prefilled_tokens < FEW
-
-
 @pytest.mark.parametrize("drafter", ["none", "draft", "medusa", "eagle3", "lookup", "kangaroo", "space", "auto"])
 def test_with_the_bundled_model_the_reply_is_the_same_and_begins_sooner(bundled: Session, drafter: str) -> None:
     bundled.forget()

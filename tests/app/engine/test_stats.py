@@ -50,12 +50,6 @@ def test_depths_below_the_end_of_a_reply_are_not_failures() -> None:
     assert stats.by_depth == [[1, 1]] and stats.speed().acceptance == 1.0
 
 
-def test_speedup_is_unknown_until_plain_decoding_was_measured() -> None:
-    stats = ReplyStats(PlainClock())
-    stats.add(step(chain(2), (0,)), 1.0)
-    assert stats.speed().speedup is None and ReplyStats(PlainClock()).speed().acceptance is None
-
-
 def test_acceptance_at_a_depth_counts_first_ranked_children_only() -> None:
     tree = TokenTree((1, 2, 3, 4), (-1, 0, 0, -1))
     stats = ReplyStats(PlainClock())

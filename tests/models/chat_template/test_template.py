@@ -184,13 +184,6 @@ def test_templates_may_measure_and_test_contents() -> None:
     assert joined(ChatTemplate(source).parts(user("four", "", "12345"))) == "4;;5;"
 
 
-def test_long_conversations_keep_their_owners() -> None:
-    contents = [f"message {n} ünï" for n in range(200)]
-    parts = ChatTemplate(CHATML).parts(user(*contents))
-    assert [part.text for part in parts if part.content is not None] == contents
-    assert [part.content for part in parts if part.content is not None] == list(range(200))
-
-
 def test_a_long_document_is_quick() -> None:
     document = "".join(chr(0x4E00 + n % 8000) for n in range(200_000))
     started = process_time()
@@ -246,10 +239,6 @@ def test_no_error_of_a_template_ends_twice(source: str) -> None:
     assert re.search(r"[^.]['\"]\.$", caught.value.title)
 
 
-def test_the_default_is_chatml() -> None:
-    assert joined(ChatTemplate.default().parts(user("Hi"))) == plain(CHATML, user("Hi"))
-
-
 def test_unknown_roles_and_extra_keys() -> None:
     with pytest.raises(ValueError, match="unknown roles"):
         ChatTemplate(CHATML).parts([{"role": "system<|im_end|>", "content": ""}])
@@ -269,15 +258,3 @@ def test_a_template_that_is_too_long() -> None:
     with pytest.raises(ModelFileError, match="longer than 256 KiB"):
         ChatTemplate("x" * (256 * 1024 + 1))
     ChatTemplate("x" * 256 * 1024)
-
-
-@pytest.mark.slow
-def test_the_time_grows_with_the_text_and_no_faster() -> None:
-    def seconds(words: int) -> float:
-        messages = [{"role": "user", "content": "word " * words}]
-        begun = process_time()
-        (part,) = [part for part in ChatTemplate(CHATML).parts(messages) if part.content == 0]
-        assert part.text == messages[0]["content"]
-        return process_time() - begun
-
-    assert min(seconds(400_000) for _ in range(3)) < 10 * min(seconds(100_000) for _ in range(3))

@@ -64,25 +64,6 @@ def test_a_split_model_is_one_job_and_its_first_file_comes_last(
     assert len(read_header(path).parts) == 3
 
 
-def test_a_pause_costs_nothing(server: HubServer, folder: Path) -> None:
-    for count in (1, 70_001, 100_000):
-        run_until(server, job(folder), count) if count == 1 else run_more(server, folder, count)
-        (partial,) = partials(folder)
-        assert (partial.done, partial.total) == (server.sent, len(BODY))
-    path = job(folder).run()
-    assert path and path.read_bytes() == BODY and server.sent == len(BODY)
-    assert partials(folder) == []
-
-
-def run_more(server: HubServer, folder: Path, total: int) -> None:
-    """Goes on to that many bytes in all, and pauses."""
-    reports: list[Progress] = []
-    server.hold_after(total)
-    assert job(folder).run(reports.append, lambda: reports[-1].done >= total) is None
-    server.hang_up()
-    server.hold_after(None)
-
-
 def test_an_interrupt_keeps_what_came(server: HubServer, folder: Path) -> None:
     def interrupt(progress: Progress) -> None:
         if progress.done == 150_000:
@@ -181,13 +162,6 @@ def test_a_file_that_lies_in_git_itself(server: HubServer, folder: Path) -> None
     assert file.sha256 is None
     path = job(folder, (file,)).run()
     assert path and path.read_bytes() == BODY
-
-
-def test_a_hub_without_ranges_sends_a_file_once(server: HubServer, folder: Path) -> None:
-    server.add(REPO, {"plain-F32.gguf": BODY}, plain=frozenset({"plain-F32.gguf"}))
-    path = job(folder).run()
-    assert path and path.read_bytes() == BODY
-    assert len([seen for seen in server.seen if "/resolve/" in seen.path]) <= QUICK.connections
 
 
 def test_a_host_that_redirects_once_more(server: HubServer, folder: Path) -> None:

@@ -355,11 +355,6 @@ def quants(**sizes: int) -> dict[str, list[str]]:
     return {quant.label: [file.name for file in quant.files] for quant in quants_of(files)}
 
 
-def test_parts_are_one_and_in_order() -> None:
-    names = [f"M-Q8_0-0000{number}-of-00003.gguf" for number in (2, 3, 1)]
-    assert quants(**dict.fromkeys(names, 5)) == {"Q8_0": sorted(names)}
-
-
 def test_a_split_model_with_a_part_missing_is_left_out() -> None:
     assert quants(**{"M-Q8_0-00001-of-00002.gguf": 1, "M-Q4_0.gguf": 1}) == {"Q4_0": ["M-Q4_0.gguf"]}
 

@@ -20,7 +20,7 @@ from slipstream.models.files import HeldError, close_removed, open_locked
 from slipstream.models.hub.downloads import partials
 from slipstream.models.hub.journal import Journal, Ranges, read
 from slipstream.models.hub.part_file import PartFile
-from slipstream.models.hub.types import Progress, RemoteFile, Tuning
+from slipstream.models.hub.types import RemoteFile, Tuning
 
 PAIRS = some.lists(some.tuples(some.integers(0, 40), some.integers(0, 40)), max_size=12)
 FILE = RemoteFile("acme/Tiny-GGUF", "main", "a.gguf", 1000, "0" * 64)
@@ -116,19 +116,6 @@ def test_a_journal_that_is_not_whole(server: HubServer, folder: Path, damage: st
     assert job(folder).run() == path and path.read_bytes() == BODY and leftovers(folder) == [NAME]
     again = server.sent - start - (len(BODY) - 200_000)
     assert again <= QUICK.interval if damage == "cut line" else again == 200_000
-
-
-def test_a_journal_goes_on_behind_a_line_that_was_cut_off(server: HubServer, folder: Path) -> None:
-    run_until(server, job(folder), 150_000)
-    journal = quant().files[0].path_in(folder).with_name(f"{NAME}.journal")
-    journal.write_bytes(journal.read_bytes()[:-9])
-    reports: list[Progress] = []
-    server.hold_after(250_000)
-    assert job(folder).run(reports.append, lambda: server.sent == 250_000 and reports[-1].done > 230_000) is None
-    server.hang_up()
-    server.hold_after(None)
-    path = job(folder).run()
-    assert path and path.read_bytes() == BODY and server.sent - len(BODY) <= QUICK.interval
 
 
 def test_a_journal_that_says_nothing(server: HubServer, folder: Path) -> None:

@@ -102,13 +102,6 @@ def test_a_mistake_in_the_owners_file_is_told_with_its_line(tmp_path: Path, text
     assert found.pairs[-1] == catalog().pairs[-1]
 
 
-def test_a_file_that_is_no_text_is_told(tmp_path: Path) -> None:
-    (tmp_path / "catalog.toml").write_bytes(b"\xff\xfe")
-    assert "not UTF-8" in catalog(tmp_path / "catalog.toml").problem
-    (tmp_path / "folder.toml").mkdir()
-    assert "cannot be read" in catalog(tmp_path / "folder.toml").problem
-
-
 def test_the_owners_file_may_say_how_a_family_is_sampled(tmp_path: Path) -> None:
     found = own(tmp_path, '[[sampling]]\nfamily = "gemma-3"\ntemperature = 0.5\n')
     assert not found.problem and found.sampling(["gemma-3-4b-it"]) == {"temperature": 0.5}

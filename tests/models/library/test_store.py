@@ -75,13 +75,6 @@ def test_a_downloaded_model_says_all_that_is_known_of_it(store: ModelStore) -> N
     assert model.usable and not model.foreign and len(model.fingerprint) == 64
 
 
-def test_a_model_whose_record_is_lost_or_damaged_is_still_listed(store: ModelStore) -> None:
-    path = adopted(store, "acme/Tiny-GGUF/Tiny-Q8_0.gguf")
-    record_path(path).write_text('{"sha256": 7}')
-    (model,) = store.installed()
-    assert model.usable and model.sha256 is None and model.repo == "acme/Tiny-GGUF"  # the folder says it
-
-
 def test_a_split_model_is_one_entry_and_a_missing_part_is_told(store: ModelStore) -> None:
     parts = split_gguf("Big-Q4_K_M", 3)
     for name, content in parts.items():

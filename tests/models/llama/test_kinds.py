@@ -128,18 +128,6 @@ def test_in_the_strict_class_not_a_bit_differs_after_500_rejections(bundled_mode
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_wrong_token_far_back_would_have_been_seen(model_of: OpenModel, kind: str) -> None:
-    text = words(random.Random(1), 12)
-    with (
-        closing(LlamaTarget(model_of(kind), OPTIONS)) as target,
-        closing(LlamaTarget(model_of(kind), OPTIONS)) as other,
-    ):
-        target.prefill(text)
-        other.prefill([*text[:6], text[6] + 1 if text[6] < 200 else text[6] - 1, *text[7:]])
-        assert difference(target, other, 5) > 100 * TOLERANCE
-
-
-@pytest.mark.parametrize("kind", KINDS)
 def test_any_rewind_is_right_whether_the_memory_can_be_cut_or_not(model_of: OpenModel, kind: str) -> None:
     rng = random.Random(kind)
     with (
@@ -235,10 +223,6 @@ def test_the_copies_of_a_recurrent_state_are_as_many_as_asked_for(model_of: Open
         assert (target.abilities.max_rows, target.abilities.max_leaves) == (4, 1)
     with closing(LlamaTarget(model_of(kind), ContextOptions(n_ctx=256, rollback=0))) as target:
         assert (target.abilities.max_rows, target.abilities.max_leaves) == (1, 0)
-
-
-def test_the_kinds_are_what_their_names_say(model_of: OpenModel) -> None:
-    assert {kind for kind in KINDS if model_of(kind).recurrent} == {*CHAINS, *PLAIN}
 
 
 def test_a_model_that_does_not_write_token_by_token_is_refused(tmp_path: Path) -> None:

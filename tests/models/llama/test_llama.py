@@ -117,55 +117,6 @@ def test_passes_keep_the_width_that_is_asked_for(open_target: Open, monkeypatch:
     assert all(np.array_equal(row, other) for row, other in zip(*found, strict=True))
 
 
-def test_without_same_text_another_branch_keeps_its_cells_and_nearly_its_logits(open_target: Open) -> None:
-    loose = open_target(replace(STRICT, same_text=False))
-    strict = open_target(STRICT)
-    tree = TokenTree((400, 401, 500, 501), (-1, 0, -1, 2))
-    for target in (loose, strict):
-        target.prefill(prompt_of(64))
-        target.evaluate(333, tree)
-        target.keep((2, 3))
-    assert list(loose.tokens) == list(strict.tokens)
-    difference = np.abs(loose.evaluate(7).logits - strict.evaluate(7).logits).max()
-    assert difference < 0.05
-    strict.keep(())
-    strict.rewind(65)
-    strict.feed([400, 401])
-    loose.keep(())
-    loose.rewind(67)
-    wrong = np.abs(loose.evaluate(7).logits - strict.evaluate(7).logits).max()
-    assert wrong > 0.1 and wrong > 4 * difference  # what a wrong token in the cache would have done
-
-
-def test_rejected_rows_leave_no_trace(open_target: Open) -> None:
-    rng = random.Random(5)
-    target, fresh = open_target(STRICT), open_target(STRICT)
-    target.prefill(prompt_of(50))
-    for _ in range(15):
-        tree = random_tree(rng, 8)
-        if tree.leaves > STRICT.max_leaves:
-            continue
-        target.evaluate(rng.randrange(300, 4000), tree)
-        target.keep(())
-        token = rng.randrange(300, 4000)
-        got = target.evaluate(token).logits.copy()
-        target.keep(())
-        fresh.rewind(0)
-        fresh.prefill(list(target.tokens)[:-1])
-        assert np.array_equal(got, fresh.evaluate(token).logits)
-        fresh.keep(())
-
-
-def test_an_evaluation_that_was_never_kept_is_gone_after_a_rewind(open_target: Open) -> None:
-    target, fresh = open_target(STRICT), open_target(STRICT)
-    tree = TokenTree((400, 500, 600, 700), (-1, 0, -1, 2))
-    for each in (target, fresh):
-        each.prefill(prompt_of(30))
-    target.evaluate(300, tree)  # and then something fails, before keep()
-    target.rewind(30)
-    assert np.array_equal(target.evaluate(301, tree).logits, fresh.evaluate(301, tree).logits)
-
-
 def test_prefill_reuses_the_common_prefix_and_rewinds_the_rest(open_target: Open) -> None:
     target, fresh = open_target(STRICT), open_target(STRICT)
     first, second = prompt_of(300), prompt_of(300)[:180] + prompt_of(90, seed=9)
@@ -187,16 +138,6 @@ def test_prefill_reports_chunks_and_a_cancel_keeps_what_was_read(open_target: Op
     assert target.prefill(prompt_of(700)).reused == outcome.decoded
     fresh.prefill(prompt_of(700))
     assert np.array_equal(target.evaluate(5).logits, fresh.evaluate(5).logits)
-
-
-def test_queued_tokens_enter_with_the_next_evaluation(open_target: Open) -> None:
-    target, fresh = open_target(STRICT), open_target(STRICT)
-    target.prefill(prompt_of(60))
-    target.feed(prompt_of(10, seed=3))
-    fresh.prefill(prompt_of(60) + prompt_of(10, seed=3))
-    assert np.array_equal(
-        target.evaluate(5, TokenTree.chain([6, 7])).logits, fresh.evaluate(5, TokenTree.chain([6, 7])).logits
-    )
 
 
 def test_hidden_states_are_rows_of_the_tree(open_target: Open) -> None:
@@ -245,15 +186,3 @@ def test_a_full_context_is_an_error_and_nothing_is_lost(open_target: Open) -> No
     target.evaluate(5, TokenTree.chain([6] * 5))
     target.keep(range(5))
     assert len(target.tokens) == 256
-
-
-def test_a_tree_that_is_too_large_is_refused_before_c_code_sees_it(open_target: Open) -> None:
-    target = open_target(STRICT)
-    target.prefill(prompt_of(5))
-    with pytest.raises(ValueError, match="too large"):
-        target.evaluate(5, TokenTree.chain([6] * 64))
-    with pytest.raises(ValueError, match="too large"):
-        target.evaluate(5, TokenTree(tuple(range(9)), (-1,) * 9))
-    with pytest.raises(RuntimeError, match="keep"):
-        target.evaluate(5)
-        target.evaluate(5)

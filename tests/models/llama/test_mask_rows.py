@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 from llama_cpp import llama_cpp as C
 from numpy.typing import NDArray
-from tests.models.fake_target import FakeTarget
 from tests.models.requantize import requantize
 
 from slipstream.models.errors import ModelFileError
@@ -93,28 +92,6 @@ def test_every_token_has_the_vector_that_the_model_looks_up(kind: str, open_mode
             rows.fill(range(model.n_vocab + MASKS), found)
             assert np.array_equal(found, np.concatenate((embedding_of(model), some_masks(1))))
             found[:] = 0
-
-
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("options", [STRICT, PLAIN])
-def test_an_ordinary_row_is_the_same_bits_whether_or_not_probes_are_masks(
-    kind: str, options: ContextOptions, open_model: Callable[[str], LlamaModel]
-) -> None:
-    model, rng = open_model(kind), np.random.default_rng(7)
-    n = model.n_vocab
-    with closing(LlamaTarget(model, options)) as masked, closing(LlamaTarget(model, options)) as other:
-        masked.use_masks(some_masks(2))
-        for target in (masked, other):
-            target.prefill(list(range(100, 150)))
-        for _ in range(4):
-            last, *chain = rng.integers(300, 4000, 4).tolist()
-            rows = masked.evaluate(last, space_tree(chain, range(n, n + MASKS))).logits.copy()
-            wanted = other.evaluate(last, space_tree(chain, (20, 30, 40))).logits
-            assert np.array_equal(rows[:4], wanted[:4]) and not np.array_equal(rows[4:], wanted[4:])
-            kept = range(int(rng.integers(4)))
-            masked.keep(kept)
-            other.keep(kept)
-            assert list(masked.tokens) == list(other.tokens)
 
 
 @pytest.mark.parametrize("queued", [0, 5])
@@ -231,17 +208,3 @@ def test_a_file_that_is_gone_or_cut_is_an_error(tmp_path: Path) -> None:
     path.unlink()
     with closing(MaskRows(model)) as rows, pytest.raises(ModelFileError, match="cannot be read"):
         rows.use(some_masks(1))
-
-
-def test_the_fake_target_takes_masks_as_probes_only() -> None:
-    target = FakeTarget(n_vocab=20)
-    with pytest.raises(ValueError, match="no token"):
-        target.evaluate(1, space_tree((), (20,)))
-    target.use_masks(np.zeros((2, 8), np.float32))
-    assert target.evaluate(1, space_tree((), (20, 21))).logits.shape == (3, 20)
-    target.keep(())
-    for tree in (TokenTree.chain((20,)), space_tree((), (22,))):
-        with pytest.raises(ValueError, match="no token"):
-            target.evaluate(1, tree)
-    with pytest.raises(ValueError, match="width 8"):
-        target.use_masks(np.zeros((2, 7), np.float32))

@@ -235,14 +235,6 @@ def test_no_more_context_than_the_model_was_trained_on(made: Callable[[Model], H
     assert fit(header, [cpu(16)]).n_ctx == 1024
 
 
-def test_a_draft_model_is_put_where_the_target_is(four: Header, tiny: Header) -> None:
-    chosen = fit(four, [gpu(8), cpu(16)], draft=tiny)
-    alone = fit(four, [gpu(8), cpu(16)])
-    assert chosen.verdict == "gpu"
-    assert chosen.need.gpu > alone.need.gpu
-    assert fit(four, [cpu(16)], draft=tiny).need.total == need(four, 8192, draft=tiny).total
-
-
 @pytest.fixture
 def routed(made: Callable[[Model], Header]) -> Header:
     """A model of 8 layers with experts, which are nearly all of it."""
@@ -269,10 +261,6 @@ def test_experts_stay_in_memory_before_whole_layers_do(routed: Header) -> None:
     assert fit(routed, [cpu(64)], n_ctx=2048, cpu_experts=3).cpu_experts == 0
 
 
-def test_a_model_without_experts_is_split_by_layers(four: Header) -> None:
-    assert fit(four, [gpu(4), cpu(16)]).cpu_experts == 0
-
-
 def test_a_hybrid_keeps_no_copies_where_nothing_drafts(made: Callable[[Model], Header]) -> None:
     header = made(qwen35(1024, 8, 3584, 16, 65_536))
     one, plain = (fit(header, [cpu(64)], n_ctx=256, drafts=drafts).need for drafts in (True, False))
@@ -289,14 +277,6 @@ def test_heads_that_cannot_be_packed_keep_f16(made: Callable[[Model], Header]) -
     header = made(dense("llama", 480, 4, 10, 10, 48, 1024, 32_000, True))
     free = need(header, 1024, "f16").total / 0.7 / GB
     assert fit(header, [cpu(2, free)]).kv_type == "f16"
-
-
-def test_a_kind_of_cache_that_is_asked_for_is_kept(four: Header) -> None:
-    assert fit(four, [cpu(64)], kv_type="q8_0").kv_type == "q8_0"
-
-
-def test_a_small_model_runs_on_a_small_machine(tiny: Header) -> None:
-    assert fit(tiny, [cpu(0.5, 0.3)]).verdict == "memory"
 
 
 def test_nobody_is_refused_because_the_system_is_silent(eight: Header) -> None:

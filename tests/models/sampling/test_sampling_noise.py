@@ -63,12 +63,6 @@ def test_neighbouring_keys_share_nothing_over_the_ids(other: tuple[int, int]) ->
     assert chance_of(np.bincount(pairs, minlength=100), np.full(100, DRAWS / 100)) >= 1e-4
 
 
-def test_the_check_sees_a_bad_mix() -> None:
-    weak = (np.arange(DRAWS) * 0.6180339887) % 1.0  # uniform, but each follows from the one before
-    pairs = (weak[:-1] * 10).astype(int) * 10 + (weak[1:] * 10).astype(int)
-    assert chance_of(np.bincount(pairs, minlength=100), np.full(100, (DRAWS - 1) / 100)) < 1e-4
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("key", ["seeds", "positions"])
 @pytest.mark.parametrize("temperature", [0.8, 1.5])

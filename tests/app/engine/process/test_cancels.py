@@ -23,10 +23,7 @@ STOPS = 50
 
 
 def test_fifty_stops_disturb_nothing(tmp_path: Path) -> None:
-    with (
-        closing(Engine(tmp_path / "engine.log")) as engine,
-        closing(ChatStore(tmp_path / "chats.db")) as store,
-    ):
+    with closing(Engine(tmp_path / "engine.log")) as engine, closing(ChatStore(tmp_path / "chats.db")) as store:
         disturbed = Disturbed(engine, bundled(tmp_path / "derived"), store, random.Random(12))
         disturbed.begin()
         process = engine.process_id

@@ -50,22 +50,6 @@ def test_a_reply_comes_step_by_step_and_adds_up(engine: Engine) -> None:
     assert done_of(list(engine.reply(ask(2)))).text == done.text
 
 
-def test_a_stopped_reply_keeps_what_was_written_and_the_next_is_undisturbed(engine: Engine) -> None:
-    engine.load(BUNDLED)
-    whole = done_of(list(engine.reply(ask(1, 0)))).text
-    for number in range(2, 8):
-        seen = 0
-        done = None
-        for event in engine.reply(ask(number, 0)):
-            seen += isinstance(event, Stepped)
-            if seen == number:
-                engine.stop(number)
-            if isinstance(event, Done):
-                done = event
-        assert done is not None and done.reason in ("cancelled", "stop") and whole.startswith(done.text)
-    assert done_of(list(engine.reply(ask(9, 0)))).text == whole
-
-
 def test_a_listener_that_leaves_ends_the_reply(engine: Engine) -> None:
     engine.load(BUNDLED)
     next(iter(engine.reply(ask(1, 0))))

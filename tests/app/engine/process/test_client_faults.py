@@ -174,18 +174,6 @@ def test_a_crash_loop_stops_with_advice_until_it_is_asked_again(pretend: Pretend
             engine.load(LOAD)
 
 
-def test_what_ended_it_is_changed_in_the_next_request(pretend: Pretend, tmp_path: Path) -> None:
-    asked = tmp_path / "asked"
-    end = "sys.stderr.write('CUDA error: out of memory\\n'); os.abort()"
-    then = f"open({os.fspath(asked)!r}, 'wb').write(os.read(0, 1 << 16)); {end}"
-    engine = pretend(Hello(), then=then)
-    for halved in range(2):
-        with pytest.raises(EngineDiedError, match=r"memory ran out, .* gave up \(SIGABRT\)"):
-            engine.load(LOAD)
-        sent = read_frame(io.BytesIO(asked.read_bytes()))
-        assert sent == replace(LOAD, halved=halved)
-
-
 def test_a_program_that_cannot_be_started_says_so(
     pretend: Pretend, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -246,16 +234,6 @@ def test_an_end_at_the_last_moment_of_a_load_is_told_too(pretend: Pretend) -> No
     assert engine.load(LOAD, wait_for_the_end) == LOADED
     assert len(told) == 1 and "while nothing was asked of it: exit code 0" in str(told[0])
     assert engine.process_id is None
-
-
-def test_the_process_gets_no_secrets(pretend: Pretend, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    for name in ("HF_TOKEN", "MY_API_KEY", "AWS_PROFILE", "HTTPS_PROXY"):
-        monkeypatch.setenv(name, "hush")
-    seen = tmp_path / "environment"
-    engine = pretend(then=f"open({os.fspath(seen)!r}, 'w').write(repr(dict(os.environ)))")
-    with pytest.raises(EngineDiedError):
-        engine.load(LOAD)
-    assert "hush" not in seen.read_text() and "'GGML_NO_BACKTRACE': '1'" in seen.read_text()
 
 
 def test_a_process_that_hangs_as_it_starts_is_named_after_five_seconds(pretend: Pretend) -> None:
