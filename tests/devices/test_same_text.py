@@ -109,15 +109,6 @@ def test_other_threads_write_the_same(placed: Placed) -> None:
     placed.engine.load(placed.load)
 
 
-def test_the_oldest_turns_leave_a_full_context(placed: Placed) -> None:
-    turns = [Message("system", "Be brief.")]
-    while sum(len(turn.content) for turn in turns) < 5 * placed.loaded.n_ctx:
-        turns += [Message("user", "Tell me a story about a fox. " * 8), Message("assistant", "Once upon a time. " * 8)]
-    generate = Generate(9, [*turns, Message("user", "Go on")], Sampling(0.8, seed=1), "draft", max_tokens=8)
-    done = done_of(list(placed.engine.reply(generate)))
-    assert done.dropped_messages > 0 and done.tokens
-
-
 def test_weights_travel_once(rpc: None, tmp_path: Path) -> None:
     """Tensors of more than 10 MiB are kept by the lender, see HASH_THRESHOLD of ggml-rpc.cpp."""
     wide = write_sparse(tmp_path / "wide.gguf", dense("llama", 2048, 2, 16, 8, 128, 8192, 32_000, False))

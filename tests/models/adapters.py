@@ -55,17 +55,10 @@ def random_pair(
     path = folder / "random.gguf"
     writer = gguf.GGUFWriter(path, architecture, split_max_tensors=per_file)
     sizes = {
-        "context_length": 256,
-        "embedding_length": WIDTH,
-        "block_count": LAYERS,
-        "feed_forward_length": UNITS,
-        "attention.head_count": HEADS,
-        "attention.head_count_kv": KV_HEADS,
-        "attention.key_length": HEAD,
-        "attention.value_length": HEAD,
-        "rope.dimension_count": HEAD,
-        "vocab_size": VOCABULARY,
-    }
+        "context_length": 256, "embedding_length": WIDTH, "block_count": LAYERS, "feed_forward_length": UNITS,
+        "attention.head_count": HEADS, "attention.head_count_kv": KV_HEADS, "attention.key_length": HEAD,
+        "attention.value_length": HEAD, "rope.dimension_count": HEAD, "vocab_size": VOCABULARY,
+    }  # fmt: skip
     for key, value in sizes.items():
         writer.add_uint32(f"{architecture}.{key}", value)
     writer.add_float32(f"{architecture}.attention.layer_norm_rms_epsilon", 1e-5)

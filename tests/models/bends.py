@@ -22,17 +22,7 @@ TOKENIZERS: Final = ["llama", "gpt2", "bert", "t5", "rwkv", "gemma4", "plamo2", 
 PRE: Final = ["default", "llama-bpe", "gpt-2", "qwen2", "deepseek-r1-qwen", "tekken", "no-such-thing", ""]
 TEXTS: Final = [b"", b"llama", b"\xff\xfe", b"{{ x", b"x" * 5000, b"{% for a in range(99999) %}", b"\0", b"a\0b"]
 TOKENS: Final = [
-    "",
-    "<0x-1>",
-    "<0x41>",
-    "<0xGG>",
-    "</s>",
-    "a" * 70_000,
-    "\u2581",
-    "\ufffd",
-    "<|im_end|>",
-    "a\0b",
-    "\x1b[2J",
+    *("", "<0x-1>", "<0x41>", "<0xGG>", "</s>", "a" * 70_000, "\u2581", "\ufffd", "<|im_end|>", "a\0b", "\x1b[2J")
 ]
 MERGES: Final = ["", " ", "a", "a b c", "no such", "  ", "a  b", "\0 \0", "\u0120 t"]
 EXTRA: Final = [
@@ -260,22 +250,10 @@ def _tensor_name(model: RawModel, dice: random.Random) -> None:
 
 
 BENDS: Final[Sequence[tuple[Callable[[RawModel, random.Random], None], int]]] = (
-    (_bend_value, 4),
-    (_drop, 3),
-    (_add, 8),
-    (_add_list, 3),
-    (_add_plain, 2),
-    (_retype, 3),
-    (_architecture, 3),
-    (_tokens, 3),
-    (_token_types, 2),
-    (_merges, 1),
-    (_tokenizer, 3),
-    (_shape, 4),
-    (_tensor_type, 2),
-    (_offset, 1),
+    (_bend_value, 4), (_drop, 3), (_add, 8), (_add_list, 3), (_add_plain, 2), (_retype, 3), (_architecture, 3),
+    (_tokens, 3), (_token_types, 2), (_merges, 1), (_tokenizer, 3), (_shape, 4), (_tensor_type, 2), (_offset, 1),
     (_tensor_name, 3),
-)
+)  # fmt: skip
 
 
 def strings(packed: bytes) -> list[str]:

@@ -126,12 +126,6 @@ def other_model() -> RawModel:
 
 
 @pytest.fixture
-def fresh_model() -> Callable[[], RawModel]:
-    """Makes as many as are wanted."""
-    return small_model
-
-
-@pytest.fixture
 def save(tmp_path: Path) -> Callable[..., Path]:
     """Writes a model in pieces, or plain bytes, to a file."""
 

@@ -24,17 +24,9 @@ BODY: Final = tiny_gguf()
 SMALL: Final = tiny_gguf(q8_0=True)
 PARTS: Final = split_gguf("Tiny-BF16", 3)
 QUICK: Final = Tuning(
-    connections=4,
-    segment=64 << 10,
-    interval=64 << 10,
-    interval_s=60.0,
-    stall_s=5.0,
-    tries=3,
-    backoff_s=0.001,
-    backoff_most_s=0.01,
-    reserve=0,
-    report_s=0.01,
-)
+    connections=4, segment=64 << 10, interval=64 << 10, interval_s=60.0, stall_s=5.0, tries=3, backoff_s=0.001,
+    backoff_most_s=0.01, reserve=0, report_s=0.01,
+)  # fmt: skip
 
 
 def quant(label: str = "F32", repo: str = REPO) -> Quant:

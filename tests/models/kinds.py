@@ -374,16 +374,8 @@ def write_kind(
 
 
 _COMMON: Final[Mapping[str, Any]] = {
-    "context_length": 2048,
-    "embedding_length": WIDTH,
-    "block_count": LAYERS,
-    "feed_forward_length": _FF,
-    "attention.head_count": _HEADS,
-    "attention.head_count_kv": _HEADS_KV,
-    "attention.key_length": _HEAD,
-    "attention.value_length": _HEAD,
-    "attention.layer_norm_rms_epsilon": 1e-5,
-    "rope.freq_base": 1e4,
-    "rope.dimension_count": _HEAD,
-    "vocab_size": len(TOKENS),
-}
+    "context_length": 2048, "embedding_length": WIDTH, "block_count": LAYERS, "feed_forward_length": _FF,
+    "attention.head_count": _HEADS, "attention.head_count_kv": _HEADS_KV, "attention.key_length": _HEAD,
+    "attention.value_length": _HEAD, "attention.layer_norm_rms_epsilon": 1e-5, "rope.freq_base": 1e4,
+    "rope.dimension_count": _HEAD, "vocab_size": len(TOKENS),
+}  # fmt: skip

@@ -43,17 +43,10 @@ def write_small(path: Path, tied: bool = False) -> Path:
             tensor(f"{at}ffn_down", WIDTH, UNITS),
         ]
     sizes = {
-        "context_length": 512,
-        "embedding_length": WIDTH,
-        "block_count": LAYERS,
-        "feed_forward_length": UNITS,
-        "attention.head_count": HEADS,
-        "attention.head_count_kv": KV_HEADS,
-        "attention.key_length": HEAD,
-        "attention.value_length": HEAD,
-        "rope.dimension_count": HEAD,
-        "vocab_size": len(TOKENS),
-    }
+        "context_length": 512, "embedding_length": WIDTH, "block_count": LAYERS, "feed_forward_length": UNITS,
+        "attention.head_count": HEADS, "attention.head_count_kv": KV_HEADS, "attention.key_length": HEAD,
+        "attention.value_length": HEAD, "rope.dimension_count": HEAD, "vocab_size": len(TOKENS),
+    }  # fmt: skip
     metadata: dict[str, tuple[int, Any]] = {f"llama.{key}": (U32, value) for key, value in sizes.items()}
     metadata |= {
         "general.name": (STRING, "Small"),

@@ -49,19 +49,11 @@ def _common(
     width: int, layers: int, heads: int, groups: int | list[int], head: int, inner: int | list[int]
 ) -> Metadata:
     return {
-        "context_length": 40960,
-        "embedding_length": width,
-        "block_count": layers,
-        "feed_forward_length": inner,
-        "attention.head_count": heads,
-        "attention.head_count_kv": groups,
-        "attention.key_length": head,
-        "attention.value_length": head,
-        "attention.layer_norm_rms_epsilon": 1e-5,
-        "attention.layer_norm_epsilon": 1e-5,
-        "rope.freq_base": 1e4,
-        "rope.dimension_count": head,
-    }
+        "context_length": 40960, "embedding_length": width, "block_count": layers, "feed_forward_length": inner,
+        "attention.head_count": heads, "attention.head_count_kv": groups, "attention.key_length": head,
+        "attention.value_length": head, "attention.layer_norm_rms_epsilon": 1e-5,
+        "attention.layer_norm_epsilon": 1e-5, "rope.freq_base": 1e4, "rope.dimension_count": head,
+    }  # fmt: skip
 
 
 def _ends(width: int, vocabulary: int, tied: bool, norm: str = "output_norm") -> Shapes:
@@ -178,20 +170,11 @@ def deepseek2(layers: int) -> Model:
         else:
             found |= _network(at, width, 10_944)
     more = {
-        "attention.value_length": latent,
-        "attention.key_length_mla": head + rope,
-        "attention.value_length_mla": head,
-        "attention.kv_lora_rank": latent,
-        "attention.q_lora_rank": 768,
-        "rope.dimension_count": rope,
-        "expert_count": count,
-        "expert_used_count": 6,
-        "expert_feed_forward_length": inner,
-        "expert_shared_count": 2,
-        "leading_dense_block_count": 1,
-        "expert_weights_scale": 1.0,
-        "expert_gating_func": 1,
-    }
+        "attention.value_length": latent, "attention.key_length_mla": head + rope, "attention.value_length_mla": head,
+        "attention.kv_lora_rank": latent, "attention.q_lora_rank": 768, "rope.dimension_count": rope,
+        "expert_count": count, "expert_used_count": 6, "expert_feed_forward_length": inner, "expert_shared_count": 2,
+        "leading_dense_block_count": 1, "expert_weights_scale": 1.0, "expert_gating_func": 1,
+    }  # fmt: skip
     return "deepseek2", {**_common(width, layers, heads, 1, latent + rope, 10_944), **more}, found, 16_384
 
 

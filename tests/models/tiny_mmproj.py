@@ -15,8 +15,6 @@ _UNITS: Final = 64
 _PATCH: Final = 8
 SIDE: Final = 32  # of the fixed kinds' images
 _BLOCKS: Final = 2
-KINDS: Final = ("mlp", "gemma3", "qwen2vl_merger")
-"""Plain positions; read in one pass, without a causal mask; fewer positions than tokens (M-RoPE)."""
 
 Weights = dict[str, NDArray[np.float32]]
 
@@ -55,14 +53,9 @@ def write_mmproj(path: Path, kind: str, width: int, seed: int = 3, title: str = 
         weights |= {"mm.0.weight": matrix(4 * EMBED, 4 * EMBED), "mm.0.bias": bias(4 * EMBED)}
         weights |= {"mm.2.weight": matrix(width, 4 * EMBED, gain=4.0), "mm.2.bias": bias(width)}
     numbers: dict[str, Any] = {
-        "embedding_length": EMBED,
-        "attention.head_count": 2,
-        "feed_forward_length": _UNITS,
-        "block_count": _BLOCKS,
-        "projection_dim": width,
-        "image_size": SIDE,
-        "patch_size": _PATCH,
-    }
+        "embedding_length": EMBED, "attention.head_count": 2, "feed_forward_length": _UNITS, "block_count": _BLOCKS,
+        "projection_dim": width, "image_size": SIDE, "patch_size": _PATCH,
+    }  # fmt: skip
     if kind == "gemma3":
         numbers["projector.scale_factor"] = 2
     writer = gguf.GGUFWriter(path, "clip")

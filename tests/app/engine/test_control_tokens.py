@@ -39,19 +39,8 @@ def write_vocabulary(path: Path, names: tuple[str, ...], kind: str, of_type: int
     writer.add_float32("llama.attention.layer_norm_rms_epsilon", 1e-5)
     writer.add_tokenizer_model(kind)
     if kind == "llama":
-        tokens = [
-            "<unk>",
-            "<s>",
-            "</s>",
-            *(f"<0x{byte:02X}>" for byte in range(256)),
-            "▁",
-            "a",
-            "▁a",
-            "im",
-            "<",
-            "|",
-            ">",
-        ]
+        words = ("▁", "a", "▁a", "im", "<", "|", ">")
+        tokens = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256)), *words]
         types = [2, 3, 3, *[6] * 256, *[1] * 7]
         writer.add_token_scores([-float(token) for token in range(len(tokens) + len(names))])
     else:

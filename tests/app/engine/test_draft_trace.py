@@ -86,14 +86,8 @@ def test_steps_that_come_too_quickly_are_passed_over() -> None:
 def test_a_plain_step_waits_longer_and_no_draft_waits_for_it() -> None:
     plain, drafted = step(NO_DRAFT, ()), step(TREE, (0,))
     steps = [plain, plain, drafted, plain, plain, plain]
-    times = [
-        0.0,
-        LOOK_EVERY * 1.1,
-        LOOK_EVERY * 1.2,
-        PLAIN_EVERY,
-        PLAIN_EVERY * 1.1 + LOOK_EVERY * 1.2,
-        PLAIN_EVERY * 2,
-    ]
+    times = [0.0, LOOK_EVERY * 1.1, LOOK_EVERY * 1.2, PLAIN_EVERY]
+    times += [PLAIN_EVERY * 1.1 + LOOK_EVERY * 1.2, PLAIN_EVERY * 2]
     told = watch(steps, iter([True] * 6), iter(times))
     assert [each is not None for each in told] == [True, False, True, False, True, False]
 

@@ -25,13 +25,8 @@ OPTIONS: Final = ContextOptions(n_ctx=512, kv="f32", flash=False, threads=1)
 PROMPT: Final = [1, *range(60, 80), *range(60, 75), *range(200, 230), *range(60, 68)]
 SIZE: Final = 96
 SAMPLERS: Final = [Sampler(temperature=0.0), Sampler(temperature=0.5, seed=1, repetition_penalty=1.1)]
-ALWAYS: Final = {
-    "none",
-    "lookup",
-    "recycle",
-    "lookahead",
-    "draft",
-}  # methods that serve every kind of target that can take back a token
+# methods that serve every kind of target that can take back a token
+ALWAYS: Final = {"none", "lookup", "recycle", "lookahead", "draft"}
 
 
 @dataclass

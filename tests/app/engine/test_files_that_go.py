@@ -138,9 +138,7 @@ def test_paths_of_any_bytes(place: Place) -> None:
     shutil.copytree(place.root, odd, ignore=lambda *_: ["h\udcff"])
     request = replace(
         place.request,
-        derived=str(odd / "derived"),
-        states=str(odd / "states"),
-        index=str(odd / "index"),
+        **{name: str(odd / name) for name in ("derived", "states", "index")},
         model=str(odd / "slipstream-mini-q8_0.gguf"),
         draft_model=str(odd / "slipstream-mini-draft-q8_0.gguf"),
         heads=[str(path) for path in sorted((odd / "heads").iterdir())],

@@ -41,16 +41,8 @@ FEW = 24  # tokens that may be left to be read after Enter: those that may join 
 def typings(text: str) -> list[str]:
     """A text in pieces, with edits in the middle and a wrong start, as it may be typed."""
     third = len(text) // 3
-    return [
-        "",
-        "No, something else",
-        text[:third],
-        text[: third // 2],
-        text[: third // 2] + " WRONG " + text[third // 2 : 2 * third],
-        text[: 2 * third],
-        text[:-3],
-        text,
-    ]
+    wrong = text[: third // 2] + " WRONG " + text[third // 2 : 2 * third]
+    return ["", "No, something else", text[:third], text[: third // 2], wrong, text[: 2 * third], text[:-3], text]
 
 
 class Letters:

@@ -47,18 +47,11 @@ def test_the_oldest_turns_leave_together_so_that_the_next_prompts_begin_as_this_
         assert len(prompt.tokens) == prompt.size <= ROOM
         assert "Be kind." in text_of(prompt.tokens) and "And now?" in text_of(prompt.tokens)
         assert prompt.dropped >= before and prompt.dropped % 2 == 0
-        assert prompt.trimmed + prompt.size == len(builder().build(messages, 1 << 20).tokens)
-        assert (
-            text_of(prompt.tokens)[: prompt.system]
-            == text_of(builder().build(messages, 1 << 20).tokens)[: prompt.system]
-        )
+        whole = text_of(builder().build(messages, 1 << 20).tokens)
+        assert prompt.trimmed + prompt.size == len(whole)
+        assert text_of(prompt.tokens)[: prompt.system] == whole[: prompt.system]
         ahead = builder().beginning(messages, N_CTX)
-        assert (ahead.size, ahead.dropped, ahead.trimmed, ahead.system) == (
-            prompt.size,
-            prompt.dropped,
-            prompt.trimmed,
-            prompt.system,
-        )
+        assert all(getattr(ahead, name) == getattr(prompt, name) for name in ("size", "dropped", "trimmed", "system"))
         assert prompt.tokens[: len(ahead.tokens)] == ahead.tokens
         beginnings.append(prompt.dropped)
         before = prompt.dropped

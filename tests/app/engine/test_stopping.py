@@ -16,22 +16,14 @@ def test_an_end_token_ends_wherever_it_stands_in_a_step() -> None:
 
 
 @pytest.mark.parametrize("offset", range(5))
-def test_a_limit_ends_at_every_offset_of_a_step(offset: int) -> None:
-    some = rules(limit=7)
+@pytest.mark.parametrize(("bound", "reason"), [("limit", "length"), ("room", "context")])
+def test_a_limit_or_a_full_context_ends_at_every_offset_of_a_step(bound: str, reason: str, offset: int) -> None:
+    some = rules(limit=7) if bound == "limit" else rules(room=7)
     some.commit([1] * (6 - offset))
     assert [some.over([1] * size) for size in range(1, offset + 2)] == [False] * offset + [True]
     assert some.left() == offset + 1
     some.commit([1] * (offset + 1))
-    assert some.reason == "length"
-
-
-@pytest.mark.parametrize("offset", range(5))
-def test_a_full_context_ends_at_every_offset_of_a_step(offset: int) -> None:
-    some = rules(room=6)
-    some.commit([1] * (5 - offset))
-    assert [some.over([1] * size) for size in range(1, offset + 2)] == [False] * offset + [True]
-    some.commit([1] * (offset + 1))
-    assert some.reason == "context"
+    assert some.reason == reason
 
 
 def test_a_stop_string_may_span_steps_and_rejected_tokens_do_not_count() -> None:

@@ -246,6 +246,7 @@ BENDS: dict[str, Bend] = {
     "token_type' is not a list": lambda m: m.array("tokenizer.ggml.token_type", 0, [1] * 10),
     "'tokenizer.ggml.eot_token_id' is '10'": lambda m: m.number("tokenizer.ggml.eot_token_id", 10),
     "its merges are not a list of texts": lambda m: m.array("tokenizer.ggml.merges", U32, [1]),
+    "not a list of bytes": lambda m: m.array("tokenizer.ggml.precompiled_charsmap", U32, [4, 0, 0, 0]),
     "charsmap' is shorter": lambda m: m.array("tokenizer.ggml.precompiled_charsmap", 0, [255, 255, 0, 0, 1]),
     "its chat template does not compile": lambda m: m.text("tokenizer.chat_template", "{% for %}"),
     "its chat template is longer": lambda m: m.text("tokenizer.chat_template", "x" * 300_000),

@@ -228,23 +228,6 @@ def test_values_share_one_bound(
         read_header(path)
 
 
-@pytest.mark.parametrize(
-    ("kind", "values", "words"),
-    [
-        (0, [4, 0, 0, 0, *range(5)], ""),
-        (U32, [4, 0, 0, 0], "not a list of bytes"),
-        (0, [9, 0, 0, 0], "shorter than it"),
-    ],
-)
-def test_a_map_of_characters_is_whole(kind: int, values: list[object], words: str, save: Callable[..., Path]) -> None:
-    path = save(small_model().array("tokenizer.ggml.precompiled_charsmap", kind, values))
-    if not words:
-        assert read_header(path).n_vocab
-        return
-    with pytest.raises(ModelFileError, match=words):
-        read_header(path)
-
-
 def test_tokens_that_begin_and_end_a_text(save: Callable[..., Path]) -> None:
     model = small_model().number("tokenizer.ggml.bos_token_id", 2**32 - 1)
     assert read_header(save(model)).bos == 1

@@ -19,7 +19,6 @@ from tests.models.hub_server import HubServer
 
 from slipstream.models.errors import DownloadError
 from slipstream.models.gguf.reader import read_header
-from slipstream.models.hub.downloads import partials
 from slipstream.models.hub.types import Progress, RemoteFile
 
 httpx: Any = importlib.import_module("huggingface_hub.utils").httpx
@@ -178,25 +177,6 @@ def test_proxies_are_used(server: HubServer, folder: Path, monkeypatch: pytest.M
     path = job(folder, files).run()
     assert path and path.read_bytes() == BODY
     assert {seen.proxied for seen in server.seen if "/resolve/" in seen.path} == {"hub.invalid"}
-
-
-def test_giving_up_says_what_is_gone_and_what_stays(server: HubServer, folder: Path) -> None:
-    run_until(server, job(folder), 200_000)
-    gone = job(folder).discard()
-    assert gone.kept == () and gone.freed >= 200_000
-    assert leftovers(folder) == [] and list(folder.iterdir()) == []
-    path = job(folder).run()
-    gone = job(folder).discard()
-    assert gone.kept == (path,) and gone.freed == 0 and leftovers(folder) == [NAME]
-
-
-def test_what_was_begun_is_found_again(server: HubServer, folder: Path) -> None:
-    assert partials(folder) == []
-    run_until(server, job(folder, quant("BF16").files), 100_000)
-    (partial,) = partials(folder)
-    assert partial.files == quant("BF16").files and (partial.done, partial.total) == (100_000, quant("BF16").size)
-    (folder / "acme" / "stray.gguf.journal").write_bytes(b"{}\n")
-    assert partials(folder) == [partial]
 
 
 def test_a_file_of_no_bytes(server: HubServer, folder: Path) -> None:

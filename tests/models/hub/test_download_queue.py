@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.models.download_tests import BODY, NAME, PARTS, QUICK, REPO, SMALL, Child, leftovers, quant
+from tests.models.download_tests import BODY, NAME, PARTS, QUICK, REPO, SMALL, leftovers, quant
 from tests.models.hub_server import HubServer
 
-from slipstream.models.errors import DownloadError
 from slipstream.models.hub.downloads import Download, Downloads
 from slipstream.models.hub.repositories import Hub
 from slipstream.models.hub.types import Quant, QueuedDownload
@@ -167,21 +166,6 @@ def test_a_failure_is_told_and_the_next_one_runs(server: HubServer, queue: Downl
     queue.resume(ids[0])
     mended = queue.wait(ids[0])
     assert mended.state == "done" and mended.error is None
-
-
-def test_what_another_process_downloads_is_not_cancelled_under_it(
-    server: HubServer, queue: Downloads, watch: Watch, folder: Path
-) -> None:
-    server.hold_after(50_000)
-    with Child() as child:
-        child.start(quant().files, folder)
-        child.until(lambda row: row.get("done", 0) == 50_000)
-        (job,) = queue.restore(folder)
-        with pytest.raises(DownloadError, match="is being downloaded by process"):
-            queue.cancel(job.id)
-        server.hold_after(None)
-        child.until(lambda row: "dead" in row)
-    assert leftovers(folder) == [NAME]
 
 
 def test_a_fault_of_ours_does_not_leave_a_job_running_for_ever(

@@ -136,12 +136,6 @@ def test_a_hostile_header_is_refused(server: HubServer) -> None:
         Hub().header(quant.files[0])
 
 
-@pytest.mark.parametrize("name", ["../evil.gguf", "/etc/evil.gguf", "a\\b.gguf", "con.gguf", "a/./b.gguf", "c:x.gguf"])
-def test_a_name_that_leaves_its_folder_is_not_listed(server: HubServer, name: str) -> None:
-    server.add("acme/Evil-GGUF", {name: tiny_gguf(), "good-Q8_0.gguf": tiny_gguf()})
-    assert [file.name for file in Hub().files("acme/Evil-GGUF")] == ["good-Q8_0.gguf"]
-
-
 def test_a_gated_repository_says_where_its_licence_is(
     server: HubServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -231,14 +225,6 @@ def test_a_passing_failure_is_tried_again(server: HubServer, monkeypatch: pytest
     assert len(server.seen) == 3
 
 
-def test_no_network_is_said_at_once(server: HubServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    with socket.socket() as unused:
-        unused.bind(("127.0.0.1", 0))
-        monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{unused.getsockname()[1]}")
-        error = failure(Hub().search, "x")
-    assert "cannot reach 127.0.0.1" in error.title and "HF_ENDPOINT" in error.hint
-
-
 @pytest.mark.parametrize("answer", [b"<html>Log in first</html>", b"[1, 2]", b'[{"name": 1}]', b"{}", b'"x"', b"null"])
 def test_a_mirror_that_answers_oddly(server: HubServer, answer: bytes) -> None:
     server.answer = answer
@@ -283,12 +269,6 @@ def test_offline_is_said_at_once_and_opens_no_socket(server: HubServer, monkeypa
         hub.search("x")
 
 
-@pytest.mark.parametrize("address", ["ftp://hub", "hub", "https://", "https://me:secret@hub", "http://hub:99999"])
-def test_an_address_that_is_none(address: str) -> None:
-    with pytest.raises(HubError, match=r"HF_ENDPOINT.* no address of a model hub"):
-        Hub(address).search("x")
-
-
 @pytest.mark.parametrize("repo", ["tiny", "a/b/c", "../x", "a/..", "a/b c", "", "a/b\n"])
 def test_a_name_that_is_no_repositorys(repo: str) -> None:
     with pytest.raises(UsageError, match="owner/name"):
@@ -307,16 +287,12 @@ def test_a_search_is_one_request_and_tells_nothing_of_this_machine(server: HubSe
 @pytest.mark.parametrize(
     ("address", "sees"),
     [
-        ("https://huggingface.co/a/b", True),
-        ("https://HUGGINGFACE.co:443/a", True),
-        ("http://huggingface.co/a", False),
-        ("https://huggingface.co:8443/a", False),
-        ("https://cdn-lfs.huggingface.co/a", False),
-        ("https://huggingface.co.evil.example/a", False),
-        ("https://evil.example/https://huggingface.co", False),
-        ("https://huggingface.co@evil.example/", False),
+        ("https://huggingface.co/a/b", True), ("https://HUGGINGFACE.co:443/a", True),
+        ("http://huggingface.co/a", False), ("https://huggingface.co:8443/a", False),
+        ("https://cdn-lfs.huggingface.co/a", False), ("https://huggingface.co.evil.example/a", False),
+        ("https://evil.example/https://huggingface.co", False), ("https://huggingface.co@evil.example/", False),
     ],
-)
+)  # fmt: skip
 def test_who_may_see_the_token(address: str, sees: bool) -> None:
     assert may_see_token(address, "https://huggingface.co") is sees
 
@@ -328,20 +304,12 @@ def test_who_may_see_the_token(address: str, sees: bool) -> None:
         ("qwen2.5-0.5b-instruct-q8_0.gguf", "Q8_0"),
         ("gemma-4-E4B-it-qat-UD-Q4_K_XL.gguf", "UD-Q4_K_XL"),
         ("Model.i1-IQ2_XS.gguf", "IQ2_XS"),
-        ("Model-IQ3_XXS.gguf", "IQ3_XXS"),
-        ("Model-IQ4_NL.gguf", "IQ4_NL"),
         ("gpt-oss-20b-mxfp4.gguf", "MXFP4"),
-        ("gpt-oss-20b-MXFP4_MOE.gguf", "MXFP4_MOE"),
-        ("Model-BF16.gguf", "BF16"),
         ("Model.fp16.gguf", "F16"),
-        ("model-f32.gguf", "F32"),
         ("Model-TQ1_0.gguf", "TQ1_0"),
         ("Model-Q4_0_4_8.gguf", "Q4_0_4_8"),
-        ("Model-Q6_K.gguf", "Q6_K"),
-        ("Model-Q3_K_XL.gguf", "Q3_K_XL"),
         ("Q8_0/model.gguf", "Q8_0"),
         ("BF16/Model-BF16-00001-of-00002.gguf", "BF16"),
-        ("Bonsai-27B-dspark-Q4_1.gguf", "Q4_1"),
         ("Qwen3-4B.gguf", ""),
         ("Q4Kids-7B.gguf", ""),
     ],

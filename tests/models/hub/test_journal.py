@@ -118,22 +118,6 @@ def test_a_journal_that_is_not_whole(server: HubServer, folder: Path, damage: st
     assert again <= QUICK.interval if damage == "cut line" else again == 200_000
 
 
-def test_a_journal_that_says_nothing(server: HubServer, folder: Path) -> None:
-    assert read(folder / "missing") is None
-    run_until(server, job(folder), len(BODY) // 2)
-    (journal,) = folder.rglob("*.journal")
-    first, *ranges = journal.read_text().splitlines(keepends=True)
-    written = read(journal)
-    assert written and written.ranges and ranges
-    journal.write_text(first + '{"from": 9, "to": 3, "crc": 0}\n' + "".join(ranges))
-    torn = read(journal)
-    assert torn and torn.ranges == []
-    journal.write_text(first.replace('"version": 1', '"version": 99').replace('"version":1', '"version":99'))
-    assert read(journal) is None
-    path = job(folder).run()
-    assert path and path.read_bytes() == BODY
-
-
 def test_a_split_model_counts_the_files_that_are_in_their_place(server: HubServer, folder: Path) -> None:
     parts = PARTS
     server.add(REPO, parts)
@@ -159,6 +143,7 @@ def test_a_split_model_counts_the_files_that_are_in_their_place(server: HubServe
         *(("size", -1), ("size", 10**30), ("size", "5"), ("size", True), ("size", None)),
         *(("sha256", [1]), ("sha256", 5), ("index", -1), ("index", 1), ("index", True), ("index", "0")),
         *(("name", "a\ud800.gguf"), ("name", "../x"), ("name", 5), ("repo", "../x"), ("files", 5), ("files", [[1]])),
+        ("version", 99),
     ],
 )
 def test_a_journal_that_cannot_be(server: HubServer, folder: Path, field: str, value: object) -> None:

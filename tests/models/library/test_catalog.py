@@ -44,18 +44,11 @@ def test_sizes_that_nobody_states_are_reckoned_from_the_name() -> None:
 @pytest.mark.parametrize(
     ("name", "same"),
     [
-        ("Qwen3-8B", True),
-        ("qwen3-8b", True),
-        ("Qwen_Qwen3-8B-Q5_K_M", True),
-        ("unsloth/Qwen3-8B-GGUF", True),
-        ("Qwen3 8B Instruct", True),
-        ("Qwen3-8B-Base", False),
-        ("DeepSeek-R1-0528-Qwen3-8B", False),
-        ("Qwen3-0.8B", False),
-        ("Qwen3.5-8B", False),
-        ("", False),
+        ("Qwen3-8B", True), ("qwen3-8b", True), ("Qwen_Qwen3-8B-Q5_K_M", True), ("unsloth/Qwen3-8B-GGUF", True),
+        ("Qwen3 8B Instruct", True), ("Qwen3-8B-Base", False), ("DeepSeek-R1-0528-Qwen3-8B", False),
+        ("Qwen3-0.8B", False), ("Qwen3.5-8B", False), ("", False),
     ],
-)
+)  # fmt: skip
 def test_an_entry_means_a_model_of_its_name_from_any_publisher(name: str, same: bool) -> None:
     assert is_model(CatalogFile("Qwen3-8B"), [name]) == same
 

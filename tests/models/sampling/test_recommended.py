@@ -34,20 +34,11 @@ def test_a_file_that_says_nothing_recommends_nothing() -> None:
 @pytest.mark.parametrize(
     ("key", "value"),
     [
-        ("temp", -1.0),
-        ("temp", math.nan),
-        ("temp", math.inf),
-        ("temp", 1e30),
-        ("temp", "0.6"),
-        ("temp", True),
-        ("top_p", 0.0),
-        ("top_p", 1.5),
-        ("min_p", 1.0),
-        ("top_k", 1e300),
-        ("penalty_repeat", 0.0),
+        ("temp", -1.0), ("temp", math.nan), ("temp", math.inf), ("temp", 1e30), ("temp", "0.6"), ("temp", True),
+        ("top_p", 0.0), ("top_p", 1.5), ("min_p", 1.0), ("top_k", 1e300), ("penalty_repeat", 0.0),
         ("penalty_repeat", [1.0]),
     ],
-)
+)  # fmt: skip
 def test_what_cannot_be_is_left_out(key: str, value: object) -> None:
     assert recommended({f"general.sampling.{key}": value}) == {}
 

@@ -90,12 +90,6 @@ def test_a_lost_gpu_is_recognized(line: str) -> None:
     assert end.reason.startswith("the GPU failed") and "on the processor" in end.hint
 
 
-@pytest.mark.parametrize("name", ["SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL"])
-def test_a_fault_after_an_error_of_the_gpu_is_the_gpus(name: str) -> None:
-    end = end_of(-signal.Signals[name], f"CUDA error: unspecified launch failure\n{TRACE}")
-    assert end.cause == "gpu" and end.reason.startswith("the GPU failed") and "on the processor" in end.hint
-
-
 @pytest.mark.parametrize("given_up", ["it did nothing at all for 31 seconds", "it came no further for 11 minutes"])
 def test_a_gpu_that_hangs_is_lost(given_up: str) -> None:
     assert end_of(-9, "", given_up, CrashNote("draft", True)).cause == "gpu"
