@@ -8,16 +8,62 @@ import hashlib
 import re
 import socket
 import struct
+from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 from urllib.parse import parse_qs, unquote, urlsplit
-
-from tests.models.hub_facts import Fault, Repo, Seen
 
 if TYPE_CHECKING:
     from tests.models.hub_server import HubServer
 
+Kind = Literal[
+    "corrupt", "short", "long", "reset", "stall", "no range", "416", "500", "expired", "wrong range", "gzip", "changed"
+]
+FAULTS: Final[tuple[Kind, ...]] = get_args(Kind)
+ALWAYS: Final = 1 << 30
 _BLOCK: Final = 4096
+
+
+@dataclass
+class Fault:
+    """What goes wrong with requests for the byte at ``at``, the first ``times`` of them."""
+
+    kind: Kind
+    at: int
+    times: int = ALWAYS
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A request as it came in; ``sent`` counts the bytes of its body that were handed to the network."""
+
+    host: Literal["hub", "store"]
+    method: str
+    path: str
+    headers: dict[str, str]
+    proxied: str = ""
+    range: tuple[int, int] | None = None
+    status: list[int] = field(default_factory=list)
+    sent: list[int] = field(default_factory=lambda: [0])
+
+
+@dataclass
+class Repo:
+    """A repository; ``facts`` overrides what the API tells of it."""
+
+    id: str
+    files: dict[str, bytes]
+    gated: Literal["auto", "manual", False] = False
+    facts: dict[str, Any] = field(default_factory=dict)
+    plain: frozenset[str] = frozenset()
+
+    @property
+    def commit(self) -> str:
+        """Changes with the files."""
+        digest = hashlib.sha1(self.id.encode())
+        for name, content in sorted(self.files.items()):
+            digest.update(name.encode() + content)
+        return digest.hexdigest()
 
 
 class Handler(BaseHTTPRequestHandler):

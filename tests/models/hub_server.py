@@ -22,8 +22,7 @@ from pathlib import Path
 from typing import Any, Literal, Self
 
 import pytest
-from tests.models.hub_facts import Fault, Repo, Seen
-from tests.models.hub_handler import HubHandler, StoreHandler
+from tests.models.hub_handler import Fault, HubHandler, Repo, Seen, StoreHandler
 
 from slipstream.models.hub.address import disable_telemetry
 

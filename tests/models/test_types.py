@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slipstream.models.types import ROOT, TokenTree, shared_prefix
+from slipstream.models.types import ROOT, TokenTree, repeated_share, shared_prefix
 
 
 def test_a_tree_knows_depths_leaves_and_children() -> None:
@@ -68,3 +68,20 @@ def _is_above(tree: TokenTree, node: int, leaf: int) -> bool:
 )
 def test_the_common_prefix_of_two_texts(mine: list[int], theirs: list[int], start: int, length: int) -> None:
     assert shared_prefix(mine, theirs, start) == length
+
+
+@pytest.mark.parametrize(
+    ("text", "repeated"),
+    [
+        ("", 0),
+        ("abcd", 0),
+        ("abcdefgh", 0),
+        ("abcdabcd", 1),
+        ("abcdabcdabcd", 5),
+        ("aaaaaaaa", 4),  # every run but the first, also where two overlap
+        ("abcxabcyabcz", 0),
+        ("the cat sat. the cat ran.", 5),  # "the cat " has five
+    ],
+)
+def test_tokens_that_finish_a_run_of_four_are_counted(text: str, repeated: int) -> None:
+    assert repeated_share([ord(each) for each in text]) == (repeated / len(text) if text else 0)

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 from tests.models.download_tests import NAME, QUICK, REPO, Child, job, leftovers, quant
-from tests.models.hub_facts import ALWAYS, FAULTS, Fault, Kind
+from tests.models.hub_handler import ALWAYS, FAULTS, Fault, Kind
 from tests.models.hub_models import tiny_gguf
 from tests.models.hub_server import HubServer
 

@@ -4,16 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
+import pytest
 
 from slipstream.app.engine.draft_trace import LOOK_EVERY, PLAIN_EVERY, DraftTrace
+from slipstream.app.engine.process.client import Engine
 from slipstream.app.engine.process.worker import Event, Throttle
 from slipstream.app.engine.stats import PlainClock, ReplyStats
-from slipstream.app.protocol.events import Piece, Stepped, Watched
+from slipstream.app.library.resolve_model import choose
+from slipstream.app.platform.paths import Paths
+from slipstream.app.protocol.events import Done, DraftTree, Piece, Stepped, Watched
+from slipstream.app.protocol.requests import Generate, Message, Sampling
 from slipstream.drafters.base import NO_DRAFT, Draft, Step
 from slipstream.models.types import Evaluation, TokenTree
 
+BUNDLED = replace(choose(Paths.default({})), derived=None, index=None, chats=None, drafter="recycle")
 NOTHING = Evaluation(np.zeros((1, 1), np.float32))
 # nodes 2 and 3 are probes
 TREE = Draft(
@@ -111,3 +118,36 @@ def test_joined_steps_keep_all_trees_and_the_later_figures() -> None:
     assert isinstance(at_once, Stepped) and at_once.watched is None
     assert isinstance(joined, Stepped)
     assert joined.watched == Watched(first.trees + second.trees, second.by_drafter, second.drafter_depths)
+
+
+def ask(engine: Engine, number: int) -> tuple[list[DraftTree], str, Done]:
+    question = [Message("user", "Tell me about the sea")]
+    asked = Generate(number, question, Sampling(seed=5), "recycle", max_tokens=40)
+    events = list(engine.reply(asked))
+    steps = [event for event in events if isinstance(event, Stepped)]
+    done = events[-1]
+    assert isinstance(done, Done)
+    trees = [tree for step in steps if step.watched for tree in step.watched.trees]
+    return trees, "".join(piece.text for step in steps for piece in step.pieces), done
+
+
+@pytest.mark.program
+def test_drafts_come_while_somebody_looks_even_after_a_new_start(tmp_path: Path) -> None:
+    engine = Engine(tmp_path / "engine.log")
+    try:
+        engine.watch(True)  # before there is a process to hear it
+        engine.load(BUNDLED)
+        trees, text, done = ask(engine, 1)
+        assert trees and trees[0].step == 1
+        for tree in trees:
+            written = "".join(tree.texts[node] for node in tree.path) + tree.last.text
+            assert written in text
+            assert len(tree.texts) == len(tree.parents) == len(tree.probs) == len(tree.sources)
+            assert all(-1 <= parent < node for node, parent in enumerate(tree.parents))
+        drafted = {name: count for name, count in done.by_drafter.items() if count["drafted"]}
+        assert set(done.drafter_depths) == set(drafted)
+        assert sum(at[1] for depths in done.drafter_depths.values() for at in depths) <= done.speed.accepted
+        engine.watch(False)
+        assert ask(engine, 2)[:2] == ([], text)
+    finally:
+        engine.close()

@@ -138,7 +138,9 @@ def test_paths_of_any_bytes(place: Place) -> None:
     shutil.copytree(place.root, odd, ignore=lambda *_: ["h\udcff"])
     request = replace(
         place.request,
-        **{name: str(odd / name) for name in ("derived", "states", "index")},
+        derived=str(odd / "derived"),
+        states=str(odd / "states"),
+        index=str(odd / "index"),
         model=str(odd / "slipstream-mini-q8_0.gguf"),
         draft_model=str(odd / "slipstream-mini-draft-q8_0.gguf"),
         heads=[str(path) for path in sorted((odd / "heads").iterdir())],

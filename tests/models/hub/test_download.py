@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from tests.models.download_tests import BODY, NAME, PARTS, QUICK, REPO, job, leftovers, quant, run_until
-from tests.models.hub_facts import Fault
+from tests.models.hub_handler import Fault
 from tests.models.hub_models import tiny_gguf
 from tests.models.hub_server import HubServer
 

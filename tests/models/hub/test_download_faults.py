@@ -16,7 +16,7 @@ import pytest
 from tests.faults.shim import build, compiler
 from tests.faults.sweep import sweep
 from tests.models.download_tests import BODY, NAME, QUICK, job, leftovers, quant
-from tests.models.hub_facts import ALWAYS, FAULTS, Fault, Kind
+from tests.models.hub_handler import ALWAYS, FAULTS, Fault, Kind
 from tests.models.hub_server import HubServer
 
 from slipstream.models.errors import DownloadError

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from tests.models.download_tests import QUICK
-from tests.models.hub_facts import Fault
+from tests.models.hub_handler import Fault
 from tests.models.hub_models import split_gguf, tiny_gguf
 from tests.models.hub_server import HubServer
 
