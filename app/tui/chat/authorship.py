@@ -38,19 +38,24 @@ DRAFTERS: Final[Mapping[str, str]] = MappingProxyType(
         "lookahead": f"underline italic {PURPLE}",
     }
 )
+SPARE: Final = "underline $warning"  # of a drafter that is not in ``DRAFTERS``
 _REACH: Final = 240
 """Maximum characters of Markdown to skip when searching a shown character; a link's address may be that long."""
 
 
+def style_by(drafter: str) -> str:
+    return DRAFTERS.get(drafter, SPARE)
+
+
 def style_of(piece: Piece) -> str:
     if piece.origin == "accepted":
-        return DRAFTERS.get(piece.source, DRAFTED)
+        return style_by(piece.source)
     return {"recovered": RECOVERED, "bonus": BONUS}.get(piece.origin, "")
 
 
 def legend(width: int, drafters: Iterable[str] = ()) -> Content:
     """Explains the styles of these drafters in at most ``width`` cells, 42 or more; drops the first if needed."""
-    drafted = [(one_line(name), DRAFTERS.get(name, DRAFTED)) for name in drafters]
+    drafted = [(one_line(name), style_by(name)) for name in drafters]
     long = [*(drafted or [("guessed by a model", DRAFTED), ("copied", COPIED)])]
     others = [("corrected", RECOVERED), ("free extra token", BONUS), ("not guessed", "")]
     short = [*(drafted or [("guessed", DRAFTED), ("copied", COPIED)])]

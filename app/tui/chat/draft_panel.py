@@ -25,7 +25,7 @@ from textual.widget import Widget
 from slipstream.app.chats.records import Figures
 from slipstream.app.platform.safe_text import one_line
 from slipstream.app.protocol.events import Done, DraftTree, Stepped
-from slipstream.app.tui.chat.authorship import DRAFTED, DRAFTERS
+from slipstream.app.tui.chat.authorship import style_by
 from slipstream.app.tui.chat.draft_tree import drawn, drawn_plain
 from slipstream.app.tui.parts.format import BARS, percent
 
@@ -356,4 +356,4 @@ def _shares(fared: DrafterCounts) -> list[float]:
 
 
 def _colour(name: str) -> str:
-    return DRAFTERS.get(name, DRAFTED).split()[-1]
+    return style_by(name).split()[-1]
