@@ -14,7 +14,7 @@ from slipstream.app.library.load_request import BUNDLED_DRAFT, BUNDLED_TARGET
 from slipstream.app.library.resolve_model import choose
 from slipstream.app.platform.paths import Paths
 from slipstream.models.llama.context import LlamaTarget
-from slipstream.models.llama.target import ContextOptions, Target
+from slipstream.models.llama.target import Target
 
 BUNDLED = Paths.default({}).bundled
 
@@ -48,27 +48,6 @@ def test_the_faster_kind_is_found_and_kept(faster: list[str], tmp_path: Path) ->
 def test_a_small_difference_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attention, "pass_time", lambda target: 1.0)
     assert not flash_attention_is_slower(BUNDLED / BUNDLED_TARGET, None)
-
-
-@pytest.mark.parametrize(
-    ("options", "kind", "tokens"),
-    [
-        (ContextOptions(), -1, 512),
-        (ContextOptions(scores=True), 0, 128),
-        (ContextOptions(scores=True, kv="q8_0", flash=True), 1, 512),
-        (ContextOptions(scores=True, kv="q8_0"), -1, 512),
-        (ContextOptions(flash=False), 0, 128),
-    ],
-)
-def test_contexts_are_opened_so(options: ContextOptions, kind: int, tokens: int) -> None:
-    params = options.params(1024)
-    assert (params.flash_attn_type, params.n_batch, params.n_ubatch) == (kind, tokens, tokens)
-
-
-def test_a_kept_finding_opens_no_model(faster: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert flash_attention_is_slower(BUNDLED / BUNDLED_TARGET, tmp_path)
-    monkeypatch.setattr(attention, "LlamaModel", None)
-    assert flash_attention_is_slower(BUNDLED / BUNDLED_TARGET, tmp_path)
 
 
 def test_without_the_small_model_it_is_llama_cpps_choice(tmp_path: Path) -> None:

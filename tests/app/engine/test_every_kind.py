@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Final
 
 import pytest
 from tests.app.engine.forced import Forced, check_same, write
-from tests.models.kinds import CHAINS, KINDS, PLAIN, write_kind
+from tests.models.kinds import KINDS, PLAIN, write_kind
 
 from slipstream.drafters import registry
 from slipstream.drafters.none import Plain
@@ -81,18 +80,3 @@ def test_forced_drafts_of_every_shape_leave_the_text_alone(made: Made, sampler: 
         elif text == plain:
             assert all(len(step.path) == depth for step in steps[:-1]) or right < 1
             assert right > 0 or not any(step.path for step in steps) or width > 1
-
-
-@pytest.mark.parametrize("kind", [*CHAINS, *PLAIN])
-def test_a_recurrent_draft_model_serves_a_target_with_attention(tmp_path: Path, kind: str) -> None:
-    with ExitStack() as opened:
-        model = opened.enter_context(closing(LlamaModel(write_kind(tmp_path / "target.gguf", "llama"))))
-        small = opened.enter_context(closing(LlamaModel(write_kind(tmp_path / "draft.gguf", kind))))
-        target = opened.enter_context(closing(LlamaTarget(model, OPTIONS)))
-        draft_model = opened.enter_context(closing(LlamaTarget(small, replace(OPTIONS, rollback=0))))
-        drafter = registry.make("draft", Resources(target.abilities, draft_model))
-        for sampler in SAMPLERS:
-            plain, _ = write(target, Plain(), sampler, PROMPT, SIZE)
-            text, _ = write(target, drafter, sampler, PROMPT, SIZE)
-            check_same(target, sampler, PROMPT, plain, text)
-            assert len(draft_model.tokens) > len(PROMPT) + SIZE // 2, "it did not follow the reply"

@@ -216,17 +216,6 @@ def test_a_further_file_of_a_split_model_counts_too(tmp_path: Path) -> None:
             model.check_unchanged()
 
 
-def test_a_model_that_was_written_to_is_noticed(place: Place) -> None:
-    path = Path(place.request.model)
-    session, _ = load(replace(place.request, heads=[], draft_model=None, drafter="none"), lambda _: None)
-    with closing(session):
-        with path.open("r+b") as file:
-            file.seek(-100, os.SEEK_END)
-            file.write(bytes(50))
-        with pytest.raises(ModelChangedError, match="was written to while it was in use"):
-            place.reply(session, 4, "none")
-
-
 @pytest.mark.parametrize("way", [gone, emptied, turned, garbled, looped])
 def test_a_model_that_is_gone_at_the_next_load_is_said_in_words(place: Place, way: Callable[[Path], None]) -> None:
     way(Path(place.request.model))

@@ -13,7 +13,6 @@ from tests.app.engine.test_same_text_bundled import SERVED
 from tests.models.lora_file import write_lora
 
 from slipstream.app.bench.check import explain
-from slipstream.app.bench.drafters import drafter_memory
 from slipstream.app.bench.turns import BenchTurn
 from slipstream.app.chats.store import ChatStore
 from slipstream.app.engine.load import load
@@ -176,9 +175,3 @@ def test_the_fit_counts_them(plain_load: Load, loras: list[Lora]) -> None:
     own = fitted(plain_load, header, None, found).need.total
     with_them = fitted(replace(plain_load, lora=loras), header, None, found).need.total
     assert with_them - own == sum(Path(each.path).stat().st_size for each in loras)
-
-
-def test_the_memory_of_a_drafter_is_measured_with_the_adapters(plain_load: Load, loras: list[Lora]) -> None:
-    said: list[str] = []
-    found = drafter_memory(replace(plain_load, lora=loras), ["lookup"], 4, said.append)
-    assert (found["lookup"] or 0) > 20, said

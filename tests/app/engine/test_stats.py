@@ -134,13 +134,6 @@ def test_a_baseline_is_of_this_reply_or_recent_and_of_about_this_length() -> Non
     assert ReplyStats(plain, prompt_tokens=200).speed().plain_tok_per_s is None
 
 
-def test_other_threads_make_another_baseline() -> None:
-    stats = ReplyStats(PlainClock())
-    plain_steps(stats, 40, 1.0)
-    stats.plain.forget()
-    assert stats.speed().plain_tok_per_s is None
-
-
 def test_a_pass_that_evaluates_probes_is_no_plain_step() -> None:
     probes = Draft(TokenTree((1, 2), (-1, 0), frozenset({0, 1})), (0.0, 0.0), ("space", "space"))
     stats = ReplyStats(PlainClock())

@@ -29,18 +29,9 @@ def test_an_unfinished_character_is_replaced_at_the_end_only() -> None:
     assert joined(pieces[:2]) == "ab" and joined(pieces) == text.text == "ab\ufffd"
 
 
-def test_a_stop_string_over_three_tokens_is_not_shown() -> None:
-    pieces, text = stream([b"one <", b"en", b"d> two"], ["<end>"])
-    assert joined(pieces) == text.text == "one "
-
-
 def test_what_only_looked_like_a_stop_string_comes_out() -> None:
     pieces, _ = stream([b"a <e", b"nd of story"], ["<end>"])
     assert joined(pieces[:1]) == "a " and joined(pieces) == "a <end of story"
-
-
-def test_the_earliest_stop_string_wins() -> None:
-    assert stream([b"abcdef"], ["ef", "cd"])[1].text == "ab"
 
 
 def test_pieces_keep_their_origin_and_neighbours_join() -> None:

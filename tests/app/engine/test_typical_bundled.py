@@ -45,14 +45,6 @@ def test_every_drafter_takes_it_and_plain_decoding_does_not_notice(bundled: tupl
     assert changed > 0
 
 
-def test_the_context_and_the_limit_hold(bundled: tuple[Session, Loaded]) -> None:
-    session, loaded = bundled
-    for name in [offer.name for offer in loaded.drafters if offer.usable]:
-        request = Generate(1, [Message("user", "Go on")], Sampling(seed=1, typical=0.02), name, max_tokens=7)
-        done = session.reply(request, lambda _: None, lambda: False)
-        assert done.speed.tokens <= 7 and done.speed.accepted <= done.speed.drafted
-
-
 def test_temperature_0_is_refused_and_the_session_lives_on(bundled: tuple[Session, Loaded]) -> None:
     session, _ = bundled
     with pytest.raises(UsageError, match="temperature 0"):

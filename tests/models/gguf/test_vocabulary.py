@@ -30,11 +30,6 @@ def test_equal_vocabularies_are_the_same(model: RawModel, other_model: RawModel,
     assert same_vocabulary(header(model, save, "a.gguf"), header(other_model, save, "b.gguf"))
 
 
-def test_one_token_that_differs_makes_another_vocabulary(model: RawModel, other_model: RawModel, save: Save) -> None:
-    target = header(model.vocabulary([*"abcdefghij"]), save, "a.gguf")
-    assert not same_vocabulary(target, header(other_model.vocabulary([*"abcdefghiJ"]), save, "b.gguf"))
-
-
 def test_special_tokens_below_five_may_have_other_names(model: RawModel, other_model: RawModel, save: Save) -> None:
     target = header(model.vocabulary([*"abcdefghij"]), save, "a.gguf")
     assert same_vocabulary(target, header(other_model.vocabulary([*"ABCDEfghij"]), save, "b.gguf"))
@@ -48,11 +43,6 @@ def test_sizes_may_differ_by_padding(model: RawModel, other_model: RawModel, sav
     assert same_vocabulary(target, header(other_model.vocabulary(names[:-1]), save, "b.gguf"))
     draft = header(other_model.vocabulary(names), save, "c.gguf")
     assert not same_vocabulary(target, draft) and not same_vocabulary(draft, target)
-
-
-def test_another_kind_of_tokenizer_is_another_vocabulary(model: RawModel, other_model: RawModel, save: Save) -> None:
-    draft = header(other_model.text("tokenizer.ggml.model", "gpt2"), save, "b.gguf")
-    assert not same_vocabulary(header(model, save, "a.gguf"), draft)
 
 
 def test_tokens_that_are_added_must_be_the_same(model: RawModel, other_model: RawModel, save: Save) -> None:

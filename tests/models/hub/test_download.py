@@ -163,12 +163,6 @@ def test_a_file_that_lies_in_git_itself(server: HubServer, folder: Path) -> None
     assert path and path.read_bytes() == BODY
 
 
-def test_a_host_that_redirects_once_more(server: HubServer, folder: Path) -> None:
-    server.extra_hop = True
-    path = job(folder).run()
-    assert path and path.read_bytes() == BODY
-
-
 def test_proxies_are_used(server: HubServer, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     files = quant().files
     monkeypatch.setenv("HF_ENDPOINT", "http://hub.invalid")

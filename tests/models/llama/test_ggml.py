@@ -102,23 +102,6 @@ def test_a_graph_computes_what_numpy_does(network: Network, header: Header, kind
     assert network.device
 
 
-def test_the_threads_that_are_told_are_used_and_change_nothing(header: Header, monkeypatch: pytest.MonkeyPatch) -> None:
-    count = [1]
-    with closing(Network(header, STACKS, build, lambda: count[0])) as network:
-        one = network.run(states(2))[0].copy()
-        used: list[int] = []
-        plain: Any = network._set_threads
-
-        def hear(backend: int, threads: int) -> None:
-            used.append(threads)
-            plain(backend, threads)
-
-        monkeypatch.setattr(network, "_set_threads", hear)
-        for count[0] in (2, 2, 1):
-            assert np.array_equal(network.run(states(2))[0], one)
-        assert used == [2, 1]
-
-
 def test_wrong_sizes_are_refused_before_ggml_sees_them(network: Network, header: Header) -> None:
     for wrong in (states(1)[:, :, :-1], states(1)[:-1], states(2)[:2]):
         with pytest.raises(ValueError, match="an input is"):

@@ -3,11 +3,9 @@
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
-from llama_cpp import llama_cpp as C
 
 from slipstream.models.errors import ContextFullError, SlipstreamError
 from slipstream.models.llama.context import LlamaTarget
@@ -88,33 +86,6 @@ def test_padding_stays_within_the_context_and_brings_no_rows_of_its_own(open_tar
     assert len(evaluation.logits) == len(evaluation.hidden[LAST_HIDDEN]) == len(evaluation.hidden[3]) == 3
     target.keep((0, 1))
     assert target.cached == len(target.tokens) == 255
-
-
-def test_passes_keep_the_width_that_is_asked_for(open_target: Open, monkeypatch: pytest.MonkeyPatch) -> None:
-    widths, decode = list[int](), C.llama_decode
-
-    def counted(context: object, batch: Any) -> int:
-        widths.append(batch.n_tokens)
-        return int(decode(context, batch))
-
-    monkeypatch.setattr(C, "llama_decode", counted)
-    passes: dict[int, Sequence[int]] = {301: (), 302: (303, 304), 305: range(306, 313), 313: range(314, 322)}
-    found = []
-    for options, expected in ((replace(STRICT, widths=WIDTHS), [8, 8, 8, 16, 1]), (STRICT, [1, 3, 8, 9, 1])):
-        target = open_target(options)
-        target.prefill(prompt_of(40))
-        widths.clear()
-        target.request(frozenset(), 8)
-        rows = []
-        for last, guessed in passes.items():
-            rows.append(target.evaluate(last, TokenTree.chain(guessed)).logits.copy())
-            target.keep(())
-        target.request(frozenset())
-        rows.append(target.evaluate(322).logits.copy())
-        target.keep(())
-        assert widths == expected
-        found.append(rows)
-    assert all(np.array_equal(row, other) for row, other in zip(*found, strict=True))
 
 
 def test_prefill_reuses_the_common_prefix_and_rewinds_the_rest(open_target: Open) -> None:

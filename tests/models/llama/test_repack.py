@@ -120,19 +120,6 @@ def test_ggml_says_what_it_can_multiply() -> None:
     assert not repack.gains(0, (256, 64))  # F32 has no other layout
 
 
-@pytest.mark.usefixtures("wrong_amx")
-def test_where_nothing_can_be_laid_out_llama_cpp_is_told_nothing(
-    files: dict[str, Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    header = read_header(files["q4_0"])
-    assert repack.weight_params(header, repack=False).tensor_buft_overrides is None
-    repack.gains.cache_clear()
-    monkeypatch.setattr(repack, "buffer_type", lambda: None)
-    assert repack.repacked(header, HERE) == []
-    assert repack.weight_params(header).tensor_buft_overrides is None
-    repack.gains.cache_clear()
-
-
 def test_where_llama_cpp_chooses_by_itself_it_is_left_alone(
     files: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -169,11 +169,6 @@ def test_shares_that_are_asked_for_are_kept(eight: Header) -> None:
     assert alone.shares == {"GPU1": 33}
 
 
-def test_layers_that_are_asked_for_are_shared_out_too(eight: Header) -> None:
-    chosen = fit(eight, two_gpus(8, 8), gpu_layers=10)
-    assert sum(chosen.shares.values()) == 10 and len(chosen.shares) == 2
-
-
 def test_another_machine_holds_what_this_one_cannot(eight: Header) -> None:
     alone = fit(eight, [cpu(8)])
     assert alone.verdict == "too big"

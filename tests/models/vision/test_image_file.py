@@ -100,9 +100,7 @@ def test_what_is_transparent_grey_or_deep_becomes_red_green_and_blue(tmp_path: P
     ("name", "raw", "words"),
     [
         ("empty", b"", "is no PNG"),
-        ("text", b"Dear reader, this is no image.", "is no PNG"),
         ("video", b"\0\0\0\x18ftypmp42" + bytes(64), "is no PNG"),
-        ("sound", b"RIFF\x24\0\0\0WAVEfmt " + bytes(64), "is no PNG"),
         ("riff", b"RIFF\x24\0\0\0WEBPVP9 " + bytes(64), "is no PNG"),
         ("webp", b"RIFF\x24\0\0\0WEBPVP8 " + bytes(64), "damaged"),
         ("webp start", webp(b"X", 64, 64)[:20], "damaged: it ends in its header"),
@@ -111,7 +109,6 @@ def test_what_is_transparent_grey_or_deep_becomes_red_green_and_blue(tmp_path: P
         ("webp bomb", webp(b"X", 16_000_000, 4), "more than 50 million pixels"),
         ("webp canvas", webp(b"X", 16_384, 16_384), "more than 50 million pixels"),
         ("webp large", webp(b" ", 16_383, 16_383), "more than 50 million pixels"),
-        ("webp lossless large", webp(b"L", 16_384, 16_384), "more than 50 million pixels"),
         ("webp strip", webp(b"L", 16_000, 2), "16,000 × 2 pixels"),
         ("start", b"\x89PNG\r\n\x1a\n", "damaged"),
         ("cut", png(64, 64, bytes(64 * 193))[:60], "damaged"),
@@ -119,13 +116,11 @@ def test_what_is_transparent_grey_or_deep_becomes_red_green_and_blue(tmp_path: P
         ("packed", png(64, 64)[:41] + b"\xff" * 40, "damaged"),
         ("bomb", png(60_000, 60_000), "more than 50 million pixels"),
         ("large", png(9_000, 9_000), "more than 50 million pixels"),
-        ("larger", png(10_000, 10_000), "more than 50 million pixels"),
         ("strip", png(30_000, 1), "30,000 × 1 pixels"),
         ("nothing", png(0, 5), "damaged|0 × 5 pixels"),
         ("jpeg", b"\xff\xd8\xff\xe0" + bytes(40), "damaged"),
         ("gif", b"GIF89a" + b"\x40\0\x40\0" + bytes(3), "damaged"),
         ("bmp", b"BM" + b"\xff" * 60, "damaged|pixels"),
-        ("bmp2", b"BM" + bytes(60), "damaged|pixels"),
     ],
 )
 def test_a_damaged_image_is_one_clear_error(tmp_path: Path, name: str, raw: bytes, words: str) -> None:

@@ -9,7 +9,6 @@ import subprocess
 import sys
 import threading
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -129,20 +128,6 @@ def test_an_end_is_told_while_nothing_is_asked_but_not_one_that_was_wanted(tmp_p
         steps = [event for event in engine.reply(Generate(2, [Message("user", "Hi")], max_tokens=4))]
         assert any(isinstance(step, Stepped) for step in steps)
     assert len(told) == 1
-
-
-@linux
-def test_a_model_file_that_is_cut_under_the_engine_is_named_as_the_cause(tmp_path: Path) -> None:
-    load = bundled(tmp_path / "derived")
-    copy = tmp_path / "copy.gguf"
-    copy.write_bytes(Path(load.model).read_bytes())
-    with closing(Engine(tmp_path / "engine.log")) as engine:
-        engine.load(replace(load, model=str(copy)))
-        os.truncate(copy, 4096)
-        with pytest.raises(EngineDiedError, match="was written to while it was in use"):
-            list(engine.reply(Generate(1, [Message("user", "Hello")])))
-        with pytest.raises(SlipstreamError, match="cut short"):
-            engine.load(replace(load, model=str(copy)))
 
 
 def test_errors_are_logged_without_what_they_quote() -> None:

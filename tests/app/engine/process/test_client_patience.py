@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from dataclasses import replace
 
 import pytest
@@ -128,22 +127,6 @@ def test_a_stop_that_is_slow_because_the_step_is_slow_is_waited_for() -> None:
     patience = Watchdog(LIMITS)
     patience.stop_asked()
     assert waited(patience, 100, Beat(5, 0)) == ""
-
-
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-def test_a_pulse_beats_by_itself_while_nothing_else_does(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("slipstream.app.engine.process.watchdog.EVERY", 0.001)
-    told: list[Beat] = []
-
-    def tell(beat: Beat) -> None:
-        told.append(beat)
-        if len(told) == 3:
-            raise SystemExit  # ends its thread, as the end of the process would
-
-    Heartbeat(tell, lambda: True, work=lambda: 0.0).start()
-    (thread,) = (thread for thread in threading.enumerate() if thread.name == "heartbeat")
-    thread.join(60)
-    assert len(told) == 3 and [beat.quiet for beat in told] == sorted({beat.quiet for beat in told})
 
 
 def test_a_file_that_is_tried_elsewhere_is_waited_for_while_it_beats() -> None:
