@@ -77,7 +77,6 @@ def rpc() -> None:
 
 @pytest.fixture(scope="session")
 def gpu() -> str:
-    """The name of a GPU of this machine."""
     found = [device.name for device in _built().devices if device.kind in ("gpu", "igpu")]
     if not found:
         pytest.skip(f"this machine has no GPU that llama.cpp uses (backends: {', '.join(_built().backends)})")
@@ -94,7 +93,6 @@ def lender(rpc: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lend
 
 @pytest.fixture
 def own_lender(rpc: None, tmp_path: Path) -> Iterator[Lender]:
-    """A lender that a test may harm."""
     made = Lender(tmp_path)
     yield made
     made.end()
@@ -102,7 +100,6 @@ def own_lender(rpc: None, tmp_path: Path) -> Iterator[Lender]:
 
 @pytest.fixture
 def opened(tmp_path: Path) -> Iterator[Open]:
-    """Makes engines that end with the test."""
     made: list[Engine] = []
 
     def make(limits: Limits = Limits()) -> Engine:  # noqa: B008 (frozen)
@@ -115,7 +112,6 @@ def opened(tmp_path: Path) -> Iterator[Open]:
 
 
 def bundled(devices: Devices, gpu_layers: int = -1, drafter: str = "none", **more: object) -> Load:
-    """The request that loads the bundled family, with all of its drafters."""
     heads = [str(path) for path in sorted(BUNDLED.glob("*.gguf"))]
     return Load(
         str(BUNDLED / "slipstream-mini-q8_0.gguf"),
@@ -141,7 +137,6 @@ def placed_at(request: pytest.FixtureRequest, place: str) -> tuple[int, Devices]
 
 def ask(drafter: str = "none", temperature: float = 0.8, prompt: str = "Tell me a story about a small fox.",
         size: int = 32, seed: int = 4, number: int = 1) -> Generate:  # fmt: skip
-    """A question."""
     return Generate(number, [Message("user", prompt)], Sampling(temperature, seed=seed), drafter, max_tokens=size)
 
 

@@ -26,7 +26,6 @@ PATIENCE: Final = 60.0  # seconds; a busy machine is slow
 
 
 def until(true: Callable[[], object], what: str, patience: float = PATIENCE) -> None:
-    """Waits until something is true."""
     end = time.monotonic() + patience
     while not true():
         assert time.monotonic() < end, what
@@ -78,7 +77,6 @@ class Lender:
 
     @property
     def child(self) -> psutil.Process:
-        """The process that serves."""
         [child] = psutil.Process(self.process.pid).children()
         return child
 
@@ -96,13 +94,11 @@ class Lender:
         until(lambda: not child.is_running(), "the child outlived its supervisor")
 
     def end(self) -> int:
-        """Ends it by Ctrl-C; returns its exit code."""
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGINT)
         return self.process.wait(PATIENCE)
 
     def lends_again(self, patience: float = PATIENCE) -> None:
-        """Waits until it serves a new borrower."""
         until(lambda: ask(self.endpoint, 0.5).devices, f"it does not lend: {ask(self.endpoint)}", patience)
 
 

@@ -28,7 +28,6 @@ def far(lender: Lender) -> Load:
 
 
 def serves(lender: Lender, opened: Open) -> None:
-    """It serves the next borrower."""
     lender.lends_again()
     engine = opened()
     assert engine.load(far(lender)).machines == [lender.endpoint]

@@ -30,8 +30,6 @@ PROMPTS: Final = ["Tell me a story about a small fox.", "Write a list of ten ani
 
 @dataclass
 class Placed:
-    """A loaded engine, and its request."""
-
     engine: Engine
     load: Load
     loaded: Loaded

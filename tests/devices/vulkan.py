@@ -46,8 +46,6 @@ NO_HANDLER: Final = "import faulthandler\nfaulthandler.enable = lambda *_, **__:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One run of a test."""
-
     passed: bool
     crash: Cause  # empty if nothing crashed
     output: str
@@ -82,7 +80,6 @@ def kernel_lines(log: int | None) -> Iterator[str]:
 
 
 def attempted(test: str, log: int | None) -> Attempt:
-    """Runs a test once."""
     list(kernel_lines(log))
     try:
         done = subprocess.run([*PYTEST, test], cwd=ROOT, stdout=-1, stderr=-2, text=True, timeout=LIMIT)

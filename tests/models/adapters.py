@@ -22,8 +22,6 @@ WIDTH, HEADS, KV_HEADS, HEAD, UNITS, VOCABULARY, LAYERS = 64, 4, 2, 32, 96, 100,
 
 
 class Pair(NamedTuple):
-    """A target and its adapter."""
-
     target: Path
     adapter: Path
 
@@ -69,16 +67,10 @@ def random_pair(
         shapes["output"] = (VOCABULARY, WIDTH)
     for layer in range(LAYERS):
         block: dict[str, tuple[int, ...]] = {
-            "attn_norm": (WIDTH,),
-            "attn_q": (HEADS * HEAD, WIDTH),
-            "attn_k": (KV_HEADS * HEAD, WIDTH),
-            "attn_v": (KV_HEADS * HEAD, WIDTH),
-            "attn_output": (WIDTH, HEADS * HEAD),
-            "ffn_norm": (WIDTH,),
-            "ffn_gate": (UNITS, WIDTH),
-            "ffn_up": (UNITS, WIDTH),
-            "ffn_down": (WIDTH, UNITS),
-        }
+            "attn_norm": (WIDTH,), "attn_q": (HEADS * HEAD, WIDTH), "attn_k": (KV_HEADS * HEAD, WIDTH),
+            "attn_v": (KV_HEADS * HEAD, WIDTH), "attn_output": (WIDTH, HEADS * HEAD), "ffn_norm": (WIDTH,),
+            "ffn_gate": (UNITS, WIDTH), "ffn_up": (UNITS, WIDTH), "ffn_down": (WIDTH, UNITS),
+        }  # fmt: skip
         if architecture == "qwen3":
             block |= {"attn_q_norm": (HEAD,), "attn_k_norm": (HEAD,)}
         shapes |= {f"blk.{layer}.{name}": shape for name, shape in block.items()}

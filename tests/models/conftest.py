@@ -65,7 +65,6 @@ class RawModel:
         return self.array("tokenizer.ggml.token_type", I32, list(types or [1] * len(tokens)))
 
     def weights(self, *shapes: tuple[int, ...]) -> RawModel:
-        """Adds F32 tensors of these shapes."""
         for shape in shapes:
             size = 4
             for length in shape:
@@ -94,15 +93,9 @@ TYPES = [2, 3, 3, 6, 6, 1, 1, 1, 3, 3]
 
 def small_model() -> RawModel:
     model = RawModel().text("general.architecture", "llama").text("general.name", "Small")
-    for key, value in {
-        "block_count": 2,
-        "embedding_length": 8,
-        "context_length": 64,
-        "feed_forward_length": 16,
-        "attention.head_count": 2,
-        "attention.head_count_kv": 1,
-        "vocab_size": len(TOKENS),
-    }.items():
+    sizes = {"block_count": 2, "embedding_length": 8, "context_length": 64, "feed_forward_length": 16}
+    sizes |= {"attention.head_count": 2, "attention.head_count_kv": 1, "vocab_size": len(TOKENS)}
+    for key, value in sizes.items():
         model.number(f"llama.{key}", value)
     model.real("llama.attention.layer_norm_rms_epsilon", 1e-5)
     model.text("tokenizer.ggml.model", "llama").vocabulary(TOKENS, TYPES)
@@ -115,7 +108,6 @@ def small_model() -> RawModel:
 
 @pytest.fixture
 def model() -> RawModel:
-    """A good llama-like file with ten tokens and three tensors, still in pieces."""
     return small_model()
 
 

@@ -39,16 +39,9 @@ class FakeTarget:
         max_leaves: int = 16,
     ) -> None:
         self.abilities = Abilities(
-            n_vocab=n_vocab,
-            n_ctx=n_ctx,
-            n_embd=8,
-            n_layer=2,
-            max_rows=64,
-            max_leaves=max_leaves,
-            hidden=frozenset({LAST_HIDDEN, 0, 1}),
-            same_text=True,
-            masks=True,
-        )
+            n_vocab=n_vocab, n_ctx=n_ctx, n_embd=8, n_layer=2, max_rows=64, max_leaves=max_leaves,
+            hidden=frozenset({LAST_HIDDEN, 0, 1}), same_text=True, masks=True,
+        )  # fmt: skip
         self._seed, self._order, self._blur = seed, order, blur
         self._tokens: list[Token] = []
         self._open: tuple[Token, TokenTree] | None = None

@@ -59,7 +59,6 @@ class Repo:
 
     @property
     def commit(self) -> str:
-        """Changes with the files."""
         digest = hashlib.sha1(self.id.encode())
         for name, content in sorted(self.files.items()):
             digest.update(name.encode() + content)
@@ -67,8 +66,6 @@ class Repo:
 
 
 class Handler(BaseHTTPRequestHandler):
-    """What both hosts share."""
-
     protocol_version = "HTTP/1.1"
     host: Literal["hub", "store"]
     seen: Seen
@@ -292,7 +289,6 @@ class StoreHandler(Handler):
             self.connection.setblocking(True)
 
     def reset(self) -> None:
-        """Ends the connection with a TCP reset, as a crashed proxy does."""
         self.close_connection = True
         self.wfile.flush()
         self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))

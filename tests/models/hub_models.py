@@ -12,7 +12,6 @@ from tests.models.kinds import write_kind
 
 @cache
 def tiny_gguf(kind: str = "llama", seed: int = 1, q8_0: bool = False) -> bytes:
-    """One file of 100 to 300 kB."""
     with tempfile.TemporaryDirectory() as folder:
         return write_kind(Path(folder) / "tiny.gguf", kind, seed=seed, q8_0=q8_0).read_bytes()
 

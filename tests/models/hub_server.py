@@ -114,7 +114,6 @@ class HubServer:
         return self.repos[repo]
 
     def content(self, digest: str) -> bytes | None:
-        """A large file by the sha256 in its address."""
         for repo in self.repos.values():
             for content in repo.files.values():
                 if hashlib.sha256(content).hexdigest() == digest:

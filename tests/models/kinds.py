@@ -282,12 +282,9 @@ def _mamba2(r: _Random, at: str, state: int, groups: int, heads: int, kernel: in
 
 def _recurrent(kernel: int, inner: int, state: int, heads: int, groups: int) -> Metadata:
     return {
-        "ssm.conv_kernel": kernel,
-        "ssm.inner_size": inner,
-        "ssm.state_size": state,
-        "ssm.time_step_rank": heads,
+        "ssm.conv_kernel": kernel, "ssm.inner_size": inner, "ssm.state_size": state, "ssm.time_step_rank": heads,
         "ssm.group_count": groups,
-    }
+    }  # fmt: skip
 
 
 _DELTA: Final[Mapping[str, Any]] = {
@@ -296,21 +293,11 @@ _DELTA: Final[Mapping[str, Any]] = {
 }
 _MAKERS: Final[Mapping[str, Callable[[_Random], tuple[Metadata, Weights]]]] = MappingProxyType(
     {
-        "llama": _llama,
-        "qwen3": _qwen3,
-        "gemma3": _gemma3,
-        "qwen3moe": _qwen3moe,
-        "lfm2": _lfm2,
-        "qwen35": _qwen35,
-        "nemotron_h": _nemotron_h,
-        "qwen3next": _qwen3next,
-        "granitehybrid": _granitehybrid,
-        "jamba": _jamba,
-        "mamba2": _pure_mamba2,
-        "llada": _llama,
-        "qwen2vl": _qwen2vl,
+        "llama": _llama, "qwen3": _qwen3, "gemma3": _gemma3, "qwen3moe": _qwen3moe, "lfm2": _lfm2, "qwen35": _qwen35,
+        "nemotron_h": _nemotron_h, "qwen3next": _qwen3next, "granitehybrid": _granitehybrid, "jamba": _jamba,
+        "mamba2": _pure_mamba2, "llada": _llama, "qwen2vl": _qwen2vl,
     }
-)
+)  # fmt: skip
 TREES: Final = ("llama", "qwen3", "gemma3", "qwen3moe")  # kinds whose memory is attention alone: trees of any shape
 CHAINS: Final = ("lfm2", "qwen35", "nemotron_h")
 """Hybrid kinds: short convolutions, gated delta nets, Mamba-2; chains only."""

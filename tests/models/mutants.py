@@ -18,7 +18,6 @@ DRAFT: Final = Path(__file__).parents[2] / "models" / "bundled" / "slipstream-mi
 
 
 def taken_apart(content: bytes) -> RawModel:
-    """A good file in pieces."""
     model, at = RawModel(version=struct.unpack_from("<I", content, 4)[0]), 24
     n_tensors, n_pairs = struct.unpack_from("<QQ", content, 8)
 

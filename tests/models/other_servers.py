@@ -32,7 +32,6 @@ def serving(answer: Answer) -> str:
 
 
 def free_port() -> int:
-    """A port that nothing listens on."""
     with socket.socket() as tried:
         tried.bind((LOOPBACK, 0))
         port: int = tried.getsockname()[1]
@@ -40,7 +39,6 @@ def free_port() -> int:
 
 
 def _message(connection: socket.socket) -> int:
-    """Reads a request; returns its command."""
     command, length = struct.unpack("<BQ", connection.recv(9, socket.MSG_WAITALL))
     connection.recv(length, socket.MSG_WAITALL)
     return int(command)

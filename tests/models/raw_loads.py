@@ -75,7 +75,6 @@ def outcome(path: str) -> str:
 
 
 def main() -> None:
-    """Serves until its input ends."""
     os.environ["GGML_NO_BACKTRACE"] = "1"
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     C.llama_backend_init()

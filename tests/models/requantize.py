@@ -34,17 +34,7 @@ _NOT_COPIED: Final = ("general.architecture", "general.alignment", "split.")  # 
 def requantize(source: Path, target: Path, kind: Kind) -> None:
     """Writes a copy of a model whose matrices, the token embedding too, are stored as ``kind``, and all else as F32.
 
-    The copy names its original, so that heads trained for either serve both. A split model becomes
-    one file. Weights pass through float32: a copy of a Q4_0 model as Q8_0 is no better than the Q4_0 model.
-
-    Args:
-        source: The model; the first file of a split one.
-        target: The copy; replaces an existing file once it is complete.
-        kind: How matrices whose rows are whole blocks are stored; the others become F32.
-
-    Raises:
-        ModelFileError: If the source is damaged, or its weights cannot be unpacked.
-        SlipstreamError: If the disk is full or the folder cannot be written to; nothing is left behind.
+    The copy names its original, so that heads trained for either serve both; a split model becomes one file.
     """
     header = read_header(source)
     metadata = {

@@ -19,7 +19,6 @@ _TYPES = [2, 3, 3, *[6] * 256, *[1] * (len(TOKENS) - 259)]
 
 
 def write_small(path: Path, tied: bool = False) -> Path:
-    """Writes it as F32, 0.8 MB."""
     rng = np.random.default_rng(5)
 
     def tensor(name: str, *shape: int, gain: float = 1.0) -> NewTensor:

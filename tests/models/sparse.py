@@ -106,12 +106,9 @@ def _mamba2(at: str, width: int, state: int, groups: int, heads: int, kernel: in
 
 def _ssm(kernel: int, inner: int, state: int, heads: int, groups: int) -> Metadata:
     return {
-        "ssm.conv_kernel": kernel,
-        "ssm.inner_size": inner,
-        "ssm.state_size": state,
-        "ssm.time_step_rank": heads,
+        "ssm.conv_kernel": kernel, "ssm.inner_size": inner, "ssm.state_size": state, "ssm.time_step_rank": heads,
         "ssm.group_count": groups,
-    }
+    }  # fmt: skip
 
 
 def dense(

@@ -121,7 +121,6 @@ class Disturbed:
         return "" if again == self._plain[second] else f"{phase}: then {again!r} was written"
 
     def orphans(self) -> set[int]:
-        """Processes that were killed and still run, or were not waited for."""
         return {pid for pid in self.processes if _runs(pid)}
 
     def _load_until_it_dies(self, blow: _Blow) -> EngineDiedError:

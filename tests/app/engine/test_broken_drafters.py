@@ -58,22 +58,15 @@ FILES: Final = {
     "eagle3": BUNDLED / "slipstream-mini-eagle3-q8_0.gguf",
 }
 KINDS: Final[dict[str, type[Drafter]]] = {
-    "draft": DraftModel,
-    "medusa": Medusa,
-    "kangaroo": Kangaroo,
-    "space": Space,
-    "eagle3": FeatureDrafter,
-    "lookup": PromptLookup,
-    "lookahead": Lookahead,
-    "recycle": TokenRecycling,
-}
+    "draft": DraftModel, "medusa": Medusa, "kangaroo": Kangaroo, "space": Space, "eagle3": FeatureDrafter,
+    "lookup": PromptLookup, "lookahead": Lookahead, "recycle": TokenRecycling,
+}  # fmt: skip
 ASKED: Final = Generate(
     1, [Message("user", "Tell me a story about a small fox.")], Sampling(0.8, seed=4), max_tokens=40
 )
 
 
 def reply(request: Load, asked: Generate = ASKED, *, breaks: Callable[[], None] = lambda: None) -> tuple[Done, Loaded]:
-    """One reply of a session of its own; ``breaks`` is called when it is loaded."""
     session, loaded = load(request, lambda _: None)
     with closing(session):
         breaks()
@@ -81,7 +74,6 @@ def reply(request: Load, asked: Generate = ASKED, *, breaks: Callable[[], None] 
 
 
 def ways(name: str) -> tuple[str, ...]:
-    """By ``auto``, by its name, and joined in both ways."""
     other = "lookup" if name != "lookup" else "recycle"
     return AUTO, name, f"{other}+{name}", f"{other}|{name}"
 
@@ -98,14 +90,12 @@ def plain() -> Done:
 
 
 def with_file(name: str, file: Path, derived: str | None = None) -> Load:
-    """All bundled drafters, one of them with a file of its own."""
     files = FILES | {name: file}
     heads = [str(path) for each, path in files.items() if each != "draft"]
     return Load(str(TARGET), str(files["draft"]), heads=heads, same_text=True, derived=derived)
 
 
 def filled(name: str, copy: Path, value: float) -> Path:
-    """A copy of a drafter's file whose matrices hold one value."""
     header = read_header(FILES[name])
     arrays: dict[str, Any] = {tensor.name: read_tensor(header, tensor) for tensor in header.tensors}
     numbers = {each: np.full_like(values, value) for each, values in arrays.items() if values.dtype.kind == "f"}
@@ -218,8 +208,6 @@ def test_a_small_context_has_room_for_a_reply_with_every_drafter(size: int) -> N
 
 
 class Odd(Drafter):
-    """Drafts what it is given, once in a while."""
-
     name = "odd"
 
     def __init__(self, *drafts: Draft) -> None:

@@ -30,8 +30,6 @@ ALWAYS: Final = {"none", "lookup", "recycle", "lookahead", "draft"}
 
 @dataclass
 class Made:
-    """A model of a kind with a draft model of the same kind that often agrees with it."""
-
     kind: str
     model: LlamaModel
     target: LlamaTarget

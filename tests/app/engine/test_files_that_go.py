@@ -32,8 +32,6 @@ QUESTION: Final = [Message("system", "You tell stories. " * 20), Message("user",
 
 @dataclass(frozen=True)
 class Place:
-    """A home with everything in it that an engine reads."""
-
     root: Path
     request: Load
 

@@ -60,7 +60,6 @@ VOCABULARY: Final = GuideVocabulary(piece, tokens_of)
 def write(
     drafter: Drafter, budget: int, seed: int, thinks: str = MARK, size: int = 60, typical: bool = False
 ) -> list[Token]:
-    """A reply of a fake model that begins inside its thoughts."""
     target, history = FakeTarget(SIZE, seed=seed), History([1, 2, 3])
     sampler = Sampler(temperature=0.7, seed=seed)
     guide = Guide(sampler, 3, thinks, VOCABULARY, budget)
@@ -75,7 +74,6 @@ def write(
 
 
 def row_of(size: int = SIZE) -> Floats:
-    """Some logits."""
     return np.random.default_rng(1).standard_normal(size, np.float32)
 
 

@@ -53,8 +53,6 @@ MTP_PAIRS: Final = [("qwen35", "qwen2vl_merger"), ("qwen35moe", "mlp"), ("hy_v3"
 
 
 class Endless:
-    """A vocabulary in which no token ends a reply."""
-
     ends = frozenset[Token]()
 
     def __init__(self, vocabulary: ChatVocabulary) -> None:
@@ -80,7 +78,6 @@ def pictures(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 
 @pytest.fixture(scope="module")
 def seeing(tmp_path_factory: pytest.TempPathFactory) -> Load:
-    """The bundled model, with a projector of random weights."""
     home = tmp_path_factory.mktemp("home")
     paths = Paths.default({HOME_VARIABLE: str(home)})
     width = read_header(paths.bundled / BUNDLED_TARGET).n_embd
@@ -182,7 +179,6 @@ def test_heads_in_files_of_their_own_draft_after_images(
 def test_a_glm_that_was_converted_for_text_alone_refuses_images(
     pictures: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """llama.cpp would end the process."""
     monkeypatch.setattr(loading, "SAMPLE_TEXT", "a text in letters that the tiny vocabulary has")
     model = write_mtp(tmp_path / "model.gguf", "glm4moe")
     mmproj = write_mmproj(tmp_path / "mmproj.gguf", "mlp", MTP_WIDTH)

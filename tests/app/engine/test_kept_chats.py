@@ -36,8 +36,6 @@ DRAFTERS = ["none", "draft", "medusa", "eagle3", "lookup", "kangaroo", "space", 
 
 
 class Letters:
-    """A vocabulary of letters."""
-
     ends = frozenset[Token]()
 
     def piece(self, token: Token) -> bytes:
@@ -48,8 +46,6 @@ class Letters:
 
 
 class Clock:
-    """Seconds that pass when the test says so."""
-
     now = 0.0
 
     def __call__(self) -> float:
@@ -57,8 +53,6 @@ class Clock:
 
 
 class Process:
-    """A session on a fake target, as the engine's process has one."""
-
     def __init__(self, folder: Path, limit: int = 1 << 30, key: str = "key", rewinds: bool = True) -> None:
         letters, self.target, plain = Letters(), FakeTarget(n_ctx=4096), PlainClock()
         self.target.abilities = replace(self.target.abilities, rewinds=rewinds)

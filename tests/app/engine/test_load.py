@@ -24,7 +24,6 @@ GB = 10**9
 
 
 def machine(memory: float, gpu: float = 0.0) -> FoundDevices:
-    """A machine with so much free."""
     cpu = Device("CPU", "cpu", "a processor", round(2 * memory), round(memory))
     return FoundDevices((*([Device("GPU0", "gpu", "a GPU", round(gpu), round(gpu))] if gpu else []), cpu))
 

@@ -50,7 +50,6 @@ HARMLESS: Final = ("no blocks", "no norm", "wrong patches")  # llama.cpp reads t
 
 
 def rewrite(path: Path, bend: Bend) -> None:
-    """Writes an mmproj file again with other keys and weights."""
     reader = gguf.GGUFReader(path)
     keys = {name: field.contents() for name, field in reader.fields.items() if name.startswith("clip.")}
     weights = {tensor.name: np.array(tensor.data) for tensor in reader.tensors}

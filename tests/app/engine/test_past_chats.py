@@ -334,7 +334,6 @@ def test_killed_at_any_moment_it_goes_on(tmp_path: Path, store: ChatStore) -> No
 
 
 def indexed(paths: Paths) -> set[str]:
-    """Names of all that is indexed."""
     found = [TextIndex.existing(folder) for folder in paths.index.iterdir() if folder.is_dir()]
     return {name for index in found if index for name in index.documents()}
 

@@ -67,8 +67,6 @@ def test_every_token_has_an_origin() -> None:
 
 
 class Clock:
-    """Seconds that a test sets."""
-
     now = 0.0
 
     def __call__(self) -> float:

@@ -34,8 +34,6 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 class Machine(FakeTarget):
-    """A target whose passes take as long as the number of threads says."""
-
     clock = Clock()
 
     def __init__(self, milliseconds: dict[int, float]) -> None:

@@ -83,7 +83,6 @@ def user(*contents: str) -> list[dict[str, str]]:
 
 
 def plain(source: str, messages: list[dict[str, str]], bos: str = "<s>", eos: str = "</s>") -> str:
-    """What the template makes of the messages without any of our care."""
     sandbox = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
     return sandbox.from_string(source).render(
         messages=messages, add_generation_prompt=True, bos_token=bos, eos_token=eos, tools=None

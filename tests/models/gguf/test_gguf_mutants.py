@@ -60,7 +60,6 @@ def test_mutants_are_read_or_refused_and_what_is_read_is_survived(
 
 
 def look_around(header: Header, size: int) -> None:
-    """Uses what others use of a header."""
     assert len(header.tokens) == header.n_vocab or not header.tokens
     assert header.add_bos in (True, False) and header.add_eos in (True, False)
     for token in (header.bos, header.eos):

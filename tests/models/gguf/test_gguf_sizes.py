@@ -23,7 +23,6 @@ MEGABYTE = 1 << 20
 
 
 def renamed(name: str, kind: int = 0, shape: tuple[int, ...] = (8, 4)) -> RawModel:
-    """A good file with one more tensor."""
     model = small_model()
     model.tensors.append((name, shape, kind, 0))
     lay_out(model)

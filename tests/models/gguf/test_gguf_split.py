@@ -17,7 +17,6 @@ FIRST, SECOND = "big-00001-of-00002.gguf", "big-00002-of-00002.gguf"
 
 
 def split(first: RawModel, second: RawModel) -> None:
-    """Makes one model of two files, as ``gguf-split`` does."""
     second.pairs.clear()
     second.tensors = [(f"more.{name}", *rest) for name, *rest in second.tensors]  # type: ignore[misc]
     for number, part in enumerate((first, second)):

@@ -83,7 +83,6 @@ def test_no_network_is_said_soon(server: HubServer, folder: Path, monkeypatch: p
 
 
 def failing(call: Callable[..., Any], after: int, code: int) -> Callable[..., Any]:
-    """A call that works so many times, and then never again."""
     left = [after]
 
     def bent(*arguments: Any, **options: Any) -> Any:

@@ -17,8 +17,6 @@ from slipstream.models.hub.types import Quant, QueuedDownload
 
 
 class Watch:
-    """Hears every change, and waits for one."""
-
     def __init__(self) -> None:
         self.heard: list[QueuedDownload] = []
         self._changed = threading.Condition()

@@ -50,7 +50,6 @@ def hostile(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Hostile
 
 
 def part(**headers: str) -> bytes:
-    """The whole file as a range."""
     return raw(206, BODY, True, **{"Content_Range": f"bytes 0-{SIZE - 1}/{SIZE}", **headers})
 
 
@@ -69,8 +68,6 @@ def one_line(call: Callable[[], object]) -> SlipstreamError:
 
 
 def silence(hostile: HostileHub) -> Callable[[socket.socket], None]:
-    """What says nothing until the end of the test."""
-
     def wait(connection: socket.socket) -> None:
         hostile.ended.wait()
 
@@ -133,14 +130,10 @@ def test_a_wait_until_a_date() -> None:
 @pytest.mark.parametrize(
     ("seconds", "words"),
     [
-        (1, "1 minute"),
-        (60, "1 minute"),
-        (61, "2 minutes"),
-        (7_200, "2 hours"),
-        (86_400, "24 hours"),
+        (1, "1 minute"), (60, "1 minute"), (61, "2 minutes"), (7_200, "2 hours"), (86_400, "24 hours"),
         (10**7, "116 days"),
     ],
-)
+)  # fmt: skip
 def test_a_wait_in_the_unit_of_people(seconds: int, words: str) -> None:
     assert duration(seconds) == words
 
@@ -291,19 +284,9 @@ def test_odd_facts_of_a_repository_are_left_out(
 @pytest.mark.parametrize(
     "value",
     [
-        *(
-            f"bytes 0-{DIGITS}/{SIZE}",
-            f"bytes 0-{SIZE - 1}/{DIGITS}",
-            f"bytes ²-{SIZE - 1}/{SIZE}",
-            f"bytes -1-4999/{SIZE}",
-        ),
-        *(
-            f"bytes {SIZE - 1}-0/{SIZE}",
-            f"lines 0-{SIZE - 1}/{SIZE}",
-            f"bytes 0-4_999/{SIZE}",
-            "",
-            f"bytes 0-{SIZE - 1}/77",
-        ),
+        *(f"bytes 0-{DIGITS}/{SIZE}", f"bytes 0-{SIZE - 1}/{DIGITS}", f"bytes ²-{SIZE - 1}/{SIZE}"),
+        *(f"bytes -1-4999/{SIZE}", f"bytes {SIZE - 1}-0/{SIZE}", f"lines 0-{SIZE - 1}/{SIZE}"),
+        *(f"bytes 0-4_999/{SIZE}", "", f"bytes 0-{SIZE - 1}/77"),
     ],
     ids=lambda value: value[:20],
 )

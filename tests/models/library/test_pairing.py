@@ -33,7 +33,6 @@ NAMES = [f"token {n}" for n in range(10)]
 
 
 def sized(params: int, name: str = "Small") -> RawModel:
-    """A model of about so many parameters."""
     return small_model().text("general.name", name).weights((8, params // 8))
 
 
@@ -45,7 +44,6 @@ def target(tmp_path: Path) -> Header:
 
 
 def installed(tmp_path: Path, **models: RawModel | bytes) -> list[Installed]:
-    """Models on disk, by name."""
     folder = tmp_path / "models" / "acme" / "models"
     folder.mkdir(parents=True)
     for name, model in models.items():

@@ -146,19 +146,13 @@ def tree(home: Path) -> dict[str, tuple[int, str]]:
 
 
 PLACES: list[tuple[Lay, str, str, bool]] = [
-    (in_hub_cache, "hf-cache", "tiny:Q8_0", True),
-    (in_hub_cache_by_home, "hf-cache", "tiny:Q8_0", True),
-    (in_hub_cache_by_variable, "hf-cache", "tiny:Q8_0", True),
-    (in_lm_studio, "lmstudio", "tiny:Q8_0", False),
-    (in_old_lm_studio, "lmstudio", "tiny:Q8_0", False),
-    (in_moved_lm_studio, "lmstudio", "tiny:Q8_0", False),
-    (in_new_llama_cpp, "llama.cpp", "tiny:Q8_0", True),
-    (in_llama_cpp, "llama.cpp", "tiny:Q8_0", False),
-    (in_llama_cpp_by_variable, "llama.cpp", "tiny:Q8_0", False),
-    (in_ollama, "ollama", "tiny:1m", True),
-    (in_ollama_service, "ollama", "tiny:1m", True),
-    (in_ollama_by_variable, "ollama", "tiny:1m", True),
-]
+    (in_hub_cache, "hf-cache", "tiny:Q8_0", True), (in_hub_cache_by_home, "hf-cache", "tiny:Q8_0", True),
+    (in_hub_cache_by_variable, "hf-cache", "tiny:Q8_0", True), (in_lm_studio, "lmstudio", "tiny:Q8_0", False),
+    (in_old_lm_studio, "lmstudio", "tiny:Q8_0", False), (in_moved_lm_studio, "lmstudio", "tiny:Q8_0", False),
+    (in_new_llama_cpp, "llama.cpp", "tiny:Q8_0", True), (in_llama_cpp, "llama.cpp", "tiny:Q8_0", False),
+    (in_llama_cpp_by_variable, "llama.cpp", "tiny:Q8_0", False), (in_ollama, "ollama", "tiny:1m", True),
+    (in_ollama_service, "ollama", "tiny:1m", True), (in_ollama_by_variable, "ollama", "tiny:1m", True),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("lay", "origin", "name", "hashed"), PLACES)

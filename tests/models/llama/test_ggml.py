@@ -156,7 +156,6 @@ def test_a_library_without_a_call_is_named(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def resident() -> int:
-    """Bytes of this process in memory."""
     pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE")
 

@@ -21,8 +21,6 @@ from slipstream.models.types import LAST_HIDDEN
 
 
 class Library:
-    """A library that exports some names."""
-
     def __init__(self, *names: str) -> None:
         for name in names:
             setattr(self, name, SimpleNamespace())

@@ -29,7 +29,6 @@ KINDS = ["q8_0", "f32", "bf16", "q4_0", "q4_k"]
 
 
 def copy(kind: str, path: Path) -> None:
-    """Writes a copy of the bundled target in another quantization."""
     if kind != "q4_k":  # which our own writer does not know
         requantize(BUNDLED, path, kind)  # type: ignore[arg-type]
         return

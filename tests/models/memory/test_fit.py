@@ -56,7 +56,6 @@ def eight(made: Callable[[Model], Header]) -> Header:
 
 @pytest.fixture
 def four(made: Callable[[Model], Header]) -> Header:
-    """A model of 4.3 GB."""
     return made(llama(3072, 30, 8192))
 
 
@@ -232,7 +231,6 @@ def test_no_more_context_than_the_model_was_trained_on(made: Callable[[Model], H
 
 @pytest.fixture
 def routed(made: Callable[[Model], Header]) -> Header:
-    """A model of 8 layers with experts, which are nearly all of it."""
     return made(qwen3moe(2048, 8, 32, 128, 32, 8, 768))
 
 

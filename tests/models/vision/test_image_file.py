@@ -16,8 +16,6 @@ from slipstream.models.vision.image_file import MOST_BYTES, facts_of, named_like
 
 
 def png(width: int, height: int, data: bytes = b"") -> bytes:
-    """A PNG of any claimed size."""
-
     def chunk(kind: bytes, body: bytes) -> bytes:
         return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
 

@@ -34,8 +34,6 @@ OPTIONS: Final = ContextOptions(n_ctx=512, kv="f32", flash=False, threads=1, max
 
 @dataclass
 class Seen:
-    """A model with a projector and two images."""
-
     model: LlamaModel
     projector: Projector
     mmproj: Path
@@ -46,7 +44,6 @@ class Seen:
         return self.projector.tokens(path, sha256(path.read_bytes()).hexdigest())
 
     def text(self, *images: int) -> list[Token]:
-        """A text in which images stand between words."""
         tokens = [*self.model.opening(), *self.model.tokenize(BEFORE, False)]
         for image in images:
             tokens += [*self.image(image), *self.model.tokenize(AFTER, False)]

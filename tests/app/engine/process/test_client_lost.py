@@ -108,15 +108,11 @@ doctor()
 @pytest.mark.parametrize(
     ("name", "kind"),
     [
-        ("draft", "draft_model.DraftModel"),
-        ("medusa", "medusa.Medusa"),
-        ("kangaroo", "kangaroo.Kangaroo"),
-        ("space", "space.Space"),
-        ("eagle3", "feature_drafter.FeatureDrafter"),
-        ("recycle", "recycle.TokenRecycling"),
+        ("draft", "draft_model.DraftModel"), ("medusa", "medusa.Medusa"), ("kangaroo", "kangaroo.Kangaroo"),
+        ("space", "space.Space"), ("eagle3", "feature_drafter.FeatureDrafter"), ("recycle", "recycle.TokenRecycling"),
         ("lookup", "prompt_lookup.PromptLookup"),
     ],
-)
+)  # fmt: skip
 @pytest.mark.parametrize("how", ["segv", "abort", "kill", "exit"])
 def test_a_process_that_ends_in_a_drafters_call(
     doctored: Doctored, plain: Done, name: str, kind: str, how: str

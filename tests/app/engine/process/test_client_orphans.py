@@ -39,7 +39,6 @@ threading.Event().wait()
 
 
 def ended(handle: int) -> bool:
-    """Waits for the end of a process that is not ours."""
     return bool(select.select([handle], [], [], 60)[0])
 
 
