@@ -66,7 +66,6 @@ def sequences(sent: bytes) -> set[bytes]:
 
 
 def text(sent: bytes) -> str:
-    """What is left without the sequences."""
     return _SEQUENCE.sub(b"", sent).decode("utf-8", "replace")
 
 

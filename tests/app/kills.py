@@ -44,8 +44,6 @@ def kill_played(home: Path, chance: random.Random) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class RealKill:
-    """What a kill of the whole program left."""
-
     faults: list[str]  # all that is not as it must be, whatever the machine's speed
     engine: float  # seconds until its engine had ended
     late: int  # words that had been on the screen for 250 ms, and are lost
@@ -144,7 +142,6 @@ def _child(terminal: Terminal, mark: str) -> int:
 
 
 def _children(terminal: Terminal, mark: str) -> list[int]:
-    """The processes below a terminal's shell whose command has a word."""
     waiting, found = [terminal.process], []
     while waiting:
         process = waiting.pop()

@@ -29,12 +29,10 @@ LEDGER, DATABASE = "ledger", "chats.db"
 
 
 def word(number: int) -> str:
-    """The word of a number; eight are a line."""
     return f"w{number}" + ("\n" if number % 8 == 0 else " ")
 
 
 def words(count: int) -> str:
-    """The text of so many words."""
     return "".join(map(word, range(1, count + 1)))
 
 
@@ -53,8 +51,6 @@ def ledger(home: Path) -> list[Step]:
 
 
 class PlayedEngine(ScriptedEngine):
-    """Writes words, until it is stopped."""
-
     def __init__(self, file: Path) -> None:
         super().__init__()
         self._file = os.open(file, os.O_CREAT | os.O_WRONLY | os.O_APPEND)
@@ -79,7 +75,6 @@ class PlayedEngine(ScriptedEngine):
 
 
 def main(home: Path) -> int:
-    """Chats until its owner leaves."""
     with closing(ChatStore(home / DATABASE)) as store:
         (home / "process").write_text(str(os.getpid()))
         app = ChatApp(PlayedEngine(home / LEDGER), Load("mini.gguf"), store, models=ScriptedModels)

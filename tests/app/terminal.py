@@ -89,8 +89,6 @@ def process_on(
 
 
 class Terminal:
-    """A terminal with a program on it."""
-
     def __init__(
         self, *command: str, home: Path, size: tuple[int, int] = (80, 24), more: Iterable[tuple[str, str]] = ()
     ) -> None:
@@ -110,7 +108,6 @@ class Terminal:
 
     @property
     def shown(self) -> str:
-        """The screen as text."""
         return "\n".join(line.rstrip() for line in self._screen.display)
 
     @property
@@ -126,7 +123,6 @@ class Terminal:
 
     @property
     def as_before(self) -> bool:
-        """Whether the terminal is as it was before the program."""
         return self.state == self._before
 
     @property
@@ -158,7 +154,6 @@ class Terminal:
         return True
 
     def until(self, done: Callable[[], bool], seconds: float = PATIENCE) -> None:
-        """Lets the program run until something holds."""
         end = time.monotonic() + seconds
         while not done():
             over = self.code is not None  # then nothing more comes, but what is on its way
@@ -172,7 +167,6 @@ class Terminal:
     # --- what is done ---------------------------------------------------------------------------------------------
 
     def type(self, keys: str) -> None:
-        """Presses keys."""
         self.send(keys.encode())
 
     def send(self, data: bytes) -> None:
@@ -184,7 +178,6 @@ class Terminal:
                 self.read(0.01)
 
     def resize(self, columns: int, lines: int) -> None:
-        """Gives the terminal another size."""
         self._screen.resize(lines, columns)
         fcntl.ioctl(self._master, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
 
@@ -200,14 +193,12 @@ class Terminal:
         return code
 
     def hang_up(self) -> None:
-        """Closes the window."""
         os.close(self._master)
         os.close(self._slave)
         self._master = self._slave = -1
         self._shell.wait(PATIENCE)
 
     def close(self) -> None:
-        """Ends whatever is left."""
         if self._master >= 0:
             self.hang_up()
 

@@ -11,10 +11,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-import gguf
 import numpy as np
 from numpy.typing import NDArray
-from tests.drafters.mtp_file import CHARACTERS
+from tests.drafters.mtp_file import write_weights
 
 WIDTH: Final = 64
 RINGS: Final = 5
@@ -31,7 +30,6 @@ Weights = dict[str, NDArray[Any]]
 
 
 def follower(token: int) -> int:
-    """The token that comes after another one in its ring."""
     ring, place = divmod(token - FIRST, RING)
     return FIRST + ring * RING + (place + 1) % RING
 
@@ -175,7 +173,6 @@ def layer(at: str, rng: np.random.Generator) -> Weights:
 
 
 def write_file(path: Path, architecture: str, weights: Weights, settings: Mapping[str, Any], layers: int) -> Path:
-    writer = gguf.GGUFWriter(path, architecture)
     shared: dict[str, Any] = {
         "block_count": layers,
         "context_length": 512,
@@ -189,29 +186,4 @@ def write_file(path: Path, architecture: str, weights: Weights, settings: Mappin
         "rope.freq_base": 10000.0,
         "rope.dimension_count": HEAD,
     }
-    adders = {
-        bool: writer.add_bool,
-        int: writer.add_uint32,
-        float: writer.add_float32,
-        list: writer.add_array,
-        str: writer.add_string,
-    }
-    for key, value in {**shared, **settings}.items():
-        adders[type(value)](f"{architecture}.{key}", value)
-    writer.add_tokenizer_model("llama")
-    names = ["<unk>", "<s>", "</s>", "<mask>", *CHARACTERS[1:]]
-    writer.add_token_list(names)
-    writer.add_token_scores([-float(token) for token in range(TOKENS)])
-    writer.add_token_types([2, 3, 3, 3, *[1] * (TOKENS - 4)])
-    writer.add_bos_token_id(1)
-    writer.add_eos_token_id(2)
-    writer.add_unk_token_id(0)
-    if architecture == "dflash":
-        writer.add_mask_token_id(MASK)
-    for name, values in weights.items():
-        writer.add_tensor(name, np.ascontiguousarray(values))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    return path
+    return write_weights(path, architecture, weights, {**shared, **settings}, ["<unk>", "<s>", "</s>", "<mask>"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -163,19 +164,32 @@ def write_mtp(path: Path, architecture: str, guesses: Guesses = "right", part: P
     elif part == "target":
         weights = {name: values for name, values in weights.items() if not name.startswith(last)}
         settings |= {"block_count": LAYERS - 1, "nextn_predict_layers": 0}
+    return write_weights(path, architecture, weights, settings, ["<unk>", "<s>", "</s>"])
+
+
+def write_weights(
+    path: Path, architecture: str, weights: Mapping[str, Any], settings: Mapping[str, Any], special: list[str]
+) -> Path:
+    """Writes a model of 48 tokens, of which the first ones are special; the settings lack the architecture's name."""
     writer = gguf.GGUFWriter(path, architecture)
+    adders = {
+        bool: writer.add_bool,
+        int: writer.add_uint32,
+        float: writer.add_float32,
+        list: writer.add_array,
+        str: writer.add_string,
+    }
     for key, value in settings.items():
-        {int: writer.add_uint32, float: writer.add_float32, list: writer.add_array}[type(value)](
-            f"{architecture}.{key}", value
-        )
+        adders[type(value)](f"{architecture}.{key}", value)
     writer.add_tokenizer_model("llama")
-    names = ["<unk>", "<s>", "</s>", *CHARACTERS]
-    writer.add_token_list(names)
+    writer.add_token_list([*special, *CHARACTERS[len(special) - 3 :]])
     writer.add_token_scores([-float(token) for token in range(TOKENS)])
-    writer.add_token_types([2, 3, 3, *[1] * (TOKENS - 3)])
+    writer.add_token_types([2, *[3] * (len(special) - 1), *[1] * (TOKENS - len(special))])
     writer.add_bos_token_id(1)
     writer.add_eos_token_id(2)
     writer.add_unk_token_id(0)
+    if architecture == "dflash":
+        writer.add_mask_token_id(special.index("<mask>"))
     for name, values in weights.items():
         writer.add_tensor(name, np.ascontiguousarray(values))
     writer.write_header_to_file()

@@ -30,7 +30,6 @@ class Mutant:
     new: str  # what stands there instead
 
     def code(self) -> CodeType:
-        """Compiles the function from the changed source."""
         source = inspect.getsource(self.module)
         own = inspect.getsource(find(self.module, self.function))
         assert own.count(self.old) == 1, f"{self.name}: {own.count(self.old)} passages"

@@ -23,18 +23,6 @@ def test_a_ratio_starts_at_its_prior_and_follows_what_is_added() -> None:
     assert ratio.given(0.3, 4) < 0.05
 
 
-def test_a_ratio_of_arrays_is_one_of_each_place() -> None:
-    rng = np.random.default_rng(3)
-    many, each = Ratio(0.9, np.full(5, 3.0), np.full(5, 4.0)), [Ratio(0.9, 3.0, 4.0) for _ in range(5)]
-    for _ in range(50):
-        observed, expected = rng.random(5), rng.random(5)
-        many.add(observed, expected)
-        for place, ratio in enumerate(each):
-            ratio.add(float(observed[place]), float(expected[place]))
-    np.testing.assert_allclose(many.value(), [ratio.value() for ratio in each])
-    np.testing.assert_allclose(many.given(np.full(5, 0.5), 2.0), [ratio.given(0.5, 2.0) for ratio in each])
-
-
 def test_a_probability_becomes_the_share_that_was_right_and_others_stay() -> None:
     calibration = ProbabilityCalibration()
     assert calibration.corrected(0.75) == pytest.approx(0.75)

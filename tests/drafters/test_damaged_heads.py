@@ -31,8 +31,6 @@ from slipstream.models.types import History
 
 @dataclass(frozen=True)
 class Damage:
-    """What is wrong with a file, and what is said of it."""
-
     reason: str
     keys: Mapping[str, Any] = field(default_factory=dict)  # by their names without the architecture; new values
     added: Mapping[str, Any] = field(default_factory=dict)  # settings that a good file does not have
@@ -74,29 +72,22 @@ COMMON: Final = [
     Damage("different tokens", tensors=_ids(9, 10, 11, 12, 13, V)),
     Damage("cannot load", tensors={"fc.weight": None}),
     Damage("cannot load", tensors={"fc.weight": _zeros(W, W)}),
-    Damage("cannot load", tensors={"blk.0.attn_q_norm.weight": None}),
     Damage("not a number", tensors={"output_norm.weight": np.full(W, np.nan, np.float32)}),
     Damage("is cut short", kept=3000),
 ]
 SELECTOR: Final = [
     Damage("cannot load", {"selector_top_k": 0}),
-    Damage("cannot load", {"selector_top_k": 20}),
     Damage("the sizes of its selector", {"selector_top_k": 63}),
     Damage("the sizes of its selector", {"conv_kernel_size": 0}),
     Damage("the sizes of its selector", {"conv_kernel_size": 2**31}),
-    Damage("cannot load", {"conv_group_size": 7}),
     Damage("cannot load", {"conv_group_size": 0}),
-    Damage("cannot load", {"selector_rank": 5}),
-    Damage("cannot load", tensors={"selector_predecessor.weight": None}),
     Damage("cannot load", tensors={"selector_successor.weight": _zeros(V - 1, V)}),
     Damage("cannot load", tensors={"blk.0.ffn_conv_base": None}),
     Damage("not a number", tensors={"selector_hidden.weight": np.full((V, W), np.nan, np.float32)}),
 ]
 MARKOV: Final = [
     Damage("cannot load", tensors={"markov_w2.weight": None}),
-    Damage("cannot load", tensors={"markov_w2.weight": _zeros(V, V - 1)}),
     Damage("cannot load", tensors={"markov_w1.weight": _zeros(V - 1, V)}),
-    Damage("cannot load", tensors={"conf_proj.weight": _zeros(1, W)}),
     Damage("not a number", tensors={"markov_w1.weight": np.full((V, V), np.nan, np.float32)}),
 ]
 LAYER: Final = f"blk.{mtp_file.LAYERS - 1}"
@@ -107,10 +98,8 @@ MTP: Final = [
     Damage("leaves out", tensors={f"{LAYER}.nextn.eh_proj.weight": None}),
     Damage("leaves out", tensors={f"{LAYER}.nextn.enorm.weight": None}),
     Damage("other layers than those of MTP", tensors={"blk.0.attn_norm.weight": _zeros(mtp_file.WIDTH)}),
-    Damage("cannot load", tensors={f"{LAYER}.attn_k.weight": None}),
     Damage("cannot load", tensors={f"{LAYER}.nextn.eh_proj.weight": _zeros(mtp_file.WIDTH, mtp_file.WIDTH)}),
     Damage("cannot load", tensors={"token_embd.weight": None}),
-    Damage("cannot load", tensors={"output_norm.weight": None}),
     Damage("for another vocabulary", renamed=True),
     Damage("have 47 tokens, and this model 48", tokens=mtp_file.TOKENS - 1),
     Damage("not a number", tensors={f"{LAYER}.nextn.enorm.weight": np.full(mtp_file.WIDTH, np.nan, np.float32)}),
@@ -129,8 +118,6 @@ ASSISTANT: Final = [
     Damage("have 47 tokens, and this model 48", tokens=V - 1),
     Damage("cannot load", tensors={"nextn.post_projection.weight": None}),
     Damage("cannot load", tensors={"nextn.pre_projection.weight": _zeros(80, 64)}),
-    Damage("cannot load", tensors={"rope_freqs.weight": None}),
-    Damage("cannot load", tensors={"blk.1.layer_output_scale.weight": None}),
     Damage("not a number", tensors={"output_norm.weight": np.full(80, np.nan, np.float32)}),
     Damage("is cut short", kept=3000),
 ]
@@ -150,7 +137,6 @@ ADDING: Final[Mapping[str, Callable[[Path, Mapping[str, Any]], Path]]] = {
 
 
 def damaged(name: str, damage: Damage, folder: Path) -> Path:
-    """Writes the file."""
     good = folder / "good.gguf"
     if damage.added:
         return ADDING[name](good, damage.added)
@@ -158,8 +144,6 @@ def damaged(name: str, damage: Damage, folder: Path) -> Path:
     if damage.kept:
         good.write_bytes(good.read_bytes()[: damage.kept])
         return good
-    from slipstream.models.gguf.reader import read_header
-
     header = read_header(good)
     keys = {
         key if key.startswith("tokenizer.") else f"{header.architecture}.{key}": damage.keys[key] for key in damage.keys

@@ -145,7 +145,6 @@ def test_two_turns_have_the_text_of_plain_decoding(
 
 
 def follows(drafter: FeatureDrafter, history: History) -> HeadOutput:
-    """What the head says of the end of a text."""
     drafter.queue.text += history.tokens[len(drafter.queue.text) :]
     guess = drafter._settle(len(drafter.queue.waiting), answer=True)
     assert guess and drafter.queue.read[-1] == len(history.tokens) - 2

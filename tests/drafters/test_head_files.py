@@ -28,8 +28,6 @@ from slipstream.models.types import History, Token
 
 @dataclass(frozen=True)
 class Pair:
-    """How to write a target and a head for it."""
-
     method: str
     target: Callable[[Path], Path]
     head: Callable[[Path, bool], Path]  # whose guesses are right, or wrong

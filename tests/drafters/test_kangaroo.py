@@ -139,15 +139,6 @@ def test_what_comes_first_says_nothing_of_what_comes_after() -> None:
     assert sureness.bound < 0.56
 
 
-def test_the_bound_notices_a_change_of_text() -> None:
-    sureness = Sureness(0.6)
-    for right in (True, False):
-        for at in range(1500):
-            sureness.add(at % 20 / 20, right, True)
-            sureness.settle(0.3)
-        assert sureness.bound < 0.1 if right else sureness.bound > 0.9
-
-
 def test_a_lower_price_lets_it_draft_longer() -> None:
     """On line, against a target of the same family: what the budget asks for decides the bound."""
 

@@ -180,7 +180,6 @@ def ready(heads: Said, abilities: Abilities = ABILITIES, nodes: int = 63) -> Med
 
 
 def paths(draft: Draft) -> dict[tuple[Token, ...], float]:
-    """Every drafted path and its probability."""
     found: dict[tuple[Token, ...], float] = {(): 1.0}
     above: list[tuple[Token, ...]] = []
     for token, parent, prob in zip(draft.tree.tokens, draft.tree.parents, draft.probs, strict=True):

@@ -73,7 +73,6 @@ def draft_after(tokens: list[Token], lookup: PromptLookup | None = None) -> Draf
 
 
 def fed(lookup: PromptLookup, history: History, tokens: Sequence[Token]) -> None:
-    """One step that emits these tokens."""
     history.tokens.extend(tokens)
     lookup.observe(history, Step(NO_DRAFT, (), tuple(tokens), NO_ROWS))
 

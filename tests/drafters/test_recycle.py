@@ -30,7 +30,6 @@ CHAIN = TokenTree.chain((6, 7))
 
 
 def observed(tree: TokenTree, path: tuple[int, ...], tokens: tuple[Token, ...], logits: Floats) -> TokenRecycling:
-    """A drafter that has heard one step after token 5."""
     drafter = TokenRecycling(ABILITIES)
     draft = Draft(tree, (0.5,) * len(tree), ("other",) * len(tree))
     drafter.observe(History([5, *tokens]), Step(draft, path, tokens, Evaluation(logits)))
@@ -104,7 +103,6 @@ def test_a_row_that_is_not_a_number_is_left_out(bad: float) -> None:
 
 
 def filled(seed: int, nodes: int, leaves: int, abilities: Abilities = ABILITIES) -> TokenRecycling:
-    """A drafter with a random full table."""
     rng = np.random.default_rng(seed)
     drafter = TokenRecycling(abilities, nodes, leaves)
     rows = np.argsort(rng.random((N_VOCAB, N_VOCAB)), axis=1)[:, :8]

@@ -6,10 +6,9 @@ import os
 import random
 import struct
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -27,7 +26,6 @@ from slipstream.drafters.text_index import (
     folder_of,
     forget,
     open_index,
-    sorted_contexts,
 )
 from slipstream.models.errors import SlipstreamError
 from slipstream.models.gguf.reader import Header, read_header
@@ -35,7 +33,6 @@ from slipstream.models.types import Token
 
 Texts = list[list[Token]]
 VOCABULARY = 200_000
-SEPARATOR = 0xFFFF_FFFF
 small_texts = st.lists(st.lists(st.integers(0, 2), max_size=30), max_size=5)
 wide_texts = st.lists(st.lists(st.sampled_from([0, 1, 65_534, 65_535, 199_999]), max_size=30), max_size=5)
 
@@ -76,36 +73,9 @@ def plain_search(texts: Texts, tail: list[Token]) -> tuple[int, Counter[tuple[To
 
 
 def words(seed: int, size: int, vocabulary: int = 50) -> list[Token]:
-    """Text of repeated words."""
     rng = random.Random(seed)
     known = [[rng.randrange(vocabulary) for _ in range(rng.randint(1, 9))] for _ in range(12)]
     return [token for _ in range(size) for token in rng.choice(known)][:size]
-
-
-# --- the order ------------------------------------------------------------------------------------------------------
-
-
-def stream_of(texts: Texts) -> np.ndarray:
-    """Texts backwards, a separator after each, and ``DEPTH`` separators around all."""
-    body = [token for text in texts for token in [*reversed(text), SEPARATOR]]
-    return np.array([*[SEPARATOR] * DEPTH, *body, *[SEPARATOR] * DEPTH], ">u4")
-
-
-def plain_order(stream: Sequence[int]) -> list[int]:
-    useful = [p for p in range(1, len(stream) - DEPTH) if stream[p] != SEPARATOR and stream[p - 1] != SEPARATOR]
-    return sorted(useful, key=lambda place: (list(stream[place : place + DEPTH]), place))
-
-
-@given(st.one_of(small_texts, wide_texts))
-@settings(max_examples=150, deadline=None)
-def test_contexts_are_sorted_as_plain_comparing_sorts_them(texts: Texts) -> None:
-    stream = stream_of(texts)
-    assert sorted_contexts(stream).tolist() == plain_order(stream.tolist())
-
-
-def test_a_long_run_and_copies_are_sorted() -> None:
-    stream = stream_of([[7] * 500, words(1, 300), words(1, 300)])
-    assert sorted_contexts(stream).tolist() == plain_order(stream.tolist())
 
 
 # --- searching ------------------------------------------------------------------------------------------------------

@@ -121,14 +121,6 @@ def test_a_long_prompt_is_translated_in_parts_and_without_spaces_too() -> None:
         assert DRAFT.text(followed(one, history)).decode() == text
 
 
-def test_words_become_the_tokens_that_the_target_would_write() -> None:
-    one = mapping()
-    followed(one, TARGET.tokenize("ab bab", False))
-    found = one.continued(b" ab a")
-    assert TARGET.text([token for token, _ in found]) == b" ab a"
-    assert [end for _, end in found] == [2, 3, 5]
-
-
 def test_words_that_would_have_changed_the_last_token_are_not_drafted() -> None:
     one = mapping()
     followed(one, TARGET.tokenize("b a", False))
@@ -221,7 +213,6 @@ def test_controls_are_matched_by_name(tmp_path: Path) -> None:
 
 
 def other_vocabulary(folder: Path, kind: str) -> Path:
-    """The bundled draft model with a tokenizer of another kind."""
     source, copy = BUNDLED / BUNDLED_DRAFT, folder / "other.gguf"
     return in_sentencepiece(source, copy) if kind == "sentencepiece" else in_other_tokens(source, copy, 1500)
 

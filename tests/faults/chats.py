@@ -9,7 +9,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from tests.faults.outcome import Outcome
+from tests.faults.shim import Outcome
 
 from slipstream.app.chats.recording import Event, recorded
 from slipstream.app.chats.store import ChatStore
@@ -22,10 +22,7 @@ SECRET = "the plover nests at dawn"
 
 
 class Chats:
-    """The scenario."""
-
     def __init__(self, folder: Path) -> None:
-        """Prepares a store with a past."""
         self.past = folder / "past"
         with closing(ChatStore(self.past / "chats.db")) as store:
             store.open_or_create("old")
@@ -36,7 +33,6 @@ class Chats:
             backup.unlink()  # the scenario makes its own
 
     def run(self, folder: Path, arm: Callable[[], None], disarm: Callable[[], int]) -> Outcome:
-        """Goes through it once."""
         shutil.copytree(self.past, folder)
         self.wrong: list[str] = []
         self.told = False

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.faults.outcome import Outcome
+from tests.faults.shim import Outcome
 from tests.models.download_tests import NAME, REPO, job, leftovers, quant
 from tests.models.hub_models import tiny_gguf
 from tests.models.hub_server import HubServer
@@ -18,7 +18,6 @@ class Downloads:
     """The scenario, with a hub of its own that ends with the process."""
 
     def __init__(self, folder: Path) -> None:
-        """Starts the hub."""
         self._body = tiny_gguf()
         self._server = HubServer().__enter__()
         self._server.add(REPO, {NAME: self._body})
@@ -26,7 +25,6 @@ class Downloads:
         self._files = quant().files
 
     def run(self, folder: Path, arm: Callable[[], None], disarm: Callable[[], int]) -> Outcome:
-        """Goes through it once."""
         wrong: list[str] = []
         told = False
         arm()

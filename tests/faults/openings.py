@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tests.app.chats.damaged import filled, kept
 from tests.app.chats.older import OLDER, older
-from tests.faults.outcome import Outcome
+from tests.faults.shim import Outcome
 
 from slipstream.app.chats.store import ChatStore
 from slipstream.models.errors import SlipstreamError
@@ -21,7 +21,6 @@ class Opening:
     """A scenario: a file is opened, and opened again when the disk is well."""
 
     def __init__(self, folder: Path) -> None:
-        """Prepares the file."""
         self.past = folder / "past"
         self.past.mkdir(parents=True)
         self.prepare(self.past / "chats.db")
@@ -35,7 +34,6 @@ class Opening:
         raise NotImplementedError
 
     def run(self, folder: Path, arm: Callable[[], None], disarm: Callable[[], int]) -> Outcome:
-        """Goes through it once."""
         shutil.copytree(self.past, folder)
         wrong: list[str] = []
         told = False
@@ -63,7 +61,6 @@ class Opening:
         return Outcome(sys.maxsize if reached else 0, False, self.look(folder / "chats.db"))
 
     def look(self, path: Path) -> list[str]:
-        """What is wrong with the file after it all."""
         try:
             with closing(ChatStore(path)) as store:
                 faults = store.database.execute("PRAGMA integrity_check").fetchall() != [("ok",)]

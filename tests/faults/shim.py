@@ -6,6 +6,7 @@ import ctypes
 import shutil
 import subprocess
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final
@@ -14,8 +15,16 @@ CALLS: Final[Mapping[str, int]] = MappingProxyType({"open": 0, "write": 1, "fsyn
 KILL: Final = 0  # in place of an error: the process is killed at the call
 
 
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """One run of a scenario."""
+
+    seen: int  # how many calls there were that could have failed
+    told: bool  # whether an error was worded for the user
+    wrong: list[str]  # what went wrong that must not
+
+
 def compiler() -> str | None:
-    """The C compiler, if there is one."""
     return next(filter(None, map(shutil.which, ("cc", "gcc", "clang"))), None)
 
 

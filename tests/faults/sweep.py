@@ -36,8 +36,6 @@ FOR_GOOD: Final = ("ENOSPC",)  # errors that do not pass by themselves: every la
 
 @dataclass(frozen=True, slots=True)
 class Swept:
-    """What became of one kind of call and error."""
-
     call: str  # the call
     error: str  # the error's name
     runs: int  # how often it failed, each time at another place
@@ -67,7 +65,6 @@ def sweep(library: Path, scenario: str, most: int, faults: list[str]) -> Iterato
 
 
 def main() -> None:
-    """The process's side."""
     scenario, most, shim = SCENARIOS[sys.argv[1]], int(sys.argv[2]), Shim()
     memory = Path("/dev/shm")
     root = Path(tempfile.mkdtemp(dir=memory if memory.is_dir() else None))

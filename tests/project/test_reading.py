@@ -45,7 +45,6 @@ def late_constants(tree: ast.Module) -> Iterator[str]:
 
 
 def long_lists(tree: ast.Module) -> Iterator[str]:
-    """Functions and calls with many values that only their position names."""
     for node in ast.walk(tree):
         if isinstance(node, Function):
             given = [each for each in node.args.posonlyargs + node.args.args if each.arg not in ("self", "cls")]

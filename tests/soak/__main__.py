@@ -23,8 +23,6 @@ SIZES: Final = ("quick", "usual", "release")
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A command of this folder."""
-
     name: str  # what it is called here, and its module unless that is given
     about: str  # what it shows
     # what it is given at each of ``SIZES``; None where it is left out
@@ -33,7 +31,6 @@ class Run:
     lines: int = 1  # how many lines it ends with
 
     def command(self, size: str) -> list[str] | None:
-        """What is run at a size."""
         given = self.arguments[SIZES.index(size)]
         module = f"tests.soak.{self.module or self.name}"
         return None if given is None else [sys.executable, "-m", module, *given.split()]
@@ -44,7 +41,7 @@ RUNS: Final = (
     Run("verifier", "changes to the verifier are caught by its tests", ("", "", "")),
     Run("engine_kills", "the engine killed", ("40", "400", "1000")),
     Run("engine_ends", "the screen says why the engine ended", (None, "2", "15")),
-    Run("cancels", "replies stopped", ("50", "400", "1000")),
+    Run("stops", "replies stopped", ("--stops 50", "--stops 400", "--stops 1000"), module="engine_kills"),
     Run("kills", "the interface killed while a reply streams", ("5", "100", "1000")),
     Run("strangers", "what a stranger does to the program", (None, "1", "10 --minutes 200")),
     Run("first_minutes", "no two figures on the screens contradict", (None, "both", "both")),
@@ -82,7 +79,6 @@ def run(one: Run, command: list[str], seconds: float) -> tuple[bool, list[str]]:
 
 
 def main() -> int:
-    """Runs what is asked for; returns 1 if something failed."""
     parser = argparse.ArgumentParser(prog="python -m tests.soak", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("names", nargs="*", metavar="NAME", help="which ones (all)")
     parser.add_argument("--size", choices=SIZES, default="usual", help="how much of each (usual)")

@@ -17,7 +17,6 @@ _AT_ONCE = 50
 
 
 def main(runs: int = 2000, steps: int = 100) -> int:
-    """Tries them; returns 1 if store and model differed."""
     done = failed = 0
     while done < runs:
         some = min(_AT_ONCE, runs - done)

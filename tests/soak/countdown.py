@@ -42,7 +42,6 @@ def estimates(options: Sequence[str]) -> tuple[list[tuple[float, float]], float]
 
 
 def main(options: Sequence[str]) -> int:
-    """Prints how good the estimate was; returns 1 if it was not."""
     found, total = estimates(options)
     ratios = [(at / total, guess / total) for at, guess in found]
     held = sum(1 / FACTOR <= ratio <= FACTOR for _, ratio in ratios) / len(ratios)

@@ -24,7 +24,6 @@ ENDS: Final = ("clean end", "killed")
 
 
 def texts(store: ChatStore) -> set[str]:
-    """All messages, which differ."""
     return {text for chat in kept(store).values() for text in chat}
 
 
@@ -61,7 +60,6 @@ def tried(folder: Path, whole: set[str], how: str, backups: bool, chance: random
 
 
 def main(seeds: int = 6, first: int = 1) -> int:
-    """Tries them; returns 1 if a start failed."""
     tries = failed = 0
     memory = Path("/dev/shm")
     rows: dict[str, list[str]] = {how: [] for how in DAMAGES}

@@ -33,7 +33,6 @@ ATTEMPTS = 20
 
 
 def varied(random: random.Random) -> Tuning:
-    """Another way to go about it each time."""
     return replace(
         QUICK,
         connections=random.choice((1, 2, 4, 7)),
@@ -45,7 +44,6 @@ def varied(random: random.Random) -> Tuning:
 
 
 def whole(folder: Path, path: Path | None) -> bool:
-    """Whether the right file, and nothing else, is there."""
     return path is not None and path.read_bytes() == BODY and leftovers(folder) == [NAME]
 
 
@@ -65,7 +63,6 @@ def fault(server: HubServer, folder: Path, kind: Kind, seed: int) -> str:
 
 
 def reached(done: int, row: dict[str, int]) -> bool:
-    """Whether a report says that so many bytes are there."""
     return row.get("done", 0) >= done
 
 
@@ -108,7 +105,6 @@ def full_disk(folder: Path, after: int) -> str:
 
 
 def main(faults: int = 600, kills: int = 200, disks: int = 20) -> int:
-    """Tries all; returns 1 if one failed."""
     wrong: list[str] = []
     chance, killed, worst = random.Random(3), 0, 0.0
     with HubServer() as server, pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as name:

@@ -23,7 +23,6 @@ LOOKS = 3.0  # more seconds for one that hangs: its last beat, the judge's next 
 
 
 def main(rounds: int = 15) -> int:
-    """Ends it; returns 1 if the screen said nothing, or late."""
     chance, failed = random.Random(17), 0
     took: list[float] = []
     hung: list[float] = []

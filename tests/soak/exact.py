@@ -33,7 +33,6 @@ PAIRS = 20
 
 
 def enumerated(cases: int) -> int:
-    """Compares the texts' probabilities; returns how many cases differ."""
     worst, failed = 0.0, 0
     for seed in range(cases):
         error = worst_error(Case(seed), shipped)
@@ -43,7 +42,6 @@ def enumerated(cases: int) -> int:
 
 
 def drawn(draws: int) -> int:
-    """Draws texts; returns how many distributions differ."""
     failed, least, distance = 0, 1.0, 0.0
     cases = [case for case in map(Case, range(4 * PAIRS)) if case.sampler.temperature > 0][:PAIRS]
     for case in cases:
@@ -56,7 +54,6 @@ def drawn(draws: int) -> int:
 
 
 def text_of(case: Case, seed: int) -> Text:
-    """Writes one text with drafts, as the engine does."""
     sampler = Sampler(
         temperature=case.sampler.temperature,
         top_k=case.sampler.top_k,
@@ -105,7 +102,6 @@ def compared(counts: Counter[Text], expected: dict[Text, float], draws: int) -> 
 
 
 def replies(count: int) -> int:
-    """Writes replies with and without drafts; returns how many differ."""
     failed = done = 0
     for right, width, temperature, seed in kinds(count):
         sampler = Sampler(temperature=temperature, seed=seed)
@@ -123,13 +119,11 @@ def kinds(count: int) -> Iterator[tuple[float, int, float, int]]:
 
 
 def told(name: str, what: str, count: int, failed: int, more: str) -> None:
-    """Prints a line."""
     bound = f", 95 % bound {3 / count:.2%}" if not failed else ""
     print(f"{name}: {what}, {failed} failed{bound}{more}", flush=True)
 
 
 def main(cases: int = 5000, draws: int = 1_000_000, count: int = 2000) -> int:
-    """Does all three; returns 1 if one failed."""
     return int(enumerated(cases) + drawn(draws) + replies(count) > 0)
 
 

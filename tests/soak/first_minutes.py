@@ -94,7 +94,6 @@ class Life:
         self._last = ""
 
     def compare(self, compared: Iterable[str]) -> None:
-        """Counts comparisons, and keeps what contradicts."""
         for fault in compared:
             self.figures += 1
             if fault:
@@ -119,14 +118,12 @@ class Life:
         self.look()
 
     def rest(self, seconds: float) -> None:
-        """Looks on for a while."""
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             self.terminal.read(0.1)
             self.look()
 
     def press(self, keys: str, seconds: float = 0.8) -> None:
-        """Presses keys and looks on."""
         self.terminal.type(keys)
         self.rest(seconds)
 
@@ -141,7 +138,6 @@ class Life:
         return self.terminal.shown
 
     def ask(self, question: str) -> None:
-        """Asks, and waits for the whole reply."""
         self.press(question)
         self.press("\r")
         self.until(lambda shown: answered(shown, question[:20]))
@@ -150,7 +146,6 @@ class Life:
 
 
 def command(home: Path, *arguments: str) -> tuple[int, str]:
-    """Runs ``slipstream``; returns its exit code and its output."""
     environment = {**os.environ, "SLIPSTREAM_HOME": str(home)}
     done = subprocess.run([*PROGRAM, *arguments], capture_output=True, text=True, env=environment, cwd=ROOT)
     return done.returncode, done.stdout
@@ -174,7 +169,6 @@ def choose(life: Life, wanted: frozenset[str]) -> str:
 
 
 def pages(life: Life) -> list[str]:
-    """All that a page shows, from its top to its end."""
     found = [life.settled()]
     while (shown := life.settled(PAGE_DOWN)) != found[-1]:
         found.append(shown)
@@ -257,7 +251,6 @@ def models(life: Life, home: Path) -> None:
 
 
 def live(home: Path, size: tuple[int, int], busy: bool) -> Life:
-    """Lives the first minutes."""
     with Terminal(*PROGRAM, home=home, size=size) as terminal:
         life = Life(terminal)
         life.until(lambda shown: "Message" in shown)
@@ -283,7 +276,6 @@ def live(home: Path, size: tuple[int, int], busy: bool) -> Life:
 
 
 def main(how: str = "both") -> int:
-    """Lives at every size; returns 1 if figures contradict each other."""
     lives = screens = figures = failed = 0
     for loops in {"idle": (0,), "busy": (2,), "both": (0, 2)}[how]:
         for size in SIZES:

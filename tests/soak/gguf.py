@@ -44,7 +44,6 @@ def upper(failed: int, tried: int) -> float:
 
 
 def memory() -> int:
-    """The most memory of this process so far, in megabytes."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) >> 10
 
@@ -148,7 +147,6 @@ def fuzz(seconds: float) -> int:
 
 
 def main() -> int:
-    """Does what is asked."""
     parser = argparse.ArgumentParser(prog="python -m tests.soak.gguf")
     parser.add_argument("mutants", type=int, nargs="?", default=20_000, help="how many mutants (20000)")
     parser.add_argument("--fuzz", type=float, metavar="SECONDS", help="fuzz the checks alone")

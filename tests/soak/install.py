@@ -59,7 +59,6 @@ def from_readme(folder: Path) -> None:
 
 
 def main() -> int:
-    """Tries both ways; returns 1 if one fails."""
     failed = 0
     for way in (from_wheel, from_readme):
         with tempfile.TemporaryDirectory() as folder:

@@ -34,7 +34,6 @@ FACTOR: Final = 1.5  # most by which an estimate of time may be off
 
 
 def number(text: str) -> float:
-    """A figure as it is shown."""
     return float(text.replace(",", ""))
 
 
@@ -83,7 +82,6 @@ def ratio_fault(where: str, ratio: str, word: str, over: str, under: str) -> str
 
 
 def faults(shown: str) -> Iterator[str]:
-    """Compares the figures of one screen of the chat."""
     flat = unfolded(shown)
     ours, plain = _WITH.search(shown), _WITHOUT.search(shown)
     if ours and plain and (ratio := _RATIO.search(ours[2])):
@@ -113,7 +111,6 @@ def end_faults(shown: str) -> Iterator[str]:
 
 
 def json_faults(lines: Sequence[str]) -> Iterator[str]:
-    """Compares the figures of ``run --json``."""
     *steps, done = [json.loads(line) for line in lines]
     if sum(len(step["tokens"]) for step in steps) != done["tokens"]:
         yield f"--json: the steps have other tokens than the summary's {done['tokens']}"
@@ -179,8 +176,6 @@ class Gain:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A row of the benchmark's table."""
-
     drafter: str
     kind: str  # of text
     tok_per_s: str
@@ -190,8 +185,6 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """A bar of the benchmark."""
-
     drafter: str
     kind: str  # "" if its heading is scrolled away
     gain: Gain
@@ -219,7 +212,6 @@ _ABOUT: Final = re.compile(r"About ([\d.]+) (s|min|h) \(")
 
 
 def table_rows(lines: Iterable[str]) -> list[Row]:
-    """The rows of the benchmark's table."""
     found = [row.groups("") for line in lines if (row := _ROW.match(line))]
     return [
         Row(drafter, kind, tok_per_s, Gain(value, low, high) if value else None, right or none)
@@ -228,7 +220,6 @@ def table_rows(lines: Iterable[str]) -> list[Row]:
 
 
 def bars(lines: Iterable[str]) -> list[Bar]:
-    """The bars of the benchmark."""
     kind, found = "", list[Bar]()
     for line in lines:
         if heading := _KIND.match(line):
@@ -392,7 +383,6 @@ class Gained:
 
 
 def gained(lines: Iterable[str]) -> list[Gained]:
-    """The drafters with a speed-up, in the order of the list."""
     found = [_GAINED.match(line) for line in lines]
     return [Gained(row[1], row[2], row[3], row[4] or "", bool(row[5])) for row in found if row]
 

@@ -13,7 +13,6 @@ from tests.app.tui.endings import ENDINGS, STATES, faults
 
 
 def main(rounds: int = 1) -> int:
-    """Tries them; returns 1 if one leaves something behind."""
     count = failed = 0
     for _ in range(rounds):
         for ending in ENDINGS:

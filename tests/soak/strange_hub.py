@@ -123,7 +123,6 @@ def never_answers() -> Iterator[str]:
 
 
 def started(home: Path, command: Sequence[str], **more: str) -> subprocess.Popen[str]:
-    """Starts a command; what it says on stderr can be read."""
     own = dict.fromkeys((*PROXIES, "NO_PROXY", "no_proxy", "HF_TOKEN"), "")
     variables = {**os.environ, **own, "PYTHONPATH": str(ROOT), "SLIPSTREAM_HOME": str(home), "HF_HUB_OFFLINE": "0"}
     return subprocess.Popen(
@@ -179,8 +178,6 @@ def waits(folder: Path, _: random.Random) -> Found:
 
 
 def sent(head: bytes, hub: HostileHub) -> Callable[[socket.socket], None]:
-    """What sends a beginning and then nothing."""
-
     def send(connection: socket.socket) -> None:
         connection.sendall(head)
         hub.ended.wait()
@@ -189,8 +186,6 @@ def sent(head: bytes, hub: HostileHub) -> Callable[[socket.socket], None]:
 
 
 def forever(block: bytes, hub: HostileHub) -> Callable[[socket.socket], None]:
-    """What sends the same bytes until the end."""
-
     def send(connection: socket.socket) -> None:
         while not hub.ended.wait(0.01):
             connection.sendall(block)
@@ -199,7 +194,6 @@ def forever(block: bytes, hub: HostileHub) -> Callable[[socket.socket], None]:
 
 
 def ended(name: str, code: int, seconds: float, named: float | None, words: bool = True) -> str | None:
-    """What is wrong with a wait."""
     if code != 1 or seconds > LIMIT_S:
         return f"{name}: exit code {code} after {seconds:.0f} s"
     late = words and (named is None or named > WORDS_S)
@@ -207,7 +201,6 @@ def ended(name: str, code: int, seconds: float, named: float | None, words: bool
 
 
 def killed(home: Path, command: Sequence[str], seconds: float, **more: str) -> None:
-    """Starts a command and kills it after some time."""
     with started(home, command, **more) as process:
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(seconds)

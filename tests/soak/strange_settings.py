@@ -44,7 +44,6 @@ def started(home: Path, *words: str, code: str = MAIN) -> subprocess.Popen[str]:
 
 
 def values(file: Path) -> dict[str, Any]:
-    """The values of a file by their full names."""
     tables = {name: table for name, table in tomllib.loads(file.read_text("utf-8")).items() if isinstance(table, dict)}
     return {f"{name}.{key}": value for name, table in tables.items() for key, value in table.items()}
 

@@ -59,7 +59,6 @@ Case = Callable[[Path, random.Random], Found]
 
 
 def run(home: Path, *words: str, code: str = MAIN, **more: str) -> subprocess.CompletedProcess[str]:
-    """Runs a command of slipstream."""
     variables = {**os.environ, "PYTHONPATH": str(ROOT), "SLIPSTREAM_HOME": str(home), **more}
     command = [sys.executable, "-c", code, *words]
     return subprocess.run(
@@ -69,12 +68,10 @@ def run(home: Path, *words: str, code: str = MAIN, **more: str) -> subprocess.Co
 
 
 def reply(home: Path, *words: str, **more: str) -> subprocess.CompletedProcess[str]:
-    """Asks for a short reply."""
     return run(home, "run", "-p", "Say hi.", "--seed", "7", "--max-tokens", "12", *words, **more)
 
 
 def wrong(done: subprocess.CompletedProcess[str], codes: tuple[int, ...] = (0,)) -> str | None:
-    """What is wrong with how a command ended."""
     if "Traceback" in done.stderr or "an unexpected error" in done.stderr:
         return f"a traceback: {done.stderr[-300:]}"
     return None if done.returncode in codes else f"exit code {done.returncode}: {done.stderr[-300:]}"
@@ -348,7 +345,6 @@ def all_cases() -> dict[str, Case]:
 
 
 def main() -> int:
-    """Runs the cases; returns 1 if one found something."""
     cases = all_cases()
     parser = argparse.ArgumentParser(prog="python -m tests.soak.strangers")
     parser.add_argument("rounds", nargs="?", type=int, default=1)

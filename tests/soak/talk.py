@@ -26,23 +26,7 @@ from slipstream.app.protocol.events import Loaded, Stepped
 from slipstream.app.protocol.requests import Generate, Sampling
 from slipstream.models.errors import SlipstreamError
 
-WORDS = (
-    "the",
-    "sea",
-    "is",
-    "wide",
-    "foxes",
-    "sleep",
-    "in",
-    "dens",
-    "while",
-    "owls",
-    "fly",
-    "at",
-    "night",
-    "tell",
-    "me",
-)
+WORDS = ("the", "sea", "is", "wide", "foxes", "sleep", "in", "dens", "owls", "fly", "at", "night", "tell", "me")
 GROWS = 0.02
 NOISE = 8 << 20
 
@@ -57,7 +41,6 @@ class Usage:
 
 
 def usage(engine: int) -> Usage:
-    """Looks at this process and the engine's."""
     folders = [Path("/proc") / str(number) for number in (os.getpid(), engine)]
     memory = [int((folder / "statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") for folder in folders]
     files = [len(list((folder / "fd").iterdir())) for folder in folders]
@@ -90,7 +73,6 @@ def turn(engine: Engine, loaded: Loaded, store: ChatStore, chat: str, request: i
 
 
 def main(minutes: float = 480.0) -> int:
-    """Talks; returns 1 if a reply failed or something leaked."""
     chance, turns, failed = random.Random(11), 0, 0
     began = time.monotonic()
     ends, warm = began + 60 * minutes, began + 6 * minutes

@@ -46,7 +46,6 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024, told)
 
 
 def tried(source: str) -> tuple[float, int, str]:
-    """Seconds, megabytes and what became of one template."""
     started = time.monotonic()
     root = Path(__file__).parents[2]
     try:
@@ -60,7 +59,6 @@ def tried(source: str) -> tuple[float, int, str]:
 
 
 def main() -> int:
-    """Tries all; returns 1 if one got through, or took too much."""
     resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))
     base = tried("x")
     results = [(source, *tried(source)) for source in (*ESCAPES, *INERT, *GREEDY, *ENDLESS, *MORE)]

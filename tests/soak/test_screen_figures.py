@@ -6,22 +6,17 @@ from typing import Any
 
 import pytest
 from tests.soak.screen_figures import (
-    Bar,
     Expected,
     Gain,
     Gained,
     Row,
     against,
-    agree,
-    bar_fault,
     bars,
     bench_faults,
     best_faults,
     drafters_faults,
     end_faults,
     estimate_fault,
-    estimated,
-    expected_details,
     expected_rows,
     faults,
     gained,
@@ -31,13 +26,11 @@ from tests.soak.screen_figures import (
     listed_faults,
     measured_note,
     models_faults,
-    off_quotient,
     panes,
     picks,
     plain_speed,
     quotient_faults,
     ratio_fault,
-    spread_of,
     table_rows,
 )
 
@@ -125,11 +118,6 @@ def wrong(compared: object) -> list[str]:
     return [fault for fault in compared if fault]  # type: ignore[attr-defined]
 
 
-def test_figures_agree_within_their_last_digit() -> None:
-    assert agree("1.2", "1.25") and agree("1.3", "1.25") and agree("1,210", "1210.4")
-    assert not agree("1.2", "1.26") and not agree("1,210", "1,212")
-
-
 def test_the_chat_shows_one_ratio() -> None:
     assert wrong(faults(CHAT)) == wrong(end_faults(CHAT)) == []
     assert plain_speed(CHAT) == "24" and plain_speed("") == ""
@@ -148,35 +136,10 @@ def test_the_summary_of_a_run_is_the_sum_of_its_steps() -> None:
     assert len(wrong(json_faults([step, step, done.replace("null", "2.0").replace("0.5", "0.9")]))) == 4
 
 
-def test_a_list_and_its_details_lie_below_or_beside_each_other() -> None:
-    above, below = panes(DRAFTERS)
-    assert above[-1].startswith("    retrieval") and below[0] == "  lookup"
-    wide = "\n".join(["Title", *[f"{'━━│' if at % 2 else 'row':<20}│ detail {at}" for at in range(9)]])
-    left, right = panes(wide)
-    assert left[:3] == ["Title", "row", "━━│"] and right[0] == " detail 0" and len(right) == 9
-
-
-def test_a_bar_is_as_long_as_its_ratio() -> None:
-    assert not bar_fault("", "0.80", "━" * 16 + "    │")
-    assert not bar_fault("", "1.25", "━" * 20 + "│━━━━──")
-    assert not bar_fault("", "1.00", "━" * 20 + "│")
-    assert bar_fault("here", "0.80", "━" * 19 + " │") == "here: 0.80x, but a bar of 19 where 1x is 20"
-    assert bar_fault("here", "0.80", "━" * 19) == "here: no tick at 1x"
-
-
 def test_the_table_and_the_bars_of_a_benchmark() -> None:
-    assert rows() == {
-        ("chat", "none"): Row("none", "chat", "1,000", None, "–"),
-        ("chat", "auto"): Row("auto", "chat", "990", None, "–"),
-        ("chat", "draft"): Row("draft", "chat", "800", Gain("0.80"), "46"),
-        ("all texts", "none"): Row("none", "all texts", "1,000", None, "–"),
-        ("all texts", "draft"): Row("draft", "all texts", "1,250", Gain("1.25", "1.20", "1.31"), "58"),
-    }
     wide = "  draft   chat   0.8    216  0.53x [0.40, 0.63]             1.31   46 %        19 ms        2/2       ▄"
     assert table_rows(lines_of(wide)) == [Row("draft", "chat", "216", Gain("0.53", "0.40", "0.63"), "46")]
-    first, second = bars(lines_of(RESULT))
-    assert first == Bar("draft", "all texts", Gain("1.25", "1.20", "1.31"), "━" * 20 + "│━━━━─")
-    assert (second.drafter, second.kind, second.gain) == ("draft", "chat", Gain("0.80"))
+    assert [(bar.drafter, bar.kind) for bar in bars(lines_of(RESULT))] == [("draft", "all texts"), ("draft", "chat")]
     assert wrong(bench_faults(lines_of(RESULT), rows())) == []
     other = rows(RESULT.replace("1.25x [1.20, 1.31]   58", "1.35x [1.20, 1.31]   58"))
     assert len(wrong(bench_faults(lines_of(RESULT), other))) == 1
@@ -185,13 +148,10 @@ def test_the_table_and_the_bars_of_a_benchmark() -> None:
 
 
 def test_a_speed_up_is_about_the_quotient_of_the_speeds() -> None:
-    assert spread_of(RESULT) == 1.2 and spread_of("") == 1.15
     assert wrong(quotient_faults(rows(), 1.15)) == []
     slow = rows(RESULT.replace("  800  ", "  650  "))
     assert wrong(quotient_faults(slow, 1.2)) == ["table, draft on chat: 0.80x, but 650 against 1,000 tok/s"]
     assert wrong(quotient_faults(slow, 1.25)) == []
-    assert off_quotient(slow["chat", "draft"], slow["chat", "none"]) == pytest.approx(0.795 / 0.650, rel=0.01)
-    assert off_quotient(slow["chat", "auto"], slow["chat", "none"]) == 1.0
     inside = rows(RESULT.replace("0.80x             ", "0.80x [0.64, 1.00]"))
     assert wrong(quotient_faults(inside, 1.0)) == []
 
@@ -236,8 +196,6 @@ def test_the_kept_result_is_the_table() -> None:
 
 def test_the_form_says_how_long_it_takes() -> None:
     assert picks(FORM) == {"auto": False, "draft": True} and picks("") == {}
-    assert estimated(FORM) == ("10 s", 7.5, 12.5)
-    assert estimated(FORM.replace("10 s", "2 min")) == ("2 min", 90.0, 150.0)
     assert not estimate_fault(FORM, 18.0) and not estimate_fault(FORM, 5.1)
     assert estimate_fault(FORM, 19.0) == "form of the benchmark: about 10 s, but it took 19 s"
     assert estimate_fault(FORM, 4.9) and estimate_fault("", 10.0)
@@ -245,11 +203,6 @@ def test_the_form_says_how_long_it_takes() -> None:
 
 def test_the_drafters_have_one_gain_each() -> None:
     above, below = panes(DRAFTERS)
-    assert [(row.drafter, row.value, row.source) for row in gained(above)] == [
-        ("draft", "1.3", "bench"),
-        ("none", "1.0", ""),
-        ("lookup", "0.6", "chats"),
-    ]
     assert gained(above)[0] == Gained("draft", "1.3", "━" * 10 + "│━━", "bench", False)
     assert against(below) == ("lookup", {"chats": ("0.6", False), "bench": ("0.7", False)}) and against([]) == ("", {})
     assert wrong(drafters_faults(DRAFTERS, BENCHED)) == []
@@ -273,21 +226,14 @@ def test_a_gain_that_differs_is_found(said: str, instead: str, count: int) -> No
     assert len(wrong(drafters_faults(DRAFTERS.replace(said, instead), BENCHED))) == count
 
 
-def speed(high: float) -> dict[str, Any]:
-    told = {"plain": {"low": None, "high": high}, "drafted": None}
-    return {"pair": {"target": {"model": "gpt-oss-20b"}}, "speed": told}
-
-
 def test_a_model_has_one_prediction() -> None:
-    above, below = panes(MODELS)
-    assert expected_rows(above) == [
-        Expected("SmolLM2-360M-Instruct", "190"),
-        Expected("gpt-oss-20b", "5.0"),
-        Expected("Mistral-Small-3.2-24B-Inst…", "1.1"),
-    ]
+    above, _ = panes(MODELS)
     assert expected_rows(above)[2].fits("Mistral-Small-3.2-24B-Instruct-2506")
-    assert expected_details(below) == Expected("gpt-oss-20b", "5.0")
-    assert expected_details([]) is None
+
+    def speed(high: float) -> dict[str, Any]:
+        told = {"plain": {"low": None, "high": high}, "drafted": None}
+        return {"pair": {"target": {"model": "gpt-oss-20b"}}, "speed": told}
+
     none = {"pair": {"target": {"model": "gpt-oss-20b"}}, "speed": None}
     assert wrong(models_faults(MODELS, [none, speed(4.97)])) == []
     assert wrong(models_faults(MODELS, [speed(8.0)])) == []  # it was measured again

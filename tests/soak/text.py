@@ -19,7 +19,6 @@ _REORDERING = {*range(0x202A, 0x202F), *range(0x2066, 0x206A)}
 
 
 def made(chance: random.Random) -> str:
-    """A text of any characters, marks and attacks."""
     parts = []
     for _ in range(chance.randint(0, 12)):
         match chance.randrange(4):
@@ -58,7 +57,6 @@ def right(text: str, chance: random.Random) -> bool:
 
 
 def main() -> int:
-    """Tries the texts; returns 1 if one fails."""
     count = int(sys.argv[1]) if len(sys.argv) > 1 else 100_000
     chance = random.Random(20)
     failed = sum(not right(made(chance), chance) for _ in range(count))

@@ -73,8 +73,6 @@ def changes(node: ast.AST) -> Iterator[tuple[str, ast.AST | None]]:
 
 
 class Replace(ast.NodeTransformer):
-    """Puts one node in another's place."""
-
     def __init__(self, old: ast.AST, new: ast.AST | None) -> None:
         self.old, self.new = old, new
 
@@ -94,7 +92,6 @@ def body(syntax: ast.Module, function: str) -> list[ast.AST]:
 
 
 def mutants(module: ModuleType, function: str) -> Iterator[tuple[str, ast.Module]]:
-    """The changed modules, each with what was changed."""
     source = inspect.getsource(module)
     for at in range(len(body(ast.parse(source), function))):
         for which in range(4):
@@ -110,7 +107,6 @@ def mutants(module: ModuleType, function: str) -> Iterator[tuple[str, ast.Module
 
 
 def caught(module: ModuleType, function: str, syntax: ast.Module) -> bool:
-    """Whether a quick test fails, or none of them ends."""
     with planted(module, function, compiled(module, function, syntax)):
         signal.alarm(SECONDS)
         try:
@@ -122,12 +118,10 @@ def caught(module: ModuleType, function: str, syntax: ast.Module) -> bool:
 
 
 def give_up(_number: int, _frame: FrameType | None) -> None:
-    """Ends tests that do not end."""
     raise EndlessError
 
 
 def main() -> int:
-    """Tries every change; returns 1 if a tenth or more survive."""
     signal.signal(signal.SIGALRM, give_up)
     total, survivors = 0, []
     for module, functions in FUNCTIONS:

@@ -19,7 +19,6 @@ MOST = 5000
 
 
 def main(*chosen: str) -> int:
-    """Sweeps; returns 1 if something was lost, or no end was reached."""
     failed = 0
     with tempfile.TemporaryDirectory() as folder:
         library = build(Path(folder))

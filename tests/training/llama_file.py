@@ -19,7 +19,7 @@ def _QUIET(level: int, text: bytes, data: ctypes.c_void_p) -> None:
 class LlamaFile:
     """One model and one context in F32 arithmetic: ids of a text, logits of ids."""
 
-    def __init__(self, path: Path, context: int = 1024, exact: bool = True) -> None:
+    def __init__(self, path: Path, context: int = 1024) -> None:
         llama_cpp.llama_log_set(_QUIET, ctypes.c_void_p(0))
         llama_cpp.llama_backend_init()
         self.model = llama_cpp.llama_model_load_from_file(str(path).encode(), model_params())
@@ -29,9 +29,8 @@ class LlamaFile:
         settings = llama_cpp.llama_context_default_params()
         settings.n_ctx = settings.n_batch = settings.n_ubatch = context
         settings.n_threads = settings.n_threads_batch = 1
-        if exact:
-            settings.type_k = settings.type_v = llama_cpp.GGML_TYPE_F32
-            settings.flash_attn_type = llama_cpp.LLAMA_FLASH_ATTN_TYPE_DISABLED
+        settings.type_k = settings.type_v = llama_cpp.GGML_TYPE_F32
+        settings.flash_attn_type = llama_cpp.LLAMA_FLASH_ATTN_TYPE_DISABLED
         self.context = llama_cpp.llama_init_from_model(self.model, settings)
         assert self.context
 
@@ -64,23 +63,3 @@ class LlamaFile:
         ]
         llama_cpp.llama_batch_free(batch)
         return np.stack(rows)
-
-    def reply(self, prompt: list[int], most: int = 200, temperature: float = 0.0, seed: int = 0) -> list[int]:
-        """Greedy (or sampled) ids after the prompt, up to the end of the reply."""
-        rng = np.random.default_rng(seed)
-        row, at, made = self.logits(prompt)[-1], len(prompt), list[int]()
-        while len(made) < most:
-            noise = rng.gumbel(size=self.size) * temperature if temperature else 0.0
-            token = int(np.argmax(row + noise))
-            if self.ends_reply(token):
-                break
-            made.append(token)
-            row, at = self.logits([token], at)[-1], at + 1
-        return made
-
-    def ends_reply(self, token: int) -> bool:
-        return bool(llama_cpp.llama_vocab_is_eog(self.vocab, token))
-
-    def template(self) -> str:
-        raw = llama_cpp.llama_model_chat_template(self.model, None)
-        return ctypes.string_at(raw).decode() if isinstance(raw, int) else raw.decode()

@@ -101,12 +101,3 @@ def test_a_crash_while_saving_keeps_the_old_checkpoint(tmp_path: Path, monkeypat
     other.resume(tmp_path / "m.pt")
     assert other.progress.step == 0
     assert not list(tmp_path.glob("*.part"))
-
-
-def test_the_schedule_follows_the_budget() -> None:
-    plan = TrainingPlan(tokens=1000)
-    assert [plan.done(tokens) for tokens in (0, 500, 5000)] == [0, 0.5, 1]
-    assert plan.rate(0, 0) == pytest.approx(1 / plan.warm_up_steps)
-    assert plan.rate(1000, plan.decay_from) == 1
-    assert plan.rate(1000, 1.0) == pytest.approx(plan.final_rate)
-    assert plan.rate(1000, 0.7) > plan.rate(1000, 0.8)

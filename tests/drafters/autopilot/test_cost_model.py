@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import random
 from dataclasses import replace
 
 import pytest
@@ -51,24 +50,6 @@ def test_one_disturbed_pass_among_the_first_does_not_count() -> None:
     assert costs.rows[4] == pytest.approx(16)
 
 
-@pytest.mark.parametrize("wrong", [0.5, 2.0])
-def test_a_plain_pass_that_was_measured_wrongly_is_corrected_by_the_first_live_ones(wrong: float) -> None:
-    costs = CostModel({**DEAR, 1: wrong * DEAR[1]}, {}, 0, 64)
-    while not costs.confirmed:
-        costs.observe(1, DEAR[1])
-    assert costs.rows[1] == pytest.approx(DEAR[1])
-    assert costs.rows[16] == pytest.approx(DEAR[16] / wrong)  # until it is observed itself
-
-
-def test_a_slower_machine_makes_all_widths_slower() -> None:
-    costs, rng = CostModel(DEAR, {}, 0, 64), random.Random(3)
-    for _ in range(400):
-        rows = rng.choice((1, 1, 2))
-        costs.observe(rows, 1.5 * CostModel(DEAR, {}, 0, 64).rows[rows] * rng.uniform(0.9, 1.1))
-    assert costs.rows[1] == pytest.approx(15, rel=0.06)
-    assert costs.rows[16] == pytest.approx(78, rel=0.15)  # never seen
-
-
 def test_the_costs_of_a_target_are_measured_within_their_time() -> None:
     for budget, worst in ((4.0, 0.01), (0.0, 0.5)):  # with time for all widths; with that of 20 passes
         clock = Clock()
@@ -78,23 +59,6 @@ def test_the_costs_of_a_target_are_measured_within_their_time() -> None:
         assert not target.tokens
         for rows in (1, 2, 3, 4, 8):
             assert costs.rows[rows] == pytest.approx(CostModel(DEAR, {}, 0, 64).rows[rows], rel=worst)
-
-
-def test_a_single_row_is_measured_after_another_one() -> None:
-    clock, last = Clock(), 0
-
-    class Rebuilding(TimedTarget):
-        """Takes half as long again where the pass before had another width."""
-
-        def evaluate(self, token: Token, tree: TokenTree = EMPTY_TREE) -> Evaluation:
-            nonlocal last
-            last, before = 1 + len(tree), last
-            clock.now += (0.5 * DEAR[1] if last != before else 0.0) / 1e3
-            return super().evaluate(token, tree)
-
-    costs = measure_costs(Rebuilding(clock, DEAR), 10.0, 4.0, clock)
-    assert costs.rows[1] == pytest.approx(DEAR[1])
-    assert costs.rows[2] == pytest.approx(DEAR[2] + 0.5 * DEAR[1])
 
 
 def test_passes_are_measured_with_the_text_that_is_given() -> None:

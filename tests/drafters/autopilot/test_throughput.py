@@ -46,14 +46,6 @@ def test_a_step_is_added_to_the_time_and_to_the_record_of_its_drafter() -> None:
     assert arm.record.outcomes.observed == pytest.approx(DECAY * PRIOR + 2)
 
 
-def test_a_plain_pass_that_was_slow_is_no_loss_of_a_trial() -> None:
-    throughput, _ = throughput_and_arm()
-    slow = plain_step()
-    slow.timings.evaluate = 19.0
-    assert throughput.record(slow, 20.3, 0.3, None, 1.0, None) == pytest.approx(0.3)
-    assert throughput.record(slow, 20.3, 0.3, None, 1.0, None, least=4) == pytest.approx(0.3 + 13.0 - 10.0, rel=0.2)
-
-
 def test_the_rate_is_that_of_the_latest_steps() -> None:
     throughput, arm = throughput_and_arm()
     assert throughput.rate == pytest.approx(1 / 11)

@@ -42,8 +42,6 @@ class Clock:
 
 
 class TimedTarget(FakeTarget):
-    """A fake target whose passes take time."""
-
     def __init__(self, clock: Clock, table: Mapping[int, float], slower: Callable[[], float] = lambda: 1.0) -> None:
         super().__init__(n_ctx=100_000)
         self._clock, self._slower = clock, slower
@@ -111,7 +109,6 @@ class Scripted(Drafter):
 
 
 def plain_text(size: int) -> list[Token]:
-    """The fake target's own reply."""
     clock = Clock()
     return fly(Autopilot({}, CostModel(CHEAP, {}, 0, 64), FakeTarget().abilities), TimedTarget(clock, CHEAP), size)[0]
 
