@@ -146,7 +146,6 @@ def check(db: sqlite3.Connection) -> None:
 
 
 def _chats(backup: Path) -> set[str]:
-    """The ids of all chats of a backup; none if it cannot be read."""
     try:
         with _opened(backup) as db:
             return {str(chat) for (chat,) in db.execute("SELECT id FROM chats")}
@@ -313,7 +312,6 @@ def _rows(db: sqlite3.Connection, table: str) -> Iterator[dict[str, Any]]:
 
 
 def _last(db: sqlite3.Connection, table: str) -> int:
-    """The greatest number of a row, or more."""
     for query in (f"SELECT max(rowid) FROM {table}", f"SELECT max(seq) FROM sqlite_sequence WHERE name = '{table}'"):
         with _past_damage(), suppress(TypeError, ValueError):
             return min(int(db.execute(query).fetchone()[0] or 0), _MOST_ROWS)

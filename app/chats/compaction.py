@@ -47,11 +47,7 @@ class Compaction:
         return sum(not message.summary for message in self.older)
 
     def summary(self, ask: Ask, fingerprint: str, images: Callable[[str], dict[str, str]] = lambda _: {}) -> str:
-        """Writes the summary, in several passes if the messages do not fit the context; empty if it was stopped.
-
-        Args:
-            ask: Writes a reply to messages; raises ``ContextFullError`` if they do not fit.
-        """
+        """Writes the summary, in several passes if the messages do not fit the context; empty if it was stopped."""
         led = history(self.system, fingerprint)
         rest, summary = history(self.older, fingerprint, images=images), ""
         while rest:

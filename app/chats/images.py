@@ -74,7 +74,6 @@ class ImageFolder:
         return path
 
     def found(self, text: str) -> dict[str, str]:
-        """The existing files of the images in a text, by hash."""
         places = ((sha256, self._path(sha256)) for sha256 in images_of(text))
         return {sha256: str(path) for sha256, path in places if path.is_file()}
 

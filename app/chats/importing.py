@@ -78,7 +78,6 @@ def conversation(values: dict[str, Any]) -> tuple[StoredChat, list[tuple[StoredM
 
 
 def _children(nodes: dict[str, Any]) -> dict[str, list[str]]:
-    """The children of each node: its listed ones, and unlisted nodes that name it as their parent."""
     following: dict[str, list[str]] = {name: [] for name in nodes}
     for name, node in nodes.items():
         listed = node.get("children")

@@ -92,7 +92,6 @@ class Figures:
         return json.dumps(asdict(self), separators=(",", ":"))
 
     def followed_by(self, rest: Figures) -> Figures:
-        """Combines the figures of a reply's first part with those of its continuation."""
         return Figures(
             speed=_joined(self.speed, rest.speed),
             by_depth=_deeper(self.by_depth, rest.by_depth),
@@ -233,7 +232,6 @@ def unpack_tokens(blob: object) -> list[int]:
 
 
 def text_of(value: object) -> str:
-    """A text of the file, whatever its type there."""
     return value if isinstance(value, str) else readable(value) if isinstance(value, bytes) else str(value or "")
 
 

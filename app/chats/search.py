@@ -89,7 +89,6 @@ def _any_of(words: list[str]) -> re.Pattern[str]:
 
 
 def _marked(text: str, word: re.Pattern[str]) -> str:
-    """Cuts out the text around the first word, and marks all words in it."""
     found = word.search(text)
     at = found.start() if found else 0
     start, end = max(at - _SIDE, 0), at + 3 * _SIDE

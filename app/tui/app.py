@@ -140,7 +140,6 @@ class ChatApp(App[int]):
         await super().on_event(event)
 
     def _display(self, screen: Screen[Any], renderable: RenderableType | None) -> None:
-        """Draws the screen, or a notice if the window is too small."""
         if self._too_small:
             lines = wrap("too small", self._window.width)[: self._window.height]
             renderable = Group(Control.clear(), Control.home(), Text("\n".join(lines), end=""))

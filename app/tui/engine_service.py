@@ -193,11 +193,7 @@ class EngineService(Widget):
         self._summarize(write)
 
     def prepare(self, make: Callable[[], Prepare]) -> None:
-        """Counts the typed text, and prefills it if the settings and the power supply allow.
-
-        Args:
-            make: Makes the request in a thread, since reading a long chat from disk is slow.
-        """
+        """Counts the typed text, and prefills it if allowed; ``make`` runs in a thread: a long chat is slow to read."""
         self._counting += 1
         self._prepare(make, self._counting)
 

@@ -171,7 +171,6 @@ class InlineChat(App[int]):
         self.exit(0)
 
     def exit(self, result: int | None = None, return_code: int = 0, message: RenderableType | None = None) -> None:
-        """Ends the session within ``terminal.PATIENCE``, even if the engine or a thread hangs."""
         super().exit(result, return_code, message)
         if sys.platform != "win32" and not self.is_headless:
             from slipstream.app.tui.terminal import end_in_time
@@ -179,7 +178,6 @@ class InlineChat(App[int]):
             end_in_time(result or return_code)
 
     async def on_unmount(self) -> None:
-        """Ends the engine: a thread that waits for it would keep the program alive."""
         if self.turn or self._summary:
             await self._service.end_reply(REPLY_END_S)
         await asyncio.to_thread(self._engine.close)

@@ -208,11 +208,7 @@ class InputGuard:
         return False
 
     def survives(self, error: Exception, message: Message, ending: bool) -> bool:
-        """Logs and shows an error that input has caused; an app that is ending shows nothing.
-
-        Returns:
-            False for an error that something else has caused, or that leaves a screen half made.
-        """
+        """Logs and shows an error caused by input; False for any other, or one that leaves a screen half made."""
         if FromInput not in message._prevent or isinstance(message, events.Compose | events.Mount):
             return False
         place, now = str(traceback.extract_tb(error.__traceback__)[-1:]), time.monotonic()

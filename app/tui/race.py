@@ -177,7 +177,6 @@ def _title(start: RaceStart, width: int) -> str:
 
 
 def _lane(label: str, racer: Racer, size: tuple[int, int], *, most: int, kind: LineKind, note: str = "") -> list[Line]:
-    """One reply in columns and lines; ``most``: the tokens of a full bar."""
     width, room = size
     rate = f" · {_rate(racer.tokens / racer.seconds)} tok/s" if racer.seconds else ""
     figures = f"{racer.tokens} tokens · {racer.seconds:.2f} s{rate}"

@@ -50,7 +50,6 @@ class BenchPlan:
 
     @property
     def lacks(self) -> str:
-        """What is missing; empty if the plan is complete."""
         if not self.prompts:
             return "Choose some prompts."
         if not self.drafters:

@@ -88,7 +88,6 @@ class BenchView(TableView):
         return [when, text(kept.report.model), Content(texts), _marked(auto, unsure), _marked(best, unsure)]
 
     def details(self, at: int) -> list[Content]:
-        """The bars, or the reason why there are none."""
         kept = self.kept(at)
         if kept is None:
             assert self.measuring
@@ -111,7 +110,6 @@ def progress(measuring: RunningBench, width: int) -> Content:
 
 
 def live_bars(measuring: RunningBench, width: int) -> Content:
-    """The speed-ups so far over all kinds, then the drafters that have none yet."""
     update = measuring.update
     if update is None:
         return Content("")
@@ -192,7 +190,6 @@ def figures(rows: Sequence[DrafterFigures], width: int) -> Content:
 
 
 def remarks(report: DrafterReport) -> Content:
-    """The best drafter of each kind, and how the figures were measured."""
     prompts = ", ".join(f"{one_line(name)} {count}" for name, count in report.prompts.items())
     promise = {"same text": "identical", "same distribution": "same odds; single words may differ"}
     output = promise.get(report.promise, one_line(report.promise))

@@ -122,13 +122,7 @@ def read_attachment(name: str) -> Attachment:
 
 
 def mentioned(text: str, at_end: bool = False) -> list[tuple[int, int, str]]:
-    """Finds the files that a text mentions with ``@path``; returns start, end and path of each.
-
-    Words after an ``@`` that name no file are ignored. A path with spaces is found only by completion.
-
-    Args:
-        at_end: Whether to find only a name at the end of the text.
-    """
+    """Start, end and path of each file that a text mentions with ``@path``; one with spaces only by completion."""
     found = []
     for mention in _MENTION.finditer(text):
         if at_end and mention.end() < len(text):
@@ -245,10 +239,7 @@ def is_long(text: str) -> bool:
 
 
 class Folds:
-    """Maps marks in a prompt to long texts.
-
-    Marks are kept until the program ends, for undo and the history.
-    """
+    """Maps marks in a prompt to long texts, which are kept until the program ends, for undo and the history."""
 
     def __init__(self) -> None:
         self._texts: dict[str, str] = {}

@@ -122,11 +122,7 @@ class Painter:
 
         Rendered text keeps the order of the Markdown, which also contains marks: each character is searched after the
         previous one. Characters that Markdown adds, such as bullets, are not found and get no style.
-
-        Args:
-            view: Holds the widgets.
-            source: The Markdown.
-            start: Its position in the reply; negative if it has a prefix that the model did not write.
+        ``start`` is negative if the Markdown has a prefix that the model did not write.
         """
         before, self._bare = self._bare, {}
         at = 0

@@ -47,7 +47,6 @@ class DrafterWork:
         self.fresh = False  # whether there are heads or an index newer than the loaded model
 
     def use(self, name: str = "") -> None:
-        """Sets the drafter of the next reply; without a name, opens the list."""
         if name and self._model.loaded:
             self._model.use_drafter(name)
         else:

@@ -60,7 +60,6 @@ class ChatSwitcher:
         self._page.refresh_keys()
 
     async def chosen(self, chat: str, message: int | None) -> None:
-        """Opens the chosen chat after the current reply has ended."""
         self.leave()
         if message is not None or not self._is_open(chat):
             await self._replies.after(partial(self.open, chat, message))
@@ -118,7 +117,6 @@ class ChatSwitcher:
         self._page.list_chats()
 
     def export_as(self, file: str = "") -> None:
-        """Writes the open chat to a file, by default in the current folder."""
         chat = self._page.conversation.chat
         if chat is None:
             raise UsageError("nothing was said yet; there is nothing to export.", "")
@@ -144,7 +142,6 @@ class ChatSwitcher:
         self._page.list_chats()
 
     async def undo_delete(self) -> None:
-        """Restores the chat that was deleted last, and opens it if the current chat is empty."""
         deleted, self._deleted = self._deleted, None
         back = bool(deleted and self._store.restore(deleted.id))
         said = f"“{one_line(deleted.title)}” is back." if deleted and back else "No chat can be brought back."
@@ -235,7 +232,6 @@ class RecallScreen(Dialog[str | None]):
 
 
 def _row(prompt: str, words: Sequence[str]) -> Content:
-    """One line of a prompt, from shortly before the first match."""
     line = one_line(prompt[: 100 * _SHOWN])
     folded = line.casefold()
     first = min((place for word in words if (place := folded.find(word)) >= 0), default=0)

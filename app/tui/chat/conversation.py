@@ -71,7 +71,6 @@ class Conversation:
         chat: str | None = None,
         own: bool = True,
     ) -> None:
-        """``own`` says whether the chat's own sampling counts; that of the command line overrides it."""
         self._store = store
         self.sampling = sampling
         self.drafter = drafter  # of the next reply
@@ -111,7 +110,6 @@ class Conversation:
         self.sampling = replace(self.sampling, advice=values)
 
     def sample(self, sampling: Sampling) -> None:
-        """Sets the sampling of the next replies, and stores it with the chat."""
         self.sampling = replace(self.sampling, own=values_of(sampling, self.sampling.default))
         if self.chat:
             self._store.keep_sampling(self.chat.id, self.sampling.own)
@@ -159,14 +157,7 @@ class Conversation:
         return self._store.refused(self.chat.id) if self.chat else ""
 
     def ask(self, text: str, loaded: Loaded, beside: int | None = None) -> Exchange:
-        """Stores a question and begins a reply.
-
-        Args:
-            beside: The message that this one replaces; it is kept as a branch.
-
-        Raises:
-            ContextFullError: If the text does not fit the context; nothing is stored then.
-        """
+        """Stores a question and begins a reply, as a branch of ``beside``; a ``ContextFullError`` stores nothing."""
         check_size(text, loaded.token_bytes, loaded.n_ctx, loaded.n_ctx_longest)
         if self.chat is None:
             self.chat = self._store.create()

@@ -76,7 +76,6 @@ class DraftTreeLog(ScrollView):
         self._measure()
 
     def on_resize(self) -> None:
-        """Redraws all steps at a new width; keeps following the newest."""
         if self.scrollable_content_region.width != self._width:
             self._redraw()
         elif self._follows:

@@ -144,7 +144,6 @@ class _Drawing:
         return [_line(row) for row in self._rows]
 
     def _made(self, tree: DraftTree) -> dict[int, Node]:
-        """The nodes to draw: the accepted path, the most probable others, and the target's own token."""
         accepted, names = set(tree.path), _names(tree)
         reach: list[float] = []
         for parent, prob in zip(tree.parents, tree.probs, strict=True):
@@ -175,7 +174,6 @@ class _Drawing:
         return children
 
     def _hang(self, nodes: list[int], row: int, column: int) -> None:
-        """Draws siblings below each other, the first on line ``row``, each followed by its subtree."""
         widest = max(self._nodes[node].width for node in nodes)
         if column + 2 + widest > self._width and column > 1:
             self._put_off.append((row, column, nodes))

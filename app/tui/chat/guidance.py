@@ -153,7 +153,6 @@ class Guidance:
         return f" ({', '.join(named)} from {loaded.sampling_source})" if named and loaded else ""
 
     def _sampling_name(self) -> str:
-        """The name of the current preset, or a description of the sampling; empty for the default."""
         usual = self._sampling.default
         values = values_of(self._sampling.effective, usual)
         if not values:

@@ -112,10 +112,7 @@ def with_command(usual: str, keys: KeyMap) -> str:
 
 
 def _rows(rows: tuple[tuple[str, str], ...], width: int, room: int) -> Content:
-    """The rows in at most ``room`` cells, with keys of ``width`` cells; 0 puts a meaning below its key.
-
-    A long meaning is wrapped within its own column.
-    """
+    """The rows in at most ``room`` cells, with keys of ``width`` cells; 0 puts a meaning below its key."""
     indent = "\n" + " " * (width + 2)
     lines = []
     for name, meaning in rows:

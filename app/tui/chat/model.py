@@ -85,7 +85,6 @@ class ActiveModel:
             self._page.welcome.progress(message.share)
 
     def wait(self, machines: str) -> None:
-        """Shows that the load waits for other machines, until it makes progress or ends."""
         self.awaits = True
         self._say(f"waiting for {machines} · Esc stops")
 
@@ -175,7 +174,6 @@ class ActiveModel:
         await self.take(replace(self.load, drafter=self.drafter), self.name)
 
     async def load_again(self, drafter: str) -> None:
-        """Reloads the model with the current heads and index; restores the previous ones if that fails."""
         paths = Paths.default()
         heads = dict.fromkeys([*map(str, head_files(paths)), *self.load.heads])
         index = str(paths.index) if is_on(paths.index) else None

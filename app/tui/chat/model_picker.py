@@ -62,8 +62,6 @@ class ModelPicker:
             await self._replies.after(partial(self._model.use, choice.load, choice.model))
 
     def use_named(self, name: str) -> None:
-        """Loads the installed model with this name; puts the command back into the prompt if there is none."""
-
         def find() -> tuple[Load, Installed]:
             models = self._models.open()
             installed = models.installed()
@@ -119,7 +117,6 @@ class ModelPicker:
             self._page.welcome.offer(None)
 
     def take_offer(self) -> None:
-        """Fetches the suggested model with its drafter; loads it if it is installed."""
         offer, here, screen = self.offer, self.fetched, self._page.screen
         if offer is None:
             self._page.hint("No model is suggested now. Ctrl-L lists all.")

@@ -88,7 +88,6 @@ class ChatPage:
         self._typed_in: str | None = None  # the chat that the text in the prompt belongs to
 
     async def fill(self, messages: list[StoredMessage], at: int | None) -> None:
-        """Shows the messages of a chat instead of the current ones, from the message ``at`` on or at the end."""
         await self.transcript.fill(messages, at)
         self.mark_branches()
         self.show_title()
@@ -96,7 +95,6 @@ class ChatPage:
     # --- the prompt -----------------------------------------------------------------------------------------------
 
     def edit(self, question: Question) -> None:
-        """Puts an earlier question into the prompt, which then replaces it."""
         if self.editing is None:
             self._set_aside = self.prompt.text
         self.editing = question.message

@@ -242,7 +242,6 @@ class PromptBox(TextArea):
         return span if span and span[0] < column < span[1] else None
 
     def _unfold(self) -> bool:
-        """Replaces the mark at the cursor by its text; False if there is none."""
         row, column = self.cursor_location
         line = self.document.get_line(row)
         span = self._folds.at(line, column) or self._folds.at(line, column - 1)

@@ -197,8 +197,6 @@ def _answer_pieces(text: str, answer: str, origins: Sequence[Run]) -> list[Piece
 
 
 class _Chunk(Part):
-    """The text of one widget."""
-
     def __init__(self) -> None:
         super().__init__()
         self.text = ""

@@ -99,8 +99,6 @@ class PassageView(Markdown):
 
 
 class _Stretch(Part):
-    """A passage of a column."""
-
     def __init__(self, passage: Passage, ends: bool, start: int, sources: Sources) -> None:
         super().__init__()
         self.passage, self.start = passage, start

@@ -30,8 +30,6 @@ AT_ONCE: Final = 100  # a longer insertion, or one of several lines, counts as a
 
 
 class _Summary(NamedTuple):
-    """A summary that is being generated."""
-
     plan: Compaction
     loaded: Loaded
     widget: ReplyView

@@ -31,8 +31,6 @@ PROMISES: Final = {"same text": "text identical ✓", "same distribution": "same
 
 @dataclass(frozen=True, slots=True)
 class _Bar:
-    """One of the two bars."""
-
     label: str
     tok_per_s: float | None
     note: str

@@ -259,7 +259,6 @@ class DraftersScreen(BrowsingScreen[DrafterChoice | None]):
         self.app.push_screen(question, answered)
 
     def _arrived(self, offer: DrafterOffer) -> bool:
-        """Whether reloading the model would make the drafter usable."""
         known = self.view.standing
         files = known is not None and any(not file.why_not for file in known.of(offer.name))
         return self.view.text_came(offer) or (self._chat.fresh() and files)

@@ -196,7 +196,6 @@ class ModelActions:
             self._fetch_pair(offer)
 
     def _fetch_pair(self, offer: CatalogOffer) -> None:
-        """Fetches a pair of the catalogue, without its drafter if the drafter is unsupported."""
         hint(self._screen, "Asking the hub …")
         pair = offer.pair
         if unserved(pair):

@@ -164,7 +164,6 @@ class Listing:
         self._refresh_keys()
 
     def narrow(self) -> None:
-        """Filters the installed models by the search text, for use while offline."""
         words = self.line.value.casefold().split()
         names = [(model, f"{model.name} {model.repo}".casefold()) for model in self.installed.models]
         self.here.models = [model for model, name in names if all(word in name for word in words)]
@@ -248,7 +247,6 @@ class Listing:
         self.redraw(view)
 
     def _ask_facts(self) -> None:
-        """Computes the facts of one model after the other, the selected one first."""
         known = self.installed.facts
         unknown = [model for model in self.installed.models if model.name not in known]
         if self._asking_facts or not unknown:
@@ -298,7 +296,6 @@ class Listing:
     # --- downloads ------------------------------------------------------------------------------------------------
 
     def look(self) -> None:
-        """Polls the downloads, unless a poll is running."""
         if not self._looking:
             self._looking = True
             self.ask(lambda models: models.jobs(), self._looked, self._not_looked)

@@ -39,7 +39,6 @@ def gain_bar(value: float, most: float, width: int, style: str, high: float | No
 
 
 def percent(share: float | None) -> str:
-    """A share: "71 %"."""
     return UNKNOWN if share is None else f"{100 * share:.0f} %"
 
 
@@ -71,7 +70,6 @@ def ago(seconds: float) -> str:
 
 
 def bar(share: float, width: int) -> tuple[str, str]:
-    """The filled and the empty part of a progress bar, together ``width`` cells."""
     done = round(min(max(share, 0.0), 1.0) * width)
     return "━" * done, "─" * (width - done)
 

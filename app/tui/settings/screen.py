@@ -190,7 +190,6 @@ class SettingsScreen(Sheet[None]):
         self.go_to(next(iter(values)))
 
     def _carry(self, values: Values, before: Values | None) -> bool:
-        """Stores and applies values; undo restores ``before``. Returns whether they were stored."""
         if before is not None:
             self._undo.append(before)
         kept = True
