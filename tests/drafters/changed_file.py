@@ -22,7 +22,7 @@ def changed(
     Args:
         source: What is copied.
         copy: Where to.
-        keys: New values; the keys keep their types, and new ones are texts.
+        keys: New values; the keys keep their types, and new ones are texts or F32.
         tensors: New or additional tensors, whole numbers as they are; None leaves one out.
     """
     header = read_header(source)
@@ -31,7 +31,8 @@ def changed(
         for key, value in header.metadata.items()
         if not key.startswith(("general.architecture", "general.alignment"))
     }
-    more = {key: (gguf.GGUFValueType.STRING, value) for key, value in keys.items() if isinstance(value, str)}
+    kinds = {str: gguf.GGUFValueType.STRING, float: gguf.GGUFValueType.FLOAT32}
+    more = {key: (kinds[type(value)], value) for key, value in keys.items() if type(value) in kinds}
     metadata = {**more, **metadata}
     arrays = {**{tensor.name: read_tensor(header, tensor) for tensor in header.tensors}, **tensors}
     written = [_tensor(name, values) for name, values in arrays.items() if values is not None]

@@ -78,14 +78,6 @@ def test_a_file_that_cannot_be_written_is_refused_before_anything_is_measured(
     assert not capsys.readouterr().out
 
 
-def test_figures_that_are_there_survive_until_new_ones_are(tmp_path: Path) -> None:
-    file = tmp_path / "figures.json"
-    file.write_text("{}")
-    with pytest.raises(UsageError):
-        bench(options(file, "speed"), TINY)
-    assert file.read_text() == "{}"
-
-
 @pytest.mark.slow
 def test_progress_is_told_as_lines_of_json_that_end_at_the_printed_figures(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -206,16 +198,6 @@ def test_a_drafter_that_cannot_serve_the_model_is_listed_with_the_reason(
         bench(options(drafters="draft", model=alone), TINY)
 
 
-@pytest.mark.slow
-def test_several_joined_are_measured_like_one(tmp_path: Path) -> None:
-    alone = choose(Paths.default()).model  # by its path: a model without a draft model
-    names = "lookup+recycle,lookup|recycle,lookup+draft"
-    assert bench(options(tmp_path / "f.json", drafters=names, prompts="chat", limit=1, model=alone), TINY) == 0
-    report = json.loads((tmp_path / "f.json").read_text())["drafters"]
-    assert {row["drafter"] for row in report["rows"]} == {"none", "lookup+recycle", "lookup|recycle"}
-    assert set(report["unusable"]) == {"lookup+draft"} and "draft model" in report["unusable"]["lookup+draft"]
-
-
 @pytest.mark.parametrize(
     ("wrong", "words"),
     [
@@ -240,11 +222,6 @@ def test_a_wrong_use_is_refused_before_anything_is_measured(
     with pytest.raises(UsageError, match=words):
         bench(options(**wrong), TINY)
     assert not capsys.readouterr().out
-
-
-def test_a_file_that_is_no_model_is_refused_before_anything_is_measured(tmp_path: Path) -> None:
-    with pytest.raises(SlipstreamError, match="no such file"):
-        bench(options(model=str(tmp_path / "missing.gguf")), TINY)
 
 
 @pytest.mark.slow

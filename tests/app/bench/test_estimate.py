@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
 
 import pytest
 
@@ -15,33 +14,23 @@ PACE = {"none": 0.05, "auto": 0.03, "lookup": 0.055, "recycle": 0.14}
 LENGTHS = {"chat": 60, "story": 110, "copy": 90}
 
 
-def played(kinds: Sequence[str], warm: dict[str, float], slower_from: float = 1.0) -> list[tuple[float, float]]:
-    """Plays it; the time that was said to be left and the time that was left, at the begin of each reply and in it.
-
-    Args:
-        kinds: Of each conversation.
-        warm: Seconds a token by the warm-up.
-        slower_from: Share of the replies after which the machine is half as fast.
-    """
+def played(kinds: Sequence[str], warm: dict[str, float]) -> list[tuple[float, float]]:
+    """Plays it; the time that was said to be left and the time that was left, at the begin of each reply and in it."""
     now, seen = 0.0, list[tuple[float, float]]()
     estimate = Estimate(turn_of(NAMES), 160, lambda: now)
     estimate.warm |= warm
-    replies = len(kinds) * len(turn_of(NAMES))
-    done = 0
     for at, kind in enumerate(kinds):
         estimate.begin(kind, 1, [(later, 1) for later in kinds[at + 1 :]])
         for name in turn_of(NAMES):
             estimate.reply(name)
-            slower = 2.0 if done >= slower_from * replies else 1.0
             for token in range(LENGTHS[kind]):
                 if token % 20 == 0:
                     left = estimate.left()
                     assert left is not None
                     seen.append((now, left))
                 estimate.wrote(token)
-                now += slower * PACE[name]
+                now += PACE[name]
             estimate.end(LENGTHS[kind])
-            done += 1
     return [(left, now - at) for at, left in seen]
 
 
@@ -56,19 +45,6 @@ def test_it_is_right_within_a_half_once_a_turn_was_written() -> None:
     first = len(seen) // 6
     assert within(seen[first:], 1.5) == 1.0
     assert 1.5 < seen[0][0] / seen[0][1] < 4.5  # the first knows only a slow warm-up, and that replies may be long
-
-
-def test_a_machine_that_becomes_slower_shows_soon() -> None:
-    seen = played(["chat"] * 8, PACE, slower_from=0.5)
-    later = seen[len(seen) // 2 + len(seen) // 16 :]
-    assert within(later, 1.5) == 1.0
-
-
-def test_it_runs_down_while_a_reply_is_written_and_ends_at_nothing() -> None:
-    seen = played(["chat"] * 4, PACE)
-    said = [left for left, _ in seen[len(seen) // 4 :]]
-    assert all(after < before + 0.5 for before, after in pairwise(said))
-    assert said[-1] < 5
 
 
 def test_nothing_is_said_before_anything_was_timed() -> None:

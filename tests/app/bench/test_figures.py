@@ -49,22 +49,7 @@ def meter(plan: ReplyPlan, names: Sequence[str], on_update: Callable[[BenchUpdat
     return BenchMeter("mini", plan, names, Estimate(turn_of(names), plan.tokens), on_update)
 
 
-def test_every_drafted_reply_stands_between_two_plain_ones() -> None:
-    heard: list[str] = []
-
-    def write(name: str, _turn: BenchTurn) -> WrittenReply:
-        heard.append(name)
-        return reply(40 + len(heard), 1.0)  # as many tokens as there were replies: tells which is which
-
-    plan = ReplyPlan(("a", "b"), (PromptSet("chat", (asked("x"),)),), temperatures=(0.0,))
-    cells, _ = measure(plan, 99, meter(plan, ["a", "b"]), write, lambda _line: None)
-    assert heard == ["none", "a", "none", "b", "none"]
-    pairs = {name: cells[name, "chat", 0.0].pairs[0] for name in "ab"}
-    assert pairs["a"].plain == TimedTokens(42, 1.0) and pairs["b"].plain == TimedTokens(44, 1.0)
-
-
 def test_a_machine_that_slows_down_all_the_while_changes_nothing() -> None:
-    """Each reply takes 3 % of the first one's time longer than the one before; speeds are all kept."""
     texts = [asked(f"{at}", "and?") for at in range(5)]
     plan = ReplyPlan(("a", "b", "c"), (PromptSet("chat", tuple(texts)),), temperatures=(0.0,))
     speeds, written = {"none": 1.0, "a": 2.0, "b": 0.5, "c": 1.25}, list[str]()

@@ -13,7 +13,6 @@ import pytest
 from slipstream.app.bench import race as race_module
 from slipstream.app.bench.race import race, run_race
 from slipstream.app.bench.race_events import (
-    PROMPT,
     RaceEvent,
     RaceFrame,
     Racer,
@@ -181,15 +180,6 @@ def test_a_picture_says_what_came_of_it() -> None:
     assert "needs only" not in "\n".join(text for text, _ in picture(quick, slow.frame, slow, 80, 22))
 
 
-def test_what_does_not_fit_a_line_ends_with_an_ellipsis() -> None:
-    long = replace(START, model="Slipstream mini of a long name, Q4_0", prompt=PROMPT)
-    whole = f"Slipstream mini of a long name, Q4_0 · “{PROMPT}”"
-    assert picture(long, FRAME, None, 120, 22)[1][0] == whole
-    cut = picture(long, FRAME, None, 78, 22)[1][0]
-    assert cut == f"{whole[:76]}…”" and len(cut) == 78
-    assert picture(long, FRAME, None, 20, 22)[1][0] == f"{whole[:19]}…"
-
-
 def test_seconds_are_compared_only_where_both_wrote_as_many_tokens() -> None:
     def said(ours: Racer, plain: Racer) -> str:
         frame = RaceFrame(ours, plain)
@@ -198,30 +188,6 @@ def test_seconds_are_compared_only_where_both_wrote_as_many_tokens() -> None:
     assert said(Racer("The", 60, 2.0), Racer("The", 60, 3.0)) == "1.5x faster: 2.00 s instead of 3.00 s"
     assert said(Racer("The", 60, 2.0), Racer("The", 61, 3.0)) == "1.5x faster: 30 tok/s instead of 20"
     assert said(Racer("The", 30, 2.0), Racer("The", 60, 6.0)) == "1.5x faster: 15.0 tok/s instead of 10.0"
-
-
-def test_a_busy_machine_is_named_beside_the_result_where_there_is_room() -> None:
-    def said(busy: bool, width: int = 80) -> str:
-        return picture(START, FRAME, RaceResult(FRAME, False, None, 0.5, 2.0, busy), width, 22)[-3][0]
-
-    assert said(True) == "1.5x faster: 60 tok/s instead of 40 · machine was busy"
-    assert said(False) == "1.5x faster: 60 tok/s instead of 40" == said(True, 40)
-
-
-@pytest.mark.parametrize("disturbed", [None, "with", "without"])
-def test_a_race_was_disturbed_if_one_of_the_two_replies_was(
-    bundled: tuple[Session, Loaded], monkeypatch: pytest.MonkeyPatch, disturbed: str | None
-) -> None:
-    step = race_module.RaceLane.step
-
-    def stepped(lane: race_module.RaceLane) -> None:
-        step(lane)
-        is_plain = lane.speed.drafted == 0
-        lane.speed = replace(lane.speed, busy=disturbed == ("without" if is_plain else "with"))
-
-    monkeypatch.setattr(race_module.RaceLane, "step", stepped)
-    *_, finish = raced(bundled, "lookup", 60)
-    assert isinstance(finish, RaceResult) and finish.busy == (disturbed is not None)
 
 
 def test_a_race_that_was_lost_is_not_drawn_as_won() -> None:

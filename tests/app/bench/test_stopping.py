@@ -23,7 +23,6 @@ def own_home(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathF
 
 
 def press_ctrl_c(monkeypatch: pytest.MonkeyPatch, module: str, after: int) -> None:
-    """Presses it in the middle of a reply."""
     replies = 0
 
     def write(

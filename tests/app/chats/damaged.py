@@ -21,7 +21,6 @@ def filled(path: Path, chats: int = 8) -> None:
 
 
 def talk(store: ChatStore, chats: int) -> None:
-    """Has chats of four messages; some fill several pages of the file."""
     chance = random.Random(chats)
     for number in range(chats):
         chat = store.create().id
@@ -34,7 +33,6 @@ def talk(store: ChatStore, chats: int) -> None:
 
 
 def kept(store: ChatStore) -> dict[str, list[str]]:
-    """The texts of all chats."""
     return {chat.id: [message.content for message in store.messages(chat.id)] for chat in store.list_chats(1000)}
 
 

@@ -12,11 +12,7 @@ OLDER: Final = tuple(range(1, len(MIGRATIONS)))  # all versions before this one
 
 
 def older(path: Path, version: int = 1) -> None:
-    """Copies a file of an earlier version.
-
-    Args:
-        version: How many migrations it has had.
-    """
+    """Copies a file that has had so many migrations."""
     path.touch(mode=0o600)
     frozen = Path(__file__).with_name("versions") / f"version-{version}.db.gz"
     path.write_bytes(gzip.decompress(frozen.read_bytes()))

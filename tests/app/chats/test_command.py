@@ -4,33 +4,24 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
 from contextlib import closing
 from io import StringIO
 from pathlib import Path
 
 import pytest
+from tests.app.commands import Command, commands
 
 from slipstream.app.chats.records import Figures
 from slipstream.app.chats.store import ChatStore
-from slipstream.app.cli import main as cli
 from slipstream.app.platform.paths import HOME_VARIABLE
 from slipstream.app.speed import Speed
 
-Run = Callable[..., tuple[int, str, str]]
-
 
 @pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
     monkeypatch.setenv(HOME_VARIABLE, str(tmp_path))
 
-    def call(*words: str) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as ended:
-            cli.main(["chats", *words])
-        told = capsys.readouterr()
-        return int(ended.value.code or 0), told.out, told.err
-
-    return call
+    return commands(capsys, "chats")
 
 
 @pytest.fixture
@@ -44,7 +35,7 @@ def foxes(tmp_path: Path) -> str:
         return chat
 
 
-def test_list_and_rename(run: Run, foxes: str) -> None:
+def test_list_and_rename(run: Command, foxes: str) -> None:
     code, out, _ = run("list")
     assert code == 0
     assert out.startswith(foxes) and out.endswith("* About foxes\n")
@@ -54,11 +45,11 @@ def test_list_and_rename(run: Run, foxes: str) -> None:
     assert (listed["id"], listed["title"], listed["pinned"]) == (foxes, "Red ones", True)
 
 
-def test_without_a_command_chats_are_listed(run: Run, foxes: str) -> None:
+def test_without_a_command_chats_are_listed(run: Command, foxes: str) -> None:
     assert run() == run("list") and foxes in run()[1]
 
 
-def test_a_chat_is_found_by_its_title_and_by_the_beginning_of_it(run: Run, foxes: str, tmp_path: Path) -> None:
+def test_a_chat_is_found_by_its_title_and_by_the_beginning_of_it(run: Command, foxes: str, tmp_path: Path) -> None:
     with closing(ChatStore(tmp_path / "chats.db")) as store:
         garden, other = store.create("Garden plans").id, store.create("Garden fence").id
         whole = store.create("GARDEN").id
@@ -80,7 +71,7 @@ def test_a_chat_is_found_by_its_title_and_by_the_beginning_of_it(run: Run, foxes
 
 
 def test_what_only_begins_so_is_not_deleted_without_being_asked_for(
-    run: Run, foxes: str, monkeypatch: pytest.MonkeyPatch
+    run: Command, foxes: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     code, _, err = run("delete", "About")
     assert code == 2 and f"of {foxes} (About foxes). Deleting is for good" in err
@@ -95,7 +86,7 @@ def test_what_only_begins_so_is_not_deleted_without_being_asked_for(
     assert foxes not in run("list")[1]
 
 
-def test_a_whole_title_or_yes_deletes_at_once(run: Run, foxes: str, tmp_path: Path) -> None:
+def test_a_whole_title_or_yes_deletes_at_once(run: Command, foxes: str, tmp_path: Path) -> None:
     with closing(ChatStore(tmp_path / "chats.db")) as store:
         other = store.create("Garden plans").id
     assert run("delete", "about foxes") == (0, "", "")
@@ -103,13 +94,13 @@ def test_a_whole_title_or_yes_deletes_at_once(run: Run, foxes: str, tmp_path: Pa
     assert not {foxes, other} & set(run("list")[1].split())
 
 
-def test_a_chat_of_an_older_version_without_a_title_is_listed_by_its_id(run: Run, tmp_path: Path) -> None:
+def test_a_chat_of_an_older_version_without_a_title_is_listed_by_its_id(run: Command, tmp_path: Path) -> None:
     with closing(ChatStore(tmp_path / "chats.db")) as store:
         chat = store.create().id
     assert run("list")[1].split()[-1] == chat
 
 
-def test_thoughts_are_shown_only_when_asked_for(run: Run, tmp_path: Path) -> None:
+def test_thoughts_are_shown_only_when_asked_for(run: Command, tmp_path: Path) -> None:
     def reply(question: str, text: str, figures: Figures | None = None) -> None:
         store.add_user(chat, question)
         reply = store.begin_reply(chat, model="m", fingerprint="f", drafter="none", seed=1)
@@ -130,7 +121,7 @@ def test_thoughts_are_shown_only_when_asked_for(run: Run, tmp_path: Path) -> Non
     assert run("export", "sea")[1] == out
 
 
-def test_search(run: Run, foxes: str) -> None:
+def test_search(run: Command, foxes: str) -> None:
     assert run("search", "VOLE", "eat") == (0, f"{foxes}  About foxes\n    assistant: They eat ␛[31m voles.\n", "")
     found = [json.loads(line) for line in run("search", "fox", "--json")[1].splitlines()]
     assert [(hit["chat"], hit["role"]) for hit in found] == [(foxes, ""), (foxes, "user")]
@@ -140,7 +131,7 @@ def test_search(run: Run, foxes: str) -> None:
     assert run("search", "fox", "--limit", "0")[0] == 2
 
 
-def test_show(run: Run, foxes: str) -> None:
+def test_show(run: Command, foxes: str) -> None:
     _, out, _ = run("show", foxes)
     assert out.startswith("# About foxes\n")
     assert "## You\n\nAbout foxes\n\n## Reply\n\nThey eat \x1b[31m voles.\n" in out  # no terminal: as it is
@@ -152,7 +143,7 @@ def test_show(run: Run, foxes: str) -> None:
     )
 
 
-def test_a_chat_is_exported_deleted_and_imported(run: Run, foxes: str, tmp_path: Path) -> None:
+def test_a_chat_is_exported_deleted_and_imported(run: Command, foxes: str, tmp_path: Path) -> None:
     shown = run("show", foxes)
     file = tmp_path / "chats.json"
     assert run("export", "--format", "json", "-o", str(file)) == (0, "", "")
@@ -166,7 +157,7 @@ def test_a_chat_is_exported_deleted_and_imported(run: Run, foxes: str, tmp_path:
     assert run("show", foxes) == shown
 
 
-def test_what_cannot_be_imported_says_why(run: Run, tmp_path: Path) -> None:
+def test_what_cannot_be_imported_says_why(run: Command, tmp_path: Path) -> None:
     code, _, err = run("import", str(tmp_path / "none.json"))
     assert (code, err) == (
         1,

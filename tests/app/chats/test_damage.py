@@ -25,7 +25,6 @@ PAGE: Final = 4096
 
 @pytest.fixture(scope="module")
 def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A closed store with its backup of the day."""
     path = tmp_path_factory.mktemp("sound") / "chats.db"
     filled(path)
     return path
@@ -33,7 +32,6 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def path(tmp_path: Path, sound: Path) -> Path:
-    """A copy without a backup."""
     return Path(shutil.copy(sound, tmp_path / "chats.db"))
 
 
@@ -44,7 +42,6 @@ def headless(path: Path) -> Path:
 
 
 def opened(path: Path) -> tuple[dict[str, list[str]], str]:
-    """What a store has after it was opened, and what it says."""
     with closing(ChatStore(path)) as store:
         assert store.database.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
         assert store.database.execute("PRAGMA foreign_key_check").fetchall() == []

@@ -106,6 +106,23 @@ def test_an_export_to_a_full_disk_says_what_to_do(tmp_path: Path, monkeypatch: p
     assert error.value.hint == "Make some room, or name a file on another disk."
 
 
+def node(
+    role: str, *parts: object, parent: str | None = None, children: tuple[str, ...] = (), kind: str = "text"
+) -> dict[str, object]:
+    message = {"author": {"role": role}, "create_time": 6.0, "content": {"content_type": kind, "parts": list(parts)}}
+    return {"message": message, "parent": parent, "children": list(children)}
+
+
+def chatgpt(title: str = "", **mapping: object) -> bytes:
+    return json.dumps([{"title": title, "mapping": mapping}]).encode()
+
+
+def chats_of(*chats: dict[str, object]) -> bytes:
+    whole = [{"id": "x", "title": "", "model": "", "messages": [], **chat} for chat in chats]
+    return json.dumps({"format": "slipstream-chats", "version": 1, "chats": whole}).encode()
+
+
+SAID: dict[str, object] = {"id": 1, "parent": None, "role": "user", "content": "x", "status": "done", "tokens": []}
 CHATGPT = [
     {
         "title": "Foxes",
@@ -114,49 +131,12 @@ CHATGPT = [
         "current_node": "d",
         "mapping": {
             "root": {"id": "root", "message": None, "parent": None, "children": ["s"]},
-            "s": {
-                "message": {"author": {"role": "system"}, "content": {"content_type": "text", "parts": [""]}},
-                "parent": "root",
-                "children": ["a"],
-            },
-            "a": {
-                "message": {
-                    "author": {"role": "user"},
-                    "create_time": 6.0,
-                    "content": {"content_type": "text", "parts": ["What is a fox?"]},
-                },
-                "parent": "s",
-                "children": ["d", "b"],
-            },
-            "b": {
-                "message": {
-                    "author": {"role": "assistant"},
-                    "content": {"content_type": "text", "parts": ["An animal."]},
-                },
-                "parent": "a",
-                "children": ["tool"],
-            },
-            "tool": {
-                "message": {"author": {"role": "tool"}, "content": {"content_type": "text", "parts": ["{}"]}},
-                "parent": "b",
-                "children": ["c"],
-            },
-            "c": {
-                "message": {
-                    "author": {"role": "assistant"},
-                    "content": {"content_type": "multimodal_text", "parts": [{"image": 1}, "Red."]},
-                },
-                "parent": "tool",
-                "children": [],
-            },
-            "d": {
-                "message": {
-                    "author": {"role": "assistant"},
-                    "content": {"content_type": "text", "parts": ["A small one."]},
-                },
-                "parent": "a",
-                "children": [],
-            },
+            "s": node("system", "", parent="root", children=("a",)),
+            "a": node("user", "What is a fox?", parent="s", children=("d", "b")),
+            "b": node("assistant", "An animal.", parent="a", children=("tool",)),
+            "tool": node("tool", "{}", parent="b", children=("c",)),
+            "c": node("assistant", {"image": 1}, "Red.", parent="tool", kind="multimodal_text"),
+            "d": node("assistant", "A small one.", parent="a"),
         },
     }
 ]
@@ -180,18 +160,8 @@ def test_conversations_of_chatgpt_come_with_their_branches(store: ChatStore) -> 
 
 
 def broken() -> list[bytes]:
-    chat: dict[str, object] = {"id": "x", "title": "", "model": "", "messages": []}
-    message: dict[str, object] = {
-        "id": 1,
-        "parent": None,
-        "role": "user",
-        "content": "x",
-        "status": "done",
-        "tokens": [],
-    }
-
     def file(**changes: object) -> bytes:
-        return json.dumps({"format": "slipstream-chats", "version": 1, "chats": [{**chat, **changes}]}).encode()
+        return chats_of(changes)
 
     return [
         b"",
@@ -202,12 +172,12 @@ def broken() -> list[bytes]:
         b'{"format": "slipstream-chats", "version": 2, "chats": []}',
         b'{"format": "slipstream-chats", "version": 1, "chats": [3]}',
         file(title=3),
-        file(messages=[{**message, "parent": 1}]),
-        file(messages=[message, message]),
-        file(messages=[{**message, "role": "tool"}]),
-        file(messages=[{**message, "id": 1 << 70}]),
-        file(messages=[{**message, "tokens": [1 << 40]}]),
-        file(messages=[message, "x"]),
+        file(messages=[{**SAID, "parent": 1}]),
+        file(messages=[SAID, SAID]),
+        file(messages=[{**SAID, "role": "tool"}]),
+        file(messages=[{**SAID, "id": 1 << 70}]),
+        file(messages=[{**SAID, "tokens": [1 << 40]}]),
+        file(messages=[SAID, "x"]),
         json.dumps([{"mapping": {"a": 3}}]).encode(),
         json.dumps([{"mapping": {"a": {"children": ["b", "b"]}, "b": {"parent": "a"}}}]).encode(),
     ]
@@ -249,26 +219,6 @@ def test_a_time_that_is_none_is_replaced(store: ChatStore, when: str) -> None:
     assert abs(chat.created - time.time()) < 60 and store.messages(chat.id)[0].content == "What is a fox?"
 
 
-# --- what does not fit, and what holds nothing --------------------------------------------------------------------
-
-
-def node(role: str, *parts: object, parent: str | None = None, children: tuple[str, ...] = ()) -> dict[str, object]:
-    content = {"content_type": "text", "parts": list(parts)}
-    return {"message": {"author": {"role": role}, "content": content}, "parent": parent, "children": list(children)}
-
-
-def chatgpt(title: str = "", **mapping: object) -> bytes:
-    return json.dumps([{"title": title, "mapping": mapping}]).encode()
-
-
-def chats_of(*chats: dict[str, object]) -> bytes:
-    whole = [{"id": "x", "title": "", "model": "", "messages": [], **chat} for chat in chats]
-    return json.dumps({"format": "slipstream-chats", "version": 1, "chats": whole}).encode()
-
-
-SAID: dict[str, object] = {"id": 1, "parent": None, "role": "user", "content": "x", "status": "done", "tokens": []}
-
-
 @pytest.mark.parametrize(
     ("raw", "why"),
     [
@@ -297,12 +247,6 @@ def test_chats_without_text_are_counted(store: ChatStore) -> None:
     (chat,) = import_chats(store, chats_of({}, {"messages": [SAID]}, {}), "file", said.append)
     assert said == ["2 chats without text were left out."]
     assert [message.content for message in store.messages(chat.id)] == ["x"]
-
-
-def test_one_chat_without_text_is_counted(store: ChatStore) -> None:
-    said: list[str] = []
-    import_chats(store, chats_of({}, {"messages": [SAID]}), "file", said.append)
-    assert said == ["1 chat without text was left out."]
 
 
 def test_messages_that_only_name_their_parent_are_taken_over(store: ChatStore) -> None:
@@ -367,8 +311,6 @@ def test_a_long_title_of_an_earlier_version_is_cut_where_it_is_read(tmp_path: Pa
         assert len(hit.title) <= TITLE_LIMIT and len(hit.snippet) < 1000
     assert len(markdown(store, chat).splitlines()[0]) < 300
 
-
-# --- all or none, and once ----------------------------------------------------------------------------------------
 
 IMPORTER = """
 import os, signal, sqlite3, sys

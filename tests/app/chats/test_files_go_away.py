@@ -31,8 +31,6 @@ def home(tmp_path: Path) -> Path:
 
 
 class OpenChat:
-    """A store with an open chat of two branches, and what it says."""
-
     def __init__(self, home: Path) -> None:
         self.path = home / "chats.db"
         self.store = ChatStore(self.path)

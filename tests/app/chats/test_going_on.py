@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from itertools import count
 from pathlib import Path
-from time import perf_counter
 
 import pytest
 
@@ -88,28 +86,6 @@ def test_what_was_kept_goes_on_in_the_same_message(bundled: tuple[Session, Loade
     store.close()
 
 
-def test_half_a_mark_at_the_end_of_a_reply_is_its_answer(bundled: tuple[Session, Loaded]) -> None:
-    session, _ = bundled
-    steps: list[Stepped] = []
-    piece = session.model.vocabulary.piece
-    begun = [next(token for token in count() if piece(token) == mark.encode()) for mark in "<thi"]
-    ask = Generate(1, [Message("user", ASKED)], begun=begun, max_tokens=len(begun))
-    session.reply(ask, lambda event: steps.append(event) if isinstance(event, Stepped) else None, lambda: False)
-    assert "".join(piece.text for step in steps for piece in step.parts.answer) == "<thi"
-
-
-def test_the_wait_for_the_first_token_begins_when_the_user_sends(bundled: tuple[Session, Loaded]) -> None:
-    session, _ = bundled
-    steps: list[Stepped] = []
-    ask = Generate(1, [Message("user", ASKED)], max_tokens=3, asked=perf_counter() - 60)
-    done = session.reply(ask, lambda event: steps.append(event) if isinstance(event, Stepped) else None, lambda: False)
-    assert done.ttft_ms > 60_000
-    assert {step.ttft_ms for step in steps} == {done.ttft_ms}
-
-
-# --- the prompt ---------------------------------------------------------------------------------------------------
-
-
 def words(text: str, special: bool) -> list[int]:
     return [ord(char) for char in text]
 
@@ -134,9 +110,6 @@ def test_a_reply_goes_on_with_the_turns_that_it_began_with() -> None:
     assert text.tokens == alone + words("half", False), "of another model: its text"
     with pytest.raises(ContextFullError):
         prompts.build([asked, Message("assistant", "", [7] * n_ctx)], n_ctx)
-
-
-# --- the store ----------------------------------------------------------------------------------------------------
 
 
 def step(text: str, token: int) -> Stepped:

@@ -13,6 +13,9 @@ import pytest
 
 from slipstream.app.chats.records import Figures
 from slipstream.app.chats.store import ChatReader, ChatStore
+from slipstream.app.library.resolve_model import choose
+from slipstream.app.platform.paths import Paths
+from slipstream.app.protocol.requests import Load
 from slipstream.app.speed import Speed
 from slipstream.models.errors import UsageError
 from slipstream.models.heads.file import HeadsInfo, stale, write_heads
@@ -44,9 +47,6 @@ def words_in(path: Path) -> set[str]:
 
 def everything(folder: Path) -> bytes:
     return b"".join(file.read_bytes() for file in folder.iterdir())
-
-
-# --- search -------------------------------------------------------------------------------------------------------
 
 
 def test_words_are_found_with_their_place(store: ChatStore) -> None:
@@ -104,9 +104,6 @@ def test_what_is_being_written_is_found_once_it_is_over(store: ChatStore) -> Non
     assert [hit.message for hit in store.search("owl")] == [reply.id]
 
 
-# --- delete -------------------------------------------------------------------------------------------------------
-
-
 def test_a_deleted_chat_is_gone_until_it_is_brought_back(store: ChatStore) -> None:
     chat = store.create().id
     say(store, chat, "about the zebra", "striped")
@@ -160,21 +157,32 @@ def test_the_next_start_erases_what_was_deleted(tmp_path: Path) -> None:
         assert b"lover" not in everything(tmp_path)
 
 
-def test_a_deleted_chat_takes_its_kept_state_along(tmp_path: Path) -> None:
-    states = tmp_path / "states"
-    states.mkdir()
-    with closing(ChatStore(tmp_path / "chats.db", states)) as store:
-        gone, kept = store.create().id, store.create().id
-        for chat in (gone, kept):
-            state = store.state(chat)
-            assert state is not None
-            state.write_bytes(b"x")
-        store.delete(gone)
-        store.erase_deleted(0)
-        assert [path.stem for path in states.iterdir()] == [kept]
-        store.delete(kept)
-        store.erase_deleted(0)
-        assert not list(states.iterdir())
+def test_states_go_with_their_chats_even_those_that_came_after(tmp_path: Path) -> None:
+    folder = tmp_path / "states"
+    folder.mkdir()
+
+    def names() -> list[str]:
+        return sorted(path.name for path in folder.iterdir())
+
+    with closing(ChatStore(tmp_path / "chats.db", folder)) as store:
+        stays, leaves = store.create().id, store.create().id
+        for name in (f"{stays}.state", f"{leaves}.state", "+0123.state", f".{stays}.state.99"):
+            (folder / name).write_bytes(b"x")
+        store.delete(leaves)
+        assert f"{leaves}.state" in names()  # it can be brought back
+        store.erase_deleted(0.0)
+        assert names() == [f".{stays}.state.99", f"{stays}.state"]  # the system prompt may have been its own
+        (folder / f"{leaves}.state").write_bytes(b"x")  # an engine that was just closing
+        (folder / "notes.txt").write_bytes(b"x")
+    assert {path.name for path in folder.iterdir()} == {f"{stays}.state", "notes.txt"}
+    (folder / f"{leaves}.state").write_bytes(b"x")  # an engine that outlived the interface
+    ChatStore(tmp_path / "chats.db", folder).close()
+    assert {path.name for path in folder.iterdir()} == {f"{stays}.state", "notes.txt"}
+
+
+def test_bench_and_other_commands_keep_no_states() -> None:
+    assert choose(Paths.default({})).states is None
+    assert Load("m.gguf").states is None
 
 
 def test_heads_that_saw_a_deleted_chat_are_marked(tmp_path: Path) -> None:

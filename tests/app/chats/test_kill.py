@@ -50,7 +50,6 @@ def test_kill_loses_nothing_that_was_written(tmp_path: Path) -> None:
                 written[number] = length
         assert writer.wait() == -signal.SIGKILL
         writer.stdout.close()
-
         store = ChatStore(path)
         assert store.notice == ""
         with sqlite3.connect(path) as db:

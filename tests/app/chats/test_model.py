@@ -27,8 +27,6 @@ TEXTS = st.lists(st.sampled_from(WORDS), min_size=1, max_size=4).map(" ".join)
 
 @dataclass
 class Said:
-    """A message of the model."""
-
     number: int
     parent: Said | None
     role: str
@@ -40,8 +38,6 @@ class Said:
 
 
 class Talk(Said):
-    """A chat of the model: the message before the first."""
-
     def __init__(self) -> None:
         super().__init__(0, None, "", "")
         self.title = ""
@@ -61,8 +57,6 @@ class Talk(Said):
 
 
 class Chats(RuleBasedStateMachine):
-    """Writes, branches, edits, deletes, brings back, finds and opens again; the store says what the model says."""
-
     @initialize()
     def begin(self) -> None:
         self.folder = Path(tempfile.mkdtemp(dir=MEMORY if MEMORY.is_dir() else None))
@@ -202,7 +196,6 @@ class Chats(RuleBasedStateMachine):
 
     @rule(which=NUMBERS)
     def export_and_import(self, which: int) -> None:
-        """A chat that left as JSON and came back is the same chat."""
         chat, talk = self.one(which)
         text = exported(self.store, [chat], "json")
         title, before = self.store.get(chat).title, self.store.all_messages(chat)

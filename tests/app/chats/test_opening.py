@@ -8,7 +8,6 @@ import shutil
 import sqlite3
 import sys
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,6 @@ from tests.app.chats.older import older
 
 from slipstream.app.chats.backups import of_versions
 from slipstream.app.chats.database import storage_error
-from slipstream.app.chats.records import StoredChat
 from slipstream.app.chats.schema import MIGRATIONS, migrate
 from slipstream.app.chats.store import ChatStore
 from slipstream.models.errors import SlipstreamError
@@ -45,9 +43,6 @@ def failing(*_: object, **__: object) -> Any:
     raise OSError(5, "Input/output error")
 
 
-# --- the place ----------------------------------------------------------------------------------------------------
-
-
 def test_another_program_that_writes_is_told_apart(path: Path) -> None:
     with closing(sqlite3.connect(path, isolation_level=None)) as other, closing(ChatStore(path)) as store:
         other.execute("BEGIN IMMEDIATE")
@@ -57,23 +52,6 @@ def test_another_program_that_writes_is_told_apart(path: Path) -> None:
         assert error.value.hint == "Close it and try again."
         other.execute("ROLLBACK")
         store.create()
-
-
-def kept_in(path: Path) -> dict[str, list[str]]:
-    with closing(ChatStore(path)) as store:
-        assert store.notice == ""
-        return kept(store)
-
-
-def test_an_error_that_no_rescue_cures_is_worded(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refused(*_: object) -> None:
-        raise sqlite3.OperationalError("unable to open database file")
-
-    monkeypatch.setattr("slipstream.app.chats.database.migrate", refused)
-    with pytest.raises(SlipstreamError, match="unable to open"):
-        ChatStore(path)
-    monkeypatch.undo()
-    assert storage_error(path, sqlite3.DatabaseError("file is not a database")).title.endswith("are damaged.")
 
 
 def test_chats_that_cannot_be_erased_are_a_notice(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,9 +68,6 @@ def test_chats_that_cannot_be_erased_are_a_notice(path: Path, monkeypatch: pytes
     with closing(ChatStore(path)) as store:
         assert store.notice == "an index cannot be written. Fix its rights."
         assert len(store.list_chats()) == 1
-
-
-# --- backups and versions -----------------------------------------------------------------------------------------
 
 
 def test_a_backup_that_cannot_forget_is_deleted(path: Path) -> None:
@@ -149,18 +124,6 @@ def test_a_link_to_nowhere_is_named(fresh: Path) -> None:
     with pytest.raises(SlipstreamError, match=r"cannot write to .*chats\.db.*no such file") as error:
         ChatStore(fresh)
     assert error.value.hint and fresh.is_symlink()
-
-
-def test_a_store_is_closed_once(fresh: Path) -> None:
-    store = ChatStore(fresh)
-    store.create()
-    store.close()
-    (backup,) = fresh.parent.glob("chats-day-*")
-    backup.unlink()
-    store.close()
-    assert not backup.exists()
-    with closing(ChatStore(fresh)) as again:
-        assert again.alone and len(again.list_chats()) == 1
 
 
 def test_a_full_disk_is_said_and_what_fits_later_is_kept(fresh: Path) -> None:
@@ -228,31 +191,3 @@ def test_no_backup_means_no_migration(fresh: Path, monkeypatch: pytest.MonkeyPat
     with closing(ChatStore(fresh)) as store:
         assert any(kept(store).values())
     assert len(list(fresh.parent.glob("chats-version-*.db"))) == 1
-
-
-def test_showing_a_message_that_is_gone_changes_nothing(fresh: Path) -> None:
-    filled(fresh, 1)
-    with closing(ChatStore(fresh)) as store:
-        before = kept(store)
-        store.show(10_000)
-        assert kept(store) == before
-
-
-def test_a_chat_from_elsewhere_takes_no_place_that_is_taken(fresh: Path) -> None:
-    with closing(ChatStore(fresh)) as store:
-        chat = store.create("mine").id
-        store.add_user(chat, "own")
-        theirs = [(replace(message, content="other"), picked) for message, picked in store.all_messages(chat)]
-        (taken,) = store.add_chats([(StoredChat(chat, "theirs", 1.0, 2.0, ""), theirs)])
-        assert taken.id != chat and taken.title == "theirs"
-        assert kept(store) == {chat: ["own"], taken.id: ["other"]}
-
-
-def test_what_followed_a_refused_message_is_not_handed_on(fresh: Path) -> None:
-    with closing(ChatStore(fresh)) as store:
-        chat = store.create().id
-        refused = store.add_user(chat, "too long")
-        reply = store.begin_reply(chat, model="m", fingerprint="f", drafter="none", seed=1)
-        store.finish_reply(reply.id, text="half")
-        store.withdraw(refused.id)
-        assert store.all_messages(chat) == []

@@ -47,7 +47,6 @@ def test_a_reply_is_kept_to_the_end(store: ChatStore) -> None:
 
 
 def until(store: ChatStore, message: StoredMessage, content: str) -> None:
-    """Waits until the store has a text."""
     end = time.monotonic() + 60
     while last(store, message).content != content:
         assert time.monotonic() < end, last(store, message).content

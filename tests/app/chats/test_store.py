@@ -1,16 +1,10 @@
 import sqlite3
 import stat
-import threading
 from pathlib import Path
 
 import pytest
 
-from slipstream.app.chats.records import (
-    ALPHABET,
-    ID_LENGTH,
-    Figures,
-    StoredMessage,
-)
+from slipstream.app.chats.records import ALPHABET, ID_LENGTH, Figures, StoredMessage
 from slipstream.app.chats.schema import MIGRATIONS
 from slipstream.app.chats.store import ChatStore
 from slipstream.app.speed import Speed
@@ -46,7 +40,6 @@ def test_a_chat_is_read_back_as_it_was_written(store: ChatStore) -> None:
     )
     figures = Figures(speed, [[4, 3], [3, 2]], {"draft": {"steps": 4, "drafted": 10, "accepted": 7}}, 30, 12, 1, 90.5)
     store.finish_reply(written.id, reason="stop", figures=figures)
-
     question, answer = store.messages(chat.id)
     assert (question.role, question.content, question.parent, question.status) == ("user", asked.content, None, "done")
     assert question.content.startswith("Tell me about\nthe sea, \x1b[31m and NUL \x00")
@@ -56,16 +49,6 @@ def test_a_chat_is_read_back_as_it_was_written(store: ChatStore) -> None:
     kept = store.get(chat.id)
     assert kept.title == "About the sea, \x1b[31m and NUL \x00 please…"
     assert (kept.model, kept.updated) == ("tern", answer.created)
-
-
-def test_the_end_of_a_reply_may_replace_its_text(store: ChatStore) -> None:
-    chat = store.create("Titled")
-    store.add_user(chat.id, "x")
-    written = reply(store, chat.id)
-    store.append_reply(written.id, "abc<stop>", [1, 2, 3])
-    store.finish_reply(written.id, text="abc", tokens=[1, 2])
-    assert [(m.content, m.tokens) for m in store.messages(chat.id)] == [("x", []), ("abc", [1, 2])]
-    assert store.get(chat.id).title == "Titled"
 
 
 def test_a_withdrawn_message_leaves_the_chat_and_stays_in_the_file(store: ChatStore) -> None:
@@ -140,25 +123,6 @@ def test_two_stores_share_a_file(tmp_path: Path) -> None:
     one.append_reply(growing.id, "half", [1])
     two = ChatStore(tmp_path / "chats.db")
     assert two.messages(chat)[-1].status == "streaming"  # it is alive, only in another process
-    errors: list[SlipstreamError] = []
-
-    def write(store: ChatStore, title: str) -> None:
-        try:
-            for number in range(40):
-                store.add_user(store.create().id, f"{title} {number}")
-        except SlipstreamError as error:
-            errors.append(error)
-
-    writers = [
-        threading.Thread(target=write, args=(store, title))
-        for store, title in ((one, "one"), (two, "two"), (one, "three"))
-    ]
-    for writer in writers:
-        writer.start()
-    for writer in writers:
-        writer.join()
-    assert errors == []
-    assert len(one.list_chats()) == len(two.list_chats()) == 121
     two.close()
     one.finish_reply(growing.id, text="whole")
     assert one.messages(chat)[-1].content == "whole"
@@ -172,13 +136,6 @@ def test_a_reply_left_streaming_is_interrupted_at_the_next_start(tmp_path: Path)
     store.close()
     kept = ChatStore(tmp_path / "chats.db").messages(chat)[-1]
     assert (kept.content, kept.status, kept.figures) == ("half", "interrupted", None)
-
-
-def test_prompts_come_oldest_first(store: ChatStore) -> None:
-    for text in "abc":
-        store.add_user(store.create().id, text)
-    assert store.prompts() == ["a", "b", "c"]
-    assert store.prompts(2) == ["b", "c"]
 
 
 def test_figures_of_other_versions_are_read() -> None:

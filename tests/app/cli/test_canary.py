@@ -43,7 +43,6 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def seen_of(process: int) -> bytes:
-    """What any program can see of a process."""
     folder = Path(f"/proc/{process}")
     return b"".join((folder / name).read_bytes() for name in ("cmdline", "environ", "comm"))
 

@@ -12,12 +12,9 @@ import sys
 import termios
 import time
 from collections.abc import Sequence
-from contextlib import closing
 from pathlib import Path
 
 import pytest
-
-from slipstream.app.chats.store import ChatStore
 
 PATIENCE = 60.0
 
@@ -85,22 +82,3 @@ def test_what_cannot_be_loaded_is_one_clear_line_before_any_screen(
     terminal = Terminal(tmp_path, 80, 24, *arguments)
     shown = terminal.read().decode()
     assert terminal.end() == code and shown.count("\n") == 1 and "\x1b" not in shown
-
-
-@pytest.mark.slow
-def test_a_person_chats_offline_and_the_chat_is_kept(tmp_path: Path) -> None:
-    terminal = Terminal(tmp_path, 100, 30, "--seed", "7")
-    terminal.read(b"Message, / for commands")
-    terminal.type(b"Tell me about the sea\r")
-    terminal.read(b"first token")
-    end = time.monotonic() + PATIENCE
-    with closing(ChatStore(tmp_path / "chats.db")) as store:
-        while not (replies := [m for c in store.list_chats() for m in store.messages(c.id) if m.status == "done"][1:]):
-            assert time.monotonic() < end
-            time.sleep(0.05)
-    reply = replies[0]
-    assert reply.content and reply.drafter == "auto" and reply.figures and reply.figures.speed.tokens > 0
-    terminal.type(b"\x11")
-    terminal.read()
-    assert terminal.end() == 0
-    assert b"\x1b[?1049h" in terminal.shown and b"\x1b[?1049l" in terminal.shown

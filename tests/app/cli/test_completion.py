@@ -72,7 +72,6 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def offered(folder: Path, *lines: str) -> list[list[str]]:
-    """The answers that a shell gets in a folder: a word, a tab and its meaning each."""
     for name in FILES:
         (folder / name).touch()
     command = [sys.executable, "-c", ASK, *lines]
@@ -157,7 +156,6 @@ def test_bash_completes(line: str, found: list[str], tmp_path: Path, capsys: pyt
 
 
 def parsers() -> dict[str, list[str]]:
-    """Every command and what it is followed by on the command line."""
     found: dict[str, list[str]] = {}
     waiting: list[tuple[Parser, list[str]]] = [(make_parser(), [])]
     while waiting:

@@ -6,7 +6,6 @@ import errno
 import json
 import shutil
 import struct
-import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import closing, redirect_stderr
@@ -18,10 +17,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+from tests.app.commands import Command, Said, commands
 from tests.models.conftest import small_model
 
 from slipstream.app.chats.store import ChatStore
-from slipstream.app.cli.main import main
 from slipstream.app.platform.paths import Paths
 from slipstream.drafters.registry import METHODS
 from slipstream.models.errors import SlipstreamError
@@ -32,14 +31,6 @@ from slipstream.models.heads.matching_heads import TARGET_KEY
 
 WIDTH = 32
 MODULE = "slipstream.drafters.training.heads"
-
-
-class Said(NamedTuple):
-    """What a command left."""
-
-    code: int
-    out: str
-    err: str
 
 
 class HeadsJob(NamedTuple):
@@ -56,7 +47,6 @@ class HeadsJob(NamedTuple):
     seed: int
 
 
-Command = Callable[..., Said]
 Train = Callable[[HeadsJob, Callable[[str], None]], str]
 
 
@@ -70,13 +60,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def command(home: Path, capsys: pytest.CaptureFixture[str]) -> Command:
-    def run(*words: str) -> Said:
-        with pytest.raises(SystemExit) as stop:
-            main(["drafters", *words])
-        assert isinstance(stop.value.code, int)
-        return Said(stop.value.code, *capsys.readouterr())
-
-    return run
+    return commands(capsys, "drafters")
 
 
 @pytest.fixture
@@ -104,7 +88,6 @@ def write(path: Path, model: Path, method: Any = "space", **facts: Any) -> Heads
 
 
 def good(job: HeadsJob, say: Callable[[str], None]) -> str:
-    """Training that ends well."""
     say("step 1\nof 2")
     write(job.out, job.model, made=2, text=job.text, chats=tuple(job.chats))
     return "0.612 0.400"
@@ -341,7 +324,6 @@ def test_an_import_that_fails_leaves_nothing(
 
 
 def rows(said: Said) -> dict[str, str]:
-    """Lines of the table by their last cell."""
     return {line.rsplit("/", 1)[-1]: line for line in said.out.splitlines()}
 
 
@@ -395,14 +377,3 @@ def test_marks_of_heads_trained_again_are_gone(command: Command, training: Any, 
     training(good)
     command("train", "space", "-m", str(target))
     assert stale(out) == ()
-
-
-def test_help_loads_nothing_heavy(tmp_path: Path) -> None:
-    code = (
-        "import sys\nfrom slipstream.app.cli.main import main\n"
-        "try: main(sys.argv[1:])\n"
-        "except SystemExit: print(sorted({'torch', 'llama_cpp', 'numpy', 'textual'} & set(sys.modules)))"
-    )
-    for words in (["--help"], ["drafters", "train", "--help"]):
-        done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, check=True)
-        assert "drafters" in done.stdout and done.stdout.endswith("[]\n")

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from tests.app.hostile import PAYLOADS, leaks, on_a_terminal, sequences, text
+from tests.app.hostile import PAYLOADS, leaks, on_a_terminal, text
 from tests.models.hub_models import tiny_gguf
 
 from slipstream.app.chats.store import ChatStore
@@ -62,7 +62,6 @@ def marked(place: str, number: int, harmless: bool) -> str:
 
 
 def keep(home: Path, harmless: bool) -> None:
-    """Chats and model files whose names and texts attack."""
     store = ChatStore(home / "chats.db")
     (home / "models").mkdir()
     for number in range(1 if harmless else len(PAYLOADS)):
@@ -77,7 +76,6 @@ def keep(home: Path, harmless: bool) -> None:
 
 
 def missing(sent: bytes, places: tuple[str, ...]) -> list[str]:
-    """The cases that were not shown at all."""
     shown = text(sent)
     return [f"{place}Q{n:02d}" for place in places for n in range(len(PAYLOADS)) if f"{place}Q{n:02d}" not in shown]
 
@@ -86,11 +84,6 @@ def missing(sent: bytes, places: tuple[str, ...]) -> list[str]:
 def test_the_check_sees_a_leak(payload: str) -> None:
     assert leaks(f"text {payload} text".encode(), b"text \x1b[1m\x1b[5;5H")
     assert not leaks("text ␛[2J, שלום 👩‍👩‍👧 é\r\n\x1b[38;2;9;9;9m\x1b[6;6H".encode(), b"text \x1b[1m\x1b[5;5H")
-
-
-def test_sequences_are_told_apart() -> None:
-    sent = b"a\x1b[5;1mb\x1b]52;c;x\x07c\x1b[?1049hd\x1bce\x1b[1;38;2;1;2;3mf"
-    assert sequences(sent) == {b"[5;1m", b"]52;c;x\x07", b"[?1049h", b"c", b"[m"}
 
 
 @pytest.mark.slow

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import io
 import os
 import random
 import re
@@ -11,12 +10,12 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
+from tests.app.commands import Command, commands
 
 from slipstream.app.chats.deletion_hooks import is_on
 from slipstream.app.chats.store import ChatStore
@@ -30,17 +29,6 @@ from slipstream.drafters.text_index import TextIndex, folder_of
 from slipstream.models.gguf.reader import read_header
 
 
-class Said(NamedTuple):
-    """What a command left."""
-
-    code: int
-    out: str
-    err: str
-
-
-Command = Callable[..., Said]
-
-
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("SLIPSTREAM_HOME", str(tmp_path / "home"))
@@ -49,13 +37,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def command(home: Path, capsys: pytest.CaptureFixture[str]) -> Command:
-    def run(*words: object) -> Said:
-        with pytest.raises(SystemExit) as stop:
-            main(["drafters", "index", *map(str, words)])
-        assert isinstance(stop.value.code, int)
-        return Said(stop.value.code, *capsys.readouterr())
-
-    return run
+    return commands(capsys, "drafters", "index")
 
 
 @pytest.fixture
@@ -177,7 +159,6 @@ def test_list_shows_chats_and_topmost_folders(command: Command, home: Path, note
 
 
 def keep_chat(home: Path) -> str:
-    """A chat with a reply, indexed as the engine does it."""
     from slipstream.app.chats.store import ChatReader
     from slipstream.app.engine.prompt import PromptBuilder
     from slipstream.models.chat_template.template import ChatTemplate
@@ -191,23 +172,6 @@ def keep_chat(home: Path) -> str:
         reader = ChatReader(home / "chats.db")
         assert not PastChats(reader, opened(home), "f", prompts, model.tokenize, model.n_vocab).catch_up()
     return chat
-
-
-def test_text_that_another_command_has_added_meanwhile_costs_no_other_text(notes: Path, tmp_path: Path) -> None:
-    updates = []
-    for number in range(2):
-        own = tmp_path / f"own {number}"
-        own.mkdir()
-        (own / "a.txt").write_text("Its own.")
-        index = TextIndex(tmp_path / "index", "bytes", 256)
-        updates.append(index_update.Update(index, lambda text, special: list(text.encode()), io.StringIO()))
-        updates[-1].take(notes)
-        updates[-1].take(own)
-    for update in updates:
-        update.finish()
-    found = TextIndex(tmp_path / "index", "bytes", 256).documents()
-    assert {f"{tmp_path}/own {number}/a.txt" for number in range(2)} <= found.keys()
-    assert all(document.slots == document.tokens + 1 for document in found.values())  # each once
 
 
 @pytest.mark.slow
@@ -375,13 +339,6 @@ def test_an_interrupted_run_goes_on(command: Command, home: Path, notes: Path, m
 def test_progress_is_shown_on_a_terminal_alone(command: Command, notes: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     assert re.search(r"\d files?, \d+ tokens?", command(notes).err)
-
-
-def test_long_text_is_tokenized_in_pieces_between_lines() -> None:
-    text = "".join(f"line {number}\n" for number in range(20_000)) + "x" * 100_000
-    chunks = list(index_update.chunks(text))
-    assert "".join(chunks) == text and max(map(len, chunks)) <= index_update._CHUNK
-    assert all(chunk.endswith("\n") for chunk in chunks[:5])
 
 
 KILLED = """

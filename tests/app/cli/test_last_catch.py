@@ -131,7 +131,6 @@ def test_the_interface_ends_in_one_line(error: str, more: list[str], home: Path)
 
 
 def commands(parser: Parser, words: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
-    """Every command with the least that it takes."""
     least, kinds = list(words), None
     for action in parser.actions:
         if isinstance(action, argparse._SubParsersAction):

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from tests.app import terminal as emulated
 
-from slipstream.app.cli.launcher import RESET, run, terminal_size_problem
+from slipstream.app.cli.launcher import RESET, run
 
 pytestmark = pytest.mark.program
 
@@ -95,12 +95,6 @@ def test_a_terminal_that_is_as_it_was_is_left_alone(ends: str) -> None:
     terminal.close()
 
 
-def test_an_exit_code_is_passed_on() -> None:
-    terminal = Terminal("raise SystemExit(3)")
-    assert terminal.finish() == 3
-    terminal.close()
-
-
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_signals_reach_the_child(number: signal.Signals) -> None:
     child = (
@@ -132,13 +126,3 @@ def test_without_a_terminal_the_command_only_runs(monkeypatch: pytest.MonkeyPatc
         monkeypatch.setattr(sys, "stdin", nothing)
         assert run([sys.executable, "-c", "raise SystemExit(5)"]) == 5
         assert run([sys.executable, "-c", "import os; os.kill(os.getpid(), 9)"]) == 137
-
-
-def test_a_small_terminal_is_a_problem() -> None:
-    assert terminal_size_problem(40, 12) is None
-    assert terminal_size_problem(200, 60) is None
-    for columns, lines in ((20, 5), (39, 12), (40, 11)):
-        problem = terminal_size_problem(columns, lines)
-        assert problem is not None
-        assert f"{columns}x{lines}" in problem
-        assert "40x12" in problem

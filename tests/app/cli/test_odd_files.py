@@ -42,7 +42,6 @@ def shell(line: str, home: Path, limit: float = 60) -> tuple[int, str]:
 
 
 def clear(errors: str) -> bool:
-    """Whether every line is one for people."""
     lines = errors.splitlines()
     return len(lines) <= 2 and all(line.startswith("slipstream: ") and len(line) < 1100 for line in lines)
 
@@ -87,8 +86,7 @@ def test_a_folder_that_is_gone_is_a_line(command: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("home", ["/tmp/" + "x" * 300, "/tmp/" + "d/" * 2100, "/dev/null", "$'~\\xff'"])
 @pytest.mark.parametrize(
-    "command",
-    ["models list", "chats list", "run --chat a -p Hi", "settings set sampling.top_k 5"],
+    "command", ["models list", "chats list", "run --chat a -p Hi", "settings set sampling.top_k 5"]
 )
 def test_a_home_that_cannot_be_one_is_a_line(command: str, home: str, tmp_path: Path) -> None:
     code, errors = shell(f"SLIPSTREAM_HOME={home} slipstream {command} >/dev/null", tmp_path)

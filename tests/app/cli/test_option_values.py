@@ -46,7 +46,6 @@ def takers() -> Iterator[tuple[list[str], argparse.Action]]:
 
 
 def required(parser: Parser) -> list[str]:
-    """A value for each place that must be filled."""
     places = [each for each in parser.actions if not each.option_strings and not isinstance(each.choices, dict)]
     return [str(next(iter(each.choices), "x")) if each.choices else "x" for each in places if each.nargs in (None, "+")]
 

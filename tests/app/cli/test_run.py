@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.drafters.changed_file import changed
 
 from slipstream.drafters.registry import METHODS
 
@@ -30,7 +31,6 @@ def slipstream(*arguments: str, home: Path, stdin: bytes | None = None) -> subpr
 
 
 def refused(done: subprocess.CompletedProcess[bytes], code: int) -> str:
-    """The one line of an error; nothing else may have been printed."""
     lines = done.stderr.decode().splitlines()
     assert done.returncode == code, done.stderr
     assert done.stdout == b"" and len(lines) == 1, done.stderr
@@ -77,35 +77,28 @@ def test_a_file_that_is_no_model_is_one_clear_line(files: Path, tmp_path: Path, 
         (["run", "-p", "hi", "--drafter", "lookup+magic"], ["'magic' (in 'lookup+magic')", "none, draft, "]),
         (["run", "-p", "hi", "--drafter", "draft+lookup|draft"], ["names 'draft' twice"]),
         (["run", "-p", "hi", "--draft-gpu-layers", "-2"], ["draft-gpu-layers is -2"]),
-        (["run", "-p", ""], ["--prompt", "the value is empty"]),
         (["run", "-p", " "], ["the prompt is empty"]),
         (["run"], ["the prompt is empty"]),
-        (["run", "-p", "hi", "--temp", "-0.5"], ["temperature is -0.5"]),
         (["run", "-p", "hi", "--temp", "99"], ["temperature is 99", "10"]),
-        (["run", "-p", "hi", "--temp", "nan"], ["--temp", "a number"]),
         (["run", "-p", "hi", "--presence-penalty", "-1e308"], ["presence penalty is -1e+308"]),
         (["run", "-p", "hi", "--stop", "---"], ["--stop=-"]),
         (["run", "-p", "hi", "--top-p", "0"], ["top"]),
         (["run", "-p", "hi", "--typical", "0"], ["typical is 0", "above 0"]),
         (["run", "-p", "hi", "--typical", "--temp", "0"], ["typical acceptance", "temperature 0"]),
-        (["run", "-p", "hi", "--seed", "x"], ["--seed"]),
         (["run", "-p", "hi", "--reasoning", "low"], ["no reasoning level low", "no switch for reasoning"]),
         (["run", "-p", "hi", "--reasoning", "much"], ["--reasoning", "'much'"]),
         (["run", "-p", "hi", "--reasoning-budget", "-7"], ["reasoning_budget is -7"]),
         (["run", "-p", "hi", "--dry", "-1"], ["dry is -1"]),
-        (["run", "-p", "hi", "--top-n-sigma", "-1"], ["top-n-sigma is -1"]),
         (["run", "-p", "hi", "--logit-bias", "the"], ["logit-bias cannot be read from 'the'", "the=-2"]),
         (["run", "-p", "hi", "--logit-bias", "99999999=1"], ["no token 99999999"]),
         (["run", "-p", "hi", "--logit-bias", "a b c d e=1"], ["'a b c d e' is", "tokens of this model, not one"]),
         (["run", "-p", "hi", "--kv-type", "q2"], ["--kv-type", "'q2'"]),
         (["run", "-p", "hi", "--cpu-experts", "2"], ["Slipstream mini has no experts"]),
         (["run", "-p", "hi", "--json-schema", "nowhere.json"], ["cannot read nowhere.json", "no such file"]),
-        (["run", "-p", "hi", "--grammar", "."], ["cannot read ."]),
         (["run", "-p", "hi", "--grammar", "x", "--json-schema", "y"], ["not allowed with"]),
         (["run", "-p", "hi", "--max-tokens", "-1"], ["max-tokens is -1"]),
         (["run", "-p", "hi", "-m", "gpt-9"], ["'gpt-9'", "bundled"]),
         (["run", "-p", "hi", "--chat", "../x"], ["cannot be the name of a chat"]),
-        (["dance"], ["dance"]),
     ],
 )
 def test_a_wrong_use_is_one_clear_line(tmp_path: Path, arguments: list[str], words: list[str]) -> None:
@@ -132,12 +125,6 @@ def test_bytes_that_are_not_utf8_on_stdin_are_one_clear_line(tmp_path: Path) -> 
 def test_a_prompt_longer_than_the_context_is_one_clear_line(tmp_path: Path) -> None:
     line = refused(slipstream("run", home=tmp_path, stdin=b"word " * 3000), 1)
     assert "but the context holds" in line
-
-
-def test_a_data_folder_that_cannot_be_written_is_one_clear_line(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    line = refused(slipstream("run", "-p", "hi", "--chat", "a", home=tmp_path / "file" / "home"), 1)
-    assert "annot write to" in line and "SLIPSTREAM_HOME" in line
 
 
 @pytest.mark.slow
@@ -224,14 +211,6 @@ def test_a_damaged_state_is_read_again_and_the_chat_goes_on(tmp_path: Path) -> N
     assert done.returncode == 0 and summary["prefilled_tokens"] == summary["prompt_tokens"]
 
 
-@pytest.mark.slow
-def test_a_closed_standard_input_is_an_empty_one(tmp_path: Path) -> None:
-    command = f"exec {sys.executable} -m slipstream.app.cli.main run -p 'Who are you?' --max-tokens 5 <&-"
-    environment = {**os.environ, "SLIPSTREAM_HOME": str(tmp_path)}
-    done = subprocess.run(["sh", "-c", command], capture_output=True, timeout=120, env=environment)
-    assert done.returncode == 0 and done.stdout.strip() and done.stderr == b""
-
-
 def test_paths_prints_where_things_are(tmp_path: Path) -> None:
     done = slipstream("paths", home=tmp_path)
     assert done.returncode == 0 and str(tmp_path / "chats.db") in done.stdout.decode()
@@ -241,19 +220,8 @@ def test_paths_prints_where_things_are(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("json_lines", [False, True])
 def test_a_reader_that_leaves_ends_it_quietly(json_lines: bool, tmp_path: Path) -> None:
-    more = ["--json"] if json_lines else []
-    ask = [
-        "run",
-        "-p",
-        "Tell me a long story",
-        "--seed",
-        "1",
-        "--max-tokens",
-        "400",
-        "--stop",
-        "never to be seen",
-        *more,
-    ]
+    ask = ["run", "-p", "Tell me a long story", "--seed", "1", "--max-tokens", "400", "--stop", "never to be seen"]
+    ask += ["--json"] * json_lines
     running = subprocess.Popen(
         [sys.executable, "-c", "from slipstream.app.cli.main import main; main()", *ask],
         stdin=subprocess.DEVNULL,
@@ -347,23 +315,7 @@ def test_a_bias_forbids_and_forces_tokens(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_the_models_own_sampling_holds_unless_something_else_was_set(tmp_path: Path) -> None:
-    import gguf
-
-    reader = gguf.GGUFReader(TARGET)
-    own = tmp_path / "own.gguf"
-    writer = gguf.GGUFWriter(own, "llama")
-    for field in reader.fields.values():
-        if field.name.startswith(("GGUF.", "general.architecture")):
-            continue
-        kind = field.types[0]
-        writer.add_key_value(field.name, field.contents(), kind, field.types[-1] if len(field.types) > 1 else None)
-    writer.add_float32("general.sampling.temp", 0.0)
-    for tensor in reader.tensors:
-        writer.add_tensor(tensor.name, tensor.data, raw_dtype=tensor.tensor_type)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    own = changed(TARGET, tmp_path / "own.gguf", {"general.sampling.temp": 0.0})
 
     def sampled(*more: str) -> tuple[str, float]:
         done = slipstream(

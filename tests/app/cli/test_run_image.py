@@ -15,7 +15,6 @@ pytestmark = [pytest.mark.program, pytest.mark.slow]
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A model with its mmproj file beside it, and a picture."""
     for name in ("seeing", "blind"):
         (tmp_path / name).mkdir()
         write_kind(tmp_path / name / "tiny-f32.gguf", "llama")

@@ -97,7 +97,6 @@ def test_the_chats_parent_loads_nothing_heavy(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_the_first_screen_loads_only_what_is_on_it(tmp_path: Path) -> None:
-    """What is not on it is loaded when it is asked for, and garbage is looked for once it is up."""
     told = tmp_path / "told.json"
     terminal = Terminal(tmp_path, 100, 30, program=["-c", FIRST_SCREEN, str(told)])
     terminal.read(b"Message, / for commands")
@@ -114,7 +113,6 @@ def test_the_first_screen_loads_only_what_is_on_it(tmp_path: Path) -> None:
 @pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="needs Linux")
 @pytest.mark.parametrize("arguments", [[], ["--drafter", "lookup", "--temp", "0.5"]])
 def test_the_chats_own_process_loads_no_engine(arguments: list[str], tmp_path: Path) -> None:
-    """It is looked at when the model is loaded, by the libraries that it has mapped."""
     terminal = Terminal(tmp_path, 100, 30, "--as-child", *arguments)
     terminal.read(b"Message, / for commands")
     interface = terminal.process.pid

@@ -55,14 +55,3 @@ def test_what_a_program_leaves_behind_is_seen(spoils: str, tmp_path: Path) -> No
     with Terminal(sys.executable, "-c", spoils, home=tmp_path) as terminal:
         assert terminal.ended() == 0
         assert not terminal.as_before
-
-
-def test_a_program_that_leaves_in_order_is_told_from_that(tmp_path: Path) -> None:
-    draws = (
-        r"import sys; print('\x1b[?1049h\x1b[?1003h\x1b[?25l\x1b[>25uhello\x1b[38;2;1', end=''); sys.stdout.flush();"
-        r" print('\x1b[<u\x1b[?1003l\x1b[?25h\x1b[?1049l', end=''); sys.exit(7)"
-    )
-    with Terminal(sys.executable, "-c", draws, home=tmp_path) as terminal:
-        assert terminal.ended() == 7
-        assert terminal.as_before
-        assert "hello" not in terminal.shown and "left 7." in terminal.shown

@@ -37,7 +37,6 @@ from slipstream.app.library.offers import (
 )
 from slipstream.app.platform.paths import Paths
 from slipstream.app.speed import Speed
-from slipstream.app.tui.models.installed import InstalledView, ModelFacts
 from slipstream.drafters.autopilot.arm import ArmRecord
 from slipstream.drafters.autopilot.cost_model import CostModel
 from slipstream.drafters.autopilot.profile import learned_gains
@@ -80,7 +79,6 @@ def manager(paths: Paths, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModelMana
 
 
 def on(monkeypatch: pytest.MonkeyPatch, manager: ModelManager, *devices: Device) -> ModelManager:
-    """Puts a manager on another machine."""
     monkeypatch.setattr(manager, "devices", lambda: list(devices))
     return manager
 
@@ -168,7 +166,6 @@ def test_a_file_that_was_replaced_on_the_hub_is_not_taken_for_the_catalogues(
 
 
 def measured(reads: float, gpu: float = 0.0, basis: Basis = "measured") -> list[Bandwidth]:
-    """A machine that reads so many bytes a second."""
     found = [Bandwidth("cpu", reads, basis)]
     return [*found, Bandwidth("gpu", gpu, basis)] if gpu else found
 
@@ -317,22 +314,6 @@ def test_a_model_is_loaded_with_its_best_drafter_or_the_one_that_was_chosen(
     assert chosen.drafter == "medusa" and chosen.draft_model is None and chosen.same_text
 
 
-def test_a_drafter_that_does_not_fit_beside_its_model_stays_out(
-    manager: ModelManager, paths: Paths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    put(paths, "Large.gguf", larger(tmp_path))
-    put(paths, "Small.gguf", tiny_gguf(seed=2))
-    model = manager.store.find("large")
-    monkeypatch.setattr("slipstream.app.library.pairs.memory", lambda: (1, 1))
-    assert manager.load_of(model).draft_model
-    fit_alone = manager.fit_of(model)
-    monkeypatch.setattr(
-        "slipstream.app.library.pairs.fit",
-        lambda *_: type(fit_alone)("too big", 0, 1, "f16", fit_alone.need, ""),
-    )
-    assert manager.load_of(model).draft_model is None
-
-
 def replied(
     store: ChatStore, fingerprint: str, drafter: str, tokens: int, speedup: float | None, busy: bool = False
 ) -> None:
@@ -376,22 +357,6 @@ def test_figures_of_a_busy_machine_are_told_apart(manager: ModelManager, paths: 
     kept.write_text(json.dumps(found))
     gains = gains_of(paths, header)
     assert gains.busy_benchmark and gains.sources["recycle"] == "bench, busy" and gains.sources["lookup"] == "chats"
-
-
-def test_a_bundled_model_whose_drafters_did_not_gain_names_the_best_of_them(
-    manager: ModelManager, paths: Paths
-) -> None:
-    bundled = manager.store.find("bundled")
-    methods = {pair.method for pair in manager.pairs("bundled") if pair.ready}
-    with closing(ChatStore(paths.chats)) as store:
-        for number, method in enumerate(sorted(methods)):
-            replied(store, bundled.fingerprint, method, 100, 0.5 + number / 100)
-    view = InstalledView()
-    view.models, view.facts = [bundled], {bundled.name: ModelFacts(None, manager.pairs("bundled"))}
-    assert view.facts[bundled.name].drafter is None
-    assert any("0.6x" in cell.plain or "0.5x" in cell.plain for cell in view.cells(0))
-    words = "\n".join(block.plain for block in view.details(0))
-    assert "No drafter here gained when it was measured" in words and "could be fetched" not in words
 
 
 def test_what_the_autopilot_learnt_counts_where_no_chat_tells(manager: ModelManager, paths: Paths) -> None:

@@ -8,42 +8,29 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-import numpy as np
 import pytest
-from tests.drafters.changed_file import changed
+from tests.app.commands import Command, commands
+from tests.app.library.test_manager import larger
 from tests.models.hub_models import split_gguf, tiny_gguf
 from tests.models.hub_server import HostileHub, HubServer, raw
 from tests.models.kinds import write_kind
 from tests.models.library.test_store_places import in_lm_studio, in_ollama, tree
 
 from slipstream.app.cli.chat import tidy
-from slipstream.app.cli.main import main
 from slipstream.app.cli.streams import notice_if_slow
 from slipstream.app.library.load_request import make_usual
 from slipstream.app.library.resolve_model import choose
 from slipstream.app.platform.paths import Paths
-from slipstream.app.protocol.requests import Load
 from slipstream.models.errors import ModelFileError, UsageError
 from slipstream.models.llama.devices import Device
 
 REPO = "acme/Tiny-GGUF"
 PADDING = 3 << 20  # bytes behind the last tensor of a larger file, so that a transfer can be stopped amid it
-
-
-class Said(NamedTuple):
-    """What a command left."""
-
-    code: int
-    out: str
-    err: str
-
-
-Command = Callable[..., Said]
 
 
 @pytest.fixture
@@ -77,17 +64,10 @@ def server(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[HubServer]:
 
 @pytest.fixture
 def command(home: Path, capsys: pytest.CaptureFixture[str]) -> Command:
-    def run(*words: str) -> Said:
-        with pytest.raises(SystemExit) as stop:
-            main(["models", *words])
-        assert isinstance(stop.value.code, int)
-        return Said(stop.value.code, *capsys.readouterr())
-
-    return run
+    return commands(capsys, "models")
 
 
 def started(*words: str) -> subprocess.Popen[str]:
-    """The program as a process of its own, in a group that a signal can be sent to."""
     return subprocess.Popen(
         [sys.executable, "-m", "slipstream.app.cli.main", *words],
         stdin=subprocess.DEVNULL,
@@ -99,7 +79,6 @@ def started(*words: str) -> subprocess.Popen[str]:
 
 
 def held(server: HubServer, process: subprocess.Popen[str], home: Path) -> None:
-    """Waits until bytes have come and the hub sends no more."""
     while not any(path.stat().st_size for path in (home / "home" / "models").rglob("*.part*")):
         assert process.poll() is None, process.communicate()
         time.sleep(0.02)
@@ -115,10 +94,8 @@ def test_a_model_is_found_fetched_checked_chatted_with_removed_and_brought_back(
 ) -> None:
     found = command("search", "tiny")
     assert found.code == 0 and REPO in found.out and "30k" in found.out
-
     quants = command("search", REPO).out
     assert "best here" in quants and "Q4_K_M" in quants and "BF16" in quants and "in memory" in quants
-
     pulled = command("pull", f"{REPO}:q8_0")
     assert pulled.code == 0, pulled.err
     assert "tiny:Q8_0 is here" in pulled.out and "slipstream -m tiny:Q8_0" in pulled.out
@@ -127,17 +104,13 @@ def test_a_model_is_found_fetched_checked_chatted_with_removed_and_brought_back(
     make_usual(Paths.default(), "tiny:Q8_0")
     row = next(line for line in command("list").out.split("\n") if line.startswith("tiny:Q8_0"))
     assert row.endswith("slipstream  chosen") and listed(command)["tiny:Q8_0"]["repo"] == REPO
-
     again, before = command("pull", f"{REPO}:Q8_0"), len(server.bodies())
     assert again.code == 0 and "is here already" in again.err and len(server.bodies()) == before
-
     assert command("verify", "tiny").out == "tiny:Q8_0: OK, every byte as published.\n"
-
     chat = started("run", "-m", "tiny", "-p", "the a of", "--max-tokens", "4", "--chat", "sea", "--json")
     out, err = chat.communicate()
     assert chat.returncode == 0, err
     assert json.loads(out.splitlines()[-1])["tokens"] == 4
-
     refused = command("rm", "tiny")
     assert refused.code == 2 and "--yes" in refused.err and "“sea”" in refused.err
     removed = command("rm", "tiny", "--yes")
@@ -200,23 +173,14 @@ def test_the_drafter_comes_along_and_is_chosen_by_default(
     assert choose(Paths.default(), "small").draft_model is None  # the larger one cannot draft for it
 
 
-def larger(home: Path) -> bytes:
-    """A target of the tiny models' vocabulary with several times their parameters."""
-    source = write_kind(home / "source.gguf", "llama")
-    more = {f"blk.9.pad{n}.weight": np.zeros((64, 1024), np.float32) for n in range(2)}
-    return changed(source, home / "larger.gguf", {"general.name": "Large"}, more).read_bytes()
-
-
 def test_what_is_too_big_needs_force(server: HubServer, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("slipstream.app.library.manager.devices", lambda: [tiny_machine()])
+    monkeypatch.setattr(
+        "slipstream.app.library.manager.devices", lambda: [Device("CPU", "cpu", "Tiny", 1 << 20, 1 << 19)]
+    )
     refused = command("pull", f"{REPO}:Q8_0")
     assert refused.code == 1 and "too big for this machine" in refused.err and "--force" in refused.err
     assert "Tiny-GGUF:Q8_0 is too big" in command("pull", REPO).err  # the smallest, where none fits
     assert command("pull", f"{REPO}:Q8_0", "--force").code == 0
-
-
-def tiny_machine() -> Device:
-    return Device("CPU", "cpu", "Tiny", 1 << 20, 1 << 19)
 
 
 @pytest.mark.parametrize(
@@ -341,8 +305,8 @@ def test_names_that_fit_several_models_or_no_model_to_chat_with_are_refused(home
     paths = Paths.default()
     with pytest.raises(UsageError, match="may mean 2 models"):
         choose(paths, "tiny")
-    assert load_model(choose(paths, "TINY:f32")) == "Tiny-F32.gguf"
-    assert load_model(choose(paths, "acme/Tiny:Q8_0")) == "Tiny-Q8_0.gguf"
+    assert Path(choose(paths, "TINY:f32").model).name == "Tiny-F32.gguf"
+    assert Path(choose(paths, "acme/Tiny:Q8_0").model).name == "Tiny-Q8_0.gguf"
     with pytest.raises(ModelFileError, match="only draft"):
         choose(paths, "mtp-tiny")
     with pytest.raises(ModelFileError, match="not a GGUF file"):
@@ -352,10 +316,6 @@ def test_names_that_fit_several_models_or_no_model_to_chat_with_are_refused(home
     write_kind(models / "Stateful-F32.gguf", "mamba2")
     assert choose(paths, "stateful").draft_model is None  # nothing can draft for it
     assert choose(paths, "tiny:F32", "tiny:Q8_0").draft_model == str(models / "Tiny-Q8_0.gguf")
-
-
-def load_model(load: Load) -> str:
-    return Path(load.model).name
 
 
 def test_with_models_here_nothing_opens_a_socket(command: Command, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

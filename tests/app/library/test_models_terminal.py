@@ -50,7 +50,6 @@ def test_a_fetch_shows_how_far_it_is_pauses_at_ctrl_c_and_asks_for_the_drafter(s
     assert terminal.end() == 130 and b"paused at" in shown and b"models pull acme/Large-GGUF" in shown
     lines = shown.decode().replace("\r", "\n").split("\n")
     assert max(len(line) for line in lines if line.startswith("Q8_0: ")) < COLUMNS
-
     server.hang_up()  # else what was held back counts as sent, to a reader that has left
     sent = server.sent
     server.hold_after(None)

@@ -20,7 +20,6 @@ def paths(tmp_path: Path) -> Paths:
 
 
 def loaded(paths: Paths, *arguments: str) -> str:
-    """The file that the chat would load."""
     options = make_parser().parse_args(list(arguments))
     return _load(options, paths, _settings(options, paths)).model
 

@@ -7,20 +7,14 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from tests.models.fake_target import FakeTarget
+from tests.app.commands import commands
 
-from slipstream.app.cli.main import main
 from slipstream.app.engine.load import load
 from slipstream.app.engine.session import Session
 from slipstream.app.library.resolve_model import choose
 from slipstream.app.platform.paths import Paths
 from slipstream.app.protocol.requests import AUTO, Generate, Message, Sampling
 from slipstream.app.settings.disabled_drafters import known_left_out, leave_out, left_out
-from slipstream.drafters.autopilot.arm import ArmRecord
-from slipstream.drafters.autopilot.profile import Profile
-from slipstream.drafters.memory import DrafterMemory
-from slipstream.drafters.prompt_lookup import PromptLookup
-from slipstream.drafters.recycle import TokenRecycling
 from slipstream.models.errors import SlipstreamError, UsageError
 from slipstream.models.gguf.reader import read_header
 
@@ -121,39 +115,20 @@ def test_the_autopilot_leaves_them_out_from_the_next_reply_on(session: Session, 
     assert pool(session) == everyone - {"draft"}
 
 
-def test_what_was_learnt_of_them_stays(tmp_path: Path) -> None:
-    target, log = FakeTarget(), Profile(DrafterMemory(tmp_path, MODEL), "here")
-    drafters = {"lookup": PromptLookup(), "recycle": TokenRecycling(target.abilities)}
-    everyone = log.autopilot(drafters, target, 0.5, lambda share: None)
-    for arm in everyone.arms:
-        arm.record = ArmRecord(asked=40, judged=30, tokens=2.5, rows=4.0)
-    log.keep(everyone)
-    some = log.autopilot({"recycle": TokenRecycling(target.abilities)}, target, 0.5, lambda share: None)
-    some.arms[0].record.judged = 50
-    log.keep(some)
-    again = log.autopilot(drafters, target, 0.5, lambda share: None)
-    assert {arm.name: arm.record.judged for arm in again.arms} == {"lookup": 30, "recycle": 50}
-
-
 def test_the_command_switches_and_the_list_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("SLIPSTREAM_HOME", str(tmp_path))
     model = read_header(Path(choose(Paths.default()).model)).name
 
-    def slipstream(*words: str) -> tuple[object, str]:
-        with pytest.raises(SystemExit) as stop:
-            main(["drafters", *words])
-        said = capsys.readouterr()
-        return stop.value.code, said.out + said.err
-
-    assert slipstream("off", "lookup") == (0, f"Automatic no longer uses lookup with {model}\n")
+    slipstream = commands(capsys, "drafters")
+    assert slipstream("off", "lookup") == (0, f"Automatic no longer uses lookup with {model}\n", "")
     slipstream("off", "medusa")
-    _, listed = slipstream("list")
+    listed = slipstream("list").out
     marked = {line.split()[0] for line in listed.splitlines() if "yes; off for auto" in line}
     assert marked == {"lookup", "medusa"}
-    assert slipstream("on", "lookup") == (0, f"Automatic may use lookup with {model}\n")
+    assert slipstream("on", "lookup") == (0, f"Automatic may use lookup with {model}\n", "")
     assert "lookup  " in slipstream("list")[1]
     for name in ("none", "auto", "nobody"):
-        code, words = slipstream("off", name)
+        code, _, words = slipstream("off", name)
         assert code == 2 and "cannot be switched on or off" in words

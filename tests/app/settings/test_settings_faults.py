@@ -45,8 +45,6 @@ def change_usual(paths: Paths) -> Path:
 
 
 def failing_at(patch: pytest.MonkeyPatch, number: int, code: int, calls: list[str]) -> None:
-    """Lets the call of that number fail, and notes every call."""
-
     def bent(name: str, real: Callable[..., Any]) -> Callable[..., Any]:
         def call(*arguments: Any, **options: Any) -> Any:
             calls.append(name)
@@ -123,8 +121,6 @@ def test_files_are_their_owner_s_alone_whatever_the_mask(tmp_path: Path) -> None
     assert (tmp_path / "new").stat().st_mode & 0o777 == 0o700
 
 
-# --- files that go away -------------------------------------------------------------------------------------------
-
 OWN = '# mine\n[sampling]\ntemperature = 0.25\n[keys]\ngo-on = "f7"\n'
 
 
@@ -199,9 +195,6 @@ def test_a_settings_file_without_end_is_refused(tmp_path: Path) -> None:
     assert "has over 262,144 bytes" in SettingsFile(tmp_path / "settings.toml").broken
 
 
-# --- several writers, and files without measure -------------------------------------------------------------------
-
-
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Paths:
     monkeypatch.setenv("SLIPSTREAM_HOME", str(tmp_path))
@@ -209,7 +202,6 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Paths:
 
 
 def at_once(commands: Iterable[Sequence[str]]) -> list[tuple[int, str]]:
-    """The exit codes of commands that run at the same time, and what they write to standard error."""
     program = [sys.executable, "-m", "slipstream.app.cli.main"]
     running = [subprocess.Popen([*program, *each], stdout=-1, stderr=-1, text=True) for each in commands]
     return [(each.wait(120), each.communicate()[1]) for each in running]

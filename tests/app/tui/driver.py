@@ -28,7 +28,6 @@ PATIENCE = 60.0  # seconds; a busy machine is slow, a test that waits this long 
 
 
 def toasts_of(app: App[Any]) -> list[str]:
-    """What an app said in passing and still shows."""
     return [notification.message for notification in app._notifications]
 
 
@@ -41,8 +40,6 @@ async def press_alt(pilot: Pilot[Any], *letters: str) -> None:
 
 @dataclass
 class Driver:
-    """A running chat."""
-
     app: ChatApp
     pilot: Pilot[int]
     engine: ScriptedEngine
@@ -54,7 +51,6 @@ class Driver:
         return self.app.chat
 
     async def until(self, done: Callable[[], bool]) -> None:
-        """Lets the chat run until something holds."""
         end = time.monotonic() + PATIENCE
         while not done():
             assert time.monotonic() < end, self.shown()
@@ -65,29 +61,33 @@ class Driver:
         await self.pilot.press(*keys)
 
     async def say(self, text: str, wait: bool = True) -> None:
-        """Types and sends; waits until the reply has ended."""
         self.screen.prompt.put(text)
         asked = len(self.engine.asked)
         await self.press("enter")
         if wait:
             await self.until(lambda: len(self.engine.asked) > asked and self.idle())
 
+    async def begin(self, text: str, letters: int) -> None:
+        """Sends, and waits until the reply has so many letters."""
+        await self.say(text, wait=False)
+        await self.wrote(letters)
+
+    async def wrote(self, letters: int) -> None:
+        await self.until(lambda: self.screen.reply.widget is not None and len(self.screen.reply.widget.text) >= letters)
+
     async def held(self, text: str) -> None:
-        """Waits until the reply that is being written reads so."""
         await self.until(lambda: self.screen.reply.widget is not None and self.screen.reply.widget.text == text)
 
     def idle(self) -> bool:
         return not self.screen.reply.writing and not self.screen.engine.busy
 
     def posted(self, kind: type[M]) -> list[M]:
-        """The messages of a kind, each once."""
         return list({id(message): message for message in self.log if isinstance(message, kind)}.values())
 
     def replies(self) -> list[ReplyView]:
         return list(self.screen.query(ReplyView))
 
     def texts(self) -> list[str]:
-        """What was said, from top to bottom."""
         return [
             widget.text if isinstance(widget, ReplyView) else str(widget.content)
             for widget in self.screen.transcript.column.children
@@ -95,7 +95,6 @@ class Driver:
         ]
 
     def shows(self, count: int) -> bool:
-        """Whether so many messages are on the screen."""
         return len(self.texts()) == count
 
     def notices(self) -> list[str]:
@@ -110,10 +109,8 @@ class Driver:
         return self.app.is_running and self.app._exception is None
 
     def toasts(self) -> list[str]:
-        """What was said in passing and is still shown."""
         return toasts_of(self.app)
 
     def shown(self) -> str:
-        """The screen as text."""
         strips = drawn(self.app.screen)
         return "\n".join(strip.text for strip in strips)

@@ -30,8 +30,6 @@ FIRST: Final = STEPS_LOST + 25  # steps after which there must be something in t
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """A way to end."""
-
     name: str
     do: Callable[[Chat], None]  # does it to a chat
     code: int | None  # the exit code that its shell sees; None where no shell is left
@@ -39,8 +37,6 @@ class Ending:
 
 
 class Chat:
-    """A chat with played replies, its launcher and its terminal."""
-
     def __init__(self, home: Path) -> None:
         self.home = home
         command = [sys.executable, "-c", LAUNCH, "-m", "tests.app.played_chat", str(home)]
@@ -63,11 +59,9 @@ class Chat:
             self.terminal.shows("Esc closes")
 
     def kill(self, victim: Victim, number: signal.Signals) -> None:
-        """Sends a signal."""
         os.kill(self.process(victim), number)
 
     def process(self, victim: Victim) -> int:
-        """The number of a process."""
         chat = int((self.home / "process").read_text())
         if victim == "chat":
             return chat
@@ -122,14 +116,7 @@ STATES: Final = ("idle", "streaming", "dialog")
 
 
 def faults(ending: Ending, state: str, home: Path, on_time: bool = False) -> list[str]:
-    """Ends a chat in a way and a state, and says all that is not as it must be.
-
-    Args:
-        ending: The way.
-        state: One of ``STATES``.
-        home: An empty folder.
-        on_time: Whether the machine has nothing else to do, so that time counts.
-    """
+    """Ends a chat, and says all that is not as it must be; time counts only where the machine is idle."""
     chat = Chat(home)
     with chat.terminal as terminal:
         chat.bring(state)
@@ -151,14 +138,7 @@ def faults(ending: Ending, state: str, home: Path, on_time: bool = False) -> lis
 
 
 def lost(home: Path, clean: bool, idle: bool, on_time: bool) -> list[str]:
-    """What the store must have and has not.
-
-    Args:
-        home: The folder of a chat that has ended.
-        clean: Whether it ended by itself.
-        idle: Whether nothing was asked.
-        on_time: See ``faults``.
-    """
+    """What the store of a chat that has ended must have and has not."""
     with closing(ChatStore(home / DATABASE)) as store, closing(sqlite3.connect(home / DATABASE)) as database:
         if store.notice or database.execute("PRAGMA integrity_check").fetchall() != [("ok",)]:
             return ["the database is damaged"]

@@ -43,12 +43,10 @@ _TIMES: Final = re.compile(r"\d[\d,.]* m?s\b *")
 
 
 def drawn(screen: Screen[Any]) -> list[Strip]:
-    """The lines of a screen as they are drawn."""
     return screen._compositor.render_strips()
 
 
 def picture(screen: Screen[object], folder: Path) -> str:
-    """What is seen as SVG."""
     rows = _rows(screen, folder)
     console = Console(
         width=max(sum(segment.cell_length for segment in row) for row in rows),

@@ -8,16 +8,25 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from time import perf_counter
 
-from tests.app.tui.scripted_drafts import DEPTHS, counts, watched
-
 from slipstream.app.chats.reasoning import Thinking
 from slipstream.app.engine.process.client import Engine
-from slipstream.app.protocol.events import Counted, Done, DrafterOffer, Loaded, Piece, Prefilling, Stepped
+from slipstream.app.protocol.events import (
+    Counted,
+    Done,
+    DrafterOffer,
+    DraftTree,
+    Loaded,
+    Piece,
+    Prefilling,
+    Stepped,
+    Watched,
+)
 from slipstream.app.protocol.requests import Generate, Load, Prepare
 from slipstream.app.speed import Speed
 from slipstream.models.errors import EngineDiedError, SlipstreamError
 
 PATIENCE = 60.0  # seconds that a hold lasts at most; a busy machine takes long to come to the next key
+DEPTHS = [[8, 6], [4, 2]]  # at each depth: steps that reached it, accepted there
 LOADED = Loaded(
     name="slipstream-mini",
     architecture="llama",
@@ -37,8 +46,6 @@ LOADED = Loaded(
 
 @dataclass
 class Script:
-    """What one reply does."""
-
     text: str = "The sea is wide and blue."  # the reply
     hold: int | None = None  # characters after which it waits for ``ScriptedEngine.go`` or a stop, or None
     reason: str = "stop"  # how it ends
@@ -161,11 +168,9 @@ class ScriptedEngine(Engine):
         self.unthought.append(request)
 
     def go(self) -> None:
-        """Lets a reply that holds go on."""
         self._signals.put("go")
 
     def go_load(self) -> None:
-        """Lets a load that holds go on."""
         self._go_load.set()
 
     def close(self, patience: float = 2.0) -> None:
@@ -207,3 +212,27 @@ def play(generate: Generate, text: str) -> Iterator[Stepped]:
         tokens = list(range(at - len(group), at))
         ms = 1000 * len(group) / speed.tok_per_s
         yield Stepped(generate.request, pieces, tokens, generate.drafter, len(group) - 1, len(group) - 1, ms, speed)
+
+
+def watched(stepped: Stepped, drafter: str) -> Watched:
+    """What was drafted for a step: a wrong word that looked likelier, then its own words, and one too many."""
+    *path, last = stepped.pieces
+    speed = stepped.speed
+    texts = [f" {piece.text.strip()}" for piece in path]
+    drafted = drafter != "none"
+    tree = DraftTree(
+        step=speed.steps,
+        texts=[" wrong", *texts, " more"] if drafted else [],
+        parents=[-1, -1, *range(1, len(texts) + 1)] if drafted else [],
+        probs=[0.5, *[0.25] * len(texts), 0.125] if drafted else [],
+        sources=[drafter] * (len(texts) + 2) if drafted else [],
+        path=list(range(1, len(texts) + 1)),
+        last=last,
+        probes=0,
+        ms=stepped.ms,
+    )
+    return Watched([tree], counts(speed, drafter), {drafter: DEPTHS} if drafted else {})
+
+
+def counts(speed: Speed, drafter: str) -> dict[str, dict[str, int]]:
+    return {drafter: {"steps": speed.steps, "drafted": speed.drafted, "accepted": speed.accepted}}

@@ -37,8 +37,6 @@ sys.exit(int(code))
 
 @dataclass
 class Commands:
-    """What commands do from now on."""
-
     folder: Path  # for the pipe that they wait at
     asked: list[list[str]] = field(default_factory=list)  # the arguments of each
     lines: Sequence[str] = ("step 1 of 4",)  # what they tell of their progress
@@ -64,12 +62,10 @@ class Commands:
         return [sys.executable, "-c", _PROGRAM, code, gate, "|".join(copies), self.error, *self.lines]
 
     def go(self) -> None:
-        """Lets the one that waits go on."""
         self.gate.write_text("")
 
 
 def scripted(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Commands:
-    """Has such processes run in place of slipstream's commands."""
     made = Commands(folder)
     os.mkfifo(made.gate)
     monkeypatch.setattr("slipstream.app.tui.jobs.command", made.command)

@@ -148,11 +148,7 @@ OFFERS = [
         fit("gpu", 5.6, 32768),
     ),
     offer(
-        "Qwen3 14B",
-        file("Qwen/Qwen3-14B-GGUF", "Qwen3-14B-Q4_K_M.gguf", 9.0),
-        Q06,
-        "draft",
-        fit("split", 11.2, 8192),
+        "Qwen3 14B", file("Qwen/Qwen3-14B-GGUF", "Qwen3-14B-Q4_K_M.gguf", 9.0), Q06, "draft", fit("split", 11.2, 8192)
     ),
     offer(
         "Llama 3.3 70B",
@@ -259,7 +255,6 @@ class ScriptedModels(ModelManager):
     _go: dict[str, threading.Event] = field(default_factory=dict)
 
     def go(self, name: str) -> None:
-        """Lets a call that is held go on."""
         self._go.setdefault(name, threading.Event()).set()
 
     def _answer(self, name: str, argument: object, result: Callable[[], T]) -> T:
@@ -415,7 +410,6 @@ class ScriptedModels(ModelManager):
         return self._online("fetch_file", file.repo, lambda: self.job(file.repo, file.file, file.size))
 
     def job(self, repo: str, name: str, size: int) -> QueuedDownload:
-        """Puts a job in the queue."""
         remote = RemoteFile(repo, "c0ffee", name, size)
         job = QueuedDownload(f"j{len(self.queue)}", (remote,), FOLDER, Progress(0, size), state="running")
         self.queue[job.id] = job

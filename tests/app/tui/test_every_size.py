@@ -44,8 +44,7 @@ async def test_every_screen_bears_every_size(open_chat: Open, screen: str) -> No
 async def test_random_sizes_while_a_reply_is_written(open_chat: Open, seed: int) -> None:
     chance = random.Random(seed)
     async with open_chat(Script(TEXT * 30, hold=20)) as chat:
-        await chat.say("x", wait=False)
-        await chat.until(lambda: chat.screen.reply.widget is not None and len(chat.screen.reply.widget.text) >= 20)
+        await chat.begin("x", 20)
         chat.engine.go()
         for _ in range(40):
             width = chance.choice((chance.randint(1, 12), chance.randint(12, 60), chance.randint(60, 200)))

@@ -9,7 +9,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from tests.app.tui.driver import press_alt
 from tests.app.tui.pictures import drawn
 from tests.app.tui.scripted import Script, ScriptedEngine
 from textual.pilot import Pilot
@@ -55,13 +54,19 @@ async def until(app: InlineChat, pilot: Pilot[int], done: Callable[[], bool]) ->
     await pilot.pause()
 
 
-async def test_a_drafter_that_fails_is_named(store: ChatStore, tmp_path: Path) -> None:
-    engine = ScriptedEngine([Script(TEXT, failed={"draft": "memory ran out"})])
-    async with opened(store, tmp_path, engine) as (app, pilot):
+@pytest.mark.parametrize(
+    ("script", "words"),
+    [
+        (Script(TEXT, failed={"draft": "memory ran out"}), "drafter draft is left out of this chat: memory ran out."),
+        (Script(TEXT, remarks={"'m.gguf' was deleted.": "Put it back."}), "'m.gguf' was deleted. Put it back."),
+    ],
+)
+async def test_what_went_wrong_beside_a_reply_is_told(
+    store: ChatStore, tmp_path: Path, script: Script, words: str
+) -> None:
+    async with opened(store, tmp_path, ScriptedEngine([script])) as (app, pilot):
         await pilot.press(*"Hi", "enter")
-        words = "drafter draft is left out of this chat: memory ran out."
         await until(app, pilot, lambda: app.said == ["\u203a Hi", TEXT, words])
-        assert "memory ran out" in shown(app)
 
 
 async def test_a_wait_for_another_machine_is_said(store: ChatStore, tmp_path: Path) -> None:
@@ -69,22 +74,6 @@ async def test_a_wait_for_another_machine_is_said(store: ChatStore, tmp_path: Pa
         await until(app, pilot, lambda: app.loaded is not None)
         app.post_message(MachineAwaited("mac:50052"))
         await until(app, pilot, lambda: "waiting for mac:50052 · Esc stops" in shown(app))
-
-
-async def test_an_unknown_alt_key_types_nothing(store: ChatStore, tmp_path: Path) -> None:
-    async with opened(store, tmp_path, ScriptedEngine([Script(TEXT)])) as (app, pilot):
-        await pilot.press("a")
-        await press_alt(pilot, "d", "7")
-        await pilot.press("b")
-        assert app.ask.text == "ab"
-
-
-async def test_a_model_file_that_went_away_is_told(store: ChatStore, tmp_path: Path) -> None:
-    engine = ScriptedEngine([Script(TEXT, remarks={"'m.gguf' was deleted.": "Put it back."})])
-    async with opened(store, tmp_path, engine) as (app, pilot):
-        await pilot.press(*"Hi", "enter")
-        await until(app, pilot, lambda: app.said == ["\u203a Hi", TEXT, "'m.gguf' was deleted. Put it back."])
-        assert "Put it back." in shown(app)
 
 
 @pytest.mark.parametrize("leave", ["escape", "ctrl+d"])
@@ -240,35 +229,6 @@ async def test_a_summary_that_is_stopped_changes_nothing(store: ChatStore, tmp_p
         else:
             await until(app, pilot, lambda: app.return_value == 0)
     assert engine.stopped and store.messages(chat.id) == before and SUMMARY not in app.said
-
-
-@pytest.mark.parametrize("error", [SlipstreamError("the device failed.", ""), EngineDiedError("it ended.", "")])
-async def test_a_summary_that_fails_changes_nothing(store: ChatStore, tmp_path: Path, error: SlipstreamError) -> None:
-    engine = ScriptedEngine([Script(TEXT)])
-    async with opened(store, tmp_path, engine) as (app, pilot):
-        await talk(app, pilot)
-        engine.scripts = [Script(SUMMARY, fails=error), Script(TEXT)]
-        await command(app, pilot, "/compact", f"{error.title} The chat is as it was.")
-        assert not summaries(store)
-        await command(app, pilot, "go on", TEXT)
-        assert engine.asked[-1].messages[0].content == "question 0"
-
-
-async def test_a_summary_waits_for_the_model(store: ChatStore, tmp_path: Path) -> None:
-    chat = store.open_or_create("notes")
-    for number in range(4):
-        store.add_user(chat.id, f"question {number}")
-        reply = store.begin_reply(chat.id, model="mini", fingerprint="f", drafter="none", seed=number)
-        store.finish_reply(reply.id, text=TEXT, tokens=[])
-    engine = ScriptedEngine([Script(SUMMARY)], hold_load=True)
-    async with opened(store, tmp_path, engine, chat.id) as (app, pilot):
-        app.ask.text = "/compact"
-        await pilot.press("enter")
-        await pilot.pause()
-        assert not engine.asked
-        engine.go_load()
-        await until(app, pilot, lambda: SUMMARY in app.said)
-        assert summaries(store) == [SUMMARY]
 
 
 async def test_a_refused_question_comes_back(store: ChatStore, tmp_path: Path) -> None:

@@ -18,7 +18,6 @@ def bottom(chat: Driver) -> str:
 
 
 def whole(chat: Driver) -> bool:
-    """Whether the last line is the keys of the bar, each with its words."""
     bar = chat.app.screen.query_one(KeyBar)
     shown = [f"{key.key_display} {key.description}" for key in bar.query(FooterKey)]
     return bool(shown) and bottom(chat).split() == " ".join(shown).split()
@@ -33,15 +32,6 @@ async def test_help_stop_and_quit_are_whole_at_every_width(open_chat: Open, widt
         assert whole(chat) and "f1 Help" in bottom(chat) and "^q Quit" in bottom(chat)
         chat.engine.go()
         await chat.until(chat.idle)
-
-
-async def test_keys_come_back_on_a_wider_screen(open_chat: Open) -> None:
-    async with open_chat(size=(40, 24)) as chat:
-        await chat.until(lambda: whole(chat))
-        assert "^o Chats" not in bottom(chat)
-        await chat.pilot.resize_terminal(120, 24)
-        await chat.until(lambda: "^o Chats" in bottom(chat) and "  " in bottom(chat).strip())
-        assert whole(chat)
 
 
 @pytest.mark.parametrize("key", ["f9", "ctrl+l", "f8", "ctrl+d"])

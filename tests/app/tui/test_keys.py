@@ -1,15 +1,12 @@
 """Every key of the chat."""
 
 from tests.app.tui.conftest import Open
-from tests.app.tui.driver import Driver
-from tests.app.tui.scripted import LOADED, Script, ScriptedEngine
+from tests.app.tui.scripted import Script
 from textual.content import Content
 from textual.widgets import Static
 
 from slipstream.app.chats.store import ChatStore
-from slipstream.app.protocol.events import DrafterOffer, Loaded
 from slipstream.app.tui.chat.authorship import BONUS, COPIED, DRAFTED, RECOVERED
-from slipstream.app.tui.chat.help import KEYS, HelpScreen
 from slipstream.app.tui.chat.reply import ReplyView
 from slipstream.app.tui.chat.reply_text import ReplyText
 from slipstream.app.tui.chat.welcome import EXAMPLES, Example
@@ -17,16 +14,11 @@ from slipstream.app.tui.chat.welcome import EXAMPLES, Example
 TEXT = "The sea is wide and blue, and it is never quite still."
 
 
-def hints(chat: Driver) -> list[str]:
-    return chat.toasts()
-
-
 async def test_the_drafter_changes_with_the_next_reply(open_chat: Open) -> None:
     async with open_chat(Script(TEXT, hold=10)) as chat:
-        await chat.say("x", wait=False)
-        await chat.until(lambda: chat.screen.reply.widget is not None and len(chat.screen.reply.widget.text) >= 10)
+        await chat.begin("x", 10)
         await chat.press("f2")
-        await chat.until(lambda: hints(chat) == ["Next reply: lookup"])
+        await chat.until(lambda: chat.toasts() == ["Next reply: lookup"])
         assert "next reply: lookup" in chat.shown()
         chat.engine.go()
         await chat.until(chat.idle)
@@ -51,16 +43,7 @@ async def test_at_most_two_toasts_are_shown(open_chat: Open) -> None:
         await chat.until(lambda: chat.toasts() == ["three", "four"])
 
 
-async def test_a_lone_drafter_says_where_the_reasons_are(open_chat: Open) -> None:
-    offers = [DrafterOffer("none", True), DrafterOffer("draft", False, "no draft model")]
-    loaded = Loaded("m", "llama", 512, "f", "CPU", "same text", offers, 10.0)
-    async with open_chat(engine=ScriptedEngine(loaded=loaded), drafter="none") as chat:
-        await chat.press("f2")
-        await chat.until(lambda: hints(chat) == ["No other drafter fits this model. Ctrl-D says why."])
-
-
 def styles(reply: ReplyView) -> dict[str, str]:
-    """The words of a reply by the style they are shown in."""
     found: dict[str, str] = {}
     for part in reply.query_one(ReplyText).query(Static):
         content = part.content
@@ -72,8 +55,7 @@ def styles(reply: ReplyView) -> dict[str, str]:
 
 async def test_colours_show_who_wrote_which_words(open_chat: Open) -> None:
     async with open_chat(Script(TEXT, hold=10), Script(TEXT)) as chat:
-        await chat.say("x", wait=False)
-        await chat.until(lambda: chat.screen.reply.widget is not None and len(chat.screen.reply.widget.text) >= 10)
+        await chat.begin("x", 10)
         await chat.press("f3")
         chat.engine.go()
         await chat.until(chat.idle)
@@ -83,7 +65,6 @@ async def test_colours_show_who_wrote_which_words(open_chat: Open) -> None:
         assert set(words) == {DRAFTED, RECOVERED, BONUS}
         assert sum(map(len, words.values())) == len(TEXT)
         assert "draft   corrected   free extra token   not guessed" in chat.shown()
-
         await chat.press("f2")
         await chat.say("y")
         assert COPIED in styles(chat.replies()[1])
@@ -103,17 +84,8 @@ async def test_replies_of_earlier_sessions_have_no_colours(open_chat: Open, stor
     async with open_chat(chat=chat_id) as chat:
         await chat.press("f3")
         assert not chat.replies()[0].coloured
-        assert "have no colours" in hints(chat)[0]
+        assert "have no colours" in chat.toasts()[0]
         assert TEXT in chat.shown()
-
-
-async def test_all_of_a_long_reply_is_coloured(open_chat: Open) -> None:
-    text = "\n\n".join(f"line {number} of a long reply that goes on" for number in range(40))
-    async with open_chat(Script(text)) as chat:
-        await chat.press("f3")
-        await chat.say("x")
-        letters = len(text.replace("\n", ""))
-        await chat.until(lambda: sum(map(len, styles(chat.replies()[0]).values())) > 0.9 * letters)
 
 
 async def test_up_recalls_what_was_sent(open_chat: Open, store: ChatStore) -> None:
@@ -166,25 +138,15 @@ async def test_tab_and_a_click_offer_examples(open_chat: Open) -> None:
 async def test_the_last_reply_is_copied_clean(open_chat: Open) -> None:
     async with open_chat(Script("one \x1b[31mtwo")) as chat:
         await chat.press("ctrl+y")
-        await chat.until(lambda: hints(chat) == ["There is no reply to copy."])
+        await chat.until(lambda: chat.toasts() == ["There is no reply to copy."])
         await chat.say("x")
         await chat.press("ctrl+y")
         assert chat.app.clipboard == "one ␛[31mtwo"
 
 
-async def test_help_lists_the_keys(open_chat: Open) -> None:
-    async with open_chat(size=(100, 50)) as chat:
-        await chat.press("f1")
-        assert isinstance(chat.app.screen, HelpScreen)
-        assert all(key in chat.shown() for key, _ in KEYS)
-        await chat.press("escape")
-        assert not isinstance(chat.app.screen, HelpScreen)
-
-
 async def test_ctrl_c_stops_then_quits_when_pressed_twice(open_chat: Open) -> None:
     async with open_chat(Script(TEXT, hold=10)) as chat:
-        await chat.say("x", wait=False)
-        await chat.until(lambda: chat.screen.reply.widget is not None and len(chat.screen.reply.widget.text) >= 10)
+        await chat.begin("x", 10)
         await chat.press("ctrl+c")
         await chat.until(chat.idle)
         assert chat.engine.stopped == [1]
@@ -194,19 +156,20 @@ async def test_ctrl_c_stops_then_quits_when_pressed_twice(open_chat: Open) -> No
         assert chat.app.clipboard == "some text"
         chat.screen.prompt.put("kept")
         await chat.press("ctrl+c")
-        await chat.until(lambda: hints(chat)[-1:] == ["Cleared; Up brings it back."])
+        await chat.until(lambda: chat.toasts()[-1:] == ["Cleared; Up brings it back."])
         assert chat.screen.prompt.text == ""
-        await chat.press("ctrl+c")
+        await chat.press("up")
+        assert chat.screen.prompt.text == "kept"
+        await chat.press("ctrl+c", "ctrl+c")
         assert chat.app.is_running
-        await chat.until(lambda: hints(chat)[-1:] == ["Ctrl-C once more quits."])
+        await chat.until(lambda: chat.toasts()[-1:] == ["Ctrl-C once more quits."])
         await chat.press("ctrl+c")
         await chat.until(lambda: not chat.app.is_running)
 
 
 async def test_quitting_ends_the_engine_and_keeps_the_reply(open_chat: Open, store: ChatStore) -> None:
     async with open_chat(Script(TEXT, hold=10)) as chat:
-        await chat.say("x", wait=False)
-        await chat.until(lambda: chat.screen.reply.widget is not None and len(chat.screen.reply.widget.text) >= 10)
+        await chat.begin("x", 10)
         await chat.press("ctrl+q")
     assert chat.engine.closed
     kept = store.messages(store.list_chats()[0].id)[1]
@@ -220,8 +183,7 @@ async def test_page_keys_scroll_and_new_text_does_not_pull_a_reader_down(open_ch
         transcript = chat.screen.transcript
         await chat.say("x")
         assert transcript.is_vertical_scroll_end
-        await chat.say("y", wait=False)
-        await chat.until(lambda: chat.screen.reply.widget is not None and len(chat.screen.reply.widget.text) >= 100)
+        await chat.begin("y", 100)
         await chat.press("pageup", "pageup")
         at = transcript.scroll_y
         assert 0 < at < transcript.max_scroll_y
@@ -234,13 +196,3 @@ async def test_page_keys_scroll_and_new_text_does_not_pull_a_reader_down(open_ch
         await chat.until(lambda: transcript.is_vertical_scroll_end)
         await chat.press("pageup", "pagedown", "pagedown")
         await chat.until(lambda: transcript.is_vertical_scroll_end)
-
-
-async def test_the_palette_offers_the_commands(open_chat: Open) -> None:
-    async with open_chat() as chat:
-        titles = [command.title for command in chat.app.get_system_commands(chat.screen)]
-        assert {"New chat", "Next drafter", "All drafters", "Colours", "Light or dark", "Quit"} <= set(titles)
-        before = chat.app.theme
-        chat.app.action_light_or_dark()
-        assert {before, chat.app.theme} == {"slipstream-dark", "slipstream-light"}
-        assert LOADED.name in chat.shown()

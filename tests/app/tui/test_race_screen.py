@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import re
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -30,8 +30,14 @@ if sys.argv[2]:
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[list[str]]:
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     return scripted(monkeypatch, [START, FRAME, FINISH])
+
+
+@pytest.fixture
+def gate(tmp_path: Path) -> Path:
+    os.mkfifo(tmp_path / "gate")
+    return tmp_path / "gate"
 
 
 def scripted(
@@ -72,11 +78,7 @@ async def test_a_race_is_shown_and_the_model_comes_back(
         assert len(chat.engine.asked) == 1
 
 
-async def test_escape_ends_a_race(open_chat: Open, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    import os
-
-    gate = tmp_path / "gate"
-    os.mkfifo(gate)
+async def test_escape_ends_a_race(open_chat: Open, monkeypatch: pytest.MonkeyPatch, gate: Path) -> None:
     scripted(monkeypatch, [START, FRAME], str(gate))
     async with open_chat() as chat:
         chat.screen.prompt.put("/race")
@@ -94,32 +96,9 @@ async def test_the_drafters_screen_offers_a_race(open_chat: Open, asked: list[li
         assert isinstance(chat.app.screen, RaceScreen)
 
 
-async def test_a_long_wait_for_the_model_has_a_clock(
-    open_chat: Open, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    import os
-
-    gate = tmp_path / "gate"
-    os.mkfifo(gate)
-    scripted(monkeypatch, [], str(gate))
-    monkeypatch.setattr("slipstream.app.tui.race.SHORT", 0.0)
-    async with open_chat() as chat:
-        chat.screen.prompt.put("/race")
-        await chat.press("enter")
-        await chat.until(lambda: re.search(r"Loading the model … \d+ s", chat.shown()) is not None)
-        first = chat.shown()
-        await chat.until(lambda: "Loading the model … " in chat.shown() != first)
-        await chat.press("escape")
-        await chat.until(lambda: chat.screen.jobs.job is None)
-
-
 async def test_the_chat_says_at_once_that_a_race_is_ending(
-    open_chat: Open, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    open_chat: Open, monkeypatch: pytest.MonkeyPatch, gate: Path
 ) -> None:
-    import os
-
-    gate = tmp_path / "gate"
-    os.mkfifo(gate)
     scripted(monkeypatch, [START, FRAME], str(gate), "signal.SIG_IGN")
     async with open_chat() as chat:
         chat.screen.prompt.put("/race")

@@ -21,8 +21,7 @@ TEXT = "The sea is **wide**.\n\n```python\nprint('a line of code that is longer 
 async def test_the_smallest_terminal_shows_everything_that_matters(open_chat: Open) -> None:
     async with open_chat(Script(TEXT, hold=5), Script(TEXT), size=(40, 12)) as chat:
         assert "Tell me about the sea." in chat.shown()
-        await chat.say("x", wait=False)
-        await chat.until(lambda: chat.screen.reply.widget is not None and len(chat.screen.reply.widget.text) >= 5)
+        await chat.begin("x", 5)
         chat.engine.go()
         await chat.until(chat.idle)
         lines = chat.shown().splitlines()
@@ -35,20 +34,6 @@ async def test_the_smallest_terminal_shows_everything_that_matters(open_chat: Op
         assert "corrected" in chat.shown()
         await chat.press("f1", "escape", "ctrl+o", "ctrl+d", "escape", "escape")
         assert chat.app.is_running
-
-
-@pytest.mark.slow
-async def test_a_changing_terminal_keeps_the_chat_whole(open_chat: Open) -> None:
-    async with open_chat(Script(TEXT * 4, hold=20)) as chat:
-        await chat.say("x", wait=False)
-        await chat.until(lambda: chat.screen.reply.widget is not None and len(chat.screen.reply.widget.text) >= 20)
-        for size in ((40, 12), (200, 60), (41, 13), (20, 5), (1, 1), (80, 24)):
-            await chat.pilot.resize_terminal(*size)
-            await chat.press("f3")
-        chat.engine.go()
-        await chat.until(chat.idle)
-        assert "python" in chat.texts()[1]
-        assert "tokens per step" in chat.shown()
 
 
 async def test_without_colours_weight_and_lines_tell_pieces_apart(

@@ -50,8 +50,6 @@ Bring = Callable[[Driver], Awaitable[None]]
 
 
 def pressing(*keys: str) -> Bring:
-    """Brings the screen behind some keys."""
-
     async def bring(chat: Driver) -> None:
         await chat.press(*keys)
 
@@ -59,8 +57,6 @@ def pressing(*keys: str) -> Bring:
 
 
 def themed(theme: str) -> Bring:
-    """Brings the chat in other colours."""
-
     async def bring(chat: Driver) -> None:
         chat.app.theme = theme
         await chat.pilot.pause()
@@ -127,12 +123,7 @@ async def at_rest(seen: Callable[[], str]) -> str:
 @pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
 @pytest.mark.parametrize("name", SCREENS)
 async def test_the_screen_looks_as_it_was_kept(
-    name: str,
-    size: tuple[int, int],
-    open_chat: Open,
-    store: ChatStore,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    name: str, size: tuple[int, int], open_chat: Open, store: ChatStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     commands = scripted(tmp_path, monkeypatch)
     commands.lines, commands.held = [json.dumps(encoded(event)) for event in RACE], False

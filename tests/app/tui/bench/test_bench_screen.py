@@ -17,21 +17,12 @@ from textual.widgets import Input, Static
 from slipstream.app.bench import UNFINISHED
 from slipstream.app.bench.figures import ALL_KINDS, BenchUpdate, DrafterFigures, Noise, encoded
 from slipstream.app.bench.intervals import Interval
-from slipstream.app.bench.results import (
-    StoredResult,
-    delete,
-    keep,
-    kept_results,
-    place_for,
-    recover,
-    unfinished,
-)
+from slipstream.app.bench.results import StoredResult, delete, keep, kept_results, place_for, recover, unfinished
 from slipstream.app.library.resolve_model import choose
 from slipstream.app.platform.paths import Paths
 from slipstream.app.protocol.events import DrafterOffer
-from slipstream.app.protocol.requests import AUTO
 from slipstream.app.tui.bench.form import SIZES, BenchForm, BenchPlan
-from slipstream.app.tui.bench.result import BenchResult, BenchView, remarks
+from slipstream.app.tui.bench.result import BenchResult, BenchView
 from slipstream.app.tui.bench.screen import BenchScreen
 from slipstream.models.errors import SlipstreamError
 
@@ -70,7 +61,6 @@ def benches(tmp_path: Path) -> Path:
 
 
 def kept_before(tmp_path: Path, day: int = 4, **facts: bool) -> Path:
-    """A result of an earlier day."""
     return result(benches(tmp_path) / f"2026-03-{day:02} 05.06.07.json", **facts)
 
 
@@ -89,7 +79,6 @@ def form(chat: Driver) -> BenchForm:
 
 
 def said(chat: Driver) -> str:
-    """Everything that is written on the screen."""
     return " ".join(str(static.content) for static in chat.app.screen.query(Static))
 
 
@@ -239,17 +228,6 @@ async def test_it_does_not_begin_while_a_reply_is_written(open_chat: Open, comma
         await chat.until(chat.idle)
 
 
-async def test_there_is_nothing_to_measure_before_a_model_is_loaded(open_chat: Open, tmp_path: Path) -> None:
-    kept_before(tmp_path)
-    held = ScriptedEngine(hold_load=True)
-    async with open_chat(engine=held) as chat:
-        screen = await opened(chat)
-        assert len(screen.view) == 1  # earlier results can be seen
-        await chat.press("n")
-        await chat.until(lambda: chat.toasts() == ["The model is not loaded yet."])
-        held.go_load()
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("size", [(80, 24), (140, 40), (40, 12)])
 async def test_results_are_listed_opened_and_deleted(open_chat: Open, tmp_path: Path, size: tuple[int, int]) -> None:
@@ -276,18 +254,6 @@ async def test_results_are_listed_opened_and_deleted(open_chat: Open, tmp_path: 
         assert newer.exists() and not broken.exists() and older.exists()
 
 
-def test_an_autopilot_that_guessed_nothing_has_no_speed_up_anywhere(tmp_path: Path) -> None:
-    kept = kept_results(kept_before(tmp_path).parent)[0]
-    assert kept.report
-    rows = [replace(row, acceptance=None) if row.drafter == AUTO else row for row in kept.report.rows]
-    idle = replace(kept.report, rows=rows)
-    assert "Best on copy, T 0.8: lookup 1.90x [1.80, 2.00]; auto 1.70x [1.60, 1.80]." in str(remarks(kept.report))
-    assert "Best on copy, T 0.8: lookup 1.90x [1.80, 2.00]; auto guessed nothing." in str(remarks(idle))
-    view = BenchView()
-    view.results = [kept, replace(kept, report=idle)]
-    assert [str(view.cells(at)[3]) for at in range(2)] == ["1.7x?", ""]
-
-
 @pytest.mark.parametrize(
     ("prompts", "noise", "unsure"),
     [(5, Noise(), False), (4, Noise(), True), (5, Noise(spread=1.4), True), (5, Noise(busy=0.5), True)],
@@ -305,13 +271,6 @@ def test_unsure_figures_have_a_question_mark_in_the_list(
     assert [cell.plain for cell in figures] == (["1.7x?", "lookup 1.9x?"] if unsure else ["1.7x ", "lookup 1.9x "])
     styled = [(cell.plain[span.start : span.end], span.style) for cell in figures for span in cell.spans]
     assert styled == ([("?", "$warning")] * 2 if unsure else [])
-
-
-async def test_it_is_a_command_too(open_chat: Open) -> None:
-    async with open_chat() as chat:
-        chat.screen.prompt.put("/bench")
-        await chat.press("enter")
-        await chat.until(lambda: isinstance(chat.app.screen, BenchScreen))
 
 
 @pytest.mark.slow
@@ -415,26 +374,3 @@ async def test_hostile_names_are_shown_as_text(
         await chat.press("escape", "ctrl+d")
         await chat.until(lambda: "Drafters for" in chat.shown())
         assert_inert(chat)
-
-
-@pytest.mark.slow
-async def test_the_form_needs_no_keys(open_chat: Open, commands: Commands) -> None:
-    async with open_chat() as chat:
-        await opened(chat)
-
-        async def click(words: str) -> None:
-            lines = chat.shown().splitlines()
-            row = next(row for row, line in enumerate(lines) if words in line)
-            await chat.pilot.click(offset=(lines[row].index(words) + 1, row))
-
-        await click("n New")
-        await click("✓ lookup")
-        await click("· medium")
-        assert form(chat).chosen() == BenchPlan(drafters=("draft",), size="medium")
-        await click("Esc back")
-        assert isinstance(chat.app.screen, BenchScreen)
-        await click("n New")
-        await click("Enter runs")
-        await chat.until(lambda: running(chat))
-        commands.go()
-        await chat.until(lambda: chat.screen.jobs.job is None)

@@ -6,7 +6,7 @@ import pytest
 from textual.geometry import Size
 
 from slipstream.app.chats.records import Figures
-from slipstream.app.tui.chat.draft_panel import POINTS, SAMPLE, AcceptanceChart, AcceptanceRecord, bars
+from slipstream.app.tui.chat.draft_panel import SAMPLE, AcceptanceChart, AcceptanceRecord
 
 
 def count(drafted: int, accepted: int) -> dict[str, int]:
@@ -64,17 +64,6 @@ def test_kept_figures_of_several_drafters_fill_the_depths_of_each() -> None:
     record.fill([kept, Figures(by_depth=[[2, 2]], by_drafter={"draft": count(2, 2)})])
     fared = record.drafters()
     assert (fared["draft"].depths, fared["lookup"].depths) == ([[6, 3]], [[3, 3], [1, 1]])
-
-
-def test_points_are_bounded() -> None:
-    record = AcceptanceRecord()
-    for number in range(1, 3 * POINTS):
-        record.add({"draft": count(SAMPLE * number, number)}, {})
-    assert len(record.drafters()["draft"].points) == POINTS
-
-
-def test_bars_have_a_fixed_scale() -> None:
-    assert bars([0.0, 0.5, 1.0, 7.0]) == "▁▅██"
 
 
 def chart(monkeypatch: pytest.MonkeyPatch, width: int, height: int) -> list[str]:

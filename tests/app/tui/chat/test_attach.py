@@ -10,21 +10,13 @@ from tests.app.tui.driver import Driver
 from textual.notifications import Notify
 
 from slipstream.app.chats.store import ChatStore
-from slipstream.app.tui.chat.attach import (
-    MOST_BYTES,
-    folded,
-    mentioned,
-    path_completions,
-    read_attachment,
-    unattached,
-)
+from slipstream.app.tui.chat.attach import MOST_BYTES, folded, mentioned, path_completions, read_attachment, unattached
 from slipstream.app.tui.chat.message import Question
 from slipstream.models.errors import UsageError
 
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Some files in the current folder."""
     folder = tmp_path / "here"
     (folder / "my notes").mkdir(parents=True)
     (folder / "notes.txt").write_text("The sea.\r\nIt is wide.\n", "utf-8", newline="")
@@ -220,23 +212,6 @@ async def test_what_is_attached_at_the_last_moment_is_told(open_chat: Open) -> N
         chat.screen.prompt.put("see @notes.txt and @.hidden")
         await sent(chat)
         assert all_told(chat) == ["Attached: notes.txt, 22 B, about 6 tokens; .hidden, 1 B, about 1 token."]
-
-
-async def test_a_file_that_is_no_text_keeps_the_prompt(open_chat: Open) -> None:
-    async with open_chat() as chat:
-        prompt = chat.screen.prompt
-        prompt.put("see @photo.bin please")
-        await chat.press("enter")
-        assert told(chat) == (
-            "Cannot attach photo.bin: it is not text: it contains zero bytes. Only text files can be attached."
-        )
-        assert prompt.text == "see @photo.bin please"
-        prompt.put("")
-        await chat.press(*"@lar", "enter")
-        assert "too large" in told(chat)
-        assert prompt.text == "@lar"
-        assert not prompt.choices.open
-        assert not chat.engine.asked
 
 
 async def test_esc_closes_the_list_and_the_command_attaches_too(open_chat: Open) -> None:

@@ -65,12 +65,6 @@ async def test_an_image_is_attached_sent_shown_and_kept(open_chat: Open, store: 
         assert prompt.text == f"see {LABEL} {LABEL} " and prompt.message == said.content
 
 
-async def test_a_model_that_sees_no_images_says_so_when_one_is_attached(open_chat: Open) -> None:
-    async with open_chat() as chat:
-        await chat.press(*"@cat.png", "space")
-        await chat.until(lambda: "cannot see images" in " ".join([*chat.toasts(), chat.shown()]))
-
-
 async def test_what_is_no_image_stays_text(open_chat: Open, picture: Path) -> None:
     picture.write_bytes(b"\x89PNG\r\n\x1a\n")
     async with open_chat() as chat:

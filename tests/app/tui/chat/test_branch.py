@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 import pytest
 from tests.app.tui.conftest import Open
 from tests.app.tui.driver import Driver
@@ -13,31 +11,22 @@ from textual.widgets import Markdown
 
 from slipstream.app.chats.store import ChatStore
 from slipstream.app.tui.chat.reply_text import FenceHead
-from slipstream.app.tui.chat.transcript import AT_ONCE
-from slipstream.models.errors import ContextFullError, EngineDiedError
+from slipstream.models.errors import ContextFullError
 
 TEXT = "The sea is wide and blue, and it is never quite still."
 CODE = "Look:\n\n```python\nprint(1)\n```\n\n```\nplain\n```\n"
 
 
-def hints(chat: Driver) -> list[str]:
-    """What the notifications say."""
-    return chat.toasts()
-
-
 def selected(chat: Driver) -> str:
-    """The text of the selected message."""
     said = chat.screen.transcript.selected
     return "" if said is None else said.text  # type: ignore[attr-defined]
 
 
 def last(store: ChatStore) -> list[str]:
-    """The branch that the newest chat shows."""
     return [message.content for message in store.messages(store.list_chats()[0].id)]
 
 
 async def press_and_wait(chat: Driver, *keys: str) -> None:
-    """Presses keys that ask the engine; waits until the reply has ended."""
     asked = len(chat.engine.asked)
     await chat.press(*keys)
     await chat.until(lambda: len(chat.engine.asked) > asked and chat.idle())
@@ -63,20 +52,6 @@ async def test_keys_walk_from_message_to_message(open_chat: Open) -> None:
 
 
 @pytest.mark.slow
-async def test_walking_up_brings_earlier_messages(open_chat: Open, store: ChatStore) -> None:
-    chat_id = store.create("long").id
-    for number in range(AT_ONCE):
-        store.add_user(chat_id, f"q{number}")
-        reply = store.begin_reply(chat_id, model="m", fingerprint="f1", drafter="none", seed=1)
-        store.finish_reply(reply.id, text=f"a{number}")
-    async with open_chat(chat=chat_id) as chat:
-        for _ in range(AT_ONCE + 2):
-            await chat.press("ctrl+up")
-        assert selected(chat) == "q5"
-        assert len(chat.texts()) == 2 * AT_ONCE
-
-
-@pytest.mark.slow
 async def test_a_question_is_edited_and_the_old_one_stays(open_chat: Open, store: ChatStore) -> None:
     async with open_chat(Script("red"), Script("more"), Script("blue"), Script("deep")) as chat:
         await chat.say("a fox")
@@ -97,7 +72,6 @@ async def test_a_question_is_edited_and_the_old_one_stays(open_chat: Open, store
         assert [m.content for m in chat.engine.asked[-1].messages] == ["a whale"]
         await chat.say("and?")
         assert last(store) == ["a whale", "blue", "and?", "deep"]
-
         for _ in range(4):
             await chat.press("ctrl+up")
         assert "Branch" in chat.shown()
@@ -147,8 +121,7 @@ async def test_a_refused_edit_leaves_the_branch_that_was_shown(open_chat: Open, 
 
 async def test_a_stopped_reply_goes_on_in_its_place(open_chat: Open, store: ChatStore) -> None:
     async with open_chat(Script(TEXT, hold=20), Script("And deep.")) as chat:
-        await chat.say("x", wait=False)
-        await chat.until(lambda: chat.screen.reply.widget is not None and len(chat.screen.reply.widget.text) >= 20)
+        await chat.begin("x", 20)
         assert "Go on" not in chat.shown()
         await chat.press("ctrl+g")
         assert chat.screen.reply.writing
@@ -174,50 +147,6 @@ async def test_a_stopped_reply_goes_on_in_its_place(open_chat: Open, store: Chat
         assert (written + "And deep.") in " ".join(chat.shown().split())
 
 
-async def test_the_status_bar_has_the_figures_of_the_whole_continued_reply(open_chat: Open) -> None:
-    async with open_chat(Script("word " * 60, hold=150), Script("and then " * 20), size=(140, 40)) as chat:
-        await chat.say("x", wait=False)
-        await chat.until(lambda: chat.screen.reply.widget is not None and len(chat.screen.reply.widget.text) >= 150)
-        await chat.press("escape")
-        await chat.until(chat.idle)
-        await press_and_wait(chat, "ctrl+g")
-        found = re.search(r"draft (.*) · (\d+) tok/s instead of (\d+)", chat.footnote())
-        assert found
-        with_drafter, without = (line for line in chat.shown().splitlines() if re.match(" *with(out| drafter) ", line))
-        assert f" {found[2]} tok/s  {found[1]}" in with_drafter and f" {found[3]} tok/s  " in without
-
-
-async def test_a_reply_of_an_earlier_session_goes_on(open_chat: Open, store: ChatStore) -> None:
-    chat_id = store.create("t").id
-    store.add_user(chat_id, "x")
-    reply = store.begin_reply(chat_id, model="m", fingerprint="f1", drafter="none", seed=99)
-    store.append_reply(reply.id, "Half", [5])
-    store.finish_reply(reply.id, "interrupted")
-    died = EngineDiedError("the engine ended.", "")
-    async with open_chat(
-        Script(" a word", hold=0, fails=died), Script(" a word", fails=died, hold=3), chat=chat_id
-    ) as chat:
-        chat.engine.go()
-        await chat.press("ctrl+g")  # the engine dies before a word; it is started and asked again
-        await chat.until(lambda: len(chat.engine.asked) == 2)
-        assert [m.content for m in chat.engine.asked[1].messages] == ["x", "Half"]
-        assert chat.engine.asked[1].sampling.seed == 99
-        await chat.held("Half a ")
-        chat.engine.go()
-        await chat.until(lambda: chat.idle() and bool(chat.notices()))
-        assert last(store) == ["x", "Half a "] == chat.texts()
-        assert store.messages(chat_id)[1].tokens[:1] == [5]
-        assert store.messages(chat_id)[1].unfinished
-
-
-async def test_what_ended_by_itself_does_not_go_on(open_chat: Open) -> None:
-    async with open_chat(Script("one")) as chat:
-        await chat.say("a")
-        await chat.screen.reply.go_on()
-        await chat.until(lambda: any("ended by itself" in hint for hint in hints(chat)))
-        assert len(chat.engine.asked) == 1
-
-
 @pytest.mark.slow
 async def test_messages_and_code_blocks_are_copied(open_chat: Open) -> None:
     async with open_chat(Script(CODE)) as chat:
@@ -231,7 +160,7 @@ async def test_messages_and_code_blocks_are_copied(open_chat: Open) -> None:
         await chat.press("2")
         assert chat.app.clipboard == "plain"
         await chat.press("3")
-        await chat.until(lambda: hints(chat) == ["This message has no code block 3."])
+        await chat.until(lambda: chat.toasts() == ["This message has no code block 3."])
         await chat.press("up", "c")
         assert chat.app.clipboard == "show me"
         await chat.press("escape")
@@ -246,10 +175,9 @@ async def test_nothing_is_changed_while_a_reply_is_written(open_chat: Open, stor
     async with open_chat(Script("one"), Script("two"), Script(TEXT, hold=10)) as chat:
         await chat.say("a")
         await press_and_wait(chat, "f5")
-        await chat.say("b", wait=False)
-        await chat.until(lambda: chat.screen.reply.widget is not None and len(chat.screen.reply.widget.text) >= 10)
+        await chat.begin("b", 10)
         await chat.press("ctrl+up", "ctrl+up", "ctrl+up", key)
-        await chat.until(lambda: hints(chat) == ["Esc stops the reply first."])
+        await chat.until(lambda: chat.toasts() == ["Esc stops the reply first."])
         assert chat.texts()[:3] == ["a", "two", "b"]
         await chat.press("escape")
         await chat.until(chat.idle)
@@ -269,10 +197,3 @@ async def test_what_is_typed_over_a_message_goes_to_the_prompt(open_chat: Open) 
         chat.screen.transcript.said[-1].post_message(events.Paste(" and more"))
         await chat.until(lambda: chat.screen.prompt.text == "we X and more")
         assert chat.screen.prompt.has_focus
-
-
-async def test_h_begins_a_word_where_there_are_no_branches(open_chat: Open) -> None:
-    async with open_chat(Script("one")) as chat:
-        await chat.say("a")
-        await chat.press("ctrl+up", "h")
-        await chat.until(lambda: chat.screen.prompt.text == "h")

@@ -33,8 +33,7 @@ async def test_the_screen_says_what_was_rescued(open_chat: Open, store: ChatStor
 
 async def test_a_reply_that_cannot_be_kept_stays_on_the_screen(open_chat: Open, store: ChatStore) -> None:
     async with open_chat(Script("The sea is wide and blue.", hold=8), Script("Yes.")) as chat:
-        await chat.say("Is it?", wait=False)
-        await chat.until(lambda: chat.screen.reply.widget is not None and len(chat.screen.reply.widget.text) >= 8)
+        await chat.begin("Is it?", 8)
         with store.database.read():
             store.database.execute("PRAGMA query_only = ON")
         chat.engine.go()

@@ -46,8 +46,7 @@ async def test_a_chat_is_reopened_with_its_figures_and_goes_on(open_chat: Open, 
 
 async def test_a_new_chat_stops_the_reply_first(open_chat: Open, store: ChatStore) -> None:
     async with open_chat(Script("one two three four five six seven eight", hold=5), Script("five")) as chat:
-        await chat.say("x", wait=False)
-        await chat.until(lambda: chat.screen.reply.widget is not None and len(chat.screen.reply.widget.text) >= 5)
+        await chat.begin("x", 5)
         await chat.press("ctrl+n")
         await chat.until(lambda: chat.idle() and chat.texts() == [])
         await chat.say("y")

@@ -17,7 +17,7 @@ from textual.widgets import Static
 from slipstream.app.chats.records import joined_runs
 from slipstream.app.chats.store import ChatStore
 from slipstream.app.protocol.events import Piece
-from slipstream.app.tui.chat.authorship import BONUS, COPIED, DRAFTED, RECOVERED, Sources, style_of
+from slipstream.app.tui.chat.authorship import BONUS, COPIED, DRAFTED, RECOVERED, style_of
 from slipstream.app.tui.chat.reply import ReplyView
 from slipstream.app.tui.chat.reply_text import ReplyText
 
@@ -67,19 +67,6 @@ async def test_colours_come_back_with_the_chat(open_chat: Open, store: ChatStore
         await chat.until(lambda: last(chat) == live)
 
 
-@pytest.mark.slow
-async def test_colours_survive_another_branch(open_chat: Open) -> None:
-    async with open_chat(Script(TEXT), Script("It is wide.")) as chat:
-        await chat.say("x")
-        await chat.press("f3")
-        first = last(chat)
-        await chat.press("f5")
-        await chat.until(lambda: len(chat.engine.asked) == 2 and chat.idle())
-        await chat.until(lambda: bool(last(chat)) and last(chat) != first)
-        await chat.press("alt+up", "left")
-        await chat.until(lambda: TEXT in chat.texts()[-1] and last(chat) == first)
-
-
 class Shown(App[None]):
     """A reply by itself."""
 
@@ -92,7 +79,6 @@ class Shown(App[None]):
 
 
 def in_pieces(text: str) -> list[Piece]:
-    """Word by word, each of another source."""
     words, pieces = text.split(" "), []
     kinds = (("accepted", "draft"), ("recovered", ""), ("accepted", "lookup"), ("plain", ""))
     for at, word in enumerate(words):
@@ -143,16 +129,6 @@ async def test_code_without_a_fence_keeps_its_indentation(live: bool) -> None:
         lines = "\n".join(strip.text.rstrip() for strip in drawn(app.screen))
         wanted = "def tide(hour):\n    if hour:\n    return a  b\n        return 12\n minus\nelse"
         assert dedent(lines).strip() == wanted
-
-
-def test_each_character_has_the_style_of_its_stretch() -> None:
-    sources = Sources()
-    for size, style in ((3, "a"), (2, "a"), (0, "b"), (4, ""), (1, "c")):
-        sources.add(size, style)
-    assert len(sources) == 10
-    assert [sources.style(at) for at in range(-1, 11)] == ["", *"aaaaa", *[""] * 4, "c", ""]
-    sources.clear()
-    assert not len(sources) and sources.style(0) == ""
 
 
 def test_neighbours_alike_are_one_run() -> None:

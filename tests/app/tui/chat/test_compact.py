@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.app.tui.chat.test_slash import command, hints
+from tests.app.tui.chat.test_slash import command
 from tests.app.tui.conftest import Open
 from tests.app.tui.driver import Driver
 from tests.app.tui.scripted import Script, ScriptedEngine
@@ -50,7 +50,7 @@ async def test_it_is_written_shown_and_undone(open_chat: Open, store: ChatStore,
         chat.engine.go()
         await chat.until(lambda: summaries(chat) == [SUMMARY])
         assert chat.idle() and chat.texts() == before and "Esc stops" not in chat.shown()
-        await chat.until(lambda: hints(chat)[-1:] == ["12 messages summarized; /compact undo brings them back."])
+        await chat.until(lambda: chat.toasts()[-1:] == ["12 messages summarized; /compact undo brings them back."])
         assert "summary: the model reads this" in chat.shown()
         chat.engine.scripts = [Script()]
         await chat.say("question 9")
@@ -63,38 +63,31 @@ async def test_it_is_written_shown_and_undone(open_chat: Open, store: ChatStore,
         await chat.say("question 10")
         assert sent(chat)[0] == "question 0" and "question 9" in sent(chat)
         await command(chat, "/compact undo")
-        await chat.until(lambda: hints(chat)[-1:] == ["This chat has no summary."])
+        await chat.until(lambda: chat.toasts()[-1:] == ["This chat has no summary."])
 
 
-async def test_esc_changes_nothing(open_chat: Open) -> None:
-    async with open_chat() as chat:
-        await talk(chat)
-        before = chat.texts()
-        chat.engine.scripts = [Script(SUMMARY, hold=5), Script()]
-        await command(chat, "/compact")
-        await chat.until(lambda: "They" in chat.shown())
-        await chat.press("escape")
-        await chat.until(chat.idle)
-        await chat.until(lambda: hints(chat)[-1:] == ["Stopped; nothing was changed."])
-        assert chat.texts() == before and not summaries(chat)
-        await chat.say("go on")
-        assert sent(chat)[0] == "question 0" and sent(chat)[-1] == "go on"
-
-
-@pytest.mark.parametrize("error", [SlipstreamError("the device failed.", ""), EngineDiedError("it ended.", "")])
-async def test_an_error_changes_nothing(open_chat: Open, error: SlipstreamError) -> None:
+@pytest.mark.parametrize(
+    "error",
+    [None, SlipstreamError("the device failed.", ""), EngineDiedError("it ended.", "")],
+    ids=["esc", "error", "end"],
+)
+async def test_esc_and_errors_change_nothing(open_chat: Open, error: SlipstreamError | None) -> None:
     async with open_chat() as chat:
         await talk(chat)
         before = chat.texts()
         chat.engine.scripts = [Script(SUMMARY, hold=5, fails=error), Script()]
         await command(chat, "/compact")
         await chat.until(lambda: "They" in chat.shown())
-        chat.engine.go()
+        if error:
+            chat.engine.go()
+            await chat.until(lambda: any("The chat is as it was." in words for words in chat.notices()))
+        else:
+            await chat.press("escape")
+            await chat.until(lambda: chat.toasts()[-1:] == ["Stopped; nothing was changed."])
         await chat.until(chat.idle)
-        await chat.until(lambda: any("The chat is as it was." in words for words in chat.notices()))
         assert chat.texts() == before and not summaries(chat)
         await chat.say("go on")
-        assert sent(chat)[-1] == "go on"
+        assert sent(chat)[0] == "question 0" and sent(chat)[-1] == "go on"
 
 
 async def test_what_cannot_be_is_said(open_chat: Open) -> None:
@@ -132,7 +125,7 @@ async def test_a_full_chat_is_summarized_by_itself(open_chat: Open, tmp_path: Pa
         chat.screen.prompt.put("Is it?")
         await chat.press("enter")
         await chat.until(lambda: "They" in chat.shown())
-        await chat.until(lambda: any("older messages are summarized first" in words for words in hints(chat)))
+        await chat.until(lambda: any("older messages are summarized first" in words for words in chat.toasts()))
         chat.engine.go()
         await chat.until(lambda: bool(summaries(chat)) and chat.idle() and chat.texts()[-1] == "Yes.")
         assert chat.texts()[-2:] == ["Is it?", "Yes."] and chat.texts().count("Is it?") == 1
@@ -157,7 +150,7 @@ async def test_stop_keeps_the_text_and_sends_nothing(open_chat: Open, tmp_path: 
         await talk(chat, 5)
         chat.engine.leaves_out = (2, 40)
         chat.screen.prompt.put("Is it?")
-        await chat.until(lambda: any("a message would not be sent" in words for words in hints(chat)))
+        await chat.until(lambda: any("a message would not be sent" in words for words in chat.toasts()))
         await chat.press("enter")
         await chat.until(lambda: any("the context is full" in words.lower() for words in chat.notices()))
         assert chat.screen.prompt.text == "Is it?" and "Is it?" not in chat.texts()

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from tests.app.tui.conftest import Open
 from tests.app.tui.driver import Driver
-from tests.app.tui.scripted import LOADED, Script, ScriptedEngine
+from tests.app.tui.scripted import Script, ScriptedEngine
 
 from slipstream.app.chats.store import ChatStore
 from slipstream.app.tui.chat.reply import ReplyView
 from slipstream.app.tui.chat.top_bar import gauge
 from slipstream.app.tui.chat.transcript import ContextLine
-from slipstream.models.errors import ContextFullError
 
 TEXT = "The sea is wide and blue."
 
@@ -27,7 +24,6 @@ def lines(chat: Driver) -> list[str]:
 
 
 def below_line(chat: Driver) -> str:
-    """The message that stands right below the line."""
     children = list(chat.screen.transcript.column.children)
     places = [at for at, child in enumerate(children) if isinstance(child, ContextLine)]
     if not places:  # it is on its way
@@ -105,16 +101,3 @@ async def test_a_line_stands_where_the_model_begins_to_read(open_chat: Open, sto
     async with open_chat(chat=kept.id) as chat:
         await chat.press("ctrl+n")
         await chat.until(lambda: not lines(chat))
-
-
-async def test_a_message_that_is_too_long_stays_in_the_prompt(open_chat: Open, store: ChatStore) -> None:
-    error = ContextFullError("this message alone makes a prompt of 2,000 tokens, but the context holds 1,024.", "Cut.")
-    engine = ScriptedEngine([Script(fails=error)], loaded=replace(LOADED, n_ctx=1024))
-    async with open_chat(engine=engine) as chat:
-        chat.screen.prompt.put("word " * 2000)
-        await chat.until(lambda: used(chat) == 2000)
-        assert "2,000 / 1,024 too long" in chat.shown()
-        await chat.say("word " * 2000)
-        assert any("this message alone" in notice.lower() for notice in chat.notices())
-        assert chat.screen.prompt.message.split() == ["word"] * 2000
-        assert not chat.texts()

@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 from tests.app.tui.conftest import Open
 from tests.app.tui.driver import Driver
-from tests.app.tui.scripted import Script, ScriptedEngine
+from tests.app.tui.scripted import Script
 
-from slipstream.app.chats.store import ChatStore
 from slipstream.app.protocol.events import DraftTree, Piece
 from slipstream.app.tui.chat.draft_panel import MOST, DraftTreeLog
 from slipstream.app.tui.engine_service import ReplyStreamed
@@ -20,7 +19,6 @@ def tree(number: int) -> DraftTree:
 
 
 def shown(log: DraftTreeLog) -> str:
-    """The lines of the trees that are in sight."""
     return "\n".join(log.render_line(y).text.rstrip() for y in range(log.size.height))
 
 
@@ -54,15 +52,6 @@ async def test_drafts_are_drawn_as_they_come(open_chat: Open, size: tuple[int, i
         await chat.until(lambda: "draft       70 %" in chat.shown() and "75 50" in chat.shown())
 
 
-async def test_it_opens_without_colours(open_chat: Open, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("NO_COLOR", "1")
-    async with open_chat(Script(TEXT), size=(140, 40)) as chat:
-        await chat.press("f4")
-        assert "Guesses appear here during the next reply" in chat.shown()
-        await chat.say("x")
-        await drawn(chat, "still.")
-
-
 async def test_nothing_is_asked_of_the_engine_while_it_is_closed(open_chat: Open) -> None:
     async with open_chat(Script(TEXT)) as chat:
         await chat.say("x")
@@ -76,17 +65,6 @@ async def test_nothing_is_asked_of_the_engine_while_it_is_closed(open_chat: Open
         steps = [message.step for message in chat.posted(ReplyStreamed)]
         assert steps and not any(step.watched for step in steps)
         assert shown(chat.screen.drafts.trees).strip() == ""
-
-
-async def test_it_opens_in_the_middle_of_a_reply(open_chat: Open) -> None:
-    async with open_chat(Script(TEXT, hold=20)) as chat:
-        await chat.say("x", wait=False)
-        await chat.until(lambda: chat.screen.reply.widget is not None and len(chat.screen.reply.widget.text) >= 20)
-        await chat.press("f4")
-        await chat.until(lambda: chat.engine.watched)
-        chat.engine.go()
-        await chat.until(chat.idle)
-        await drawn(chat, " guessed ")
 
 
 async def test_it_is_a_command_too_and_a_new_reply_begins_anew(open_chat: Open) -> None:
@@ -105,47 +83,6 @@ async def test_it_is_a_command_too_and_a_new_reply_begins_anew(open_chat: Open) 
         await chat.press("ctrl+n")
         await chat.until(lambda: not log.kept)
         assert "Nothing was guessed yet" in str(chat.screen.drafts.chart.render())
-
-
-async def test_a_plain_reply_says_so_step_by_step(open_chat: Open) -> None:
-    async with open_chat(Script("The sea."), drafter="none") as chat:
-        await chat.press("f4")
-        await chat.until(lambda: chat.engine.watched)
-        await chat.say("x")
-        await drawn(chat, "steps 1–2   no guesses")
-        assert "Nothing was guessed yet" in str(chat.screen.drafts.chart.render())
-
-
-async def test_kept_replies_are_in_the_chart(open_chat: Open, store: ChatStore) -> None:
-    async with open_chat(Script(TEXT)) as chat:
-        await chat.say("x")
-        await chat.press("f4")
-        await chat.until(lambda: "75 50" in str(chat.screen.drafts.chart.render()))
-        at_once = str(chat.screen.drafts.chart.render())
-    kept = store.list_chats()[0].id
-    async with open_chat(Script(TEXT), chat=kept) as chat:
-        await chat.press("f4")
-        await chat.until(lambda: str(chat.screen.drafts.chart.render()) == at_once)
-        assert "70 %" in at_once
-
-
-async def test_a_picture_is_drawn_once_for_many_steps(open_chat: Open, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with open_chat() as chat:
-        await chat.press("f4")
-        log = chat.screen.drafts.trees
-        pictures: list[int] = []
-        draw = log._measure
-
-        def measure() -> None:
-            pictures.append(len(log.kept))
-            draw()
-
-        monkeypatch.setattr(log, "_measure", measure)
-        for number in range(1, 51):
-            log.add([tree(number)])
-        assert not pictures and not log.kept
-        await drawn(chat, "50  draft")
-        assert pictures == [50]
 
 
 async def test_one_scrolls_back_and_the_lines_stay(open_chat: Open) -> None:
@@ -168,28 +105,3 @@ async def test_one_scrolls_back_and_the_lines_stay(open_chat: Open) -> None:
         await drawn(chat, f"{MOST + 11}  draft")
         await chat.press("escape")
         assert chat.screen.prompt.has_focus
-
-
-async def test_closing_it_gives_the_focus_back(open_chat: Open) -> None:
-    async with open_chat() as chat:
-        await chat.press("f4")
-        chat.screen.drafts.trees.focus()
-        await chat.press("f4")
-        assert chat.screen.prompt.has_focus and not chat.screen.drafts.display
-
-
-@pytest.mark.slow
-async def test_a_changing_terminal_and_theme_keep_it_whole(open_chat: Open) -> None:
-    async with open_chat(engine=ScriptedEngine([Script(TEXT)])) as chat:
-        await chat.press("f4")
-        await chat.until(lambda: chat.engine.watched)
-        await chat.say("x")
-        await drawn(chat, "still.")
-        for size in ((40, 12), (200, 60), (41, 13), (20, 5), (96, 30), (80, 24)):
-            await chat.pilot.resize_terminal(*size)
-            assert all(len(line) == size[0] for line in chat.shown().splitlines())
-        await drawn(chat, "still.")
-        width = chat.screen.drafts.trees.scrollable_content_region.width
-        assert all(strip.cell_length <= width for strip in chat.screen.drafts.trees._lines)
-        await chat.app.run_action("light_or_dark")
-        await drawn(chat, "still.")

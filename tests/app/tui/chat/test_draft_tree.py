@@ -31,7 +31,6 @@ def lines(tree: DraftTree, width: int = 60) -> list[str]:
 
 
 def styles(tree: DraftTree, width: int = 60) -> dict[str, str]:
-    """The style of each part of the drawing."""
     content = drawn(tree, width)
     return {content.plain[span.start : span.end]: str(span.style) for span in content.spans}
 
@@ -60,27 +59,11 @@ def test_a_bonus_follows_a_whole_path_and_a_long_chain_goes_on_below() -> None:
     assert styles(tree)["quite ✓"] == COPIED and styles(tree)["│ free still"] == BONUS
 
 
-def test_a_heading_leaves_out_what_does_not_fit() -> None:
-    tree = replace(TREE, probes=12)
-    begin = "step 1,128  medusa guessed 7, kept 3"
-    assert lines(tree, 80)[0] == f"{begin}: 3 steps saved · 12 probes · 5.2 ms"
-    assert lines(tree, 58)[0] == f"{begin} · 12 probes · 5.2 ms"
-    assert lines(tree, 45)[0] == f"{begin} · 5.2 ms"
-    assert lines(tree, 40)[0] == f"{begin} · …"
-
-
 def test_a_chain_is_words_in_a_row() -> None:
     words = [" a", " good", " thing", " to"]
     tree = replace(TREE, texts=words, parents=[-1, 0, 1, 2], probs=[0.9] * 4, sources=["lookup"] * 4, path=[0, 1])
     assert lines(tree)[1:] == ["  a ✓  good ✓  │ thing ✗  to ✗  │ wrote blue"]
     assert lines(replace(tree, path=[]))[0].startswith("step 1,128  lookup guessed 4, kept 0 · ")
-
-
-def test_a_tree_too_wide_goes_on_below() -> None:
-    words = [" and", " it", " is", " never", " quite", " other"]
-    tree = replace(TREE, texts=words, parents=[-1, 0, 1, 2, 3, -1], probs=[0.9] * 6, sources=["lookup"] * 6)
-    tree = replace(tree, path=[0, 1, 2, 3, 4], last=Piece(" still", "bonus"))
-    assert lines(tree, 30)[1:] == ["┯·and 90━·it 90━·is 90…", "└·other 90", "…━·never 90━·quite 90━·still"]
 
 
 def test_nothing_accepted_begins_with_the_targets_own_token() -> None:

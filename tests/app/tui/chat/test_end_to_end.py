@@ -21,23 +21,18 @@ ESC = "\x1b[27u"  # as a terminal sends it that was asked to tell it from the be
 
 
 class Person:
-    """Sits at a chat, and may look into its database."""
-
     def __init__(self, terminal: Terminal, store: ChatStore) -> None:
         self._terminal, self._store = terminal, store
 
     @property
     def said(self) -> list[StoredMessage]:
-        """The branch that is shown."""
         return [message for chat in self._store.list_chats() for message in self._store.messages(chat.id)]
 
     def type(self, *keys: str) -> None:
-        """Presses keys, one after the other."""
         for key in keys:
             self._terminal.type(key)
 
     def ask(self, text: str) -> None:
-        """Types a question, waits until it is there, and sends it."""
         self.type(text)
         self.sees(text)
         self.type("\r")
@@ -59,8 +54,6 @@ class Person:
             self.type(F5)
 
     def hears(self, question: str) -> str:
-        """Waits until the whole reply to a question is on the screen."""
-
         def whole() -> bool:
             asked, reply = self.said[-2:] or (None, None)
             return bool(asked and reply and asked.content == question and reply.reason in ("stop", "length"))
@@ -72,7 +65,6 @@ class Person:
 
 @contextmanager
 def at_a_chat(home: Path, *arguments: str) -> Iterator[Person]:
-    """Opens the chat, and leaves it in order."""
     with Terminal(*PROGRAM, *arguments, home=home, size=(100, 40)) as terminal:
         terminal.shows("╭", "╰")
         with closing(ChatStore(home / "chats.db")) as store:
@@ -89,7 +81,6 @@ def test_type_stream_stop_edit_branch_quit_reopen(tmp_path: Path) -> None:
     with at_a_chat(home) as person:
         person.ask(FIRST)
         assert person.hears(FIRST) == sea
-
         person.ask(STORY)
         stopped = person.stops()
         seed = stopped.seed
@@ -98,7 +89,6 @@ def test_type_stream_stop_edit_branch_quit_reopen(tmp_path: Path) -> None:
         assert story.startswith(stopped.content) and stopped.content != story
         person.type(CTRL_G)
         assert person.hears(STORY) == story
-
         person.type(ALT_UP, ALT_UP, "e")
         person.sees("Editing an earlier message")
         person.ask(MORE)

@@ -52,7 +52,6 @@ class Struck(Engine):
 
 @asynccontextmanager
 async def real_chat(engine: Engine, load: Load, store: ChatStore, folder: Path) -> AsyncIterator[Driver]:
-    """The chat with a real engine, whose replies are long."""
     settled = SettingsFile(folder / "settings.toml", {"ahead.read": False})
     app = ChatApp(engine, load, store, None, LONG, models=ScriptedModels, settings=settled)
     async with app.run_test() as pilot:
@@ -67,7 +66,6 @@ async def ask(chat: Driver, text: str) -> None:
 
 
 async def ask_and_stop(chat: Driver, text: str) -> None:
-    """A question whose reply is stopped once some of it is there."""
     count = len(chat.texts())
     await ask(chat, text)
     await chat.until(lambda: len(chat.texts()) == count + 2 and chat.texts()[-1] != "")
@@ -136,7 +134,6 @@ async def test_a_real_engine_that_is_killed_amid_a_reply(
 
 @pytest.fixture
 def copied(tmp_path: Path) -> Load:
-    """The bundled model in a file of its own."""
     load = replace(bundled(tmp_path / "derived"), n_ctx=CONTEXT)
     return replace(load, model=str(shutil.copyfile(load.model, tmp_path / "own.gguf")))
 
@@ -153,17 +150,6 @@ async def test_a_model_file_that_is_deleted_is_told_once(store: ChatStore, tmp_p
             assert "own.gguf was deleted or moved while it was in use." in notice.replace("\n", "")
             assert "Replies go on with the model as it was loaded." in notice
             assert len(chat.texts()) == 6 and all(chat.texts())
-
-
-async def test_a_model_file_that_is_cut_short_between_replies(store: ChatStore, tmp_path: Path, copied: Load) -> None:
-    with closing(Engine(tmp_path / "engine.log")) as engine:
-        async with real_chat(engine, copied, store, tmp_path) as chat:
-            await ask_and_stop(chat, "One")
-            os.truncate(copied.model, 4096)
-            await ask(chat, "Two")
-            await chat.until(lambda: bool(chat.notices()) and chat.idle())
-            [notice] = chat.notices()
-            assert "own.gguf is cut short" in notice
 
 
 async def test_a_model_file_that_is_cut_short_amid_a_reply(store: ChatStore, tmp_path: Path, copied: Load) -> None:

@@ -37,8 +37,6 @@ UNDO_STEPS = 6
 
 @dataclass(frozen=True)
 class State:
-    """A state of the prompt: a text with a selection, then pastes, then keys."""
-
     text: str = ""
     begin: tuple[int, int] = (0, 0)
     end: tuple[int, int] | None = None
@@ -78,8 +76,6 @@ STATES = {
 
 
 class Box(App[None]):
-    """A prompt without a chat."""
-
     ENABLE_COMMAND_PALETTE = False  # its Enter would choose a command of the app
 
     def __init__(self) -> None:
@@ -131,8 +127,7 @@ async def test_random_keys_end_no_chat(open_chat: Open, store: ChatStore, seed: 
     keys = [key for key in KEYS if key not in ("ctrl+q", "ctrl+c", "f6")]
     async with open_chat(Script("The sea is wide.", hold=4 if running else None)) as chat:
         if running:
-            await chat.say("x", wait=False)
-            await chat.until(lambda: chat.screen.reply.widget is not None and len(chat.screen.reply.widget.text) >= 4)
+            await chat.begin("x", 4)
         for _ in range(12):
             pressed = chance.choices(keys, k=10)
             await chat.press(*pressed)

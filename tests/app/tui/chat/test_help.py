@@ -7,9 +7,8 @@ from tests.app.tui.conftest import Open
 from textual.content import Content
 from textual.widgets import Static
 
-from slipstream.app.tui.chat.attach import Folds
 from slipstream.app.tui.chat.commands import COMMANDS
-from slipstream.app.tui.chat.help import FRAME, HelpScreen, _rows
+from slipstream.app.tui.chat.help import FRAME, HelpScreen
 
 ROOM = 71  # cells of a command and its description on a screen of 80 columns
 
@@ -28,16 +27,6 @@ async def test_no_line_of_the_help_is_broken_by_the_screen(open_chat: Open, widt
         assert "not guessed" in str(parts[-1].content)
 
 
-def test_a_long_meaning_is_wrapped_in_its_own_column() -> None:
-    assert _rows((("F1", "one two three"), ("Tab", "four")), 4, 13).plain == "F1    one two\n      three\nTab   four"
-    assert _rows((("F1", "one two three"),), 0, 9).plain == "F1\n  one two\n  three"
-
-
 def test_every_command_fits_the_list_with_its_description() -> None:
     longest = max(len(one.usage) for one in COMMANDS)
     assert all(longest + 2 + len(one.about) <= ROOM for one in COMMANDS)
-
-
-def test_a_pasted_line_is_one_line() -> None:
-    assert Folds().fold("x" * 2000) == "[pasted 1 line, 2.0 kB]"
-    assert Folds().fold("x\nx\n") == "[pasted 2 lines, 4 B]"

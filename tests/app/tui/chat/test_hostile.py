@@ -7,7 +7,6 @@ from tests.app.tui.conftest import Open
 from tests.app.tui.driver import Driver
 from tests.app.tui.pictures import drawn
 from tests.app.tui.scripted import Script, ScriptedEngine
-from textual import events
 from textual.widgets import Markdown
 
 from slipstream.app.chats.store import ChatStore
@@ -112,14 +111,6 @@ async def test_hostile_names_and_errors_are_inert(open_chat: Open) -> None:
         await chat.press("f2", "f2")
         assert_inert(chat)
         assert "[@click=app.exit()]click[/]" in " ".join(chat.shown().split())
-
-
-async def test_pasted_text_loses_what_a_terminal_obeys(open_chat: Open) -> None:
-    async with open_chat() as chat:
-        chat.screen.prompt.post_message(events.Paste("a\r\nb \x1b[31mred\x9b\u202e \x00שלום"))
-        await chat.until(lambda: bool(chat.screen.prompt.text))
-        assert chat.screen.prompt.text == "a\nb [31mred שלום"
-        assert_inert(chat)
 
 
 async def test_an_imported_question_is_inert_in_the_prompt_too(open_chat: Open, store: ChatStore) -> None:

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 import pytest
 from tests.app.tui.conftest import Open
 from tests.app.tui.driver import Driver
-from textual.widgets import Markdown, Static
+from textual.widgets import Markdown
 
 from slipstream.app.chats.reasoning import Thinking
 from slipstream.app.chats.store import ChatStore
@@ -18,7 +18,6 @@ from slipstream.app.protocol.events import Piece
 from slipstream.app.speed import Speed
 from slipstream.app.tui.chat.reply import ReplyView
 from slipstream.app.tui.chat.reply_text import FenceHead
-from slipstream.app.tui.parts.long_column import Spacer
 
 pytestmark = pytest.mark.slow
 
@@ -29,7 +28,6 @@ CODE = "\n\n".join(f"def step_{number}(x):\n    return x + {number}" for number 
 
 
 def prose(first: int, last: int) -> str:
-    """Numbered sections: a heading, some words and a list."""
     words = "the sea is wide and blue and never still " * 6
     return "".join(f"## Part {n}\n\nHere {n}: {words}\n\n- one of {n}\n- two of {n}\n\n" for n in range(first, last))
 
@@ -53,7 +51,6 @@ async def stream(chat: Driver, reply: ReplyView, text: str) -> int:
 
 
 async def drawn(chat: Driver) -> None:
-    """Waits until the screen is drawn, and what came near is there."""
     for _ in range(3):
         done = asyncio.Event()
         chat.screen.transcript.call_after_refresh(done.set)
@@ -66,7 +63,6 @@ def widgets(reply: ReplyView) -> int:
 
 @asynccontextmanager
 async def streamed(open_chat: Open, text: str = TEXT) -> AsyncIterator[tuple[Driver, ReplyView]]:
-    """A chat with a reply that is being written."""
     async with open_chat() as chat:
         transcript = chat.screen.transcript
         await transcript.column.remove_children()
@@ -81,7 +77,6 @@ async def streamed(open_chat: Open, text: str = TEXT) -> AsyncIterator[tuple[Dri
 
 
 def kept(store: ChatStore, text: str = TEXT) -> str:
-    """A chat with a reply of an earlier session."""
     chat = store.create("long").id
     store.add_user(chat, "x")
     reply = store.begin_reply(chat, model="m", fingerprint="f1", drafter="none", seed=1)
@@ -103,7 +98,6 @@ async def seen_all(chat: Driver, key: str) -> list[str]:
 
 
 def missing(screens: list[str]) -> list[str]:
-    """Lines of the text that were on none of the screens."""
     shown = re.sub(r"[^\w+:]", "", "".join(screens))
     lines = [f"Here{n}:" for n in range(PARTS)] + [f"twoof{n}" for n in range(PARTS)]
     lines += [f"step_{n}x:" for n in range(STEPS)] + [f"returnx+{n}" for n in range(STEPS)] + ["Theend"]
@@ -122,16 +116,6 @@ async def test_a_long_reply_has_few_widgets_and_is_read_from_its_end_to_its_top_
         await chat.until(lambda: "The end." in chat.shown())
 
 
-async def test_a_kept_long_reply_opens_at_its_end_and_has_all_its_text(open_chat: Open, store: ChatStore) -> None:
-    async with open_chat(chat=kept(store)) as chat:
-        await chat.until(lambda: "The end." in chat.shown())
-        assert widgets(chat.replies()[0]) < MOST
-        up = await seen_all(chat, "pageup")
-        assert "Part 0" in up[-1] and not missing(up)
-        await chat.press("ctrl+up", "c")
-        assert chat.app.clipboard == TEXT
-
-
 async def test_lines_stay_where_they_are_while_one_scrolls_up(open_chat: Open, store: ChatStore) -> None:
     async with open_chat(chat=kept(store)) as chat:
         await chat.until(lambda: "The end." in chat.shown())
@@ -144,18 +128,6 @@ async def test_lines_stay_where_they_are_while_one_scrolls_up(open_chat: Open, s
             await drawn(chat)
             after = chat.shown().splitlines()[region.y + 7 : region.bottom]
             assert [line[:70] for line in after] == [line[:70] for line in before]
-
-
-async def test_a_reader_far_above_is_not_moved_by_what_comes(open_chat: Open) -> None:
-    async with streamed(open_chat, prose(0, 15)) as (chat, reply):
-        await chat.press("ctrl+home")
-        await chat.until(lambda: "Here 0:" in chat.shown())
-        before = [line[:70] for line in chat.shown().splitlines()[:15]]
-        reply.resume()
-        assert await stream(chat, reply, prose(15, PARTS)) < MOST
-        assert [line[:70] for line in chat.shown().splitlines()[:15]] == before
-        await chat.press("ctrl+end")
-        await chat.until(lambda: f"two of {PARTS - 1}" in chat.shown())
 
 
 @pytest.mark.parametrize("at", ["top", "end"])
@@ -222,16 +194,6 @@ async def test_what_is_selected_stays_while_one_scrolls_on(open_chat: Open, stor
         assert "The end." in (chat.screen.get_selected_text() or "")
         await chat.press("ctrl+c")
         assert "The end." in chat.app.clipboard
-
-
-async def test_what_is_far_away_leaves_room_of_its_height(open_chat: Open) -> None:
-    async with streamed(open_chat) as (chat, reply):
-        whole = reply.size.height
-        rooms = [room.size.height for room in reply.query(Spacer) if room.size.height]
-        assert sum(rooms) > whole / 2
-        await seen_all(chat, "pageup")
-        assert reply.size.height == whole  # what was drawn once is known
-        assert "done" in str(reply.query_one(".footnote", Static).content)
 
 
 async def test_a_kept_reply_goes_on_in_its_last_block(open_chat: Open, store: ChatStore) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from tests.app.tui.chat.test_slash import command, hints
+from tests.app.tui.chat.test_slash import command
 from tests.app.tui.conftest import Open
 from tests.app.tui.scripted import LOADED, Script, ScriptedEngine
 
@@ -24,12 +24,12 @@ async def test_a_context_is_kept_for_this_model_alone(open_chat: Open, tmp_path:
     engine = ScriptedEngine([Script()], loaded=LONG)
     async with open_chat(engine=engine) as chat:
         await command(chat, "/context")
-        await chat.until(lambda: hints(chat)[-1:] == ["Context: 8,192 tokens. Trained on 40,960; 131,072 at most."])
+        await chat.until(lambda: chat.toasts()[-1:] == ["Context: 8,192 tokens. Trained on 40,960; 131,072 at most."])
         engine.loaded = replace(LONG, n_ctx=131_072, rope="YaRN x4")
         await command(chat, "/context 131072")
         await chat.until(lambda: len(engine.loads) == 2 and chat.screen.model.loaded is not None)
         assert [load.n_ctx for load in engine.loads] == [0, 131_072]
-        await chat.until(lambda: "".join(hints(chat)[-1:]).startswith("Context: 131,072 tokens, by YaRN x4."))
+        await chat.until(lambda: "".join(chat.toasts()[-1:]).startswith("Context: 131,072 tokens, by YaRN x4."))
         assert own(tmp_path) == {"mini.gguf": 131_072}
         await chat.say("Hello.")
         settings = chat.app.settled.file.settings

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from tests.app.tui.chat.test_slash import command, hints
+from tests.app.tui.chat.test_slash import command
 from tests.app.tui.conftest import Open
 
 from slipstream.app.chats.store import ChatStore
@@ -59,6 +59,10 @@ def test_a_broken_file_names_its_line_and_is_left_alone(file: Path, text: bytes,
         ("preset.a.temperature = true", "preset.a.temperature is not a number"),
         ("preset.a.top_k = 1.5", "preset.a.top_k is not a number"),
         ("preset.a.top_p = 2", "top-p is 2.0"),
+        ('preset.a.reasoning = "some"', "reasoning is 'some'"),
+        ("preset.a.reasoning = 1", "reasoning is not a text"),
+        ("preset.a.reasoning_budget = -2", "reasoning_budget is -2"),
+        ('preset.a.logit_bias = "the"', "logit-bias cannot be read"),
     ],
 )
 def test_a_preset_that_cannot_be_is_refused_by_name(file: Path, text: str, why: str) -> None:
@@ -117,15 +121,15 @@ async def test_a_chat_keeps_its_system_prompt_and_its_preset(open_chat: Open, st
 async def test_what_cannot_be_used_is_said(open_chat: Open, file: Path) -> None:
     async with open_chat() as chat:
         await command(chat, "/preset")
-        await chat.until(lambda: hints(chat)[-1:] == ["Presets: default, greedy, careful, creative. Now: default."])
+        await chat.until(lambda: chat.toasts()[-1:] == ["Presets: default, greedy, careful, creative. Now: default."])
         await command(chat, "/preset wild")
-        await chat.until(lambda: "There is no preset wild" in "".join(hints(chat)[-1:]))
+        await chat.until(lambda: "There is no preset wild" in "".join(chat.toasts()[-1:]))
         await command(chat, "/keep-system x")
-        await chat.until(lambda: "no system prompt to keep" in "".join(hints(chat)[-1:]))
+        await chat.until(lambda: "no system prompt to keep" in "".join(chat.toasts()[-1:]))
         await command(chat, "/system")
-        await chat.until(lambda: hints(chat)[-1:] == ["System prompt: none."])
+        await chat.until(lambda: chat.toasts()[-1:] == ["System prompt: none."])
         file.write_text("[system]\nx = = 1\n", "utf-8")
         await command(chat, "/system x")
-        await chat.until(lambda: "line 2" in "".join(hints(chat)[-1:]))
+        await chat.until(lambda: "line 2" in "".join(chat.toasts()[-1:]))
         assert chat.screen.prompt.text == "/system x"
         assert chat.screen.conversation.system == ""

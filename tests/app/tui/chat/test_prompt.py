@@ -23,7 +23,6 @@ async def paste(chat: Driver, text: str) -> PromptBox:
 
 
 async def sent(chat: Driver) -> str:
-    """Presses Enter; what the engine was asked."""
     asked = len(chat.engine.asked)
     await chat.press("enter")
     await chat.until(lambda: len(chat.engine.asked) > asked and chat.idle())

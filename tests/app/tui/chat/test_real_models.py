@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.app.tui.chat.test_attach_image import LABEL
-from tests.app.tui.chat.test_slash import command, hints
+from tests.app.tui.chat.test_slash import command
 from tests.app.tui.conftest import Open
 from tests.app.tui.scripted import LOADED, Script, ScriptedEngine
 from tests.models.tiny_mmproj import write_picture
@@ -42,10 +42,10 @@ async def test_all_of_it_is_on_the_screen(
         shown = chat.shown()
         assert LABEL in shown and "a/b wide." in shown and "image:" not in shown
         await command(chat, "/think off")
-        await chat.until(lambda: "think" in "".join(hints(chat)[-1:]).lower())
+        await chat.until(lambda: "think" in "".join(chat.toasts()[-1:]).lower())
         assert engine.asked[-1].messages[-1].images
         await command(chat, "/context")
-        await chat.until(lambda: hints(chat)[-1:] == ["Context: 1,024 tokens. Trained on 40,960; 131,072 at most."])
+        await chat.until(lambda: chat.toasts()[-1:] == ["Context: 1,024 tokens. Trained on 40,960; 131,072 at most."])
 
 
 @pytest.mark.parametrize("size", [(80, 24), (140, 40)])

@@ -93,23 +93,3 @@ def test_a_busy_machine_is_said_to_be_busy(monkeypatch: pytest.MonkeyPatch) -> N
     strip.step(stepped("lookup", Speed(44.0, tokens=60, busy=True), None))
     first, second, _ = str(strip.render()).splitlines()
     assert first.endswith("measuring") and second.endswith("machine is busy")
-
-
-def test_another_drafter_for_the_next_reply_leaves_the_figures_under_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(StatusBar, "size", Size(80, 3))
-    strip = StatusBar(iter(["auto", *9 * ["none"]]).__next__)
-    strip.begin("auto")
-    strip.step(stepped("lookup", SPEED, choice("lookup")))
-    strip.end(SPEED)
-    strip.switch()
-    first, second, third = str(strip.render()).splitlines()
-    assert "with drafter" in first and "without" in second and third.startswith(" next reply: none")
-
-
-def test_escape_sequences_in_a_name_are_inert(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(StatusBar, "size", Size(80, 3))
-    strip = StatusBar(lambda: "auto")
-    strip.begin("auto")
-    strip.step(stepped("\x1b[31mred [b]b[/b]", SPEED, None))
-    text = str(strip.render())
-    assert "\x1b" not in text and "[b]b" in text

@@ -10,7 +10,6 @@ from tests.app.tui.conftest import Open
 from tests.app.tui.driver import Driver
 from tests.app.tui.scripted import Script
 
-from slipstream.app.chats.exporting import exported
 from slipstream.app.chats.reasoning import Thinking, begins_inside, split
 from slipstream.app.chats.records import Figures
 from slipstream.app.chats.store import ChatStore
@@ -210,14 +209,6 @@ async def test_they_are_inert_folded_and_open(open_chat: Open) -> None:
         assert view(chat).opened
         assert_inert(chat)
         assert "[@click=app.exit()]click[/]" in " ".join(chat.shown().split())
-
-
-async def test_an_export_folds_them(open_chat: Open, store: ChatStore) -> None:
-    async with open_chat(Script(KINDS["deepseek"][0], opened=True)) as chat:
-        await chat.say("Tell me")
-    (kept,) = store.list_chats()
-    written = exported(store, [kept.id], "md")
-    assert f"<details><summary>Thoughts</summary>\n\n{THOUGHTS}\n\n</details>\n\n{ANSWER}\n" in written
 
 
 async def test_without_thoughts_there_is_nothing_to_open(open_chat: Open) -> None:

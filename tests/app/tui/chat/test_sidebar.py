@@ -17,7 +17,6 @@ from textual.widgets import Input, OptionList
 from slipstream.app.chats.records import StoredChat
 from slipstream.app.chats.store import ChatStore
 from slipstream.app.tui.chat.sidebar import WIDE, chat_rows, section
-from slipstream.app.tui.drafters.screen import DraftersScreen
 from slipstream.app.tui.parts.dialogs import LineScreen
 
 
@@ -30,13 +29,11 @@ def kept(store: ChatStore, question: str, answer: str) -> str:
 
 
 def rows(chat: Driver) -> list[str]:
-    """The list, without its headings."""
     options = chat.screen.sidebar.query_one(OptionList)
     return [str(option.prompt).strip(" ▌") for option in options.options if not option.disabled]
 
 
 def hints(chat: Driver) -> str:
-    """What the notifications say."""
     return "\n".join(chat.toasts())
 
 
@@ -154,8 +151,7 @@ async def test_delete_and_bring_back(open_chat: Open, store: ChatStore) -> None:
 
 async def test_a_chat_that_is_being_written_is_stopped_before_it_is_deleted(open_chat: Open, store: ChatStore) -> None:
     async with open_chat(Script("one two three four five six seven", hold=5)) as chat:
-        await chat.say("x", wait=False)
-        await chat.until(lambda: chat.screen.reply.widget is not None and len(chat.screen.reply.widget.text) >= 5)
+        await chat.begin("x", 5)
         await chat.press("ctrl+o", "ctrl+x")
         await chat.until(lambda: chat.idle() and chat.texts() == [])
         assert chat.engine.stopped and not store.list_chats()
@@ -188,22 +184,6 @@ async def test_an_empty_list_says_so(open_chat: Open) -> None:
         assert "No chats yet" in chat.shown()
         await chat.press("enter", "ctrl+x", "delete", "ctrl+r", "ctrl+s", "ctrl+t", "ctrl+z", "down", "pageup")
         assert searching(chat).has_focus
-
-
-async def test_the_list_opens_at_the_open_chat(open_chat: Open, store: ChatStore) -> None:
-    foxes = kept(store, "About foxes", "Fox.")
-    async with open_chat(Script("Wide.")) as chat:
-        await chat.press("ctrl+o", "enter")
-        await chat.until(lambda: chat.texts() == ["About foxes", "Fox."])
-        await chat.press("ctrl+n")
-        await chat.until(lambda: chat.texts() == [])
-        await chat.say("About the sea")
-        await chat.press("ctrl+o")
-        options = chat.screen.sidebar.query_one(OptionList)
-        assert options.highlighted_option and "▌ About the sea" in str(options.highlighted_option.prompt)
-        await chat.press("ctrl+x")
-        await chat.until(lambda: rows(chat) == ["About foxes"])
-        assert [left.id for left in store.list_chats()] == [foxes]
 
 
 def test_chats_of_one_title_are_told_apart_by_their_times() -> None:
@@ -253,14 +233,6 @@ async def test_what_is_searched_for_is_cut_before_a_chat(open_chat: Open, store:
         assert searching(chat).value == "ox"
         await chat.press("shift+end", "ctrl+x")
         assert searching(chat).value == "" and len(store.list_chats()) == 1
-
-
-async def test_ctrl_d_opens_the_drafters_from_the_list_too(open_chat: Open, store: ChatStore) -> None:
-    kept(store, "About foxes", "Fox.")
-    async with open_chat() as chat:
-        await chat.press("ctrl+o", "ctrl+d")
-        await chat.until(lambda: isinstance(chat.app.screen, DraftersScreen))
-        assert len(store.list_chats()) == 1
 
 
 async def test_a_click_on_a_row_that_has_just_gone_does_nothing(open_chat: Open, store: ChatStore) -> None:

@@ -17,17 +17,15 @@ from slipstream.app.tui.drafters.screen import DraftersScreen
 from slipstream.models.errors import UsageError
 
 
-def hints(chat: Driver) -> list[str]:
-    return chat.toasts()
-
-
 async def command(chat: Driver, text: str) -> None:
     """Types a command without the list, and waits until it was done or refused."""
     chat.screen.prompt.put(text)
-    told = hints(chat)[-1:]
+    told = chat.toasts()[-1:]
     await chat.press("enter")
     await chat.until(
-        lambda: chat.screen.prompt.text != text or hints(chat)[-1:] not in ([], told) or chat.app.screen != chat.screen
+        lambda: (
+            chat.screen.prompt.text != text or chat.toasts()[-1:] not in ([], told) or chat.app.screen != chat.screen
+        )
     )
 
 
@@ -61,7 +59,7 @@ def test_a_slash_is_sent_as_two() -> None:
 async def test_an_unknown_command_is_said_and_stays(open_chat: Open) -> None:
     async with open_chat() as chat:
         await command(chat, "/nonsense of mine")
-        await chat.until(lambda: "There is no command /nonsense" in "".join(hints(chat)[-1:]))
+        await chat.until(lambda: "There is no command /nonsense" in "".join(chat.toasts()[-1:]))
         assert chat.screen.prompt.text == "/nonsense of mine"
         assert not chat.engine.asked
         await chat.say("//etc/hosts is a file")
@@ -100,7 +98,7 @@ async def test_seed_and_temperature_are_those_of_the_next_reply(open_chat: Open)
         assert (sampling.seed, sampling.temperature) == (11, 0.5)
         for wrong in ("/seed -1", "/seed 1.5", "/seed ٣", "/temp warm", "/temp -1", "/temp nan", "/temp 99"):
             await command(chat, wrong)
-            await chat.until(lambda: "".join(hints(chat)[-1:]).startswith("Not a valid "))
+            await chat.until(lambda: "".join(chat.toasts()[-1:]).startswith("Not a valid "))
             assert chat.screen.prompt.text == wrong
         assert chat.screen.conversation.sampling.effective == sampling
 
@@ -110,9 +108,9 @@ async def test_drafters_and_models_by_name(open_chat: Open) -> None:
         await command(chat, "/drafter lookup")
         assert chat.screen.model.drafter == "lookup"
         await command(chat, "/drafter medusa")
-        await chat.until(lambda: "no heads are trained" in "".join(hints(chat)[-1:]))
+        await chat.until(lambda: "no heads are trained" in "".join(chat.toasts()[-1:]))
         await command(chat, "/drafter nobody")
-        await chat.until(lambda: "o drafter called" in "".join(hints(chat)[-1:]))
+        await chat.until(lambda: "o drafter called" in "".join(chat.toasts()[-1:]))
         with pytest.raises(UsageError, match=r"no drafter called “lookp”\. Did you mean lookup\?"):
             chat.screen.model.check_drafter("lookp")
         assert chat.screen.model.drafter == "lookup"
@@ -120,7 +118,7 @@ async def test_drafters_and_models_by_name(open_chat: Open) -> None:
         await chat.until(lambda: isinstance(chat.app.screen, DraftersScreen))
         await chat.press("escape")
         await command(chat, "/model no-such-model")
-        await chat.until(lambda: "No model is called no-such-model" in "".join(hints(chat)[-1:]))
+        await chat.until(lambda: "No model is called no-such-model" in "".join(chat.toasts()[-1:]))
         assert chat.screen.prompt.text == "/model no-such-model"
 
 
@@ -129,7 +127,7 @@ async def test_the_chat_is_exported(open_chat: Open, tmp_path: Path, monkeypatch
     monkeypatch.chdir(tmp_path)
     async with open_chat() as chat:
         await command(chat, "/export")
-        await chat.until(lambda: "Nothing was said yet" in "".join(hints(chat)[-1:]))
+        await chat.until(lambda: "Nothing was said yet" in "".join(chat.toasts()[-1:]))
         await chat.say("Seas and rivers")
         await command(chat, "/export")
         assert "Seas and rivers" in (tmp_path / "seas-and-rivers.md").read_text("utf-8")

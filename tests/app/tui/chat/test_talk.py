@@ -10,7 +10,6 @@ from textual.widgets import Markdown
 from slipstream.app.chats.store import ChatStore
 from slipstream.app.tui.chat.prompt import PromptBox
 from slipstream.app.tui.engine_service import ModelReady, ReplyDone, ReplyPrefilling, ReplyStreamed
-from slipstream.app.tui.parts.format import duration
 from slipstream.models.errors import ContextFullError, EngineDiedError, SlipstreamError
 
 TEXT = "The sea is wide and blue, and it is never quite still."
@@ -35,7 +34,6 @@ async def test_a_message_is_sent_and_answered(open_chat: Open, store: ChatStore)
         assert TEXT in " ".join(shown.split())
         assert all(word in shown for word in ("70 %", "65 tok/s", "draft", "text identical", waited[1], " / 1,024"))
         assert chat.screen.prompt.text == ""
-
         (request,) = chat.engine.asked
         assert [(m.role, m.content) for m in request.messages] == [("user", "Hi you")]
         assert (request.drafter, request.sampling.seed) == ("draft", 7)
@@ -45,7 +43,6 @@ async def test_a_message_is_sent_and_answered(open_chat: Open, store: ChatStore)
         assert (answer.content, answer.status, answer.drafter, answer.seed) == (TEXT, "done", "draft", 7)
         assert answer.tokens == list(range(12))
         assert answer.figures is not None
-
         await chat.say("And?")
         assert [m.role for m in chat.engine.asked[1].messages] == ["user", "assistant", "user"]
         assert chat.engine.asked[1].messages[1].tokens == answer.tokens
@@ -64,8 +61,7 @@ async def test_nothing_is_sent_when_nothing_was_typed(open_chat: Open, store: Ch
 async def test_escape_stops_and_keeps_what_was_written(open_chat: Open, store: ChatStore) -> None:
     async with open_chat(Script(TEXT, hold=20)) as chat:
         assert "Stop" not in chat.shown()
-        await chat.say("x", wait=False)
-        await chat.until(lambda: chat.screen.reply.widget is not None and len(chat.screen.reply.widget.text) >= 20)
+        await chat.begin("x", 20)
         assert "Stop" in chat.shown()
         await chat.press("escape")
         await chat.until(chat.idle)
@@ -81,8 +77,7 @@ async def test_escape_stops_and_keeps_what_was_written(open_chat: Open, store: C
 
 async def test_a_second_message_waits_in_the_prompt(open_chat: Open) -> None:
     async with open_chat(Script(TEXT, hold=10)) as chat:
-        await chat.say("x", wait=False)
-        await chat.until(lambda: chat.screen.reply.widget is not None and len(chat.screen.reply.widget.text) >= 10)
+        await chat.begin("x", 10)
         await chat.press(*"more", "enter")
         assert chat.screen.prompt.text == "more"
         chat.engine.go()
@@ -144,28 +139,6 @@ async def test_a_refused_first_message_leaves_an_empty_chat(open_chat: Open) -> 
         await chat.until(lambda: chat.screen.prompt.text == "first")
 
 
-async def test_an_engine_that_dies_leaves_its_words_and_comes_back(open_chat: Open, store: ChatStore) -> None:
-    death = EngineDiedError("the engine ended while it wrote the reply: signal SIGKILL.", "The next message starts it.")
-    async with open_chat(Script(TEXT, hold=20, fails=death), Script(TEXT)) as chat:
-        await chat.say("x", wait=False)
-        await chat.until(lambda: chat.screen.reply.widget is not None and len(chat.screen.reply.widget.text) >= 20)
-        chat.engine.go()
-        await chat.until(chat.idle)
-        written = chat.texts()[1]
-        assert TEXT.startswith(written)
-        assert chat.footnote() == "interrupted"
-        assert "SIGKILL" in chat.notices()[0]
-        kept = store.messages(store.list_chats()[0].id)[1]
-        assert (kept.content, kept.status) == (written, "interrupted")
-
-        await chat.press(*"again", "enter")
-        await chat.until(lambda: len(chat.engine.asked) == 2 and chat.idle())
-        assert len(chat.engine.loads) == 2
-        assert "again" not in chat.screen.prompt.text
-        assert [m.content for m in chat.engine.asked[1].messages] == ["x", written, "again"]
-        assert chat.texts() == ["x", written, "again", TEXT]
-
-
 async def test_a_fault_of_the_program_is_shown_and_ends_nothing(
     open_chat: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -197,52 +170,6 @@ async def test_the_end_of_a_reply_says_what_happened(
         assert not notice or notice in chat.notices()[0]
 
 
-async def test_a_full_disk_keeps_the_message_in_the_prompt(open_chat: Open, store: ChatStore) -> None:
-    async with open_chat() as chat:
-        store.database.execute("PRAGMA query_only = ON")
-        await chat.press(*"keep me", "enter")
-        await chat.until(lambda: bool(chat.notices()))
-        assert "Cannot write to" in chat.notices()[0]
-        assert chat.screen.prompt.text == "keep me"
-        assert chat.engine.asked == []
-
-
-async def test_another_reply_to_the_same_question(open_chat: Open, store: ChatStore) -> None:
-    async with open_chat(Script("One."), Script("Two.")) as chat:
-        await chat.press("f5")
-        assert chat.engine.asked == []
-        await chat.say("x")
-        await chat.press("f5")
-        await chat.until(lambda: len(chat.engine.asked) == 2 and chat.idle())
-        assert chat.texts() == ["x", "Two."]
-        assert chat.engine.asked[1].messages == chat.engine.asked[0].messages
-        assert chat.engine.asked[1].sampling.seed != 7
-        (kept,) = store.list_chats()
-        assert [m.content for m in store.messages(kept.id)] == ["x", "Two."]
-        assert store.messages(kept.id)[1].seed == chat.engine.asked[1].sampling.seed
-
-
-async def test_a_refused_second_reply_leaves_the_first(open_chat: Open) -> None:
-    async with open_chat(Script("One."), Script(fails=SlipstreamError("no."))) as chat:
-        await chat.say("x")
-        await chat.press("f5")
-        await chat.until(lambda: len(chat.engine.asked) == 2 and chat.idle())
-        assert chat.texts() == ["x", "One."]
-        assert chat.screen.prompt.text == ""
-
-
-async def test_a_reply_that_died_is_asked_for_again(open_chat: Open) -> None:
-    death = EngineDiedError("the engine ended.")
-    async with open_chat(Script(fails=death), Script(fails=death), Script(TEXT)) as chat:
-        await chat.say("x", wait=False)
-        await chat.until(lambda: len(chat.engine.asked) == 2 and chat.idle() and bool(chat.notices()))
-        assert chat.texts() == ["x", ""]
-        await chat.press("f5")
-        await chat.until(lambda: len(chat.engine.asked) == 3 and chat.idle())
-        assert len(chat.engine.loads) == 3
-        assert chat.texts() == ["x", TEXT]
-
-
 async def test_an_engine_that_died_unnoticed_is_started_again_at_once(open_chat: Open, store: ChatStore) -> None:
     async with open_chat(Script(fails=EngineDiedError("the engine ended.")), Script(TEXT)) as chat:
         await chat.say("x", wait=False)
@@ -254,23 +181,10 @@ async def test_an_engine_that_died_unnoticed_is_started_again_at_once(open_chat:
         assert [m.content for m in store.messages(store.list_chats()[0].id)] == ["x", TEXT]
 
 
-async def test_a_reply_without_a_word_says_so(open_chat: Open) -> None:
-    async with open_chat(Script("")) as chat:
-        await chat.say("x")
-        assert chat.footnote() == "no words came"
-
-
-async def test_lines_end_where_the_model_ended_them(open_chat: Open) -> None:
-    async with open_chat(Script("Roses are red,\nviolets are blue.")) as chat:
-        await chat.say("x")
-        assert "violets" not in next(line for line in chat.shown().splitlines() if "Roses" in line)
-
-
 @pytest.mark.parametrize("drafter", ["draft", "none"])
 async def test_the_line_under_a_reply_is_kept_with_it(open_chat: Open, store: ChatStore, drafter: str) -> None:
     async with open_chat(Script(TEXT, hold=20), Script(TEXT), drafter=drafter) as chat:
-        await chat.say("x", wait=False)
-        await chat.until(lambda: chat.screen.reply.widget is not None and len(chat.screen.reply.widget.text) >= 20)
+        await chat.begin("x", 20)
         await chat.press("escape")
         await chat.until(chat.idle)
         stopped = chat.footnote()
@@ -279,22 +193,3 @@ async def test_the_line_under_a_reply_is_kept_with_it(open_chat: Open, store: Ch
         assert written[0] == stopped and "stopped" in stopped and "tok/s" in written[1]
     async with open_chat(Script(TEXT), chat=store.list_chats()[0].id) as chat:
         assert [chat.footnote(0), chat.footnote(1)] == written
-
-
-async def test_the_first_token_is_what_its_owner_waited(open_chat: Open, store: ChatStore) -> None:
-    async with open_chat(Script(TEXT, hold=8)) as chat:
-        await chat.say("x", wait=False)
-        chat.engine.go()
-        await chat.until(chat.idle)
-        shown = chat.footnote().split(" · ")[-1]
-        figures = store.messages(store.list_chats()[0].id)[-1].figures
-        assert figures and shown == f"first token {duration(figures.ttft_ms)}"
-
-
-async def test_the_same_toast_is_shown_once(open_chat: Open) -> None:
-    async with open_chat() as chat:
-        for words in ("The disk is full.", "The disk is full.", "The paper is out.", "The disk is full."):
-            chat.app.screen.notify(words, severity="error", markup=False)
-        await chat.pilot.pause()
-        shown = chat.toasts()
-        assert shown == ["The paper is out.", "The disk is full."]

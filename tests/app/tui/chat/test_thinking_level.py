@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.app.tui.chat.test_slash import command, hints
+from tests.app.tui.chat.test_slash import command
 from tests.app.tui.conftest import Open
 from tests.app.tui.driver import Driver
 from tests.app.tui.scripted import LOADED, Script, ScriptedEngine
@@ -14,8 +14,6 @@ from tests.app.tui.scripted import LOADED, Script, ScriptedEngine
 from slipstream.app.chats.store import ChatStore
 from slipstream.app.protocol.events import Loaded
 from slipstream.app.protocol.requests import Sampling
-from slipstream.app.settings.presets import Presets
-from slipstream.models.errors import UsageError
 
 EFFORTS = replace(LOADED, reasoning=["on", "low", "medium", "high"], reasoning_default="medium")
 SWITCH = replace(LOADED, reasoning=["off", "on"], reasoning_default="on")
@@ -32,8 +30,7 @@ async def asked(chat: Driver, text: str = "x") -> Sampling:
 
 
 async def said(chat: Driver, words: str) -> None:
-    """Waits for a hint."""
-    await chat.until(lambda: hints(chat)[-1:] == [words])
+    await chat.until(lambda: chat.toasts()[-1:] == [words])
 
 
 @pytest.mark.slow
@@ -43,9 +40,9 @@ async def test_a_level_is_kept_with_the_chat_and_read_ahead(open_chat: Open, sto
         first = store.list_chats()[0].id
         await command(chat, "/think")
         levels = "Thinking: as the model does by itself. It has on, low, medium, high."
-        await chat.until(lambda: hints(chat)[-1:] == [levels])
+        await chat.until(lambda: chat.toasts()[-1:] == [levels])
         await command(chat, "/think low")
-        await chat.until(lambda: hints(chat)[-1:] == ["Thinking, from the next reply on: low"])
+        await chat.until(lambda: chat.toasts()[-1:] == ["Thinking, from the next reply on: low"])
         assert "thinking low · slipstream-mini" in chat.shown()
         assert (await asked(chat)).reasoning == "low"
         await chat.until(lambda: [each.reasoning for each in chat.engine.prepared[-1:]] == ["low"])
@@ -92,11 +89,11 @@ async def test_a_key_goes_through_the_levels_that_the_model_has(open_chat: Open)
 async def test_a_level_that_cannot_be_is_refused(open_chat: Open, text: str, words: str) -> None:
     async with open_chat(engine=engine(SWITCH)) as chat:
         await command(chat, text)
-        await chat.until(lambda: words in "".join(hints(chat)[-1:]))
+        await chat.until(lambda: words in "".join(chat.toasts()[-1:]))
         assert (await asked(chat)) == Sampling(seed=7)
 
 
-async def test_a_preset_has_a_level_and_what_is_not_sampling_is_checked(open_chat: Open, tmp_path: Path) -> None:
+async def test_a_preset_has_a_level(open_chat: Open, tmp_path: Path) -> None:
     file = tmp_path / "presets.toml"
     file.write_text('[preset.quick]\nreasoning = "off"\ntemperature = 0.4\n[preset.deep]\nreasoning_budget = 2048\n')
     async with open_chat(engine=engine(SWITCH), size=(140, 40)) as chat:
@@ -105,16 +102,6 @@ async def test_a_preset_has_a_level_and_what_is_not_sampling_is_checked(open_cha
         assert (await asked(chat)) == Sampling(seed=7, temperature=0.4, reasoning="off")
         await command(chat, "/preset deep")
         assert (await asked(chat)) == Sampling(seed=7, reasoning_budget=2048)
-    for text, why in (
-        ('reasoning = "some"', "reasoning is 'some'"),
-        ("reasoning = 1", "reasoning is not a text"),
-        ("reasoning_budget = -2", "reasoning_budget is -2"),
-        ('logit_bias = "the"', "logit-bias cannot be read"),
-        ("dry = 500", "dry is 500"),
-    ):
-        file.write_text(f"[preset.a]\n{text}\n")
-        with pytest.raises(UsageError, match=why):
-            Presets(file).presets()
 
 
 async def test_a_level_that_the_chats_model_lacks_is_named_once(open_chat: Open) -> None:
@@ -133,7 +120,7 @@ async def test_the_models_own_sampling_holds_where_nothing_else_was_set(
         assert (await asked(chat)) == Sampling(0.6, 20, min_p=0.0, seed=7)
         await command(chat, "/preset")
         advised = "Now: default (temperature 0.6, top k 20, min p 0 from its file)."
-        await chat.until(lambda: "".join(hints(chat)[-1:]).endswith(advised))
+        await chat.until(lambda: "".join(chat.toasts()[-1:]).endswith(advised))
         await command(chat, "/preset careful")
         assert (await asked(chat)) == Sampling(0.3, 20, min_p=0.0, seed=7)
         chat_of_its_own = store.list_chats()[0].id

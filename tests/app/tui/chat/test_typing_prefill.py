@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from tests.app.tui.conftest import Open
 from tests.app.tui.driver import Driver
-from tests.app.tui.scripted import Script, ScriptedEngine
+from tests.app.tui.scripted import Script
 from textual import events
 
 from slipstream.app.chats.store import ChatStore
@@ -67,18 +67,9 @@ async def test_the_chat_and_its_replies_are_read_with_it(open_chat: Open, store:
         assert read(chat) == [*said, ("user", "")]
 
 
-async def test_an_edited_message_is_read_in_its_place(open_chat: Open) -> None:
-    async with open_chat(Script(TEXT)) as chat:
-        await chat.say("Hello")
-        await chat.say("Again")
-        await chat.press("ctrl+up", "ctrl+up", "e")
-        await chat.until(lambda: read(chat) == [("user", "Hello"), ("assistant", TEXT), ("user", "Again")])
-
-
 async def test_nothing_is_read_while_a_reply_is_written(open_chat: Open) -> None:
     async with open_chat(Script(TEXT, hold=10)) as chat:
-        await chat.say("Hello", wait=False)
-        await chat.until(lambda: chat.screen.reply.widget is not None and len(chat.screen.reply.widget.text) >= 10)
+        await chat.begin("Hello", 10)
         asked = len(chat.engine.prepared)
         chat.screen.prompt.put("word " * 100)
         await chat.pilot.pause()
@@ -114,14 +105,6 @@ async def test_on_battery_nothing_is_read(open_chat: Open, monkeypatch: pytest.M
         assert chat.engine.prepared and not any(prepare.read for prepare in chat.engine.prepared)  # counted alone
 
 
-async def test_where_it_is_switched_off_nothing_is_read(open_chat: Open) -> None:
-    async with open_chat(engine=ScriptedEngine(), ahead=False) as chat:
-        chat.screen.prompt.put("word " * 100)
-        await chat.until(lambda: read(chat) == [("user", "word " * 100)])
-        await chat.say("Hello")
-        assert not any(prepare.read for prepare in chat.engine.prepared)  # counted alone
-
-
 @pytest.mark.parametrize(
     ("supply", "drained"),
     [
@@ -141,11 +124,3 @@ def test_linux_says_whether_a_battery_is_drained(
     for name, value in supply.items():
         (tmp_path / "BAT0" / name).write_text(f"{value}\n")
     assert on_battery(tmp_path) is drained
-
-
-def test_another_system_is_asked_by_its_library(monkeypatch: pytest.MonkeyPatch) -> None:
-    import psutil
-
-    battery = psutil.sensors_battery()
-    monkeypatch.setattr("sys.platform", "darwin")
-    assert on_battery() is (battery is not None and battery.power_plugged is False)

@@ -7,17 +7,12 @@ from pathlib import Path
 
 import pytest
 from tests.app.tui.conftest import Open
-from tests.app.tui.driver import Driver, press_alt
+from tests.app.tui.driver import press_alt
 from textual.widgets import Input
 
 from slipstream.app.chats.store import ChatStore
-from slipstream.app.tui.chat.message import MessageView
 from slipstream.app.tui.chat.page import Unsent
 from slipstream.app.tui.drafters.screen import DraftersScreen
-
-
-def hints(chat: Driver) -> list[str]:
-    return chat.toasts()
 
 
 async def test_every_chat_has_its_own_text(open_chat: Open, store: ChatStore) -> None:
@@ -82,19 +77,6 @@ def test_a_damaged_file_has_no_texts(tmp_path: Path) -> None:
     assert unsent.of("a") == "text"
 
 
-async def test_ctrl_c_clears_the_prompt_and_up_brings_it_back(open_chat: Open) -> None:
-    async with open_chat() as chat:
-        chat.screen.prompt.put("a long question")
-        await chat.press("ctrl+c")
-        await chat.until(lambda: hints(chat)[-1:] == ["Cleared; Up brings it back."])
-        assert chat.screen.prompt.text == ""
-        await chat.press("up")
-        assert chat.screen.prompt.text == "a long question"
-        await chat.press("ctrl+c", "ctrl+c")
-        await chat.until(lambda: hints(chat)[-1:] == ["Ctrl-C once more quits."])
-        assert chat.app.is_running
-
-
 @pytest.mark.slow
 async def test_ctrl_p_and_ctrl_n_go_through_earlier_prompts(open_chat: Open) -> None:
     async with open_chat() as chat:
@@ -120,7 +102,7 @@ async def test_an_unknown_alt_key_types_nothing(open_chat: Open) -> None:
         await chat.press("b")
         assert chat.screen.prompt.text == "ab"
         await press_alt(chat.pilot, "t")  # bound
-        assert hints(chat)
+        assert chat.toasts()
         await chat.press("ctrl+a")
         await press_alt(chat.pilot, "d")
         await chat.press("c")
@@ -138,16 +120,6 @@ async def test_an_unknown_alt_key_types_nothing_into_other_inputs(open_chat: Ope
         await press_alt(chat.pilot, "d", "t")  # Alt-T is a key of the chat alone
         await chat.press("x")
         assert line.value == f"{before}x"
-
-
-async def test_an_unknown_alt_key_types_nothing_while_a_message_is_selected(open_chat: Open) -> None:
-    async with open_chat() as chat:
-        await chat.say("one")
-        await chat.press("alt+up")
-        await press_alt(chat.pilot, "d")
-        assert chat.screen.prompt.text == "" and isinstance(chat.app.focused, MessageView)
-        await chat.press("d")
-        await chat.until(lambda: chat.screen.prompt.text == "d")
 
 
 async def test_ctrl_d_deletes_to_the_right_as_in_a_shell_else_opens_the_drafters(open_chat: Open) -> None:

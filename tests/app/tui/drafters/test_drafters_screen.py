@@ -1,7 +1,6 @@
 """The drafters screen: what it shows, what it refuses, the work it begins, and what the status line says."""
 
 import asyncio
-import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +9,6 @@ import pytest
 from tests.app.cli.test_drafters_command import WIDTH, write
 from tests.app.tui.conftest import Open
 from tests.app.tui.driver import Driver
-from tests.app.tui.pictures import drawn
 from tests.app.tui.scripted import LOADED, Script, ScriptedEngine
 from tests.app.tui.scripted_commands import Commands, scripted
 from tests.models.conftest import small_model
@@ -21,9 +19,8 @@ from slipstream.app.library.learned_gains import DrafterGains
 from slipstream.app.library.load_request import drafting_arguments, load_of, model_name
 from slipstream.app.library.resolve_model import choose
 from slipstream.app.platform.paths import Paths
-from slipstream.app.protocol.events import DrafterOffer, Stepped
+from slipstream.app.protocol.events import DrafterOffer
 from slipstream.app.settings.disabled_drafters import left_out
-from slipstream.app.speed import Speed
 from slipstream.app.tui.drafters.dialogs import PathScreen, TrainScreen
 from slipstream.app.tui.drafters.screen import NO_TORCH, TRAINED, DraftersScreen
 from slipstream.app.tui.drafters.view import NO_TEXT, DraftersView
@@ -56,7 +53,6 @@ def commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Commands:
 
 @pytest.fixture
 def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The file of the model that the chat has loaded."""
     monkeypatch.chdir(tmp_path)
     path = tmp_path / "mini.gguf"
     path.write_bytes(small_model().number("llama.embedding_length", WIDTH).bytes())
@@ -64,13 +60,11 @@ def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def engine_of(model: Path, *scripts: Script) -> ScriptedEngine:
-    """An engine that has loaded a file."""
     fingerprint = read_header(model).fingerprint
     return ScriptedEngine(list(scripts) or [Script()], loaded=replace(LOADED, drafters=OFFERS, fingerprint=fingerprint))
 
 
 async def go_to(chat: Driver, name: str) -> DraftersScreen:
-    """Opens the screen, with the bar on a drafter."""
     screen = await opened(chat)
     screen.browser.rows.highlighted = screen.view.find(name)
     await chat.pilot.pause()
@@ -78,17 +72,14 @@ async def go_to(chat: Driver, name: str) -> DraftersScreen:
 
 
 def told(screen: DraftersScreen) -> str:
-    """What is said of work."""
     return screen.view.note
 
 
 def said(screen: DraftersScreen) -> str:
-    """Everything that is written on the screen."""
     return " ".join(str(static.content) for static in screen.query(Static))
 
 
 def row_of(chat: Driver, name: str) -> str:
-    """The row of the list that a name begins."""
     return next(line for line in chat.shown().splitlines() if line.strip(" ●✗").startswith(f"{name} "))
 
 
@@ -99,14 +90,9 @@ def listed(chat: Driver) -> DraftersScreen:
 
 
 async def opened(chat: Driver) -> DraftersScreen:
-    """Opens the screen and waits for what is known of the drafters."""
     await chat.press("ctrl+d")
     await chat.until(lambda: listed(chat).view.standing is not None)
     return listed(chat)
-
-
-def hints(chat: Driver) -> list[str]:
-    return chat.toasts()
 
 
 async def test_a_drafter_is_chosen_from_the_list_for_the_next_reply(open_chat: Open) -> None:
@@ -137,55 +123,9 @@ async def test_one_that_does_not_serve_says_why_and_cannot_be_chosen(open_chat: 
         await chat.until(lambda: "retrieval" in chat.shown().partition("Not for this model")[2])
         await chat.press("enter")
         assert isinstance(chat.app.screen, DraftersScreen)
-        await chat.until(lambda: hints(chat) == ["retrieval cannot guess for this model."])
+        await chat.until(lambda: chat.toasts() == ["retrieval cannot guess for this model."])
         await chat.press("escape")
         assert chat.screen.model.drafter == "draft"
-
-
-async def test_what_cannot_be_chosen_is_dimmed(open_chat: Open) -> None:
-    async with open_chat(engine=engine()) as chat:
-        await opened(chat)
-        brightness: dict[str, int] = {}
-        for strip in drawn(chat.app.screen):
-            for segment in strip:
-                name = segment.text.strip().split(" ")[0]
-                if name in ("none", "lookahead", "retrieval") and segment.style and segment.style.color:
-                    brightness.setdefault(name, sum(segment.style.color.get_truecolor()))
-        assert brightness["none"] == brightness["lookahead"] > 1.5 * brightness["retrieval"]
-
-
-async def test_the_bar_passes_over_headings(open_chat: Open) -> None:
-    async with open_chat(engine=engine()) as chat:
-        screen = await opened(chat)
-        keys = []
-        await chat.press("home")
-        for _ in OFFERS:
-            keys.append(screen.browser.key)
-            await chat.press("down")
-        assert set(keys) == {offer.name for offer in OFFERS}
-        for key, name in (("pageup", "none"), ("pagedown", "retrieval")):
-            await chat.press(key)
-            assert screen.browser.key == name
-
-
-async def test_the_keys_of_the_list(open_chat: Open) -> None:
-    async with open_chat(engine=engine()) as chat:
-        for key in ("escape", "ctrl+d"):
-            await chat.press("ctrl+d")
-            assert isinstance(chat.app.screen, DraftersScreen)
-            await chat.press("up", key)
-            assert not isinstance(chat.app.screen, DraftersScreen)
-        assert chat.screen.model.drafter == "draft"
-        assert chat.screen.prompt.has_focus
-
-
-async def test_while_the_model_loads_there_is_no_list_yet(open_chat: Open) -> None:
-    held = ScriptedEngine(hold_load=True)
-    async with open_chat(engine=held) as chat:
-        await chat.press("ctrl+d")
-        assert not isinstance(chat.app.screen, DraftersScreen)
-        await chat.until(lambda: chat.toasts() == ["The model is not loaded yet."])
-        held.go_load()
 
 
 async def test_a_chain_that_the_chat_began_with_can_be_chosen_again(open_chat: Open) -> None:
@@ -196,24 +136,6 @@ async def test_a_chain_that_the_chat_began_with_can_be_chosen_again(open_chat: O
         assert "what this chat began with" in row_of(chat, "lookup+draft")
         await chat.press("enter")
         assert chat.screen.model.drafter == "lookup+draft"
-
-
-async def test_the_status_line_says_who_of_a_chain_is_at_work(open_chat: Open) -> None:
-    async with open_chat(engine=engine(), drafter="lookup+draft") as chat:
-        strip = chat.screen.status
-        strip.begin("lookup+draft")
-        for drafter, label in (
-            ("none", "lookup+draft"),
-            ("lookup", "lookup is guessing"),
-            ("draft", "draft is guessing"),
-            ("none", "draft is guessing"),
-        ):
-            strip.step(Stepped(1, [], [1], drafter, 0, 0, 1.0, Speed(44.0, 0.5, drafted=2, tokens=3)))
-            await chat.pilot.pause()
-            assert label in chat.shown().splitlines()[-2]
-        strip.end(strip.speed)
-        await chat.pilot.pause()
-        assert "draft guessed" in chat.shown()
 
 
 @pytest.mark.slow
@@ -282,19 +204,6 @@ def test_figures_of_a_busy_machine_are_marked() -> None:
     assert "1.1x as the autopilot measured." in details
 
 
-@pytest.mark.parametrize("gains", [DrafterGains({}, {}, {}), DrafterGains({}, {"draft": 1.2}, {})])
-def test_plain_decoding_is_never_among_what_is_not_measured(gains: DrafterGains) -> None:
-    names = ("none", "draft", "lookup")
-    view = DraftersView([DrafterOffer(name, True, about="what it does") for name in names], "draft", None)
-    view.standing = Standing(gains=gains)
-    rows = [view.key(at) for at in range(len(view))]
-    first = [*(["draft"] if gains.benchmark else []), "none", "Not measured yet"]
-    assert rows[: len(first)] == first
-    lookup = view.find("lookup")
-    assert lookup is not None
-    assert "a ratio needs 64 tokens" in "\n".join(block.plain for block in view.details(lookup))
-
-
 def test_text_that_was_indexed_since_the_load_is_told() -> None:
     why = METHOD.lacks(Resources(Abilities(9, 64, 8, 1, 8, 4)))
     offer = DrafterOffer("retrieval", False, why, "what followed the same words")
@@ -333,7 +242,7 @@ async def test_one_is_switched_off_for_auto_and_on_again(open_chat: Open, model:
         file.write_text("off = 3")
         screen.browser.rows.highlighted = screen.view.find("draft")
         await chat.press("space")
-        await chat.until(lambda: any("is broken: off is no table" in hint for hint in hints(chat)))
+        await chat.until(lambda: any("is broken: off is no table" in hint for hint in chat.toasts()))
         assert file.read_text() == "off = 3"
 
 
@@ -410,7 +319,7 @@ async def test_work_that_fails_says_why_wherever_one_is(open_chat: Open, model: 
         await chat.until(lambda: chat.screen.jobs.job is not None and bool(chat.screen.jobs.job.line))
         await chat.press("escape")
         commands.go()
-        await chat.until(lambda: any("Importing heads failed" in hint for hint in hints(chat)))
+        await chat.until(lambda: any("Importing heads failed" in hint for hint in chat.toasts()))
 
 
 async def test_without_torch_training_says_what_is_missing(
@@ -420,19 +329,8 @@ async def test_without_torch_training_says_what_is_missing(
     async with open_chat(engine=engine_of(model)) as chat:
         await go_to(chat, "space")
         await chat.press("t")
-        await chat.until(lambda: hints(chat) == [NO_TORCH])
+        await chat.until(lambda: chat.toasts() == [NO_TORCH])
         assert not commands.asked
-
-
-@pytest.mark.slow
-async def test_work_ends_with_the_chat(open_chat: Open, model: Path, commands: Commands) -> None:
-    async with open_chat(engine=engine_of(model)) as chat:
-        await go_to(chat, "retrieval")
-        await chat.press("f", "/", "enter")
-        await chat.until(lambda: chat.screen.jobs.job is not None and bool(chat.screen.jobs.job.line))
-        background = chat.screen.jobs._background
-        assert background and background._process
-    assert background._process.returncode is not None
 
 
 async def test_a_command_ends_when_whoever_began_it_is_gone(tmp_path: Path) -> None:
@@ -496,15 +394,6 @@ def test_a_loaded_model_is_named_to_commands(tmp_path: Path) -> None:
 
 def test_what_can_be_trained_is_what_the_command_trains() -> None:
     assert TRAINED == matching_heads.TRAINED
-
-
-def test_the_screens_open_without_waiting_for_the_engine() -> None:
-    """They are imported where keys are answered: llama.cpp and its like take long to load."""
-    screens = "slipstream.app.tui.drafters.screen, slipstream.app.tui.bench.screen"
-    heavy = "{'llama_cpp', 'gguf', 'torch', 'jinja2'}"
-    program = f"import sys, {screens}; sys.exit(' '.join({heavy} & sys.modules.keys()) or 0)"
-    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
-    assert (ended.returncode, ended.stderr) == (0, "")
 
 
 async def test_secrets_do_not_reach_a_command(monkeypatch: pytest.MonkeyPatch) -> None:

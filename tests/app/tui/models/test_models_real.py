@@ -1,19 +1,16 @@
 """The whole way, with the real manager, a hub of the tests' own and the real engine: find, fetch, use, remove."""
 
-import asyncio
-import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.app.tui.driver import toasts_of
-from tests.app.tui.pictures import drawn
+from tests.app.tui.driver import Driver
+from tests.app.tui.scripted import ScriptedEngine
 from tests.drafters.changed_file import changed
 from tests.models.hub_server import HubServer
-from textual.pilot import Pilot
-from textual.widgets import Input, Static
+from textual.widgets import Static
 
 from slipstream.app.chats.store import ChatStore
 from slipstream.app.engine.process.client import Engine
@@ -30,7 +27,6 @@ from slipstream.app.tui.parts.dialogs import ConfirmScreen
 
 pytestmark = pytest.mark.program
 
-PATIENCE = 60.0
 REPO = "acme/Mini-GGUF"
 CARD = "---\nlicense: mit\n---\n# Mini\n\nA model for tests.\n"
 
@@ -45,7 +41,6 @@ def paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Paths:
 
 @pytest.fixture
 def model(paths: Paths, tmp_path: Path) -> Path:
-    """A small model that can really reply, and that is not the bundled one."""
     return changed(paths.bundled / BUNDLED_DRAFT, tmp_path / "Mini-F32.gguf", {"general.name": "Acme Mini"})
 
 
@@ -58,49 +53,30 @@ def server(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iter
         yield hub
 
 
-@dataclass
-class Chat:
-    """A running chat with nothing scripted in it."""
+def ready(chat: Driver) -> bool:
+    return chat.screen.model.loaded is not None and not chat.screen.engine.busy
 
-    app: ChatApp
-    pilot: Pilot[int]
-    store: ChatStore
 
-    def shown(self) -> str:
-        return "\n".join(strip.text for strip in drawn(self.app.screen))
-
-    async def until(self, done: Callable[[], bool]) -> None:
-        end = time.monotonic() + PATIENCE
-        while not done():
-            assert time.monotonic() < end, self.shown()
-            await asyncio.sleep(0.01)
-        await self.pilot.pause()
-
-    def ready(self) -> bool:
-        return self.app.chat.model.loaded is not None and not self.app.chat.engine.busy
-
-    async def says(self, text: str) -> str:
-        """What the model really replies."""
-        screen = self.app.chat
-        screen.prompt.put(text)
-        await self.pilot.press("enter")
-        await self.until(lambda: not screen.reply.writing and not screen.prompt.text)
-        kept = self.store.messages(self.store.list_chats(1)[0].id)
-        assert [message.content for message in kept if message.role == "user"][-1] == text
-        assert kept[-1].status == "done" and kept[-1].figures and kept[-1].figures.speed.tokens
-        return kept[-1].content
+async def says(chat: Driver, text: str) -> None:
+    screen = chat.screen
+    screen.prompt.put(text)
+    await chat.press("enter")
+    await chat.until(lambda: not screen.reply.writing and not screen.prompt.text)
+    kept = chat.store.messages(chat.store.list_chats(1)[0].id)
+    assert [message.content for message in kept if message.role == "user"][-1] == text
+    assert kept[-1].status == "done" and kept[-1].figures and kept[-1].figures.speed.tokens
 
 
 @asynccontextmanager
-async def running(paths: Paths) -> AsyncIterator[Chat]:
+async def running(paths: Paths) -> AsyncIterator[Driver]:
     store = ChatStore(paths.chats)
     load = replace(choose(paths), spare_cores=1)
     app = ChatApp(
         Engine(paths.logs / "engine.log"), load, store, None, Sampling(seed=3), models=lambda: ModelManager(paths)
     )
     async with app.run_test(size=(120, 32)) as pilot:
-        chat = Chat(app, pilot, store)
-        await chat.until(chat.ready)
+        chat = Driver(app, pilot, ScriptedEngine(), store, [])
+        await chat.until(lambda: ready(chat))
         yield chat
     store.close()
 
@@ -109,25 +85,23 @@ async def test_a_model_is_found_fetched_used_removed_and_brought_back(
     server: HubServer, paths: Paths, model: Path
 ) -> None:
     async with running(paths) as chat:
-        await chat.says("Tell me about the sea.")
-        await chat.pilot.press("ctrl+l")
+        await says(chat, "Tell me about the sea.")
+        await chat.press("ctrl+l")
         screen = chat.app.screen
         assert isinstance(screen, ModelsScreen)
         await chat.until(lambda: "● Slipstream mini" in chat.shown())
-
-        await chat.pilot.press("slash", *"mini", "enter")  # search
+        await chat.press("slash", *"mini", "enter")  # search
         await chat.until(lambda: REPO in chat.shown())
-        await chat.pilot.press("enter")
+        await chat.press("enter")
         repo = chat.app.screen
         assert isinstance(repo, RepoScreen)
         await chat.until(lambda: "A model for tests." in chat.shown() and "F32" in chat.shown())
         assert "license: mit" not in chat.shown()
-
         server.hold_after(server.sent + 100_000)  # fetch; the hub stops sending after a part of it
-        await chat.pilot.press("enter")
+        await chat.press("enter")
         await chat.until(lambda: screen.listing.tab == DOWNLOADS and bool(screen.listing.downloads.jobs))
         await chat.until(lambda: screen.listing.downloads.jobs[0].progress.done > 0)
-        await chat.pilot.press("enter")  # pause
+        await chat.press("enter")  # pause
         server.hang_up()
         await chat.until(lambda: screen.listing.downloads.jobs[0].state == "paused")
         came = screen.listing.downloads.jobs[0].progress.done
@@ -135,80 +109,35 @@ async def test_a_model_is_found_fetched_used_removed_and_brought_back(
         assert not list(paths.models.rglob("*.gguf"))
         sent = server.sent
         server.hold_after(None)
-        await chat.pilot.press("enter")  # go on
+        await chat.press("enter")  # go on
         await chat.until(lambda: "checked and installed" in chat.shown())
         assert server.sent - sent <= model.stat().st_size - came  # no byte came twice
         await chat.until(lambda: len(screen.listing.installed) == 4)
-
         name = next(known.name for known in screen.listing.installed.models if known.origin == "ours")
-        await chat.pilot.press("1")  # use
+        await chat.press("1")  # use
         screen.browser.rows.highlighted = screen.listing.installed.find(name)
-        await chat.pilot.press("enter")
-        await chat.until(lambda: chat.app.screen is chat.app.chat)
-        await chat.until(lambda: chat.ready() and chat.app.chat.model.loaded.name == "Acme Mini")  # type: ignore[union-attr]
+        await chat.press("enter")
+        await chat.until(lambda: chat.app.screen is chat.screen)
+        await chat.until(lambda: ready(chat) and chat.screen.model.loaded.name == "Acme Mini")  # type: ignore[union-attr]
         await chat.until(lambda: usual(paths) == name)
-        await chat.says("And the moon?")
+        await says(chat, "And the moon?")
         assert "Acme Mini" in chat.shown() and len(chat.store.list_chats()) == 1
-
-        await chat.pilot.press("ctrl+l", "x")  # not while it is in use
+        await chat.press("ctrl+l", "x")  # not while it is in use
         await chat.until(lambda: screen.is_current and screen.listing.installed.in_use != "")
         assert not isinstance(chat.app.screen, ConfirmScreen)
         screen.browser.rows.highlighted = screen.listing.installed.find("bundled")
-        await chat.pilot.press("enter")
-        await chat.until(lambda: chat.app.screen is chat.app.chat and chat.ready())
-        assert chat.app.chat.model.load == replace(choose(paths), spare_cores=1)  # just as at the start
-
-        await chat.pilot.press("ctrl+l")  # remove
+        await chat.press("enter")
+        await chat.until(lambda: chat.app.screen is chat.screen and ready(chat))
+        assert chat.screen.model.load == replace(choose(paths), spare_cores=1)  # just as at the start
+        await chat.press("ctrl+l")  # remove
         screen.browser.rows.highlighted = screen.listing.installed.find(name)
-        await chat.pilot.press("x")
+        await chat.press("x")
         await chat.until(lambda: isinstance(chat.app.screen, ConfirmScreen) and "Enter removes" in chat.shown())
         asked = str(chat.app.screen.query_one(".detail", Static).content)
         assert f"It wrote in 1 chat, which stay: “{chat.store.list_chats()[0].title}”" in asked
-        await chat.pilot.press("y")
+        await chat.press("y")
         await chat.until(lambda: len(screen.listing.installed) == 3)
         assert not list((paths.models / "acme").rglob("*.gguf"))
-        await chat.pilot.press("u")  # and bring back
+        await chat.press("u")  # and bring back
         await chat.until(lambda: screen.listing.installed.find(name) is not None)
         assert len(list((paths.models / "acme").rglob("*.gguf"))) == 1
-
-
-async def test_a_file_from_elsewhere_replies_and_a_damaged_one_says_why(
-    server: HubServer, paths: Paths, model: Path
-) -> None:
-    damaged = model.with_name("damaged.gguf")
-    damaged.write_bytes(model.read_bytes()[:5000])
-    async with running(paths) as chat:
-        await chat.pilot.press("ctrl+l")
-        screen = chat.app.screen
-        assert isinstance(screen, ModelsScreen)
-        await chat.until(lambda: len(screen.listing.installed) == 3)
-        for path in (damaged, model):
-            await chat.pilot.press("i")
-            chat.app.screen.query_one(Input).value = str(path)
-            await chat.pilot.press("enter")
-            if path is damaged:
-                await chat.until(lambda: any("damaged.gguf" in told for told in toasts_of(chat.app)))
-        await chat.until(lambda: len(screen.listing.installed) == 4)
-        name = next(known.name for known in screen.listing.installed.models if known.origin == "ours")
-        screen.browser.rows.highlighted = screen.listing.installed.find(name)
-        await chat.pilot.press("v")
-        await chat.until(lambda: any(name in told for told in toasts_of(chat.app)))
-        await chat.pilot.press("enter")
-        await chat.until(lambda: chat.app.screen is chat.app.chat and chat.ready())
-        assert chat.app.chat.model.loaded and chat.app.chat.model.loaded.name == "Acme Mini"
-        assert await chat.says("Tell me about the sea.")
-
-
-async def test_offline_the_search_answers_at_once_from_what_is_here(
-    server: HubServer, paths: Paths, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    async with running(paths) as chat:
-        await chat.pilot.press("ctrl+l")
-        screen = chat.app.screen
-        assert isinstance(screen, ModelsScreen)
-        await chat.until(lambda: screen.listing.offline and len(screen.listing.installed) == 3)
-        await chat.pilot.press("slash", *"tuned")
-        await chat.until(lambda: [known.name for known in screen.listing.here.models] == ["bundled-tuned"])
-        assert "Offline: the hub is not asked." in chat.shown()
-        assert not server.seen

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from tests.app.tui.conftest import Open
 from tests.app.tui.driver import Driver
-from tests.app.tui.scripted import LOADED, Script, ScriptedEngine
+from tests.app.tui.scripted import LOADED, ScriptedEngine
 from tests.app.tui.scripted_models import BUNDLED, GB, OFFERS, PAIRS, QWEN, ScriptedModels, fit
 from textual import events
 from textual.widgets import Input, Markdown
@@ -31,7 +31,6 @@ def manager(chat: Driver) -> ModelsScreen:
 
 
 async def opened(chat: Driver, tab: int = INSTALLED) -> ModelsScreen:
-    """Opens the manager and waits for its lists."""
     await chat.press("ctrl+l")
     screen = manager(chat)
     listing = screen.listing
@@ -42,18 +41,11 @@ async def opened(chat: Driver, tab: int = INSTALLED) -> ModelsScreen:
     return screen
 
 
-def words(chat: Driver) -> list[str]:
-    """What the notifications say."""
-    return chat.toasts()
-
-
 def under(screen: ModelsScreen) -> str | None:
-    """The row under the bar."""
     return screen.browser.key
 
 
 async def search(chat: Driver, screen: ModelsScreen, text: str) -> None:
-    """Types and asks; waits for the answer."""
     screen.listing.line.value = text
     await chat.press("enter")
     await chat.until(lambda: screen.listing.search.ready)
@@ -89,14 +81,6 @@ async def test_it_lists_what_is_here_and_marks_what_is_in_use(open_chat: Open) -
         assert chat.screen.prompt.has_focus
 
 
-@pytest.mark.parametrize("width", [80, 140])
-async def test_machines_that_lend_are_named_with_what_they_add(open_chat: Open, width: int) -> None:
-    models = ScriptedModels(others={"mac-mini": True, "box": False})
-    async with open_chat(models=models, size=(width, 40)) as chat:
-        await opened(chat)
-        await chat.until(lambda: "with mac-mini: 21 GB more · with box: in use or gone" in chat.shown())
-
-
 async def test_machines_are_asked_at_each_opening_except_those_that_serve_this_chat(open_chat: Open) -> None:
     models = ScriptedModels(others={"mac-mini": False, "box": True})
     engine = ScriptedEngine(loaded=replace(LOADED, machines=["mac-mini:50052"]))
@@ -111,10 +95,7 @@ async def test_machines_are_asked_at_each_opening_except_those_that_serve_this_c
         assert models.called("look_again") == [("mac-mini:50052",)] * 2
 
 
-@pytest.mark.parametrize(
-    ("gain", "colour", "words"),
-    [(1.7, "gain", "1.7x faster"), (1.04, "even", "1.0x same speed")],
-)
+@pytest.mark.parametrize(("gain", "colour", "words"), [(1.7, "gain", "1.7x faster"), (1.04, "even", "1.0x same speed")])
 def test_a_gain_has_the_colour_and_the_words_of_what_it_is(gain: float, colour: str, words: str) -> None:
     view, pair = InstalledView(), replace(PAIRS[QWEN.name][0], gain=gain)
     view.models, view.facts = [QWEN], {QWEN.name: ModelFacts(None, [pair])}
@@ -133,26 +114,6 @@ def test_the_model_in_use_is_never_too_big() -> None:
     used, other = ("\n".join(block.plain for block in view.details(at)) for at in (0, 1))
     assert "● runs now" in used and "too big" not in used
     assert "✗ too big" in other
-
-
-@pytest.mark.slow
-async def test_every_tab_fits_every_screen(open_chat: Open) -> None:
-    models = ScriptedModels()
-    models.job("Qwen/Qwen3-8B-GGUF", "Qwen3-8B-Q4_K_M.gguf", 5 * GB)
-    async with open_chat(models=models) as chat:
-        screen = await opened(chat, SEARCH)
-        await search(chat, screen, "qwen")
-        for size in ((140, 40), (80, 24), (40, 12), (20, 5), (100, 30)):
-            await chat.pilot.resize_terminal(*size)
-            for tab in (INSTALLED, RECOMMENDED, SEARCH, DOWNLOADS):
-                screen.listing.go_to(tab)
-                await chat.pilot.pause()
-                lines = chat.shown().splitlines()
-                assert len(lines) == size[1] and {len(line) for line in lines} == {size[0]}
-                room = screen.browser.rows.room
-                for line in screen.browser.view.lines(room) if size[0] >= 40 else []:
-                    assert all(part.cell_length <= room for part in line.split("\n"))
-        await chat.until(lambda: "5.0 GB" in chat.shown())
 
 
 @pytest.mark.slow
@@ -176,16 +137,6 @@ async def test_keys_and_the_mouse_go_from_tab_to_tab(open_chat: Open) -> None:
         assert chat.app.screen is screen  # the first click only moves the bar
         await chat.pilot.click(screen.browser.rows, offset=(5, 1))
         await chat.until(lambda: isinstance(chat.app.screen, ChatScreen))  # it is here already: it is used
-
-
-@pytest.mark.slow
-async def test_the_bar_stays_on_its_row_when_the_tabs_change(open_chat: Open) -> None:
-    async with open_chat() as chat:
-        screen = await opened(chat)
-        await chat.press("down", "down", "2", "down", "1")
-        assert under(screen) == "qwen3-0.6b:Q8_0"
-        await chat.press("2")
-        assert under(screen) == OFFERS[1].pair.id
 
 
 @pytest.mark.slow
@@ -310,7 +261,7 @@ async def test_a_repository_shows_what_fits_and_fetches_it_with_its_drafter(open
         for text in ("★ Q4_K_M", "● GPU", "◐ GPU + memory", "○ runs on the CPU", "✗ too big", "4 files", "32k"):
             assert text in chat.shown(), text
         await chat.press("end", "enter")
-        assert chat.app.screen is repo and any("Q8_0 would fit" in word for word in words(chat))
+        assert chat.app.screen is repo and any("Q8_0 would fit" in word for word in chat.toasts())
         assert "Its drafter comes along: Qwen3-0.6B, 640 MB" in chat.shown()
         await chat.press("home", "enter")
         await chat.until(lambda: screen.listing.tab == DOWNLOADS and chat.app.screen is screen)
@@ -327,7 +278,7 @@ async def test_a_model_comes_even_where_its_drafter_cannot(open_chat: Open) -> N
         await chat.until(lambda: isinstance(chat.app.screen, RepoScreen) and chat.app.screen.browser.key == "Q4_K_M")
         await chat.press("enter")
         await chat.until(lambda: screen.listing.tab == DOWNLOADS and len(screen.listing.downloads) == 1)
-        await chat.until(lambda: any("The drafter is gone from the hub." in word for word in words(chat)))
+        await chat.until(lambda: any("The drafter is gone from the hub." in word for word in chat.toasts()))
 
 
 async def test_the_card_is_shown_inert(open_chat: Open) -> None:
@@ -343,22 +294,10 @@ async def test_the_card_is_shown_inert(open_chat: Open) -> None:
         await chat.until(lambda: "parameters" in chat.shown() and "llama-cli" in chat.shown())
         assert "[bold]not bold[/bold]" in chat.shown() and "␛[31mred" in chat.shown()
         repo.card.post_message(Markdown.LinkClicked(repo.card, "https://example.org/paper"))
-        await chat.until(lambda: any("opens no links" in word for word in words(chat)))
+        await chat.until(lambda: any("opens no links" in word for word in chat.toasts()))
         assert chat.app.clipboard == "https://example.org/paper"
         await chat.press("c", "escape")
         assert chat.app.screen is screen
-
-
-async def test_a_repository_that_cannot_be_read_says_why(open_chat: Open) -> None:
-    error = SlipstreamError("the licence was not accepted yet.", "Accept it on the page and set HF_TOKEN.")
-    models = ScriptedModels(fails={"quants": error, "card": error})
-    async with open_chat(size=(40, 12), models=models) as chat:
-        screen = await opened(chat, SEARCH)
-        await search(chat, screen, "qwen3")
-        await chat.press("enter")
-        await chat.until(lambda: "The licence was not" in chat.shown())
-        await chat.press("enter")
-        assert isinstance(chat.app.screen, RepoScreen)
 
 
 async def test_downloads_show_how_far_they_are_and_obey(open_chat: Open) -> None:
@@ -386,7 +325,7 @@ async def test_downloads_show_how_far_they_are_and_obey(open_chat: Open) -> None
         assert models.queue["j1"].state == "running"
         await chat.press("x", "y")
         await chat.until(lambda: [job.id for job in screen.listing.downloads.jobs] == ["j0"])
-        assert any("Gave up Split-Q8_0" in word for word in words(chat))
+        assert any("Gave up Split-Q8_0" in word for word in chat.toasts())
         models.move("j0", 1)
         await chat.until(lambda: "checked and installed" in chat.shown() and "Installed (7)" in chat.shown())
 
@@ -429,15 +368,6 @@ async def test_leaving_the_program_pauses_the_downloads(open_chat: Open) -> None
     assert models.called("close") == [None]
 
 
-async def test_the_help_and_the_palette_name_it(open_chat: Open) -> None:
-    async with open_chat(size=(100, 40)) as chat:
-        await chat.until(lambda: "^l Models" in chat.shown())
-        await chat.press("f1")
-        assert "Ctrl-L" in chat.shown()
-        await chat.press("escape")
-        assert "Models" in [command.title for command in chat.app.get_system_commands(chat.screen)]
-
-
 async def test_keys_that_come_at_once_count_in_their_order(open_chat: Open) -> None:
     async with open_chat() as chat:
         screen = await opened(chat, RECOMMENDED)
@@ -454,15 +384,6 @@ async def test_the_search_line_takes_letters_that_are_keys_elsewhere(open_chat: 
         await chat.press(*"dvxui123")
         assert screen.query_one(Input).value == "dvxui123"
         assert chat.app.screen is screen and screen.listing.tab == SEARCH
-
-
-async def test_a_model_that_only_drafts_cannot_be_used(open_chat: Open) -> None:
-    broken = ScriptedModels(here=[BUNDLED, ScriptedModels().here[-1]])
-    async with open_chat(models=broken, engine=ScriptedEngine([Script()])) as chat:
-        await opened(chat)
-        await chat.press("end", "enter")
-        await chat.until(lambda: any("cannot chat: the file ends too early." in word for word in words(chat)))
-        assert len(chat.engine.loads) == 1
 
 
 @pytest.mark.parametrize(

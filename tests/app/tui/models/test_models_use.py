@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 from tests.app.tui.conftest import Open
 from tests.app.tui.driver import Driver
-from tests.app.tui.models.test_models_screen import opened, under, words
+from tests.app.tui.models.test_models_screen import opened, under
 from tests.app.tui.scripted import Script, ScriptedEngine
 from tests.app.tui.scripted_models import INSTALLED as MODELS
 from tests.app.tui.scripted_models import OFFERS, QWEN, SMALL, ScriptedModels
-from textual.widgets import Input, OptionList, Static
+from textual.widgets import Input, Static
 
 from slipstream.app.tui.chat.screen import ChatScreen
 from slipstream.app.tui.models.actions import ImportScreen
@@ -21,7 +21,6 @@ from slipstream.models.errors import SlipstreamError
 
 
 async def use(chat: Driver, name: str = QWEN.name) -> None:
-    """Chooses a model in the manager."""
     screen = await opened(chat)
     screen.browser.rows.highlighted = screen.listing.installed.find(name)
     loads = len(chat.engine.loads)
@@ -88,17 +87,6 @@ async def test_a_model_that_cannot_be_loaded_gives_way_to_the_one_before(open_ch
         assert not models.called("make_usual")
 
 
-async def test_files_that_cannot_be_read_leave_the_model_as_it_is(open_chat: Open) -> None:
-    models = ScriptedModels(fails={"load_of": SlipstreamError("the file is damaged.", "Fetch it again.")})
-    async with open_chat(models=models) as chat:
-        await opened(chat)
-        await chat.press("down", "enter")
-        await chat.until(lambda: any("The file is damaged. Fetch it again." in word for word in words(chat)))
-        await chat.press("escape")
-        await chat.say("x")
-        assert len(chat.engine.loads) == 1
-
-
 async def test_the_model_in_use_is_not_loaded_again(open_chat: Open) -> None:
     async with open_chat() as chat:
         await opened(chat)
@@ -118,22 +106,13 @@ async def test_all_drafters_of_a_model_are_told_and_one_key_fetches_one(open_cha
         assert "A drafter of at most 1B parameters pays." in chat.shown()
         await chat.press("end", "enter")
         assert isinstance(chat.app.screen, PairsScreen)
-        assert any("cannot guess for this model" in word for word in words(chat))
+        assert any("cannot guess for this model" in word for word in chat.toasts())
         await chat.press("up", "enter")
         await chat.until(lambda: screen.listing.tab == DOWNLOADS and chat.app.screen is screen)
         assert models.called("fetch_file") == ["AngelSlim/Qwen3-4B_eagle3"]
         await chat.press("1", "d", "enter")
         await chat.until(lambda: len(chat.engine.loads) == 2)
         assert models.called("load_of") == [(QWEN.name, SMALL.name)]
-
-
-async def test_a_model_without_drafters_says_what_drafts_for_every_model(open_chat: Open) -> None:
-    async with open_chat() as chat:
-        await opened(chat)
-        await chat.press("down", "down", "d")
-        await chat.until(lambda: isinstance(chat.app.screen, PairsScreen))
-        assert "lookup drafts for every model" in " ".join(chat.shown().replace("│", " ").split())
-        assert not chat.app.screen.query_one(OptionList).display
 
 
 async def test_verifying_shows_how_far_it_is_and_can_be_stopped(open_chat: Open) -> None:
@@ -147,7 +126,7 @@ async def test_verifying_shows_how_far_it_is_and_can_be_stopped(open_chat: Open)
         models.go("verify")
         models.holds.clear()
         await chat.press("v")
-        await chat.until(lambda: any("every byte is right" in word for word in words(chat)))
+        await chat.until(lambda: any("every byte is right" in word for word in chat.toasts()))
         assert not screen.listing.installed.verifying
 
 
@@ -169,14 +148,13 @@ async def test_removing_says_what_it_frees_and_can_be_undone(open_chat: Open) ->
         assert "qwen3-4b" not in chat.shown().splitlines()[6]
         await chat.press("u")
         await chat.until(lambda: len(screen.listing.installed) == len(MODELS))
-        assert any("qwen3-4b:Q4_K_M is here again" in word for word in words(chat))
+        assert any("qwen3-4b:Q4_K_M is here again" in word for word in chat.toasts())
         await chat.press("u")
-        await chat.until(lambda: any("Nothing was removed" in word for word in words(chat)))
+        await chat.until(lambda: any("Nothing was removed" in word for word in chat.toasts()))
 
 
 @pytest.mark.parametrize(
-    "row, why",
-    [(0, "is in use"), (3, "Another program keeps this model"), (4, "Another program keeps this model")],
+    "row, why", [(0, "is in use"), (3, "Another program keeps this model"), (4, "Another program keeps this model")]
 )
 async def test_what_is_not_ours_or_in_use_stays(open_chat: Open, row: int, why: str) -> None:
     models = ScriptedModels()
@@ -184,7 +162,7 @@ async def test_what_is_not_ours_or_in_use_stays(open_chat: Open, row: int, why: 
         screen = await opened(chat)
         screen.browser.rows.highlighted = row
         await chat.press("x")
-        assert any(why in word for word in words(chat))
+        assert any(why in word for word in chat.toasts())
         assert not models.called("removal")
 
 
@@ -219,9 +197,6 @@ def test_paths_complete_to_folders_and_models_alone(tmp_path: Path) -> None:
     assert completed(f"{tmp_path}/no/such/") is None
     assert completed("relative") is None
     assert completed("~nobody-of-that-name/x") is None
-
-
-# --- the first model --------------------------------------------------------------------------------------------------
 
 
 async def test_the_first_start_offers_a_model_and_one_key_fetches_and_uses_it(open_chat: Open) -> None:
@@ -271,9 +246,9 @@ async def test_where_there_is_nothing_to_offer_the_welcome_says_nothing(open_cha
     async with open_chat(models=models) as chat:
         await chat.until(lambda: models.called("offer") == [None])
         await chat.press("f6", "ctrl+n")
-        assert "F6" not in chat.shown() and not words(chat)
+        assert "F6" not in chat.shown() and not chat.toasts()
         await chat.press(*"/offer", "escape", "enter")
-        await chat.until(lambda: "No model is suggested now. Ctrl-L lists all." in words(chat))
+        await chat.until(lambda: "No model is suggested now. Ctrl-L lists all." in chat.toasts())
         assert models.called("offer") == [None]
 
 
@@ -282,7 +257,7 @@ async def test_offline_the_key_says_so_and_nothing_else_happens(open_chat: Open)
     async with open_chat(models=models) as chat:
         await chat.until(lambda: "F6 fetches" in chat.shown())
         await chat.press("f6")
-        await chat.until(lambda: any("Slipstream is offline" in word for word in words(chat)))
+        await chat.until(lambda: any("Slipstream is offline" in word for word in chat.toasts()))
         assert not models.queue
 
 
@@ -305,6 +280,8 @@ async def test_a_finished_download_is_told_in_the_chat(open_chat: Open) -> None:
         await chat.until(lambda: "↓ 0 %" in chat.shown())
         models.move("j0", 1)
         models.set_state("j1", state="failed", error=("the hub refused.", "Set HF_TOKEN."))
-        await chat.until(lambda: any("Qwen3-8B-Q4_K_M is here. Ctrl-L lists it." in word for word in words(chat)))
-        await chat.until(lambda: any("Qwen3-0.6B-Q8_0: the hub refused. Set HF_TOKEN." in word for word in words(chat)))
+        await chat.until(lambda: any("Qwen3-8B-Q4_K_M is here. Ctrl-L lists it." in word for word in chat.toasts()))
+        await chat.until(
+            lambda: any("Qwen3-0.6B-Q8_0: the hub refused. Set HF_TOKEN." in word for word in chat.toasts())
+        )
         await chat.until(lambda: "↓" not in chat.shown())

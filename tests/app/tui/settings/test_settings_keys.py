@@ -13,7 +13,7 @@ from textual.widgets import Static
 from slipstream.app.tui.chat.commands import COMMANDS
 from slipstream.app.tui.chat.help import KEYS, with_command
 from slipstream.app.tui.chat.screen import ChatScreen
-from slipstream.app.tui.keys import KeyMap, named, shown
+from slipstream.app.tui.keys import KeyMap, shown
 
 
 def made(**keys: str) -> KeyMap:
@@ -110,12 +110,6 @@ def test_the_help_names_the_command_of_every_function_key_and_of_all_others_that
     assert all(rows[each.key].endswith(f", /{each.name}") for each in COMMANDS if each.key)
     assert rows["  Ctrl-T"] == "  Ctrl-T, Ctrl-X"  # another meaning in the list of chats
     assert with_command("F6", made(offer="")) == "/offer" and with_command("Ctrl-R", made(recall="f7")) == "F7, /search"
-
-
-def test_a_binding_keeps_its_own_name() -> None:
-    first, second = named([Binding("f1", "app.do_it('x')"), Binding("escape", "leave", id="stop")])
-    assert isinstance(first, Binding) and isinstance(second, Binding)
-    assert (first.id, first.priority) == ("do-it", True) and (second.id, second.priority) == ("stop", False)
 
 
 async def test_the_keys_of_the_file_do_it_and_the_help_says_them(open_chat: Open, tmp_path: Path) -> None:

@@ -11,8 +11,6 @@ from tests.app.settings.test_settings_faults import failing_at
 from tests.app.tui.conftest import Open
 from tests.app.tui.driver import Driver
 from tests.app.tui.scripted_models import ScriptedModels
-from textual.color import Color
-from textual.css.stylesheet import Stylesheet
 
 from slipstream.app.chats.store import ChatStore
 from slipstream.app.protocol.requests import Sampling
@@ -38,7 +36,6 @@ async def opened(chat: Driver) -> SettingsScreen:
 
 
 async def at(chat: Driver, name: str) -> SettingsScreen:
-    """Puts the bar on a setting."""
     screen = chat.app.screen
     assert isinstance(screen, SettingsScreen)
     screen.go_to(name)
@@ -47,7 +44,6 @@ async def at(chat: Driver, name: str) -> SettingsScreen:
 
 
 async def put(chat: Driver, name: str, text: str) -> None:
-    """Types a value, in place of what is there."""
     screen = await at(chat, name)
     if screen.editor.row is None:
         await chat.press("enter")
@@ -85,25 +81,6 @@ async def test_every_setting_is_there_and_reached_with_the_keys(open_chat: Open)
             await chat.until(lambda: screen.list.has_focus)
         await chat.press("escape")
         await chat.until(lambda: chat.app.screen is chat.screen)
-
-
-async def test_the_footer_offers_the_arrows_only_where_they_change_something(open_chat: Open) -> None:
-    async with open_chat() as chat:
-        await opened(chat)
-        for name, there in (("reply.system", False), ("screen.theme", True), ("reply.system", False)):
-            await at(chat, name)
-            await chat.until(lambda there=there: ("Change" in chat.shown().splitlines()[-1]) == there)  # type: ignore[misc]
-            assert "Back" in chat.shown().splitlines()[-1]
-        await at(chat, "screen.colours")  # a switch
-        await chat.until(lambda: "Change" in chat.shown().splitlines()[-1])
-
-
-async def test_a_default_is_named_as_in_its_row(open_chat: Open) -> None:
-    async with open_chat() as chat:
-        await opened(chat)
-        for name, word in (("model.context", "auto"), ("model.gpu_layers", "all"), ("reply.system", "empty")):
-            await at(chat, name)
-            assert f"; default: {word}." in words(chat)
 
 
 async def test_a_text_is_checked_while_it_is_typed_and_kept_on_enter(open_chat: Open, file: Path) -> None:
@@ -180,28 +157,6 @@ async def test_a_key_is_given_and_works(open_chat: Open, file: Path) -> None:
         await chat.press("ctrl+r")
         await chat.until(lambda: not load(file).settings.keys)
         assert chat.app.settled.keys.of("colours") == "F3"
-
-
-async def test_a_key_is_taken_away_and_comes_back(open_chat: Open, file: Path) -> None:
-    async with open_chat(size=(140, 40)) as chat:
-        await chat.until(lambda: "f3 Colours" in chat.shown())
-        await opened(chat)
-        await put(chat, "keys.colours", "")
-        await chat.press("enter")
-        await chat.until(lambda: dict(load(file).settings.keys) == {"colours": ""})
-        assert "colours               no key" in chat.shown()
-        await chat.press("escape")
-        await chat.until(lambda: chat.app.screen is chat.screen and "Colours" not in chat.shown())
-        await chat.press("f3")
-        assert not chat.screen.transcript.coloured and chat.app.settled.keys.now("F3") == ""
-        await opened(chat)
-        await at(chat, "keys.colours")
-        await chat.press("ctrl+r")
-        await chat.until(lambda: chat.app.settled.keys.of("colours") == "F3")
-        await chat.press("escape")
-        await chat.until(lambda: chat.app.screen is chat.screen and "f3 Colours" in chat.shown())
-        await chat.press("f3")
-        await chat.until(lambda: chat.screen.transcript.coloured)
 
 
 async def test_a_key_is_taken_away_where_nothing_can_be_kept(open_chat: Open, file: Path) -> None:
@@ -287,26 +242,6 @@ async def test_a_disk_that_refuses_is_told_and_the_change_holds(
         assert chat.app.theme == LIGHT.name and not file.exists()
 
 
-async def test_the_styles_are_read_once_for_the_theme_of_the_settings(
-    open_chat: Open, file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    read: list[Stylesheet] = []
-    reparse = Stylesheet.reparse
-
-    def again(sheet: Stylesheet) -> None:
-        read.append(sheet)
-        reparse(sheet)
-
-    monkeypatch.setattr(Stylesheet, "reparse", again)
-    SettingsFile(file).change("screen.theme", LIGHT.name)
-    async with open_chat() as chat:
-        assert chat.screen.styles.background == Color.parse(str(LIGHT.background)) and not read
-        assert chat.app.has_class("-light-mode")
-        chat.app.theme = DARK.name
-        await chat.until(lambda: chat.screen.styles.background == Color.parse(str(DARK.background)))
-        assert len(read) == 1
-
-
 async def test_themes_are_kept_and_an_unknown_one_is_named(open_chat: Open, file: Path) -> None:
     async with open_chat() as chat:
         assert chat.app.theme == DARK.name
@@ -318,23 +253,6 @@ async def test_themes_are_kept_and_an_unknown_one_is_named(open_chat: Open, file
     async with open_chat() as chat:
         assert chat.app.theme == DARK.name and "Did you mean slipstream-dark?" in " ".join(chat.notices())
         assert load(file).settings.screen.theme == "slipstream-drak"  # the file is its owner's
-
-
-async def test_without_colours_everything_is_told_in_words(open_chat: Open, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("NO_COLOR", "1")
-    async with open_chat(size=(140, 40)) as chat:
-        assert chat.app.no_color
-        await opened(chat)
-        await at(chat, "hub.offer")
-        await chat.until(lambda: "● on" in chat.shown() and "○ off" in chat.shown())
-
-
-async def test_the_screen_stands_on_the_smallest_terminal(open_chat: Open) -> None:
-    async with open_chat(size=(40, 12)) as chat:
-        await opened(chat)
-        for name in ("model.name", "hub.offer", "keys.stop"):
-            await at(chat, name)
-            await chat.until(lambda name=name: name in chat.shown())  # type: ignore[misc]
 
 
 async def test_settings_whose_file_was_deleted_are_said_and_written_again(open_chat: Open, file: Path) -> None:
