@@ -100,7 +100,6 @@ def joined(parts: list[TemplatePart]) -> str:
         ("Hello",),
         ("Hello", "Hi there", "And now?"),
         ("  spaced \n", "\n\nanswer ", "x"),
-        ("", "empty before", " "),
         ("many words\n\nin  lines", "ünï\u2028cödé", "a" * 3000),
         (ATTACK, "fine", ATTACK),
     ],

@@ -306,8 +306,6 @@ def test_who_may_see_the_token(address: str, sees: bool) -> None:
         ("Model.i1-IQ2_XS.gguf", "IQ2_XS"),
         ("gpt-oss-20b-mxfp4.gguf", "MXFP4"),
         ("Model.fp16.gguf", "F16"),
-        ("Model-TQ1_0.gguf", "TQ1_0"),
-        ("Model-Q4_0_4_8.gguf", "Q4_0_4_8"),
         ("Q8_0/model.gguf", "Q8_0"),
         ("BF16/Model-BF16-00001-of-00002.gguf", "BF16"),
         ("Qwen3-4B.gguf", ""),

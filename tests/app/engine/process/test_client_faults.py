@@ -236,6 +236,16 @@ def test_an_end_at_the_last_moment_of_a_load_is_told_too(pretend: Pretend) -> No
     assert engine.process_id is None
 
 
+def test_the_process_gets_no_secrets(pretend: Pretend, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in ("HF_TOKEN", "MY_API_KEY", "AWS_PROFILE", "HTTPS_PROXY"):
+        monkeypatch.setenv(name, "hush")
+    seen = tmp_path / "environment"
+    engine = pretend(then=f"open({str(seen)!r}, 'w').write(repr(dict(os.environ)))")
+    with pytest.raises(EngineDiedError):
+        engine.load(LOAD)
+    assert "hush" not in seen.read_text() and "'GGML_NO_BACKTRACE': '1'" in seen.read_text()
+
+
 def test_a_process_that_hangs_as_it_starts_is_named_after_five_seconds(pretend: Pretend) -> None:
     awaited: list[str] = []
     engine = pretend(then=WAITS, limits=Limits(start=8))
