@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar, Final
 
 from textual import on
@@ -19,7 +20,7 @@ from slipstream.app.tui.bench.result import BenchResult, BenchView
 from slipstream.app.tui.jobs import Jobs, WorkNote
 from slipstream.app.tui.keys import KeyBar
 from slipstream.app.tui.parts.browser import WIDE, Browser, BrowsingScreen
-from slipstream.app.tui.parts.dialogs import ConfirmScreen
+from slipstream.app.tui.parts.dialogs import confirm
 from slipstream.app.tui.parts.run_in_thread import run_in_thread
 
 BESIDE: Final = 40
@@ -162,13 +163,9 @@ class BenchScreen(BrowsingScreen[None]):
         kept = self._kept()
         if kept is None:
             return
-
-        def answered(yes: bool | None) -> None:
-            if yes:
-                run_in_thread(self, lambda: delete(kept), lambda _: self.look(), self.fail)
-
+        erase = partial(run_in_thread, self, lambda: delete(kept), lambda _: self.look(), self.fail)
         question = f"Delete the result of {kept.when:%d %B %Y, %H:%M}?"
-        self.app.push_screen(ConfirmScreen(question, "Its figures are gone for good.", "deletes"), answered)
+        confirm(self.app, question, "Its figures are gone for good.", "deletes", erase)
 
     def action_cancel(self) -> None:
         self._chat.jobs.stop()

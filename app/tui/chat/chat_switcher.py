@@ -74,9 +74,6 @@ class ChatSwitcher:
                 self._page.status.clear()
             await self._show_chat(message)
 
-    async def begin_after_reply(self) -> None:
-        await self._replies.after(self.begin)
-
     async def begin(self) -> None:
         self._page.conversation.begin()
         self._page.status.clear()

@@ -111,7 +111,7 @@ class ChatScreen(Screen[None]):
         self.notes: list[str] = []  # remarks to show at the start
         self._interrupted = 0.0  # time of the last Ctrl-C
         self._commands: dict[str, Callable[..., Any]] = {
-            "new": self.chats.begin_after_reply,
+            "new": lambda: self.reply.after(self.chats.begin),
             "chats": self.chats.toggle,
             "undelete": self.chats.undo_delete,
             "export": self.chats.export_as,
@@ -148,7 +148,7 @@ class ChatScreen(Screen[None]):
             "edit": self.selection.edit,
             "leave-edit": self.page.leave_edit,
             "to-prompt": self.prompt.focus,
-            "again": self._again_at_selection,
+            "again": lambda: self.reply.again(self.selection.message),
             "branch": self.selection.show_branch,
             "copy": self.selection.copy_reply,
             "copy-selected": self.selection.copy,
@@ -439,9 +439,6 @@ class ChatScreen(Screen[None]):
     async def _take_context(self, text: str = "") -> None:
         if not text or not self.reply.refuses():
             await self.model.take_context(text)
-
-    async def _again_at_selection(self) -> None:
-        await self.reply.again(self.selection.message)
 
     def _switch_drafts(self) -> None:
         shown = not self.drafts.display

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import groupby
 from typing import ClassVar
@@ -47,11 +47,6 @@ def chat_rows(chats: Iterable[StoredChat], current: str | None, now: float) -> l
                 title = Content.styled(f"{_when(chat, now)} ", "$foreground 65%").append(title)
             rows.append(Option(mark.append(title), id=chat.id))
     return rows
-
-
-def hit_rows(hits: Mapping[str, Hit]) -> list[Option]:
-    """Rows of the search hits, each with the key of its hit: the chat's title and a snippet."""
-    return [Option(_hit(hit), id=key) for key, hit in hits.items()]
 
 
 def _hit(hit: Hit) -> Content:
@@ -226,7 +221,8 @@ class Sidebar(Vertical):
             return
         self._places = {f"hit-{number}": hit for number, hit in enumerate(hits)}
         chats = self._chats.values()
-        rows = hit_rows(self._places) if words else chat_rows(chats, self._current, time.time())
+        found = [Option(_hit(hit), id=key) for key, hit in self._places.items()]
+        rows = found if words else chat_rows(chats, self._current, time.time())
         with self.app.batch_update():
             options.clear_options()
             options.add_options(rows)

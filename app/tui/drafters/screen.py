@@ -22,7 +22,7 @@ from slipstream.app.tui.drafters.view import DraftersView
 from slipstream.app.tui.jobs import Jobs, WorkNote
 from slipstream.app.tui.keys import KeyBar
 from slipstream.app.tui.parts.browser import Browser, BrowsingScreen
-from slipstream.app.tui.parts.dialogs import ConfirmScreen
+from slipstream.app.tui.parts.dialogs import confirm
 from slipstream.app.tui.parts.run_in_thread import run_in_thread
 from slipstream.models.errors import SlipstreamError
 
@@ -222,24 +222,21 @@ class DraftersScreen(BrowsingScreen[DrafterChoice | None]):
         self.app.push_screen(TrainScreen(method), answered)
 
     def action_import(self) -> None:
-
-        def answered(path: str | None) -> None:
-            if path:
-                self._chat.begin(importing(path, self._chat.model))
-
         about = "A folder with published Medusa heads or a Kangaroo adapter, or the file in it with the weights."
-        self.app.push_screen(PathScreen("Import heads", about, "imports"), answered)
+        self._begin_with_path(PathScreen("Import heads", about, "imports"), importing)
 
     def action_index(self) -> None:
-
-        def answered(path: str | None) -> None:
-            if path:
-                self._chat.begin(indexing(path, self._chat.model))
-
         about = (
             "Text and code below it are drafted from, on this machine only; the same folder again takes what is new."
         )
-        self.app.push_screen(PathScreen("Index a folder or file", about, "indexes"), answered)
+        self._begin_with_path(PathScreen("Index a folder or file", about, "indexes"), indexing)
+
+    def _begin_with_path(self, screen: PathScreen, command: Callable[[str, str], BackgroundCommand]) -> None:
+        def answered(path: str | None) -> None:
+            if path:
+                self._chat.begin(command(path, self._chat.model))
+
+        self.app.push_screen(screen, answered)
 
     def action_cancel(self) -> None:
         jobs = self._chat.jobs
@@ -250,13 +247,12 @@ class DraftersScreen(BrowsingScreen[DrafterChoice | None]):
             return
         title = jobs.job.title
 
-        def answered(yes: bool | None) -> None:
-            if yes and jobs.job and jobs.job.title == title:
+        def stop() -> None:
+            if jobs.job and jobs.job.title == title:
                 jobs.stop()
                 self.show_work()
 
-        question = ConfirmScreen(f"{title}: cancel it?", "What it has done so far is kept.", "cancels")
-        self.app.push_screen(question, answered)
+        confirm(self.app, f"{title}: cancel it?", "What it has done so far is kept.", "cancels", stop)
 
     def _arrived(self, offer: DrafterOffer) -> bool:
         known = self.view.standing

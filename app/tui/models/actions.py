@@ -22,7 +22,7 @@ from slipstream.app.tui.models.context import ModelsAccess
 from slipstream.app.tui.models.downloads import name_of
 from slipstream.app.tui.models.hub import RepoScreen
 from slipstream.app.tui.models.listing import DOWNLOADS, INSTALLED, Listing, ModelChoice
-from slipstream.app.tui.parts.dialogs import ConfirmScreen, Dialog, PathSuggester
+from slipstream.app.tui.parts.dialogs import Dialog, PathSuggester, confirm
 from slipstream.app.tui.parts.format import percent
 from slipstream.app.tui.parts.notice import hint, trouble
 from slipstream.models.errors import SlipstreamError
@@ -139,11 +139,8 @@ class ModelActions:
             hint(self._screen, f"Removed {one_line(gone.name)}. The key u brings it back.")
             self._listing.list_installed()
 
-        def answered(yes: bool | None) -> None:
-            if yes:
-                self._listing.ask(lambda models: models.remove(name), removed)
-
-        self._screen.app.push_screen(ConfirmScreen(f"Remove “{one_line(name)}”?", detail, "removes"), answered)
+        remove = partial(self._listing.ask, lambda models: models.remove(name), removed)
+        confirm(self._screen.app, f"Remove “{one_line(name)}”?", detail, "removes", remove)
 
     def undo(self) -> None:
         def back(brought: Removed) -> None:
@@ -153,7 +150,6 @@ class ModelActions:
         self._listing.ask(lambda models: models.undo(), back)
 
     def ask_import(self) -> None:
-
         def chosen(answer: tuple[Path, Literal["link", "copy"]] | None) -> None:
             if answer:
                 self._import(*answer)
@@ -270,28 +266,22 @@ class ModelActions:
             return
         if job.state == "done":
             self._listing.go_to(INSTALLED)
-        elif job.state in ("queued", "running"):
-            self._listing.ask(lambda models: models.pause(job.id), lambda done: self._listing.look())
         else:
-            self._listing.ask(lambda models: models.resume(job.id), lambda done: self._listing.look())
+            runs = job.state in ("queued", "running")
+            self._listing.ask(
+                lambda models: models.pause(job.id) if runs else models.resume(job.id), lambda _: self._listing.look()
+            )
 
     def cancel(self) -> None:
         job = self._listing.job
         if job is None or job.state == "done":
             return
         name = one_line(name_of(job))
-        question = ConfirmScreen(
-            f"Give up fetching “{name}”?",
-            f"{size(job.progress.done)} that have come are removed. A paused download can go on at any time instead.",
-            "gives up",
-        )
 
         def cancelled(gone: Discarded) -> None:
             self._listing.look()
             hint(self._screen, f"Gave up {name}; {size(gone.freed)} are free again.")
 
-        def answered(yes: bool | None) -> None:
-            if yes:
-                self._listing.ask(lambda models: models.cancel(job.id), cancelled)
-
-        self._screen.app.push_screen(question, answered)
+        what = f"{size(job.progress.done)} that have come are removed. A paused download can go on at any time instead."
+        cancel = partial(self._listing.ask, lambda models: models.cancel(job.id), cancelled)
+        confirm(self._screen.app, f"Give up fetching “{name}”?", what, "gives up", cancel)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 from textual import events
-from textual.app import ComposeResult
+from textual.app import App, ComposeResult
 from textual.await_complete import AwaitComplete
 from textual.binding import BindingType
 from textual.command import CommandPalette
@@ -81,6 +82,16 @@ class ConfirmScreen(Dialog[bool]):
 
     def action_answer(self, yes: bool) -> None:
         self.dismiss(yes)
+
+
+def confirm(app: App[Any], question: str, detail: str, yes: str, then: Callable[[], object]) -> None:
+    """Calls ``then`` after a confirmation; ``yes`` is the action of Enter, as a verb."""
+
+    def answered(confirmed: bool | None) -> None:
+        if confirmed:
+            then()
+
+    app.push_screen(ConfirmScreen(question, detail, yes), answered)
 
 
 class LineScreen(Dialog[str | None]):
