@@ -79,7 +79,8 @@ def _heading(tree: DraftTree, width: int) -> Content:
     saved = (f": {plural(kept, 'step')} saved" if kept else "", REJECTED)
     hidden = (f" · {left_out} not drawn" if left_out > 0 else "", FAINT)
     probes = (f" · {tree.probes} probes" if tree.probes else "", FAINT)
-    parts = [saved, hidden, probes, _took(tree)]
+    took = (f" · {duration(tree.ms) if tree.ms >= 10 else f'{tree.ms:.1f} ms'}", FAINT)
+    parts = [saved, hidden, probes, took]
     for least_important in (saved, probes, hidden):
         if Content.assemble(*words, *parts).cell_length > width:
             parts.remove(least_important)
@@ -109,10 +110,6 @@ def _row(tree: DraftTree, width: int) -> list[Content]:
 def _short(text: str, width: int) -> str:
     shown = Content(visible(text[1:] if text.startswith(" ") and text.strip() else text))
     return shown.truncate(min(LONGEST, width - 10), ellipsis=True).plain
-
-
-def _took(tree: DraftTree) -> tuple[str, str]:
-    return (f" · {duration(tree.ms) if tree.ms >= 10 else f'{tree.ms:.1f} ms'}", FAINT)
 
 
 def _names(tree: DraftTree) -> list[str]:
