@@ -147,11 +147,7 @@ def write_mtp(path: Path, architecture: str, guesses: Guesses = "right", part: P
     for layer in range(LAYERS):
         weights |= _layer(rng, architecture, layer)
     at, zeros, same = f"blk.{LAYERS - 1}.nextn", np.zeros((WIDTH, WIDTH), np.float32), np.eye(WIDTH, dtype=np.float32)
-    halves = {
-        "right": (same, zeros),
-        "wrong": (np.roll(same, 3, axis=0), zeros),
-        "from the feature": (zeros, same),
-    }
+    halves = {"right": (same, zeros), "wrong": (np.roll(same, 3, axis=0), zeros), "from the feature": (zeros, same)}
     weights[f"{at}.eh_proj.weight"] = np.concatenate(halves[guesses], axis=1)
     for name in ("enorm", "hnorm", "shared_head_norm"):
         weights[f"{at}.{name}.weight"] = np.ones(WIDTH, np.float32)

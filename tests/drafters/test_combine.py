@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import pytest
-from tests.drafters.fake_replies import always
+from tests.drafters.replies import always
 from tests.drafters.test_same_text import SHAPES, TEMPERATURES, write
 from tests.models.fake_target import FakeTarget
 

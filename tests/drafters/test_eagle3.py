@@ -12,10 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.drafters.changed_file import changed
+from tests.drafters.replies import ask, reply
 
-from slipstream.app.engine.loop import generate
-from slipstream.app.engine.stopping import StopRules
-from slipstream.drafters.base import Drafter, ShouldExtend, Step
 from slipstream.drafters.eagle3 import METHOD, open_eagle3
 from slipstream.drafters.feature_drafter import FeatureDrafter
 from slipstream.drafters.none import Plain
@@ -39,10 +37,6 @@ STRICT = ContextOptions(n_ctx=1024, kv="q8_0", flash=True, same_text=True, threa
 PROMPTS = ["Tell me about the sea", "Write a list of ten animals.", "Tell me a story about a small fox."]
 
 
-def three(_probability: float, depth: int) -> bool:
-    return depth <= 3
-
-
 @pytest.fixture(scope="module")
 def model() -> Iterator[LlamaModel]:
     loaded = LlamaModel(BUNDLED / "slipstream-mini-q8_0.gguf")
@@ -60,26 +54,6 @@ def target(model: LlamaModel) -> Iterator[LlamaTarget]:
 def eagle(target: LlamaTarget) -> Iterator[FeatureDrafter]:
     with closing(open_eagle3(HEAD, target)) as drafter:
         yield drafter
-
-
-def ask(model: LlamaModel, text: str) -> list[Token]:
-    return model.tokenize(f"<|im_start|>user\n{text}<|im_end|>\n<|im_start|>assistant\n", True)
-
-
-def reply(
-    target: LlamaTarget,
-    drafter: Drafter,
-    history: History,
-    sampler: Sampler = Sampler(temperature=0),  # noqa: B008 (frozen)
-    size: int = 30,
-    should_extend: ShouldExtend = three,
-) -> list[Step]:
-    """Goes on with a text; returns the steps, without what is valid for one step only."""
-    target.request(drafter.needs.hidden)
-    drafter.begin(history)
-    target.prefill(history.tokens[:-1], lambda chunk: drafter.on_prefill(chunk.tokens, chunk.hidden))
-    rules = StopRules(frozenset(), 900, size, (), lambda token: b"")
-    return list(generate(target, drafter, sampler, history, should_extend, rules, lambda: False))
 
 
 def features(target: LlamaTarget, text: list[Token], layers: tuple[int, ...]) -> Floats:

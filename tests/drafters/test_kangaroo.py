@@ -9,11 +9,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.drafters.replies import reply
 from tests.models.conftest import small_model
 from tests.models.fake_target import FakeTarget
 
-from slipstream.app.engine.loop import generate
-from slipstream.app.engine.stopping import StopRules
 from slipstream.drafters import registry
 from slipstream.drafters.base import Draft, Drafter, ShouldExtend, Step
 from slipstream.drafters.kangaroo import Kangaroo, Sureness
@@ -154,12 +153,7 @@ def test_a_lower_price_lets_it_draft_longer() -> None:
 def run(
     some: Drafter, target: FakeTarget | LlamaTarget, sampler: Sampler, should_extend: ShouldExtend, size: int
 ) -> list[Step]:
-    prompt = [3, 1, 4, 1, 5, 9, 2, 6]
-    history = History(list(prompt))
-    rules = StopRules(frozenset(), target.abilities.n_ctx - len(prompt), size, (), lambda token: b"")
-    target.prefill(prompt[:-1])
-    some.begin(history)
-    return list(generate(target, some, sampler, history, should_extend, rules, lambda: False))
+    return reply(target, some, History([3, 1, 4, 1, 5, 9, 2, 6]), sampler, size, should_extend)
 
 
 def text_of(steps: list[Step]) -> list[int]:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from tests.drafters.fake_replies import always, steps_of, text_of
+from tests.drafters.replies import always, steps_of, text_of
 from tests.models.fake_target import FakeTarget
 
 from slipstream.drafters.base import NO_DRAFT, Drafter, ShouldExtend, Step

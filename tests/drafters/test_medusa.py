@@ -13,10 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from tests.drafters.fake_replies import always
+from tests.drafters.replies import always, ask, reply
 
-from slipstream.app.engine.loop import generate
-from slipstream.app.engine.stopping import StopRules
 from slipstream.drafters.base import NO_DRAFT, Draft, Drafter, ShouldExtend, Step
 from slipstream.drafters.medusa import METHOD, Medusa, MedusaHeads, rank_accuracies, unfit
 from slipstream.drafters.none import Plain
@@ -292,8 +290,7 @@ def target(model: LlamaModel) -> Iterator[LlamaTarget]:
 
 @pytest.fixture
 def prompts(model: LlamaModel) -> list[list[Token]]:
-    turns = "<|im_start|>user\n{}<|im_end|>\n<|im_start|>assistant\n"
-    return [model.tokenize(turns.format(text), True) for text in PROMPTS]
+    return [ask(model, text) for text in PROMPTS]
 
 
 def made(target: LlamaTarget, path: Path = HEADS) -> Drafter:
@@ -309,11 +306,7 @@ def written(
     size: int = 24,
 ) -> tuple[list[Token], list[Step]]:
     history = History(list(prompt))
-    rules = StopRules(frozenset(), target.abilities.n_ctx - len(prompt), size, (), lambda token: b"")
-    target.request(drafter.needs.hidden)
-    drafter.begin(history)
-    target.prefill(prompt[:-1], lambda chunk: drafter.on_prefill(chunk.tokens, chunk.hidden))
-    steps = list(generate(target, drafter, sampler, history, should_extend, rules, lambda: False))
+    steps = reply(target, drafter, history, sampler, size, should_extend)
     return history.tokens[len(prompt) :], steps
 
 

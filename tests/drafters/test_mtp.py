@@ -10,12 +10,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.drafters import replies
 from tests.drafters.changed_file import changed
 from tests.drafters.mtp_file import ARCHITECTURES, LAYERS, TOKENS, WIDTH, Guesses, follower, write_mtp
 
 from slipstream.app.engine.drafter_list import Drafters
-from slipstream.app.engine.loop import generate
-from slipstream.app.engine.stopping import StopRules
 from slipstream.drafters.autopilot.profile import Profile
 from slipstream.drafters.base import Drafter, Step
 from slipstream.drafters.mtp import METHOD, open_mtp
@@ -66,12 +65,8 @@ def reply(
     target: LlamaTarget, drafter: Drafter, history: History, temperature: float = 0.0, deep: int = 4, seed: int = 3
 ) -> list[Step]:
     """Goes on with a text, without the step that its end cuts short."""
-    target.request(drafter.needs.hidden)
-    drafter.begin(history)
-    target.prefill(history.tokens[:-1], lambda chunk: drafter.on_prefill(chunk.tokens, chunk.hidden))
-    rules = StopRules(frozenset(), 450, 40, (), lambda token: b"")
     sampler = Sampler(temperature=temperature, seed=seed)
-    steps = generate(target, drafter, sampler, history, lambda _p, depth: depth <= deep, rules, lambda: False)
+    steps = replies.reply(target, drafter, history, sampler, 40, lambda _p, depth: depth <= deep)
     return [step for step in steps if not step.ended]
 
 

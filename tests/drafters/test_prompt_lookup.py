@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from tests.drafters.fake_replies import always
+from tests.drafters.replies import always
 
 from slipstream.drafters.base import NO_DRAFT, Draft, Step
 from slipstream.drafters.prompt_lookup import PromptLookup, SuffixAutomaton, copy_probability

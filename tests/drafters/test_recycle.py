@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.drafters.fake_replies import always, steps_of
+from tests.drafters.replies import always, steps_of
 from tests.models.fake_target import FakeTarget
 
 from slipstream.drafters import recycle

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.drafters.fake_replies import always
+from tests.drafters.replies import always
 from tests.models.fake_target import FakeTarget
 
 from slipstream.app.engine.loop import generate

@@ -9,10 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.drafters.replies import ask, reply
 
-from slipstream.app.engine.loop import generate
-from slipstream.app.engine.stopping import StopRules
-from slipstream.drafters.base import Drafter, ShouldExtend, Step
 from slipstream.drafters.none import Plain
 from slipstream.drafters.resources import Resources
 from slipstream.drafters.space import METHOD, Space
@@ -21,33 +19,12 @@ from slipstream.models.llama.context import LlamaTarget
 from slipstream.models.llama.model import LlamaModel
 from slipstream.models.llama.target import ContextOptions
 from slipstream.models.sampling.sampler import Sampler
-from slipstream.models.types import ROOT, History, Token, TokenTree
+from slipstream.models.types import ROOT, History, TokenTree
 
 BUNDLED = Path(__file__).parents[2] / "models" / "bundled"
 STRICT = ContextOptions(n_ctx=512, kv="q8_0", flash=True, same_text=True, threads=1)
 TARGETS = {"frozen": ("mini-q8_0", "mini-space"), "tuned": ("mini-tuned-q8_0", "mini-tuned-space")}
-GREEDY = Sampler(temperature=0)
 SIZE = 40
-
-
-def at_least(least: float) -> ShouldExtend:
-    return lambda path, depth: path >= least
-
-
-def steps_of(
-    drafter: Drafter, target: LlamaTarget, sampler: Sampler, prompt: list[Token], should_extend: ShouldExtend
-) -> Iterator[Step]:
-    history = History(list(prompt))
-    rules = StopRules(frozenset(), target.abilities.n_ctx - len(prompt), SIZE, (), lambda token: b"")
-    target.prefill(prompt[:-1])
-    drafter.begin(history)
-    yield from generate(target, drafter, sampler, history, should_extend, rules, lambda: False)
-
-
-def text_of(
-    drafter: Drafter, target: LlamaTarget, sampler: Sampler, prompt: list[Token], should_extend: ShouldExtend
-) -> list[Token]:
-    return [token for step in steps_of(drafter, target, sampler, prompt, should_extend) for token in step.tokens]
 
 
 @pytest.fixture(scope="module", params=TARGETS)
@@ -58,10 +35,6 @@ def pair(request: pytest.FixtureRequest) -> Iterator[tuple[LlamaModel, Path]]:
     model.close()
 
 
-def prompt_of(model: LlamaModel, text: str) -> list[Token]:
-    return model.tokenize(f"<|im_start|>user\n{text}<|im_end|>\n<|im_start|>assistant\n", True)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("temperature", [0.0, 0.2, 0.8, 1.5])
 def test_sampling_is_exact_on_both_targets(pair: tuple[LlamaModel, Path], temperature: float) -> None:
@@ -70,14 +43,13 @@ def test_sampling_is_exact_on_both_targets(pair: tuple[LlamaModel, Path], temper
     with closing(LlamaTarget(model, STRICT)) as target:
         drafter = METHOD.make(Resources(target.abilities, heads={"space": masks}, llama=target))
         for seed, text in enumerate(("Who are you?", "Tell me about the sea", "Name five animals.")):
-            sampler, prompt = Sampler(temperature=temperature, seed=seed), prompt_of(model, text)
-            plain = text_of(Plain(), target, sampler, prompt, at_least(0.5))
-            drafted = list[Token]()
-            for step in steps_of(drafter, target, sampler, prompt, at_least(0.02)):
-                drafted += step.tokens
+            sampler = Sampler(temperature=temperature, seed=seed)
+            plain, drafted = History(ask(model, text)), History(ask(model, text))
+            reply(target, Plain(), plain, sampler, SIZE)
+            for step in reply(target, drafter, drafted, sampler, SIZE, lambda path, _: path >= 0.02):
                 accepted += len(step.path)
                 rejected += step.draft.tree.depth - len(step.path)
-            assert drafted == plain
+            assert drafted.tokens == plain.tokens
     assert accepted > 0 and rejected > 0
 
 
@@ -91,16 +63,18 @@ def test_the_first_mask_guesses_the_token_after_the_next() -> None:
         target.use_masks(masks)
         probe = TokenTree((model.n_vocab,), (ROOT,), frozenset({0}))
         for text in ("Who are you?", "Tell me about the sea", "What is a bridge?", "Name five animals."):
-            prompt = prompt_of(model, text)
-            reply = text_of(Plain(), target, GREEDY, prompt, at_least(0.5))
+            prompt = ask(model, text)
+            history = History(list(prompt))
+            reply(target, Plain(), history, size=SIZE)
+            written = history.tokens[len(prompt) :]
             target.prefill(prompt[:-1])
-            for at, token in enumerate([prompt[-1], *reply[:-3]]):
+            for at, token in enumerate([prompt[-1], *written[:-3]]):
                 best = int(target.evaluate(token, probe).logits[1].argmax())
                 target.keep(())
                 guesses += 1
                 for place in (-1, 0, 1, 2):
-                    right[place] += at + place >= 0 and reply[at + place] == best
-            common += Counter(reply).most_common(1)[0][1]
+                    right[place] += at + place >= 0 and written[at + place] == best
+            common += Counter(written).most_common(1)[0][1]
     model.close()
     assert right[1] > 2 * max(right[place] for place in (-1, 0, 2))
     assert right[1] / guesses > 0.2 and right[1] > 1.5 * common

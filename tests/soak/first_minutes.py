@@ -56,11 +56,7 @@ from slipstream.app.protocol.requests import PLAIN
 
 PROGRAM: Final = (sys.executable, "-m", "slipstream.app.cli.main")
 SIZES: Final = ((80, 24), (100, 30), (140, 40))
-QUESTIONS: Final = (
-    "What do you like about the sea?",
-    "Why do leaves fall in autumn?",
-    "Give me a tip for rainy days.",
-)
+QUESTIONS: Final = ("What do you like about the sea?", "Why do leaves fall in autumn?", "Give me a tip for rainy days.")
 COPY: Final = "Repeat these words: the old mill stands by the river, and the river runs past the old mill to the sea."
 LAST: Final = "Name three birds that live near the water."
 PATIENCE: Final = 180.0

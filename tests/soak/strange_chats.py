@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 import signal
 import sqlite3
-import subprocess
-import sys
 import time
 from contextlib import closing
 from pathlib import Path
@@ -17,8 +14,8 @@ from typing import Final
 from tests.app.bundled_program import PROGRAM
 from tests.app.chats.damaged import filled
 from tests.app.chats.test_odd_values import ODD
-from tests.app.terminal import ROOT, Terminal
-from tests.soak.strangers import MAIN, Case, Found, reply, run, wrong
+from tests.app.terminal import Terminal
+from tests.soak.strangers import Case, Found, reply, run, started, wrong
 
 from slipstream.app.chats.backups import backups
 from slipstream.app.chats.importing import import_chats
@@ -72,11 +69,7 @@ def cut_imports(folder: Path, chance: random.Random) -> Found:
         home = folder / str(number)
         with closing(ChatStore(home / "chats.db")):
             pass
-        child = subprocess.Popen(
-            [sys.executable, "-c", MAIN, "chats", "import", str(file)], stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL, cwd=ROOT,
-            env={**os.environ, "PYTHONPATH": str(ROOT), "SLIPSTREAM_HOME": str(home)},
-        )  # fmt: skip
+        child = started(home, "chats", "import", str(file))
         time.sleep(2.5 * chance.random())
         child.send_signal(chance.choice((signal.SIGKILL, signal.SIGSEGV)))
         child.wait()

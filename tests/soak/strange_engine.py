@@ -250,7 +250,7 @@ def reads(folder: Path, chance: random.Random) -> Found:
     for _ in range(2):
         yield wrong(replied())
     names = ("derived/*.auto", "derived/*.costs", "derived/*.recycle", "derived/*-kangaroo-*", "states/*.state",
-             "index/*/index.json", "index/*/*.segment", "logs/engine.note", "logs/engine.log")  # fmt: skip
+             "index/*/text.index", "logs/engine.note", "logs/engine.log")  # fmt: skip
     kinds = ("endless", "pipe", "folder", "large", "loop", "noise", "deep")
     tries = [(pattern, kind) for pattern in names for kind in kinds]
     chance.shuffle(tries)
@@ -336,19 +336,9 @@ def grammars(_folder: Path, _chance: random.Random) -> Found:
 def marks(folder: Path, chance: random.Random) -> Found:
     """Texts that hold a vocabulary's own marks: the tokens spell the text, and no control token comes in."""
     names = (
-        "<mask>",
-        "<unused3049>",
-        "<s>",
-        "</s>",
-        "<0x0A>",
-        "\u2581",
-        "\ue000",
-        "\U000f0000",
-        "\U0010fffd",
-        " ",
-        "\n",
+        "<mask>", "<unused3049>", "<s>", "</s>", "<0x0A>", "\u2581", "\ue000", "\U000f0000", "\U0010fffd", " ", "\n",
         "a",
-    )
+    )  # fmt: skip
     for kind in ("llama", "gpt2"):
         for number, family in enumerate(FAMILIES):
             for of_type in (gguf.TokenType.CONTROL, gguf.TokenType.USER_DEFINED):

@@ -30,19 +30,9 @@ ODD_ADDRESSES: Final = (
     "\u202e", "http://h\\x", "http://" + "a" * 9000, "http://*", "http://%", "socks9://h", "http//h", "javascript:1",
 )  # fmt: skip
 ODD_PROXIES: Final = (
-    *(
-        "://",
-        "http://",
-        "http:///",
-        "foo://h:1",
-        "socks9://h",
-        "http://[::1",
-        "http://h:99999",
-        "http://h:x",
-        "http://a b",
-    ),
-    *("http://\x1b[31m", "socks5://h:1", "socks4://h:1", "file:///etc/passwd", "[", "http://%%", "http://\u00fc:1"),
-)
+    "://", "http://", "http:///", "foo://h:1", "socks9://h", "http://[::1", "http://h:99999", "http://h:x",
+    "http://a b", "http://\x1b[31m", "socks5://h:1", "socks4://h:1", "file:///etc/passwd", "[", "http://%%", "http://\u00fc:1",
+)  # fmt: skip
 PROXIES: Final = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy")
 ODD_OTHERS: Final = (
     *(("HF_TOKEN", value) for value in ("a b", "hf_\u00fc", "hf_\x1b[31m", "x" * 100_000, "\u202e", "a\nb", "a\x7fb")),

@@ -5,16 +5,13 @@ from __future__ import annotations
 import os
 import random
 import signal
-import subprocess
-import sys
 import time
 import tomllib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from tests.app.terminal import ROOT
-from tests.soak.strangers import MAIN, Case, Found, run, wrong
+from tests.soak.strangers import Case, Found, run, started, wrong
 
 from slipstream.models.files import locked
 
@@ -35,12 +32,6 @@ OPENED: Final = (
     "file = SettingsFile(Path(sys.argv[1])); print('read', flush=True); sys.stdin.readline(); "
     "file.change(sys.argv[2], int(sys.argv[3]))"
 )
-
-
-def started(home: Path, *words: str, code: str = MAIN) -> subprocess.Popen[str]:
-    variables = {**os.environ, "PYTHONPATH": str(ROOT), "SLIPSTREAM_HOME": str(home)}
-    command = [sys.executable, "-c", code, *words]
-    return subprocess.Popen(command, stdin=-1, stdout=-1, stderr=-1, text=True, env=variables, cwd=ROOT)
 
 
 def values(file: Path) -> dict[str, Any]:

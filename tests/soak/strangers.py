@@ -67,6 +67,13 @@ def run(home: Path, *words: str, code: str = MAIN, **more: str) -> subprocess.Co
     )  # fmt: skip
 
 
+def started(home: Path, *words: str, code: str = MAIN, stdin: int = subprocess.PIPE) -> subprocess.Popen[str]:
+    """Starts a command, to whom one may write and whose words can be read."""
+    variables = {**os.environ, "PYTHONPATH": str(ROOT), "SLIPSTREAM_HOME": str(home)}
+    command = [sys.executable, "-c", code, *words]
+    return subprocess.Popen(command, stdin=stdin, stdout=-1, stderr=-1, text=True, env=variables, cwd=ROOT)
+
+
 def reply(home: Path, *words: str, **more: str) -> subprocess.CompletedProcess[str]:
     return run(home, "run", "-p", "Say hi.", "--seed", "7", "--max-tokens", "12", *words, **more)
 
@@ -105,12 +112,8 @@ def together(folder: Path, _: random.Random) -> Found:
     """Six replies into one chat at once, and two interfaces on it."""
     home = folder / "home"
     yield wrong(reply(home, "--chat", "one"))
-    command = [sys.executable, "-c", MAIN, "run", "-p", "And again.", "--max-tokens", "8", "--chat", "one"]
-    variables = {**os.environ, "PYTHONPATH": str(ROOT), "SLIPSTREAM_HOME": str(home)}
-    many = [
-        subprocess.Popen(command, env=variables, cwd=ROOT, stdout=subprocess.DEVNULL, stdin=subprocess.DEVNULL)
-        for _ in range(6)
-    ]
+    words = ("run", "-p", "And again.", "--max-tokens", "8", "--chat", "one")
+    many = [started(home, *words, stdin=subprocess.DEVNULL) for _ in range(6)]
     codes = [one.wait(300) for one in many]
     yield None if codes == [0] * 6 else f"exit codes {codes}"
     with (
@@ -260,16 +263,9 @@ def model_files(folder: Path, chance: random.Random) -> Found:
     """Wrong model files and paths: one line, no crash of the program."""
     good = good_files(folder)
     odd = [
-        "",
-        "/",
-        "/dev/null",
-        "/proc/self/mem",
-        str(folder),
-        "no such.gguf",
-        "\x1b[2J.gguf",
-        "~nobody/x.gguf",
+        "", "/", "/dev/null", "/proc/self/mem", str(folder), "no such.gguf", "\x1b[2J.gguf", "~nobody/x.gguf",
         os.fsdecode(b"m\xff.gguf"),
-    ]
+    ]  # fmt: skip
     for path in odd:
         yield wrong(reply(folder / "home", "-m", path), (1, 2))
     for number in range(12):

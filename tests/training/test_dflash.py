@@ -70,10 +70,7 @@ def test_a_block_sees_its_own_chat_before_it_and_no_other_block(
 
 
 def test_llama_cpp_computes_the_same_head(
-    target: Decoder,
-    head: dflash.DflashHead,
-    text: tuple[torch.Tensor, torch.Tensor, torch.Tensor],
-    tmp_path: Path,
+    target: Decoder, head: dflash.DflashHead, text: tuple[torch.Tensor, torch.Tensor, torch.Tensor], tmp_path: Path
 ) -> None:
     features, ids, chats = text
     write_model(tmp_path / "t.gguf", target, words=True)

@@ -1,4 +1,4 @@
-"""Replies of a target that computes nothing, with a drafter."""
+"""Replies with a drafter: of a target that computes nothing, or of a model."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from tests.models.fake_target import FakeTarget
 from slipstream.app.engine.loop import generate
 from slipstream.app.engine.stopping import FixedBudget, StopRules
 from slipstream.drafters.base import Drafter, ShouldExtend, Step
+from slipstream.models.llama.model import LlamaModel
+from slipstream.models.llama.target import Target
 from slipstream.models.sampling.sampler import Sampler
 from slipstream.models.types import History, Token
 
@@ -17,6 +19,10 @@ PROMPT = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 1, 4, 1]
 
 def always(path: float, depth: int) -> bool:
     return True
+
+
+def three(_probability: float, depth: int) -> bool:
+    return depth <= 3
 
 
 def steps_of(
@@ -36,3 +42,24 @@ def text_of(
     drafter: Drafter, target: FakeTarget, sampler: Sampler, should_extend: ShouldExtend | None = None
 ) -> list[Token]:
     return [token for step, _ in steps_of(drafter, target, sampler, should_extend) for token in step.tokens]
+
+
+def ask(model: LlamaModel, text: str) -> list[Token]:
+    """A question as the bundled model's template has it."""
+    return model.tokenize(f"<|im_start|>user\n{text}<|im_end|>\n<|im_start|>assistant\n", True)
+
+
+def reply(
+    target: Target,
+    drafter: Drafter,
+    history: History,
+    sampler: Sampler = Sampler(temperature=0),  # noqa: B008 (frozen)
+    size: int = 30,
+    should_extend: ShouldExtend = three,
+) -> list[Step]:
+    """Goes on with a text; returns the steps, without what is valid for one step only."""
+    target.request(drafter.needs.hidden)
+    drafter.begin(history)
+    target.prefill(history.tokens[:-1], lambda chunk: drafter.on_prefill(chunk.tokens, chunk.hidden))
+    rules = StopRules(frozenset(), target.abilities.n_ctx - len(history.tokens), size, (), lambda token: b"")
+    return list(generate(target, drafter, sampler, history, should_extend, rules, lambda: False))
