@@ -14,7 +14,7 @@ from types import CodeType, FrameType
 from typing import Final
 
 import pytest
-from tests.app.cli.test_chat_command import Terminal
+from tests.app.terminal import Terminal
 
 import slipstream.app.cli.main
 from slipstream.app.cli.main import main
@@ -120,9 +120,9 @@ def test_a_machine_without_memory_gets_few_words(command: str, memory: int, home
 @pytest.mark.parametrize("more", [[], ["--inline"]], ids=["screen", "inline"])
 @pytest.mark.parametrize("error", ["RecursionError", "MemoryError", "OSError", "ValueError"])
 def test_the_interface_ends_in_one_line(error: str, more: list[str], home: Path) -> None:
-    terminal = Terminal(home, 80, 24, *more, program=("-c", INTERFACE.format(error=error)))
-    shown = terminal.read().decode()
-    assert terminal.end() == 1
+    with Terminal(sys.executable, "-c", INTERFACE.format(error=error), *more, home=home) as terminal:
+        assert terminal.ended() == 1
+        shown = terminal.sent.decode()
     last = shown.rsplit("slipstream: ", 1)[1]
     log = home / "logs" / "errors.log"
     assert str(log).replace("\n", "") in last.replace("\r\n", "") and "Traceback" not in shown and "│" not in last

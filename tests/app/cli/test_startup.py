@@ -11,7 +11,7 @@ import termios
 from pathlib import Path
 
 import pytest
-from tests.app.cli.test_chat_command import Terminal
+from tests.app.terminal import Terminal
 
 pytestmark = pytest.mark.program
 
@@ -98,11 +98,11 @@ def test_the_chats_parent_loads_nothing_heavy(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_the_first_screen_loads_only_what_is_on_it(tmp_path: Path) -> None:
     told = tmp_path / "told.json"
-    terminal = Terminal(tmp_path, 100, 30, program=["-c", FIRST_SCREEN, str(told)])
-    terminal.read(b"Message, / for commands")
-    terminal.type(b"\x11")
-    terminal.read()
-    assert terminal.end() == 0
+    with Terminal(sys.executable, "-c", FIRST_SCREEN, str(told), home=tmp_path, size=(100, 30)) as terminal:
+        terminal.shows("Message, / for commands")
+        terminal.until(told.exists)
+        terminal.type("\x11")
+        assert terminal.ended() == 0
     seen = json.loads(told.read_text())
     loaded = {*SELDOM, *HEAVY - {"textual"}} & set(seen["modules"])
     assert not loaded
@@ -113,14 +113,19 @@ def test_the_first_screen_loads_only_what_is_on_it(tmp_path: Path) -> None:
 @pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="needs Linux")
 @pytest.mark.parametrize("arguments", [[], ["--drafter", "lookup", "--temp", "0.5"]])
 def test_the_chats_own_process_loads_no_engine(arguments: list[str], tmp_path: Path) -> None:
-    terminal = Terminal(tmp_path, 100, 30, "--as-child", *arguments)
-    terminal.read(b"Message, / for commands")
-    interface = terminal.process.pid
-    tasks = Path(f"/proc/{interface}/task").glob("*/children")  # whichever thread has started it
-    [engine] = "".join(task.read_text() for task in tasks).split()
-    mapped = {pid: Path(f"/proc/{pid}/maps").read_text() for pid in (str(interface), engine)}
-    terminal.type(b"\x11")
-    terminal.read()
-    assert terminal.end() == 0
+    program = (sys.executable, "-m", "slipstream.app.cli.main", "--as-child", *arguments)
+    with Terminal(*program, home=tmp_path, size=(100, 30)) as terminal:
+        terminal.shows("Message, / for commands")
+        [interface] = children(terminal.process)
+        [engine] = children(interface)
+        mapped = {pid: Path(f"/proc/{pid}/maps").read_text() for pid in (interface, engine)}
+        terminal.type("\x11")
+        assert terminal.ended() == 0
     assert "libllama" in mapped[engine] and "/numpy/" in mapped[engine]
-    assert "libllama" not in mapped[str(interface)] and "/numpy/" not in mapped[str(interface)]
+    assert "libllama" not in mapped[interface] and "/numpy/" not in mapped[interface]
+
+
+def children(process: int) -> list[int]:
+    """The processes that any thread of a process has started."""
+    tasks = Path(f"/proc/{process}/task").glob("*/children")
+    return [int(number) for task in tasks for number in task.read_text().split()]

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import signal
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from tests.app.cli.test_chat_command import Terminal
 from tests.app.library.test_manager import larger
+from tests.app.terminal import Terminal
 from tests.models.hub_models import tiny_gguf
 from tests.models.hub_server import HubServer
 
@@ -37,41 +37,42 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[HubServe
 
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
-    return lambda *words: Terminal(tmp_path / "home", COLUMNS, 20, "models", *words)
+    program = (sys.executable, "-m", "slipstream.app.cli.main", "models")
+    return lambda *words: Terminal(*program, *words, home=tmp_path / "home", size=(COLUMNS, 20))
 
 
 @pytest.mark.slow
 def test_a_fetch_shows_how_far_it_is_pauses_at_ctrl_c_and_asks_for_the_drafter(server: HubServer, run: Run) -> None:
     server.hold_after(1 << 20)
-    terminal = run("pull", "acme/Large-GGUF")
-    terminal.read(b"Q8_0: 1.0 MB of ")
-    terminal.process.send_signal(signal.SIGINT)
-    shown = terminal.read()
-    assert terminal.end() == 130 and b"paused at" in shown and b"models pull acme/Large-GGUF" in shown
-    lines = shown.decode().replace("\r", "\n").split("\n")
+    with run("pull", "acme/Large-GGUF") as terminal:
+        terminal.shows("Q8_0: 1.0 MB of ")
+        terminal.type("\x03")
+        assert terminal.ended() == 130
+        shown = terminal.sent.decode()
+    assert "paused at" in shown and "models pull acme/Large-GGUF" in shown
+    lines = shown.replace("^C", "").replace("\r", "\n").split("\n")
     assert max(len(line) for line in lines if line.startswith("Q8_0: ")) < COLUMNS
     server.hang_up()  # else what was held back counts as sent, to a reader that has left
     sent = server.sent
     server.hold_after(None)
-    terminal = run("pull", "acme/Large-GGUF")
-    terminal.read(b"[Y/n] ")
-    terminal.type(b"\r")
-    shown = terminal.read()
-    assert terminal.end() == 0, shown
+    with run("pull", "acme/Large-GGUF") as terminal:
+        terminal.shows("[Y/n]")
+        terminal.type("\r")
+        assert terminal.ended() == 0
+        shown = terminal.sent.decode()
     small = len(tiny_gguf(seed=2, q8_0=True))
     assert server.sent - sent < PADDING + small  # what came before the pause was not fetched again
-    assert b"large:Q8_0 is here" in shown and b"small:Q8_0 is here" in shown and b"Traceback" not in shown
+    assert "large:Q8_0 is here" in shown and "small:Q8_0 is here" in shown and "Traceback" not in shown
 
 
 def test_removing_asks_and_keeps_what_is_not_confirmed(server: HubServer, run: Run, tmp_path: Path) -> None:
     path = tmp_path / "home" / "models" / "acme" / "Tiny" / "Tiny-Q8_0.gguf"
     path.parent.mkdir(parents=True)
     path.write_bytes(tiny_gguf())
-    terminal = run("rm", "tiny")
-    terminal.read(b"[y/N] ")
-    terminal.type(b"\r")
-    assert b"not removed" in terminal.read() and terminal.end() == 1 and path.exists()
-    terminal = run("rm", "tiny")
-    terminal.read(b"[y/N] ")
-    terminal.type(b"y\r")
-    assert b"models undo" in terminal.read() and terminal.end() == 0 and not path.exists()
+    for typed, code, words in (("\r", 1, b"not removed"), ("y\r", 0, b"models undo")):
+        assert path.exists()
+        with run("rm", "tiny") as terminal:
+            terminal.shows("[y/N]")
+            terminal.type(typed)
+            assert terminal.ended() == code and words in terminal.sent
+    assert not path.exists()
