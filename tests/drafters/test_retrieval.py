@@ -15,7 +15,7 @@ from slipstream.app.engine.stopping import FixedBudget, StopRules
 from slipstream.drafters.base import NO_DRAFT, Draft, Drafter, Step
 from slipstream.drafters.none import Plain
 from slipstream.drafters.prompt_lookup import copy_probability
-from slipstream.drafters.retrieval import MatchTrust, Retrieval
+from slipstream.drafters.retrieval import Retrieval
 from slipstream.drafters.text_index import FILE, TextIndex, TextPiece
 from slipstream.models.sampling.sampler import Sampler
 from slipstream.models.types import ROOT, Evaluation, History, Token
@@ -84,11 +84,6 @@ def test_leaves_and_nodes_are_limited_and_the_most_probable_stay(index: TextInde
     assert draft_after(index, [1, 2], limit=5).tree.tokens[0] == 10
 
 
-def test_a_draft_is_no_deeper_than_what_the_index_reads(index: TextIndex) -> None:
-    add(index, list(range(100)))
-    assert draft_after(index, [3, 4]).tree.tokens == tuple(range(5, 21))
-
-
 def test_worth_decides_node_by_node_best_first(index: TextIndex) -> None:
     add(index, *([[1, 2, 3, 4, 5]] * 3), [1, 2, 6, 7])
     asked: list[tuple[float, int]] = []
@@ -145,16 +140,6 @@ def test_depths_behind_the_first_mistake_are_not_judged(index: TextIndex) -> Non
     trust = drafter.acceptance.trust
     assert trust(2) > 0.8 and trust(3) < 0.3
     assert trust(4) == copy_probability(4)
-
-
-def test_lengths_of_match_are_told_apart() -> None:
-    acceptance = MatchTrust()
-    for _ in range(200):
-        acceptance.add(5, 1.0, False)
-        acceptance.add(40, 1.0, True)  # as 16
-    assert acceptance.trust(5) < 0.1
-    assert acceptance.trust(16) == acceptance.trust(99) == pytest.approx(0.98)
-    assert acceptance.trust(6) == copy_probability(6)
 
 
 def test_a_guess_is_judged_only_by_the_step_that_follows_it(index: TextIndex) -> None:

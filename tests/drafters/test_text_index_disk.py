@@ -263,16 +263,6 @@ def test_a_flipped_byte_is_refused_or_harmless(seed: int, tmp_path: Path) -> Non
     assert refused > 50
 
 
-def test_damage_that_happens_later_leaves_what_was_open(tmp_path: Path) -> None:
-    index = opened(tmp_path)
-    index.add([TextPiece("a", [1, 2, 3])])
-    (tmp_path / FILE).write_text("broken")
-    for change in (index.refresh, lambda: index.remove(["a"])):
-        with pytest.raises(SlipstreamError, match="damaged"):
-            change()
-    assert index.search([1, 2]).matched == 2
-
-
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such file")
 def test_a_file_without_an_end_is_not_read(tmp_path: Path) -> None:
     opened(tmp_path).add([TextPiece("a", [1, 2, 3])])
