@@ -11,7 +11,7 @@ from slipstream.models.llama.target import ContextOptions
 from slipstream.models.sampling.sampler import Sampler
 from slipstream.models.types import History, Token
 
-BUNDLED = Path(__file__).parents[3] / "models" / "bundled" / "slipstream-mini-q8_0.gguf"
+BUNDLED = Path(__file__).parents[2] / "models" / "bundled" / "slipstream-mini-q8_0.gguf"
 OPTIONS = ContextOptions(kv="q8_0", flash=True, same_text=True, max_leaves=1, threads=1)
 ASKED = ("Hi!", "Tell me about the sea", "What is a boat?", "List three birds.", "How do I list files?", "Who are you?")
 
