@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import shutil
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -272,12 +272,10 @@ def test_rows_that_are_not_numbers_are_blamed_on_the_draft_and_leave_nothing_beh
 def test_a_draft_model_that_does_not_fit_beside_the_model_is_left_out(
     plain: Done, derived: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fitted(
-        request: Load, header: Header, draft: Header | None, found: FoundDevices, heads: Iterable[Path], *rest: Any
-    ) -> Fit:
-        if draft or [*heads]:
+    def fitted(request: Load, header: Header, draft: Header | None, found: FoundDevices, **more: Any) -> Fit:
+        if draft or [*more.get("heads", ())]:
             raise SlipstreamError("it does not fit this machine.")
-        return fits(request, header, draft, found, heads, *rest)
+        return fits(request, header, draft, found, **more)
 
     fits = module.fitted
     monkeypatch.setattr(module, "fitted", fitted)
