@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import faulthandler
 import os
 import signal
@@ -127,6 +126,8 @@ def harden() -> None:
     collector; a process that is not dumpable leaves none, and other programs of the user cannot read its memory.
     """
     if sys.platform == "linux":
+        import ctypes  # the interface starts without it
+
         prctl = ctypes.CDLL(None).prctl
         prctl.argtypes = [ctypes.c_int, *[ctypes.c_ulong] * 4]
         prctl(_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
