@@ -195,7 +195,7 @@ from slipstream.app.engine import devices, plan
 from slipstream.models.llama.devices import Device, Survey, cpu
 from slipstream.models.llama.placement import Placement
 devices.survey_here = lambda: Survey((Device("CUDA0", "gpu", "a GPU", 8 << 30, 8 << 30), cpu()))
-load.placement = plan.draft_placement = lambda *_: Placement()
+load.placement = plan.draft_placement = lambda *_, **__: Placement()
 from llama_cpp import llama_cpp as C
 evaluate, decodes = C.llama_decode, [0]
 def decode(*arguments):
@@ -206,11 +206,11 @@ def decode(*arguments):
     return evaluate(*arguments)
 C.llama_decode = decode
 right, whole, fits, loads = plan.fitted, load.load, [], []
-def fitted(*arguments):
-    fits.append(right(*arguments).gpu_layers)
-    return right(*arguments)
-def loaded(*arguments):
-    loads.append(whole(*arguments))
+def fitted(*arguments, **named):
+    fits.append(right(*arguments, **named).gpu_layers)
+    return right(*arguments, **named)
+def loaded(*arguments, **named):
+    loads.append(whole(*arguments, **named))
     return loads[-1]
 plan.fitted, load.load = fitted, loaded
 """
