@@ -136,7 +136,7 @@ def _words_seen(reply: str, shown: str) -> int:
 
 
 def _child(terminal: Terminal, mark: str) -> int:
-    """The process below a terminal's shell whose command has a word."""
+    """The process below a terminal's shell whose command holds a word."""
     (process,) = _children(terminal, mark)
     return process
 
@@ -146,7 +146,7 @@ def _children(terminal: Terminal, mark: str) -> list[int]:
     while waiting:
         process = waiting.pop()
         with suppress(FileNotFoundError, ProcessLookupError):  # it has just ended
-            if mark.encode() in Path(f"/proc/{process}/cmdline").read_bytes().split(b"\0"):
+            if mark.encode() in Path(f"/proc/{process}/cmdline").read_bytes():
                 found.append(process)
             for thread in Path(f"/proc/{process}/task").iterdir():
                 waiting += map(int, (thread / "children").read_text().split())

@@ -162,7 +162,7 @@ def test_a_drafter_that_raises_elsewhere(verb: str, plain: Done, derived: str, m
 
 
 @pytest.mark.parametrize("way", ways("retrieval"))
-@pytest.mark.parametrize("how", ["cut short", "zeros", "no manifest", "a file"])
+@pytest.mark.parametrize("how", ["cut short", "zeros", "no file", "a file"])
 def test_a_broken_index(how: str, way: str, tmp_path: Path, plain: Done, derived: str) -> None:
     header = read_header(TARGET)
     with closing(open_index(tmp_path, header)) as index:
@@ -172,7 +172,7 @@ def test_a_broken_index(how: str, way: str, tmp_path: Path, plain: Done, derived
             path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
         elif how == "zeros":
             path.write_bytes(bytes(path.stat().st_size))
-        elif how == "no manifest" and path.suffix == ".json":
+        elif how == "no file":
             path.unlink()
         elif how == "a file":
             folder = path.parent
@@ -180,12 +180,12 @@ def test_a_broken_index(how: str, way: str, tmp_path: Path, plain: Done, derived
             folder.write_bytes(b"")
             break
     request = Load(str(TARGET), index=str(tmp_path), same_text=True, derived=derived, drafter=way)
-    if how == "no manifest" and way != AUTO:
+    if how == "no file" and way != AUTO:
         with pytest.raises(UsageError, match="it needs indexed text"):  # a new index is empty
             reply(request)
         return
     done, loaded = reply(request)
-    assert done.text == plain.text and (how == "no manifest" or (loaded.failed | done.failed)["retrieval"])
+    assert done.text == plain.text and (how == "no file" or (loaded.failed | done.failed)["retrieval"])
 
 
 @pytest.mark.parametrize("content", [b"", b"nonsense", bytes(5000)])
