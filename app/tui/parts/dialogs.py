@@ -28,15 +28,15 @@ ENDING = ".gguf"
 
 
 class Sheet(Screen[T]):
-    """A screen that ignores a second ``dismiss``.
+    """A screen that ignores a ``dismiss`` while it is not the uppermost one.
 
-    Keys may be queued while it closes, such as two quick Enters; Textual would then close the screen below, or end the
-    program if there is none.
+    Keys and answers may be queued while it closes, or while a dialog above it opens; Textual would then close the
+    uppermost screen instead, or end the program if there is none.
     """
 
     def dismiss(self, result: T | None = None) -> AwaitComplete:
         """Closes the screen, once."""
-        return super().dismiss(result) if self in self.app.screen_stack else AwaitComplete()
+        return super().dismiss(result) if self.app.screen_stack[-1:] == [self] else AwaitComplete()
 
 
 class Dialog(ModalScreen[T], Sheet[T]):

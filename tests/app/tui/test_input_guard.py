@@ -9,10 +9,12 @@ import pytest
 from tests.app.tui.conftest import Open
 from tests.app.tui.driver import Driver
 from textual import events
+from textual.app import App
 from textual.message import Message
 from textual.widgets import Static
 
 from slipstream.app.tui.input_guard import PASTE_WAIT, SEQUENCE_WAIT, InputReader, mark
+from slipstream.app.tui.parts.dialogs import Dialog, Sheet
 
 WHOLE = (
     b"\x1b[200~a\x1b[31mred\x1b[0m\rb\x1b[201~", b"\x1b[<0;5;6M", b"\x1b[<35;1;1M", b"\xc3\xa9\xff\xfe", b"\x1b[1;5A",
@@ -191,3 +193,19 @@ async def test_a_click_on_a_message_that_has_just_gone_does_nothing(open_chat: O
         await chat.say("and again")
         assert chat.alive
         assert not chat.toasts()
+
+
+async def test_a_screen_closes_no_dialog_above_it_and_closes_later() -> None:
+    app = App[None]()
+    async with app.run_test() as pilot:
+        below, above = Sheet[None](), Dialog[None]()
+        await app.push_screen(below)
+        await app.push_screen(above)
+        below.dismiss()  # an answer that came late
+        await pilot.pause()
+        assert app.screen is above
+        for screen in (above, below):
+            screen.dismiss()
+            screen.dismiss()
+            await pilot.pause()
+        assert len(app.screen_stack) == 1
