@@ -225,7 +225,8 @@ class RecallScreen(Dialog[str | None]):
 
     @on(OptionList.OptionSelected)
     def _clicked(self, event: OptionList.OptionSelected) -> None:
-        self.dismiss(self.found[event.option_index])
+        if event.option_index < len(self.found):  # else the row has gone since the click
+            self.dismiss(self.found[event.option_index])
 
 
 def _row(prompt: str, words: Sequence[str]) -> Content:
