@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Final, NoReturn
 from slipstream.app.bench import RACE
 from slipstream.app.cli.options import make_parser
 from slipstream.app.cli.streams import Streams, notice, read_stdin
-from slipstream.app.platform.processes import check_limits
 from slipstream.app.platform.safe_text import one_line
 from slipstream.models.errors import SlipstreamError, UsageError
 
@@ -81,6 +80,8 @@ def run_command(arguments: list[str]) -> int:
         complete(parser)
     options = parser.parse_args(arguments)
     command: str = options.command or "chat"
+    from slipstream.app.platform.processes import check_limits  # not needed for --help
+
     check_limits(runs_model=command not in WITHOUT_MODEL)
     if command in IN_THIS_PROCESS:
         from slipstream.models.llama.install import check_install

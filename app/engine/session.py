@@ -30,24 +30,6 @@ class PromptReader:
     def __init__(self, target: Target, store: KvCacheStore) -> None:
         self._target, self._store = target, store
 
-    def read(
-        self,
-        prompt: Prompt,
-        history: History,
-        drafter: Drafter,
-        state: str | None,
-        *,
-        on_chunk: Callable[[int], None],
-        cancelled: Callable[[], bool],
-    ) -> Prefill:
-        """Reads a prompt except its last token, which the first step evaluates; a cancel keeps the tokens read so far.
-
-        Args:
-            on_chunk: Called after every chunk with the number of tokens in the cache.
-        """
-        tokens = history.tokens[:-1]
-        return self._read(tokens, prompt.system, history, drafter, state, on_chunk=on_chunk, cancelled=cancelled)
-
     def read_ahead(
         self,
         prompt: Prompt,
@@ -68,7 +50,7 @@ class PromptReader:
             left = waiting()
 
         history = History(prompt.tokens)
-        return self._read(
+        return self.read(
             prompt.tokens,
             prompt.system,
             history,
@@ -78,7 +60,7 @@ class PromptReader:
             cancelled=lambda: left or cancelled(),
         )
 
-    def _read(
+    def read(
         self,
         tokens: list[int],
         system: int,
@@ -89,6 +71,12 @@ class PromptReader:
         on_chunk: Callable[[int], None],
         cancelled: Callable[[], bool],
     ) -> Prefill:
+        """Reads the tokens of a prompt; a cancel keeps those read so far.
+
+        Args:
+            system: Number of tokens of the system message at the beginning.
+            on_chunk: Called after every chunk with the number of tokens in the cache.
+        """
         target, store = self._target, self._store
         store.enter(state, tokens, system)
         target.request(drafter.needs.hidden)
@@ -179,7 +167,10 @@ class Session:
         def chunk_read(done: int) -> None:
             emit(Prefilling(request.request, done, len(history.tokens) - 1))
 
-        prefill = self._reader.read(prompt, history, drafter, request.state, on_chunk=chunk_read, cancelled=cancelled)
+        tokens = history.tokens[:-1]  # the first step evaluates the last one
+        prefill = self._reader.read(
+            tokens, prompt.system, history, drafter, request.state, on_chunk=chunk_read, cancelled=cancelled
+        )
         if model.threads and model.threads.begin():
             model.plain.forget()
         read = ReadPrompt(prompt, history, prefill, sampler=sampler, guide=guide, drafter=drafter, progress=progress)
