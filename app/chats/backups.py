@@ -28,6 +28,7 @@ SIDE_FILES: Final = ("-wal", "-shm", "-journal")
 _TITLE: Final = 48  # characters of the title of a chat whose own row is lost
 _AT_ONCE: Final = 512  # rows read at once from a damaged file
 _MOST_ROWS: Final = 1 << 24  # a damaged file may name any number
+_NEEDED: Final = {"chats": {"id"}, "messages": {"id", "chat", "role", "created", "parent", "content"}}
 _PAGE: Final = 4096
 _FIRST_BYTES: Final = (100, _PAGE)  # bytes that a copy of a damaged file gets from a new one, until rows are found
 
@@ -321,11 +322,11 @@ def _last(db: sqlite3.Connection, table: str) -> int:
 
 def _add(db: sqlite3.Connection, old: sqlite3.Connection) -> int:
     """Adds the chats and messages that a database lacks or has in part; returns how many messages."""
-    for row in _rows(old, "chats"):
+    for row in _shared_rows(db, old, "chats"):
         if isinstance(row["id"], str) and NAME.fullmatch(row["id"]):
             _insert(db, "chats", row)
     added = 0
-    for row in _rows(old, "messages"):
+    for row in _shared_rows(db, old, "messages"):
         now = db.execute(
             "SELECT chat, role, created, parent, content FROM messages WHERE id = ?", (row["id"],)
         ).fetchone()
@@ -333,6 +334,14 @@ def _add(db: sqlite3.Connection, old: sqlite3.Connection) -> int:
             db.execute("DELETE FROM messages WHERE id = ?", (row["id"],))
             added += _insert(db, "messages", row)
     return added
+
+
+def _shared_rows(db: sqlite3.Connection, old: sqlite3.Connection, table: str) -> Iterator[dict[str, Any]]:
+    """The readable rows with the columns that the new database has; those without the first version's are left out."""
+    known = {str(name) for _, name, *_ in db.execute(f"PRAGMA table_info({table})")}
+    for row in _rows(old, table):
+        if row.keys() >= _NEEDED[table]:
+            yield {name: value for name, value in row.items() if name in known}
 
 
 def _is_lost(old: dict[str, Any], chat: str, role: str, created: float, parent: int | None, content: str) -> bool:

@@ -15,7 +15,7 @@ from typing import Any, Final
 import pytest
 from tests.app.chats.damaged import damaged_in, filled, kept, left_open
 
-from slipstream.app.chats.backups import KEPT_ASIDE, of_days
+from slipstream.app.chats.backups import KEPT_ASIDE, mark, of_days
 from slipstream.app.chats.store import ChatReader, ChatStore
 from slipstream.app.cli.main import main
 from slipstream.models.errors import SlipstreamError
@@ -320,3 +320,26 @@ def test_commands_say_what_was_rescued_and_what_was_set_aside_is_kept_for_a_mont
     assert list(headless.parent.glob("chats-damaged-*.db"))
     ChatStore(headless).close()
     assert not list(headless.parent.glob("*damaged*"))
+
+
+@pytest.mark.parametrize(
+    "change",
+    ["ALTER TABLE messages ADD COLUMN other TEXT", 'ALTER TABLE chats ADD COLUMN "a) VALUES (1) --" TEXT'],
+)
+def test_columns_that_this_version_does_not_know_cost_no_row(path: Path, change: str) -> None:
+    expected = kept_of(path)
+    with closing(sqlite3.connect(path)) as db:
+        db.execute(change)
+    mark(path)
+    assert opened(path)[0] == expected
+
+
+def test_a_table_without_its_columns_costs_only_its_rows(path: Path) -> None:
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("ALTER TABLE messages RENAME TO words")
+        db.execute("CREATE TABLE messages (other TEXT)")
+        db.execute("INSERT INTO messages VALUES ('x')")
+        db.commit()
+    mark(path)
+    found, _ = opened(path)
+    assert all(not texts for texts in found.values())
