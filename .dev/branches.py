@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-FLOOR = 94
+FLOOR = 94  # 94.6 measured
 MEASURED = (
     "drafters/accept.py", "drafters/tree.py", "models/sampling/*", "models/types.py", "models/files.py", "models/gguf/*",
     "models/hub/*", "models/heads/check.py", "models/heads/published.py", "models/chat_template/*",

@@ -15,9 +15,9 @@ from typing import Any, Final
 
 from slipstream.app.chats import backups
 from slipstream.app.chats.backups import DAY, SIDE_FILES
-from slipstream.app.chats.locking import ChatsInUseError, Writers, free_names, hold, is_remote
+from slipstream.app.chats.locking import Writers, free_names, hold, is_remote
 from slipstream.app.chats.records import readable
-from slipstream.app.chats.schema import migrate, transaction
+from slipstream.app.chats.schema import is_damage, migrate, storage_error, transaction
 from slipstream.app.platform.paths import private_folder, unwritable, worded
 from slipstream.models.errors import SlipstreamError
 
@@ -33,14 +33,6 @@ SETTINGS: Final = (
 )
 QUICK_TO_CHECK: Final = 8 << 20
 """A database of fewer bytes is checked at every start; a larger one is checked after a crash."""
-_DAMAGED: Final = (
-    "malformed",
-    "not a database",
-    "file is encrypted",
-    "database corruption",
-    "vtable constructor",
-    "file format",
-)
 
 
 class Database:
@@ -183,28 +175,6 @@ class Database:
             self._begin()
         if words:
             self._tell(words)
-
-
-def is_damage(error: sqlite3.Error | UnicodeDecodeError) -> bool:
-    """Whether an error means a damaged file, not a busy, full or missing one."""
-    return isinstance(error, UnicodeDecodeError) or any(word in str(error) for word in _DAMAGED)
-
-
-def storage_error(path: Path, error: sqlite3.Error | UnicodeDecodeError) -> SlipstreamError:
-    """Turns an error of SQLite into an error for the user."""
-    if is_damage(error):
-        return SlipstreamError(
-            f"the chats in {path} are damaged.", "Start slipstream again: it rescues what can be read."
-        )
-    reason = str(error)
-    if "locked" in reason or "busy" in reason:
-        return ChatsInUseError(f"{path} is in use by another program.", "Close it and try again.")
-    if "full" in reason:
-        return SlipstreamError(f"cannot write to {path}: the disk is full.", "Make some room and try again.")
-    return SlipstreamError(
-        f"cannot write to {path}: {reason.rstrip('.')}.",
-        "Fix its rights, or set SLIPSTREAM_HOME to a folder that you can write to.",
-    )
 
 
 def _identity(path: Path) -> tuple[int, int] | None:

@@ -1,4 +1,4 @@
-"""The tables of the chat store, and their migrations.
+"""The tables of the chat store, their migrations, and the errors of SQLite in words.
 
 ``user_version`` counts the migrations of a file. A released migration is never edited; a change is a new migration.
 Triggers update the full-text index, so that no writer needs to. ``trusted_schema`` stays on: before SQLite 3.41,
@@ -10,11 +10,22 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
 
+from slipstream.app.chats.locking import ChatsInUseError
 from slipstream.models.errors import SlipstreamError
 
 FINISHED = "status IN ('done', 'interrupted')"
 """Condition for messages in the search index: neither streaming nor refused by the engine."""
+_DAMAGED: Final = (
+    "malformed",
+    "not a database",
+    "file is encrypted",
+    "database corruption",
+    "vtable constructor",
+    "file format",
+)
 _FUTURE = 100  # maximum number of migrations that newer releases may add; a higher version means damage
 MIGRATIONS: tuple[tuple[str, ...], ...] = (
     (
@@ -142,3 +153,25 @@ def transaction(db: sqlite3.Connection) -> Iterator[None]:
 
 def _version(db: sqlite3.Connection) -> int:
     return int(db.execute("PRAGMA user_version").fetchone()[0])
+
+
+def is_damage(error: sqlite3.Error | UnicodeDecodeError) -> bool:
+    """Whether an error means a damaged file, not a busy, full or missing one."""
+    return isinstance(error, UnicodeDecodeError) or any(word in str(error) for word in _DAMAGED)
+
+
+def storage_error(path: Path, error: sqlite3.Error | UnicodeDecodeError) -> SlipstreamError:
+    """Turns an error of SQLite into an error for the user."""
+    if is_damage(error):
+        return SlipstreamError(
+            f"the chats in {path} are damaged.", "Start slipstream again: it rescues what can be read."
+        )
+    reason = str(error)
+    if "locked" in reason or "busy" in reason:
+        return ChatsInUseError(f"{path} is in use by another program.", "Close it and try again.")
+    if "full" in reason:
+        return SlipstreamError(f"cannot write to {path}: the disk is full.", "Make some room and try again.")
+    return SlipstreamError(
+        f"cannot write to {path}: {reason.rstrip('.')}.",
+        "Fix its rights, or set SLIPSTREAM_HOME to a folder that you can write to.",
+    )

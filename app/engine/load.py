@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import llama_cpp
 
-from slipstream.app.chats.store import ChatReader
+from slipstream.app.chats.reading import ChatReader
 from slipstream.app.engine.calibrate import SAME_DISTRIBUTION, SAMPLE_TEXT, Threads, kept_promise, measure_plain
 from slipstream.app.engine.chat_model import ChatModel
 from slipstream.app.engine.devices import describe, placement

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Final
 
 from slipstream.app.chats.deletion_hooks import CHAT
-from slipstream.app.chats.store import ChatReader, StoredReply
+from slipstream.app.chats.reading import ChatReader, StoredReply
 from slipstream.app.engine.prompt import PromptBuilder
 from slipstream.app.protocol.requests import Message
 from slipstream.drafters.text_index import TextIndex, TextPiece

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from slipstream.app.chats.reading import ChatReader
 from slipstream.app.chats.records import Figures
-from slipstream.app.chats.store import ChatReader
 from slipstream.app.platform.paths import Paths
 from slipstream.app.protocol.requests import PLAIN
 from slipstream.app.speed import LEAST_OF_CHATS

@@ -6,6 +6,7 @@ import sys
 import pytest
 
 HEAVY = {"gguf", "huggingface_hub", "jinja2", "llama_cpp", "numpy", "torch"}  # what a start must not wait for
+WRITES_CHATS = {"slipstream.app.chats.store", "slipstream.app.chats.backups"}  # the engine reads chats only
 
 
 @pytest.mark.parametrize(
@@ -15,7 +16,7 @@ HEAVY = {"gguf", "huggingface_hub", "jinja2", "llama_cpp", "numpy", "torch"}  # 
         ("slipstream.app.cli.launcher", HEAVY | {"textual"}),
         ("slipstream.app.engine.process.client", {"textual", "torch", "llama_cpp"}),
         ("slipstream.app.engine.session", {"textual", "torch"}),
-        ("slipstream.app.engine.load", {"textual", "torch"}),
+        ("slipstream.app.engine.load", {"textual", "torch", *WRITES_CHATS}),
         ("slipstream.drafters.registry", {"textual", "torch"}),
         ("slipstream.app.cli.chat", HEAVY | {"textual"}),
         ("slipstream.app.tui.app", HEAVY),

@@ -16,7 +16,8 @@ import pytest
 from tests.app.chats.damaged import damaged_in, filled, kept, left_open
 
 from slipstream.app.chats.backups import KEPT_ASIDE, mark, of_days
-from slipstream.app.chats.store import ChatReader, ChatStore
+from slipstream.app.chats.reading import ChatReader
+from slipstream.app.chats.store import ChatStore
 from slipstream.app.cli.main import main
 from slipstream.models.errors import SlipstreamError
 

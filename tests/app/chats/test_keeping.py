@@ -11,8 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from slipstream.app.chats.reading import ChatReader
 from slipstream.app.chats.records import Figures
-from slipstream.app.chats.store import ChatReader, ChatStore
+from slipstream.app.chats.store import ChatStore
 from slipstream.app.library.resolve_model import choose
 from slipstream.app.platform.paths import Paths
 from slipstream.app.protocol.requests import Load

@@ -13,7 +13,8 @@ from tests.soak.strange_chats import export
 
 from slipstream.app.chats.exporting import exported
 from slipstream.app.chats.importing import import_chats
-from slipstream.app.chats.store import ChatReader, ChatStore
+from slipstream.app.chats.reading import ChatReader
+from slipstream.app.chats.store import ChatStore
 
 MOST = 2.0  # seconds of one processor
 

@@ -16,8 +16,9 @@ import pytest
 from tests.app.chats.older import OLDER, older
 
 from slipstream.app.chats.backups import DAYS, backups, of_days, of_versions
+from slipstream.app.chats.reading import ChatReader
 from slipstream.app.chats.schema import MIGRATIONS, migrate
-from slipstream.app.chats.store import ChatReader, ChatStore
+from slipstream.app.chats.store import ChatStore
 from slipstream.models.errors import SlipstreamError
 
 

@@ -13,7 +13,8 @@ from tests.app.chats.damaged import filled
 
 from slipstream.app.chats.exporting import exported
 from slipstream.app.chats.importing import import_chats
-from slipstream.app.chats.store import ChatReader, ChatStore
+from slipstream.app.chats.reading import ChatReader
+from slipstream.app.chats.store import ChatStore
 from slipstream.app.cli.main import main
 
 DEEP: Final = "[" * 100_000

@@ -16,8 +16,7 @@ from tests.app.chats.damaged import filled, kept
 from tests.app.chats.older import older
 
 from slipstream.app.chats.backups import of_versions
-from slipstream.app.chats.database import storage_error
-from slipstream.app.chats.schema import MIGRATIONS, migrate
+from slipstream.app.chats.schema import MIGRATIONS, migrate, storage_error
 from slipstream.app.chats.store import ChatStore
 from slipstream.models.errors import SlipstreamError
 

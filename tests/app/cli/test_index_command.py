@@ -159,7 +159,7 @@ def test_list_shows_chats_and_topmost_folders(command: Command, home: Path, note
 
 
 def keep_chat(home: Path) -> str:
-    from slipstream.app.chats.store import ChatReader
+    from slipstream.app.chats.reading import ChatReader
     from slipstream.app.engine.prompt import PromptBuilder
     from slipstream.models.chat_template.template import ChatTemplate
 

@@ -16,9 +16,10 @@ import numpy as np
 import pytest
 
 from slipstream.app.chats.deletion_hooks import switch
+from slipstream.app.chats.reading import ChatReader
 from slipstream.app.chats.recording import recorded
 from slipstream.app.chats.records import Status
-from slipstream.app.chats.store import ChatReader, ChatStore
+from slipstream.app.chats.store import ChatStore
 from slipstream.app.engine import past_chats
 from slipstream.app.engine.past_chats import PastChats
 from slipstream.app.engine.process.client import Engine
