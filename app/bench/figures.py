@@ -53,6 +53,8 @@ class DrafterFigures:
     texts: int  # replies
     # share of tokens that complete a run of four tokens seen earlier in the same reply; None in older stored reports
     repeated: float | None = None
+    # share of the passes, the drafter's included, that the device replayed; None if it captures none
+    replayed: float | None = None
 
     @property
     def idle(self) -> bool:
@@ -255,7 +257,12 @@ class Cell:
             texts=len(self.replies),
             repeated=sum(len(written.tokens) * repeated_share(written.tokens) for written in self.replies)
             / sum(len(written.tokens) for written in self.replies),
+            replayed=self._replayed(),
         )
+
+    def _replayed(self) -> float | None:
+        replayed = sum(written.passes.replayed for written in self.replies)
+        return replayed / sum(written.passes.total for written in self.replies) if replayed else None
 
 
 Cells = Mapping[tuple[str, str, float], Cell]

@@ -24,6 +24,7 @@ def table(title: str, head: Sequence[str], rows: Sequence[Sequence[str]], notes:
 
 def drafters_text(report: DrafterReport) -> str:
     """Formats the drafters' figures, notes on them, and the best fixed choice for each kind of text."""
+    graphs = any(row.replayed is not None for row in report.rows)
     head = (
         "text",
         "T",
@@ -36,6 +37,7 @@ def drafters_text(report: DrafterReport) -> str:
         "acceptance by depth",
         "ms/step: draft, evaluate, accept, commit, rest",
         "first token, ms",
+        *(["replayed"] if graphs else []),
         *(["peak MB"] if report.memory_mb else []),
     )
     counts = ", ".join(f"{name} {count}" for name, count in report.prompts.items())
@@ -46,6 +48,11 @@ def drafters_text(report: DrafterReport) -> str:
         f"Texts equal: {report.equal_texts}/{report.texts} (promised: {report.promise}); prompts: {counts};"
         f" seeds: {len(report.seeds)}; at most {report.reply} tokens a reply.",
         "Repeated: tokens that complete a run of four tokens seen earlier in the same reply; they are easy to copy.",
+        *(
+            ["Replayed: passes, the drafter's included, for which the device replayed a captured graph."]
+            if graphs
+            else []
+        ),
         *([] if report.typical is None else [f"Typical acceptance ({report.typical:g}) was on: it changes the text."]),
         *([f"Fewer than {FEW} prompts of {', '.join(few)}: too few for reliable intervals."] if few else []),
         *(f"Prompts of {name} too long for the context: {count}." for name, count in report.too_long.items() if count),
@@ -54,13 +61,13 @@ def drafters_text(report: DrafterReport) -> str:
     rows = table(
         f"drafters: on {one_line(report.model)}, each reply measured between two of plain decoding",
         head,
-        [_row(row, report.memory_mb) for row in report.rows],
+        [_row(row, report.memory_mb, graphs) for row in report.rows],
         [notes[0], *(f"- {note}" for note in notes[1:])],
     )
     return rows + "\n" + _best(report.best)
 
 
-def _row(row: DrafterFigures, memory_mb: dict[str, float | None]) -> tuple[str, ...]:
+def _row(row: DrafterFigures, memory_mb: dict[str, float | None], graphs: bool) -> tuple[str, ...]:
     peak = memory_mb.get(row.drafter)
     return (
         row.kind,
@@ -74,6 +81,7 @@ def _row(row: DrafterFigures, memory_mb: dict[str, float | None]) -> tuple[str, 
         " ".join(map(_share, row.by_depth[:_DEPTHS_SHOWN])),
         " ".join(f"{ms:.3f}" for ms in row.phases.values()),
         f"{row.first_token_ms:.1f}",
+        *([_share(row.replayed)] if graphs else []),
         *(["-" if peak is None else f"{peak:.0f}"] if memory_mb else []),
     )
 

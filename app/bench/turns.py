@@ -8,6 +8,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import dataclass, replace
 from itertools import product
 from types import FrameType, TracebackType
@@ -23,7 +24,7 @@ from slipstream.app.protocol.events import Done, Loaded, Prefilling, Stepped
 from slipstream.app.protocol.requests import Generate, Load, Message, Sampling
 from slipstream.drafters.none import Plain
 from slipstream.models.errors import ContextFullError, SlipstreamError, UsageError
-from slipstream.models.llama.library import process_log
+from slipstream.models.llama.library import PassCount, process_log
 from slipstream.models.types import Token
 
 ALL: Final = "all"  # all drafters of the engine's list
@@ -122,6 +123,7 @@ class WrittenReply:
 
     done: Done  # its text and figures
     tokens: tuple[Token, ...]  # all of its tokens, with the end token
+    passes: PassCount  # the target's and the drafter's, after the first step
 
     @property
     def work(self) -> TimedTokens:
@@ -163,9 +165,13 @@ def write(
 ) -> WrittenReply:
     """Writes one reply; raises ``Stopped`` if ``stop``, which is called at every step, ended it."""
     tokens: list[Token] = []
+    passes = process_log().passes
+    before = copy(passes)
 
     def emit(event: Prefilling | Stepped) -> None:
+        nonlocal before
         if isinstance(event, Stepped):
+            before = before if tokens else copy(passes)
             tokens.extend(event.tokens)
             on_tokens(len(tokens))
 
@@ -173,7 +179,7 @@ def write(
     done = session.reply(request, emit, stop)
     if done.reason == "cancelled":
         raise Stopped
-    return WrittenReply(done, tuple(tokens))
+    return WrittenReply(done, tuple(tokens), passes.since(before))
 
 
 def conversations(plan: ReplyPlan) -> list[tuple[str, int, BenchPrompt, Sampling]]:

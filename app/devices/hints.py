@@ -151,6 +151,13 @@ def faster(gpus: Sequence[Gpu], survey: Survey, look: Look, version: str, flags:
     if driven and not any(device.kind in ("gpu", "igpu") for device in survey.devices):
         owners = " and ".join(sorted(driven))
         hints.append(Hint(f"llama.cpp is built for {owners} but finds no GPU: its driver does not answer; update it."))
+    if any(device.name.startswith("CUDA") for device in survey.devices) and "USE_GRAPHS" not in survey.features:
+        hints.append(
+            Hint(
+                "llama.cpp is built without CUDA graphs: the processor starts every operation of a pass by itself.",
+                from_source("-DGGML_CUDA=on -DGGML_CUDA_GRAPHS=on", version),
+            )
+        )
     words = set(flags.lower().split())
     missing = [name for name in ("AVX2", "FMA", "F16C") if name.lower() in words and name not in survey.features]
     wider = [name for name in ("AVX512",) if "avx512_vnni" in words and name not in survey.features]

@@ -13,6 +13,7 @@ from slipstream.models.llama.batch import Batch
 from slipstream.models.llama.hidden import HiddenPoints
 from slipstream.models.llama.image_layout import first_image
 from slipstream.models.llama.kv_cache import KvCache
+from slipstream.models.llama.library import run_pass
 from slipstream.models.llama.target import PrefillChunk
 
 _FIRST_CHUNK: Final = 64
@@ -61,7 +62,7 @@ class ChunkReader:
                 chunk = cache.tokens[cache.cached : end]
                 self._batch.prompt(chunk, cache.layout.position(cache.cached), output_all=self._hidden.last)
                 began = time.perf_counter()
-                if not cache.passed(C.llama_decode(self._context, self._batch.batch), len(chunk)):
+                if not cache.passed(run_pass(C.llama_decode, self._context, self._batch.batch), len(chunk)):
                     break
                 took = time.perf_counter() - began
                 cache.cached += len(chunk)

@@ -15,7 +15,7 @@ from slipstream.models.llama.chunk_reader import ChunkReader
 from slipstream.models.llama.hidden import HiddenPoints
 from slipstream.models.llama.image_layout import Images
 from slipstream.models.llama.kv_cache import KvCache
-from slipstream.models.llama.library import rows_at
+from slipstream.models.llama.library import rows_at, run_pass
 from slipstream.models.llama.mask_rows import MaskRows
 from slipstream.models.llama.memory import Memory, open_context, rollback_of
 from slipstream.models.llama.model import LlamaModel
@@ -292,7 +292,7 @@ class LlamaTarget:
             self._context = None
 
     def _decode(self, rows: int) -> None:
-        self._cache.passed(C.llama_decode(self._context, self._batch.batch), rows)
+        self._cache.passed(run_pass(C.llama_decode, self._context, self._batch.batch), rows)
 
     def _padded(self, tree: TokenTree, run: int, token: Token) -> TokenTree:
         """Pads the tree with probes to one of the ``widths``, if the context has room for them."""

@@ -11,7 +11,7 @@ from slipstream.models.errors import SlipstreamError
 from slipstream.models.llama.batch import Batch
 from slipstream.models.llama.context import LlamaTarget
 from slipstream.models.llama.hidden import SYMBOLS
-from slipstream.models.llama.library import rows_at, threads_of
+from slipstream.models.llama.library import rows_at, run_pass, threads_of
 from slipstream.models.types import Floats
 
 ROWS: Final = 64
@@ -52,7 +52,7 @@ class HeadContext:
         if threads != self._threads:
             C.llama_set_n_threads(self.pointer, threads, threads)
             self._threads = threads
-        code = call(self.pointer, self.batch.batch)
+        code = run_pass(call, self.pointer, self.batch.batch)
         if code:
             raise SlipstreamError(
                 f"the drafting head could not be evaluated: llama.cpp returned {code}.", "Use another drafter."

@@ -9,6 +9,7 @@ import sys
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, Final
@@ -21,8 +22,43 @@ from slipstream.models.types import Floats
 _GCC: Final = re.compile(rb"GCC: \([^)]*\) (\d+)\.(\d+)")
 _TILES_FIXED_IN: Final = {8: 99, 9: 99, 10: 99, 11: 5, 12: 4, 13: 3}
 """GCC's major version to the first minor version that writes whole tile configurations."""
+_DEBUG: Final = 1
+"""GGML_LOG_LEVEL_DEBUG."""
+_REUSED: Final = b"CUDA Graph id"  # "… reused", of ggml-cuda.cu, which HIP uses too
+_CAPTURED: Final = b"CUDA graph warmup complete"
 _LOADING: Final = 3
 """Increase it when models are loaded differently, so that measurements are repeated."""
+
+
+@dataclass(slots=True)
+class PassCount:
+    """Passes of all contexts of this process, and how many of them a CUDA or HIP device replayed.
+
+    Such a device runs a changed graph node by node, captures it in the second equal pass, and replays it from the third
+    on. llama.cpp logs that a graph is reused from the second equal pass on, and each capture.
+    """
+
+    total: int = 0
+    reused: int = 0
+    captured: int = 0
+
+    def add_line(self, text: bytes) -> bool:
+        """Counts a line of the log; returns whether it tells of a graph."""
+        if text.startswith(_REUSED):
+            self.reused += 1
+        elif _CAPTURED in text:
+            self.captured += 1
+        else:
+            return False
+        return True
+
+    @property
+    def replayed(self) -> int:
+        return min(self.total, max(0, self.reused - self.captured))
+
+    def since(self, before: PassCount) -> PassCount:
+        """The passes after ``before``, an earlier copy of this count."""
+        return PassCount(self.total - before.total, self.reused - before.reused, self.captured - before.captured)
 
 
 class Log:
@@ -30,16 +66,20 @@ class Log:
 
     Attributes:
         lines: The last lines at warning level or above.
+        passes: Counts the passes of ``run_pass``.
     """
 
     def __init__(self) -> None:
         """Redirects llama.cpp's log to this object."""
         self.lines: deque[str] = deque(maxlen=50)
+        self.passes = PassCount()
         self._captured: list[str] | None = None
         self.callback = C.llama_log_callback(self._receive)  # kept: C holds no reference
         C.llama_log_set(self.callback, None)
 
     def _receive(self, level: int, text: bytes, _data: Any) -> None:
+        if level == _DEBUG and self.passes.add_line(text):
+            return  # it comes with every pass
         line = text.decode("utf-8", "replace").rstrip()
         warns = level in (3, 4) and line  # GGML_LOG_LEVEL_WARN, GGML_LOG_LEVEL_ERROR
         if warns:
@@ -70,6 +110,13 @@ class Log:
 def process_log() -> Log:
     """The log of this process; cached, because C keeps calling it."""
     return Log()
+
+
+def run_pass(call: Any, context: Any, batch: Any) -> int:
+    """Calls ``llama_decode`` or ``llama_encode``, and counts the pass; returns its code."""
+    process_log().passes.total += 1
+    code: int = call(context, batch)
+    return code
 
 
 def rows_at(pointer: Any, rows: int, width: int) -> Floats:

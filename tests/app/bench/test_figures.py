@@ -29,12 +29,13 @@ from slipstream.app.bench.report import drafters_text
 from slipstream.app.bench.turns import BenchTurn, ReplyPlan, WrittenReply
 from slipstream.app.protocol.events import Done
 from slipstream.app.speed import Speed
+from slipstream.models.llama.library import PassCount
 
 
 def reply(tokens: int, seconds: float, **given: object) -> WrittenReply:
     speed = Speed(tok_per_s=tokens / seconds, steps=tokens, tokens=tokens)
     done = Done(1, "length", "text", [], 9, 9, 0, 1.0, replace(speed, **given.pop("speed", {})), **given)  # type: ignore[arg-type]
-    return WrittenReply(done, tuple(range(tokens)))
+    return WrittenReply(done, tuple(range(tokens)), PassCount(tokens, tokens, 1))
 
 
 def cell(*ratios: float, tokens: int = 100, drafted: int = 50) -> Cell:
@@ -99,6 +100,7 @@ def test_the_sums_of_a_row() -> None:
     assert row.by_depth == [6 / 10, 2 / 3]
     assert row.phases == pytest.approx({"draft": 2.5, "evaluate": 17.5})  # by steps, not by replies
     assert row.first_token_ms == 1.0
+    assert row.replayed == pytest.approx((9 + 19) / 30) and " 0.93 |" in drafters_text(report(row))
 
 
 def test_turns_and_seeds_of_a_prompt_are_one_sample() -> None:

@@ -85,9 +85,11 @@ def test_a_driver_without_its_tool_is_seen_all_the_same(tmp_path: Path) -> None:
     assert gpus(look(root=tmp_path)) == [Gpu("NVIDIA A10", "NVIDIA")]
 
 
-def test_a_gpu_that_is_in_use_needs_no_advice() -> None:
+def test_a_gpu_that_is_in_use_needs_no_advice_but_graphs() -> None:
     gpu = Device("CUDA0", "gpu", "RTX 4070", 12 * GB, 11 * GB)
-    assert advised(look(nvidia()), replace(PLAIN, devices=(gpu, CPU), backends=("CUDA", "CPU"))) == ""
+    used = replace(PLAIN, devices=(gpu, CPU), backends=("CUDA", "CPU"))
+    assert advised(look(nvidia()), replace(used, features=(*used.features, "USE_GRAPHS"))) == ""
+    assert "-DGGML_CUDA_GRAPHS=on" in advised(look(nvidia()), used)
 
 
 def test_a_backend_whose_driver_does_not_answer_is_told() -> None:

@@ -3,13 +3,14 @@
 import os
 import subprocess
 import sys
+from copy import copy
 from pathlib import Path
 
 import llama_cpp as C
 import pytest
 
 from slipstream.models import BLAS_THREADS, SPIN_COUNT
-from slipstream.models.llama.library import loses_tiles, process_log
+from slipstream.models.llama.library import loses_tiles, process_log, run_pass
 
 AMX = "flags\t\t: fpu avx512f amx_bf16 amx_tile amx_int8 flush_l1d"
 
@@ -83,3 +84,24 @@ def test_products_of_numpy_leave_no_thread_that_spins_beside_the_model() -> None
     kept = {name: value for name, value in os.environ.items() if name != "OPENBLAS_NUM_THREADS"}
     done = subprocess.run([sys.executable, "-c", code], env=kept, capture_output=True, text=True)
     assert done.stdout.split() == [BLAS_THREADS, "1"]
+
+
+def test_passes_that_a_device_replays_are_counted() -> None:
+    """The first of three equal passes runs node by node, the second one is captured, the third one is replayed."""
+    log = process_log()
+    before = copy(log.passes)
+    eager: list[bytes] = []
+    captured = [b"CUDA Graph id 7 reused\n", b"ggml_backend_cuda_graph_compute: CUDA graph warmup complete\n"]
+    replayed = [b"CUDA Graph id 7 reused\n"]
+    with log.listening() as heard:
+        for lines in (eager, captured, replayed):
+
+            def decode(_context: None, _batch: None, lines: list[bytes] = lines) -> int:
+                for line in lines:
+                    log.callback(1, line, None)
+                return 0
+
+            assert run_pass(decode, None, None) == 0
+    passes = log.passes.since(before)
+    assert (passes.total, passes.replayed) == (3, 1)
+    assert not heard  # a line for each pass would fill it
