@@ -77,6 +77,8 @@ def print_done(done: Done, answer: str, loaded: Loaded, generate: Generate, as_j
     """Prints the remarks on a finished reply; if ``as_json``, also its figures."""
     for words in failure_words(done.failed):
         notice(f"{words}.")
+    for name, why in done.silent.items():
+        notice(f"{name} is silent: {why}.")
     if not done.complete:
         why = "the context is full" if done.reason == "context" else "it was interrupted"
         why = f"it reached {generate.max_tokens:,} tokens" if done.reason == "length" else why
@@ -119,6 +121,7 @@ def print_done(done: Done, answer: str, loaded: Loaded, generate: Generate, as_j
         **({"complete": done.complete} if generate.grammar else {}),
         **_thinking(done.speed, answer),
         **({"failed": done.failed} if done.failed else {}),
+        **({"silent": done.silent} if done.silent else {}),
         text=done.text,
     )
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
+from slipstream.app.engine.stopping import Silence
 from slipstream.app.protocol.events import DrafterOffer
 from slipstream.app.protocol.requests import AUTO
 from slipstream.drafters import registry
@@ -43,6 +45,7 @@ class Drafters:
         self._target, self._plain_ms, self._profile = target, plain_ms, profile
         self._disabled, self._disabled_before = disabled, frozenset[str]()
         self._made: dict[str, Drafter] = {}
+        self._silences = defaultdict[str, Silence](Silence)
         self._reported: set[str] = set()
         self.pilot: Autopilot | None = None
 
@@ -73,6 +76,10 @@ class Drafters:
         reasons = {name: registry.why_not(name, self._resources) for name in registry.METHODS}
         methods = [DrafterOffer(name, not why, why, registry.METHODS[name].about) for name, why in reasons.items()]
         return [DrafterOffer(AUTO, True, about=_ABOUT), *methods]
+
+    def silence(self, name: str) -> Silence:
+        """The silence of a drafter that was chosen by name."""
+        return self._silences[name]
 
     def new_failures(self) -> dict[str, str]:
         """Maps each drafter that failed since the last call to the reason, worded as the end of a sentence."""

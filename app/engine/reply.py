@@ -177,7 +177,8 @@ class Reply:
             return
         model, read, written = self._model, self._read, self._read.progress
         sampling, rules = self._request.sampling, written.rules
-        budget = FixedBudget(rules, known=lambda: model.plain.milliseconds is not None)
+        silence = self._drafters.silence(self._request.drafter)
+        budget = FixedBudget(rules, known=lambda: model.plain.milliseconds is not None, silence=silence)
         should_extend = WithinReply(rules) if written.pilot else budget
         self.resume()
         if read.prefill.complete:
@@ -200,7 +201,7 @@ class Reply:
             ):
                 now = perf_counter()
                 milliseconds, self._before = 1e3 * (now - self._before), now
-                budget.step += 1
+                budget.add(step)
                 if model.threads and model.threads.add(step):
                     model.plain.forget()
                 yield written.add(step, milliseconds)
@@ -222,7 +223,11 @@ class Reply:
                 speed=Speed(),
             )
         prompt, prefill, written, stats = read.prompt, read.prefill, read.progress, read.progress.stats
-        size = len(prompt.tokens)
+        size, silence = len(prompt.tokens), self._drafters.silence(request.drafter)
+        remarks = model.new_remarks() | model.unknown_level(request.sampling.reasoning)
+        if silence.new:
+            silence.new = False
+            remarks[f"{request.drafter} is silent: {silence.reason}."] = "It tries again now and then."
         return Done(
             request=request.request,
             reason=written.rules.reason or "cancelled",
@@ -241,7 +246,8 @@ class Reply:
             auto={name: asdict(chosen) for name, chosen in written.chosen.items()},
             dropped_tokens=prompt.trimmed,
             failed=self._drafters.new_failures(),
-            remarks=model.new_remarks() | model.unknown_level(request.sampling.reasoning),
+            remarks=remarks,
+            silent={request.drafter: silence.reason} if silence.reason else {},
             complete=read.guide.complete(read.history),
             thoughts_closed=read.guide.closed,
         )

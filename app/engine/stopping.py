@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, field
+from typing import Final, Literal
 
+from slipstream.drafters.base import Step
 from slipstream.models.errors import UsageError
 from slipstream.models.types import Token
+
+_WRONG: Final = 24  # a drafter that is right once in 5 drafts gives as many wrong ones in a row once in 200 times
+_TRIAL: Final = 4  # drafts of a trial after a silence; methods with probes draft their first token in the second one
+_PAUSES: Final = (64, 1024)  # steps of the first and of the longest silence; each failed trial doubles them
 
 Reason = Literal["", "stop", "length", "context"]
 
@@ -66,6 +71,36 @@ class StopRules:
 
 
 @dataclass(slots=True)
+class Silence:
+    """Silences a fixed drafter that is never right, and lets it try again at growing intervals.
+
+    It lasts from reply to reply, while the model is loaded.
+    """
+
+    wrong: int = 0  # its latest drafts without an accepted token
+    steps: int = 0  # steps until it may draft again
+    pause: int = _PAUSES[0]  # steps of the next silence
+    new: bool = False  # whether a silence has begun that was not reported yet
+
+    @property
+    def reason(self) -> str:
+        """Why it is silent, as the end of a sentence; empty until the first silence, and once a trial was right."""
+        return f"its last {self.wrong} drafts were wrong" if self.wrong >= _WRONG else ""
+
+    def add(self, step: Step) -> None:
+        """Counts a step."""
+        if self.steps:
+            self.steps -= 1
+        elif step.path:
+            self.wrong, self.pause = 0, _PAUSES[0]
+        elif step.draft.tree.tokens and not step.ended:
+            self.wrong += 1
+            if self.wrong >= _WRONG and (self.wrong - _WRONG) % _TRIAL == 0:
+                self.new = self.new or self.wrong == _WRONG
+                self.steps, self.pause = self.pause, min(2 * self.pause, _PAUSES[1])
+
+
+@dataclass(slots=True)
 class FixedBudget:
     """A ``should_extend`` with fixed limits."""
 
@@ -78,10 +113,16 @@ class FixedBudget:
     # unknown on a busy machine
     search_every: int = 8
     known: Callable[[], bool] = lambda: True  # whether that speed is known
-    step: int = 0  # steps so far; the caller of the loop counts them
+    step: int = 0  # steps so far
+    silence: Silence = field(default_factory=Silence)
+
+    def add(self, step: Step) -> None:
+        """Counts a step; the caller of the loop adds each one."""
+        self.step += 1
+        self.silence.add(step)
 
     def __call__(self, probability: float, depth: int) -> bool:
-        if self.step % self.probe_every == self.probe_every // 8:
+        if self.silence.steps or self.step % self.probe_every == self.probe_every // 8:
             return False
         searches = self.step < self.probe_every and self.step % self.search_every == self.search_every // 2
         if searches and not self.known():

@@ -225,7 +225,9 @@ class Done:
     dropped_tokens: int = 0  # tokens of the ``dropped_messages``
     # drafters that failed since the last reply, by name, and the reason as the end of a sentence
     failed: dict[str, str] = field(default_factory=dict)
-    # what happened to the model's files since the load, and the remedy; each is reported once
+    # a drafter chosen by name that is silent after wrong drafts, and the reason as the end of a sentence
+    silent: dict[str, str] = field(default_factory=dict)
+    # what happened to the model's files or its drafter since the load, and the remedy; each is reported once
     remarks: dict[str, str] = field(default_factory=dict)
     complete: bool = True  # whether the answer completes its grammar; True without one
     # tokens of the reasoning when ``EndThoughts`` ended it, else -1; as ``reasoning_budget`` it has the same effect

@@ -91,7 +91,7 @@ def replay(
         hear(step, 1e3 * (now - before))
         choice = drafter_of(step) if not pilot else None if pilot.decision.trial else pilot.decision.drafter
         steps.append(Replayed(start, len(step.tokens), 1e3 * (now - before), choice))
-        budget.step += 1
+        budget.add(step)
         start, before = start + len(step.tokens), now
     return steps
 

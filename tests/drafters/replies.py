@@ -34,7 +34,7 @@ def steps_of(
     target.prefill(PROMPT[:-1])
     drafter.begin(history)
     for step in generate(target, drafter, sampler, history, should_extend or budget, rules, lambda: False):
-        budget.step += 1
+        budget.add(step)
         yield step, history
 
 

@@ -184,7 +184,7 @@ def write(drafter: Drafter, sampler: Sampler, prompt: list[Token], size: int = 1
     drafter.begin(history)
     for done in generate(target, drafter, sampler, history, budget, rules, lambda: False):
         stats.add(done, 1.0)
-        budget.step += 1
+        budget.add(done)
         assert list(target.tokens) == history.tokens[:-1]
     return history.tokens[len(prompt) :], stats
 

@@ -35,7 +35,7 @@ def write(drafter: Drafter, target: FakeTarget, sampler: Sampler, size: int = 12
     drafter.begin(history)
     for step in generate(target, drafter, sampler, history, budget, rules, lambda: False):
         stats.add(step, 1.0)
-        budget.step += 1
+        budget.add(step)
         assert list(target.tokens) == history.tokens[:-1]
     return history.tokens[len(prompt) :], stats
 

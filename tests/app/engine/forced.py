@@ -90,7 +90,7 @@ def write(
     target.prefill(prompt[:-1], lambda chunk: drafter.on_prefill(chunk.tokens, chunk.hidden))
     steps = list[Step]()
     for step in generate(target, drafter, sampler, history, budget, rules, lambda: False):
-        budget.step += 1
+        budget.add(step)
         steps.append(replace(step, evaluation=Evaluation(step.evaluation.logits[:0])))
         assert list(target.tokens) == history.tokens[:-1]
     return history.tokens[len(prompt) :], steps

@@ -161,6 +161,17 @@ def test_a_drafter_that_raises_elsewhere(verb: str, plain: Done, derived: str, m
         assert done.text == plain.text and not (loaded.failed | done.failed).keys() - {"eagle3"}, way
 
 
+def test_a_drafter_that_is_never_right_falls_silent_and_is_named_once(tmp_path: Path) -> None:
+    filled("kangaroo", copy := tmp_path / "kangaroo.gguf", 0.0)
+    asked = replace(ASKED, drafter="kangaroo", max_tokens=90)
+    session, _ = load(replace(with_file("kangaroo", copy), drafter="kangaroo"), lambda _: None)
+    with closing(session):
+        first, second = (session.reply(asked, lambda _: None, lambda: False) for _ in range(2))
+    assert first.text == second.text and second.speed.drafted < first.speed.drafted < 40
+    assert "wrong" in first.silent["kangaroo"] and second.silent.keys() == {"kangaroo"}
+    assert "kangaroo" in "".join(first.remarks) and not second.remarks
+
+
 @pytest.mark.parametrize("way", ways("retrieval"))
 @pytest.mark.parametrize("how", ["cut short", "zeros", "no file", "a file"])
 def test_a_broken_index(how: str, way: str, tmp_path: Path, plain: Done, derived: str) -> None:

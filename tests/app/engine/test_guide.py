@@ -68,8 +68,8 @@ def write(
     target.prefill(history.tokens[:-1])
     room = FixedBudget(rules, least=0.0)
     rule = {"rule": Typical(0.3)} if typical else {}
-    for _ in generate(target, drafter, sampler, history, room, rules, lambda: False, guide=guide, **rule):
-        room.step += 1
+    for step in generate(target, drafter, sampler, history, room, rules, lambda: False, guide=guide, **rule):
+        room.add(step)
     return history.tokens[3:]
 
 

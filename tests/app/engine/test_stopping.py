@@ -1,7 +1,15 @@
+from itertools import pairwise
+
 import pytest
+from tests.drafters.replies import steps_of
+from tests.models.fake_target import FakeTarget
 
 from slipstream.app.engine.stopping import FixedBudget, StopRules
+from slipstream.drafters.base import Draft, Drafter, ShouldExtend
+from slipstream.drafters.tree import chain_draft
 from slipstream.models.errors import UsageError
+from slipstream.models.sampling.sampler import Sampler
+from slipstream.models.types import History
 
 
 def rules(room: int = 100, limit: int = 0, stops: tuple[str, ...] = ()) -> StopRules:
@@ -71,3 +79,37 @@ def test_on_a_machine_where_plain_decoding_stays_unknown_few_steps_are_spent_on_
     for budget.step in range(640):
         probed.append(not budget(1.0, 1))
     assert sum(probed[64:]) == 9 and sum(probed) < 20
+
+
+class OneToken(Drafter):
+    """Drafts one token: always token 0, or the target's own from a length of the text on."""
+
+    name = "one"
+
+    def __init__(self, target: FakeTarget, right_from: int) -> None:
+        self._target, self._right_from = FakeTarget(target.abilities.n_vocab), right_from
+
+    def draft(self, history: History, should_extend: ShouldExtend, sampler: Sampler) -> Draft:
+        if not should_extend(1.0, 1):
+            return chain_draft((), (), self.name)
+        token = 0
+        if len(history.tokens) >= self._right_from:
+            self._target.rewind(0)
+            self._target.prefill(history.tokens[:-1])
+            token = sampler.rank(self._target.evaluate(history.tokens[-1]).logits[0], history)[0][0]
+        return chain_draft([token], [0.9], self.name)
+
+
+def test_a_fixed_drafter_that_is_never_right_falls_silent_and_tries_again_ever_more_rarely() -> None:
+    target = FakeTarget()
+    drafted = [bool(step.draft.tree) for step, _ in steps_of(OneToken(target, 9999), target, Sampler(), size=2000)]
+    assert sum(drafted[:32]) > 20 and sum(drafted[32:]) < 24
+    later = [at for at, each in enumerate(drafted) if each and at > 40]
+    gaps = [after - before for before, after in pairwise(later) if after - before > 40]
+    assert gaps == sorted(gaps) and gaps[-1] > 2 * gaps[0]
+
+
+def test_a_silent_drafter_drafts_on_once_a_trial_is_right() -> None:
+    target = FakeTarget()
+    steps = [step for step, _ in steps_of(OneToken(target, 200), target, Sampler(), size=1000)]
+    assert sum(bool(step.path) for step in steps) > 200
