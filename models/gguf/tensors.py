@@ -5,8 +5,10 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from itertools import accumulate
 from numbers import Integral, Real
 from pathlib import Path
 from types import MappingProxyType
@@ -148,12 +150,16 @@ def replacing(path: Path) -> Iterator[Path]:
             part.unlink(missing_ok=True)
 
 
-def write_gguf(path: Path, architecture: str, metadata: Metadata, tensors: Sequence[NewTensor]) -> None:
+def write_gguf(
+    path: Path, architecture: str, metadata: Metadata, tensors: Sequence[NewTensor], threads: int = 1
+) -> None:
     """Writes a GGUF file under a temporary name and moves it into place.
 
     Args:
         metadata: All other keys; empty lists are left out, since GGUFWriter cannot write them.
+        threads: How many tensors are written, and in memory, at the same time.
     """
+    sizes: list[int] = []
     with replacing(path) as part:
         writer = gguf.GGUFWriter(part, architecture)
         try:
@@ -165,16 +171,23 @@ def write_gguf(path: Path, architecture: str, metadata: Metadata, tensors: Seque
             for tensor in tensors:
                 size, count = gguf.GGML_QUANT_SIZES[tensor.kind], int(np.prod(tensor.shape))
                 # with any type but uint8, the writer takes the shape in elements
-                writer.add_tensor_info(
-                    tensor.name, tensor.shape, np.dtype(np.float32), count // size[0] * size[1], tensor.kind
-                )
+                sizes.append(count // size[0] * size[1])
+                writer.add_tensor_info(tensor.name, tensor.shape, np.dtype(np.float32), sizes[-1], tensor.kind)
             writer.write_header_to_file()
             writer.write_kv_data_to_file()
             writer.write_ti_data_to_file()
         finally:
             writer.close()
-        with part.open("ab") as file:  # the package uses ``tofile``, whose errors have no reason
-            for tensor in tensors:
-                file.write(bytes(-file.tell() % DEFAULT_ALIGNMENT))
+        start = part.stat().st_size
+        start += -start % DEFAULT_ALIGNMENT
+        places = accumulate((size + -size % DEFAULT_ALIGNMENT for size in sizes[:-1]), initial=start)
+
+        def fill(tensor: NewTensor, place: int) -> None:
+            with part.open("rb+") as file:  # the package uses ``tofile``, whose errors have no reason
+                file.seek(place)
                 for piece in tensor.pieces():
                     file.write(piece.data)
+
+        with ThreadPoolExecutor(threads) as pool:
+            for _ in pool.map(fill, tensors, places):
+                pass

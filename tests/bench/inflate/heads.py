@@ -142,27 +142,28 @@ def inflated_heads(path: Path, target: Header, grown: Growth) -> Inflated:
 def _medusa(header: Header, info: HeadsInfo, grown: Growth, metadata: Metadata) -> tuple[Metadata, list[NewTensor]]:
     """Plans residual blocks, and a matrix for the same share of the vocabulary as before.
 
-    The added dimensions stay zero, except the last one: the bias of the last block sets it to ``_PUSH``. In this
-    dimension, the added rows of the vocabulary matrix have the weight ``-_PUSH``: their probability is zero, and the
+    The added dimensions stay zero. Where rows are added to the vocabulary matrix, the bias of the last block sets the
+    last dimension to ``_PUSH``, and the added rows have the weight ``-_PUSH`` in it: their probability is zero, and the
     other probabilities do not change.
     """
     small, large = grown.small.n_embd, grown.large.n_embd
     width, filler, by_name = same(small, large), Filler(), tensors_of(header)
     layers = sum(1 for name in by_name if name.startswith("head.0.") and name.endswith(".bias"))
+    rows = next(tensor.shape[1] for name, tensor in by_name.items() if name.endswith("output.weight"))
+    total = rows * grown.large.n_vocab // grown.small.n_vocab if large > small else rows
     tensors: list[NewTensor] = []
     for name, tensor in by_name.items():
         read = _reader(header, name)
         if name == TOKEN_IDS:
             continue
         if name.endswith(".bias"):
-            tensors.append(_bias(name, read, grown, last=name.endswith(f".{layers - 1}.bias")))
+            last = name.endswith(f".{layers - 1}.bias")
+            tensors.append(_bias(name, read, grown, pushed=last and total > rows))
             continue
         kind = whole(gguf.GGMLQuantizationType(tensor.type), large)
         if not name.endswith("output.weight"):
             tensors.append(large_tensor(name, kind, read, Layout(width, width, below=True), filler))
             continue
-        rows = tensor.shape[1]
-        total = rows * grown.large.n_vocab // grown.small.n_vocab if large > small else rows
         columns = width.copy()
         if total > rows:
             columns[-1] = small
@@ -201,13 +202,13 @@ def _space(header: Header, _info: HeadsInfo, grown: Growth, metadata: Metadata) 
     return metadata, [NewTensor(masks.name, (count, grown.large.n_embd), kind, lambda: np.pad(read(), beside))]
 
 
-def _bias(name: str, read: Callable[[], Floats], grown: Growth, *, last: bool) -> NewTensor:
+def _bias(name: str, read: Callable[[], Floats], grown: Growth, *, pushed: bool) -> NewTensor:
     small, large = grown.small.n_embd, grown.large.n_embd
 
     def values() -> Floats:
         wide = np.zeros(large, np.float32)
         wide[:small] = read()
-        if last and large > small:
+        if pushed:
             wide[-1] = _PUSH
         return wide
 

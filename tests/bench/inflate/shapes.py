@@ -20,6 +20,7 @@ from slipstream.models.outside import quoted
 Ints = NDArray[np.int64]
 
 NONE: Final = -1  # in a map from large to small: the small model has no counterpart
+_UNITS: Final = 256  # feed-forward widths are multiples of it, as every kernel and block type needs
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,12 +113,13 @@ def growth(small: Shape, large: Shape) -> Growth:
 
     Its layers are spread evenly: the input of a layer, which a drafter may read, is then computed after the same share
     of the cost. Query heads keep their key head; if the large model has fewer query heads per key head, key heads are
-    duplicated. The vocabulary is the larger of both.
+    duplicated. The vocabulary is the larger of both. A shape with too few layers gets as many as the small model, with
+    fewer units in each: a pass reads as many weights as before.
 
     Raises:
         SlipstreamError: If the large model is smaller in any dimension, or cannot be divided into heads of this size.
     """
-    queries, keys = large.n_head * large.head, large.n_head_kv * large.head
+    queries, keys, rows = large.n_head * large.head, large.n_head_kv * large.head, large.n_vocab
     where = f"{quoted(small.name)} cannot be widened to {large.name}"
     if queries % small.head or keys % small.head:
         raise SlipstreamError(
@@ -131,11 +133,15 @@ def growth(small: Shape, large: Shape) -> Growth:
         head=small.head,
         n_vocab=max(small.n_vocab, large.n_vocab),
     )
+    if small.n_layer > large.n_layer:
+        attention = 2 * large.n_embd * (queries + keys)
+        weights = large.n_layer * (attention + 3 * large.n_embd * large.n_ff) - large.n_embd * (large.n_vocab - rows)
+        units = (weights / small.n_layer - attention) / (3 * large.n_embd)
+        large = replace(large, n_layer=small.n_layer, n_ff=round(units / _UNITS) * _UNITS)
     mine, theirs = large.n_head // large.n_head_kv, small.n_head // small.n_head_kv
     copies = -(-theirs // mine)  # copies of each key head
     for what, has, takes in (
         ("wide", small.n_embd, large.n_embd),
-        ("deep", small.n_layer, large.n_layer),
         ("rich in heads", small.n_head_kv * copies, large.n_head_kv),
         ("rich in units", small.n_ff, large.n_ff),
     ):

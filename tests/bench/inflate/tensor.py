@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from threading import Lock
 from typing import Any, Final
+from zlib import crc32
 
 import gguf
 import numpy as np
@@ -108,7 +110,7 @@ def _by_head(heads: Ints, size: int) -> Ints:
     return rows
 
 
-_PIECE: Final = 1 << 24  # bytes written at a time
+_PIECE: Final = 1 << 21  # bytes written at a time
 _POOL: Final = 1 << 20  # random weights per type
 _SPREAD: Final = 0.02  # standard deviation of random weights; similar to trained weights
 
@@ -140,18 +142,19 @@ class Filler:
     """
 
     def __init__(self) -> None:
-        self._random = np.random.default_rng(1)
         self._pools: dict[gguf.GGMLQuantizationType, Bytes] = {}
+        self._making = Lock()  # tensors are written by several threads
 
-    def blocks(self, count: int, kind: gguf.GGMLQuantizationType) -> Bytes:
-        """Random blocks, [count, bytes]."""
+    def blocks(self, count: int, kind: gguf.GGMLQuantizationType, random: np.random.Generator) -> Bytes:
+        """Random blocks, [count, bytes], the same for the same state of ``random``."""
         nbytes = block(kind)[1]
-        if kind not in self._pools:
-            drawn = self._random.normal(0, _SPREAD, (1, _POOL)).astype(np.float32)
-            self._pools[kind] = pack(drawn, kind)[0]
+        with self._making:
+            if kind not in self._pools:
+                drawn = np.random.default_rng(1).normal(0, _SPREAD, (1, _POOL)).astype(np.float32)
+                self._pools[kind] = pack(drawn, kind)[0]
         pool = self._pools[kind]
         filled = np.empty((count, nbytes), np.uint8)
-        done, start = 0, int(self._random.integers(len(pool)))
+        done, start = 0, int(random.integers(len(pool)))
         while done < count:
             size = min(count - done, len(pool) - start)
             filled[done : done + size] = pool[start : start + size]
@@ -178,11 +181,11 @@ class LargeTensor(NewTensor):
         filled = (self.layout.columns.reshape(count, weights) != NONE).any(axis=1)
         inside, outside = _runs(filled), _runs(~filled)
         chosen = self.layout.columns[np.repeat(filled, weights)]
-        small = self.values()
+        small, random = self.values(), np.random.default_rng(crc32(self.name.encode()))
         step = max(1, _PIECE // (count * nbytes))
         for start in range(0, rows, step):
             sources = self.layout.rows[start : start + step]
-            piece = self.filler.blocks(len(sources) * count, self.kind).reshape(len(sources), count, nbytes)
+            piece = self.filler.blocks(len(sources) * count, self.kind, random).reshape(len(sources), count, nbytes)
             real, added = np.flatnonzero(sources != NONE), np.flatnonzero(sources == NONE)
             packed = _corner(small, sources[real], chosen, self.kind)
             for begin, end, at in inside:

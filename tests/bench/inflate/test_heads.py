@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 
@@ -166,11 +166,14 @@ def test_heads_are_as_large_as_heads_of_that_width(large: Family) -> None:
     assert shapes["dflash"]["blk.1.attn_q_norm.weight"] == (64,)
 
 
-def test_added_rows_of_medusas_vocabulary_have_no_probability_at_all(large: Family) -> None:
-    rng = np.random.default_rng(2)
+@pytest.mark.parametrize("rows", [SHAPE.n_vocab, 4096], ids=["added rows", "as many rows"])
+def test_added_rows_of_medusas_vocabulary_have_no_probability_at_all(tmp_path: Path, rows: int) -> None:
+    rng, path = np.random.default_rng(2), tmp_path / "medusa.gguf"
+    target = read_header(TARGET)
+    inflated_heads(HEADS["medusa"], target, model_growth(target, replace(SHAPE, n_vocab=rows))).write(path)
     with (
         closing(MedusaHeads(HEADS["medusa"], lambda: 1, 4096)) as small,
-        closing(MedusaHeads(large.heads["medusa"], lambda: 1, 4096)) as wide,
+        closing(MedusaHeads(path, lambda: 1, 4096)) as wide,
     ):
         for _ in range(3):
             state = rng.normal(0, 2, 256).astype(np.float32)

@@ -14,7 +14,7 @@ import pytest
 from llama_cpp import llama_cpp as C
 from tests.bench.inflate.file import Inflated
 from tests.bench.inflate.model import inflated_model, model_growth
-from tests.bench.inflate.shapes import MIXES, NONE, SHAPES, Shape, mix_named, shape_named
+from tests.bench.inflate.shapes import MIXES, NONE, SHAPES, Shape, growth, mix_named, shape_named
 from tests.bench.inflate.tensor import LargeTensor
 from tests.models.kinds import write_kind
 from tests.models.requantize import requantize
@@ -98,17 +98,18 @@ def mini(tmp_path_factory: pytest.TempPathFactory) -> Path:
         replace(SHAPE, name="fewer queries to a key", n_head=4, n_head_kv=4),
         replace(SHAPE, name="published with heads twice as large", n_head=4, n_head_kv=2, head=128),
         replace(SHAPE, name="sixteen times as wide", n_embd=1024, n_layer=3, tied=True),
+        replace(SHAPE, name="published with fewer layers", n_layer=2, n_ff=1024),
     ],
     ids=lambda shape: shape.name,
 )
 def test_in_f32_not_a_bit_differs_where_the_width_grows_by_a_power_of_four(
     small: Path, tmp_path: Path, shape: Shape
 ) -> None:
-    growth = model_growth(read_header(small), shape)
-    before, after = see(small, range(3)), see(made(tmp_path, small, shape, "F32"), growth.layers)
+    layers = model_growth(read_header(small), shape).layers
+    before, after = see(small, range(3)), see(made(tmp_path, small, shape, "F32"), layers)
     assert np.array_equal(before.rows, after.rows) and np.array_equal(before.single, after.single)
     width = before.hidden[0].shape[1]
-    for point, place in ((LAST_HIDDEN, LAST_HIDDEN), *enumerate(growth.layers)):
+    for point, place in ((LAST_HIDDEN, LAST_HIDDEN), *enumerate(layers)):
         assert np.array_equal(before.hidden[point], after.hidden[place][:, :width])
         assert not after.hidden[place][:, width:].any()
 
@@ -234,14 +235,26 @@ def _tied(plan: Inflated) -> bool:
 
 
 def test_layers_are_spread_and_queries_stay_with_their_key(mini: Path) -> None:
-    growth = model_growth(read_header(mini), SHAPES["1b"])
-    assert growth.layers == (0, 1, 3, 4, 6, 7, 9, 11, 12, 14, 15, 17, 18, 20)
-    assert growth.layer(1) == 1 and growth.layer(14) == 22
-    per_key = growth.large.n_head // growth.large.n_head_kv
-    for place, head in enumerate(growth.heads.tolist()):
+    grown = model_growth(read_header(mini), SHAPES["1b"])
+    assert grown.layers == (0, 1, 3, 4, 6, 7, 9, 11, 12, 14, 15, 17, 18, 20)
+    assert grown.layer(1) == 1 and grown.layer(14) == 22
+    per_key = grown.large.n_head // grown.large.n_head_kv
+    for place, head in enumerate(grown.heads.tolist()):
         if head != NONE:
-            assert growth.kv_heads[place // per_key] == head // 2
-    assert sorted(head for head in growth.heads.tolist() if head != NONE) == [0, 1, 2, 3]
+            assert grown.kv_heads[place // per_key] == head // 2
+    assert sorted(head for head in grown.heads.tolist() if head != NONE) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("name", ["135m", "1b", "3b", "7b", "8b", "13b"])
+def test_a_deep_model_is_widened_to_every_shape_of_enough_heads_at_its_cost(name: str) -> None:
+    def read_in_a_pass(shape: Shape) -> int:
+        layer = 2 * (shape.n_head + shape.n_head_kv) * shape.head + 3 * shape.n_ff
+        return shape.n_embd * (shape.n_layer * layer + shape.n_vocab)
+
+    deep = SHAPES["135m"]
+    found = growth(deep, SHAPES[name])
+    assert found.large.n_layer >= deep.n_layer and len(set(found.layers)) == deep.n_layer
+    assert read_in_a_pass(found.large) == pytest.approx(read_in_a_pass(SHAPES[name]), rel=0.012)
 
 
 def test_every_quantization_is_one_target_to_heads_and_every_shape_another(small: Path, tmp_path: Path) -> None:
@@ -276,7 +289,7 @@ def test_what_cannot_be_inflated_is_told(small: Path, tmp_path: Path) -> None:
     with pytest.raises(SlipstreamError, match="epsilon of its norms"):
         inflated_model(replace(bare, metadata=known), SHAPE, "F32")
     assert "not as wide (32, not 64)" in refused(small, replace(SHAPE, n_embd=32))
-    assert "not as deep (2, not 3)" in refused(small, replace(SHAPE, n_layer=2))
+    assert "not as rich in units (0, not 128)" in refused(small, replace(SHAPE, n_layer=2))
     assert inflated_model(read_header(small), replace(SHAPE, n_vocab=100), "F32").header(tmp_path).n_rows == 284
     assert "heads of 64 do not divide" in refused(small, replace(SHAPE, n_head=3, n_head_kv=3, head=80))
     with pytest.raises(UsageError, match="no shape '2b'"):
