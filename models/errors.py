@@ -68,10 +68,15 @@ class DownloadError(SlipstreamError):
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """A question that suggests the known word that is nearest to a misspelt one; empty if none is near."""
+    """A question that suggests the known word that is nearest to a misspelt one; empty if none is near.
+
+    Letters in another order are near, also at the beginning of a word: "eagel" means "eagle3".
+    """
     from difflib import get_close_matches  # seldom needed
 
-    near = get_close_matches(word.casefold(), list(known), 1, _NEAR)
+    typed, names = word.casefold(), list(known)
+    swapped = [name for name in names if len(typed) > 2 and sorted(name[: len(typed)]) == sorted(typed)]
+    near = swapped or get_close_matches(typed, names, 1, _NEAR)
     return f"Did you mean {near[0]}?" if near else ""
 
 

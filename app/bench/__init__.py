@@ -9,4 +9,5 @@ from typing import Final
 RACE: Final = "race"  # a command for the chat alone; its argument is a ``RaceRequest`` as JSON
 LIMIT: Final = 8  # default number of prompts taken from a set
 PAPERS_TYPICAL: Final = 0.09  # the threshold of typical acceptance in the Medusa paper
+STDOUT: Final = "-"  # stands for standard output where a file is asked for
 UNFINISHED: Final = ".running-"  # prefix of the files of running benchmarks; lists of results leave them out

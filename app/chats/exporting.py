@@ -26,6 +26,11 @@ FORMAT: Final = "slipstream-chats"
 VERSION: Final = 1
 
 
+def format_of(path: Path) -> Format:
+    """The format of an export by the file's ending: JSON for ``.json``, else Markdown."""
+    return "json" if path.suffix.lower() == ".json" else "md"
+
+
 def exported(store: ChatStore, chats: Sequence[str], form: Format) -> str:
     if form == "md":
         return "\n".join(markdown(store, chat) for chat in chats)

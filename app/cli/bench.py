@@ -10,6 +10,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Final, Literal
 
+from slipstream.app.bench import STDOUT
 from slipstream.app.bench.drafters import ignore
 from slipstream.app.bench.figures import BenchUpdate, encoded
 from slipstream.app.bench.plots import ChartSection, chart_svg
@@ -63,11 +64,13 @@ def measure(
     loras = [Lora.read(each) for each in options.lora or ()]
     measured = replace(measured, heads=[*measured.heads, *options.heads], lora=loras)
     check_files(measured)
+    quiet = options.json == STDOUT  # the figures stand alone there, for a program
     for option in ("json", "svg"):
-        if file := getattr(options, option):
+        if (file := getattr(options, option)) and file != STDOUT:
             _write(Path(file), "", "a", option)  # fails now instead of after the measurement
     machine = BenchMachine.here()
-    print("\n".join(machine.lines()), flush=True)
+    if not quiet:
+        print("\n".join(machine.lines()), flush=True)
     bars = list[ChartSection]()
     steps = 0 if options.no_memory else settings.drafter_steps
     with tempfile.TemporaryDirectory(prefix="slipstream-bench-") as folder, CtrlC() as stop:
@@ -83,26 +86,28 @@ def measure(
                 on_update=_print if options.progress else ignore,
             )
             every = parts(setup)
-            return _run({name: every[name] for name in every if name in names}, bars)
+            return _run({name: every[name] for name in every if name in names}, bars, quiet)
 
         figures, passed = models(measured, run, stop)
     if options.json and any(figures.values()):
-        _write(Path(options.json), json.dumps({"machine": asdict(machine)} | figures, indent=2) + "\n", "w", "json")
+        text = json.dumps({"machine": asdict(machine)} | figures, indent=2) + "\n"
+        print(text, end="") if quiet else _write(Path(options.json), text, "w", "json")
     if options.svg and bars:
         sections = [replace(each, note=f"{each.note}; {machine.processor}") for each in bars]
         _write(Path(options.svg), chart_svg(sections), "w", "svg")
     return 130 if stop.asked else 0 if passed else 1
 
 
-def _run(parts: Parts, bars: list[ChartSection]) -> tuple[Figures, bool]:
-    """Runs parts and prints their results; returns the figures and whether all checks passed, and adds to ``bars``."""
+def _run(parts: Parts, bars: list[ChartSection], quiet: bool) -> tuple[Figures, bool]:
+    """Runs parts, prints results unless ``quiet``, adds to ``bars``; returns figures, and whether all checks passed."""
     figures, passed = Figures(), True
     for name, run in parts.items():
         try:
             outcome = run()
         except Stopped:
             break
-        print(outcome.text, flush=True)
+        if not quiet:
+            print(outcome.text, flush=True)
         figures[name] = outcome.figures
         passed = passed and outcome.passed
         bars += outcome.bars

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import time
 from contextlib import closing
@@ -11,10 +10,10 @@ from dataclasses import asdict
 from pathlib import Path
 
 from slipstream.app.chats.chat_list import has_name, id_and_title
-from slipstream.app.chats.exporting import exported, markdown, write_export
+from slipstream.app.chats.exporting import exported, format_of, markdown, write_export
 from slipstream.app.chats.importing import import_chats, read_export
 from slipstream.app.chats.store import ChatStore
-from slipstream.app.cli.streams import can_ask, confirmed, notice
+from slipstream.app.cli.streams import can_ask, confirmed, notice, print_rows
 from slipstream.app.platform.paths import Paths
 from slipstream.app.platform.safe_text import clean, one_line
 from slipstream.models.errors import UsageError
@@ -48,8 +47,7 @@ def chats(options: argparse.Namespace) -> int:
 def _list(store: ChatStore, as_json: bool) -> None:
     kept = store.list_chats(ALL)
     if as_json:
-        for chat in kept:
-            print(json.dumps(asdict(chat), ensure_ascii=sys.stdout.isatty()))
+        print_rows([asdict(chat) for chat in kept])
         return
     width = max((len(chat.id) for chat in kept), default=0)
     for chat in kept:
@@ -63,15 +61,15 @@ def _search(store: ChatStore, words: str, limit: int, as_json: bool) -> None:
     if limit < 1:
         raise UsageError(f"limit is {limit}; it must be 1 or more.")
     hits, above = store.search(words, limit), ""
+    if as_json:
+        print_rows([asdict(hit) for hit in hits])
+        return
     for hit in hits:
-        if as_json:
-            print(json.dumps(asdict(hit), ensure_ascii=sys.stdout.isatty()))
-        else:
-            if hit.chat != above:  # the title once, above its messages
-                print(f"{hit.chat}  {one_line(hit.title)}")
-                above = hit.chat
-            if hit.message is not None:
-                print(f"    {'you' if hit.role == 'user' else hit.role}: {_bold(hit.snippet, hit.spans)}")
+        if hit.chat != above:  # the title once, above its messages
+            print(f"{hit.chat}  {one_line(hit.title)}")
+            above = hit.chat
+        if hit.message is not None:
+            print(f"    {'you' if hit.role == 'user' else hit.role}: {_bold(hit.snippet, hit.spans)}")
     if not hits:
         notice(f'no matches for "{words}".')
 
@@ -86,7 +84,8 @@ def _bold(text: str, spans: tuple[tuple[int, int], ...]) -> str:
 
 def _export(store: ChatStore, options: argparse.Namespace) -> None:
     found = map(store.find, options.chat) if options.chat else store.list_chats(ALL)
-    text = exported(store, list(dict.fromkeys(chat.id for chat in found)), options.format)
+    form = options.format or format_of(Path(options.output or ""))
+    text = exported(store, list(dict.fromkeys(chat.id for chat in found)), form)
     if options.output:
         write_export(Path(options.output), text)
     else:

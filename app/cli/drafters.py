@@ -7,13 +7,14 @@ import os
 import sys
 from collections.abc import Iterable
 from contextlib import closing, suppress
+from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
 from slipstream.app.chats.deletion_hooks import CHAT, is_on, switch
 from slipstream.app.cli.models_tables import table
-from slipstream.app.cli.streams import notice
+from slipstream.app.cli.streams import notice, print_rows
 from slipstream.app.library.heads_files import HeadsFile, file_in, heads_file, heads_files, shown_size
 from slipstream.app.library.index_update import Update, is_below
 from slipstream.app.library.load_request import try_first
@@ -56,7 +57,11 @@ def drafters(options: argparse.Namespace) -> int:
         case "index":
             return index(options, paths)
 
-    print(drafters_table(options.model, paths))
+    header, off, rows = _listed(options.model, paths)
+    if options.json:
+        print_rows([_values(row, off) for row in rows])
+    else:
+        print(table((*_HEADINGS, f"WORKS WITH {one_line(header.name)}", "FILE"), [_cells(row, off) for row in rows]))
     return 0
 
 
@@ -71,8 +76,8 @@ def switch_drafter(options: argparse.Namespace, paths: Paths, off: bool) -> int:
     return 0
 
 
-def drafters_table(model: str | None, paths: Paths) -> str:
-    """A table of all drafters and heads."""
+def _listed(model: str | None, paths: Paths) -> tuple[Header, frozenset[str], list[HeadsFile]]:
+    """The model's header, the drafters that are switched off, and all drafters; those without a file have no path."""
     load = choose(paths, model)
     header = read_header(Path(load.model))
     off = left_out(paths.drafters, header.fingerprint)
@@ -80,39 +85,42 @@ def drafters_table(model: str | None, paths: Paths) -> str:
     folders = [path for folder in (paths.bundled, paths.heads) for path in heads_files(folder)]
     files = [file for path in folders if (file := heads_file(path, own, header))]
     in_files = {*IN_OUR_FILES, *(file.method for file in files)}
-    rows: list[tuple[str, ...]] = []
-    for name in METHODS:
-        if name not in in_files:
-            serves = _serves_untrained(name, load, header) + _OFF * (name in off)
-            rows.append((name, "any model", _UNKNOWN, _UNKNOWN, _UNKNOWN, serves, ""))
-    rows += [_row(file, off) for file in files]
-    return table((*_HEADINGS, f"WORKS WITH {one_line(header.name)}", "FILE"), rows)
+    rows = [
+        HeadsFile(Path(), name, "any model", why_not=_lacking(name, load, header))
+        for name in METHODS
+        if name not in in_files
+    ]
+    return header, off, rows + files
 
 
-def _row(file: HeadsFile, off: frozenset[str]) -> tuple[str, ...]:
-    verdict = f"no: {file.why_not}" if file.why_not else f"yes; stale: {file.stale}" if file.stale else "yes"
-    verdict += _OFF * (file.method in off)
+def _values(row: HeadsFile, off: frozenset[str]) -> dict[str, object]:
+    path = str(row.path) if row.path.name else None
+    return {**asdict(row), "path": path, "works": not row.why_not, "off": row.method in off}
+
+
+def _cells(row: HeadsFile, off: frozenset[str]) -> tuple[str, ...]:
+    verdict = f"no: {row.why_not}" if row.why_not else f"yes; stale: {row.stale}" if row.stale else "yes"
     cells = (
-        file.method,
-        file.trained_for,
-        file.trained_on,
-        "" if file.first_depth is None else f"{file.first_depth:.2f}",
-        "" if file.size is None else shown_size(file.size),
+        row.method,
+        row.trained_for,
+        row.trained_on,
+        "" if row.first_depth is None else f"{row.first_depth:.2f}",
+        "" if row.size is None else shown_size(row.size),
     )
-    return *(cell or _UNKNOWN for cell in cells), verdict, shown_path(file.path)
+    file = shown_path(row.path) if row.path.name else ""
+    return *(cell or _UNKNOWN for cell in cells), verdict + _OFF * (row.method in off), file
 
 
-def _serves_untrained(name: str, load: Load, header: Header) -> str:
-    """Whether a drafter without a heads file works, judged by the model's header; loading may still refuse it."""
+def _lacking(name: str, load: Load, header: Header) -> str:
+    """Why a drafter without a heads file does not work, judged by the model's header; loading may still refuse it."""
     facts = Abilities(header.n_vocab, load.n_ctx, header.n_embd or 0, header.n_layer or 0, max_rows=1, max_leaves=1)
     if name == DraftModel.name and load.draft_model:
-        return "yes"
+        return ""
     try:
         index = TextIndex.existing(folder_of(Path(load.index), header)) if load.index else None
     except SlipstreamError:
         index = None  # damaged, which ``drafters index`` reports
-    lacking = METHODS[name].lacks(Resources(facts, text_index=index, header=header))
-    return f"no: {lacking}" if lacking else "yes"
+    return METHODS[name].lacks(Resources(facts, text_index=index, header=header))
 
 
 def import_published(options: argparse.Namespace, paths: Paths) -> int:
@@ -165,7 +173,7 @@ def index(options: argparse.Namespace, paths: Paths) -> int:
     if remove_earlier(folder_of(paths.index, header)):
         notice("an index of an earlier version is removed; chats are indexed again on their own, files when asked.")
     if options.list:
-        return _print_index(header, paths.index)
+        return _print_index(header, paths.index, options.json)
     return _add_to_index([_existing(path) for path in options.paths], header, paths, options.progress)
 
 
@@ -216,10 +224,13 @@ def _remove_from_index(paths: Iterable[str], root: Path) -> int:
     return 0
 
 
-def _print_index(header: Header, root: Path) -> int:
+def _print_index(header: Header, root: Path, as_json: bool) -> int:
     """Prints a row for all chats, and one for each topmost folder that directly contains indexed files."""
     found = TextIndex.existing(folder_of(root, header))
-    if found is None or not (documents := found.documents()):
+    documents = found.documents() if found else {}
+    if as_json:
+        print_rows([{"name": name, **asdict(document)} for name, document in documents.items()])
+    elif not documents:
         print(f"nothing is indexed for {one_line(header.name)}")
     else:
         rows = [("TEXT", "DOCUMENTS", "TOKENS", "SIZE")]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, NoReturn
 
 from slipstream.app.bench import RACE
 from slipstream.app.cli.options import make_parser
-from slipstream.app.cli.streams import Streams, notice, read_stdin
+from slipstream.app.cli.streams import Streams, notice, print_rows, read_stdin
 from slipstream.app.platform.safe_text import one_line
 from slipstream.models.errors import SlipstreamError, UsageError
 
@@ -95,7 +95,7 @@ def run_command(arguments: list[str]) -> int:
             print(script(options.shell), end="")
             return 0
         case "paths":
-            return _paths()
+            return _paths(options.json)
         case "bench":
             from slipstream.app.cli.bench import bench as act
         case "chats":
@@ -121,10 +121,13 @@ def run_command(arguments: list[str]) -> int:
     return act(options)
 
 
-def _paths() -> int:
+def _paths(as_json: bool) -> int:
     from slipstream.app.platform.paths import Paths
 
     rows = Paths.default().rows()
+    if as_json:
+        print_rows([{"name": name, "path": str(place)} for name, place in rows])
+        return 0
     width = max(len(name) for name, _ in rows)
     for name, place in rows:
         print(f"{name:<{width}}  {place}")
@@ -167,6 +170,7 @@ def _one_reply(options: argparse.Namespace) -> int:
             stop=options.stop,
             chat=options.chat,
             as_json=options.json,
+            stats=options.stats,
             given=frozenset(name.removeprefix("sampling.") for name in given(vars(options))),
             chosen=kept.chosen,
             grammar=read_grammar(options.json_schema, options.grammar),

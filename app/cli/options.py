@@ -8,7 +8,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any, Final, NoReturn
 
-from slipstream.app.bench import LIMIT, PAPERS_TYPICAL
+from slipstream.app.bench import LIMIT, PAPERS_TYPICAL, STDOUT
 from slipstream.app.cli.parser import Parser, path, possibly_empty, seed
 from slipstream.app.library import TOKENS
 from slipstream.models.chat_template.marks import AUTO_LEVEL, LEVELS
@@ -104,7 +104,11 @@ def make_parser() -> Parser:
     shape.add_argument(
         "--grammar", type=path, metavar="FILE", help="the answer fits this grammar, written as Lark or GBNF"
     )
-    run.add_argument("--json", action="store_true", help="one JSON object a step, then a summary; with the reasoning")
+    figures = run.add_mutually_exclusive_group()
+    figures.add_argument(
+        "--json", action="store_true", help="one JSON object a step, then a summary; with the reasoning"
+    )
+    figures.add_argument("--stats", action="store_true", help="the reply's figures and seed on standard error")
     _model_options(run, inherit=True)
     run.more = _methods
     add_bench(commands)
@@ -118,7 +122,8 @@ def make_parser() -> Parser:
     doctor.add_argument(
         "--rpc", default=argparse.SUPPRESS, metavar="HOST:PORT,…", help="also ask these machines what they lend"
     )
-    commands.add_parser("paths", help="where everything is kept")
+    paths = commands.add_parser("paths", help="where everything is kept")
+    paths.add_argument("--json", action="store_true", help="one JSON object a place")
     completion = add_command(commands, "completion", "print a script that completes slipstream's commands in a shell")
     completion.add_argument("shell", choices=("bash", "zsh", "fish"), help="which shell")
     return parser
@@ -225,9 +230,15 @@ def _add_group(
     """Adds a command with subcommands; the default is ``list``."""
     description = f"{sentence(about)} Without a command, it {alone}."
     parser: argparse.ArgumentParser = commands.add_parser(name, help=about, description=description, **more)
+    parser.add_argument("--json", action="store_true", help="list them as JSON")
     kinds = parser.add_subparsers(dest=f"{name}_command", metavar="COMMAND")
-    parser.set_defaults(**{kinds.dest: "list", "json": False})  # after the subparsers, or their defaults would win
+    parser.set_defaults(**{kinds.dest: "list"})  # after the subparsers, or their default would win
     return parser, kinds
+
+
+def _json_option(parser: argparse.ArgumentParser, about: str) -> None:
+    """Adds ``--json``, which may also stand before a subcommand."""
+    parser.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help=about)
 
 
 def add_bench(commands: argparse._SubParsersAction[Any]) -> None:
@@ -277,7 +288,14 @@ def bench_options(bench: argparse.ArgumentParser) -> None:
         help="skip the memory measurement, which loads the model once for each drafter",
     )
     bench.add_argument("--svg", type=path, metavar="FILE", help="draw the speed-ups with their intervals")
-    bench.add_argument("--json", type=path, metavar="FILE", help="write the figures to a file as JSON")
+    bench.add_argument(
+        "--json",
+        type=path,
+        nargs="?",
+        const=STDOUT,
+        metavar="FILE",
+        help="the figures as JSON, to a file or instead of the tables",
+    )
     bench.add_argument("--progress", action="store_true", help="print the rows so far and the time left, as JSON lines")
 
 
@@ -305,17 +323,19 @@ def add_chats(commands: argparse._SubParsersAction[Any]) -> None:
     command = partial(add_command, kinds)
 
     listing = command("list", "list all chats, pinned ones first, then the newest")
-    listing.add_argument("--json", action="store_true", help="one JSON object a chat")
+    _json_option(listing, "one JSON object a chat; [] without any")
     search = command("search", "find messages and titles with all of these words, in any branch")
     search.add_argument("words", nargs="+", metavar="WORD", help="a word or its beginning")
     search.add_argument("--limit", type=int, default=50, metavar="N", help="at most N hits (50)")
-    search.add_argument("--json", action="store_true", help="one JSON object a hit")
+    _json_option(search, "one JSON object a hit; [] without any")
     show = command("show", "print a chat as Markdown: only its current branch")
     show.add_argument("chat", metavar="CHAT", help=_CHAT)
     show.add_argument("--thoughts", action="store_true", help="include the model's reasoning")
     export = command("export", "write chats with all branches and figures")
     export.add_argument("chat", nargs="*", metavar="CHAT", help=f"{_CHAT}; all if left out")
-    export.add_argument("--format", choices=("md", "json"), default="md", help="Markdown, or JSON to import again (md)")
+    export.add_argument(
+        "--format", choices=("md", "json"), help="Markdown, or JSON to import again (by the file's ending, or md)"
+    )
     export.add_argument(
         "-o", "--output", type=path, metavar="FILE", help="write to this new file instead of standard output"
     )
@@ -337,7 +357,9 @@ def add_drafters(commands: argparse._SubParsersAction[Any]) -> None:
     _share(parser, "--model")
     command = partial(add_command, kinds)
 
-    _share(command("list", "list methods and heads, and which work with a model"), "--model")
+    listing = command("list", "list methods and heads, and which work with a model")
+    _share(listing, "--model")
+    _json_option(listing, "one JSON object a method or heads file")
 
     train = command("train", "train heads for a model on this machine", epilog=_DRAFTERS_EPILOG)
     train.add_argument("method", metavar="METHOD", help="medusa, kangaroo, space, eagle3 or dflash")
@@ -378,6 +400,7 @@ def add_drafters(commands: argparse._SubParsersAction[Any]) -> None:
     )
     _share(index, "--model")
     index.add_argument("--list", action="store_true", help="list what is indexed for this kind of model")
+    _json_option(index, "the list as JSON: one object a chat or file")
     index.add_argument(
         "--remove", action="append", type=path, metavar="PATH", help="forget a file or folder; may be repeated"
     )
@@ -437,7 +460,7 @@ def _add(
     parser = add_command(kinds, name, about, aliases=[alias] if alias else [])
     parser.set_defaults(models_command=name)
     if json:
-        parser.add_argument("--json", action="store_true", help="as JSON")
+        _json_option(parser, "as JSON")
     return parser
 
 
@@ -445,7 +468,7 @@ def add_settings(commands: argparse._SubParsersAction[Any]) -> None:
     _, kinds = _add_group(commands, "settings", "settings: list, set and reset them")
     command = partial(add_command, kinds)
     listing = command("list", "list all settings, their values and what they do")
-    listing.add_argument("--json", action="store_true", help="one JSON object a setting")
+    _json_option(listing, "one JSON object a setting")
     setting = command("set", "change a setting")
     setting.add_argument(
         "name", metavar="NAME", help="such as sampling.temperature; slipstream settings list shows all"

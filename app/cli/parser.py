@@ -154,6 +154,18 @@ class Parser(argparse.ArgumentParser):
         parts = [super().format_help(), f"{self.more()}\n" if self.more else "", ending(self.prog)]
         return "\n".join(part for part in parts if part)
 
+    def parse_known_args(self, *given: Any, **more: Any) -> Any:
+        """Parses arguments; reports unknown ones as an error of this command and not of the one around it."""
+        found, unknown = super().parse_known_args(*given, **more)
+        if unknown:
+            options = [name for action in self._actions for name in action.option_strings]
+            meant = did_you_mean(unknown[0].partition("=")[0], options)
+            raise UsageError(
+                f"unrecognized arguments: {' '.join(unknown)[:_MOST_WORDS]}.",
+                f"{meant} Try {self.prog} --help.".strip(),
+            )
+        return found, unknown
+
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         """Reports an unknown command, with a similar one if there is one."""
         if isinstance(action, argparse._SubParsersAction) and value not in action.choices:

@@ -16,7 +16,7 @@ from slipstream.app.chats.compaction import asking, compaction
 from slipstream.app.chats.images import AttachedImage
 from slipstream.app.chats.recording import Event, history, recorded
 from slipstream.app.chats.store import ChatStore
-from slipstream.app.cli.run_output import AnswerPrinter, print_done, print_step, text_of
+from slipstream.app.cli.run_output import AnswerPrinter, print_done, print_stats, print_step, text_of
 from slipstream.app.cli.streams import notice
 from slipstream.app.engine.process.client import Engine
 from slipstream.app.library.load_request import tell_check
@@ -46,6 +46,7 @@ class RunRequest:
     stop: list[str] = field(default_factory=list)  # strings that end the reply
     chat: str | None = None  # name of the kept chat to continue, or None
     as_json: bool = False  # whether to print one JSON object per step, then a summary
+    stats: bool = False  # whether to print the reply's figures to standard error
     grammar: tuple[str, GrammarKind] = ("", "json")  # see ``Generate``
     given: frozenset[str] = frozenset()  # fields of ``sampling`` that options set; a kept chat may override the others
     # fields of ``sampling`` that options or settings set; the model's recommended values replace the others
@@ -201,6 +202,8 @@ class ReplyPrinter:
                         printer.finish()
                     done = replace(event, failed=self.loaded.failed | event.failed)
                     print_done(done, answer, self.loaded, generate, request.as_json)
+                    if request.stats:
+                        print_stats(done, self.loaded, generate)
                     return INTERRUPTED if done.reason == "cancelled" else 0
         finally:
             signal.signal(signal.SIGINT, hard)

@@ -6,15 +6,21 @@ import json
 import os
 import sys
 from collections.abc import Sequence
-from typing import TextIO
+from typing import Final, TextIO
 
 from slipstream.app.cli.streams import notice
-from slipstream.app.platform.safe_text import MOST_MARKS, clean, plural
+from slipstream.app.platform.safe_text import MOST_MARKS, clean, one_line, plural
 from slipstream.app.protocol.events import Choice, Done, Loaded, Piece, Stepped, failure_words
 from slipstream.app.protocol.requests import Generate
 from slipstream.app.settings.presets import values_of
-from slipstream.app.speed import Speed, speedup
+from slipstream.app.speed import Speed, compared, speedup
 
+_ENDED_BY: Final = {
+    "stop": "its end",
+    "length": "--max-tokens",
+    "context": "a full context",
+    "cancelled": "Ctrl-C",
+}
 _DIM, _PLAIN = "\x1b[2m", "\x1b[0m"
 
 
@@ -124,6 +130,28 @@ def print_done(done: Done, answer: str, loaded: Loaded, generate: Generate, as_j
         **({"silent": done.silent} if done.silent else {}),
         text=done.text,
     )
+
+
+def print_stats(done: Done, loaded: Loaded, generate: Generate) -> None:
+    """Prints the figures of a finished reply to standard error, a line for each kind."""
+    speed, prompt = done.speed, plural(done.prompt_tokens, "token")
+    rows = [
+        ("model", one_line(loaded.title)),
+        ("prompt", f"{prompt}, {done.prefilled_tokens:,} of them read now; first token after {done.ttft_ms:,.0f} ms"),
+        ("reply", f"{plural(speed.tokens, 'token')}, {speed.tok_per_s:.1f} tok/s, ended by {_ENDED_BY[done.reason]}"),
+        ("drafting", _drafting(speed, generate.drafter)),
+        ("seed", str(generate.sampling.seed)),
+    ]
+    for name, words in rows:
+        print(f"{name:<9} {words}", file=sys.stderr)
+
+
+def _drafting(speed: Speed, drafter: str) -> str:
+    if speed.acceptance is None:
+        return f"{drafter}: nothing was guessed"
+    right = f"{speed.accepted:,} of {speed.drafted:,} guesses right ({speed.acceptance:.0%})"
+    gain = f", {compared(speed.speedup)}" if speed.speedup else ""
+    return f"{drafter}: {right}, {speed.tokens_per_step:.2f} tokens a pass{gain}"
 
 
 def _thinking(speed: Speed, answer: str) -> dict[str, object]:

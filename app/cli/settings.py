@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import json
-import sys
 from dataclasses import replace
 from typing import Final
 
-from slipstream.app.cli.streams import notice
+from slipstream.app.cli.streams import notice, print_rows
 from slipstream.app.platform.paths import Paths
 from slipstream.app.platform.safe_text import one_line
 from slipstream.app.settings.file import SettingsFile, known
@@ -53,10 +51,18 @@ def _keep_context(file: SettingsFile, name: str, value: str | None) -> int:
 def _list(file: SettingsFile, as_json: bool) -> None:
     every = all_settings()
     if as_json:
-        for name, each in every.items():
-            value, own = file.settings.value(name), bool(file.where(name))
-            row = {"name": name, "value": value, "default": each.default, "settled": own, "about": each.about.text}
-            print(json.dumps(row, ensure_ascii=sys.stdout.isatty()))
+        print_rows(
+            [
+                {
+                    "name": name,
+                    "value": file.settings.value(name),
+                    "default": each.default,
+                    "settled": bool(file.where(name)),
+                    "about": each.about.text,
+                }
+                for name, each in every.items()
+            ]
+        )
         return
     values = {name: _word(file.settings.value(name))[:24] for name in every}
     wide, wider = max(map(len, every)), max(map(len, values.values()))

@@ -8,7 +8,7 @@ import os
 import select
 import stat
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from threading import Timer
 from typing import BinaryIO, Final
@@ -95,6 +95,16 @@ def notice(words: str) -> None:
     if len(line) > _LONGEST:
         line = f"{line[: _LONGEST // 2]} … {line[-_LONGEST // 2 :]}"
     print(f"slipstream: {line}", file=sys.stderr)
+
+
+def print_rows(rows: Sequence[Mapping[str, object]]) -> None:
+    """Prints a JSON object a line, or ``[]`` without any; a terminal gets only ASCII, to be safe."""
+    import json  # --help needs none
+
+    for row in rows:
+        print(json.dumps(row, ensure_ascii=sys.stdout.isatty()))
+    if not rows:
+        print("[]")
 
 
 @contextmanager

@@ -174,6 +174,7 @@ def test_a_wrong_name_is_refused_in_words(name: str, words: str) -> None:
 @pytest.mark.parametrize(
     ("name", "hint"),
     [
+        ("eagel", "Did you mean eagle3? "),
         ("lokup", "Did you mean lookup? Drafters: auto, "),
         ("Medusa", "Did you mean medusa? "),
         ("aut", "Did you mean auto? "),

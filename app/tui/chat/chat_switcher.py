@@ -16,7 +16,7 @@ from textual.widgets import Input, OptionList
 from textual.widgets.option_list import Option
 
 from slipstream.app.chats.chat_list import UNDO_WITHIN
-from slipstream.app.chats.exporting import exported, write_export
+from slipstream.app.chats.exporting import exported, format_of, write_export
 from slipstream.app.chats.records import StoredChat
 from slipstream.app.chats.store import ChatStore
 from slipstream.app.platform.safe_text import one_line
@@ -122,7 +122,7 @@ class ChatSwitcher:
     def _export(self, chat: StoredChat, path: str) -> None:
         place = Path(path).expanduser()
         with self._page.errors_told():
-            write_export(place, exported(self._store, [chat.id], "json" if place.suffix == ".json" else "md"))
+            write_export(place, exported(self._store, [chat.id], format_of(place)))
             self._page.hint(f"Wrote {place}.")
 
     async def _delete(self, chat: StoredChat) -> None:

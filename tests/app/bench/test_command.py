@@ -177,6 +177,12 @@ def test_the_memory_of_each_drafter_is_measured_in_a_process_of_its_own(
     assert "peak MB" in capsys.readouterr().out
 
 
+def test_without_a_file_the_figures_are_the_output(capsys: pytest.CaptureFixture[str]) -> None:
+    chosen = make_parser().parse_args(["bench", "--drafters", "lookup", "--prompts", "copy", "--limit", "1", "--json"])
+    assert bench(chosen, TINY) == 0
+    assert set(json.loads(capsys.readouterr().out)) == {"machine", "drafters"}
+
+
 @pytest.mark.slow
 def test_prompts_that_are_all_too_long_are_an_error(tmp_path: Path) -> None:
     file = write_prompts(tmp_path / "long.jsonl", "word " * 3000)

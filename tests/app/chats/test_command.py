@@ -47,6 +47,12 @@ def test_list_and_rename(run: Command, foxes: str) -> None:
 
 def test_without_a_command_chats_are_listed(run: Command, foxes: str) -> None:
     assert run() == run("list") and foxes in run()[1]
+    assert run("--json") == run("list", "--json") == run("--json", "list") and json.loads(run("--json")[1])
+
+
+@pytest.mark.parametrize("words", [["list"], ["search", "fox"]])
+def test_an_empty_list_is_one_for_a_program_too(run: Command, words: list[str]) -> None:
+    assert run(*words, "--json") == (0, "[]\n", "")
 
 
 def test_a_chat_is_found_by_its_title_and_by_the_beginning_of_it(run: Command, foxes: str, tmp_path: Path) -> None:
@@ -146,7 +152,7 @@ def test_show(run: Command, foxes: str) -> None:
 def test_a_chat_is_exported_deleted_and_imported(run: Command, foxes: str, tmp_path: Path) -> None:
     shown = run("show", foxes)
     file = tmp_path / "chats.json"
-    assert run("export", "--format", "json", "-o", str(file)) == (0, "", "")
+    assert run("export", "-o", str(file)) == (0, "", "")  # by the file's ending
     assert run("export", foxes, "--format", "json")[1] == file.read_text("utf-8")
     assert run("export")[1].startswith("# About foxes\n")
     assert run("delete", foxes, "zzzzzz")[0] == 2

@@ -365,6 +365,11 @@ def test_list_is_about_the_bundled_model_unless_told(
     monkeypatch.setattr(Paths, "default", lambda: paths)
     found = rows(command("list"))
     assert command() == command("list") == command("-m", "bundled")
+    as_json = [json.loads(line) for line in command("--json").out.splitlines()]
+    assert [row["method"] for row in as_json] == [line.split()[0] for line in found.values()][1:]
+    assert {row["works"] for row in as_json} == {True, False} and all(
+        row["works"] != bool(row["why_not"]) for row in as_json
+    )
     assert " corpus " in found["family.gguf"] and " yes " in found["family.gguf"]
     assert "slipstream-mini-q8_0.gguf" not in found
     assert any(line.startswith("draft ") and line.endswith("yes") for line in found.values())

@@ -162,6 +162,15 @@ def test_each_step_names_its_drafter(tmp_path: Path) -> None:
     assert summary["by_drafter"]["recycle"]["drafted"] > 0
 
 
+def test_its_figures_and_its_seed_are_told_beside_the_answer(tmp_path: Path) -> None:
+    ask = ["run", "-p", "Tell me a story about a small fox.", "--max-tokens", "40", "--drafter", "eagle3"]
+    done = slipstream(*ask, "--stats", home=tmp_path)
+    said = dict(line.split(maxsplit=1) for line in done.stderr.decode().splitlines())
+    assert "40 tokens, " in said["reply"] and "--max-tokens" in said["reply"] and " guesses right (" in said["drafting"]
+    again = slipstream(*ask, "--seed", said["seed"], home=tmp_path)
+    assert again.stdout == done.stdout and not again.stderr
+
+
 @pytest.mark.slow
 def test_typical_acceptance_is_marked_wherever_it_shows(tmp_path: Path) -> None:
     ask = ["run", "-p", "Tell me about the sea", "--seed", "3", "--temp", "1.5", "--max-tokens", "30", "--typical"]

@@ -16,7 +16,10 @@ from slipstream.models.errors import UsageError
     [
         (["runn"], "there is no command runn.", "Did you mean run? slipstream --help lists all."),
         (["models", "serch"], "there is no command models serch.", "Did you mean search? slipstream models --help"),
+        (["rnu"], "there is no command rnu.", "Did you mean run? slipstream --help lists all."),
         (["banana"], "there is no command banana.", "slipstream --help lists all."),
+        (["run", "--drafer", "x"], "unrecognized arguments: --drafer x.", "Did you mean --drafter? Try slipstream run"),
+        (["chats", "list", "--x"], "unrecognized arguments: --x.", "Try slipstream chats list --help."),
     ],
 )
 def test_an_unknown_command(words: list[str], title: str, hint: str) -> None:
