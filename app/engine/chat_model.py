@@ -33,6 +33,7 @@ class ChatModel:
     prompts: PromptBuilder
     plain: PlainClock
     threads: Threads | None = None
+    end_marks: tuple[str, ...] = ()  # texts that end a reply, see ``PromptBuilder.turn_ends``
     new_remarks: Callable[[], dict[str, str]] = dict
     _breakers: frozenset[Token] | None = None
     _grammar_tokens: GrammarTokens | None = None

@@ -56,6 +56,9 @@ if TYPE_CHECKING:
 RETRIEVAL: Final = Retrieval.name
 _MEASURING: Final = 0.9
 """Progress when the files are loaded and measuring begins."""
+_CONTINUES: Final = (
+    "This model has no chat template: it continues text, and does not answer. Files named Instruct, Chat or it answer."
+)
 _SMALL: Final = 1 << 30
 """Threads are tuned below this many bytes of weights; in larger models they hardly wait for each other."""
 
@@ -117,7 +120,13 @@ class _Loading:
         request, target, model = self._request, self._target, self._model
         store = KvCacheStore(target, self._key, request.states_limit, Path(request.states) if request.states else None)
         chat_model = ChatModel(
-            target, model, self._prompts, PlainClock(), threads=self._threads, new_remarks=model.new_remarks
+            target,
+            model,
+            self._prompts,
+            PlainClock(),
+            threads=self._threads,
+            end_marks=self._end_marks,
+            new_remarks=model.new_remarks,
         )
         drafters, past = self._drafters(), self._past_chats()
         session = Session(
@@ -149,7 +158,7 @@ class _Loading:
             reasoning_default=reasoning.default,
             sampling=sampling,
             sampling_source=source,
-            remark=" ".join(plan.found.lacking),
+            remark=" ".join([*plan.found.lacking, *([] if plan.header.chat_template else [_CONTINUES])]),
             machines=list(plan.machines),
             lora=request.lora,
             n_ctx_trained=plan.contexts.trained,
@@ -223,7 +232,7 @@ class _Loading:
     def _open_prompts(self, blind: SlipstreamError | None) -> PromptBuilder:
         """Makes the builder of prompts; ``blind`` is the error for a prompt with an image."""
         model, source = self._model, self._model.header.chat_template
-        template = ChatTemplate(source, *model.special_names()) if source else ChatTemplate.default()
+        template = ChatTemplate.of(source, *model.special_names(), model.header.tokens)
         seen, longest = self._projector.tokens if self._projector else None, self._plan.contexts.longest
         prompts = PromptBuilder(
             template,
@@ -236,6 +245,8 @@ class _Loading:
             longest=longest,
         )
         self._opened.callback(prompts.close)
+        tokens, self._end_marks = prompts.turn_ends(model.ends)
+        model.ends |= tokens
         return prompts
 
     def _open_index(self) -> TextIndex | None:
@@ -294,7 +305,7 @@ class _Loading:
             if self._projector:
                 target.use_images(self._projector)
             alone = Drafters(Resources(target.abilities), target, self._plain_ms, Profile(None, ""))
-            plain = ChatModel(target, self._model, self._prompts, PlainClock())
+            plain = ChatModel(target, self._model, self._prompts, PlainClock(), end_marks=self._end_marks)
             return Session(plain, alone, KvCacheStore(target, self._key, 0), opened=own.pop_all())
 
 

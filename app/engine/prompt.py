@@ -104,6 +104,19 @@ class PromptBuilder:
         """The switches that the template has for reasoning."""
         return reasoning_of(self._template)
 
+    def turn_ends(self, known: frozenset[Token]) -> tuple[frozenset[Token], tuple[str, ...]]:
+        """The tokens and the texts that end a reply because the template ends a turn with them.
+
+        There are none where the template ends a turn with one of the ``known`` end tokens. A mark that is no token of
+        this vocabulary is written as text.
+        """
+        if CHANNEL in self._template.source:  # gpt-oss ends each channel of a reply with the mark of a turn
+            return frozenset(), ()
+        written = {mark: self._tokenize(mark, True) for mark in self._template.turn_marks}
+        if any(token in known for tokens in written.values() for token in tokens):
+            return frozenset(), ()
+        return frozenset(tokens[0] for tokens in written.values() if len(tokens) == 1), tuple(written)
+
     def control_tokens(self, text: str) -> list[Token]:
         return self._tokenize(text, True)
 

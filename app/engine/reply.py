@@ -54,12 +54,13 @@ class ReplyProgress:
     ) -> None:
         """Starts with the tokens that an earlier process wrote."""
         vocabulary, room = model.vocabulary, model.target.abilities.n_ctx - len(prompt.tokens)
-        self.rules = StopRules(vocabulary.ends, room, request.max_tokens, request.stop, vocabulary.piece)
+        stops = [*request.stop, *model.end_marks]
+        self.rules = StopRules(vocabulary.ends, room, request.max_tokens, stops, vocabulary.piece)
         self.stats = ReplyStats(model.plain, len(request.begun), len(prompt.tokens))
         self.chosen: dict[str, _Chosen] = {}
         self.ttft_ms = 0.0
         self._request, self._asked, self._piece, self.pilot = request.request, request.asked, vocabulary.piece, pilot
-        self._stream, self._steps = TextStream(request.stop), 0
+        self._stream, self._steps = TextStream(stops), 0
         self._reasoning = Thinking.after(request.messages, prompt.thinks)
         self._trace = DraftTrace(watched, vocabulary, self.stats)
         for token in request.begun:

@@ -79,8 +79,7 @@ class ChatIds:
     """Turns messages into ids and loss weights by the target's own chat template."""
 
     def __init__(self, model: LlamaModel) -> None:
-        source = model.header.chat_template
-        self._template = ChatTemplate(source, *model.special_names()) if source else ChatTemplate.default()
+        self._template = ChatTemplate.of(model.header.chat_template, *model.special_names(), model.header.tokens)
         self._model = model
 
     def chat(self, messages: Sequence[Mapping[str, str]]) -> tuple[list[int], list[float]]:

@@ -15,9 +15,11 @@ measuring, splitting and upper-casing, so every character can be traced to its m
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import groupby
+from types import MappingProxyType
 from typing import Final
 
 from jinja2 import Template
@@ -38,7 +40,34 @@ CHATML: Final = (
     "{% for message in messages %}{{ '<|im_start|>' + message.role + '\\n' + message.content + '<|im_end|>\\n' }}"
     "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
 )
-"""The most common template, for files without one. Source: OpenAI's Chat Markup Language."""
+"""The most common template. Source: OpenAI's Chat Markup Language."""
+
+CONTINUED: Final = (
+    "{% for message in messages %}{{ message.content }}{% if message.role != 'user' and not loop.last %}{{ '\\n\\n' }}"
+    "{% endif %}{% endfor %}"
+)
+"""Writes the conversation as one text, without marks."""
+
+_TURNS: Final = (
+    "{{% for message in messages %}}{{% if message.role == 'assistant' %}}{reply}{{{{ message.content }}}}{end}"
+    "{{% else %}}{user}{{{{ message.content }}}}{end}{{% endif %}}{{% endfor %}}"
+    "{{% if add_generation_prompt %}}{reply}{{% endif %}}"
+)
+_HEADER: Final = "{{{{ '<|start_header_id|>{}<|end_header_id|>\\n\\n' }}}}"
+FAMILIES: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "<start_of_turn>": _TURNS.format(  # Gemma to Gemma 3
+            user="<start_of_turn>user\n", reply="<start_of_turn>model\n", end="{{ '<end_of_turn>\\n' }}"
+        ),
+        "<|turn>": _TURNS.format(user="<|turn>user\n", reply="<|turn>model\n", end="{{ '<turn|>\\n' }}"),  # Gemma 4
+        "<|im_start|>": CHATML,  # Qwen, SmolLM and others
+        "<|start_header_id|>": _TURNS.format(  # Llama 3
+            user=_HEADER.format("user"), reply=_HEADER.format("assistant"), end="<|eot_id|>"
+        ),
+        "<|assistant|>": _TURNS.format(user="<|user|>\n", reply="<|assistant|>\n", end="{{ '<|end|>\\n' }}"),  # Phi
+    }
+)
+"""A mark in the vocabulary to the template of the family that has it, for files without a template."""
 
 _FIRST_MARK: Final = 0xF0000
 _LAST_MARK: Final = 0x10FFFD
@@ -46,6 +75,7 @@ _LANES: Final = 16  # message n uses lane n % 16; on average a lane has room for
 _MARKS: Final = re.compile(r"([\U000f0000-\U0010fffd]+(?:\s+[\U000f0000-\U0010fffd]+)*)")
 _THINKING: Final = re.compile("(" + "|".join(re.escape(mark) for mark in THINKING) + ")")
 _BETWEEN: Final = re.compile(r"(?:\s|" + "|".join(re.escape(mark) for mark in (*THINKING, *SWITCHES)) + ")*")
+_MARK: Final = re.compile(r"<[^<>\s]{1,40}>|\[/?[A-Z_]{3,}\]")
 _TEXTS: Final = ("content", "reasoning_content")
 """Keys of a message whose values come from the user or a model."""
 
@@ -75,9 +105,33 @@ class ChatTemplate:
         self._template: Template = compile_template(source, self._sandbox)
 
     @classmethod
-    def default(cls) -> ChatTemplate:
-        """ChatML, for a model whose file has no template."""
-        return cls(CHATML, eos="<|im_end|>")
+    def of(cls, source: str | None, bos: str, eos: str, names: Iterable[str]) -> ChatTemplate:
+        """A file's template; without one that of the family whose marks are ``names`` of tokens, else ``CONTINUED``."""
+        if not source:
+            known = frozenset(names)
+            source = next((source for mark, source in FAMILIES.items() if mark in known), CONTINUED)
+        return cls(source, bos, eos)
+
+    @cached_property
+    def turn_marks(self) -> tuple[str, ...]:
+        """The marks that the template writes between a reply and the next message, the end of a turn first.
+
+        Without marks in brackets, it is the line that begins the next message, such as "### Human:".
+        """
+        chat = [{"role": role, "content": "x"} for role in ("user", "assistant", "user")]
+        try:
+            parts = self.parts(chat, add_generation_prompt=False)
+        except SlipstreamError:  # it refuses this conversation
+            return ()
+        after = [at for at, part in enumerate(parts) if part.content == 1]
+        between = parts[after[-1] + 1] if after and after[-1] + 1 < len(parts) else None
+        if between is None or between.content is not None:
+            return ()
+        if marks := tuple(dict.fromkeys(mark for mark in _MARK.findall(between.text) if mark not in THINKING)):
+            return marks
+        line = between.text.strip().split("\n")[0]
+        begins = "\n" if between.text[:1].isspace() and "\n" in between.text else ""
+        return (begins + line,) if any(map(str.isalnum, line)) else ()
 
     def parts(
         self,

@@ -19,7 +19,7 @@ from slipstream.app.platform.paths import HOME_VARIABLE, Paths
 from slipstream.app.protocol.events import Done, Loaded, Piece, Stepped
 from slipstream.app.protocol.requests import Generate, Message, Sampling
 from slipstream.app.speed import Speed
-from slipstream.models.chat_template.template import ChatTemplate
+from slipstream.models.chat_template.template import CHATML, ChatTemplate
 from slipstream.models.errors import ContextFullError, EngineDiedError, SlipstreamError
 
 ASKED = "Tell me a story about a small fox."
@@ -91,7 +91,7 @@ def words(text: str, special: bool) -> list[int]:
 
 
 def test_a_reply_goes_on_with_the_turns_that_it_began_with() -> None:
-    prompts = PromptBuilder(ChatTemplate.default(), words, [])
+    prompts = PromptBuilder(ChatTemplate(CHATML), words, [])
     old = [Message("user", "o" * 40), Message("assistant", "O" * 40)]
     asked = Message("user", "n" * 40)
     n_ctx = 400

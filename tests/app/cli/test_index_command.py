@@ -161,14 +161,14 @@ def test_list_shows_chats_and_topmost_folders(command: Command, home: Path, note
 def keep_chat(home: Path) -> str:
     from slipstream.app.chats.reading import ChatReader
     from slipstream.app.engine.prompt import PromptBuilder
-    from slipstream.models.chat_template.template import ChatTemplate
+    from slipstream.models.chat_template.template import CHATML, ChatTemplate
 
     with closing(ChatStore(home / "chats.db")) as store, closing(vocabulary()) as model:
         chat = store.create().id
         store.add_user(chat, "Hello?")
         reply = store.begin_reply(chat, model="m", fingerprint="f", drafter="none", seed=1)
         store.finish_reply(reply.id, text="Good day to you.")
-        prompts = PromptBuilder(ChatTemplate.default(), model.tokenize, [])
+        prompts = PromptBuilder(ChatTemplate(CHATML), model.tokenize, [])
         reader = ChatReader(home / "chats.db")
         assert not PastChats(reader, opened(home), "f", prompts, model.tokenize, model.n_vocab).catch_up()
     return chat

@@ -306,6 +306,27 @@ def test_an_answer_follows_a_schema_or_a_grammar(tmp_path: Path) -> None:
     assert "is empty" in refused(slipstream(*ask, "--json-schema", str(schema), home=tmp_path), 2)
 
 
+@pytest.mark.parametrize("mark", ["<|over|>", "### user:"])
+def test_a_mark_that_ends_a_turn_ends_the_reply_also_where_it_is_text(tmp_path: Path, mark: str) -> None:
+    turn = "<|over|>" if mark == "<|over|>" else "\n"
+    template = "{% for m in messages %}### {{ m.role }}: {{ m.content }}" + turn + "{% endfor %}"
+    model = changed(TARGET, tmp_path / "marks.gguf", {"tokenizer.chat_template": template})
+    grammar = tmp_path / "more.gbnf"
+    grammar.write_text(f'root ::= "Foxes sleep.\\n{mark} And?"')
+    ask = ["run", "-m", str(model), "-p", "Hi", "--grammar", str(grammar), "--json"]
+    for drafter in ("none", "lookup"):
+        done = json.loads(slipstream(*ask, "--drafter", drafter, home=tmp_path).stdout.decode().splitlines()[-1])
+        assert done["done"] == "stop" and done["text"].rstrip("\n") == "Foxes sleep."
+
+
+def test_a_model_without_a_template_says_that_it_continues_text(tmp_path: Path) -> None:
+    model = changed(TARGET, tmp_path / "base.gguf", {"tokenizer.chat_template": ""})
+    ask = ["run", "-p", "Tell me about the sea.", "--seed", "3", "--max-tokens", "20"]
+    base, own = (slipstream(*ask, "-m", str(each), home=tmp_path) for each in (model, TARGET))
+    assert b"it continues text, and does not answer" in base.stderr and not own.stderr
+    assert base.returncode == 0 and base.stdout.strip()
+
+
 @pytest.mark.slow
 def test_a_bias_forbids_and_forces_tokens(tmp_path: Path) -> None:
     ask = ("run", "-p", "Tell me about the sea", "--temp", "0", "--max-tokens", "20")

@@ -24,7 +24,7 @@ from slipstream.app.protocol.events import Done
 from slipstream.app.protocol.requests import Generate, Message, Prepare, Sampling
 from slipstream.drafters.autopilot.profile import Profile
 from slipstream.drafters.resources import Resources
-from slipstream.models.chat_template.template import ChatTemplate
+from slipstream.models.chat_template.template import CHATML, ChatTemplate
 from slipstream.models.errors import SlipstreamError
 from slipstream.models.types import Token
 
@@ -58,7 +58,7 @@ class Process:
         self.target.abilities = replace(self.target.abilities, rewinds=rewinds)
         self.clock, self.folder = Clock(), folder
         self.keeper = KvCacheStore(self.target, key, limit, folder, self.clock)
-        prompts = PromptBuilder(ChatTemplate.default(), letters.tokenize, [1])
+        prompts = PromptBuilder(ChatTemplate(CHATML), letters.tokenize, [1])
         parts = Resources(self.target.abilities)
         drafters = Drafters(parts, self.target, 1.0, Profile(None, ""))
         self.session = Session(ChatModel(self.target, letters, prompts, plain), drafters, self.keeper)

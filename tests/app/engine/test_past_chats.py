@@ -29,7 +29,7 @@ from slipstream.app.platform.paths import HOME_VARIABLE, Paths
 from slipstream.app.protocol.events import Done, Loaded
 from slipstream.app.protocol.requests import Generate, Message, Sampling
 from slipstream.drafters.text_index import FILE, TextIndex
-from slipstream.models.chat_template.template import ChatTemplate
+from slipstream.models.chat_template.template import CHATML, ChatTemplate
 from slipstream.models.errors import SlipstreamError
 from slipstream.models.heads.file import HeadsInfo, stale, write_heads
 from slipstream.models.types import Token
@@ -52,7 +52,7 @@ def index_at(home: Path) -> TextIndex:
 
 
 def past_of(home: Path, index: TextIndex | None = None, fingerprint: str = MINE) -> PastChats:
-    prompts = PromptBuilder(ChatTemplate.default(), tokenize, [])
+    prompts = PromptBuilder(ChatTemplate(CHATML), tokenize, [])
     reader = ChatReader(home / "chats.db")
     return PastChats(reader, index or index_at(home), fingerprint, prompts, tokenize, N_VOCAB)
 

@@ -28,7 +28,7 @@ from slipstream.drafters.autopilot.profile import Profile
 from slipstream.drafters.base import Needs
 from slipstream.drafters.none import Plain
 from slipstream.drafters.resources import Resources
-from slipstream.models.chat_template.template import ChatTemplate
+from slipstream.models.chat_template.template import CHATML, ChatTemplate
 from slipstream.models.errors import ContextFullError, EngineDiedError
 from slipstream.models.types import LAST_HIDDEN, Floats, History, Token, shared_prefix
 
@@ -61,7 +61,7 @@ class Letters:
 def fake() -> Session:
     letters, target, plain = Letters(), FakeTarget(n_ctx=2048), PlainClock()
     parts = Resources(target.abilities, FakeTarget(n_ctx=2048, blur=0.3))
-    prompts = PromptBuilder(ChatTemplate.default(), letters.tokenize, [1])
+    prompts = PromptBuilder(ChatTemplate(CHATML), letters.tokenize, [1])
     keeper = KvCacheStore(target, "fake", 1 << 30)
     drafters = Drafters(parts, target, 1.0, Profile(None, ""))
     return Session(ChatModel(target, letters, prompts, plain), drafters, keeper)

@@ -9,7 +9,7 @@ import pytest
 
 from slipstream.app.engine.prompt import PromptBuilder
 from slipstream.app.protocol.requests import Message
-from slipstream.models.chat_template.template import ChatTemplate
+from slipstream.models.chat_template.template import CHATML, ChatTemplate
 from slipstream.models.errors import ContextFullError
 
 N_CTX = 1024
@@ -25,7 +25,7 @@ def letters(text: str, special: bool) -> list[int]:
 
 
 def builder(template: str = "", longest: int = 0) -> PromptBuilder:
-    return PromptBuilder(ChatTemplate(template) if template else ChatTemplate.default(), letters, [], longest=longest)
+    return PromptBuilder(ChatTemplate(template) if template else ChatTemplate(CHATML), letters, [], longest=longest)
 
 
 def text_of(tokens: list[int]) -> str:
@@ -124,7 +124,7 @@ def test_a_long_prompt_is_left_at_once_and_the_next_waits_for_its_end() -> None:
         assert go.wait(60)
         return letters(text, special)
 
-    stuck = PromptBuilder(ChatTemplate.default(), slow, [])
+    stuck = PromptBuilder(ChatTemplate(CHATML), slow, [])
     long = chat(40, 2000)
     size = sum(len(message.content) for message in long)
     assert stuck.unless(begun.is_set, size, lambda: stuck.build(long, N_CTX)) is None
@@ -206,7 +206,7 @@ def test_an_answer_that_names_a_mark_is_left_as_it_is() -> None:
 @pytest.mark.parametrize("ids", [[1 << 21], [-1], [5, 1 << 30], [0x110000]])
 @pytest.mark.parametrize("last", [True, False])
 def test_ids_beyond_the_vocabulary_are_not_those_of_a_reply(ids: list[int], last: bool) -> None:
-    prompts = PromptBuilder(ChatTemplate.default(), letters, [], n_vocab=0x110000 - 1)
+    prompts = PromptBuilder(ChatTemplate(CHATML), letters, [], n_vocab=0x110000 - 1)
     chat = [Message("user", "Hi"), Message("assistant", "Hello", ids), *([] if last else [Message("user", "And?")])]
     clean = [replace(message, tokens=[]) for message in chat]
     assert prompts.build(chat, N_CTX).tokens == prompts.build(clean, N_CTX).tokens

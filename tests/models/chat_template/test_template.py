@@ -131,6 +131,41 @@ def test_parts_of_chatml() -> None:
     assert ChatTemplate(CHATML).parts(user("Hi"), add_generation_prompt=False)[-1].text == "<|im_end|>\n"
 
 
+@pytest.mark.parametrize(
+    ("names", "end"),
+    [
+        (("<bos>", "<start_of_turn>", "<end_of_turn>"), "<end_of_turn>"),
+        (("<|turn>", "<turn|>"), "<turn|>"),
+        (("<|im_start|>", "<|im_end|>"), "<|im_end|>"),
+        (("<|start_header_id|>", "<|eot_id|>"), "<|eot_id|>"),
+        (("<|user|>", "<|assistant|>", "<|end|>"), "<|end|>"),
+        (("<s>", "</s>"), ""),
+    ],
+)
+def test_a_file_without_a_template_gets_the_marks_of_its_vocabulary(names: tuple[str, ...], end: str) -> None:
+    template = ChatTemplate.of(None, "", "", names)
+    assert template.turn_marks[:1] == ((end,) if end else ())
+    text = joined(template.parts([{"role": "system", "content": "Be kind."}, *user("Once", " upon", "And?")]))
+    assert all(mark in text for mark in names if end and mark != "<bos>")
+    assert (text == "Be kind.\n\nOnce upon\n\nAnd?") == (not end)
+
+
+@pytest.mark.parametrize(
+    ("source", "marks"),
+    [
+        ("{% for m in messages %}### {{ m.role }}: {{ m.content }}\n\n{% endfor %}", ("\n### user:",)),
+        ("{% for m in messages %}{{ m.role }}: {{ m.content }} {% endfor %}", ("user:",)),
+        ("{% for m in messages %}[INST] {{ m.content }} [/INST]{% endfor %}", ("[/INST]", "[INST]")),
+        ("{% for m in messages %}{{ m.content }}\n{% endfor %}", ()),
+        ("{% for m in messages %}{{ m.content }}</think><|end|>{% endfor %}", ("<|end|>",)),
+        ("{% if messages | length > 1 %}{{ raise_exception('one') }}{% endif %}", ()),
+        ("Hello", ()),
+    ],
+)
+def test_the_marks_between_a_reply_and_the_next_message(source: str, marks: tuple[str, ...]) -> None:
+    assert ChatTemplate(source).turn_marks == marks
+
+
 def test_whitespace_belongs_to_the_content_where_the_template_leaves_it() -> None:
     kept = ChatTemplate(CHATML).parts(user("  a b\n"))
     assert [part.text for part in kept if part.content == 0] == ["  a b\n"]

@@ -17,7 +17,7 @@ from slipstream.app.chats.store import ChatStore
 from slipstream.app.engine.prompt import PromptBuilder
 from slipstream.app.protocol.events import check_size, least_tokens
 from slipstream.app.protocol.requests import Message
-from slipstream.models.chat_template.template import ChatTemplate
+from slipstream.models.chat_template.template import CHATML, ChatTemplate
 from slipstream.models.errors import ContextFullError
 from slipstream.models.llama.model import LlamaModel
 from slipstream.models.types import Token
@@ -49,7 +49,7 @@ def test_a_message_is_refused_before_it_becomes_tokens() -> None:
     def tokenize(text: str, special: bool) -> list[Token]:
         raise AssertionError(text[:20])
 
-    builder = PromptBuilder(ChatTemplate.default(), tokenize, [], token_bytes=15)
+    builder = PromptBuilder(ChatTemplate(CHATML), tokenize, [], token_bytes=15)
     with pytest.raises(ContextFullError, match=r"at least 100,000 tokens, but the context holds 2,048"):
         builder.build([Message("user", LARGE)], 2048)
     assert builder.beginning([Message("user", LARGE)], 2048).size == 100_000
