@@ -12,7 +12,8 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
 from dataclasses import asdict, replace
 from itertools import product
@@ -38,6 +39,7 @@ from slipstream.models.llama.context import LlamaTarget
 from slipstream.models.llama.model import LlamaModel
 
 _SPARE: Final = 2 << 30  # bytes of the folder to leave free
+_ENOUGH: Final = 48 << 30  # bytes that the largest two files take
 _SHARE: Final = 0.55  # share of the time left that a race may take, where more parts follow
 _TEMPERATURE: Final = 0.8
 _FAILED: Final = ".failed"  # ends the name of a file that could not be widened
@@ -63,7 +65,9 @@ def options(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--limit", type=int, default=8, help="replies of each set")
     parser.add_argument("--tokens", type=int, default=48, help="most tokens of a reply")
     parser.add_argument("--seconds", type=float, default=280.0, help="time limit of everything")
-    parser.add_argument("--folder", type=Path, default=Path("/dev/shm"), help="where models are widened")
+    parser.add_argument(
+        "--folder", type=Path, help="where models are widened; /dev/shm or the system's folder for files"
+    )
     parser.add_argument("--out", type=Path, help="folder of the figures as JSON")
     parser.add_argument("--part", choices=("race", "passes"), help=argparse.SUPPRESS)
     parser.add_argument("--plan", help=argparse.SUPPRESS)
@@ -119,10 +123,9 @@ class Widening(Thread):
         for at, (plan, path) in enumerate(self._files):
             if at == self._first:
                 os.sched_setaffinity(0, cores()[1])
-            while shutil.disk_usage(path.parent).free < plan.nbytes + _SPARE and not self._clock.late():
-                sleep(0.1)
-            began = time()
             try:
+                self._wait_for_room(plan, path.parent)
+                began = time()
                 plan.write(path)
             except SlipstreamError as error:
                 path.with_name(path.name + _FAILED).touch()
@@ -130,10 +133,20 @@ class Widening(Thread):
             else:
                 _say(f"widened {path.name}, {plan.nbytes / 1e9:.1f} GB in {time() - began:.1f} s")
 
+    def _wait_for_room(self, plan: Inflated, folder: Path) -> None:
+        """Waits until measured files are deleted."""
+        needed = plan.nbytes + _SPARE
+        while (disk := shutil.disk_usage(folder)).free < needed:
+            if disk.total < needed or self._clock.late():
+                raise SlipstreamError(f"{folder} has no {needed / 1e9:.1f} GB free.")
+            sleep(0.1)
+
 
 def run(asked: argparse.Namespace) -> None:
     """Runs all parts, each in a process, and prints what each prints."""
     clock = Clock(time() + asked.seconds)
+    if not asked.folder:
+        asked.folder = max(Path("/dev/shm"), Path(tempfile.gettempdir()), key=_room)
     raced: list[Pair] = [(size, mix) for each in asked.race.split(",") if each for size, mix in [each.split(":")]]
     paths = [path for given in asked.heads for path in (sorted(given.glob("*.gguf")) if given.is_dir() else [given])]
     load = Load(
@@ -176,6 +189,11 @@ def _wish(pair: Pair, drafter: str | None = None) -> Wish:
     return wish
 
 
+def _room(folder: Path) -> int:
+    """Bytes free, where more than the largest files need counts alike."""
+    return min(_ENOUGH, shutil.disk_usage(folder).free) if folder.is_dir() else 0
+
+
 def _remove(family: Family, folder: Path) -> None:
     for _, path in family.files(folder):
         path.unlink(missing_ok=True)
@@ -211,9 +229,11 @@ def race(asked: argparse.Namespace, plan: dict[str, Any], clock: Clock) -> None:
         for drafter, reason in unusable.items():
             _say(f"left out: {drafter}, {reason}")
         replies = Replies(session, usable, prompt_sets(asked.prompts.split(","), asked.limit), asked.tokens)
-        replies.write(Clock(clock.until - min(_STEPS_S, 0.2 * clock.left)))
+        replies.write(
+            Clock(clock.until - min(_STEPS_S, 0.2 * clock.left)),
+            lambda: figures.add("drafters", [asdict(row) for row in replies.rows()]),  # kept, should a later reply fail
+        )
         print(replies.text(name), flush=True)
-        figures.add("drafters", [asdict(row) for row in replies.rows()])
         print(
             steps_text(name, session, (PLAIN, *usable), replies.turns[0], PassClock(target.context), clock), flush=True
         )
@@ -259,19 +279,21 @@ class Replies:
             if at < len(kind.prompts)
         ]
 
-    def write(self, clock: Clock) -> None:
+    def write(self, clock: Clock, on_prompt: Callable[[], None]) -> None:
         """Writes what there is time for; a prompt counts once all drafters have written their replies."""
         for count, turn in enumerate(self.turns):
-            shift = count % max(1, len(self._drafters))
-            order = [PLAIN, *self._drafters[shift:], *self._drafters[:shift]]
+            first = count % max(1, len(self._drafters))
+            order = (PLAIN, *self._drafters[first:], *self._drafters[:first])
             try:
-                *written, last = [write(self._session, name, turn, clock.late) for name in (*order, PLAIN)]
+                written = {name: write(self._session, name, turn, clock.late) for name in order}
+                last = write(self._session, PLAIN, turn, clock.late)
             except Stopped:
                 return
-            plain = between(written[0].work, last.work)
-            for name, each in zip(order, written, strict=True):
+            plain = between(written[PLAIN].work, last.work)
+            for name, each in written.items():
                 cell = self._cells.setdefault((name, turn.kind, _TEMPERATURE), Cell())
-                cell.add(turn.prompt, each, each.work if name == PLAIN else plain, each.tokens == written[0].tokens)
+                cell.add(turn.prompt, each, each.work if name == PLAIN else plain, each.tokens == last.tokens)
+            on_prompt()
 
     def rows(self) -> list[DrafterFigures]:
         return rows_of(self._cells, [kind.name for kind in self._sets], [_TEMPERATURE], (PLAIN, *self._drafters))
