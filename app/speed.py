@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal
 
 LEAST_TOKENS: Final = 30  # with fewer tokens there is no speed-up: single steps would dominate it
 LEAST_OF_CHATS: Final = 64  # number of such tokens from which the speed-up of a drafter in chats is listed
 
+Verdict = Literal["gain", "loss", "even"]
 GAIN: Final = 1.05  # from this ratio on, a reply counts as faster
 LOSS: Final = 0.95  # below this ratio, it counts as slower
 
@@ -35,9 +36,15 @@ def times(ratio: float | None) -> str:
     return f"{ratio:.1f}x" if ratio >= 0.1 else f"{ratio:.2f}x"
 
 
-def compared(ratio: float) -> str:
-    """A speed-up in words: "1.8x faster", "1.0x same speed", "0.8x as fast"."""
-    return f"{times(ratio)} {'faster' if ratio >= GAIN else 'as fast' if ratio < LOSS else 'same speed'}"
+def judged(ratio: float, noise: float = 0.0) -> Verdict:
+    """Whether a speed-up is a gain; one within twice its relative standard error ``noise`` is even."""
+    return "gain" if ratio >= max(GAIN, 1 + 2 * noise) else "loss" if ratio < min(LOSS, 1 - 2 * noise) else "even"
+
+
+def compared(ratio: float, noise: float = 0.0) -> str:
+    """A speed-up in words: "1.8x faster", "same speed", "0.8x as fast"."""
+    words = {"gain": f"{times(ratio)} faster", "loss": f"{times(ratio)} as fast", "even": "same speed"}
+    return words[judged(ratio, noise)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +63,18 @@ class Speed:
     earlier: int = 0  # tokens that an earlier process wrote; no figure includes their time
     thought: int = 0  # tokens of the reasoning, see ``slipstream.app.chats.reasoning``
     thought_ms: float = 0.0  # milliseconds of the reasoning
-    busy: bool = False  # whether other programs seem to disturb the steps
+    busy: bool = False  # whether other programs used much of the processor
+    noise: float = 0.0  # relative standard error of the baseline
+    unsteady_tok_per_s: float | None = None  # the baseline where its steps differ too much for a ratio, else None
 
     @property
     def speedup(self) -> float | None:
         return speedup(self.timed, self.seconds, 1 / self.plain_tok_per_s if self.plain_tok_per_s else None)
+
+    @property
+    def gain(self) -> float | None:
+        """``speedup`` of a reply in which something was drafted; None for any other."""
+        return self.speedup if self.drafted else None
 
     @property
     def saved_seconds(self) -> float | None:

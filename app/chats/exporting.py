@@ -19,6 +19,7 @@ from slipstream.app.chats.records import StoredMessage
 from slipstream.app.chats.store import ChatStore
 from slipstream.app.platform.paths import FULL
 from slipstream.app.platform.safe_text import one_line, plural
+from slipstream.app.speed import compared
 from slipstream.models.errors import SlipstreamError, reason_of
 
 Format = Literal["md", "json"]
@@ -95,8 +96,8 @@ def _section(message: StoredMessage, thoughts: bool) -> str:
         notes = [plural(speed.tokens, "token"), f"{speed.tok_per_s:.1f} tok/s"]
         if speed.acceptance is not None:
             notes.append(f"{message.drafter} {100 * speed.acceptance:.0f} % accepted")
-        if speed.speedup is not None:
-            notes.append(f"{speed.speedup:.1f}x")
+        if speed.gain is not None:
+            notes.append(compared(speed.gain, speed.noise))
         if message.seed is not None:
             notes.append(f"seed {message.seed}")
     if message.unfinished:

@@ -56,7 +56,7 @@ class ReplyProgress:
         vocabulary, room = model.vocabulary, model.target.abilities.n_ctx - len(prompt.tokens)
         stops = [*request.stop, *model.end_marks]
         self.rules = StopRules(vocabulary.ends, room, request.max_tokens, stops, vocabulary.piece)
-        self.stats = ReplyStats(model.plain, len(request.begun), len(prompt.tokens))
+        self.stats = ReplyStats(model.plain, model.others, begun=len(request.begun), prompt_tokens=len(prompt.tokens))
         self.chosen: dict[str, _Chosen] = {}
         self.ttft_ms = 0.0
         self._request, self._asked, self._piece, self.pilot = request.request, request.asked, vocabulary.piece, pilot
@@ -96,6 +96,7 @@ class ReplyProgress:
                     expected,
                     plain_ms=decision.plain_ms,
                     trial=decision.trial,
+                    check=rows[2] / rows[1] if len(rows := self.pilot.throughput.costs.rows) > 2 else 0.0,
                 )
         return Stepped(
             request=self._request,

@@ -1,13 +1,16 @@
-"""The statistics of a reply's steps, and the baseline of its speed-up."""
+"""The statistics of a reply's steps, the baseline of its speed-up, and the load of other programs."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from time import perf_counter
 from typing import Final
+
+import psutil
 
 from slipstream.app.protocol.events import Origin
 from slipstream.app.speed import Speed
@@ -28,8 +31,8 @@ _NEAR: Final = 256  # a step counts if its text length is within this many token
 
 _UNSURE: Final = 0.1  # relative standard error of the baseline above which there is no ratio
 
-_BUSY: Final = 0.6
-"""Relative spread of the plain steps' times above which other programs are assumed to disturb them."""
+_BUSY: Final = 0.2  # share of the processor that other programs use, above which the machine is busy
+_LOOK_EVERY: Final = 0.5  # seconds between two looks at the load: the system counts in hundredths of a second
 
 
 @dataclass(slots=True)
@@ -48,6 +51,39 @@ class _PlainStep:
     at: float
     ms: float
     length: int
+
+
+class OtherPrograms:
+    """Measures the share of the processor that other programs use, which slow the steps down."""
+
+    def __init__(self) -> None:
+        self._own = [own := psutil.Process(), *own.parents()]  # the interface, and the terminal that draws it
+        self._at = 0.0
+        self._before = (0.0, 0.0)
+        self._busy = False
+
+    def begin(self) -> None:
+        self._at, self._before, self._busy = perf_counter(), self._times(), False
+
+    @property
+    def busy(self) -> bool:
+        """Whether they used much of the processor lately, since ``begin``."""
+        now = perf_counter()
+        if now - self._at >= _LOOK_EVERY:
+            times = self._times()
+            idle, whole = (after - before for after, before in zip(times, self._before, strict=True))
+            self._at, self._before, self._busy = now, times, whole > 0 and 1 - idle / whole > _BUSY
+        return self._busy
+
+    def _times(self) -> tuple[float, float]:
+        """Seconds in which the processor was idle or worked for this program, and all of its seconds."""
+        times, own = psutil.cpu_times(), 0.0
+        for process in self._own:
+            with suppress(psutil.Error):  # it has ended
+                own += sum(process.cpu_times()[:2])
+        idle = times.idle + getattr(times, "iowait", 0.0)
+        guest = getattr(times, "guest", 0.0) + getattr(times, "guest_nice", 0.0)  # counted in user and nice, too
+        return idle + own, sum(times) - guest
 
 
 class PlainClock:
@@ -88,10 +124,16 @@ class PlainClock:
         return mean if count >= _LEAST and spread <= _UNSURE * count**0.5 else None
 
     @property
-    def busy(self) -> bool:
-        """Whether plain steps differ so much that other programs probably disturb them."""
+    def unsteady_ms(self) -> float | None:
+        """The mean where the steps differ too much for ``milliseconds``; None otherwise."""
+        count, mean, _ = self._figures
+        return mean if count >= _LEAST and self.milliseconds is None else None
+
+    @property
+    def noise(self) -> float:
+        """The relative standard error of ``milliseconds``."""
         count, _, spread = self._figures
-        return count >= _ENOUGH and spread > _BUSY
+        return spread / count**0.5 if count else 0.0
 
     def _sums(self) -> tuple[int, float, float]:
         """The number of steps that count, their mean in milliseconds, and their relative standard deviation."""
@@ -115,6 +157,7 @@ class ReplyStats:
     """The figures of one reply."""
 
     plain: PlainClock  # the clock of plain decoding; gets the plain steps
+    others: OtherPrograms = field(default_factory=OtherPrograms)
     begun: int = 0  # tokens of the reply that an earlier process wrote
     prompt_tokens: int = 0  # tokens before the reply
     tokens: int = 0  # tokens emitted, including ``begun``
@@ -131,6 +174,7 @@ class ReplyStats:
     def __post_init__(self) -> None:
         self.tokens = self.begun
         self.plain.begin(self.prompt_tokens + self.begun)
+        self.others.begin()
 
     def add(self, step: Step, milliseconds: float) -> None:
         self.tokens += len(step.tokens)
@@ -179,13 +223,15 @@ class ReplyStats:
     def speed(self) -> Speed:
         here = self.tokens - self.begun
         rate = here / self.seconds if self.seconds else 0.0
-        plain, whole = self.plain.milliseconds, self.whole
+        plain, unsteady, whole = self.plain.milliseconds, self.plain.unsteady_ms, self.whole
         return Speed(
             tok_per_s=rate,
             acceptance=whole.accepted / whole.drafted if whole.drafted else None,
             tokens_per_step=here / whole.steps if whole.steps else 0.0,
             plain_tok_per_s=1e3 / plain if plain else None,
-            busy=self.plain.busy,
+            busy=self.others.busy,
+            noise=self.plain.noise if plain else 0.0,
+            unsteady_tok_per_s=1e3 / unsteady if unsteady else None,
             drafted=whole.drafted,
             accepted=whole.accepted,
             steps=whole.steps,

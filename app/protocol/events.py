@@ -170,6 +170,7 @@ class Choice:
     expected: float  # expected number of tokens of the step
     plain_ms: float  # milliseconds of a plain step
     trial: bool = False  # whether the drafter is being explored
+    check: float = 0.0  # cost of a pass that checks two tokens, in plain passes; 0 if there are none
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,16 +20,16 @@ from slipstream.app.protocol.requests import AUTO, PLAIN
 from slipstream.app.speed import LEAST_TOKENS
 
 _NUMBER: Final = r"([\d,]+(?:\.\d+)?)"
-_RATIO: Final = re.compile(rf"{_NUMBER}x (faster|as fast|same speed)")
+_RATIO: Final = re.compile(rf"{_NUMBER}x (faster|as fast)")
 _WITH: Final = re.compile(rf"^ *with drafter +█* +{_NUMBER} tok/s  (.*)$", re.MULTILINE)
 _WITHOUT: Final = re.compile(rf"^ *without +█* +{_NUMBER} tok/s", re.MULTILINE)
-_GAIN: Final = r"\d[\d.,]*x (?:faster|as fast|same speed)"
+_GAIN: Final = r"\d[\d.,]*x (?:faster|as fast)"
 _PART: Final = rf" ?·(?:(?!\w+ {_GAIN})[^·])*"  # of a footnote, without the next reply
 _FOOTNOTE: Final = re.compile(
-    rf"(\w+) {_NUMBER}x (faster|as fast|same speed) · {_NUMBER} tok/s instead of {_NUMBER}((?:{_PART}){{0,3}})"
+    rf"(\w+) {_NUMBER}x (faster|as fast) · {_NUMBER} tok/s instead of {_NUMBER}((?:{_PART}){{0,3}})"
 )
 _TOKENS: Final = re.compile(rf"{_NUMBER} tokens?\b")
-RACED: Final = re.compile(rf"{_NUMBER}x (faster|as fast|same speed): {_NUMBER} (s|tok/s) instead of {_NUMBER}")
+RACED: Final = re.compile(rf"{_NUMBER}x (faster|as fast): {_NUMBER} (s|tok/s) instead of {_NUMBER}")
 FACTOR: Final = 1.5  # most by which an estimate of time may be off
 
 
@@ -70,15 +70,14 @@ def ratio_fault(where: str, ratio: str, word: str, over: str, under: str) -> str
     Args:
         where: For people.
         ratio: As it is shown.
-        word: "faster", "as fast" or "same speed".
+        word: "faster" or "as fast".
         over: The figure that is divided.
         under: The one that it is divided by.
     """
     shown, (low, high) = number(ratio), quotient(over, under)
     if not low - step_of(ratio) <= shown <= high + step_of(ratio):
         return f"{where}: {ratio}x, but {over} against {under}"
-    fits = {"faster": shown >= 1.0, "as fast": shown <= 1.0, "same speed": 0.9 <= shown <= 1.1}
-    return "" if fits[word] else f"{where}: {ratio}x is called {word}"
+    return "" if (shown >= 1.0 if word == "faster" else shown <= 1.0) else f"{where}: {ratio}x is called {word}"
 
 
 def faults(shown: str) -> Iterator[str]:
@@ -100,11 +99,10 @@ def faults(shown: str) -> Iterator[str]:
 def end_faults(shown: str) -> Iterator[str]:
     """Compares the status bar with the footnote of the reply that has just ended."""
     notes, ours, plain = _FOOTNOTE.findall(unfolded(shown)), _WITH.search(shown), _WITHOUT.search(shown)
-    if notes and ours and plain:
+    if notes and ours and plain and (bar := _RATIO.search(ours[2])):
         _, ratio, word, over, under, _ = notes[-1]
-        bar = _RATIO.search(ours[2])
         figures = (ratio, word, over, under)
-        if bar and (bar[1], bar[2], ours[1], plain[1]) == figures:
+        if (bar[1], bar[2], ours[1], plain[1]) == figures:
             yield ""
         else:
             yield f"status bar: {ours[0].strip()}, {plain[0].strip()}; footnote: {' '.join(figures)}"

@@ -107,6 +107,7 @@ COMMANDS: tuple[Command, ...] = (
     Command("offer", "Fetch the suggested model", "fetch the model that an empty chat suggests", key="F6"),
     Command("drafter", "All drafters", "choose a drafter, or see what one lacks", argument="[NAME]", key="Ctrl-D"),
     Command("next", "Next drafter", "use the next drafter, from the next reply on", key="F2"),
+    Command("guess", "See it guess", "reply once with guesses shown, and what they gained", argument="[PROMPT]"),
     Command("race", "Race", "write one reply with and without the drafter", argument="[PROMPT]"),
     Command("bench", "Benchmark", "measure what drafting gains on this machine", key="F8"),
     Command("colours", "Colours", "show which words were guessed, copied or corrected", key="F3"),

@@ -56,6 +56,7 @@ class Exchange:
     shown: list[StoredMessage]  # the messages of the shown branch up to the reply, without the system message
     again: bool = False  # whether the question already had a reply
     before: StoredMessage | None = None  # the reply so far, if it is continued
+    once: bool = False  # whether the drafter was chosen for this reply alone
 
 
 class Conversation:
@@ -156,8 +157,13 @@ class Conversation:
         """The last question, if the engine refused it; else empty."""
         return self._store.refused(self.chat.id) if self.chat else ""
 
-    def ask(self, text: str, loaded: Loaded, beside: int | None = None) -> Exchange:
-        """Stores a question and begins a reply, as a branch of ``beside``; a ``ContextFullError`` stores nothing."""
+    def ask(self, text: str, loaded: Loaded, beside: int | None = None, drafter: str = "") -> Exchange:
+        """Stores a question and begins a reply; a ``ContextFullError`` stores nothing.
+
+        Args:
+            beside: The message that the question is a branch of, if any.
+            drafter: The drafter of this reply alone; empty for the chat's.
+        """
         check_size(text, loaded.token_bytes, loaded.n_ctx, loaded.n_ctx_longest)
         if self.chat is None:
             self.chat = self._store.create()
@@ -167,7 +173,7 @@ class Conversation:
                 self._new_system = ""
         self._store.add_user(self.chat.id, text, beside)
         self.chat = self._store.get(self.chat.id)
-        return self._exchange(self._stored(), loaded, self.sampling.effective)
+        return self._exchange(self._stored(), loaded, self.sampling.effective, drafter)
 
     def keep_image(self, image: AttachedImage) -> None:
         """Stores an image, which is deleted with the last message that refers to it."""
@@ -252,26 +258,26 @@ class Conversation:
         if not exchange.again:
             self._store.withdraw(exchange.asked.id)
 
-    def _exchange(self, said: list[StoredMessage], loaded: Loaded, sampling: Sampling) -> Exchange:
+    def _exchange(self, said: list[StoredMessage], loaded: Loaded, sampling: Sampling, drafter: str = "") -> Exchange:
         asked = said[-1]
         reply = self._store.begin_reply(
             asked.chat,
             model=loaded.title,
             fingerprint=loaded.fingerprint,
-            drafter=self.drafter,
+            drafter=drafter or self.drafter,
             seed=sampling.seed,
             parent=asked.id,
         )
         messages = history(said, loaded.fingerprint, images=self._store.images.found)
-        generate = self._generate(asked.chat, messages, sampling)
-        return Exchange(asked, reply, generate, [*self._spoken(said), reply])
+        generate = self._generate(asked.chat, messages, sampling, drafter)
+        return Exchange(asked, reply, generate, [*self._spoken(said), reply], once=bool(drafter))
 
-    def _generate(self, chat: str, messages: list[Message], sampling: Sampling) -> Generate:
+    def _generate(self, chat: str, messages: list[Message], sampling: Sampling, drafter: str = "") -> Generate:
         return Generate(
             0,  # ``EngineService`` numbers the requests
             messages,
             sampling,
-            self.drafter,
+            drafter or self.drafter,
             self._reply.max_tokens,
             state=self._state(chat),
             frame_ms=FRAME,

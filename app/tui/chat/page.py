@@ -22,7 +22,7 @@ from slipstream.app.tui.chat.sidebar import Sidebar
 from slipstream.app.tui.chat.status_bar import StatusBar
 from slipstream.app.tui.chat.top_bar import ContextMeter, TopBar
 from slipstream.app.tui.chat.transcript import Transcript
-from slipstream.app.tui.chat.welcome import EXAMPLES, Welcome
+from slipstream.app.tui.chat.welcome import EXAMPLES, SEA, STORY, Welcome
 from slipstream.app.tui.parts.notice import Notice, hint, trouble
 from slipstream.models.errors import SlipstreamError, UsageError
 from slipstream.models.outside import read_object
@@ -77,7 +77,9 @@ class ChatPage:
         self.sidebar = Sidebar(store)
         self.transcript = Transcript()
         self.drafts = DraftPanel()
-        self.prompt = PromptBox(store.prompts(), list(EXAMPLES))
+        said = store.prompts()
+        self._examples = EXAMPLES if STORY not in said else (SEA, *EXAMPLES[1:])
+        self.prompt = PromptBox(said, self._examples)
         self.status = StatusBar(lambda: conversation.drafter, conversation.exact)
         self.top_bar = TopBar()
         self.meter = ContextMeter(self.top_bar, self.transcript, conversation)
@@ -144,7 +146,7 @@ class ChatPage:
     # --- the transcript -------------------------------------------------------------------------------------------
 
     async def show_welcome(self, model: str, loaded: Loaded | None) -> None:
-        self.welcome = Welcome(model)
+        self.welcome = Welcome(model, self._examples)
         await self.transcript.add(self.welcome)
         if loaded:
             self.welcome.ready(loaded)

@@ -80,7 +80,7 @@ class PromptBox(TextArea):
 
         attachment: Attachment
 
-    def __init__(self, recall: list[str], examples: list[str]) -> None:
+    def __init__(self, recall: list[str], examples: Sequence[str]) -> None:
         """``recall`` has earlier prompts, oldest first; Tab inserts the examples in turn into an empty prompt."""
         super().__init__(
             soft_wrap=True,

@@ -20,12 +20,17 @@ from slipstream.app.tui.chat.conversation import Exchange
 from slipstream.app.tui.chat.model import ActiveModel
 from slipstream.app.tui.chat.page import ChatPage
 from slipstream.app.tui.chat.reply import ReplyView
+from slipstream.app.tui.chat.welcome import STORY
 from slipstream.app.tui.engine_service import EngineService, ReplyFailed
-from slipstream.app.tui.parts.format import footnote
+from slipstream.app.tui.parts.format import footnote, guesses_in_words
 from slipstream.models.errors import ContextFullError, SlipstreamError, UsageError
 
 AsyncCallback = Callable[[], Awaitable[None]]
 NO_MESSAGE: Final = -1  # id of a reply that is not stored
+GUESSERS: Final = (
+    "eagle3", "mtp", "dspark", "dflash", "medusa", "kangaroo", "draft", "space", "recycle", "lookahead", "lookup",
+)  # fmt: skip
+"""The drafters, those first that are right more often on any text."""
 AT_ONCE: Final = 100  # a longer insertion, or one of several lines, counts as a paste and is prefilled at once
 
 
@@ -155,7 +160,22 @@ class ReplyWriter:
 
     # --- requests -------------------------------------------------------------------------------------------------
 
-    async def send(self, text: str) -> None:
+    async def show_guesses(self, text: str = "") -> None:
+        """Replies once with a drafter that guesses all the time, its words coloured; the end says what that gained."""
+        text, loaded = text or STORY, self._model.loaded
+        if self.refuses():
+            return
+        if loaded is None:
+            self._model.need(lambda: self.show_guesses(text))
+            return
+        usable = [offer.name for offer in loaded.drafters if offer.usable]
+        drafter = next((name for name in GUESSERS if name in usable), "")
+        if not drafter:
+            raise UsageError("no drafter can guess for this model.", "Ctrl-D says what each lacks.")
+        await self.send(text, drafter)
+
+    async def send(self, text: str, drafter: str = "") -> None:
+        """Sends a message; ``drafter`` guesses for its reply alone, empty for the chat's."""
         page = self._page
         if not text.strip():
             return
@@ -166,7 +186,7 @@ class ReplyWriter:
         else:
             beside = page.editing
             try:
-                exchange = page.conversation.ask(text, self._model.loaded, beside)
+                exchange = page.conversation.ask(text, self._model.loaded, beside, drafter)
             except SlipstreamError as error:
                 await page.notice(error)
                 return
@@ -269,11 +289,14 @@ class ReplyWriter:
         else:
             reply = ReplyView(exchange.reply.id)
             await page.transcript.add(reply)
+        if exchange.once:
+            reply.colour(True)
+        page.status.explain(exchange.once or page.transcript.coloured)
         self.widget = reply
         page.mark_branches()
         page.transcript.to_end()
         page.prompt.focus()
-        page.status.begin(exchange.generate.drafter)
+        page.status.begin(exchange.generate.drafter, once=exchange.once)
         page.show_title()
         self._engine.reply(exchange.generate, exchange.reply.id, exchange.before)
 
@@ -306,6 +329,9 @@ class ReplyWriter:
                 "the context is full: the reply could not go on.",
                 "Ctrl-G goes on without the oldest messages; Ctrl-N begins a new chat.",
             )
+        if exchange and exchange.once and figures.speed.tokens:
+            self._larger_offered = True
+            await page.remark(*guesses_in_words(figures.speed))
         self._offer_larger()
         await self._end()
 

@@ -136,6 +136,7 @@ class ChatScreen(Screen[None]):
             "context": self._take_context,
             "drafter": self.drafters.use,
             "next": self.model.next_drafter,
+            "guess": self.reply.show_guesses,
             "race": self.races.open,
             "bench": self.benchmark.open,
             "colours": self.page.switch_colours,

@@ -1,4 +1,4 @@
-"""The status bar: the speed with and without the drafter as two bars, and the drafter's figures."""
+"""The status bar: the speed with and without the drafter as two bars, or why nothing is guessed, and its figures."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from slipstream.app.library.format import rate
 from slipstream.app.platform.safe_text import one_line
 from slipstream.app.protocol.events import Choice, Prefilling, Stepped
 from slipstream.app.protocol.requests import AUTO, PLAIN
-from slipstream.app.speed import Speed, compared
+from slipstream.app.speed import Speed, compared, judged
 from slipstream.app.tui.chat.authorship import legend
 from slipstream.app.tui.parts.format import UNKNOWN, percent
 
@@ -25,7 +25,11 @@ WIDEST: Final = 60  # columns of the longest bar
 NAME, RIGHT, PER_STEP, OUTPUT = 21, 10, 20, 16
 """Columns of the third line's parts, without the two spaces after each."""
 SHORT_MS: Final = 10.0  # milliseconds of a plain step below which drafting gains almost nothing
+DEAR: Final = 1.3  # cost of checking two tokens, in plain passes, from which it is why nothing is guessed
+BUSY: Final = "machine is busy"
+OFF: Final = "not guessing: "
 FAINT: Final = "$foreground 55%"
+VERDICTS: Final = {"gain": "$success", "loss": "$warning", "even": "$primary"}  # styles
 PROMISES: Final = {"same text": "text identical ✓", "same distribution": "same odds"}
 
 
@@ -53,10 +57,11 @@ class StatusBar(Widget):
         self._read: float | None = None  # prefilled share of the prompt; None if it is not being prefilled
         self._legend = False
         self._seen: dict[str, None] = {}  # drafters whose text is on the screen
+        self._once = False  # whether the drafter was chosen for this reply alone
 
-    def begin(self, drafter: str) -> None:
+    def begin(self, drafter: str, once: bool = False) -> None:
         self.speed = Speed()
-        self._drafter = drafter
+        self._drafter, self._once = drafter, once
         self._guesser, self._choice = "", None
         self._writing, self._read = True, None
         self.refresh()
@@ -115,39 +120,42 @@ class StatusBar(Widget):
 
     def _bars(self, width: int) -> list[Content]:
         speed = self.speed
-        bars = [self._with(), self._without()]
-        most = max(speed.tok_per_s, speed.plain_tok_per_s or 0.0)
         room = min(max(width - LABEL - RATE - NOTE, 0), WIDEST)
+        if not speed.drafted:
+            length = room if speed.tokens else 0
+            off = self._off()
+            off = off if len(off) <= width else off.removeprefix(OFF)
+            return [_drawn(self._with(), length, room), Content(off).stylize("$foreground 80%")]
+        bars = [self._with(), self._without()]
+        most = max(speed.tok_per_s, *(bar.tok_per_s or 0.0 for bar in bars))
         return [_drawn(bar, round(room * (bar.tok_per_s or 0.0) / most) if most else 0, room) for bar in bars]
 
     def _with(self) -> _Bar:
-        speed, plain = self.speed, self._drafter == PLAIN
-        label, tok_per_s = "no drafter" if plain else "with drafter", speed.tok_per_s if speed.tokens else None
+        """The speed now: with the drafter, or the only one if nothing is guessed."""
+        speed = self.speed
+        label, tok_per_s = "with drafter" if speed.drafted else "speed", speed.tok_per_s if speed.tokens else None
         if self._read is not None:
             return _Bar(label, tok_per_s, f"reading {percent(self._read)}", "")
-        ratio = speed.speedup
-        if plain or ratio is None:
-            return _Bar(label, tok_per_s, "measuring" if self._writing and not plain else "", "$primary")
-        style = "$success" if ratio >= 1.05 else "$warning" if ratio < 0.95 else "$primary"
-        return _Bar(label, tok_per_s, compared(ratio), style, f"bold {style}")
+        if not speed.drafted:
+            return _Bar(label, tok_per_s, BUSY if speed.busy else "", "$primary", "$warning")
+        if (gain := speed.gain) is None:
+            return _Bar(label, tok_per_s, "measuring" if self._writing else "", "$primary")
+        style = VERDICTS[judged(gain, speed.noise)]
+        return _Bar(label, tok_per_s, compared(gain, speed.noise), style, f"bold {style}")
 
     def _without(self) -> _Bar:
-        speed = self.speed
-        if self._drafter == PLAIN:
-            return _Bar("", None, "", "")
-        busy = ("machine is busy", "$warning")
-        note, style = busy if speed.busy else ("measured here" if speed.plain_tok_per_s else "", FAINT)
-        return _Bar("without", speed.plain_tok_per_s, note, FAINT, style)
+        speed, known = self.speed, self.speed.plain_tok_per_s
+        note = BUSY if speed.busy else "measured here" if known else "unsteady" if speed.unsteady_tok_per_s else ""
+        return _Bar("without", known or speed.unsteady_tok_per_s, note, FAINT, "$warning" if speed.busy else FAINT)
 
     # --- the drafter ----------------------------------------------------------------------------------------------
 
     def _about(self, width: int) -> Content:
-        off = self._off()
-        if off:
+        if self.speed.drafted and (off := self._off()):
             cells = [off.ljust(NAME + RIGHT + PER_STEP + 4)]
         else:
             cells = [self._guesses()[:NAME].ljust(NAME), self._right().ljust(RIGHT), self._per_step().ljust(PER_STEP)]
-        next_reply = self._next() != self._drafter
+        next_reply = self._next() != self._drafter and not self._once
         if next_reply:
             cells = [f"next reply: {one_line(self._next())}".ljust(NAME + RIGHT + PER_STEP + 4)]
         about = Content("  ".join(cells)).stylize("$accent" if next_reply else "$foreground 80%")
@@ -163,16 +171,19 @@ class StatusBar(Widget):
         return f"trying {name}" if trial else f"{name} is guessing"
 
     def _off(self) -> str:
-        """Why nothing is drafted, in at most eight words; empty if something is."""
+        """Why nothing is drafted, in one short sentence; empty if something is, or nothing is known yet."""
         if self._drafter == PLAIN:
-            return "not guessing: no drafter is chosen (Ctrl-D)"
+            return f"{OFF}no drafter is chosen (Ctrl-D)"
         if not self.speed.tokens:
             return ""
         if self._drafter == AUTO:
             if (short := self.short_step_ms) is not None:
-                return f"not guessing: a token takes only {short:.0f} ms"
+                return f"{OFF}a token takes only {short:.0f} ms"
+            if self._idle and self._choice and self._choice.check >= DEAR:
+                cost = f"{min(self._choice.check, 2.0):.1f}".removesuffix(".0")
+                return f"{OFF}checking 2 tokens costs as much as writing {cost}"
             if self._idle:
-                return "not guessing: it would not be faster now"
+                return f"{OFF}no drafter is right often enough now"
         elif not self.speed.drafted:
             return f"{one_line(self._drafter)} found nothing to guess yet"
         return ""
@@ -186,7 +197,7 @@ class StatusBar(Widget):
     @property
     def short_step_ms(self) -> float | None:
         """Milliseconds of a plain step, if it is so short that the autopilot drafts nothing; None otherwise."""
-        plain = self.speed.plain_tok_per_s
+        plain = self.speed.plain_tok_per_s or self.speed.unsteady_tok_per_s
         return 1000 / plain if self._idle and plain and 1000 / plain < SHORT_MS else None
 
     def _right(self) -> str:
@@ -208,7 +219,8 @@ class StatusBar(Widget):
             (f"{rate(speed.tok_per_s)} tok/s" if speed.tokens else f"{UNKNOWN} tok/s", "bold $primary"),
             *([] if self._exact else [("changes the text", "bold $warning")]),
             (bar.note, bar.note_style),
-            (name if self._next() == self._drafter else f"next: {one_line(self._next())}", ""),
+            ("" if self.speed.drafted else self._off(), ""),
+            (name if self._once or self._next() == self._drafter else f"next: {one_line(self._next())}", ""),
             (self._right(), ""),
             (self._per_step(), ""),
             *([(PROMISES.get(self._promise, self._promise), FAINT)] if self._exact else []),

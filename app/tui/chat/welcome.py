@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.content import Content, Span
@@ -14,8 +16,11 @@ from slipstream.app.protocol.events import Loaded
 from slipstream.app.protocol.requests import AUTO, PLAIN
 from slipstream.app.tui.parts.format import bar
 
+STORY = "Tell me a story about a kite."
+"""What ``/guess`` asks for by itself."""
+SEA = "Tell me about the sea."  # the first example once ``STORY`` was told
 EXAMPLES = (
-    "Tell me about the sea.",
+    f"/guess {STORY}",
     "Tell me a story about a small fox.",
     "Say this again: the quick brown fox jumps over the lazy dog.",
 )
@@ -36,7 +41,8 @@ class Example(Static):
             self.text = text
 
     def __init__(self, text: str) -> None:
-        super().__init__(Content(f"› {text}", [Span(0, 1, "$primary")]))
+        shown = f"See it guess: {STORY}" if text == EXAMPLES[0] else text
+        super().__init__(Content(f"› {shown}", [Span(0, 1, "$primary")]))
         self._text = text
 
     def on_click(self) -> None:
@@ -46,8 +52,9 @@ class Example(Static):
 class Welcome(Vertical):
     """The name, a line about the model, and examples."""
 
-    def __init__(self, model: str) -> None:
+    def __init__(self, model: str, examples: Sequence[str]) -> None:
         super().__init__()
+        self._examples = examples
         self._state = Static(Content(f"loading {one_line(model)}"), classes="state")
         self._model = model
         self._offer = Static(classes="offer awaited")  # its room is kept: the lines above it do not move
@@ -59,7 +66,7 @@ class Welcome(Vertical):
             yield Static(Content(f"{WAKE}  slipstream\n{INTRO}", spans), classes="logo")
             yield self._state
             with Vertical(classes="examples"):
-                for text in EXAMPLES:
+                for text in self._examples:
                     yield Example(text)
                 yield Static(Content(TIP), classes="tip")
                 yield self._offer

@@ -11,9 +11,9 @@ from slipstream.app.library.format import rate, size
 from slipstream.app.platform.safe_text import one_line, plural
 from slipstream.app.protocol.events import DrafterOffer
 from slipstream.app.protocol.requests import AUTO, PLAIN
-from slipstream.app.speed import LEAST_OF_CHATS, times
+from slipstream.app.speed import LEAST_OF_CHATS, judged, times
 from slipstream.app.tui.parts.browser import GAP, View, below, heading
-from slipstream.app.tui.parts.format import STYLES, gain_bar, judged
+from slipstream.app.tui.parts.format import STYLES, gain_bar
 from slipstream.models.outside import shown_path
 
 if TYPE_CHECKING:

@@ -10,10 +10,10 @@ from textual.content import Content
 
 from slipstream.app.library.format import context, parameters, size
 from slipstream.app.platform.safe_text import clean, sentence
-from slipstream.app.speed import compared, times
+from slipstream.app.speed import compared, judged, times
 from slipstream.app.tui.models.machine import IN_USE, NO_MARK, expected, fit_block, tok_per_s
 from slipstream.app.tui.parts.browser import Column, TableView, below, heading, text
-from slipstream.app.tui.parts.format import STYLES, bar, judged, percent
+from slipstream.app.tui.parts.format import STYLES, bar, percent
 
 if TYPE_CHECKING:
     from slipstream.models.library.pairing import PairOffer

@@ -10,9 +10,10 @@ from slipstream.app.chats.records import Figures, StoredMessage
 from slipstream.app.library.format import rate
 from slipstream.app.platform.safe_text import plural
 from slipstream.app.protocol.requests import PLAIN
-from slipstream.app.speed import GAIN, LOSS, compared
+from slipstream.app.speed import LEAST_TOKENS, Speed, compared, judged
 
 STYLES: Final = {"gain": "$success", "loss": "$error", "even": "$foreground 70%", "idle": "$foreground 45%"}
+"""The styles of verdicts on a speed-up."""
 UNKNOWN = "–"
 BARS = "▁▂▃▄▅▆▇█"
 ENDINGS = {
@@ -20,11 +21,6 @@ ENDINGS = {
     "context": "the context is full",
     "cancelled": "stopped",
 }
-
-
-def judged(ratio: float) -> str:
-    """The key of ``STYLES`` for a speed-up without a confidence interval."""
-    return "gain" if ratio >= GAIN else "loss" if ratio < LOSS else "even"
 
 
 def gain_bar(value: float, most: float, width: int, style: str, high: float | None = None) -> Content:
@@ -79,19 +75,20 @@ def footnote(figures: Figures | None, drafter: str, reason: str, interrupted: bo
     if figures and not figures.speed.tokens:
         words = ["no words came"]
     elif figures:
-        speed, ratio = figures.speed, figures.speed.speedup
-        if drafter == PLAIN:
-            words = ["no drafter", f"{rate(speed.tok_per_s)} tok/s"]
-        elif ratio is None or not speed.plain_tok_per_s:
-            words = [drafter, f"{rate(speed.tok_per_s)} tok/s"]
+        speed, gain = figures.speed, figures.speed.gain
+        words = [f"{rate(speed.tok_per_s)} tok/s"]
+        if drafter == PLAIN or not speed.drafted:
+            words += ["no drafter" if drafter == PLAIN else "nothing guessed"]
+        elif gain is None or not speed.plain_tok_per_s:
+            words = [drafter, *words]
         else:
-            words = [f"{drafter} {compared(ratio)}"]
-            words.append(f"{rate(speed.tok_per_s)} tok/s instead of {rate(speed.plain_tok_per_s)}")
-            if ratio >= 1.05 and speed.saved_seconds:
+            verdict = judged(gain, speed.noise)
+            words = [f"{drafter} {compared(gain, speed.noise)}", *words]
+            if verdict != "even":
+                words[1] += f" instead of {rate(speed.plain_tok_per_s)}"
+            if verdict == "gain" and speed.saved_seconds:
                 words.append(f"saved {spent(1000 * speed.saved_seconds)}")
         words.append(plural(speed.tokens, "token"))
-        if speed.busy:
-            words.append("machine was busy")
         if not figures.exact:
             words.append("typical: changes the text")
         if figures.thoughts_closed >= 0:
@@ -105,6 +102,24 @@ def footnote(figures: Figures | None, drafter: str, reason: str, interrupted: bo
     if figures and figures.dropped_messages:
         words.append(f"older messages left out: {figures.dropped_messages}")
     return " · ".join(words)
+
+
+def guesses_in_words(speed: Speed) -> tuple[str, str]:
+    """How many tokens of a reply were guessed, and what that gained, for a reader who has not heard of it before."""
+    if not speed.drafted:
+        return "Nothing was guessed in this reply.", "Ctrl-D lists the drafters, and what each needs."
+    words = (
+        f"{speed.accepted} of these {plural(speed.timed, 'token')} (words or parts of words) were guessed: "
+        f"{percent(speed.acceptance)} of guesses right, {speed.tokens_per_step:.1f} tokens per step instead of 1."
+    )
+    if (gain := speed.gain) is None:
+        why = "The reply is too short" if speed.timed < LEAST_TOKENS else "Speeds vary too much now"
+        return words, f"{why} to say whether that is faster; /race compares."
+    verdict = judged(gain, speed.noise)
+    if verdict == "gain":
+        return words, f"That is {compared(gain, speed.noise)} on this machine."
+    cost = f"a step with guesses takes {speed.tokens_per_step / gain:.1f} times as long"
+    return words, f"No faster here: {cost}. Larger models gain more: Ctrl-L."
 
 
 def kept_footnote(message: StoredMessage) -> str:

@@ -76,7 +76,7 @@ def test_markdown_has_all_branches(store: ChatStore) -> None:
     text = markdown(store, chat)
     assert [line for line in text.splitlines() if line in ("one", "two", "a", "b")] == ["two", "b", "one", "a"]
     assert "Another branch, 1 of 2, from the start" in text
-    assert "30 tokens · 48.0 tok/s · lookup 71 % accepted · 1.7x · seed 7" in text
+    assert "30 tokens · 48.0 tok/s · lookup 71 % accepted · 1.7x faster · seed 7" in text
     assert "one" not in markdown(store, chat, branches=False).splitlines()
 
 

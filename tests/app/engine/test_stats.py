@@ -1,7 +1,13 @@
+import os
+import subprocess
+import sys
+from contextlib import ExitStack
+from time import sleep
+
 import numpy as np
 import pytest
 
-from slipstream.app.engine.stats import PlainClock, ReplyStats, origins
+from slipstream.app.engine.stats import OtherPrograms, PlainClock, ReplyStats, origins
 from slipstream.drafters.base import NO_DRAFT, Draft, Step
 from slipstream.models.types import Evaluation, TokenTree
 
@@ -114,7 +120,20 @@ def test_one_disturbed_step_among_few_gives_no_baseline() -> None:
     plain_steps(stats, 7, 1.0)
     assert stats.speed().plain_tok_per_s == pytest.approx(1000)
     plain_steps(stats, 1, 40.0)
-    assert stats.speed().plain_tok_per_s is None and stats.speed().busy
+    speed = stats.speed()
+    assert speed.plain_tok_per_s is None and speed.unsteady_tok_per_s == pytest.approx(8e3 / 47) and not speed.busy
+
+
+def test_the_machine_is_busy_if_other_programs_use_it() -> None:
+    others = OtherPrograms()
+    with ExitStack() as stack:
+        for _ in range(os.cpu_count() or 1):
+            process = stack.enter_context(subprocess.Popen([sys.executable, "-c", "while True: pass"]))
+            stack.callback(process.kill)
+        others.begin()
+        assert not others.busy
+        sleep(0.7)
+        assert others.busy
 
 
 def test_a_baseline_is_of_this_reply_or_recent_and_of_about_this_length() -> None:

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 
 from slipstream.app.chats.records import Figures
@@ -28,28 +30,30 @@ def test_footnotes() -> None:
     assert footnote(None, "draft", "", interrupted=True) == "interrupted"
     assert footnote(Figures(), "draft", "stop") == "no words came"
     speed = Speed(tok_per_s=44.0, tokens=1)
-    assert footnote(Figures(speed), "none", "stop") == "no drafter · 44 tok/s · 1 token"
-    assert footnote(Figures(speed, dropped_messages=3), "draft", "context") == (
+    assert footnote(Figures(speed), "none", "stop") == "44 tok/s · no drafter · 1 token"
+    assert footnote(Figures(replace(speed, drafted=1), dropped_messages=3), "draft", "context") == (
         "draft · 44 tok/s · 1 token · the context is full · older messages left out: 3"
     )
 
 
 @pytest.mark.parametrize(
-    ("plain", "words"),
+    ("speed", "words"),
     [
-        (20.0, "auto 2.2x faster · 44 tok/s instead of 20 · saved 7.2 s"),
-        (44.0, "auto 1.0x same speed · 44 tok/s instead of 44"),
-        (55.0, "auto 0.8x as fast · 44 tok/s instead of 55"),
-        (None, "auto · 44 tok/s"),
+        (Speed(plain_tok_per_s=20.0, drafted=9), "auto 2.2x faster · 44 tok/s instead of 20 · saved 7.2 s"),
+        (Speed(plain_tok_per_s=44.0, drafted=9), "auto same speed · 44 tok/s"),
+        (Speed(plain_tok_per_s=55.0, drafted=9), "auto 0.8x as fast · 44 tok/s instead of 55"),
+        (Speed(plain_tok_per_s=55.0, drafted=9, noise=0.11), "auto same speed · 44 tok/s"),
+        (Speed(drafted=9, busy=True), "auto · 44 tok/s"),
+        (Speed(plain_tok_per_s=20.0), "44 tok/s · nothing guessed"),
     ],
 )
-def test_a_footnote_compares_with_the_speed_without_a_drafter(plain: float | None, words: str) -> None:
-    speed = Speed(tok_per_s=44.0, plain_tok_per_s=plain, tokens=264)
+def test_a_footnote_compares_with_the_speed_without_a_drafter(speed: Speed, words: str) -> None:
+    speed = replace(speed, tok_per_s=44.0, tokens=264)
     assert footnote(Figures(speed), "auto", "stop") == f"{words} · 264 tokens"
 
 
 def test_no_ratio_is_given_below_thirty_tokens() -> None:
-    few, enough = (Speed(44.0, plain_tok_per_s=20.0, tokens=count) for count in (29, 30))
+    few, enough = (Speed(44.0, plain_tok_per_s=20.0, tokens=count, drafted=9) for count in (29, 30))
     assert "faster" not in footnote(Figures(few), "auto", "stop") and "2.2x" in footnote(
         Figures(enough), "auto", "stop"
     )

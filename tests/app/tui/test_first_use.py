@@ -1,10 +1,12 @@
-"""The screen says so while a model's file is checked before its first use."""
+"""The first minutes: a model's file is checked before its first use, and the first reply shows guesses."""
 
 import pytest
 from tests.app.tui.conftest import Open
-from tests.app.tui.scripted import ScriptedEngine
+from tests.app.tui.scripted import Script, ScriptedEngine
 
+from slipstream.app.speed import Speed
 from slipstream.app.tui.engine_service import LoadProgress
+from slipstream.app.tui.parts.format import guesses_in_words
 
 pytestmark = pytest.mark.program
 
@@ -25,3 +27,38 @@ async def test_the_check_is_told_and_then_the_load(open_chat: Open, size: tuple[
         chat.app.screen.post_message(LoadProgress(None))
         await chat.until(lambda: "will be sent when the model is loaded: checking the file" in chat.shown())
         engine.go_load()
+
+
+async def test_the_first_example_shows_guesses_once_and_says_what_they_gained(open_chat: Open) -> None:
+    text = " ".join(["word"] * 60)
+    async with open_chat(Script(text), Script("Short."), drafter="auto", size=(100, 30)) as chat:
+        assert "See it guess: Tell me a story about a kite." in chat.shown()
+        await chat.press("tab", "enter")
+        await chat.until(lambda: len(chat.engine.asked) == 1 and chat.idle())
+        await chat.until(lambda: bool(chat.notices()))
+        assert chat.engine.asked[0].drafter == "draft" and chat.texts()[0] == "Tell me a story about a kite."
+        assert chat.replies()[0].coloured and "free extra token" in chat.shown()
+        speed = chat.screen.status.speed
+        words, verdict = chat.notices()[0].removeprefix("i ").split("\n")
+        assert words.startswith(f"{speed.accepted} of these 60 tokens (words or parts of words) were guessed: ")
+        assert words.endswith(f"{speed.tokens_per_step:.1f} tokens per step instead of 1.")
+        assert verdict.strip() == "That is 1.7x faster on this machine."
+        await chat.say("And now?")
+        assert chat.engine.asked[1].drafter == "auto" and not chat.replies()[1].coloured
+        assert "free extra token" not in chat.shown() and len(chat.notices()) == 1
+    async with open_chat(drafter="auto") as chat:
+        assert "See it guess" not in chat.shown() and "Tell me about the sea." in chat.shown()
+
+
+@pytest.mark.parametrize(
+    ("speed", "words"),
+    [
+        (Speed(40.0, 0.5, 1.5, 60.0, drafted=40, accepted=20, steps=40, tokens=60), "takes 2.2 times as long. Larger"),
+        (Speed(40.0, 0.5, 1.5, 39.0, drafted=40, accepted=20, steps=40, tokens=60), "No faster here: a step with"),
+        (Speed(40.0, 0.5, 1.5, 60.0, drafted=9, accepted=5, steps=9, tokens=20), "The reply is too short to say"),
+        (Speed(40.0, 0.5, 1.5, None, drafted=9, accepted=5, steps=9, tokens=90), "Speeds vary too much now to say"),
+        (Speed(40.0, None, 1.0, 40.0, steps=60, tokens=60), "Ctrl-D lists the drafters"),
+    ],
+)
+def test_a_reply_with_guesses_says_why_it_was_no_faster(speed: Speed, words: str) -> None:
+    assert words in guesses_in_words(speed)[1]

@@ -95,7 +95,7 @@ async def test_machines_are_asked_at_each_opening_except_those_that_serve_this_c
         assert models.called("look_again") == [("mac-mini:50052",)] * 2
 
 
-@pytest.mark.parametrize(("gain", "colour", "words"), [(1.7, "gain", "1.7x faster"), (1.04, "even", "1.0x same speed")])
+@pytest.mark.parametrize(("gain", "colour", "words"), [(1.7, "gain", "1.7x faster"), (1.04, "even", "same speed")])
 def test_a_gain_has_the_colour_and_the_words_of_what_it_is(gain: float, colour: str, words: str) -> None:
     view, pair = InstalledView(), replace(PAIRS[QWEN.name][0], gain=gain)
     view.models, view.facts = [QWEN], {QWEN.name: ModelFacts(None, [pair])}
