@@ -15,6 +15,7 @@ from typing import Final
 from slipstream.app.chats.deletion_hooks import CHAT, is_on, switch
 from slipstream.app.cli.models_tables import table
 from slipstream.app.cli.streams import notice, print_rows
+from slipstream.app.library.drafter_status import quant_advice
 from slipstream.app.library.heads_files import HeadsFile, file_in, heads_file, heads_files, shown_size
 from slipstream.app.library.index_update import Update, is_below
 from slipstream.app.library.load_request import try_first
@@ -62,6 +63,8 @@ def drafters(options: argparse.Namespace) -> int:
         print_rows([_values(row, off) for row in rows])
     else:
         print(table((*_HEADINGS, f"WORKS WITH {one_line(header.name)}", "FILE"), [_cells(row, off) for row in rows]))
+        if advice := quant_advice(header, paths):
+            notice(advice)
     return 0
 
 

@@ -7,11 +7,12 @@ from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from slipstream.app.chats.deletion_hooks import is_on
 from slipstream.app.library.heads_files import heads_file, heads_files
 from slipstream.app.library.learned_gains import NO_GAINS, DrafterGains, gains_of
+from slipstream.app.library.offers import kept_speed
 from slipstream.app.platform.paths import Paths
 from slipstream.app.settings.disabled_drafters import left_out
 from slipstream.drafters.autopilot.profile import measured_costs
@@ -20,9 +21,13 @@ from slipstream.drafters.text_index import TextIndex, folder_of
 from slipstream.models.errors import SlipstreamError
 from slipstream.models.gguf.reader import Header, read_header
 from slipstream.models.heads.file import identity
+from slipstream.models.memory.row_cost import RowTimes, better_types, pass_costs
+from slipstream.models.memory.speed import bytes_read, row_times
 
 if TYPE_CHECKING:
     from slipstream.app.library.heads_files import HeadsFile
+
+_ADVISED: Final = 3  # most types named in advice
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +38,7 @@ class Standing:
     gains: DrafterGains = NO_GAINS  # speed over plain decoding by drafter
     # by number of rows: the cost of a pass in single-row passes
     costs: Mapping[int, float] = field(default_factory=lambda: MappingProxyType({}))
+    advice: str = ""  # other quantizations of the model that would gain from drafting here, if this one does not
     left_out: frozenset[str] = frozenset()  # disabled drafters
     documents: int = 0  # number of chats and files indexed for models of this vocabulary
     tokens: int = 0  # their tokens
@@ -60,12 +66,14 @@ def standing(model: Path, paths: Paths) -> Standing:
     except SlipstreamError as error:
         trouble.append(f"{error.title} {error.hint}")
     folders = (paths.bundled, paths.heads)
+    measured = measured_costs(DrafterMemory(paths.derived, header.fingerprint))
     return Standing(
         heads=tuple(
             file for folder in folders for path in heads_files(folder) if (file := heads_file(path, own, header))
         ),
         gains=gains_of(paths, header),
-        costs=_rising(measured_costs(DrafterMemory(paths.derived, header.fingerprint))),
+        costs=_rising(measured) if measured else pass_costs(bytes_read(header), _row_times(paths)),
+        advice=quant_advice(header, paths),
         left_out=off,
         documents=documents,
         tokens=tokens,
@@ -73,6 +81,22 @@ def standing(model: Path, paths: Paths) -> Standing:
         trains=find_spec("torch") is not None,
         trouble=" ".join(trouble),
     )
+
+
+def _row_times(paths: Paths) -> RowTimes:
+    """What rows cost here, where a model runs by default: on the GPU, if there is one."""
+    machine = kept_speed(paths.derived)
+    return row_times(machine, on_gpu=any(each.kind == "gpu" for each in machine))
+
+
+def quant_advice(header: Header, paths: Paths) -> str:
+    """A sentence on the types of the same model that would gain from drafting here; empty if its own does."""
+    types = better_types(bytes_read(header), _row_times(paths))
+    if not types:
+        return ""
+    *others, last = types[:_ADVISED]
+    named = f"{', '.join(others)} or {last}" if others else last
+    return f"This file gains little from drafting here; {named} of the same model would."
 
 
 def _rising(costs: Mapping[int, float]) -> dict[int, float]:

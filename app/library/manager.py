@@ -153,7 +153,7 @@ class ModelManager:
     def speed_of(self, model: Installed) -> Prediction | None:
         """Predicts the speed of an installed model; None if it cannot be predicted."""
         header = checked_header(model)
-        return predict(bytes_read(header), fit(header, self.devices()), self.machine())
+        return predict(sum(bytes_read(header).values()), fit(header, self.devices()), self.machine())
 
     def pairs(self, name: str) -> list[PairOffer]:
         """The drafters for a model, best first; unsuitable ones last, with the reason."""

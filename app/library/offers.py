@@ -1,7 +1,7 @@
 """Quantizations and pairs, each rated for this machine by its memory and its bandwidth.
 
-The bandwidth is measured in the first few runs, and the best reading is stored. A run in which other programs used the
-processor does not count: the next one measures again.
+Bandwidth and the cost of rows are measured in the first few runs, and the best readings are stored. A run in which
+other programs used the processor does not count: the next one measures again.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from slipstream.models.library.pairing import DRAFT, unserved
 from slipstream.models.library.records import Installed
 from slipstream.models.llama.devices import Device, processor
 from slipstream.models.memory.fit import Fit, estimate
-from slipstream.models.memory.speed import Bandwidth, Prediction, bandwidth, packed, predict, unpacked
+from slipstream.models.memory.row_cost import WORTH, best_gain, pass_costs, type_of
+from slipstream.models.memory.speed import Bandwidth, Prediction, bandwidth, packed, predict, row_times, unpacked
 from slipstream.models.outside import read_limited
 
 CONTEXTS: Final = (4096, 8192, 32768)  # contexts, in tokens, for which the memory of a catalogue's pair is shown
@@ -32,6 +33,7 @@ _FULL: Final = frozenset({"F32", "F16", "BF16"})
 _FILE: Final = "machine_speed.json"
 _MOST_BYTES: Final = 1 << 20
 _TIMES: Final = 3  # number of undisturbed measurements, in separate runs: a short disturbance may go unnoticed
+_NEAR: Final = 0.9  # least size of a file, relative to the largest, that is preferred because drafting gains with it
 READING: Final = 6.0  # reading speed of people, in tokens per second
 _EVIDENCE: Final = ("documentation", "catalogue", "reported", "suggested")
 
@@ -45,6 +47,7 @@ class QuantOffer:
     best: bool  # whether it is recommended for this machine
     installed: str  # its local name if it is installed, else empty
     speed: Prediction | None = None  # None if it cannot be predicted
+    drafting: float = 0.0  # gain of a good step of drafting over plain decoding; 0 if unknown
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +94,9 @@ def quant_offers(
         fit = estimate(quant.size, params, devices, context or None)
         known = CatalogFile(quant.repo.rpartition("/")[2])  # parses experts from the name
         speed = None if quant.drafts else predict(_read(quant.size, params, known.used), fit, machine)
-        offers.append(QuantOffer(quant, fit, False, _here(quant, installed), speed))
+        times = row_times(machine, on_gpu=fit.verdict == "gpu")
+        drafting = best_gain(pass_costs({type_of(quant.label): 1.0}, times))
+        offers.append(QuantOffer(quant, fit, False, _here(quant, installed), speed=speed, drafting=drafting))
     best = _best([offer for offer in offers if not offer.quant.drafts])
     return [replace(offer, best=offer is best) for offer in offers]
 
@@ -166,11 +171,18 @@ def is_quick(speed: Prediction | None) -> bool:
 
 
 def _best(offers: Sequence[QuantOffer]) -> QuantOffer | None:
-    """The largest that writes as fast as people read; if there is none, the preferred one of ``_USUAL``."""
+    """The largest that writes as fast as people read; if there is none, the preferred one of ``_USUAL``.
+
+    If drafting cannot gain with the largest, one that is nearly as large and can gain is preferred.
+    """
     fitting = [offer for offer in offers if offer.fit.verdict != "too big"]
     small = [offer for offer in fitting if offer.quant.label.upper() not in _FULL]
     if quick := [offer for offer in small if is_quick(offer.speed)]:
-        return max(quick, key=lambda offer: offer.quant.size)
+        largest = max(quick, key=lambda offer: offer.quant.size)
+        if 0 < largest.drafting < WORTH:
+            near = [each for each in quick if each.quant.size > _NEAR * largest.quant.size and each.drafting >= WORTH]
+            return max(near, key=lambda offer: offer.quant.size, default=largest)
+        return largest
     for label in _USUAL:
         for offer in fitting:
             if offer.quant.label.upper() == label:
@@ -211,7 +223,11 @@ def machine_speed(folder: Path) -> list[Bandwidth]:
     for each in now:
         old = best.get(each.kind, each)
         basis = each.basis if old.basis == "busy" else old.basis
-        best[each.kind] = Bandwidth(each.kind, max(each.bytes_per_s, old.bytes_per_s), basis)
+        rows = {
+            name: {n: min(ns, times.get(n, ns)) for n, ns in each.rows[name].items()} if name in each.rows else times
+            for name, times in old.rows.items()
+        }
+        best[each.kind] = Bandwidth(each.kind, max(each.bytes_per_s, old.bytes_per_s), basis, {**each.rows, **rows})
     found = list(best.values())
     with suppress(SlipstreamError):
         write_private(folder / _FILE, f"{_key()}\n{times}\n{packed(found)}\n")
@@ -228,4 +244,4 @@ def _kept(folder: Path) -> tuple[int, list[Bandwidth]]:
 
 
 def _key() -> str:
-    return f"{platform.machine()} {processor()} llama-cpp-python {version('llama-cpp-python')}"
+    return f"{platform.machine()} {processor()} llama-cpp-python {version('llama-cpp-python')} rows"

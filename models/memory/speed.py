@@ -12,10 +12,10 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+from collections import defaultdict
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
-from time import perf_counter, process_time
+from dataclasses import asdict, dataclass, field
 from types import MappingProxyType
 from typing import Final, Literal
 
@@ -23,12 +23,14 @@ from slipstream.models.child import end_with_parent, run_child
 from slipstream.models.gguf.architectures import EXPERTS
 from slipstream.models.gguf.reader import Header
 from slipstream.models.memory.fit import Fit
+from slipstream.models.memory.row_cost import Products, RowTimes, measure_rows
 
 _CACHED: Final = 32 << 20  # bytes that may fit in a last-level cache, where memory bandwidth does not matter
 _EXPERTS: Final = re.compile(EXPERTS)
 _Q8_0, _BITS, _COLUMNS = 8, 8.5, 4096  # ``ggml_type``, bits per weight and columns of the matrix
-_BYTES: Final = MappingProxyType({"cpu": 80 << 20, "gpu": 256 << 20})
-"""Bytes of the matrix: larger than the last-level cache of most machines."""
+_BYTES: Final = MappingProxyType({"cpu": 10 << 20, "gpu": 256 << 20})
+_MATRICES: Final = MappingProxyType({"cpu": 8, "gpu": 1})
+"""Bytes of a matrix, and their number: together larger than most last-level caches, and each product is short."""
 _SECONDS: Final = 0.4
 _PATIENCE_S: Final = 120.0  # seconds that the process may take
 _USUAL_CORE, _USUAL_MOST, _USUAL_GPU = 8e9, 40e9, 250e9
@@ -47,6 +49,13 @@ class Bandwidth:
     kind: str  # "gpu" or "cpu"
     bytes_per_s: float
     basis: Basis = "measured"
+    rows: RowTimes = field(default_factory=dict)  # what the processor computes, without the reading of the weights
+
+    @property
+    def row_times(self) -> RowTimes:
+        """What passes over several rows cost: as long as they compute, or as long as the memory takes."""
+        least = 1e9 / self.bytes_per_s
+        return {name: {n: max(ns, least) for n, ns in times.items()} for name, times in self.rows.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,16 +66,19 @@ class Prediction:
     basis: Basis = "measured"  # the less certain one of its devices
 
 
-def bytes_read(header: Header) -> float:
-    """Bytes of weights that a token reads: the experts that it uses, and the embedding only if it is the output too."""
+def bytes_read(header: Header) -> dict[str, float]:
+    """Bytes of weights that a token reads, by the name of their type.
+
+    They are those of the experts that it uses, and those of the embedding only if it is the output too.
+    """
     used, count = (header.number(f"expert_{name}") or 0 for name in ("used_count", "count"))
     tied = all(tensor.name != "output.weight" for tensor in header.tensors)
-    total = 0.0
+    read = defaultdict[str, float](float)
     for tensor in header.tensors:
         if tensor.name.startswith("per_layer_token_embd") or (tensor.name == "token_embd.weight" and not tied):
             continue  # only single rows are read
-        total += tensor.nbytes * (used / count if count and _EXPERTS.search(tensor.name) else 1.0)
-    return total
+        read[tensor.type_name] += tensor.nbytes * (used / count if count and _EXPERTS.search(tensor.name) else 1.0)
+    return dict(read)
 
 
 def predict(read: float, fit: Fit, machine: Sequence[Bandwidth]) -> Prediction | None:
@@ -89,6 +101,12 @@ def predict(read: float, fit: Fit, machine: Sequence[Bandwidth]) -> Prediction |
     bases = {each.basis for each in used.values()}
     uncertain: tuple[Basis, ...] = ("assumed", "busy")
     return Prediction(1 / seconds, next((basis for basis in uncertain if basis in bases), "measured"))
+
+
+def row_times(machine: Sequence[Bandwidth], on_gpu: bool) -> RowTimes:
+    """What passes over several rows cost on the processor, or on the GPU; empty if it was not measured."""
+    kind = "gpu" if on_gpu else "cpu"
+    return next((each.row_times for each in machine if each.kind == kind), {})
 
 
 def assumed(cores: int, gpu: bool) -> list[Bandwidth]:
@@ -117,11 +135,17 @@ def unpacked(text: str) -> list[Bandwidth]:
         try:
             return [
                 Bandwidth(
-                    str(each["kind"]), float(each["bytes_per_s"]), "busy" if each["basis"] == "busy" else "measured"
+                    str(each["kind"]),
+                    float(each["bytes_per_s"]),
+                    "busy" if each["basis"] == "busy" else "measured",
+                    {
+                        str(name): {int(rows): float(took) for rows, took in times.items()}
+                        for name, times in each["rows"].items()
+                    },
                 )
                 for each in json.loads(line)["bandwidth"]
             ]
-        except (ValueError, LookupError, TypeError):
+        except (ValueError, LookupError, TypeError, AttributeError):
             continue
     return []
 
@@ -135,66 +159,18 @@ def measure(kind: str) -> Bandwidth | None:
     Returns:
         The bandwidth; None if there is no such device, or if it cannot store or multiply the matrix.
     """
-    import numpy as np
-
-    from slipstream.models.llama import ggml
     from slipstream.models.llama.library import physical_cores
-    from slipstream.models.llama.repack import buffer_type, gains
 
-    calls = ggml.calls()
-    numbers = (ggml.GPU, ggml.INTEGRATED_GPU) if kind == "gpu" else (ggml.CPU,)
-    device = next((found for number in numbers if (found := calls.backend_dev_by_type(number))), None)
-    backend = calls.backend_dev_init(device, None) if device else None
-    if not backend:
-        return None
+    threads = physical_cores()  # as a model does
     with ExitStack() as opened:
-        opened.callback(calls.backend_free, backend)
-        threads = 0  # of a GPU, whose disturbances are unknown
-        address = calls.backend_reg_get_proc_address(
-            calls.backend_dev_backend_reg(device), b"ggml_backend_set_n_threads"
-        )
-        if kind == "cpu" and address:
-            threads = physical_cores()
-            ggml.SetThreads(address)(backend, threads)  # as a model does
-        height = int(_BYTES[kind] * 8 / _BITS) // _COLUMNS // 64 * 64
-
-        def context(tensors: int) -> int:
-            size = tensors * calls.tensor_overhead() + calls.graph_overhead_custom(tensors, False)
-            found: int = calls.init(ggml.InitParams(size, None, True))
-            opened.callback(calls.free, found)
-            return found
-
-        def stored(found: int | None) -> bool:
-            if found:
-                opened.callback(calls.backend_buffer_free, found)
-            return bool(found)
-
-        weights, graphs = context(2), context(8)
-        weight = calls.new_tensor_3d(weights, _Q8_0, _COLUMNS, height, 1)
-        repacked = kind == "cpu" and gains(_Q8_0, (_COLUMNS, height))  # as in a model that llama.cpp loads
-        if not stored(
-            calls.backend_alloc_ctx_tensors_from_buft(weights, buffer_type())
-            if repacked
-            else calls.backend_alloc_ctx_tensors(weights, backend)
-        ):
+        try:
+            products = Products(kind, opened, threads)
+            height = int(_BYTES[kind] * 8 / _BITS) // _COLUMNS // 64 * 64
+            best = products.seconds(_Q8_0, (_COLUMNS, height), _MATRICES[kind], (1,), _SECONDS)[1]
+        except LookupError:
             return None
-        zeros = np.zeros(calls.nbytes(weight), np.uint8)  # the time does not depend on the values
-        calls.backend_tensor_set(weight, zeros.ctypes.data, 0, zeros.nbytes)
-        operations = ggml.Operations(graphs)
-        operations.output(operations.multiply(weight, operations.input(_COLUMNS, 1, 1)), np.float32, height, 1, 1)
-        graph = calls.new_graph_custom(graphs, 8, False)
-        for tensor, _ in operations.outputs:
-            calls.build_forward_expand(graph, tensor)
-        if not stored(calls.backend_alloc_ctx_tensors(graphs, backend)):
-            return None
-        best, began, worked = float("inf"), perf_counter(), process_time()
-        while perf_counter() < began + _SECONDS or best == float("inf"):
-            start = perf_counter()
-            if calls.backend_graph_compute(backend, graph):
-                return None
-            best = min(best, perf_counter() - start)
-        quiet = process_time() - worked >= _UNDISTURBED * threads * (perf_counter() - began)
-        return Bandwidth(kind, zeros.nbytes / best, "measured" if quiet else "busy")
+        basis: Basis = "measured" if products.share >= _UNDISTURBED else "busy"
+        return Bandwidth(kind, height * _COLUMNS * _BITS / 8 / best, basis, measure_rows(kind, threads))
 
 
 if __name__ == "__main__":

@@ -41,7 +41,7 @@ def compare_prediction(request: Load, plan: ReplyPlan, tell: Callable[[str], Non
     """
     header = read_header(Path(request.model))
     tell("predict: this machine")
-    machine, read = bandwidth(), bytes_read(header)
+    machine, read = bandwidth(), sum(bytes_read(header).values())
     prediction = predict(read, fit(header, devices()), machine)
     found = list[float]()
     with session_of(request) as (session, loaded):

@@ -181,6 +181,7 @@ class DraftersView(View):
             lines.append(
                 Content(f"Checking several tokens costs, in times of one: {', '.join(costs)}." if costs else "")
             )
+            lines.append(Content(standing.advice).stylize("$warning"))
             off = sorted(standing.left_out)
             lines.append(Content(f"Automatic does not use: {', '.join(map(one_line, off))}." if off else ""))
         return below(*lines)

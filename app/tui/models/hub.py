@@ -25,6 +25,7 @@ from slipstream.app.tui.models.machine import BEST, NO_MARK, expected, fit_block
 from slipstream.app.tui.parts.browser import Browser, BrowsingScreen, Column, TableView, below, heading, text
 from slipstream.app.tui.parts.format import ago
 from slipstream.models.errors import SlipstreamError
+from slipstream.models.memory.row_cost import WORTH
 
 if TYPE_CHECKING:
     from slipstream.app.library.manager import QuantOffer
@@ -165,7 +166,7 @@ class QuantsView(TableView):
         names = clean(files[0].name) + (f" and {len(files) - 1} more" if len(files) > 1 else "")
         return [
             heading(offer.quant.label, "best for this machine" if offer.best else ""),
-            expected(offer.speed),
+            below(expected(offer.speed), Content(_drafting(offer.drafting)).stylize("$foreground 70%")),
             fit_block(offer.fit),
             Content("" if offer.quant.drafts else self._along(at)),
             Content(names).stylize("$foreground 60%"),
@@ -181,6 +182,11 @@ class QuantsView(TableView):
         if projector:
             parts.append(f"It sees images: its mmproj file comes along, {size(projector.size)}")
         return "\n".join(parts)
+
+
+def _drafting(gain: float) -> str:
+    """What drafting can gain with a quantization; empty if it is unknown."""
+    return "" if not gain else f"Drafting gains at most {gain:.1f}x." if gain >= WORTH else "Drafting gains little."
 
 
 class Card(Markdown):

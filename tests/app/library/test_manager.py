@@ -23,6 +23,7 @@ from tests.models.tiny_mmproj import write_mmproj
 from slipstream.app.chats.records import Figures
 from slipstream.app.chats.store import ChatStore
 from slipstream.app.cli.models_tables import catalog_table
+from slipstream.app.library.drafter_status import quant_advice
 from slipstream.app.library.learned_gains import gains_of
 from slipstream.app.library.manager import ModelManager
 from slipstream.app.library.offers import (
@@ -33,6 +34,7 @@ from slipstream.app.library.offers import (
     is_quick,
     kept_speed,
     machine_speed,
+    quant_offers,
     recommended,
 )
 from slipstream.app.platform.paths import Paths
@@ -43,10 +45,11 @@ from slipstream.drafters.autopilot.profile import learned_gains
 from slipstream.drafters.memory import DrafterMemory
 from slipstream.models.errors import ModelFileError
 from slipstream.models.gguf.reader import read_header
-from slipstream.models.hub.types import QueuedDownload
+from slipstream.models.hub.types import Quant, QueuedDownload, RemoteFile
 from slipstream.models.library.catalog import CatalogFile, CatalogPair
 from slipstream.models.library.places import projector_beside
 from slipstream.models.llama.devices import Device
+from slipstream.models.memory.row_cost import ROWS
 from slipstream.models.memory.speed import Bandwidth, Basis
 
 GB = 1 << 30
@@ -209,6 +212,42 @@ def test_the_machine_is_measured_until_the_figures_are_settled(
     assert kept_speed(tmp_path) == []
     monkeypatch.setattr("slipstream.app.library.offers.bandwidth", lambda: [])
     assert machine_speed(tmp_path) == []  # llama.cpp does not answer
+
+
+def with_rows(reads: float = 90e9) -> list[Bandwidth]:
+    """A processor that multiplies Q4_0 and Q8_0 by four rows at once, and Q4_1 row by row."""
+    times = {"Q4_0": (0.01, 0.01, 0.015, 0.03, 0.06), "Q4_1": (0.01, 0.02, 0.04, 0.08, 0.16)}
+    times["Q8_0"] = times["Q4_0"]
+    return [Bandwidth("cpu", reads, rows={name: dict(zip(ROWS, ns, strict=True)) for name, ns in times.items()})]
+
+
+@pytest.mark.parametrize(
+    ("labels", "best"),
+    [({"Q4_0": 4.7, "Q4_1": 5.1}, "Q4_0"), ({"Q4_0": 4.0, "Q4_1": 5.1}, "Q4_1"), ({"Q4_1": 5.1, "Q8_0": 8.5}, "Q8_0"),
+     ({"Q4_0": 4.7, "IQ3_M": 5.0}, "IQ3_M")],
+)  # fmt: skip
+def test_of_two_quantizations_of_a_size_the_one_that_drafting_serves_is_best(
+    labels: dict[str, float], best: str
+) -> None:
+    quants = [Quant(label, (RemoteFile("a/b", "", label, 9),), int(GB * size)) for label, size in labels.items()]
+    offers = quant_offers(quants, 8 * 10**9, 8192, devices=[ROOMY], installed=[], machine=with_rows())
+    assert [offer.quant.label for offer in offers if offer.best] == [best]
+
+
+def test_a_file_that_gains_nothing_from_drafting_here_names_those_that_would(
+    tmp_path: Path, paths: Paths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    header = read_header(write_kind(tmp_path / "m.gguf", "llama", q8_0=True))
+    assert quant_advice(header, paths) == ""  # nothing is measured
+    monkeypatch.setattr("slipstream.app.library.offers.bandwidth", with_rows)
+    machine_speed(paths.derived)
+    assert quant_advice(header, paths) == ""  # it gains
+    rows = with_rows()[0].rows
+    by_row = Bandwidth("cpu", 90e9, rows={**rows, "Q8_0": rows["Q4_1"]})
+    monkeypatch.setattr("slipstream.app.library.offers.bandwidth", lambda: [by_row])
+    (paths.derived / "machine_speed.json").unlink()
+    machine_speed(paths.derived)
+    assert "Q4_0" in quant_advice(header, paths)
 
 
 def test_a_machine_that_was_busy_is_measured_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

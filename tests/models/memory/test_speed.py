@@ -13,6 +13,7 @@ from tests.models.kinds import write_kind
 from slipstream.models.gguf.reader import read_header
 from slipstream.models.memory.fit import Fit
 from slipstream.models.memory.need import Need
+from slipstream.models.memory.row_cost import ROWS, best_gain, better_types, pass_costs, type_of
 from slipstream.models.memory.speed import Bandwidth, assumed, bytes_read, measure, packed, predict, unpacked
 
 GB = 1_000_000_000
@@ -41,7 +42,7 @@ def test_the_embedding_is_looked_up_unless_it_is_the_output_too(tmp_path: Path) 
     header = read_header(write_kind(tmp_path / "m.gguf", "llama"))
     sizes = {tensor.name: tensor.nbytes for tensor in header.tensors}
     tied = "output.weight" not in sizes
-    assert bytes_read(header) == sum(sizes.values()) - (0 if tied else sizes["token_embd.weight"])
+    assert sum(bytes_read(header).values()) == sum(sizes.values()) - (0 if tied else sizes["token_embd.weight"])
 
 
 def test_only_the_experts_that_a_token_uses_are_read(tmp_path: Path) -> None:
@@ -50,7 +51,8 @@ def test_only_the_experts_that_a_token_uses_are_read(tmp_path: Path) -> None:
     experts = sum(tensor.nbytes for tensor in header.tensors if "_exps" in tensor.name)
     every = replace(header, metadata={**header.metadata, "qwen3moe.expert_used_count": count or 0})
     assert used and count and used < count and experts
-    assert bytes_read(header) == pytest.approx(bytes_read(every) - experts * (1 - used / count))
+    few, all_of_them = (sum(bytes_read(each).values()) for each in (header, every))
+    assert few == pytest.approx(all_of_them - experts * (1 - used / count))
 
 
 @pytest.mark.slow
@@ -58,6 +60,8 @@ def test_this_machine_is_really_measured(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr("slipstream.models.memory.speed._BYTES", {"cpu": 4 << 20, "gpu": 4 << 20})
     found = measure("cpu")
     assert found and found.kind == "cpu" and 1e7 < found.bytes_per_s < 1e13
+    assert {"Q4_0", "Q4_1", "Q8_0", "Q4_K", "BF16"} <= found.rows.keys()
+    assert all(0 < times[1] < times[16] < 100 * times[1] for times in found.rows.values())
     assert unpacked(f"a driver's words\n{packed([found])}\n{{}}\n") == [found]
     assert unpacked("nothing") == [] == unpacked('{"bandwidth": [1]}')
 
@@ -81,3 +85,26 @@ def test_what_has_not_been_measured_is_taken_to_be_usual() -> None:
     (few,), (many, gpu) = assumed(2, gpu=False), assumed(64, gpu=True)
     assert few.bytes_per_s < many.bytes_per_s < gpu.bytes_per_s
     assert (few.kind, gpu.kind) == ("cpu", "gpu")
+
+
+def test_rows_cost_what_the_processor_computes_or_what_the_memory_takes() -> None:
+    by_rows = {"Q4_0": (0.02, 0.03, 0.05, 0.09, 0.18), "Q4_1": (0.04, 0.08, 0.16, 0.32, 0.64)}
+    device = Bandwidth("cpu", 20e9, rows={name: dict(zip(ROWS, ns, strict=True)) for name, ns in by_rows.items()})
+    assert unpacked(packed([device])) == [device]
+    times = device.row_times  # no less than 0.05 ns a byte
+    assert pass_costs({"Q4_0": 5.0}, times) == pytest.approx({1: 1, 2: 1, 4: 1, 8: 1.8, 16: 3.6})
+    assert pass_costs({"Q4_1": 5.0, "F32": 0.1}, times)[4] == pytest.approx(3.2)
+    mixed = pass_costs({"Q4_0": 1.0, "Q4_1": 1.0}, times)
+    assert 1 < mixed[4] < 3.2
+    assert pass_costs({"Q4_0": 1.0, "IQ1_S": 1.0}, times) == {}  # half of it is unknown
+    assert best_gain({}) == 0 and best_gain(pass_costs({"Q4_0": 1.0}, times)) == 3
+    assert better_types({"Q4_1": 1.0}, times) == ["Q4_0"] and not better_types({"Q4_0": 1.0}, times)
+
+
+@pytest.mark.parametrize(
+    ("label", "kind"),
+    [("Q4_K_M", "Q4_K"), ("UD-Q4_K_XL", "Q4_K"), ("q8_0", "Q8_0"), ("IQ4_NL", "IQ4_NL"), ("MXFP4_MOE", "MXFP4"),
+     ("BF16", "BF16"), ("IQ2_XXS", ""), ("mini", "")],
+)  # fmt: skip
+def test_a_quantization_is_named_after_the_type_of_most_weights(label: str, kind: str) -> None:
+    assert type_of(label) == kind

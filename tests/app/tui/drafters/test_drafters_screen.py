@@ -189,6 +189,13 @@ def test_each_gain_has_its_source_and_the_sources_are_aligned() -> None:
     assert not any("bench" in row.plain for row in view.lines(60))
 
 
+def test_a_file_whose_rows_are_dear_gets_advice() -> None:
+    view = DraftersView([DrafterOffer("auto", True, about="picks")], "auto", 40.0)
+    view.standing = Standing(costs={1: 1.0, 4: 2.6}, advice="Q4_0 of the same model would gain.")
+    details = "\n".join(block.plain for at in range(len(view)) for block in view.details(at))
+    assert "4 2.6" in details and "Q4_0 of the same model would gain." in details
+
+
 def test_figures_of_a_busy_machine_are_marked() -> None:
     names = ("none", "draft", "lookup", "recycle")
     view = DraftersView([DrafterOffer(name, True, about="what it does") for name in names], "draft", None)
