@@ -35,7 +35,8 @@ class DraftModel(Drafter):
     It draws with the target's own keyed noise: where both models draw the same token from the same noise, the draft is
     accepted, at any temperature (Daliri et al., arXiv 2408.07978). First the chain grows, with one pass for each token,
     until the next token does not pay. Then the runners-up at its positions are added, best first, while they pay. The
-    new nodes whose children may pay are evaluated together in one pass; this repeats until no further node pays.
+    new nodes whose children may pay are evaluated together in one pass; this repeats until no further node pays. Where
+    graphs are kept there is no such pass, so that all passes have one row.
     """
 
     name = "draft"
@@ -108,7 +109,7 @@ class DraftModel(Drafter):
                 for node in tree.grow(should_extend, self.name, room, self._leaves)
                 if should_extend(node.path, len(node.tokens) + 1)
             ]
-            if not grown or len(tree) >= room:
+            if not grown or len(tree) >= room or self._model.abilities.widths:
                 return tree.build()
             self._rank_below(history, sampler, tree, grown, chain)
             for node in grown:

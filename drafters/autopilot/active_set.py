@@ -96,15 +96,18 @@ def trials(
     leader: Arm | None,
     objective: Objective,
     history: History,
+    *,
     step: int,
     since_plain: int,
     own_ms: float,
+    change_ms: float = 0.0,
 ) -> Iterator[Trial]:
     """The possible trials, with the time that each is expected to lose.
 
     Args:
         since_plain: Steps since the last plain one; 0 while no drafter is active.
         own_ms: Milliseconds of the autopilot's own work in a step; 0 if other drafters are active anyway.
+        change_ms: See ``PassWidth``.
     """
     plain = objective.plain
     best = max(plain, leader.value(objective)) if leader else plain
@@ -116,10 +119,11 @@ def trials(
             loss = settings.LISTEN_STEPS * (arm.calls_ms + own_ms)
         else:
             loss = settings.REVIEW_STEPS * (max(0.0, best - arm.value(objective)) / objective.rate + own_ms)
-            loss += arm.drafter.reading_ms(history)
+            loss += arm.drafter.reading_ms(history) + change_ms
         yield Trial(arm, loss + activation, step - arm.last_step)
-    if since_plain > settings.PLAIN_STEPS:
-        yield Trial(None, settings.REVIEW_STEPS * (best - plain) / objective.rate + activation, since_plain)
+    if since_plain > settings.PLAIN_STEPS * (1 + change_ms / objective.rows[1]):
+        loss = settings.REVIEW_STEPS * (best - plain) / objective.rate + 2 * change_ms  # there and back
+        yield Trial(None, loss + activation, since_plain)
 
 
 class Repetition:
@@ -269,6 +273,7 @@ class ActiveSet:
         if failed:
             self._drop_failed()
         full = step % (settings.FULL_REVIEW_STEPS if self.arms else settings.IDLE_FULL_STEPS) == 0
+        full, self._costs.started = full or self._costs.started, False
         if full:
             self._costs.set_length(len(history.tokens))
         unchanged = not self.exploration.affordable and all(map(self._stays, self.arms))
@@ -287,8 +292,18 @@ class ActiveSet:
         self.exploration.end(self._throughput.plain_ms)
         idle = [arm for arm in self._all if arm not in active]
         waits, own_ms = (since_plain, 0.0) if active else (0, self._own_ms)
+        change_ms = self._costs.width.change_ms
         self.exploration.begin(
-            trials(idle, self.leader, objective, history, step=step, since_plain=waits, own_ms=own_ms)
+            trials(
+                idle,
+                self.leader,
+                objective,
+                history,
+                step=step,
+                since_plain=waits,
+                own_ms=own_ms,
+                change_ms=change_ms,
+            )
         )
         if self.exploration.arm:
             active.append(self.exploration.arm)

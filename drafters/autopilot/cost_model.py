@@ -8,7 +8,6 @@ from bisect import bisect_left, insort
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from math import inf
 from statistics import median
 from time import perf_counter, process_time
 from typing import Final
@@ -64,16 +63,57 @@ def clipped(milliseconds: float, usual: float) -> float:
     return min(milliseconds, settings.OUTLIER * max(usual, settings.LEAST_MS))
 
 
+class PassWidth:
+    """The number of rows that passes are padded to, so that most of them reuse the graph of the pass before.
+
+    A GPU captures a graph and replays it as long as its width stays; another machine is sent a changed graph again. The
+    width changes once another one would have saved more time than the change takes.
+
+    Attributes:
+        rows: The least rows of a pass now.
+        all: The widths to choose from, see ``Abilities.widths``; empty if passes are not padded.
+        change_ms: Milliseconds that a change costs: what the first passes of the new width take longer than later ones.
+    """
+
+    def __init__(self, widths: Sequence[int], change_ms: float) -> None:
+        """Starts with one row."""
+        self.all, self.change_ms, self.rows = tuple(widths), change_ms, 1
+        self._saved: dict[int, float] = {}  # milliseconds that each width would have saved
+        self.use(1)
+
+    def use(self, rows: int) -> None:
+        """Changes the width."""
+        self.rows = rows
+        self._saved = dict.fromkeys(self.all, 0.0)
+
+    def choose(self, milliseconds: Mapping[int, float]) -> int:
+        """Chooses the width of the next pass.
+
+        Args:
+            milliseconds: What the next step is worth with each width.
+        """
+        now = milliseconds[self.rows]
+        for width, worth in milliseconds.items():
+            self._saved[width] = max(0.0, self._saved[width] + worth - now) if width != self.rows else 0.0
+        best = max(self._saved, key=lambda width: self._saved[width])
+        if self._saved[best] > self.change_ms:
+            self.use(best)
+        return self.rows
+
+
 class CostModel:
     """Milliseconds of a pass by its rows.
 
     It interpolates measurements at some widths and at one or two lengths of text. Every live pass refines the cost of
     its width and, once that width is known, the drift of all widths. A padded pass costs as much as its padded width.
+    Where the passes of a width disagree with its cost, all that was learned from live passes is dropped: another
+    program disturbed it.
 
     Attributes:
         rows: Milliseconds of a pass of n rows at index n, now; index 0 is not used.
-        steady: Rows that passes are padded to at least while drafts are made, so that their width seldom changes; 1 if
-            that costs more than the changes.
+        width: The width that passes are padded to.
+        plain: Plain passes since the latest wider one; the caller adds those that it does not observe.
+        started: Whether what live passes had shown was dropped; the caller resets it.
         drift: How much slower than measured the machine is now; 1 is as measured.
     """
 
@@ -94,41 +134,55 @@ class CostModel:
             long_at: Tokens in the cache for ``long``.
             most: Maximum rows of a pass.
             widths: See ``Abilities.widths``.
-            change_ms: Additional milliseconds of a pass whose width differs from that of the pass before.
+            change_ms: See ``PassWidth``.
         """
-        most_ms = short[1] + settings.CHANGES * change_ms
-        self.steady = max((n for n in widths if n <= settings.STEADY_ROWS and short.get(n, inf) <= most_ms), default=1)
-        self._widths = [padded(max(rows, self.steady if rows > 1 else 1), widths) for rows in range(most + 1)]
-        """Rows after padding of a pass that needs n rows, at index n."""
-        self._latest = 1  # rows of the latest pass
-        self._short, self._long, self._long_at, self._change_ms = dict(short), dict(long), long_at, change_ms
+        self.width = PassWidth([width for width in widths if width <= most], change_ms)
+        self._padded = [padded(rows, self.width.all) for rows in range(most + 1)]  # rows of a pass that needs n
+        self._latest, self._equal = 1, settings.REPLAYED  # rows of the latest pass, and of how many before it
+        self._disagreed: list[float] = []  # ratios of the latest passes to their cost, while they are far from 1
+        self._short, self._long, self._long_at = dict(short), dict(long), long_at
         self._base = _interpolated(short, most)
         self._growth = [0.0] * (most + 1)  # milliseconds per token in the cache
         if long:
             further = long_at - settings.SHORT_TEXT
             growth = {n: max(0.0, (ms - short[n]) / further) for n, ms in long.items() if n in short}
             self._growth = _interpolated(growth, most)
-        self._refined = [1.0] * (most + 1)
-        self._observed = [0] * (most + 1)
-        self._factors: list[list[float]] = [[] for _ in range(most + 1)]  # of first live passes, sorted
-        self.drift = 1.0
         self.rows: list[float] = []
-        self.set_length(settings.SHORT_TEXT)
+        self._cached = settings.SHORT_TEXT
+        self._start(1.0)
+
+    def _start(self, drift: float) -> None:
+        """Drops what live passes have shown."""
+        self.drift, self.started, self.plain, count = drift, True, 0, len(self._base)
+        self._refined, self._observed = [1.0] * count, [0] * count
+        self._factors: list[list[float]] = [[] for _ in range(count)]  # of first live passes, sorted
+        self.set_length(self._cached)
 
     def set_length(self, cached: int) -> None:
         """Sets how many tokens are in the cache."""
         self._cached, drift, further = cached, self.drift, cached - settings.SHORT_TEXT
         parts = zip(self._base, self._growth, self._refined, strict=True)
         costs = [drift * refined * (base + growth * further) for base, growth, refined in parts]
-        self.rows = [costs[width] for width in self._widths]
+        self.rows = [costs[width] for width in self._padded]
 
     def observe(self, rows: int, milliseconds: float) -> None:
         """Adds the time of a live pass that needed ``rows`` rows."""
-        rows, before = self._widths[rows], self._latest
+        rows = self._padded[rows]
+        self._equal = self._equal + 1 if rows == self._latest else 1
         self._latest = rows
-        if self.steady > 1 and rows != before:
+        if self.width.change_ms and self._equal < settings.REPLAYED:
             return  # a changed width needs a new graph; few passes do
-        ratio = min(max(milliseconds / self.rows[rows], 1 / settings.COST_CLIP), settings.COST_CLIP)
+        self.plain = self.plain + 1 if rows == 1 else 0
+        if self.plain > settings.IDLE_FULL_STEPS:  # too high a cost of wider passes would never be corrected
+            self._start(self.drift * self._refined[1])
+        ratio = max(milliseconds, settings.LEAST_MS) / self.rows[rows]
+        agrees = 1 / settings.AGREE < ratio < settings.AGREE
+        self._disagreed = [] if agrees else [*self._disagreed, ratio]
+        if len(self._disagreed) == settings.CONFIRMED:
+            self._start(self.drift * median(self._disagreed))
+            self._disagreed = []
+            return
+        ratio = min(max(ratio, 1 / settings.COST_CLIP), settings.COST_CLIP)
         observed = self._observed[rows] = self._observed[rows] + 1
         if observed <= settings.KNOWN:
             factors = self._factors[rows]
@@ -140,7 +194,7 @@ class CostModel:
             change = 1 + settings.REFINE * (ratio - 1)
             self._refined[rows] *= change
             for needed in range(rows, 0, -1):
-                if self._widths[needed] != rows:
+                if self._padded[needed] != rows:
                     break
                 self.rows[needed] *= change
         self.drift *= 1 + settings.DRIFT * (ratio - 1)
@@ -169,7 +223,7 @@ class CostModel:
     def dump(self, key: str) -> bytes:
         """Packs the measurements, for the machine and build that ``key`` names."""
         kept = {"key": key, "short": self._short, "long": self._long, "long_at": self._long_at}
-        return json.dumps(kept | {"change_ms": self._change_ms}).encode()
+        return json.dumps(kept | {"change_ms": self.width.change_ms}).encode()
 
     @staticmethod
     def load(packed: bytes, key: str, single: float, most: int, widths: Sequence[int] = ()) -> CostModel | None:
@@ -185,8 +239,7 @@ class CostModel:
             good = all(0 < ms < 1e6 for ms in (*short.values(), *long.values())) and 0 <= change_ms < 1e6
             if kept["key"] == key and good and 1 / settings.AGREE < single / short[1] < settings.AGREE:
                 costs = CostModel(short, long, int(kept["long_at"]), most, widths=widths, change_ms=change_ms)
-                costs.drift = single / short[1]
-                costs.set_length(settings.SHORT_TEXT)
+                costs._start(single / short[1])
                 return costs
         return None
 
@@ -237,22 +290,24 @@ def _measure(
     clock: Callable[[], float],
     text: Sequence[Token],
 ) -> tuple[dict[int, float], float]:
-    """The median milliseconds of passes by rows, with ``length`` tokens in the cache, and of a change of padded rows.
+    """The median milliseconds of passes by rows, with ``length`` tokens in the cache, and of a change of the width.
 
     Empty if the tokens do not fit the context, or their prefill is too slow. A width is left out if its pass would
     probably not end before ``until``.
 
-    A plain pass usually follows another plain pass, so that llama.cpp reuses its graph; padded passes do the same.
+    Most plain passes follow another plain pass, so that llama.cpp reuses its graph; padded passes do the same. So these
+    are measured after others of the same width.
     """
-    alike = {1, *target.abilities.widths}  # so these are measured after a pass of the same width
+    steady = bool(target.abilities.widths)
     if length >= target.abilities.n_ctx:
         return {}, 0.0
     start = _run(target, text, 0, length)
     if not target.prefill(start, cancelled=lambda: clock() > until).complete:
         return {}, 0.0
     took: dict[int, list[tuple[float, float]]] = {}
-    changed: list[tuple[int, float]] = []  # rows and seconds of passes that changed the width
-    for turn in range(settings.ROUNDS):
+    changes: dict[int, list[float]] = {}  # seconds of the first passes of a width
+    count, number = settings.ROUNDS if steady else 1, 0  # passes that are timed at a time, and of all so far
+    for turn in range(1 if steady else settings.ROUNDS):
         for width in (1, *widths):
             if width in took:
                 expected = median(undisturbed(took[width]))
@@ -261,23 +316,23 @@ def _measure(
             else:
                 below = max((n for n in took if n < width), default=0)
                 expected = median(undisturbed(took[below])) * width / below if below else single / 1e3 * width
-            if clock() + (2 if width in alike else 1) * expected > until:
+            warm = settings.REPLAYED if steady else 1 if width == 1 or not turn else 0
+            if clock() + (warm + count) * expected > until:
                 continue
-            before, (last, *others) = (_run(target, text, length + (2 * turn + n) * width, width) for n in range(2))
-            if width in alike:
-                began = clock()
-                target.evaluate(before[0], TokenTree.chain(before[1:]))
-                changed.append((width, clock() - began))
+            passes = list[tuple[float, float]]()
+            for _ in range(warm + count):
+                last, *others = _run(target, text, length + number * width, width)
+                tree = TokenTree.chain(others)
+                began, processor_began = clock(), process_time()
+                target.evaluate(last, tree)
                 target.keep(())
+                passes.append((clock() - began, process_time() - processor_began))
                 target.rewind(length)
-            tree = TokenTree.chain(others)
-            began, processor_began = clock(), process_time()
-            target.evaluate(last, tree)
-            target.keep(())
-            took.setdefault(width, []).append((clock() - began, process_time() - processor_began))
-            target.rewind(length)
+                number += 1
+            took.setdefault(width, []).extend(passes[warm:])
+            changes[width] = [seconds for seconds, _ in passes[:warm]]
     usual = {width: 1e3 * median(undisturbed(passes)) for width, passes in took.items()}
-    longer = [1e3 * seconds - usual[width] for width, seconds in changed if len(alike) > 1]
+    longer = [1e3 * sum(first) - len(first) * usual[width] for width, first in changes.items() if steady]
     return usual, max(0.0, median(longer)) if longer else 0.0
 
 

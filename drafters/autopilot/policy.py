@@ -60,6 +60,7 @@ class Autopilot(Drafter):
         self._resume = 0  # number of the next step that is measured or reviewed
         self._surplus_ms = 0.0  # what the second best choice of this step was worth over a plain step
         self._began = self._drafting_ms = self._own_ms = 0.0  # of the step: its start, and its time outside of the pass
+        self._limited = False  # whether the latest draft of this step was limited to the rows of its pass
         self._hidden: Arm | None = None  # an active drafter for which passes return hidden states
         self._update_needs()
 
@@ -121,8 +122,10 @@ class Autopilot(Drafter):
         self._hidden = next((arm for arm in self._active.arms if arm.hidden), None)
         hidden = frozenset[int]().union(*(arm.drafter.needs.hidden for arm in self._active.arms))
         leaves = max((arm.drafter.needs.leaves for arm in self.arms), default=1)
-        drafts = self._active.arms and not self._active.tries_plain
-        self.needs = Needs(hidden, leaves, self.throughput.costs.steady if drafts else 1)
+        width = self.throughput.costs.width
+        if width.rows > 1 and (not self._active.arms or self._active.tries_plain):
+            width.use(1)
+        self.needs = Needs(hidden, leaves, width.rows)
 
     def _coast(self, history: History) -> bool:
         """The fast path: while all drafters are idle, most plain steps are neither measured nor reviewed.
@@ -149,10 +152,8 @@ class Autopilot(Drafter):
         """Records the time and tokens of the latest step."""
         self._step = None
         wall_ms, drafting_ms = 1e3 * (now - self._began), self._drafting_ms + self._own_ms
-        expected = self.decision.expected
-        least = self.needs.rows
         lost_ms = self.throughput.record(
-            step, wall_ms, drafting_ms, self._drafter, expected, hidden=self._hidden, least=least
+            step, wall_ms, drafting_ms, self._drafter, self.decision.expected, hidden=self._hidden
         )
         if self._drafter:
             self._drafter.add_gain(self._drafting_ms + self._own_ms - lost_ms - self._surplus_ms)
@@ -166,17 +167,21 @@ class Autopilot(Drafter):
 
     def _propose_all(self, history: History, should_extend: ShouldExtend, sampler: Sampler) -> Draft:
         """Calls the cheap drafters, then the one on trial, or else the leader if it promises more than they do."""
-        active, objective = self._active, self.throughput.objective(self.needs.rows)
+        active, objective = self._active, self.throughput.objective()
         nothing, deepest = Candidate(NO_DRAFT, 1.0, objective.plain), self._deepest(should_extend)
         tried, leader = active.exploration.arm, active.leader
         if tried and leader and tried.cheap(objective.rows[1]):
             tried = None  # its drafts are judged beside the leader's
         last = tried or leader
+        self._limited, rows = False, self.needs.rows
+        seldom = self._number % (2 * settings.REVIEW_STEPS) == 0  # shows whether wider passes would pay
+        fits = deepest if rows == 1 or seldom else rows - 1
         proposals: list[tuple[Arm, Candidate]] = []
 
         def propose(arm: Arm) -> Candidate:
             arm.set_price(objective, active.row_ms)
-            draft = arm.draft(history, sampler, self._number, deepest)
+            self._limited = arm is last and fits < deepest
+            draft = arm.draft(history, sampler, self._number, fits if self._limited else deepest)
             self._drafting_ms += arm.took_ms
             return arm.judge(draft, objective, nothing)
 
@@ -211,16 +216,31 @@ class Autopilot(Drafter):
         if len(proposals) > 1:
             best = self._merge(best, proposals, objective, size)
             drafter = drafter or max(proposals, key=lambda proposal: proposal[1].value)[0]  # alone, none pays
+        best = self._fit(best, objective)
         nodes = len(best.draft.tree)
         for arm, _ in proposals:
             if not nodes or arm is not drafter:
                 arm.add_gain(0.0)
         if not nodes or not drafter:
             return self._decode_plainly()
-        cost, trial = objective.rows[1 + nodes] / objective.rows[1], drafter is self._active.exploration.arm
+        cost, trial = (
+            objective.rows[max(self.needs.rows, 1 + nodes)] / objective.rows[1],
+            drafter is self._active.exploration.arm,
+        )
         self._drafter = drafter
         self.decision = Decision(drafter.name, nodes, cost, best.tokens, plain_ms=self.throughput.plain_ms, trial=trial)
         return best.draft
+
+    def _fit(self, best: Candidate, objective: Objective) -> Candidate:
+        """Chooses the width of the pass, where passes have one, and the nodes that fit it."""
+        width, before = self.throughput.costs.width, self.needs.rows
+        if not width.all:
+            return best
+        worth = best.values([each for each in width.all if each <= before or not self._limited], objective)
+        rows = width.choose({each: value / objective.rate for each, value in worth.items()})
+        if rows != before:
+            self._update_needs()
+        return best.fitted(rows)
 
     def _merge(
         self, best: Candidate, proposals: Sequence[tuple[Arm, Candidate]], objective: Objective, size: int

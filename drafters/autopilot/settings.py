@@ -1,4 +1,4 @@
-"""The 69 tuned numbers of the autopilot, each with its reason; TRIED.md in this folder has the measurements."""
+"""The 68 tuned numbers of the autopilot, each with its reason; TRIED.md in this folder has the measurements."""
 
 from __future__ import annotations
 
@@ -73,8 +73,7 @@ SHORT_SHARE: Final = 0.6  # of the measuring time, for the short text: the long 
 MEASURE_SECONDS: Final = 1.0  # least time for measuring
 MEASURE_PASSES: Final = 20  # plain passes for measuring, if these take longer
 COST_CLIP: Final = 2.0  # a live pass counts as at most so many times slower or faster than expected
-CHANGES: Final = 0.33  # share of passes over a network that would change their width, were each as narrow as possible
-STEADY_ROWS: Final = 8  # most rows that passes are padded to instead; larger drafts are rare
+REPLAYED: Final = 3  # equal passes before the one that is timed: a GPU computes the first one, captures the second
 KNOWN: Final = 8  # first live passes of a width, whose median is its cost; later ones show the machine's drift
 CONFIRMED: Final = 4  # live plain passes before the first draft: another program may have disturbed those at load
 DRIFT: Final = 0.05  # weight of a pass in the drift of the whole machine

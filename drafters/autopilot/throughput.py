@@ -57,12 +57,10 @@ class ThroughputMeter:
         """Starts a reply."""
         self.unmeasured = 0
 
-    def objective(self, least: int = 1) -> Objective:
-        """The value of tokens and time now, if every pass has at least ``least`` rows."""
-        best, rows = max(self.rate, 1 / self.plain_ms), self.costs.rows
-        if least > 1:
-            rows = [rows[least]] * (1 + least) + rows[1 + least :]
-        return Objective(best, 1 - best * self.sample_ms, rows)
+    def objective(self) -> Objective:
+        """The value of tokens and time now."""
+        best = max(self.rate, 1 / self.plain_ms)
+        return Objective(best, 1 - best * self.sample_ms, self.costs.rows)
 
     def record(
         self,
@@ -72,7 +70,6 @@ class ThroughputMeter:
         drafter: Arm | None,
         expected: float,
         hidden: Arm | None,
-        least: int = 1,
     ) -> float:
         """Adds a step.
 
@@ -86,7 +83,7 @@ class ThroughputMeter:
             How many milliseconds plain decoding would have saved.
         """
         self._add_unmeasured()
-        times, rows, tokens = step.timings, max(least, 1 + len(step.draft.tree)), len(step.tokens)
+        times, rows, tokens = step.timings, max(self.costs.width.rows, 1 + len(step.draft.tree)), len(step.tokens)
         usual, evaluate = self.costs.rows[rows], times.evaluate
         if self._disturbance.add(evaluate, times.processor):
             evaluate = usual * (hidden.record.slower if hidden else 1)
@@ -126,3 +123,4 @@ class ThroughputMeter:
             self._ms = kept * self._ms + weight * self.plain_ms
             self.rate = self._tokens / self._ms
             self.total_ms += steps * self.plain_ms
+            self.costs.plain += steps

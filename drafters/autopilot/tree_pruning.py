@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import inf
 from typing import NamedTuple
 
-from slipstream.drafters.base import Draft
+from slipstream.drafters.base import NO_DRAFT, Draft
 from slipstream.drafters.tree import some_of
 from slipstream.models.types import ROOT
 
@@ -51,11 +52,33 @@ class Candidate(NamedTuple):
     Attributes:
         tokens: Tokens expected of the step.
         value: See ``Objective.value``; it does not count the time already spent on drafting.
+        whole: The draft before it was pruned.
+        order: Its nodes, the most probable path first.
+        expected: Tokens expected of a pass of n rows, at index n - 1.
     """
 
     draft: Draft
     tokens: float
     value: float
+    whole: Draft = NO_DRAFT
+    order: Sequence[int] = ()
+    expected: Sequence[float] = (1.0,)
+
+    def values(self, widths: Sequence[int], objective: Objective) -> dict[int, float]:
+        """The value of a step for each width of its pass; a draft with probes is verified whole or not at all."""
+        last, probed = len(self.expected), bool(self.whole.tree.probes)
+        return {
+            width: -inf
+            if probed and width < last
+            else self.expected[min(width, last) - 1] * objective.token - objective.rate * objective.rows[width]
+            for width in widths
+        }
+
+    def fitted(self, rows: int) -> Candidate:
+        """The most nodes that fit a pass of ``rows`` rows, which is padded otherwise."""
+        size = min(rows, len(self.expected)) - 1
+        draft = self.whole if size == len(self.order) else some_of(self.whole, self.order[:size])
+        return self._replace(draft=draft, tokens=self.expected[size])
 
 
 def prune(
@@ -76,13 +99,17 @@ def prune(
         paths[node] *= trust if parent == ROOT else paths[parent]
     if tree.probes:
         tokens = 1 + sum(path for node, path in enumerate(paths) if node not in tree.probes)
-        return Candidate(draft, tokens, objective.value(tokens, 1 + len(tree), 0.0, slower))
+        value = objective.value(tokens, 1 + len(tree), 0.0, slower)
+        return Candidate(draft, tokens, value, draft, order=range(len(tree)), expected=[tokens] * (1 + len(tree)))
     order = range(len(tree)) if tree.leaves == 1 else sorted(range(len(tree)), key=lambda node: -paths[node])
     rate, token, rows = objective.rate * slower, objective.token, objective.rows
     tokens, size, most, value = 1.0, 0, 1.0, token - rate * rows[1]
+    expected = [tokens]
     for count, node in enumerate(order, start=2):
         tokens += paths[node]
+        expected.append(tokens)
         gain = tokens * token - rate * rows[count]
         if gain > value:
             size, most, value = count - 1, tokens, gain
-    return Candidate(draft if size == len(tree) else some_of(draft, order[:size]), most, value)
+    part = draft if size == len(tree) else some_of(draft, order[:size])
+    return Candidate(part, most, value, draft, order=order, expected=expected)

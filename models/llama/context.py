@@ -57,7 +57,7 @@ class LlamaTarget:
         rollback = self._cache.memory.rollback if drafts else rollback_of(model, options.rollback)
         self._ready = drafts or not rollback
         max_rows = options.max_rows if rollback is None else min(options.max_rows, 1 + rollback)
-        widths = (WIDTHS if model.placement.machines else ()) if options.widths is None else options.widths
+        widths = (WIDTHS if model.placement.keeps_graphs else ()) if options.widths is None else options.widths
         self.abilities = Abilities(
             n_vocab=model.n_vocab,
             n_ctx=wanted,
@@ -72,9 +72,8 @@ class LlamaTarget:
             rewinds=rollback is None,
             widths=tuple(width for width in widths if width <= max_rows),
         )
-        # with widths, every pass also has the maximum number of sequences and outputs, so that its graph stays the same
-        self._leaves = max(1, self.abilities.max_leaves) if self.abilities.widths else 1
         self._least = 1  # minimum rows of an evaluation, if there are widths
+        self._shape = (1, 1)  # rows and sequences of the latest evaluation, if there are widths
 
     def prepare_drafts(self) -> None:
         """Reopens the context with the state copies that rolling back drafts needs, unless it has them.
@@ -225,7 +224,10 @@ class LlamaTarget:
         run = [*cache.tokens[cache.cached :], last]
         if self.abilities.widths:
             tree = self._padded(tree, len(run), last)
-        leaves = max(tree.leaves, self._leaves)
+        rows, leaves = len(run) + len(tree), tree.leaves
+        if self.abilities.widths:  # a pass with fewer sequences would have another graph
+            leaves = max(leaves, self._shape[1] if self._shape[0] == rows else 1)
+            self._shape = (rows, leaves)
         if leaves > 1:
             cache.branch(leaves)
         self._batch.tree(
@@ -240,7 +242,7 @@ class LlamaTarget:
         )
         if tree.probes and max(tree.tokens) >= self.abilities.n_vocab:
             self._batch.by_vector(self._masks)
-        rows, root = len(run) + len(tree), len(run) - 1
+        root = len(run) - 1
         self._decode(rows)
         before = root if whole else 0  # number of outputs before the root's
         logits = rows_at(C.llama_get_logits(self._context), rows - root + before, self._logits)

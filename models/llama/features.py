@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 from llama_cpp import llama_cpp as C
@@ -18,6 +18,7 @@ from slipstream.models.llama.target import KV_TYPES, ContextOptions
 from slipstream.models.types import PACKED, Floats, Token
 
 MTP: Final = 1  # llama_context_type
+_ENCODED: Final = 8  # rows that passes of the encoder are padded to, where graphs are kept
 _BRANCHES: Final = 4  # maximum branches of a draft; the target's ``max_leaves`` also applies
 
 
@@ -59,6 +60,11 @@ class FeatureContext:
         params = options.params(target.abilities.n_ctx)
         params.ctx_type = MTP if head is None or head.mtp else 0
         self._context = HeadContext(target, model, params, width)
+        # an encoder and a decoder in turns would change the graph of a context with every pass
+        self._encoder, self._encoded = self._context, 1
+        if head and not head.mtp and target.abilities.widths:
+            params.n_ctx = params.n_batch
+            self._encoder, self._encoded = HeadContext(target, model, params, width), _ENCODED
         if head is None:  # LoRA adapters must not change an EAGLE-3 head's own layers of the same names
             target.model.adapt(self._context.pointer)
         self._batch = self._context.batch
@@ -73,11 +79,14 @@ class FeatureContext:
         """Projects the target's concatenated hidden states to features: [rows, joined width] to [rows, width]."""
         parts: list[Floats] = []
         for start in range(0, len(rows), ROWS):
-            chunk = np.ascontiguousarray(rows[start : start + ROWS], np.float32)
-            self._batch.prompt([0] * len(chunk), self.length, output_all=True)  # llama.cpp checks the positions
-            self._batch.batch.token, self._batch.batch.embd = None, pointer_to(chunk)
-            self._run(C.llama_encode)
-            parts.append(self._context.features(len(chunk)).copy())
+            count = min(ROWS, len(rows) - start)
+            chunk = np.zeros((-(-count // self._encoded) * self._encoded, rows.shape[1]), np.float32)
+            chunk[:count] = rows[start : start + count]
+            batch, at = self._encoder.batch, 0 if self._encoder is not self._context else self.length
+            batch.prompt([0] * len(chunk), at, output_all=True)  # llama.cpp checks the positions
+            batch.batch.token, batch.batch.embd = None, pointer_to(chunk)
+            self._encoder.run(C.llama_encode)
+            parts.append(self._encoder.features(len(chunk))[:count].copy())
         return np.concatenate(parts)
 
     def append(self, tokens: Sequence[Token], features: Floats, *, answer: bool) -> HeadOutput | None:
@@ -133,6 +142,7 @@ class FeatureContext:
         self._level, self._depth = [0], 0
 
     def close(self) -> None:
+        self._encoder.close()
         self._context.close()
 
     def _copy(self, source: int, into: int) -> None:
@@ -154,14 +164,10 @@ class FeatureContext:
         """Runs the batch of pairs."""
         self._features[: len(features)] = features
         self._batch.batch.embd = self._features_pointer  # llama.cpp takes tokens and features in one batch
-        self._run(C.llama_decode)
-
-    def _run(self, call: Any) -> None:
-        """Runs the batch; if it fails, drops the rows that were processed before the failure."""
         try:
-            self._context.run(call)
+            self._context.run()
         except SlipstreamError:
-            self.rewind(self.length)
+            self.rewind(self.length)  # drops the rows that were processed before the failure
             raise
 
 

@@ -14,6 +14,7 @@ from slipstream.models.llama.remote import register
 
 SplitMode = Literal["layer", "row", "none"]
 """How several GPUs share a model: by layers, by rows of its matrices, or not at all."""
+_CAPTURING: Final = frozenset({b"CUDA", b"ROCm"})  # names of ggml's backends
 _MODES: Final = {"none": 0, "layer": 1, "row": 2}  # llama_split_mode
 
 
@@ -32,6 +33,18 @@ class Placement:
     def machines(self) -> list[str]:
         """The other machines that lend some of ``devices``."""
         return [machine for name in self.devices or () if (machine := name.rpartition("/")[0])]
+
+    @property
+    def keeps_graphs(self) -> bool:
+        """Whether a pass like the one before is cheaper: a GPU replays its graph, another machine is not sent it again.
+
+        CUDA and HIP capture graphs; other backends of this machine only save the time of building one.
+        """
+        if self.machines or not self.gpu_layers:
+            return bool(self.machines)
+        ggml = calls()
+        handles = own_gpus() if self.devices is None else [handle(name) for name in self.devices]
+        return any(ggml.backend_reg_name(ggml.backend_dev_backend_reg(each)) in _CAPTURING for each in handles)
 
     def before_gpus(self, layers: int) -> int:
         """Number of first layers on the processor; ``layers`` counts all layers of the model, with the output."""

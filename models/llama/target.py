@@ -23,7 +23,7 @@ from slipstream.models.types import (
 )
 
 WIDTHS: Final = (1, 2, 4, 8, 16, 32, 64)
-"""Pass sizes, in rows, when other machines hold layers: a changed graph must be sent to them again."""
+"""Pass sizes, in rows, where a pass like the one before is cheaper, see ``Placement.keeps_graphs``."""
 KV_TYPES: Final[dict[KvType, int]] = {"f32": 0, "f16": 1, "q8_0": 8, "q4_0": 2}  # ggml_type
 _ROPE_TYPES: Final[dict[RopeKind, int]] = {"none": 0, "linear": 1, "yarn": 2}  # llama_rope_scaling_type
 
@@ -138,7 +138,7 @@ class ContextOptions:
         rollback: Rows that a recurrent or hybrid model can roll back. It keeps a copy of its state for each, 50 MB in a
             large model; drafted chains have at most 8 tokens.
         borrow: llama.cpp's ``op_offload``: whether a GPU computes large passes with weights copied to it.
-        widths: See ``Abilities.widths``; None for ``WIDTHS`` if layers are on another machine, else none.
+        widths: See ``Abilities.widths``; None for ``WIDTHS`` if the model's devices keep graphs, else none.
         rope: Scaling of positions; None to keep the file's.
     """
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -8,9 +9,9 @@ from tests.models.fake_target import FakeTarget
 from slipstream.drafters.base import NO_DRAFT, Draft, Step
 from slipstream.drafters.draft_cache import DraftCache
 from slipstream.drafters.draft_model import DraftModel
-from slipstream.models.llama.target import Prefill
+from slipstream.models.llama.target import WIDTHS, Prefill
 from slipstream.models.sampling.sampler import Sampler
-from slipstream.models.types import ROOT, Abilities, Evaluation, History, Token
+from slipstream.models.types import EMPTY_TREE, ROOT, Abilities, Evaluation, History, Token, TokenTree
 
 GREEDY = Sampler(temperature=0.0)
 
@@ -46,6 +47,33 @@ def test_it_drafts_what_its_model_would_say() -> None:
         wanted.append(last)
     assert list(draft.tree.tokens) == wanted and draft.sources == ("draft",) * 4
     assert all(0 < prob <= 1 for prob in draft.probs)
+
+
+def test_where_graphs_are_kept_every_pass_of_the_model_has_one_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    some, model = drafter(leaves=4)
+    model.abilities = replace(model.abilities, widths=WIDTHS)
+    history = History([1, 2, 3])
+    some.begin(history)
+    some.draft(history, likely, GREEDY)
+    monkeypatch.setattr(model, "prefill", lambda *_: pytest.fail("a pass of several rows"))
+    monkeypatch.setattr(model, "feed", lambda tokens: pytest.fail("these join the next pass") if tokens else None)
+    evaluate = model.evaluate
+
+    def one_row(last: Token, tree: TokenTree = EMPTY_TREE) -> Evaluation:
+        assert not tree.tokens
+        return evaluate(last, tree)
+
+    monkeypatch.setattr(model, "evaluate", one_row)
+    leaves = 0
+    for _ in range(6):
+        draft = some.draft(history, likely, GREEDY)
+        leaves = max(leaves, draft.tree.leaves)
+        path, node = list[Token](), 0
+        while node < len(draft.tree):  # the chain was right, and a bonus follows
+            path.append(draft.tree.tokens[node])
+            node = next((child for child in range(len(draft.tree)) if draft.tree.parents[child] == node), 99)
+        history.tokens += [*path, 9]
+    assert leaves > 1  # the runners-up of the chain are drafted all the same
 
 
 def test_it_stops_before_a_token_that_is_not_worth_it() -> None:

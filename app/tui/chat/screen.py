@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Any, ClassVar, Final
 
 from textual import on
@@ -108,7 +107,7 @@ class ChatScreen(Screen[None]):
         self.picker = ModelPicker(page, models, self.model, self.reply)
         self.drafters = DrafterWork(page, self.model, self.reply, self.jobs)
         self.benchmark = Benchmark(page, engine, self.model, self.reply, self.jobs)
-        self.races = Races(page, engine, self.model, self.reply, self.jobs, picker=self.picker)
+        self.races = Races(page, engine, self.model, self.reply, self.jobs)
         self.notes: list[str] = []  # remarks to show at the start
         self._interrupted = 0.0  # time of the last Ctrl-C
         self._commands: dict[str, Callable[..., Any]] = {
@@ -210,7 +209,6 @@ class ChatScreen(Screen[None]):
             if not messages:
                 await self.page.show_welcome(self.model.name, self.model.loaded)
         self.drafts.fill(message.figures for message in messages if message.figures)
-        await self.picker.name_writer(messages)
         self.typing.read()
         self.picker.show_offer()
         self.guidance.show()
@@ -247,8 +245,6 @@ class ChatScreen(Screen[None]):
         self.guidance.show()
         self.typing.read()
         await self.model.ready(message.loaded)
-        with suppress(SlipstreamError):  # an unreadable chat was already reported
-            await self.picker.name_writer(self.conversation.messages())
 
     @on(LoadFailed)
     async def _load_failed(self, message: LoadFailed) -> None:
@@ -289,7 +285,6 @@ class ChatScreen(Screen[None]):
         self.drafts.end(message.done)
         await self.page.meter.done(message.done)
         await self.reply.done(message.done)
-        self.picker.writer = None
         self.typing.read()
 
     @on(ReplyFailed)
@@ -405,7 +400,7 @@ class ChatScreen(Screen[None]):
             case "go":
                 return self.conversation.unfinished
             case "offer":
-                return self.picker.offer is not None or self.picker.writer is not None
+                return self.picker.offer is not None
         return True
 
     # --- commands -------------------------------------------------------------------------------------------------

@@ -27,6 +27,7 @@ from slipstream.app.protocol.requests import AUTO, Generate, Message, Sampling
 from slipstream.drafters import registry
 from slipstream.models.llama.context import LlamaTarget
 from slipstream.models.llama.model import LlamaModel
+from slipstream.models.llama.placement import Placement
 from slipstream.models.llama.target import ContextOptions
 from slipstream.models.types import Token
 
@@ -137,7 +138,11 @@ def test_every_drafter_writes_what_plain_decoding_writes(endless: Session, plain
         assert shows, f"{name} was always right or always wrong: this shows nothing"
 
 
-def test_the_tuned_target_keeps_its_text_too(tmp_path_factory: pytest.TempPathFactory) -> None:
+@pytest.mark.parametrize("keeps_graphs", [False, True])  # with graphs kept, passes are padded and drafters' have a row
+def test_the_tuned_target_keeps_its_text_too(
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch, keeps_graphs: bool
+) -> None:
+    monkeypatch.setattr(Placement, "keeps_graphs", keeps_graphs)
     home = tmp_path_factory.mktemp("tuned")
     session, loaded = load(choose(Paths.default({HOME_VARIABLE: str(home)}), TUNED), lambda _: None)
     usable = [offer.name for offer in loaded.drafters if offer.usable]

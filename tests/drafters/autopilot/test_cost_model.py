@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from tests.drafters.autopilot.virtual_time import DEAR, Clock, TimedTarget
 
-from slipstream.drafters.autopilot.cost_model import CostModel, measure_costs
+from slipstream.drafters.autopilot.cost_model import CostModel, PassWidth, measure_costs
 from slipstream.models.types import EMPTY_TREE, Evaluation, Token, TokenTree
 
 
@@ -107,6 +107,15 @@ def test_padded_passes_are_measured_at_their_widths_each_after_one_of_the_same()
     assert set(widths) == {1, 4, 16, 64}
     assert [costs.rows[rows] for rows in (1, 2, 4, 5, 16)] == pytest.approx([10, 22, 22, 52, 52])
     assert json.loads(costs.dump(""))["change_ms"] == pytest.approx(20)
+
+
+def test_a_width_stays_until_another_one_would_have_saved_what_the_change_takes() -> None:
+    width = PassWidth((1, 4, 8), change_ms=5.0)
+    assert [width.choose({1: 0.0, 4: 2.0, 8: 1.0}) for _ in range(3)] == [1, 1, 4]
+    assert width.choose({1: 4.0, 4: 2.0, 8: 9.0}) == 8  # at once, if one step pays for it
+    assert [width.choose({1: 2.0, 4: 0.0, 8: 0.0}) for _ in range(2)] == [8, 8]
+    assert [width.choose({1: 0.0, 4: 0.0, 8: 4.0}), width.choose({1: 3.0, 4: 0.0, 8: 0.0})] == [8, 8]
+    assert [PassWidth((1, 4), 0.0).choose({1: 0.0, 4: gain}) for gain in (-1.0, 0.1)] == [1, 4]  # changes are free
 
 
 def test_kept_costs_are_taken_only_where_they_hold() -> None:

@@ -110,7 +110,7 @@ def test_trials_are_paid_and_the_one_that_waited_longest_for_its_price_comes_fir
 def test_who_takes_longer_than_a_good_step_saves_is_not_tried() -> None:
     quick, slow = Arm("quick", Plain()), Arm("slow", Plain())
     quick.record.draft_ms, slow.record.draft_ms = 2.0, 15.0
-    found = trials([quick, slow], None, terms(10, 12, 14, 16), NOTHING, 100, since_plain=0, own_ms=0)
+    found = trials([quick, slow], None, terms(10, 12, 14, 16), NOTHING, step=100, since_plain=0, own_ms=0)
     assert [trial.arm for trial in found] == [quick]  # two tokens more for 6 ms of rows and 15 of drafting
 
 
@@ -124,7 +124,7 @@ class Reader(Plain):
 def test_who_reads_the_text_first_is_tried_later_and_its_reading_is_owed() -> None:
     quick, reader = Arm("quick", Plain()), Arm("reader", Reader())
     both = [quick, reader]
-    first, later = trials(both, None, terms(10, 12, 14, 16), NOTHING, 100, since_plain=0, own_ms=0)
+    first, later = trials(both, None, terms(10, 12, 14, 16), NOTHING, step=100, since_plain=0, own_ms=0)
     assert later.milliseconds == first.milliseconds + 300
     budget = Exploration(10.0, 1.0, known=False)
     budget.begin([later])

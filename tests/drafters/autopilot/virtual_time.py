@@ -45,10 +45,10 @@ class TimedTarget(FakeTarget):
     def __init__(self, clock: Clock, table: Mapping[int, float], slower: Callable[[], float] = lambda: 1.0) -> None:
         super().__init__(n_ctx=100_000)
         self._clock, self._slower = clock, slower
-        self._rows = CostModel(table, {}, 0, 64).rows
+        self.rows = CostModel(table, {}, 0, 64).rows
 
     def evaluate(self, last: Token, tree: TokenTree = EMPTY_TREE) -> Evaluation:
-        self._clock.now += self._rows[1 + len(tree)] * self._slower() / 1e3
+        self._clock.now += self.rows[1 + len(tree)] * self._slower() / 1e3
         return super().evaluate(last, tree)
 
 
@@ -130,17 +130,26 @@ def fly(pilot: Autopilot, target: TimedTarget, size: int) -> tuple[list[Token], 
     return history.tokens[len(PROMPT) :], steps
 
 
-class Distant(TimedTarget):
-    """A target over a network: it pads passes to a few widths, and a change of width takes longer.
+class GraphDevice(TimedTarget):
+    """A device that pads passes to a few widths and keeps the graph of the latest one, or a machine that does.
+
+    A GPU runs the first pass of a width node by node, captures its graph in the second equal pass, and replays it from
+    the third on. Another machine is sent the graph with the first pass.
+
+    Args:
+        eager_ms: What a first pass takes longer than a replayed one.
+        capture_ms: What a second pass takes longer.
 
     Attributes:
         changes: How often the width changed.
+        replayed: How many passes were replayed.
     """
 
-    def __init__(self, clock: Clock, table: Mapping[int, float], change_ms: float) -> None:
+    def __init__(self, clock: Clock, table: Mapping[int, float], eager_ms: float, capture_ms: float) -> None:
         super().__init__(clock, table)
         self.abilities = replace(self.abilities, widths=WIDTHS)
-        self._change_ms, self._least, self._width, self.changes = change_ms, 1, 1, 0
+        self._longer = (eager_ms, capture_ms)
+        self._least, self._width, self._equal, self.changes, self.replayed = 1, 1, 0, 0, 0
 
     def request(self, points: frozenset[int], rows: int = 1) -> None:
         super().request(points, rows)
@@ -148,8 +157,13 @@ class Distant(TimedTarget):
 
     def evaluate(self, last: Token, tree: TokenTree = EMPTY_TREE) -> Evaluation:
         width = padded(max(self._least, 1 + len(tree)), WIDTHS)
-        more = self._rows[width] - self._rows[1 + len(tree)]
+        more = self.rows[width] - self.rows[1 + len(tree)]
         if width != self._width:
-            self._width, self.changes, more = width, self.changes + 1, more + self._change_ms
+            self._width, self._equal, self.changes = width, 0, self.changes + 1
+        if self._equal < len(self._longer):
+            more += self._longer[self._equal]
+        else:
+            self.replayed += 1
+        self._equal += 1
         self._clock.now += more / 1e3
         return super().evaluate(last, tree)
