@@ -24,7 +24,9 @@ _MOST_BYTES: Final = 64 << 20
 _FIELDS: Final = ("messages", "turns", "prompt", "question", "text")
 _ROLES: Final = ("system", "user", "assistant")
 BUILT_IN: Final = ("chat", "story", "copy")
-"""Sets that ship with slipstream: small talk, free stories, and texts and code to be copied with changes."""
+"""Sets that are measured unless others are named: small talk, stories, and texts and code to be copied with changes."""
+CODE: Final = "code"
+"""A set of requests for short programs."""
 _Item = TypeVar("_Item")
 
 
@@ -167,7 +169,7 @@ def evenly(prompts: Sequence[_Item], limit: int) -> tuple[_Item, ...]:
 
 
 def _path(name: str) -> Path:
-    return _built_in(name) if name in BUILT_IN else Path(name).expanduser()
+    return _built_in(name) if name in (*BUILT_IN, CODE) else Path(name).expanduser()
 
 
 def _built_in(name: str) -> Path:

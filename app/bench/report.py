@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
-from slipstream.app.bench.figures import BestFixed, DrafterFigures, DrafterReport
+from slipstream.app.bench.figures import ALL_KINDS, BestFixed, DrafterFigures, DrafterReport
 from slipstream.app.platform.safe_text import one_line
+from slipstream.app.protocol.requests import AUTO, PLAIN
 
 STOPPED: Final = "STOPPED before its end: the figures cover only what was written until then."
 _DEPTHS_SHOWN: Final = 6
@@ -117,6 +118,24 @@ def _verdict(rows: Sequence[BestFixed]) -> list[str]:
         f"`auto` against plain decoding, by the intervals: faster in {len(faster)} of {len(autos)} rows,"
         f" slower in {len(slower)}{named}, the others undecided."
     ]
+
+
+def share_line(where: str, model: str, rows: Sequence[DrafterFigures], kinds: Mapping[str, str]) -> str:
+    """One line to compare between people.
+
+    Args:
+        where: The processor or card.
+        model: The model and its type.
+        rows: Of plain decoding and the autopilot.
+        kinds: The sets of prompts to show apart, and a word for each.
+    """
+    plain = next(row for row in rows if row.drafter == PLAIN and row.kind == ALL_KINDS)
+    gains = [
+        f"{kinds[row.kind]} {row.tok_per_s:.1f} tok/s, {row.speedup_text}, {row.tokens_per_step:.2f} tokens a step"
+        for row in rows
+        if row.drafter == AUTO and row.kind in kinds
+    ]
+    return f"{where} | {model} | plain {plain.tok_per_s:.1f} tok/s | auto: {'; '.join(gains)}"
 
 
 def _share(share: float | None) -> str:

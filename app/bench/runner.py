@@ -59,7 +59,7 @@ class BenchMachine:
 
 
 def _runs_on() -> str:
-    cores, gpus = physical_cores(), [each.name for each in survey_here().devices if each.kind in ("gpu", "igpu")]
+    cores, gpus = physical_cores(), [each.description for each in survey_here().devices if each.kind in ("gpu", "igpu")]
     return ", ".join(gpus) or f"CPU, {cores} thread{'s' if cores > 1 else ''}"
 
 

@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final, Literal
 
 from slipstream.app.bench import STDOUT
@@ -15,20 +16,24 @@ from slipstream.app.bench.drafters import ignore
 from slipstream.app.bench.figures import BenchUpdate, encoded
 from slipstream.app.bench.plots import ChartSection, chart_svg
 from slipstream.app.bench.prompts import prompt_sets
+from slipstream.app.bench.report import share_line
 from slipstream.app.bench.runner import BenchMachine, Parts, Setup, parts
 from slipstream.app.bench.turns import ALL, BenchAmounts, CtrlC, ReplyPlan, Stopped
 from slipstream.app.engine.drafter_list import check_drafter
 from slipstream.app.library.load_request import BUNDLED, check_files, placed
 from slipstream.app.library.resolve_model import choose
 from slipstream.app.platform.paths import Paths
-from slipstream.app.protocol.requests import Load, Lora
+from slipstream.app.protocol.requests import AUTO, Load, Lora, Sampling
 from slipstream.app.settings.file import known
 from slipstream.drafters.accept import accept_rule
 from slipstream.drafters.none import Plain
 from slipstream.models.errors import SlipstreamError, UsageError, reason_of
+from slipstream.models.library.records import read_facts
 from slipstream.models.outside import decimal_number
 
 PARTS: Final = ("drafters", "check")
+_SHARED: Final = MappingProxyType({"story": "prose", "code": "code"})
+"""The sets of prompts of ``--share``, and a word for each."""
 
 Figures = dict[str, Any]
 Run = Callable[[Load], tuple[Figures, bool]]
@@ -47,6 +52,12 @@ def bench(options: argparse.Namespace, settings: BenchAmounts | None = None) -> 
         raise UsageError("--svg draws part drafters, which was not asked for.", "Add --only drafters.")
     if options.typical is not None and "check" in names:
         raise UsageError("typical acceptance changes the text: there is nothing to check.", "Leave --typical out.")
+    if options.share:
+        fixed = ("drafters", "prompts", "temp", "seeds", "typical", "only", "check", "json", "svg", "progress")
+        if given := next((name for name in fixed if getattr(options, name)), None):
+            raise UsageError(f"--share measures the same for everyone, without --{given}.", "Leave one of them out.")
+        options.drafters, options.prompts, options.temp = AUTO, list(_SHARED), f"{Sampling().temperature:g}"
+        options.no_memory = True
     return measure(options, names, parts, settings)
 
 
@@ -64,7 +75,8 @@ def measure(
     loras = [Lora.read(each) for each in options.lora or ()]
     measured = replace(measured, heads=[*measured.heads, *options.heads], lora=loras)
     check_files(measured)
-    quiet = options.json == STDOUT  # the figures stand alone there, for a program
+    share = getattr(options, "share", False)
+    quiet = share or options.json == STDOUT  # one line, or the figures, for a program, stand alone there
     for option in ("json", "svg"):
         if (file := getattr(options, option)) and file != STDOUT:
             _write(Path(file), "", "a", option)  # fails now instead of after the measurement
@@ -92,6 +104,12 @@ def measure(
     if options.json and any(figures.values()):
         text = json.dumps({"machine": asdict(machine)} | figures, indent=2) + "\n"
         print(text, end="") if quiet else _write(Path(options.json), text, "w", "json")
+    if share and bars:
+        on_cpu = options.gpu_layers == 0 or machine.device.startswith("CPU")
+        where = f"{machine.processor}, {machine.cores} cores" if on_cpu else machine.device
+        model = f"{bars[0].note} {read_facts(Path(measured.model)).quant}".rstrip()
+        busy = " | other programs slowed it down" if bars[0].noise.was_busy else ""
+        print(f"slipstream {machine.slipstream} | {share_line(where, model, bars[0].rows, _SHARED)}{busy}")
     if options.svg and bars:
         sections = [replace(each, note=f"{each.note}; {machine.processor}") for each in bars]
         _write(Path(options.svg), chart_svg(sections), "w", "svg")

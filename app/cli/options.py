@@ -249,6 +249,11 @@ def add_bench(commands: argparse._SubParsersAction[Any]) -> None:
         action="store_true",
         help="compare every drafter's replies with plain decoding's, token for token; exit code 1 where one is wrong",
     )
+    bench.add_argument(
+        "--share",
+        action="store_true",
+        help="print one line to compare with other people's: the speed without a drafter and with auto, prose and code",
+    )
     bench_options(bench)
 
 
@@ -265,7 +270,7 @@ def bench_options(bench: argparse.ArgumentParser) -> None:
         default=[],
         type=path,
         metavar="SET",
-        help="prompts: chat, story, copy (the default is all three), or a file; may be repeated",
+        help="prompts: chat, story, copy (the default is these three), code, or a file; may be repeated",
     )
     bench.add_argument(
         "--limit", type=int, metavar="N", help=f"prompts taken from a set, evenly spaced; 0 for all ({LIMIT})"

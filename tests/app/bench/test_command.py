@@ -40,6 +40,17 @@ def own_home(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathF
     monkeypatch.setenv("SLIPSTREAM_HOME", str(tmp_path_factory.mktemp("home")))
 
 
+def test_share_prints_one_line_of_prose_and_code(capsys: pytest.CaptureFixture[str]) -> None:
+    assert bench(options(share=True, limit=1), TINY) == 0
+    line, end = capsys.readouterr().out.split("\n")
+    parts = line.split(" | ")
+    assert not end and parts[0].startswith("slipstream ")
+    assert parts[2].endswith(" Q8_0") and parts[3].startswith("plain ") and parts[3].endswith(" tok/s")
+    assert parts[4].startswith("auto: prose ") and "; code " in parts[4] and parts[4].count("tokens a step") == 2
+    with pytest.raises(UsageError, match="without --prompts"):
+        bench(options(share=True, prompts=["story"]), TINY)
+
+
 @pytest.mark.slow
 def test_every_drafter_is_printed_and_written_down(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert bench(options(tmp_path / "figures.json", limit=1), TINY) == 0
