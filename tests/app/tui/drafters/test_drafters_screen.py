@@ -193,7 +193,7 @@ def test_a_file_whose_rows_are_dear_gets_advice() -> None:
     view = DraftersView([DrafterOffer("auto", True, about="picks")], "auto", 40.0)
     view.standing = Standing(costs={1: 1.0, 4: 2.6}, advice="Q4_0 of the same model would gain.")
     details = "\n".join(block.plain for at in range(len(view)) for block in view.details(at))
-    assert "4 2.6" in details and "Q4_0 of the same model would gain." in details
+    assert "writing 2.6" in details and "Q4_0 of the same model would gain." in details
 
 
 def test_figures_of_a_busy_machine_are_marked() -> None:
