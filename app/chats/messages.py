@@ -223,8 +223,19 @@ class Messages:
         )
 
     def withdraw(self, message: int) -> None:
-        """Marks a message that the engine refused as failed; it stays in the file but not in the chat."""
-        self._db.change("UPDATE messages SET status = 'failed' WHERE id = ?", message)
+        """Marks a message that the engine refused as failed; it stays in the file but not in the chat.
+
+        A chat without other messages loses the title that this one gave it.
+        """
+        with self._db.write(durable=True):
+            self._db.execute("UPDATE messages SET status = 'failed' WHERE id = ?", (message,))
+            row = self._db.execute("SELECT chat, content FROM messages WHERE id = ?", (message,)).fetchone()
+            if row:
+                self._db.execute(
+                    "UPDATE chats SET title = '' WHERE id = ? AND title = ? AND NOT EXISTS"
+                    " (SELECT 1 FROM messages WHERE chat = chats.id AND role = 'user' AND status != 'failed')",
+                    (row[0], title_of(text_of(row[1]))),
+                )
 
     def add_chats(self, chats: Iterable[tuple[StoredChat, Sequence[tuple[StoredMessage, int]]]]) -> list[StoredChat]:
         """Adds imported chats, all or none; returns those that were not here already.

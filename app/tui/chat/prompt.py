@@ -114,6 +114,7 @@ class PromptBox(TextArea):
         """Replaces the text; a long one is folded, the cursor moves to the end, and undo brings back the old text."""
         text = typed(text)  # an imported message may hold characters that cannot be typed
         text = MARK_OF_IMAGE.sub(lambda mark: self._folds.fold(mark.group(), mark[1]), text)
+        text = self._folds.folded_again(text) if is_long(text) else text
         if is_long(text):
             head = _FIRST_WORD.match(text)  # the name of a command, or a first word that looks like one
             at = head.end() if head else 0

@@ -122,11 +122,12 @@ class Chats(RuleBasedStateMachine):
 
     @rule(which=NUMBERS, at=NUMBERS)
     def withdraw(self, which: int, at: int) -> None:
-        _, talk = self.one(which)
+        chat, talk = self.one(which)
         if branch := talk.branch():
             message = branch[at % len(branch)]
             self.store.withdraw(message.number)
             message.failed = True
+            talk.title = self.store.get(chat).title and talk.title  # a chat without messages has none of its own
 
     @rule(which=NUMBERS, at=NUMBERS)
     def show(self, which: int, at: int) -> None:

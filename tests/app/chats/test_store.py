@@ -62,7 +62,16 @@ def test_a_withdrawn_message_leaves_the_chat_and_stays_in_the_file(store: ChatSt
     assert "much too long" in store.prompts()
     assert store.refused(chat.id) == "much too long"
     store.add_user(chat.id, "short")
-    assert store.refused(chat.id) == ""
+    assert store.refused(chat.id) == "" and store.get(chat.id).title == "A"
+
+
+def test_a_chat_is_not_named_after_a_message_that_was_refused(store: ChatStore) -> None:
+    chat, named = store.create(), store.create("Mine")
+    for each in (chat, named):
+        store.withdraw(store.add_user(each.id, "000 the quick brown fox").id)
+    assert (store.get(chat.id).title, store.get(named.id).title) == ("", "Mine")
+    store.add_user(chat.id, "What is this?")
+    assert store.get(chat.id).title == "What is this?"
 
 
 def test_chats_are_listed_newest_first(store: ChatStore) -> None:

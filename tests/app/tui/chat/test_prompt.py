@@ -94,6 +94,10 @@ async def test_what_was_refused_or_set_aside_keeps_its_long_text(open_chat: Open
         assert prompt.message == LONG
         prompt.give_back(f"/before {LONG}")
         assert prompt.message == f"/before {LONG}\n{LONG}"
+        prompt.put("")
+        prompt.give_back(f"{LONG} what is this?")  # the question stays readable beside the mark
+        assert prompt.text.startswith("[pasted ") and prompt.text.endswith("] what is this?")
+        assert prompt.message == f"{LONG} what is this?"
 
 
 @pytest.mark.slow
