@@ -292,7 +292,6 @@ class _Loading:
             self._index,
             model.header.fingerprint,
             prompts=self._prompts,
-            tokenize=model.tokenize,
             n_vocab=model.n_vocab,
         )
 

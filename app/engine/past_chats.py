@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final
 
 from slipstream.app.chats.deletion_hooks import CHAT
@@ -32,7 +31,6 @@ class PastChats:
         index: TextIndex,
         fingerprint: str,
         prompts: PromptBuilder,
-        tokenize: Callable[[str, bool], list[Token]],
         n_vocab: int,
     ) -> None:
         """Reads nothing yet.
@@ -41,7 +39,7 @@ class PastChats:
             fingerprint: Identifies the model; stored token ids are valid for it only.
         """
         self._chats, self._index, self._fingerprint = chats, index, fingerprint
-        self.prompts, self._tokenize, self._n_vocab = prompts, tokenize, n_vocab
+        self.prompts, self._n_vocab = prompts, n_vocab
         self._new: list[TextPiece] = []  # read, not added yet
         self._size = 0  # tokens of these
         self._known_before: dict[str, int] = {}  # newest indexed reply of each chat when the first of these was read
@@ -96,7 +94,7 @@ class PastChats:
     def _tokens(self, reply: StoredReply) -> list[Token]:
         tokens = reply.tokens
         if reply.model != self._fingerprint or not tokens or not 0 <= min(tokens) <= max(tokens) < self._n_vocab:
-            tokens = self._tokenize(reply.content, False)
+            tokens = self.prompts.tokens_of(reply.content)
         if not reply.question.strip():
             return tokens
         return self.prompts.build([Message("user", reply.question)], _NO_LIMIT).tokens + tokens

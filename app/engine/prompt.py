@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import groupby
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 from slipstream.app.chats.images import MARK
 from slipstream.app.chats.reasoning import in_channels, split
@@ -17,10 +18,10 @@ from slipstream.app.protocol.events import check_size, least_tokens, longer_cont
 from slipstream.app.protocol.requests import Message
 from slipstream.models.chat_template.marks import AUTO_LEVEL, CHANNEL, CLOSING, THINKING, left_open
 from slipstream.models.chat_template.reasoning import Reasoning, Switch, keeps_thoughts, reasoning_of, with_word
-from slipstream.models.chat_template.template import ChatTemplate, TemplatePart
+from slipstream.models.chat_template.template import ChatTemplate, TemplatePart, joined
 from slipstream.models.errors import ContextFullError, SlipstreamError, UsageError
 from slipstream.models.outside import LARGEST
-from slipstream.models.types import Token
+from slipstream.models.types import Token, shared_prefix
 
 _REPLY_ROOM: Final = 256  # tokens kept free for the reply; in a small context, a quarter of it
 
@@ -47,37 +48,93 @@ class Prompt:
     openers: frozenset[Token] = frozenset()  # tokens with which the reply may open its reasoning
 
 
+class Tokenizer(Protocol):
+    """Turns text into tokens: see ``slipstream.models.llama.model.LlamaModel.tokenize``."""
+
+    def __call__(
+        self, text: str, special: bool, written: Sequence[tuple[int, int]] = (), *, joins: bool = False
+    ) -> list[Token]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """A part of a rendering, or of a message with images."""
+
+    content: int | None  # index of its message; None for the template's own text
+    text: str
+    tokens: list[Token] | None = None  # those of an image, or of a reply as it was generated
+
+
+class _Reading:
+    """The tokens of a rendering: its text is tokenized as a whole, except at tokens that are known before."""
+
+    def __init__(self, pieces: Sequence[_Piece], tokenize: Tokenizer, opening: list[Token]) -> None:
+        self.pieces, self.tokens = pieces, list[Token]()
+        self._tokenize = tokenize
+        self._runs: list[tuple[int, int]] = []  # first piece of each run of text, and the number of tokens before it
+        for known, run in groupby(range(len(pieces)), lambda at: -1 if pieces[at].tokens is None else at):
+            first, *rest = run
+            self._runs.append((first, len(self.tokens)))
+            self.tokens += (pieces[first].tokens or []) if known >= 0 else self._run(first, first + len(rest) + 1)
+        self._runs.append((len(pieces), len(self.tokens)))
+        # the opening tokens come before a prompt, unless the template has written them
+        self._opened = 0 if self.tokens[: len(opening)] == opening else len(opening)
+        self.tokens = opening[: self._opened] + self.tokens
+
+    def until(self, count: int) -> int:
+        """Number of tokens that the first pieces give, whatever text follows them."""
+        at = bisect_left(self._runs, (count, 0))
+        if self._runs[at][0] == count:
+            return self._opened + self._runs[at][1]
+        first, before = self._runs[at - 1]
+        return shared_prefix(self.tokens[self._opened + before :], self._run(first, count)) + self._opened + before
+
+    def _run(self, first: int, until: int) -> list[Token]:
+        text, written = joined(TemplatePart(piece.text, piece.content) for piece in self.pieces[first:until])
+        return self._tokenize(text, True, written, joins=first > 0)
+
+
 @dataclass(frozen=True, slots=True)
 class _Rendered:
-    """Rendered messages: the tokens of each part, with its message's index (None for the template's own text)."""
+    """Rendered messages."""
 
     messages: Sequence[Message]
     switch: Switch
-    parts: list[tuple[int | None, list[Token]]]
-    tokens: list[Token]
+    read: _Reading
     thinks: str
     openers: frozenset[Token]
 
     @property
-    def begun(self) -> int:
-        return next((at for at, (content, _) in enumerate(self.parts) if content == len(self.messages) - 1), -1)
+    def tokens(self) -> list[Token]:
+        return self.read.tokens
+
+    def last(self) -> tuple[int, int]:
+        """Numbers of tokens up to the begin and the end of the last message."""
+        own = [at for at, piece in enumerate(self.read.pieces) if piece.content == len(self.messages) - 1]
+        return (self.read.until(own[0]), self.read.until(own[-1] + 1)) if own else (len(self.tokens),) * 2
+
+    def system_size(self) -> int:
+        """Number of tokens up to the end of the system prompt; 0 without one."""
+        contents = [piece.content for piece in self.read.pieces]
+        if self.messages[0].role != "system" or 0 not in contents:
+            return 0
+        return self.read.until(next((at for at, content in enumerate(contents) if content), 0))
 
 
 class PromptBuilder:
     """Renders messages by a chat template and turns them into tokens.
 
-    Messages are tokenized separately from the template's own text and without special tokens, so that a pasted
-    ``<|im_end|>`` stays text.
+    Names of control tokens in messages are tokenized as text, so that a pasted ``<|im_end|>`` stays text.
     """
 
     def __init__(
         self,
         template: ChatTemplate,
-        tokenize: Callable[[str, bool], list[Token]],
+        tokenize: Tokenizer,
         opening: list[Token],
+        token_bytes: int = 0,
         *,
         n_vocab: int = LARGEST,
-        token_bytes: int = 0,
         images: Callable[[Path, str], list[Token]] | None = None,
         blind: SlipstreamError | None = None,
         longest: int = 0,
@@ -85,7 +142,6 @@ class PromptBuilder:
         """Creates a builder.
 
         Args:
-            tokenize: Turns text into tokens; takes the text, and whether it may contain control tokens.
             opening: The tokens that every text starts with.
             n_vocab: Size of the vocabulary; a reply with other ids, as an imported chat may have, is tokenized anew.
             images: Turns an image, a file and its SHA-256, into tokens; None if the model sees no images.
@@ -121,7 +177,8 @@ class PromptBuilder:
         return self._tokenize(text, True)
 
     def tokens_of(self, text: str) -> list[Token]:
-        return self._tokenize(text, False)
+        """Tokens of a text that continues another."""
+        return self._tokenize(text, False, joins=True)
 
     def unless(self, cancelled: Callable[[], bool], size: int, make: Callable[[], Prompt]) -> Prompt | None:
         """Makes a prompt from messages of ``size`` characters; returns None once it is cancelled.
@@ -179,7 +236,7 @@ class PromptBuilder:
                 "/compact summarizes the older messages; the setting reply.overflow says what is done by itself.",
             )
         trimmed = len(rendered.tokens) - len(kept.tokens)
-        system = self._system_size(kept)
+        system = kept.system_size()
         return Prompt(
             tokens,
             trimmed,
@@ -208,17 +265,16 @@ class PromptBuilder:
         switch = self.reasoning.switch(reasoning) if reasoning != AUTO_LEVEL else Switch()
         whole = self._rendered([*messages[:-1], Message(last.role, ".") if empty else last], switch)
         kept = self._fitting(whole, n_ctx, _room(n_ctx))
-        until = kept.begun if kept.begun >= 0 else len(kept.parts)
-        written = kept.parts[until][1] if until < len(kept.parts) else []
-        tokens = self._opened(_joined(kept.parts[:until]) + (written[:-_UNSURE] if typed else []))[: n_ctx - 1]
+        begun, ended = kept.last()
+        tokens = kept.tokens[: min(max(begun, ended - _UNSURE) if typed else begun, n_ctx - 1)]
         while tokens and tokens[-1] < 0:  # an image at the end may be incomplete
             tokens.pop()
         return Prompt(
             tokens,
             len(whole.tokens) - len(kept.tokens),
             len(whole.messages) - len(kept.messages),
-            len(kept.tokens) - (len(written) if empty else 0),
-            min(self._system_size(kept), len(tokens)),
+            len(kept.tokens) - (ended - begun if empty else 0),
+            min(kept.system_size(), len(tokens)),
         )
 
     def _fitting(self, whole: _Rendered, n_ctx: int, room: int) -> _Rendered:
@@ -255,12 +311,12 @@ class PromptBuilder:
         turns = [{"role": m.role, "content": m.content, **thoughts} for m, thoughts in sent]
         if switch.word and turns[-1]["role"] == "user":
             turns[-1]["content"] = with_word(turns[-1]["content"], switch.word)
-        written = self._template.parts(turns, variables=switch.variables)
-        parts = [(part.content, self._tokens_of(part, [message for message, _ in sent])) for part in written]
+        written = self._template.complete_parts(turns, variables=switch.variables)
+        pieces = [piece for part in written for piece in self._pieces(part, [message for message, _ in sent])]
         ending = written[-1].text if written and written[-1].content is None else ""
-        tokens, thinks = self._opened(_joined(parts)), CLOSING.get(left_open(ending), "")
+        read, thinks = _Reading(pieces, self._tokenize, self._opening), CLOSING.get(left_open(ending), "")
         openers = frozenset() if any(mark in ending for mark in THINKING) else self._openers
-        return _Rendered(messages, switch, parts, tokens, thinks=thinks, openers=openers)
+        return _Rendered(messages, switch, read, thinks=thinks, openers=openers)
 
     @cached_property
     def _openers(self) -> frozenset[Token]:
@@ -292,43 +348,31 @@ class PromptBuilder:
             self._kept_thoughts[opening] = keeps_thoughts(self._template, opening)
         return self._kept_thoughts[opening]
 
-    def _tokens_of(self, part: TemplatePart, messages: Sequence[Message]) -> list[Token]:
+    def _pieces(self, part: TemplatePart, messages: Sequence[Message]) -> Iterator[_Piece]:
+        """A part of the rendering, divided at images; a reply keeps the tokens that it was generated with."""
         message = messages[part.content] if part.content is not None else None
         if message and part.text.strip() == message.content.strip() and (tokens := self._generated(message)):
-            return tokens
-        if message and message.images and self._images:
-            return self._with_images(part.text, message.images, self._images)
-        return self._tokenize(part.text, message is None)
-
-    def _with_images(
-        self, text: str, files: Mapping[str, str], images: Callable[[Path, str], list[Token]]
-    ) -> list[Token]:
-        """Tokenizes a message's text; replaces each mark of an available image by the image's tokens."""
-        tokens, start = list[Token](), 0
-        for mark in MARK.finditer(text):
-            if file := files.get(mark[2]):
-                tokens += self._tokenize(text[start : mark.start()], False) if mark.start() > start else []
-                tokens += images(Path(file), mark[2])
-                start = mark.end()
-        return tokens + (self._tokenize(text[start:], False) if start < len(text) else [])
-
-    def _system_size(self, rendered: _Rendered) -> int:
-        contents = [content for content, _ in rendered.parts]
-        if rendered.messages[0].role != "system" or 0 not in contents:
-            return 0
-        until = next((at for at, content in enumerate(contents) if content), 0)
-        return len(self._opened(_joined(rendered.parts[:until])))
+            yield _Piece(part.content, part.text, tokens)
+            return
+        start = 0
+        if message and self._images:
+            for mark in MARK.finditer(part.text):
+                if file := message.images.get(mark[2]):
+                    yield _Piece(part.content, part.text[start : mark.start()])
+                    yield _Piece(part.content, "", self._images(Path(file), mark[2]))
+                    start = mark.end()
+        yield _Piece(part.content, part.text[start:])
 
     def _too_long(self, kept: _Rendered, said: int, n_ctx: int) -> ContextFullError:
         size = len(kept.tokens) + said
-        last = len(kept.parts[kept.begun][1]) if kept.begun >= 0 else 0
-        system, longer = self._system_size(kept), longer_context(n_ctx, self._longest)
+        begun, ended = kept.last()
+        system, longer = kept.system_size(), longer_context(n_ctx, self._longest)
         if said > n_ctx // 2:
             return ContextFullError(
                 f"the reply and its question have {size:,} tokens, but the context holds {n_ctx:,}.",
                 f"Ask in a new chat, or {longer}.",
             )
-        if system > last:
+        if system > ended - begun:
             return ContextFullError(
                 f"the system prompt alone has {system:,} tokens, but the context holds {n_ctx:,}.",
                 f"Shorten it, or {longer}.",
@@ -338,21 +382,13 @@ class PromptBuilder:
             f"Shorten it by {size - n_ctx + 1:,} tokens or more, send it in parts, or {longer}.",
         )
 
-    def _opened(self, tokens: list[Token]) -> list[Token]:
-        """Puts the opening tokens before a prompt, unless the template has written them."""
-        return tokens if tokens[: len(self._opening)] == self._opening else self._opening + tokens
-
     def _said(self, reply: Message) -> list[Token]:
-        return self._generated(reply) or self._tokenize(reply.content, False)
+        return self._generated(reply) or self.tokens_of(reply.content)
 
     def _generated(self, reply: Message) -> list[Token]:
         """A reply's tokens as generated, which the KV cache may hold; empty without, or with ids of no token."""
         tokens = reply.tokens
         return tokens if tokens and 0 <= min(tokens) <= max(tokens) < self._n_vocab else []
-
-
-def _joined(parts: Iterable[tuple[int | None, list[Token]]]) -> list[Token]:
-    return [token for _, tokens in parts for token in tokens]
 
 
 def _cuts(messages: Sequence[Message]) -> list[int]:

@@ -1,8 +1,9 @@
 """Text to train heads on, as the target's own ids: its own answers, a folder, or given chats."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
+from itertools import groupby
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,7 @@ import numpy as np
 from slipstream.drafters.training.corpus import TrainingText
 from slipstream.drafters.training.loop import Say
 from slipstream.drafters.training.replies import ManyReplies
-from slipstream.models.chat_template.template import ChatTemplate
+from slipstream.models.chat_template.template import ChatTemplate, TemplatePart, joined
 from slipstream.models.errors import SlipstreamError, UsageError
 from slipstream.models.llama.model import LlamaModel
 from slipstream.models.llama.target import ContextOptions
@@ -86,10 +87,11 @@ class ChatIds:
         """Ids and weights of a chat: 1 for the assistant's text and the token that ends it, 0 for the rest."""
         ids, weights = self._model.opening(), [0.0] * len(self._model.opening())
         said = False
-        for part in self._template.parts(messages, add_generation_prompt=False):
-            tokens = self._model.tokenize(part.text, part.content is None)
+        parts = self._template.complete_parts(messages, add_generation_prompt=False)
+        for of_reply, run in groupby(parts, lambda part: self._is_reply(part, messages)):
+            tokens = self._tokens(run, joins=said or of_reply)
             ending = said and bool(tokens) and tokens[0] in self._model.ends
-            said = part.content is not None and messages[part.content]["role"] == "assistant"
+            said = of_reply
             ids += tokens
             weights += [1.0 if said else 0.0] * len(tokens)
             if ending:
@@ -103,17 +105,22 @@ class ChatIds:
             prompt: ids up to the earlier reply.
             reply: ids of the earlier reply with the token that ends it; both are kept as they are.
         """
-        parts = self._template.parts(messages)
+        parts = self._template.complete_parts(messages)
         last = max((i for i, part in enumerate(parts) if part.content == len(messages) - 2), default=-1)
-        rest = [token for part in parts[last + 1 :] for token in self._model.tokenize(part.text, part.content is None)]
+        rest = self._tokens(parts[last + 1 :], joins=True)
         return prompt + reply + rest[bool(rest) and rest[0] == reply[-1] :]
 
     def prompt(self, messages: Sequence[Mapping[str, str]]) -> list[int]:
         """Ids of a chat up to where the reply begins."""
-        ids = self._model.opening()
-        for part in self._template.parts(messages):
-            ids += self._model.tokenize(part.text, part.content is None)
-        return ids
+        return self._model.opening() + self._tokens(self._template.complete_parts(messages))
+
+    def _tokens(self, parts: Iterable[TemplatePart], joins: bool = False) -> list[int]:
+        text, written = joined(parts)
+        return self._model.tokenize(text, True, written, joins=joins)
+
+    @staticmethod
+    def _is_reply(part: TemplatePart, messages: Sequence[Mapping[str, str]]) -> bool:
+        return part.content is not None and messages[part.content]["role"] == "assistant"
 
 
 def folder(path: Path, model: LlamaModel, window: int) -> TrainingText:

@@ -76,6 +76,10 @@ _MARKS: Final = re.compile(r"([\U000f0000-\U0010fffd]+(?:\s+[\U000f0000-\U0010ff
 _THINKING: Final = re.compile("(" + "|".join(re.escape(mark) for mark in THINKING) + ")")
 _BETWEEN: Final = re.compile(r"(?:\s|" + "|".join(re.escape(mark) for mark in (*THINKING, *SWITCHES)) + ")*")
 _MARK: Final = re.compile(r"<[^<>\s]{1,40}>|\[/?[A-Z_]{3,}\]")
+_LISTED: Final = (frozenset[str](), ROLES, frozenset({"system"}), frozenset({"user"}), frozenset({"system", "user"}))
+"""Roles whose content is passed as a list of parts: some templates take nothing else, and say nothing of a text."""
+_WRITTEN_OUT: Final = re.compile(r"""['"]type['"]: ?['"]text['"]""")
+"""A list of parts in a template that takes a text, and writes the list as Python or JSON writes it."""
 _TEXTS: Final = ("content", "reasoning_content")
 """Keys of a message whose values come from the user or a model."""
 
@@ -88,6 +92,17 @@ class TemplatePart:
     # index of the message that the text comes from, to be tokenized without special tokens; None for the template's own
     # text, to be tokenized with special tokens
     content: int | None
+
+
+def joined(parts: Iterable[TemplatePart]) -> tuple[str, list[tuple[int, int]]]:
+    """The text of some parts, and where in it the text of messages stands."""
+    texts, written, at = list[str](), list[tuple[int, int]](), 0
+    for part in parts:
+        if part.content is not None and part.text:
+            written.append((at, at + len(part.text)))
+        texts.append(part.text)
+        at += len(part.text)
+    return "".join(texts), written
 
 
 class ChatTemplate:
@@ -146,30 +161,75 @@ class ChatTemplate:
                 ``reasoning_content``. Other keys are ignored.
             variables: More variables of the template, such as ``enable_thinking``.
         """
+        return self._pieces(messages, add_generation_prompt, variables, frozenset()).parts()
+
+    def complete_parts(
+        self,
+        messages: Sequence[Mapping[str, str]],
+        add_generation_prompt: bool = True,
+        variables: Mapping[str, object] | None = None,
+    ) -> list[TemplatePart]:
+        """Renders a conversation as ``parts`` does, with contents in the form that the template reads.
+
+        Raises:
+            SlipstreamError: If the system prompt or the user's last message is not in the rendering as a whole.
+        """
+        problem: SlipstreamError | None = None
+        for listed in _LISTED:
+            try:
+                pieces = self._pieces(messages, add_generation_prompt, variables, listed)
+            except _TemplateFailure as error:
+                problem = problem or error
+                continue
+            if not (left_out := pieces.left_out(messages)):
+                return pieces.parts()
+            problem = problem or SlipstreamError(
+                f"the model's chat template leaves out {left_out}: the model would not read it.",
+                _refusal_hint("", messages) if "system" in left_out else "Choose another conversion of the model.",
+            )
+        assert problem
+        raise problem from None
+
+    def _pieces(
+        self,
+        messages: Sequence[Mapping[str, str]],
+        add_generation_prompt: bool,
+        variables: Mapping[str, object] | None,
+        listed: frozenset[str],
+    ) -> _Pieces:
         unknown = {message["role"] for message in messages} - ROLES
         if unknown:
             raise ValueError(f"unknown roles: {sorted(unknown)}")
         given = {**(variables or {}), "add_generation_prompt": add_generation_prompt}
         marks = _Marks(messages, self.words)
-        pieces = _Pieces.of(self._render(marks.messages, given), marks)
+        pieces = _Pieces.of(self._render(marks.messages, given, listed), marks)
         if any("".join(_edges(message["content"])) for message in messages):
             stripped = _Marks([{**message, "content": message["content"].strip()} for message in messages], self.words)
-            bare = _Pieces.of(self._render(stripped.messages, given), stripped)
+            bare = _Pieces.of(self._render(stripped.messages, given, listed), stripped)
             pieces = pieces.with_edges(bare, messages)
-        return pieces.parts()
+        return pieces
 
-    def _render(self, messages: Sequence[Mapping[str, str]], given: Mapping[str, object]) -> str:
+    def _render(
+        self, messages: Sequence[Mapping[str, str]], given: Mapping[str, object], listed: frozenset[str]
+    ) -> str:
         size = sum(len(message.get(key, "")) for message in messages for key in _TEXTS)
+        contents = [message["content"] for message in messages]
         variables = {
             **given,
-            "messages": [dict(message) for message in messages],
+            "messages": [
+                {**message, "content": [{"type": "text", "text": content}] if message["role"] in listed else content}
+                for message, content in zip(messages, contents, strict=True)
+            ],
             "bos_token": self.bos,
             "eos_token": self.eos,
             "tools": None,
             "documents": None,
         }
         try:
-            return self._sandbox.render(self._template, variables, size)
+            text = self._sandbox.render(self._template, variables, size)
+            if not (listed and _WRITTEN_OUT.search(text)):
+                return text
+            reason = "it takes no content in parts"
         except TemplateRefusal as error:
             reason = str(error).rstrip(". ")
             raise SlipstreamError(
@@ -180,9 +240,13 @@ class ChatTemplate:
             reason = str(error)
         except Exception as error:  # foreign code may raise anything
             reason = quoted(f"{type(error).__name__}: {error}".rstrip(". "), 120)
-        raise SlipstreamError(
+        raise _TemplateFailure(
             f"the model's chat template failed: {reason}.", "Choose another conversion of the model."
         ) from None
+
+
+class _TemplateFailure(SlipstreamError):
+    """A template failed by itself; it may work with contents in another form."""
 
 
 class _Marks:
@@ -280,6 +344,17 @@ class _Pieces:
                     break
         return _Pieces(texts, contents)
 
+    def left_out(self, messages: Sequence[Mapping[str, str]]) -> str:
+        """Which of the texts that the model must read is not in the rendering as a whole; empty if none is."""
+        for index, role, name in ((len(messages) - 1, "user", "your message"), (0, "system", "the system prompt")):
+            # a system prompt that stands behind later messages is taken for a later one of its lane
+            found = sum(
+                _letters(text) for owner, text in self.contents if owner == index or not (index or owner % _LANES)
+            )
+            if messages[index]["role"] == role and found < _letters(messages[index]["content"]):
+                return name
+        return ""
+
     def parts(self) -> list[TemplatePart]:
         """Lists the non-empty pieces, in order."""
         parts = [TemplatePart(self.texts[0], None)]
@@ -294,6 +369,11 @@ def _refusal_hint(reason: str, messages: Sequence[Mapping[str, str]]) -> str:
     if "system" in reason.lower():
         return "Give it a system prompt: with --system, or in the settings of the chat."
     return "Begin a new chat, or choose another conversion of the model."
+
+
+def _letters(text: str) -> int:
+    """Number of characters that are replaced by marks, or that templates may remove on purpose."""
+    return len("".join(_BETWEEN.sub("", text).split()))
 
 
 def _edges(content: str) -> tuple[str, str]:

@@ -5,7 +5,10 @@ from __future__ import annotations
 import ctypes
 import os
 import re
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
@@ -34,6 +37,21 @@ _BYTES: Final = frozenset(map(chr, (*_PRINTED, *range(256, 256 + 256 - len(_PRIN
 _WRITTEN_SPACES: Final = re.compile("[ \\t\\n\\r\\v\\f\u2581]")
 _BYTE_SPACES: Final = re.compile("[\u0120\u0109\u010a\u010d\u010b\u010c]")
 """Whitespace in token names: as plain text, and in GPT-2's characters for bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class _ControlNames:
+    """The names of control tokens, prepared for a search at every place of a text."""
+
+    names: frozenset[str]
+    first: re.Pattern[str]  # their first characters
+    sizes: tuple[int, ...]  # their lengths, longest first
+
+    @classmethod
+    def of(cls, names: AbstractSet[str]) -> _ControlNames:
+        first = "".join(sorted({name[0] for name in names}))
+        sizes = tuple(sorted({len(name) for name in names}, reverse=True))
+        return cls(frozenset(names), re.compile(f"[{re.escape(first)}]" if first else "(?!)"), sizes)
 
 
 class LlamaModel:
@@ -130,29 +148,70 @@ class LlamaModel:
             scales = (ctypes.c_float * len(self._loras))(*(adapter.scale for adapter in self.adapters))
             C.llama_set_adapters_lora(context, pointers, len(self._loras), scales)
 
-    def tokenize(self, text: str, special: bool) -> list[Token]:
-        """Turns text into tokens.
+    def tokenize(
+        self, text: str, special: bool, written: Sequence[tuple[int, int]] = (), *, joins: bool = False
+    ) -> list[Token]:
+        """Turns text into tokens, the same ones as llama.cpp for the whole text unless the text names control tokens.
 
         Args:
             special: Whether the names of control tokens become those tokens; False for everything a person wrote.
+            written: With ``special``, the parts of the text, as pairs of offsets, in which names stay text.
+            joins: Whether other tokens stand before the text, so that the tokenizer must not put a space there.
         """
+        if not special:
+            return self._written(text, joins)
         tokens, start = list[Token](), 0
-        found = None if special or not self._cuts else self._cuts.search(text)
+        for begin, end in self._forged(text, written) if written else ():
+            tokens += self._part(text[start:begin], True, joins and not start) if begin > start else []
+            tokens += self._written(text[begin:end], joins and not begin)
+            start = end
+        return tokens + (self._part(text[start:], True, joins and not start) if start < len(text) else [])
+
+    def _forged(self, text: str, written: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+        """The parts of a text, between control tokens of the template, in which a person names a control token."""
+        own, forged, after = [0], list[int](), 0
+        for first in self._names.first.finditer(text):
+            at = first.start()
+            size = next((size for size in self._names.sizes if text[at : at + size] in self._names.names), 0)
+            if not size:
+                continue
+            span = bisect_left(written, at, key=lambda part: part[1] - 1)  # the first that ends behind it
+            if span < len(written) and written[span][0] < at + size:
+                forged.append(at)
+            elif at >= after and size > 1:
+                own += (at, at + size)
+                after = at + size
+        own.append(len(text))
+        runs = {bisect_right(own, at) // 2 * 2 for at in forged}  # a run's end has an odd index
+        return [(own[n], own[n + 1]) for n in sorted(runs)]
+
+    @cached_property
+    def _names(self) -> _ControlNames:
+        kinds = enumerate(self.header.token_types)
+        controls = C.LLAMA_TOKEN_ATTR_CONTROL | C.LLAMA_TOKEN_ATTR_UNKNOWN
+        tokens = self.ends.union(token for token, kind in kinds if kind not in (_NORMAL, _BYTE))
+        names = {self.text_of(token) for token in tokens if C.llama_vocab_get_attr(self._vocab, token) & controls}
+        return _ControlNames.of((names | self._kept.keys()) - {""})
+
+    def _written(self, text: str, joins: bool) -> list[Token]:
+        """Tokenizes a person's text."""
+        tokens, start = list[Token](), 0
+        found = self._cuts.search(text) if self._cuts else None
         while found and self._cuts:
             mark = found[0] == _SPACE_MARK and self._bytes
             end = found.start() if mark else found.start() + self._kept[found[0]]
-            tokens += self._part(text[start:end], start)
+            tokens += self._part(text[start:end], False, bool(start) or joins)
             tokens += [self._bytes[byte] for byte in _SPACE_MARK.encode()] if mark else []
             start = end + bool(mark)
             found = self._cuts.search(text, start)
-        return tokens + (self._part(text[start:], start) if start else self._tokens(text, special))
+        return tokens + self._part(text[start:], False, bool(start) or joins)
 
-    def _part(self, text: str, start: int) -> list[Token]:
-        """Tokenizes a part of a person's text; a tokenizer that puts a space before a text must not do so here."""
-        if not (text and start and self._bytes):
-            return self._tokens(text, False)
+    def _part(self, text: str, special: bool, joins: bool) -> list[Token]:
+        """Tokenizes a part of a text; a tokenizer that puts a space before a text must not do so if it ``joins``."""
+        if not (text and joins and self._bytes):
+            return self._tokens(text, special)
         barrier = next(iter(self._bytes))
-        tokens = self._tokens(chr(barrier) + text, False)
+        tokens = self._tokens(chr(barrier) + text, special)
         return tokens[tokens.index(self._bytes[barrier]) + 1 :]
 
     @cached_property

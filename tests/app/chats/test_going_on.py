@@ -86,7 +86,7 @@ def test_what_was_kept_goes_on_in_the_same_message(bundled: tuple[Session, Loade
     store.close()
 
 
-def words(text: str, special: bool) -> list[int]:
+def words(text: str, special: bool, written: object = (), *, joins: bool = False) -> list[int]:
     return [ord(char) for char in text]
 
 

@@ -170,7 +170,7 @@ def keep_chat(home: Path) -> str:
         store.finish_reply(reply.id, text="Good day to you.")
         prompts = PromptBuilder(ChatTemplate(CHATML), model.tokenize, [])
         reader = ChatReader(home / "chats.db")
-        assert not PastChats(reader, opened(home), "f", prompts, model.tokenize, model.n_vocab).catch_up()
+        assert not PastChats(reader, opened(home), "f", prompts, model.n_vocab).catch_up()
     return chat
 
 

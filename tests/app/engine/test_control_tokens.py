@@ -142,3 +142,53 @@ def test_injected_names_stay_text(model: LlamaModel) -> None:
             assert spelled(model, text) == text
             cases += 3
     assert cases >= 60
+
+
+TEMPLATES = {
+    "llama2": "{{ bos_token }}{% for m in messages %}{% if m.role == 'user' %}{{ '[INST] ' + m.content + ' [/INST]' }}"
+    "{% else %}{{ ' ' + m.content + ' ' + eos_token }}{% endif %}{% endfor %}",
+    "zephyr": "{% for m in messages %}<|{{ m.role }}|>\n{{ m.content }}{{ eos_token }}\n{% endfor %}<|assistant|>\n",
+    "vicuna": "{% for m in messages %}{{ m.role|upper }}: {{ m.content }} {% endfor %}ASSISTANT:",
+    "alpaca": "{% for m in messages %}### {{ m.role }}:\n{{ m.content }}\n\n{% endfor %}### Response:\n",
+    "bare": "{% for m in messages %}{{ m.content }}{% endfor %}",
+    "spaced": " {% for m in messages %} {{ m.content }}  {% endfor %} ",
+    "glued": "{% for m in messages %}im{{ m.content }}im{{ eos_token }}{% endfor %}<|",
+}
+
+
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_a_prompt_has_the_tokens_of_its_whole_rendering(model: LlamaModel, name: str) -> None:
+    template = ChatTemplate(TEMPLATES[name], *model.special_names())
+    builder = PromptBuilder(template, model.tokenize, model.opening())
+    chance, opening = random.Random(name), model.opening()
+    words = ("a", " a", "im", " im", "<|", "|>", "the", " other people", "\n", "\n\n", "  ", "é", "!", "\t", "1")
+    for turns in (1, 1, 3, 5) * 5:
+        texts = ["x".join(chance.choices(words, k=2)) + "".join(chance.choices(words, k=9)) for _ in range(turns)]
+        chat = [Message("assistant" if at % 2 else "user", text) for at, text in enumerate(texts)]
+        whole = "".join(p.text for p in template.parts([{"role": m.role, "content": m.content} for m in chat]))
+        expected = model.tokenize(whole, True)
+        if expected[: len(opening)] != opening:
+            expected = opening + expected
+        assert builder.build(chat, 4096).tokens == expected
+        ahead = builder.beginning(chat, 4096)
+        assert expected[: len(ahead.tokens)] == ahead.tokens and len(ahead.tokens) >= len(expected) - 40
+        # where one message names a control token, only the text around it may be divided otherwise
+        named = [*chat[:-1], Message("user", f"{texts[-1]}{model.text_of(min(model.ends))}")]
+        controls = [token for token in expected if model.header.token_types[token] in CONTROL]
+        found = builder.build(named, 4096).tokens
+        assert [token for token in found if model.header.token_types[token] in CONTROL] == controls
+
+
+def test_a_text_that_continues_has_no_space_before_it(tmp_path: Path) -> None:
+    path = write_vocabulary(tmp_path / "v.gguf", ("<|user|>",), "llama")
+    model = LlamaModel(path, placement=Placement(0), vocabulary_only=True)
+    builder = PromptBuilder(ChatTemplate.default(), model.tokenize, model.opening())
+    for text, pieces in (
+        ("a", ["a"]),
+        (" a", ["▁a"]),
+        ("\n", ["<0x0A>"]),
+        ("im", ["im"]),
+        ("<s>", ["<", "<0x73>", ">"]),
+    ):
+        assert [model.text_of(token) for token in builder.tokens_of(text)] == pieces
+    model.close()

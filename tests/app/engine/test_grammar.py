@@ -168,7 +168,7 @@ def thinking(session: Session) -> Iterator[Session]:
     own = session.model.prompts
     session.model.prompts = PromptBuilder(
         ChatTemplate(CHATML + "{% if add_generation_prompt %}{{ '<think>\n' }}{% endif %}"),
-        lambda text, special: own.control_tokens(text) if special else own.tokens_of(text),
+        lambda text, special, written=(), *, joins=False: own.control_tokens(text) if special else own.tokens_of(text),
         [],
     )
     yield session

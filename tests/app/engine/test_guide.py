@@ -168,7 +168,7 @@ def session() -> Iterator[Session]:
     tokenize, own = opened.model.prompts.control_tokens, opened.model.prompts
     opened.model.prompts = PromptBuilder(
         ChatTemplate(CHATML + "{% if add_generation_prompt %}{{ '<think>\n' }}{% endif %}"),
-        lambda text, special: tokenize(text) if special else own.tokens_of(text),
+        lambda text, special, written=(), *, joins=False: tokenize(text) if special else own.tokens_of(text),
         [],
     )
     yield opened

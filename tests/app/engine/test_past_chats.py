@@ -39,7 +39,7 @@ N_VOCAB = 300
 ASKED = "Tell me about the sea"
 
 
-def tokenize(text: str, special: bool) -> list[Token]:
+def tokenize(text: str, special: bool, written: object = (), *, joins: bool = False) -> list[Token]:
     return list(text.encode())
 
 
@@ -54,7 +54,7 @@ def index_at(home: Path) -> TextIndex:
 def past_of(home: Path, index: TextIndex | None = None, fingerprint: str = MINE) -> PastChats:
     prompts = PromptBuilder(ChatTemplate(CHATML), tokenize, [])
     reader = ChatReader(home / "chats.db")
-    return PastChats(reader, index or index_at(home), fingerprint, prompts, tokenize, N_VOCAB)
+    return PastChats(reader, index or index_at(home), fingerprint, prompts, N_VOCAB)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -254,7 +254,7 @@ def test_much_is_read_in_slices_and_added_at_once(
     whole = index_at(tmp_path / "whole")
     monkeypatch.setattr(past_chats, "_SLICE", 10**6)
     reader = ChatReader(tmp_path / "chats.db")
-    assert all_of(PastChats(reader, whole, MINE, past.prompts, tokenize, N_VOCAB)) == 1
+    assert all_of(PastChats(reader, whole, MINE, past.prompts, N_VOCAB)) == 1
     assert whole.documents() == index.documents() and len(whole.documents()) == 40
 
 
@@ -292,9 +292,7 @@ def test_chats_that_cannot_be_read_change_nothing(tmp_path: Path, store: ChatSto
     all_of(past_of(tmp_path, index))
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken" / "chats.db").write_bytes(b"no database" * 99)
-    broken = PastChats(
-        ChatReader(tmp_path / "broken" / "chats.db"), index, MINE, past_of(tmp_path).prompts, tokenize, 9
-    )
+    broken = PastChats(ChatReader(tmp_path / "broken" / "chats.db"), index, MINE, past_of(tmp_path).prompts, 9)
     with pytest.raises(SlipstreamError, match="damaged"):
         broken.catch_up()
     assert follows(index, "plo") == {"ver"}

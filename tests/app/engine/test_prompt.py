@@ -20,7 +20,7 @@ DEEPSEEK = (
 )
 
 
-def letters(text: str, special: bool) -> list[int]:
+def letters(text: str, special: bool, written: object = (), *, joins: bool = False) -> list[int]:
     return [ord(char) for char in text]
 
 
@@ -119,7 +119,7 @@ def test_a_template_of_channels_gets_answers_alone() -> None:
 def test_a_long_prompt_is_left_at_once_and_the_next_waits_for_its_end() -> None:
     go, begun, made = threading.Event(), threading.Event(), builder()
 
-    def slow(text: str, special: bool) -> list[int]:
+    def slow(text: str, special: bool, written: object = (), *, joins: bool = False) -> list[int]:
         begun.set()
         assert go.wait(60)
         return letters(text, special)

@@ -263,6 +263,59 @@ def test_a_template_that_demands_a_system_prompt_says_how_to_give_one(words: str
     assert joined(ChatTemplate(source).parts([{"role": "system", "content": "S"}, *user("U")])) == "fine"
 
 
+TYPED = "{% for c in m.content %}{% if c.type == 'text' %}{{ c.text }}{% endif %}{% endfor %}"
+FORMS = {
+    "typed": "{% for m in messages %}<{{ m.role }}>" + TYPED + "{% endfor %}",
+    "first": "{% for m in messages %}<{{ m.role }}>{{ m.content[0].text }}{% endfor %}",
+    "added": "{% for m in messages %}{{ '<' + m.role + '>' + m.content[0]['text'] }}{% endfor %}",
+    "system": "{% for m in messages %}<{{ m.role }}>{% if m.role == 'system' %}{{ m.content[0].text }}"
+    "{% else %}{{ m.content }}{% endif %}{% endfor %}",
+    "user": "{% for m in messages %}<{{ m.role }}>{% if m.role == 'user' %}" + TYPED + "{% else %}{{ m.content }}"
+    "{% endif %}{% endfor %}",
+    "either": "{% for m in messages %}<{{ m.role }}>{% if m.content is string %}{{ m.content }}{% else %}"
+    + TYPED
+    + "{% endif %}{% endfor %}",
+    "joined": "{% for m in messages %}<{{ m.role }}>{{ m.content | map(attribute='text') | join }}{% endfor %}",
+    "mapped": "{% for m in messages %}<{{ m.role }}>{% for c in m.content if c is mapping %}{{ c['text'] }}"
+    "{% endfor %}{% endfor %}",
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_template_gets_contents_as_texts_or_lists_as_it_reads_them(form: str) -> None:
+    asked = [{"role": "user", "content": " Hi\n there [{'type': 1}] "}]
+    for system in ([], [{"role": "system", "content": "Be kind."}]):
+        parts = ChatTemplate(FORMS[form]).complete_parts([*system, *asked])
+        expected = ("<system>Be kind." if system else "") + "<user>" + asked[0]["content"]
+        assert "".join(part.text for part in parts) == expected
+        assert [part.text.strip() for part in parts if part.content == len(system)] == [asked[0]["content"].strip()]
+
+
+@pytest.mark.parametrize(
+    ("template", "left_out"),
+    [
+        ("  \n", "your message"),
+        ("<user>", "your message"),
+        ("{% for m in messages %}<{{ m.role }}>{{ m.text }}{% endfor %}", "your message"),
+        ("{% for m in messages %}<{{ m.role }}>{{ m.content.parts[0] }}{% endfor %}", "failed"),
+        ("{{ messages[0].content }}", "your message"),
+        ("{% for m in messages[:-1] %}{{ m.content }}{% endfor %}", "your message"),
+        ("{% for m in messages %}{{ m.content[:3] }}{% endfor %}", "your message"),
+        ("{% for m in messages if m.role == 'user' %}{{ m.content }}{% endfor %}", "the system prompt"),
+        ("{{ messages[-1].content }}", "the system prompt"),
+        ("{% for m in messages %}{{ m.content | length }}{% endfor %}", "your message"),
+    ],
+)
+def test_a_text_that_the_rendering_lacks_is_an_error(template: str, left_out: str) -> None:
+    chat = [{"role": "system", "content": "Be kind."}, {"role": "user", "content": "How deep is the sea. Or: a lake?"}]
+    with pytest.raises(SlipstreamError, match=left_out) as refused:
+        ChatTemplate(template).complete_parts(chat)
+    assert "conversion" in refused.value.hint or "system prompt" in refused.value.hint
+    ChatTemplate("{% for m in messages %}{{ m.content | trim }}{% endfor %}").complete_parts(
+        [*chat, chat[1]] * 20 + chat
+    )
+
+
 @pytest.mark.parametrize(
     "source", ["{{ raise_exception('Stop.') }}", "{{ nothing.at.all }}", "{{ 1 / 0 }}", "{{ range(1, 2, 0) }}"]
 )

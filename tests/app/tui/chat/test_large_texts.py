@@ -46,7 +46,7 @@ def test_every_name_in_the_vocabulary_is_within_the_bound(model: LlamaModel) -> 
 
 
 def test_a_message_is_refused_before_it_becomes_tokens() -> None:
-    def tokenize(text: str, special: bool) -> list[Token]:
+    def tokenize(text: str, special: bool, written: object = (), *, joins: bool = False) -> list[Token]:
         raise AssertionError(text[:20])
 
     builder = PromptBuilder(ChatTemplate(CHATML), tokenize, [], token_bytes=15)
