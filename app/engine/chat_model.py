@@ -58,7 +58,7 @@ class ChatModel:
 
             if self._grammar_tokens is None:
                 pieces = [self.vocabulary.piece(token) for token in range(self.target.abilities.n_vocab)]
-                self._grammar_tokens = GrammarTokens(pieces, self.vocabulary.ends, self.prompts.tokens_of)
+                self._grammar_tokens = GrammarTokens(pieces, self.vocabulary.ends, self.prompts.tokens_of, tokenize)
             matcher = matcher_of(request.grammar_kind, request.grammar, self._grammar_tokens)
         blanks = frozenset(tokens[0] for text in ("\n", "\n\n") if len(tokens := tokenize(text)) == 1)
         vocabulary = GuideVocabulary(self.vocabulary.piece, tokenize, prompt.openers, blanks)

@@ -24,6 +24,8 @@ if TYPE_CHECKING:  # grammars are seldom used
 _PATIENCE: Final = 8
 """Maximum tokens beyond the budget to complete a character or a mark."""
 _NO_LIMIT: Final = sys.maxsize
+_TURNS: Final = 4  # tests of the best tokens before all are tested, each of ``_AT_ONCE`` or more
+_AT_ONCE: Final = 64
 _LEADING: Final = 2
 """Maximum tokens of empty lines between the reasoning and an answer with a grammar."""
 
@@ -96,14 +98,16 @@ class Guide:
     def pick(self, logits: Floats, history: History, ahead: Sequence[Token] = ()) -> Token:
         """Draws the token after ``history`` and ``ahead``, or returns the forced one."""
         state = self._after(history, ahead)
-        return state.forced[0] if state.forced else self._sampler.pick(self._masked(logits, state), history, ahead)
+        if state.forced:
+            return state.forced[0]
+        return self._sampler.pick(self._masked(logits, state, history, ahead), history, ahead)
 
     def distribution(self, logits: Floats, history: History, ahead: Sequence[Token] = ()) -> tuple[Ids, Doubles]:
         """The distribution that ``pick`` draws from, see ``Sampler``; a forced token has probability 1."""
         state = self._after(history, ahead)
         if state.forced:
             return np.array([state.forced[0]]), np.ones(1)
-        return self._sampler.distribution(self._masked(logits, state), history, ahead)
+        return self._sampler.distribution(self._masked(logits, state, history, ahead), history, ahead)
 
     def pruned(self, draft: Draft, history: History) -> Draft:
         """Removes nodes that cannot be accepted, except from a draft with probes: its drafter learns from them."""
@@ -146,9 +150,23 @@ class Guide:
                 self._advance(state, token)
         return state
 
-    def _masked(self, logits: Floats, state: _State) -> Floats:
+    def _masked(self, logits: Floats, state: _State, history: History, ahead: Sequence[Token]) -> Floats:
+        """The logits without the tokens that do not fit; it may leave in those that cannot be drawn for other reasons.
+
+        Most grammars are tested token by token, the best ones first: once all of those fit that truncation compares,
+        the rest cannot change what is drawn.
+        """
         if state.matcher is None or not state.constrained:
             return logits
+        if (refused := state.matcher.refused) is not None and self._sampler.compared:
+            row = logits.copy()
+            row[[token for token in refused - self._extra(state) if token < row.size]] = -np.inf
+            for turn in range(_TURNS):
+                ids, compared = self._sampler.contenders(row, history, ahead, 1 if turn == 0 else _AT_ONCE)
+                wrong = [token for token in ids if not self._fits(state, token)]
+                row[wrong] = -np.inf
+                if not set(wrong).intersection(ids[:compared]):
+                    return row
         allowed = np.zeros(logits.size, np.bool_)
         mask = state.matcher.allowed()[: logits.size]
         allowed[: mask.size] = mask

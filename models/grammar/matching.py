@@ -1,7 +1,7 @@
 """Finds the tokens that a JSON schema or a grammar allows next.
 
-llguidance computes the mask of a state in about 14 microseconds for any size of vocabulary. llama.cpp's own grammars
-take 19 milliseconds for 152,000 tokens, and end the process if a token does not fit.
+llguidance computes the mask of a schema's state in about 14 microseconds for any size of vocabulary. Its lexer is
+greedy, so it reads grammars in llama.cpp's notation otherwise than llama.cpp: these have an engine of their own.
 """
 
 from __future__ import annotations
@@ -9,15 +9,16 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Callable, Collection, Sequence
-from typing import Final
+from collections.abc import Set as AbstractSet
+from typing import Final, Protocol
 
 import numpy as np
 from llguidance import LLMatcher, LLTokenizer
-from llguidance.gbnf_to_lark import gbnf_to_lark
 from numpy.typing import NDArray
 
 from slipstream.models.errors import SlipstreamError, UsageError
 from slipstream.models.grammar import MOST_BYTES, GrammarKind
+from slipstream.models.grammar.gbnf import GbnfTokens, GbnfVocabulary, Reached
 from slipstream.models.outside import quoted
 from slipstream.models.types import Token
 
@@ -34,15 +35,21 @@ class GrammarTokens:
     """A vocabulary that is prepared for grammars; the preparation takes up to a second."""
 
     def __init__(
-        self, pieces: Sequence[bytes], ends: Collection[Token], tokenize: Callable[[str], list[Token]]
+        self,
+        pieces: Sequence[bytes],
+        ends: Collection[Token],
+        tokenize: Callable[[str], list[Token]],
+        control: Callable[[str], list[Token]] | None = None,
     ) -> None:
         """Reads the vocabulary.
 
         Args:
-            pieces: The bytes of each token; empty for tokens without text, which no grammar allows.
+            pieces: The bytes of each token; empty for tokens without text, which a grammar allows only by their names.
             tokenize: Turns text into tokens, none of them special.
+            control: Turns names of control tokens into those tokens.
         """
         self.size = len(pieces)
+        self.gbnf = GbnfVocabulary(pieces, ends, control or tokenize)
         self.own = LLTokenizer(_Wrapped(pieces, ends, tokenize), n_vocab=self.size, eos_token=sorted(ends))  # type: ignore[arg-type]
 
 
@@ -63,31 +70,82 @@ class _Wrapped:
         return self._tokenize(text)
 
 
-class Matcher:
+class Matcher(Protocol):
     """The state of a grammar after some text."""
+
+    @property
+    def complete(self) -> bool:
+        """Whether the text so far fits the grammar."""
+
+    @property
+    def refused(self) -> AbstractSet[Token] | None:
+        """Tokens that are known not to fit; None if ``allowed`` costs less than tests of single tokens."""
+
+    def copy(self) -> Matcher:
+        """An independent copy of the state."""
+
+    def allowed(self) -> NDArray[np.bool_]:
+        """Whether each token may follow, [n_vocab]; an end token may follow if the text may end here."""
+
+    def fits(self, token: Token) -> bool:
+        """Whether ``allowed`` holds a token."""
+
+    def take(self, token: Token) -> None:
+        """Advances by a token that fits."""
+
+
+class GbnfMatcher:
+    """The state of a grammar in llama.cpp's notation."""
+
+    def __init__(self, grammar: GbnfTokens, reached: Reached | None = None) -> None:
+        self._grammar, self._reached = grammar, reached or grammar.begin
+
+    @property
+    def complete(self) -> bool:
+        return self._grammar.ends(self._reached)
+
+    @property
+    def refused(self) -> AbstractSet[Token]:
+        return self._grammar.refused(self._reached)
+
+    def copy(self) -> GbnfMatcher:
+        return GbnfMatcher(self._grammar, self._reached)
+
+    def allowed(self) -> NDArray[np.bool_]:
+        return self._grammar.mask(self._reached)
+
+    def fits(self, token: Token) -> bool:
+        return self._grammar.fits(self._reached, token)
+
+    def take(self, token: Token) -> None:
+        if not (self.complete and self._grammar.ending(token)):
+            self._reached = self._grammar.after(self._reached, token)
+
+
+class LexedMatcher:
+    """The state of a JSON schema, or of a grammar in Lark's notation."""
+
+    refused: Final = None
 
     def __init__(self, state: LLMatcher, size: int) -> None:
         """Stores llguidance's state and the number of tokens; see ``matcher_of``."""
         self._state, self._size = state, size
         self._mask: bytes | None = None  # of the state, once it is known
 
-    def copy(self) -> Matcher:
-        """An independent copy of the state."""
-        copied = Matcher(self._state.deep_copy(), self._size)
+    def copy(self) -> LexedMatcher:
+        copied = LexedMatcher(self._state.deep_copy(), self._size)
         copied._mask = self._mask
         return copied
 
     def allowed(self) -> NDArray[np.bool_]:
-        """Whether each token may follow, [n_vocab]; an end token may follow if the text may end here."""
         bits = np.frombuffer(self._bits(), np.uint8)
         return np.unpackbits(bits, count=self._size, bitorder="little").view(np.bool_)
 
     def fits(self, token: Token) -> bool:
-        """Whether ``allowed`` holds a token; llguidance's own test also accepts other spellings of the same text."""
+        # llguidance's own test also accepts other spellings of the same text
         return token < self._size and bool(self._bits()[token >> 3] >> (token & 7) & 1)
 
     def take(self, token: Token) -> None:
-        """Advances by a token that fits."""
         self._mask = None
         self._state.consume_token(token)
 
@@ -98,7 +156,6 @@ class Matcher:
 
     @property
     def complete(self) -> bool:
-        """Whether the text so far fits the grammar."""
         return self._state.is_accepting() or (self._state.is_stopped() and not self._state.is_error())
 
 
@@ -111,31 +168,33 @@ def matcher_of(kind: GrammarKind, text: str, tokens: GrammarTokens) -> Matcher:
         problem = f"it has more than {_MOST_RULES:,} rules"
     if not problem:
         made = _deep(lambda: _compiled(kind, text, tokens))
-        if isinstance(made, LLMatcher):
-            return Matcher(made, tokens.size)
+        if not isinstance(made, str):
+            return made
         problem = quoted(made, 160)
     raise UsageError(f"{_NAMES[kind]} cannot be used: {problem}.", "Mend it; nothing was written.")
 
 
-def _compiled(kind: GrammarKind, text: str, tokens: GrammarTokens) -> LLMatcher | str:
+def _compiled(kind: GrammarKind, text: str, tokens: GrammarTokens) -> Matcher | str:
     """The initial state, or what is wrong with the grammar."""
     try:
+        if kind == "gbnf":
+            return GbnfMatcher(GbnfTokens(text, tokens.gbnf))
         if kind == "json":
             made = LLMatcher.grammar_from_json_schema(text, overrides={"whitespace_pattern": _SPACE})
         else:
-            made = LLMatcher.grammar_from_lark(gbnf_to_lark(text) if kind == "gbnf" else text)
+            made = LLMatcher.grammar_from_lark(text)
         state = LLMatcher(tokens.own, made, log_level=0)
         why = state.get_error()
-    except Exception as error:  # the GBNF converter raises its own types of errors
+    except Exception as error:  # llguidance raises its own types of errors
         state, why = None, str(error) or type(error).__name__
     if state and not why:
-        return state
+        return LexedMatcher(state, tokens.size)
     return next((line.strip() for line in why.splitlines() if line.strip()), "no reason was given")
 
 
-def _deep(call: Callable[[], LLMatcher | str]) -> LLMatcher | str:
+def _deep(call: Callable[[], Matcher | str]) -> Matcher | str:
     """Runs a call with a large stack: llguidance follows rules recursively, and ends the process at the stack's end."""
-    results = list[LLMatcher | str]()
+    results = list[Matcher | str]()
     before = threading.stack_size(_STACK_BYTES)
     try:
         thread = threading.Thread(target=lambda: results.append(call()), name="grammar")

@@ -120,6 +120,20 @@ class Sampler:
         return ids[order], weights / weights.sum()
 
     @property
+    def compared(self) -> bool:
+        """Whether what is drawn depends on few of the best tokens alone: see ``contenders``."""
+        return self.temperature == 0 or (self.top_k > 0 and self.top_n_sigma == 0)
+
+    def contenders(
+        self, logits: Floats, history: History, ahead: Sequence[Token], least: int
+    ) -> tuple[list[Token], int]:
+        """The best tokens, ``least`` or more if there are as many, and how many of them decide what is drawn."""
+        count = 1 if self.temperature == 0 else self.top_k
+        reach = self._min_p_margin if least == 1 and count > 1 else math.inf
+        ids, _ = best(logits, max(count, least), *self._adjusted(logits, history, ahead), reach)
+        return ids.tolist(), count
+
+    @property
     def _min_p_margin(self) -> float:
         """Largest distance below the best logit at which min-p keeps a token."""
         return -math.log(self.min_p) if self.min_p > 0 else math.inf

@@ -52,9 +52,14 @@ _SCHEMA: Final = json.dumps(
     }
 )
 _LARK: Final = 'start: item ("," " " item){20,60}\nitem: /[a-z]{1,10}/ | NUM\nNUM: /[0-9]{1,6}(\\.[0-9]{1,4})?/\n'
+_GBNF: Final = """root ::= item ("," " " item){20,60}
+item ::= [a-z]+ | num
+num ::= [0-9]{1,6} ("." [0-9]{1,4})?
+"""
 GRAMMARS: Final[tuple[tuple[str, GrammarKind, str], ...]] = (
     ("--json-schema", "json", _SCHEMA),
     ("--grammar", "lark", _LARK),
+    ("--grammar", "gbnf", _GBNF),
 )
 
 
