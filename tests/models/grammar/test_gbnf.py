@@ -187,7 +187,7 @@ def test_generated_grammars_allow_what_llama_cpp_allows(
             continue
         compare(matcher_of("gbnf", grammar, tokens), reference, model.ends, seed, 4)
         compiled += 1
-    assert compiled > 25
+    assert compiled > 15
     capfd.readouterr()
 
 
