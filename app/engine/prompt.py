@@ -48,7 +48,7 @@ class Prompt:
     openers: frozenset[Token] = frozenset()  # tokens with which the reply may open its reasoning
 
 
-class Tokenizer(Protocol):
+class PromptTokenizer(Protocol):
     """Turns text into tokens: see ``slipstream.models.llama.model.LlamaModel.tokenize``."""
 
     def __call__(
@@ -68,7 +68,7 @@ class _Piece:
 class _Reading:
     """The tokens of a rendering: its text is tokenized as a whole, except at tokens that are known before."""
 
-    def __init__(self, pieces: Sequence[_Piece], tokenize: Tokenizer, opening: list[Token]) -> None:
+    def __init__(self, pieces: Sequence[_Piece], tokenize: PromptTokenizer, opening: list[Token]) -> None:
         self.pieces, self.tokens = pieces, list[Token]()
         self._tokenize = tokenize
         self._runs: list[tuple[int, int]] = []  # first piece of each run of text, and the number of tokens before it
@@ -130,7 +130,7 @@ class PromptBuilder:
     def __init__(
         self,
         template: ChatTemplate,
-        tokenize: Tokenizer,
+        tokenize: PromptTokenizer,
         opening: list[Token],
         token_bytes: int = 0,
         *,
