@@ -9,7 +9,7 @@ import pytest
 
 from slipstream.app.engine.prompt import PromptBuilder
 from slipstream.app.protocol.requests import Message
-from slipstream.models.chat_template.template import ChatTemplate
+from slipstream.models.chat_template.template import CHATML, ChatTemplate
 from slipstream.models.llama.model import LlamaModel
 from slipstream.models.llama.placement import Placement
 from slipstream.models.types import Token
@@ -182,7 +182,7 @@ def test_a_prompt_has_the_tokens_of_its_whole_rendering(model: LlamaModel, name:
 def test_a_text_that_continues_has_no_space_before_it(tmp_path: Path) -> None:
     path = write_vocabulary(tmp_path / "v.gguf", ("<|user|>",), "llama")
     model = LlamaModel(path, placement=Placement(0), vocabulary_only=True)
-    builder = PromptBuilder(ChatTemplate.default(), model.tokenize, model.opening())
+    builder = PromptBuilder(ChatTemplate(CHATML), model.tokenize, model.opening())
     for text, pieces in (
         ("a", ["a"]),
         (" a", ["▁a"]),

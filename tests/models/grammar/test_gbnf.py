@@ -97,7 +97,8 @@ class Reference:
             row.id, row.logit = token, 0.0
         candidates = C.llama_token_data_array(self._rows, len(self._rows), -1, False)
         C.llama_sampler_apply(self.state, ctypes.byref(candidates))
-        return np.array([row.logit == 0.0 for row in self._rows]) & self._text
+        drawable: NDArray[np.bool_] = np.array([row.logit == 0.0 for row in self._rows]) & self._text
+        return drawable
 
     def take(self, token: int) -> None:
         C.llama_sampler_accept(self.state, token)
@@ -185,7 +186,11 @@ def test_generated_grammars_allow_what_llama_cpp_allows(
             with pytest.raises(UsageError):
                 matcher_of("gbnf", grammar, tokens)
             continue
-        compare(matcher_of("gbnf", grammar, tokens), reference, model.ends, seed, 4)
+        try:
+            compare(matcher_of("gbnf", grammar, tokens), reference, model.ends, seed, 4)
+        except UsageError as wide:  # llama.cpp reads such a text, in seconds a token
+            assert "in more than" in wide.title
+            continue
         compiled += 1
     assert compiled > 15
     capfd.readouterr()
