@@ -21,7 +21,7 @@ from slipstream.app.bench.turns import (
     usable_drafters,
     write,
 )
-from slipstream.app.engine.calibrate import SAME_TEXT, measure_rounding
+from slipstream.app.engine.exactness import SAME_TEXT
 from slipstream.app.engine.loop import generate
 from slipstream.app.engine.session import Session
 from slipstream.app.engine.stopping import StopRules
@@ -32,12 +32,12 @@ from slipstream.models.errors import UsageError
 from slipstream.models.llama.target import Target
 from slipstream.models.sampling.noise import gumbel
 from slipstream.models.sampling.sampler import Sampler
-from slipstream.models.types import Floats, History, Token, shared_prefix
+from slipstream.models.types import Floats, History, Token, TokenTree, shared_prefix
 
-TOLERANCE: Final = 0.05
-"""Least change of a logit that counts as rounding; on processors, passes of other widths changed them by up to 0.03."""
-MOST: Final = 0.25
-"""Greatest change that counts as rounding on any device; with more, faults would pass for near-ties."""
+_WIDTHS: Final = (2, 3, 5, 9, 17)  # rows of the passes in which a row is computed again
+_REREAD: Final = 64  # tokens before it that are passed again, in rows of other numbers
+_BEST: Final = 64  # best logits of a row whose changes count: no sampler draws a token far below them
+_FEW: Final = 2  # a near tie may turn over by so many times the changes that were seen: few passes show them
 _SHOWN: Final = 12  # findings in full; all of them are in the JSON
 
 
@@ -50,16 +50,14 @@ class Difference:
     drafted: Token | None  # the other reply's token; None if it has ended
     again: Token | None  # the token of a second run of plain decoding; differs from ``plain`` if runs do not repeat
     gap: float | None  # lead of the best noisy score over the second, in logits; None if only one token can be drawn
-    near_tie: bool  # whether logits within the tolerance can give either token
+    near_tie: bool  # whether logits within ``_FEW`` times the rounding can give either token
+    rounding: float = 0.0  # greatest change of one of the row's best logits in passes of other rows
 
 
-def explain(
-    session: Session, turn: BenchTurn, plain: Sequence[Token], drafted: Sequence[Token], tolerance: float
-) -> Difference:
+def explain(session: Session, turn: BenchTurn, plain: Sequence[Token], drafted: Sequence[Token]) -> Difference:
     """Decodes plainly up to the first difference, and examines the target's scores there.
 
-    Args:
-        tolerance: Maximum change of a logit by rounding.
+    The row's rounding is measured by passes without any drafter, so that a drafter's fault cannot explain itself.
     """
     index = shared_prefix(plain, drafted)
     ours, theirs = _token_at(plain, index), _token_at(drafted, index)
@@ -69,8 +67,43 @@ def explain(
     sampler = Sampler(**settings)
     history, row, again = _replay_to(session, turn, index, sampler, plain)
     gap = noisy_gap(sampler, row, history)
-    tie = near_tie(sampler, row, history, (ours, theirs), tolerance)
-    return Difference(index=index, plain=ours, drafted=theirs, again=again, gap=gap, near_tie=tie)
+    rounding = row_rounding(session.target, history.tokens, row)
+    tie = near_tie(sampler, row, history, (ours, theirs), _FEW * rounding)
+    return Difference(index=index, plain=ours, drafted=theirs, again=again, gap=gap, near_tie=tie, rounding=rounding)
+
+
+def row_rounding(target: Target, tokens: Sequence[Token], row: Floats) -> float:
+    """The greatest change of one of the best logits of the row after ``tokens``, whose cells the target holds.
+
+    The row is computed again as the last and as the first of several rows, after cells that were filled by passes of
+    several rows, and after a prompt that is read again.
+    """
+    best, last, changes = np.argsort(row)[-_BEST:], len(tokens) - 1, [0.0]
+    widths = [width for width in _WIDTHS if width <= min(target.abilities.max_rows, last)]
+
+    def evaluated(at: int, others: Sequence[Token]) -> Floats:
+        target.rewind(at)
+        rows = target.evaluate(tokens[at], TokenTree.chain(tuple(others))).logits
+        target.keep(tuple(range(len(others))))
+        return rows
+
+    def compare(logits: Floats) -> None:
+        changes.append(float(np.abs(logits[best] - row[best]).max()))
+
+    target.rewind(last)
+    for width in widths:
+        compare(evaluated(last - width + 1, tokens[last - width + 2 :])[-1])
+        if last + width <= target.abilities.n_ctx:
+            compare(evaluated(last, tokens[: width - 1])[0])
+    for width in widths:
+        for at in range(max(0, last - _REREAD), last, width):
+            evaluated(at, tokens[at + 1 : min(at + width, last)])
+        compare(evaluated(last, ())[0])
+    for at in (0, last // 2):
+        target.rewind(at)
+        target.prefill(tokens[:last])
+        compare(evaluated(last, ())[0])
+    return max(changes)
 
 
 def noisy_gap(sampler: Sampler, row: Floats, history: History) -> float | None:
@@ -137,12 +170,6 @@ def _token_at(tokens: Sequence[Token], index: int) -> Token | None:
     return tokens[index] if index < len(tokens) else None
 
 
-def tolerance_of(target: Target) -> float:
-    """The change of a logit that counts as rounding: twice the largest of a few hundred rows, between two limits."""
-    target.request(frozenset())
-    return min(MOST, max(TOLERANCE, 2 * measure_rounding(target)))
-
-
 @dataclass(frozen=True, slots=True)
 class Finding:
     """A reply that differs from plain decoding's."""
@@ -158,7 +185,7 @@ class CheckReport:
 
     model: str
     promise: str  # the promise about equal texts that was made at load
-    tolerance: float  # maximum change of a logit in a near-tie
+    tolerance: float  # greatest change of a logit that makes a difference a near-tie; each row has its own
     compared: dict[str, int]  # number of compared replies of each drafter
     tokens: dict[str, int]  # number of equal tokens of each drafter, up to the first difference of each reply
     findings: list[Finding]  # replies that differ
@@ -188,12 +215,10 @@ def check_drafters(
         usable, unusable = usable_drafters(session, loaded, plan.names)
         if not usable:
             raise UsageError("only plain decoding was chosen: nothing to compare it with.", "Name other drafters.")
-        exact = loaded.promise == SAME_TEXT
-        tolerance = TOLERANCE if exact else tolerance_of(session.target)
         report = CheckReport(
             model=loaded.title,
             promise=loaded.promise,
-            tolerance=tolerance,
+            tolerance=0.0,
             compared=dict.fromkeys(usable, 0),
             tokens={},
             findings=[],
@@ -230,14 +255,23 @@ def audit(
             compared[name] += 1
             tokens[name] += alike
             if drafted.tokens != plain.tokens:
-                difference = explain(session, turn, plain.tokens, drafted.tokens, report.tolerance)
+                difference = explain(session, turn, plain.tokens, drafted.tokens)
                 findings.append(Finding(name, turn.place, difference))
                 tell(f"check: {name} differs: {turn.place}, token {alike + 1}")
         return plain
 
     counts = play(plan, context, lambda line: tell(f"check: {line}"), estimate, reply)
     too_long = {name: long for name, (_, long) in counts.items()}
-    return replace(report, compared=compared, tokens=tokens, findings=findings, too_long=too_long, stopped=stop())
+    tolerance = max((_FEW * finding.difference.rounding for finding in findings), default=0.0)
+    return replace(
+        report,
+        compared=compared,
+        tokens=tokens,
+        findings=findings,
+        tolerance=tolerance,
+        too_long=too_long,
+        stopped=stop(),
+    )
 
 
 def check_text(report: CheckReport) -> str:
@@ -284,8 +318,8 @@ def _verdict(report: CheckReport) -> str:
     if report.promise == SAME_TEXT:
         return f"FAILED: {len(report.findings)} replies differ, by near-ties only, but the same text was promised."
     return (
-        f"Passed: {len(report.findings)} replies differ, each at a near-tie: logits that moved by"
-        f" {report.tolerance:.2g} or less turn one draw into the other (promised: {report.promise})."
+        f"Passed: {len(report.findings)} replies differ, each at a near-tie: the row's own rounding"
+        f" turns one draw into the other (promised: {report.promise})."
     )
 
 
@@ -294,6 +328,7 @@ def _line(finding: Finding) -> str:
     if difference.plain is None or difference.drafted is None:
         return f"`{finding.drafter}`, {finding.place}: one reply ends after {difference.index} tokens: WRONG."
     gap = "only one could be drawn" if difference.gap is None else f"the two best are {difference.gap:.3g} logits apart"
+    gap += f", logits move by up to {difference.rounding:.2g}"
     unstable = "" if difference.again == difference.plain else f"; run again, plain decoding has {difference.again}"
     return (
         f"`{finding.drafter}`, {finding.place}: token {difference.index + 1} is {difference.drafted} in place of"

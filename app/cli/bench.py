@@ -74,6 +74,7 @@ def measure(
     measured = choose(paths, options.model or BUNDLED, options.draft_model, Plain.name)
     loras = [Lora.read(each) for each in options.lora or ()]
     measured = replace(measured, heads=[*measured.heads, *options.heads], lora=loras)
+    measured = replace(measured, exact=getattr(options, "exact", None) or measured.exact)
     check_files(measured)
     share = getattr(options, "share", False)
     quiet = share or options.json == STDOUT  # one line, or the figures, for a program, stand alone there

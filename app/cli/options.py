@@ -28,6 +28,10 @@ _SHARED: Final[Mapping[str, Mapping[str, Any]]] = MappingProxyType(
             "metavar": "FILE[:SCALE]",
             "help": "change the model by this LoRA adapter, as strongly as SCALE says (1); may be repeated",
         },
+        "--exact": {
+            "choices": ("auto", "always", "never"),
+            "help": "the same seed gives the same text, bit for bit; auto: where that costs under 3 %% (auto)",
+        },
         "--gpu-layers": {"type": int, "metavar": "N", "help": "the model's layers on the GPU (-1: all that fit)"},
         "--rpc": {
             "metavar": "HOST:PORT,…",
@@ -167,6 +171,7 @@ def _model_options(parser: argparse.ArgumentParser, inherit: bool = False) -> No
         choices=("drop", "compact", "stop"),
         help="when a chat outgrows the context: drop the oldest messages, compact them to a summary, or stop (drop)",
     )
+    option("--exact", **_SHARED["--exact"])
     option("--gpu-layers", **_SHARED["--gpu-layers"])
     option(
         "--cpu-experts", type=int, metavar="N", help="its first layers whose experts stay in memory (-1: few as fit)"
@@ -180,7 +185,7 @@ def _model_options(parser: argparse.ArgumentParser, inherit: bool = False) -> No
     option("--main-gpu", type=int, metavar="N", help="number of the main GPU (0)")
     option("--draft-device", **_SHARED["--draft-device"])
     option("--chat", metavar="CHAT", help="continue the kept chat of this id or title; a new name begins one")
-    option("--seed", type=seed, metavar="N", help="the same seed gives the same text (default: a new one)")
+    option("--seed", type=seed, metavar="N", help="the same seed gives the same text, see --exact (default: a new one)")
     option("--temp", type=float, metavar="T", help="temperature; 0 takes the best token (the model's own, or 0.8)")
     option("--top-k", type=int, metavar="N", help="keep the N best tokens; 0 is off (the model's own, or 40)")
     option("--top-p", type=float, metavar="P", help="keep this much probability; 1 is off (the model's own, or 0.95)")
@@ -286,7 +291,7 @@ def bench_options(bench: argparse.ArgumentParser) -> None:
         "--heads", action="append", default=[], type=path, metavar="FILE", help="also use this heads file"
     )
     _share(bench, "--lora", "--gpu-layers", "--rpc", "--draft-device")
-    _share(bench, "--typical")
+    _share(bench, "--exact", "--typical")
     bench.add_argument(
         "--no-memory",
         action="store_true",

@@ -1,8 +1,8 @@
-"""Measures a model on this machine: plain decoding, whether drafting leaves the text the same, attention, threads."""
+"""Measures a model on this machine: plain decoding, attention, threads."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
 from statistics import median
@@ -10,7 +10,6 @@ from time import perf_counter, process_time
 from typing import Final, Protocol
 
 import llama_cpp
-import numpy as np
 
 from slipstream.drafters.autopilot.cost_model import undisturbed
 from slipstream.drafters.base import Step
@@ -22,10 +21,8 @@ from slipstream.models.llama.library import built, physical_cores
 from slipstream.models.llama.model import LlamaModel
 from slipstream.models.llama.placement import Placement
 from slipstream.models.llama.target import ContextOptions, Target
-from slipstream.models.types import EMPTY_TREE, Floats, Token, TokenTree
+from slipstream.models.types import EMPTY_TREE, Token, TokenTree
 
-SAME_TEXT: Final = "same text"
-SAME_DISTRIBUTION: Final = "same distribution"
 SAMPLE_TEXT: Final = """The lighthouse had stood on the rock for two hundred years before anyone asked who built it. Its
 lamp was lit each evening at dusk, and the keeper wrote the weather into a book: wind from the west, 14 knots, rain
 after midnight. On clear days one could see the islands, and on most days one could not.
@@ -43,10 +40,6 @@ with the year before. Most keepers rounded their numbers, so small differences m
 forgotten, and its name stands in capital letters at the top of the page.
 """
 """Text for measuring the cost of passes: prose, a list and a program."""
-_PROMISE: Final = "promise"
-_PREFIXES: Final = (48, 600)  # below and above the 512 cells where llama.cpp's attention changes its path
-_WIDTHS: Final = (2, 3, 5, 9, 17)
-_ROWS: Final = 18
 _PLAIN_S: Final = 0.25
 _KEPT: Final = "attention"
 LENGTH: Final = 768  # tokens in the cache, as in a chat of a few turns
@@ -74,77 +67,6 @@ def measure_plain(target: Target) -> float:
         passes.append((1e3 * (perf_counter() - began), 1e3 * (process_time() - processor_began)))
     target.rewind(0)
     return median(undisturbed(passes[3:]))  # the first passes warm the caches
-
-
-def measure_promise(target: Target, plain_ms: float, seconds: float = 3.0) -> str:
-    """Compares passes of several widths with single-row passes, bit by bit, from a short and a long prefix.
-
-    Args:
-        target: Compared only if it keeps its cells in order (``Abilities.same_text``).
-        seconds: Time limit; at least the time of 20 single-row passes.
-
-    Returns:
-        ``SAME_TEXT`` if all bits are the same; ``SAME_DISTRIBUTION`` if not, or if the time was too short.
-    """
-    if not target.abilities.same_text:
-        return SAME_DISTRIBUTION
-    until = perf_counter() + max(seconds, 20 * plain_ms / 1e3)
-    with closing(_plain_and_wide(target, lambda: perf_counter() > until)) as pairs:
-        same = all(pair is not None and np.array_equal(*pair) for pair in pairs)
-    return SAME_TEXT if same else SAME_DISTRIBUTION
-
-
-def measure_rounding(target: Target) -> float:
-    """Compares passes of several widths with single-row passes; returns the largest difference of a logit."""
-    with closing(_plain_and_wide(target, lambda: False)) as pairs:
-        return max((float(np.abs(np.subtract(*pair)).max()) for pair in pairs if pair), default=0.0)
-
-
-def _plain_and_wide(target: Target, late: Callable[[], bool]) -> Generator[tuple[Floats, Floats] | None]:
-    """Yields logits of single-row passes, each with those of a wider pass at the same token; None once it is late."""
-    prefixes = [n for n in _PREFIXES if n + _ROWS < target.abilities.n_ctx]
-    widths = [w for w in _WIDTHS if w <= target.abilities.max_rows]
-    try:
-        for prefix in prefixes:
-            start = [_token(target, at) for at in range(prefix)]
-            tail = [_token(target, 7 * at + 1) for at in range(_ROWS)]
-            if not target.prefill(start, cancelled=late).complete:
-                yield None
-                return
-            plain: list[Floats] = []
-            for token in tail:
-                if late():
-                    yield None
-                    return
-                plain.append(target.evaluate(token, EMPTY_TREE).logits[0].copy())
-                target.keep(())
-            for width in widths:
-                if late():
-                    yield None
-                    return
-                target.rewind(prefix)
-                rows = target.evaluate(tail[0], TokenTree.chain(tail[1:width])).logits
-                yield from ((plain[at], rows[at]) for at in range(width))
-                target.keep(tuple(range(width - 1)))
-                yield plain[width], target.evaluate(tail[width], EMPTY_TREE).logits[0]
-                target.keep(())
-    finally:
-        target.rewind(0)
-
-
-def kept_promise(target: Target, plain_ms: float, memory: DrafterMemory | None, key: str) -> str:
-    """Returns ``SAME_TEXT`` if an earlier load proved it, else the result of ``measure_promise``.
-
-    The proof depends only on ``key``: the model, build, device and settings. It is kept because a busy machine may be
-    too slow to repeat it in time.
-    """
-    proof = f"{SAME_TEXT} {key}".encode()
-    if target.abilities.same_text and memory and memory.read(_PROMISE) == proof:
-        return SAME_TEXT
-    promise = measure_promise(target, plain_ms)
-    if promise == SAME_TEXT and memory:
-        memory.write(_PROMISE, proof)
-    return promise
 
 
 def _token(target: Target, at: int) -> Token:
@@ -191,16 +113,18 @@ def _compare(model: LlamaModel) -> bool:
 
 
 def pass_time(target: Target) -> float:
-    took = _pass(target, EMPTY_TREE) + _pass(target, _FOUR)
+    took = timed_pass(target, EMPTY_TREE) + timed_pass(target, _FOUR)
     target.rewind(LENGTH)
     return took
 
 
-def _pass(target: Target, tree: TokenTree) -> float:
-    began = perf_counter()
+def timed_pass(target: Target, tree: TokenTree, clock: Callable[[], float] | None = None) -> float:
+    """Milliseconds of a pass."""
+    clock = clock or perf_counter
+    began = clock()
     target.evaluate(0, tree)
     target.keep(())
-    return 1e3 * (perf_counter() - began)
+    return 1e3 * (clock() - began)
 
 
 class Threaded(Target, Protocol):
@@ -214,8 +138,8 @@ class Threads:
     """Chooses the number of threads of a target and its draft model, and chooses again when the machine changes.
 
     Threads wait for each other many times a pass. Where other programs keep the cores busy, one thread can be many
-    times faster than all of them (a 7M model on two busy cores, four rows: 15 ms against 159 ms). Logits do not depend
-    on the choice where the same text is promised.
+    times faster than all of them (a 7M model on two busy cores, four rows: 15 ms against 159 ms). Only for models whose
+    logits do not depend on it, see ``exactness``.
     """
 
     def __init__(self, target: Threaded, followers: Sequence[Threaded], cores: int, pause: float = 10.0) -> None:
@@ -269,9 +193,9 @@ class Threads:
         passes: list[tuple[float, float]] = []
         until = perf_counter() + _SECONDS
         while len(passes) < 4 and (not passes or perf_counter() < until):
-            one = _pass(target, EMPTY_TREE)
+            one = timed_pass(target, EMPTY_TREE)
             hopeless = not passes and perf_counter() > until  # on busy cores, the pass of four may take seconds
-            four = 2 * one if hopeless else _pass(target, _FOUR)
+            four = 2 * one if hopeless else timed_pass(target, _FOUR)
             target.rewind(start)
             passes.append((one, four))
         warm = passes[1:] or passes

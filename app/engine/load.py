@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Final
 import llama_cpp
 
 from slipstream.app.chats.reading import ChatReader
-from slipstream.app.engine.calibrate import SAME_DISTRIBUTION, SAMPLE_TEXT, Threads, kept_promise, measure_plain
+from slipstream.app.engine.calibrate import SAMPLE_TEXT, Threads, measure_plain
 from slipstream.app.engine.chat_model import ChatModel
 from slipstream.app.engine.devices import describe, placement
 from slipstream.app.engine.drafter_list import Drafters
+from slipstream.app.engine.exactness import Comparison, Decoding, KeptProofs, decide
 from slipstream.app.engine.kv_cache_store import KvCacheStore
 from slipstream.app.engine.past_chats import PastChats
-from slipstream.app.engine.plan import DRAFT, Plan, contexts_of, options_for, plan_load
+from slipstream.app.engine.plan import DRAFT, Plan, contexts_of, exact_kv, options_for, plan_load
 from slipstream.app.engine.prompt import PromptBuilder
 from slipstream.app.engine.session import Session
 from slipstream.app.engine.stats import PlainClock
@@ -59,6 +60,10 @@ _MEASURING: Final = 0.9
 _CONTINUES: Final = (
     "This model has no chat template: it continues text, and does not answer. Files named Instruct, Chat or it answer."
 )
+_BATCH: Final = 512
+"""Tokens of a chunk where a GPU reads the prompt and chunks must have one size."""
+_CHUNKS: Final = ((1 << 28, 256), (1 << 30, 128))
+"""Bytes of weights, and the tokens of a chunk below: about a quarter of a second on a processor of a few cores."""
 _SMALL: Final = 1 << 30
 """Threads are tuned below this many bytes of weights; in larger models they hardly wait for each other."""
 
@@ -93,8 +98,11 @@ class _Loading:
         place, adapters = placement(request, fit), plan.adapters
         self._model = _open_model(plan.header.path, place, lambda share: on_progress(0.8 * share), opened, adapters)
         self._rope = plan.contexts.scaling(fit.n_ctx)
-        gpu = fit.gpu_layers != 0
-        self._options = options_for(request, fit.n_ctx, fit.kv_type, borrow=gpu, scores=plan.scores, rope=self._rope)
+        self._changed = " ".join(each.key for each in adapters)
+        self._learner = _learner(plan.header.fingerprint, self._changed)
+        self._remarks = [*plan.found.lacking, *([] if plan.header.chat_template else [_CONTINUES])]
+        self._decoding = self._decide()
+        self._options = self._decoding.options
         self._target = self._open_target(opened, drafts=request.drafter != PLAIN)
         self._draft, self._mapping = None, None
         if plan.draft_place:
@@ -106,15 +114,8 @@ class _Loading:
         self._projector, blind = self._open_projector()
         self._prompts = self._open_prompts(blind)
         self._index = guard.run(RETRIEVAL, self._open_index, None)
-        self._changed = " ".join(each.key for each in adapters)
-        self._memory = None
-        if request.derived:
-            # drafters learn separately for adapted text
-            self._memory = DrafterMemory(Path(request.derived), _learner(plan.header.fingerprint, self._changed))
+        self._memory = DrafterMemory(Path(request.derived), self._learner) if request.derived else None
         self._key, self._machine_key = self._keys()
-        self._promise = SAME_DISTRIBUTION
-        if all(each.same_text for each in adapters):
-            self._promise = kept_promise(self._target, self._plain_ms, self._memory, self._machine_key)
 
     def session(self) -> Session:
         request, target, model = self._request, self._target, self._model
@@ -139,7 +140,7 @@ class _Loading:
 
     def loaded(self, session: Session) -> Loaded:
         request, plan, model, abilities = self._request, self._plan, self._model, self._target.abilities
-        count = self._threads.count if self._threads else request.threads or physical_cores()
+        count = self._threads.count if self._threads else self._usual_threads
         draft_place = plan.draft_place if self._draft else None
         reasoning = self._prompts.reasoning
         sampling, source = _recommended(plan.header)
@@ -149,7 +150,8 @@ class _Loading:
             n_ctx=abilities.n_ctx,
             fingerprint=plan.header.fingerprint,
             device=describe(plan.fit, plan.found, count, model.n_layer + 1, draft_place),
-            promise=self._promise,
+            promise=self._decoding.promise,
+            promise_why=self._decoding.why,
             drafters=session.drafters.offers(),
             plain_tok_per_s=1e3 / self._plain_ms,
             failed=session.drafters.new_failures(),
@@ -158,7 +160,7 @@ class _Loading:
             reasoning_default=reasoning.default,
             sampling=sampling,
             sampling_source=source,
-            remark=" ".join([*plan.found.lacking, *([] if plan.header.chat_template else [_CONTINUES])]),
+            remark=" ".join(self._remarks),
             machines=list(plan.machines),
             lora=request.lora,
             n_ctx_trained=plan.contexts.trained,
@@ -168,7 +170,54 @@ class _Loading:
         )
 
     def _open_target(self, opened: ExitStack, drafts: bool) -> LlamaTarget:
-        return opened.enter_context(closing(LlamaTarget(self._model, self._options, drafts=drafts)))
+        target = opened.enter_context(closing(LlamaTarget(self._model, self._options, drafts=drafts)))
+        if self._decoding.why:
+            target.use_threads(self._usual_threads)
+            target.use_chunks(_BATCH if self._plan.fit.shares else _chunk(self._plan.header))
+        return target
+
+    @property
+    def _small(self) -> bool:
+        """Whether its number of threads is tuned."""
+        return self._plan.header.weight_bytes < _SMALL and not self._model.recurrent
+
+    @property
+    def _usual_threads(self) -> int:
+        cores = physical_cores()
+        return self._request.threads or (max(1, cores - self._request.spare_cores) if self._small else cores)
+
+    def _decide(self) -> Decoding:
+        """Chooses between the fastest settings and those whose logits are bit-equal."""
+        request, plan, model, fit = self._request, self._plan, self._model, self._plan.fit
+        make = partial(options_for, request, fit.n_ctx, borrow=fit.gpu_layers != 0, rope=self._rope)
+        kv, exact, why = exact_kv(request, plan.header), None, ""
+        if not all(each.same_text for each in plan.adapters):
+            why = "an adapter's matrices are not F32"
+        elif kv is None:
+            auto = request.kv_type == "auto"
+            why = "its KV cache cannot be quantized" if auto else f"its KV cache is {request.kv_type}"
+        else:
+            exact = make(kv, same_text=True)
+        cores = physical_cores()
+        tuned = self._small and not request.threads
+        threads = {1, (cores + 1) // 2, max(1, cores - 1), cores} if tuned else {self._usual_threads}
+        comparison = Comparison(
+            fast=make(fit.kv_type, scores=plan.scores),
+            exact=exact,
+            why_not=why,
+            threads=sorted(threads),
+        )
+        kept = None
+        if request.proofs:
+            memory = DrafterMemory(Path(request.proofs), self._learner)
+            kept = KeptProofs(memory, f"{llama_cpp.__version__} {built()}", cores)
+        key = f"{identity(plan.header)} {self._changed} {dict(fit.shares)} {cores}"
+        text = model.tokenize(SAMPLE_TEXT, special=False)
+        decoding = decide(model, comparison, request.exact, text, kept=kept, key=key)
+        if kept and (kept.new_build or (kept.new_cores and decoding.why)):
+            what = "llama.cpp" if kept.new_build else "the number of cores"
+            self._remarks.append(f"Since the last load, {what} has changed: the same seed may give another text.")
+        return decoding
 
     def _open_draft(self, place: Placement) -> tuple[LlamaTarget, VocabularyMapping | None]:
         """Opens the draft model, and the mapping from its vocabulary to the target's if they differ."""
@@ -197,11 +246,10 @@ class _Loading:
             return draft, mapping
 
     def _tuned_threads(self) -> Threads | None:
-        request, small = self._request, self._plan.header.weight_bytes < _SMALL
-        if request.threads or not small or self._model.recurrent:
+        if self._request.threads or not self._small or self._decoding.why:
             return None
         drafts = [self._draft] if self._draft else []
-        return Threads(self._target, drafts, max(1, physical_cores() - request.spare_cores))
+        return Threads(self._target, drafts, self._usual_threads)
 
     def _open_projector(self) -> tuple[Projector | None, SlipstreamError | None]:
         request, model = self._request, self._model
@@ -306,6 +354,10 @@ class _Loading:
             alone = Drafters(Resources(target.abilities), target, self._plain_ms, Profile(None, ""))
             plain = ChatModel(target, self._model, self._prompts, PlainClock(), end_marks=self._end_marks)
             return Session(plain, alone, KvCacheStore(target, self._key, 0), opened=own.pop_all())
+
+
+def _chunk(header: Header) -> int:
+    return next((tokens for size, tokens in _CHUNKS if header.weight_bytes < size), 64)
 
 
 def _learner(fingerprint: str, changed: str) -> str:

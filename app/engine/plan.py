@@ -173,6 +173,7 @@ def options_for(
     borrow: bool = True,
     scores: bool = False,
     rope: RopeScaling | None = None,
+    same_text: bool = False,
 ) -> ContextOptions:
     """Combines the chosen values and those of the request; see ``ContextOptions``."""
     return ContextOptions(
@@ -180,7 +181,7 @@ def options_for(
         kv=kv,
         flash=True if kv in PACKED else None,
         scores=scores,
-        same_text=request.same_text,
+        same_text=same_text,
         threads=request.threads,
         borrow=borrow,
         rope=rope,
@@ -210,13 +211,22 @@ def _kv_type(request: Load, header: Header) -> KvType | None:
             "multiple of 32.",
             "Take --kv-type f16 or auto.",
         )
-    return asked or ("q8_0" if request.same_text else None)
+    return asked or (exact_kv(request, header) if request.exact == "always" else None)
+
+
+def exact_kv(request: Load, header: Header) -> KvType | None:
+    """The KV cache's type with which passes of all kinds may be bit-equal; None if there is none.
+
+    llama.cpp's attention sums an F16 cache in other orders for other rows and threads; of a quantized one, never.
+    """
+    packed: dict[str, KvType | None] = {"auto": "q8_0", "q8_0": "q8_0", "q4_0": "q4_0"}
+    return packed.get(request.kv_type) if size_of(header).packable else None
 
 
 def _writes_scores(request: Load, found: FoundDevices) -> bool:
-    """Whether attention stores its scores: faster on some CPUs, but it cannot promise the same text."""
+    """Whether attention stores its scores: faster on some CPUs."""
     on_gpu = request.gpu_layers and found.gpus
-    if request.same_text or on_gpu or not request.measured_with:
+    if request.exact == "always" or on_gpu or not request.measured_with:
         return False
     return flash_attention_is_slower(Path(request.measured_with), Path(request.derived) if request.derived else None)
 

@@ -12,7 +12,7 @@ from typing import Final
 
 from slipstream.app.chats.deletion_hooks import is_on
 from slipstream.app.platform.paths import Paths, write_private
-from slipstream.app.protocol.requests import AUTO, Load
+from slipstream.app.protocol.requests import AUTO, Exact, Load
 from slipstream.models.errors import ModelFileError, UsageError
 from slipstream.models.library.places import ARCHITECTURE as PROJECTOR
 from slipstream.models.library.places import ProjectorChoice, projector_of
@@ -38,7 +38,7 @@ def load_of(
     drafter: str | None,
     n_ctx: int,
     *,
-    same_text: bool = False,
+    exact: Exact = "auto",
     heads: Sequence[Path] = (),
 ) -> Load:
     """The request that loads a file."""
@@ -52,12 +52,13 @@ def load_of(
         probed=str(paths.derived / PROBED),
         measured_with=str(paths.bundled / BUNDLED_TARGET),
         derived=str(paths.derived),
+        proofs=str(paths.derived),
         index=str(paths.index) if is_on(paths.index) else None,
         chats=str(paths.chats),
         left_out=str(paths.drafters),
         drafter=drafter or AUTO,
         n_ctx=n_ctx,
-        same_text=same_text,
+        exact=exact,
     )
 
 

@@ -19,7 +19,7 @@ from slipstream.app.library.load_request import (
     load_of,
 )
 from slipstream.app.platform.paths import Paths
-from slipstream.app.protocol.requests import Load
+from slipstream.app.protocol.requests import Exact, Load
 from slipstream.models.errors import ModelFileError
 from slipstream.models.gguf.reader import Header, read_header
 from slipstream.models.heads.matching_heads import HEAD_METHODS, matching_heads
@@ -97,13 +97,13 @@ def load_with(
     drafter: str | None = None,
     n_ctx: int = 0,
     *,
-    same_text: bool = False,
+    exact: Exact = "auto",
 ) -> Load:
     """The request that loads a model with a drafter."""
     heads = [pair.path] if pair and pair.path and pair.method != DRAFT else []
     if draft_model is None and pair and pair.method == DRAFT and pair.path:
         draft_model = str(pair.path)
-    return load_of(paths, model, draft_model, drafter, n_ctx, same_text=same_text, heads=heads)
+    return load_of(paths, model, draft_model, drafter, n_ctx, exact=exact, heads=heads)
 
 
 def store_of(paths: Paths) -> ModelStore:
@@ -124,7 +124,7 @@ def named(paths: Paths, model: str, draft_model: str | None, drafter: str | None
     if target.origin == "bundled":
         small = paths.bundled / BUNDLED_DRAFT
         draft_model = draft_model or (str(small) if target.path != small else None)
-        return load_of(paths, target.path, draft_model, drafter, n_ctx, same_text=True)
+        return load_of(paths, target.path, draft_model, drafter, n_ctx, exact="always")
     header = checked_header(target)
     pair = None
     if draft_model is None and _may_need_a_file(drafter):

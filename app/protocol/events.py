@@ -18,7 +18,7 @@ _SPACES: Final = (b" ", b"\t", b"\n", b"\r", b"\v", b"\f")
 _WRITTEN_SPACE: Final = "\u2581".encode()
 
 
-VERSION: Final = 6
+VERSION: Final = 7
 TREE_ROOT: Final = -1  # parent of a tree's first nodes: the text so far
 
 Origin = Literal["plain", "accepted", "recovered", "bonus"]
@@ -93,6 +93,7 @@ class Loaded:
         return " + ".join((self.name, *(each.words for each in self.lora)))
 
     images: bool = False  # whether prompts may hold images
+    promise_why: str = ""  # why the same text is not promised, as the end of a sentence; empty if it is
 
 
 @dataclass(frozen=True, slots=True)

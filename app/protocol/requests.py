@@ -27,6 +27,9 @@ NO_MMPROJ: Final = (
 
 PAUSE: Final = 0.25  # seconds without a key before the typed text is prefilled, see ``Prepare``
 
+Exact = Literal["auto", "always", "never"]
+EXACT: Final[tuple[Exact, ...]] = ("auto", "always", "never")
+
 _NOT_DRAWING: Final = frozenset({"typical", "logit_bias", "reasoning", "reasoning_budget"})
 
 
@@ -119,8 +122,10 @@ class Load:
     derived: str | None = None  # folder of files derived from the model, or None to keep none
     drafter: str = "none"  # the drafter that must be usable, by its name; a mismatch is an error
     n_ctx: int = 0  # context in tokens, or 0 for the model's own (at most ``DEFAULT_CONTEXT``)
-    # decode so that every drafter gives the same text, bit for bit: Q8_0 KV cache, cells kept in order
-    same_text: bool = False
+    # whether to decode so that the same seed gives the same text, bit for bit (quantized KV cache with flash attention,
+    # cells kept in order): "auto" where that is proven and costs next to nothing
+    exact: Exact = "auto"
+    proofs: str | None = None  # folder that keeps what was proven of the model's exactness; None to keep nothing
     gpu_layers: int = -1  # layers on the GPU; -1 for all that fit
     # number of first layers whose experts stay in main memory while the rest is on GPUs; -1 for as few as fit
     cpu_experts: int = -1

@@ -26,7 +26,7 @@ _SAME_NAME: Final = {  # the settings of options that have the name of their key
         *("top_k", "top_p", "min_p", "repetition_penalty", "presence_penalty", "top_n_sigma", "dry", "logit_bias"),
         *("reasoning", "reasoning_budget", "typical"),
     ),
-    "reply": ("max_tokens", "overflow"),
+    "reply": ("max_tokens", "overflow", "exact"),
 }
 # the setting of an option, by the option's name
 OPTIONS: Final[Mapping[str, str]] = MappingProxyType(

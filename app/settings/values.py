@@ -14,7 +14,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, Literal, TypeVar, cast
 
-from slipstream.app.protocol.requests import AUTO, STATES_LIMIT, Devices, Load, Lora, Sampling
+from slipstream.app.protocol.requests import AUTO, EXACT, STATES_LIMIT, Devices, Exact, Load, Lora, Sampling
 from slipstream.models import DEFAULT_CONTEXT
 from slipstream.models.chat_template.marks import LEVELS
 from slipstream.models.errors import UsageError
@@ -291,6 +291,12 @@ class ReplySettings:
         "what is done when a chat outgrows the context: drop the oldest messages, compact them to a summary, or stop",
         choices=OVERFLOWS,
     )
+    exact: str = setting(
+        "auto",
+        "whether the same seed gives the same text, bit for bit: always, never, or auto: where that costs under 3 %",
+        choices=EXACT,
+        when=_LOAD,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -376,6 +382,7 @@ class Settings:
             threads=model.threads,
             states_limit=limit,
             lora=given or settled,
+            exact=load.exact if self.reply.exact == "auto" else cast(Exact, self.reply.exact),
         )
 
     def value(self, name: str) -> Value:

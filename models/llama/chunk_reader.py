@@ -1,4 +1,4 @@
-"""Reads queued tokens into a KV cache, in chunks that take about equally long."""
+"""Reads queued tokens into a KV cache, in chunks that take about equally long, or of one size."""
 
 from __future__ import annotations
 
@@ -22,7 +22,11 @@ _CHUNK_SECONDS: Final = 0.25  # target time of a chunk, for smooth progress; onl
 
 
 class ChunkReader:
-    """Reads the queued tokens of a context; each image has its own pass."""
+    """Reads the queued tokens of a context; each image has its own pass.
+
+    Attributes:
+        size: Tokens of every chunk but the last, where the chunks' sizes change the logits; 0 to choose them by time.
+    """
 
     def __init__(
         self, context: Any, cache: KvCache, hidden: HiddenPoints, batch: Batch, most_rows: int, most_outputs: int
@@ -34,6 +38,7 @@ class ChunkReader:
         """
         self._context, self._cache, self._hidden, self._batch = context, cache, hidden, batch
         self._most_rows, self._most_outputs = most_rows, most_outputs
+        self.size = 0
         self._cancelled: Callable[[], bool] | None = None
         self._abort = C.ggml_abort_callback(lambda _: bool(self._cancelled and self._cancelled()))
         self._no_abort = C.ggml_abort_callback(0)
@@ -45,7 +50,7 @@ class ChunkReader:
     ) -> bool:
         """Decodes the queued tokens in chunks; if cancelled, drops the rest and returns False."""
         cache = self._cache
-        total, size = len(cache.tokens), _FIRST_CHUNK
+        total, size = len(cache.tokens), self.size or _FIRST_CHUNK
         limit = min(self._most_rows, self._most_outputs) if self._hidden.last else self._most_rows
         self._cancelled = cancelled
         if cancelled:
@@ -68,7 +73,8 @@ class ChunkReader:
                 cache.cached += len(chunk)
                 if on_chunk:
                     on_chunk(PrefillChunk(chunk, cache.cached, total, self._hidden.read(len(chunk))))
-                size = max(_LEAST_CHUNK, min(2 * size, int(len(chunk) * _CHUNK_SECONDS / max(took, 1e-6))))
+                if not self.size:
+                    size = max(_LEAST_CHUNK, min(2 * size, int(len(chunk) * _CHUNK_SECONDS / max(took, 1e-6))))
         finally:
             if cancelled:
                 C.llama_set_abort_callback(self._context, self._no_abort, None)

@@ -48,7 +48,7 @@ class LlamaTarget:
         """
         self._model, self._masks, self._logits = model, MaskRows(model), model.n_rows
         wanted = options.n_ctx or min(model.n_ctx_train, DEFAULT_CONTEXT)
-        self.options, self._threads = replace(options, n_ctx=wanted), 0
+        self.options, self._threads, self._chunks = replace(options, n_ctx=wanted), 0, 0
         self.scores, self.rope = options.scores, options.rope
         params = options.params(wanted, model.recurrent)
         self._chunk, self._outputs = params.n_batch, params.n_outputs_max
@@ -109,6 +109,7 @@ class LlamaTarget:
         self._reader = ChunkReader(
             self._context, self._cache, self._hidden, self._batch, most_rows=self._chunk, most_outputs=self._outputs
         )
+        self._reader.size = self._chunks
         if self._threads:
             self.use_threads(self._threads)
 
@@ -162,6 +163,10 @@ class LlamaTarget:
         """Sets the number of threads of every pass from now on."""
         self._threads = count
         C.llama_set_n_threads(self._context, count, count)
+
+    def use_chunks(self, size: int) -> None:
+        """Reads prompts in chunks of ``size`` tokens from now on; 0 for chunks that take about equally long."""
+        self._chunks = self._reader.size = size
 
     def prefill(
         self,

@@ -118,7 +118,7 @@ def bundled(devices: Devices, gpu_layers: int = -1, drafter: str = "none", **mor
         str(BUNDLED / "slipstream-mini-draft-q8_0.gguf"),
         heads,
         drafter=drafter,
-        same_text=True,
+        exact="always",
         gpu_layers=gpu_layers,
         devices=devices,
         **more,  # type: ignore[arg-type]

@@ -19,7 +19,7 @@ from tests.models.lora_file import write_lora
 from tests.models.tiny_mmproj import write_mmproj, write_picture
 
 from slipstream.app.engine import load as loading
-from slipstream.app.engine.calibrate import SAME_TEXT
+from slipstream.app.engine.exactness import SAME_TEXT
 from slipstream.app.engine.load import load
 from slipstream.app.engine.process.client import Engine
 from slipstream.app.protocol.events import Done, Loaded

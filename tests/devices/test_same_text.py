@@ -16,7 +16,7 @@ from tests.devices.conftest import PLACES, Figures, ask, bundled, check_there, d
 from tests.devices.lender import Lender, Wire
 from tests.models.sparse import dense, write_sparse
 
-from slipstream.app.engine.calibrate import SAME_TEXT
+from slipstream.app.engine.exactness import SAME_TEXT
 from slipstream.app.engine.process.client import Engine
 from slipstream.app.protocol.events import Loaded
 from slipstream.app.protocol.requests import Generate, Load, Message, Sampling

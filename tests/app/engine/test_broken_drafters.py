@@ -86,13 +86,13 @@ def derived(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture(scope="module")
 def plain() -> Done:
-    return reply(Load(str(TARGET), same_text=True))[0]
+    return reply(Load(str(TARGET), exact="always"))[0]
 
 
 def with_file(name: str, file: Path, derived: str | None = None) -> Load:
     files = FILES | {name: file}
     heads = [str(path) for each, path in files.items() if each != "draft"]
-    return Load(str(TARGET), str(files["draft"]), heads=heads, same_text=True, derived=derived)
+    return Load(str(TARGET), str(files["draft"]), heads=heads, exact="always", derived=derived)
 
 
 def filled(name: str, copy: Path, value: float) -> Path:
@@ -190,7 +190,7 @@ def test_a_broken_index(how: str, way: str, tmp_path: Path, plain: Done, derived
             shutil.rmtree(folder, ignore_errors=True)
             folder.write_bytes(b"")
             break
-    request = Load(str(TARGET), index=str(tmp_path), same_text=True, derived=derived, drafter=way)
+    request = Load(str(TARGET), index=str(tmp_path), exact="always", derived=derived, drafter=way)
     if how == "no file" and way != AUTO:
         with pytest.raises(UsageError, match="it needs indexed text"):  # a new index is empty
             reply(request)
@@ -203,7 +203,7 @@ def test_a_broken_index(how: str, way: str, tmp_path: Path, plain: Done, derived
 def test_a_broken_table_is_learnt_anew(content: bytes, tmp_path: Path, plain: Done) -> None:
     for way in ways("recycle"):
         DrafterMemory(tmp_path, read_header(TARGET).fingerprint).write("recycle", content)
-        done, loaded = reply(Load(str(TARGET), same_text=True, derived=str(tmp_path), drafter=way))
+        done, loaded = reply(Load(str(TARGET), exact="always", derived=str(tmp_path), drafter=way))
         assert done.text == plain.text and not loaded.failed | done.failed, way
 
 

@@ -80,7 +80,7 @@ def reply(session: Session, request: Generate, forced: Forced | None = None) -> 
 
 
 def open_session(n_ctx: int = 0) -> Session:
-    session, _ = load(Load(str(BUNDLED / "slipstream-mini-q8_0.gguf"), n_ctx=n_ctx, same_text=True), lambda _: None)
+    session, _ = load(Load(str(BUNDLED / "slipstream-mini-q8_0.gguf"), n_ctx=n_ctx, exact="always"), lambda _: None)
     return session
 
 

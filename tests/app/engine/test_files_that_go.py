@@ -59,7 +59,7 @@ def place(tmp_path: Path) -> Place:
         [str(path) for path in sorted((tmp_path / "heads").iterdir())],
         derived=str(tmp_path / "derived"),
         drafter=AUTO,
-        same_text=True,
+        exact="always",
         states=str(tmp_path / "states"),
         index=str(tmp_path / "index"),
         chats=str(tmp_path / "chats.db"),

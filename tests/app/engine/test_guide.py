@@ -164,7 +164,7 @@ def _cut(text: str, names: Sequence[str]) -> Iterator[str]:
 @pytest.fixture(scope="module")
 def session() -> Iterator[Session]:
     """The bundled model, with a template that opens its thoughts."""
-    opened, _ = load(Load(str(BUNDLED / "slipstream-mini-q8_0.gguf"), same_text=True, n_ctx=1024), lambda _: None)
+    opened, _ = load(Load(str(BUNDLED / "slipstream-mini-q8_0.gguf"), exact="always", n_ctx=1024), lambda _: None)
     tokenize, own = opened.model.prompts.control_tokens, opened.model.prompts
     opened.model.prompts = PromptBuilder(
         ChatTemplate(CHATML + "{% if add_generation_prompt %}{{ '<think>\n' }}{% endif %}"),

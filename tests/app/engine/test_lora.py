@@ -105,7 +105,7 @@ def test_adapters_of_floats_promise_no_more_than_the_distribution(plain_load: Lo
             drafted = reply(session, name, sampling).tokens
             if drafted != plain:
                 turn = BenchTurn("chat", 0, 0, (Message("user", PROMPT),), sampling, 64)
-                assert explain(session, turn, plain, drafted, 0.3).near_tie, name
+                assert explain(session, turn, plain, drafted).near_tie, name
     session.close()
 
 

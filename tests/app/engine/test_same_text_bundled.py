@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from dataclasses import replace
 from functools import cache
 from types import MappingProxyType
 from typing import Final
@@ -15,20 +14,16 @@ from typing import Final
 import pytest
 
 from slipstream.app.chats.store import ChatStore
-from slipstream.app.engine.calibrate import SAME_DISTRIBUTION, SAME_TEXT, measure_promise
 from slipstream.app.engine.load import load
 from slipstream.app.engine.session import Session
 from slipstream.app.engine.text import ChatVocabulary
-from slipstream.app.library.load_request import BUNDLED_TARGET, TUNED
+from slipstream.app.library.load_request import TUNED
 from slipstream.app.library.resolve_model import choose
 from slipstream.app.platform.paths import HOME_VARIABLE, Paths
 from slipstream.app.protocol.events import Done, Loaded
 from slipstream.app.protocol.requests import AUTO, Generate, Message, Sampling
 from slipstream.drafters import registry
-from slipstream.models.llama.context import LlamaTarget
-from slipstream.models.llama.model import LlamaModel
 from slipstream.models.llama.placement import Placement
-from slipstream.models.llama.target import ContextOptions
 from slipstream.models.types import Token
 
 NOT_SERVED: Final = MappingProxyType({"mtp": "MTP", "dspark": "dspark heads"})
@@ -101,16 +96,6 @@ def reply(session: Session, drafter: str, prompt: str, sampling: Sampling, size:
 
 def same(one: Done, other: Done) -> bool:
     return (one.text, one.tokens, one.reason) == (other.text, other.tokens, other.reason)
-
-
-def test_the_bundled_target_earns_its_promise() -> None:
-    model = LlamaModel(Paths.default({}).bundled / BUNDLED_TARGET)
-    strict = ContextOptions(n_ctx=1024, kv="q8_0", flash=True, same_text=True, threads=1)
-    for options, promise in ((strict, SAME_TEXT), (replace(strict, same_text=False), SAME_DISTRIBUTION)):
-        with closing(LlamaTarget(model, options)) as target:
-            assert measure_promise(target, 1.0, seconds=60) == promise
-            assert not target.tokens
-    model.close()
 
 
 def test_the_bundled_family_offers_every_drafter_but_those_listed(bundled: tuple[Session, Loaded]) -> None:

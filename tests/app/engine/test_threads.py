@@ -1,15 +1,11 @@
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 from tests.models.fake_target import FakeTarget
 
-from slipstream.app.engine import calibrate
-from slipstream.app.engine.calibrate import SAME_DISTRIBUTION, SAME_TEXT, Threads, kept_promise
+from slipstream.app.engine.calibrate import Threads
 from slipstream.drafters.base import NO_DRAFT, Step, Timings
-from slipstream.drafters.memory import DrafterMemory
 from slipstream.models.types import EMPTY_TREE, Evaluation, Token, TokenTree
 
 NOTHING = Evaluation(np.zeros((1, 1), np.float32))
@@ -99,14 +95,3 @@ def test_a_full_context_is_left_alone() -> None:
     target = Machine({2: 2.0, 1: 0.5})
     target.prefill([1] * (target.abilities.n_ctx - 2))
     assert Threads(target, [], 2).count == 2 and target.decodes == -(-len(target.tokens) // 32)
-
-
-def test_a_promise_that_was_proved_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    target, memory = FakeTarget(), DrafterMemory(tmp_path, "0123456789abcdef")
-    answers = [SAME_DISTRIBUTION, SAME_TEXT, SAME_DISTRIBUTION, SAME_DISTRIBUTION]
-    monkeypatch.setattr(calibrate, "measure_promise", lambda target, ms: answers.pop(0))
-    assert kept_promise(target, 1.0, memory, "this machine") == SAME_DISTRIBUTION  # a busy machine: measured again
-    assert [kept_promise(target, 1.0, memory, "this machine") for _ in range(3)] == [SAME_TEXT] * 3
-    assert kept_promise(target, 1.0, memory, "another machine") == SAME_DISTRIBUTION
-    assert kept_promise(target, 1.0, None, "this machine") == SAME_DISTRIBUTION
-    assert not answers

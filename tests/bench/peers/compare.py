@@ -54,13 +54,13 @@ def compare_peers(request: Load, plan: ReplyPlan, peers: PeerChoice, tell: Calla
         usable, unusable = usable_drafters(session, loaded, plan.names)
         race = Race(session, usable, plan.tokens, loaded.n_ctx)
         race.left_out += [f"{OURS} {name}: {reason}." for name, reason in unusable.items()]
-        scores = isinstance(session.target, LlamaTarget) and session.target.scores
+        own = session.target.options if isinstance(session.target, LlamaTarget) else ContextOptions()
         model = PeerModel(
             model=request.model,
             draft_model=request.draft_model,
             n_ctx=loaded.n_ctx,
-            kv="q8_0" if request.same_text else "f16",
-            flash=True if request.same_text else False if scores else None,
+            kv="q8_0" if own.same_text else "f16",
+            flash=True if own.same_text else False if own.scores else None,
             threads=threads,
             temperature=plan.temperatures[0],
         )

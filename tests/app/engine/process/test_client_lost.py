@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.program, pytest.mark.slow]
 BUNDLED: Final = Path(__file__).parents[4] / "models" / "bundled"
 HEADS: Final = [str(path) for path in sorted(BUNDLED.glob("*.gguf"))]
 LOAD: Final = Load(
-    str(BUNDLED / "slipstream-mini-q8_0.gguf"), str(BUNDLED / "slipstream-mini-draft-q8_0.gguf"), HEADS, same_text=True
+    str(BUNDLED / "slipstream-mini-q8_0.gguf"), str(BUNDLED / "slipstream-mini-draft-q8_0.gguf"), HEADS, exact="always"
 )
 WORKER: Final = "from slipstream.app.engine.process import worker; worker.main()"
 DIES: Final = """

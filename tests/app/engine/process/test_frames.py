@@ -28,7 +28,7 @@ from slipstream.models.errors import SlipstreamError
 
 DONE = Done(3, "stop", "a", [7], 4, 4, 0, 1.5, Speed(), [[1, 1]], {"draft": {"steps": 1}})
 MESSAGES: list[Frame] = [
-    Load("m.gguf", "d.gguf", ["h.gguf"], "folder", "draft", 512, True),
+    Load("m.gguf", "d.gguf", ["h.gguf"], "folder", "draft", 512, "always"),
     Generate(3, [Message("user", "hé\u2028\x1b"), Message("assistant", "b", [1, 2])], stop=["x"]),
     Prepare([Message("user", "so f")], "draft", "a.state"),
     Stop(3),

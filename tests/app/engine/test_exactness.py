@@ -1,0 +1,83 @@
+"""A model decodes bit-equally where that is proven and cheap, or where it is asked for; the proof is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from slipstream.app.engine import exactness
+from slipstream.app.engine.calibrate import SAMPLE_TEXT
+from slipstream.app.engine.exactness import SAME_DISTRIBUTION, SAME_TEXT, Proof, prove
+from slipstream.app.engine.load import load
+from slipstream.app.library.load_request import BUNDLED_TARGET
+from slipstream.app.platform.paths import Paths
+from slipstream.app.protocol.events import Loaded
+from slipstream.app.protocol.requests import Exact, Load
+from slipstream.models.llama.context import LlamaTarget
+from slipstream.models.llama.model import LlamaModel
+from slipstream.models.llama.placement import Placement
+from slipstream.models.llama.target import ContextOptions
+
+TARGET = Paths.default({}).bundled / BUNDLED_TARGET
+STRICT = ContextOptions(n_ctx=512, kv="q8_0", flash=True, same_text=True)
+
+
+@pytest.fixture(scope="module")
+def model() -> Iterator[LlamaModel]:
+    with closing(LlamaModel(TARGET, placement=Placement(0, ()))) as opened:
+        yield opened
+
+
+def test_the_bundled_target_earns_its_promise_and_an_f16_cache_does_not(model: LlamaModel) -> None:
+    text = model.tokenize(SAMPLE_TEXT, special=False) * 4
+    with closing(LlamaTarget(model, STRICT)) as target:
+        assert prove(target, text, (2, 1)) == Proof()
+        assert not target.tokens
+        assert prove(target, text, (2, 1), most=1e-6).why.endswith("--exact always makes it")
+    with closing(LlamaTarget(model, ContextOptions(n_ctx=512, flash=True, same_text=True))) as target:
+        assert "its logits differ by up to" in prove(target, text, (2, 1)).why
+
+
+def loaded(folder: Path | None, exact: Exact = "auto", kv_type: str = "auto") -> Loaded:
+    place = str(folder) if folder else None
+    session, found = load(Load(str(TARGET), exact=exact, proofs=place, kv_type=kv_type, n_ctx=512), lambda _: None)
+    session.close()
+    return found
+
+
+@pytest.mark.parametrize(("slower", "promise"), [(0.029, SAME_TEXT), (0.25, SAME_DISTRIBUTION)])
+def test_exact_decoding_is_the_default_where_it_is_cheap(
+    slower: float, promise: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(exactness, "measure_cost", lambda *_: slower)
+    found = loaded(tmp_path)
+    assert found.promise == promise and bool(found.promise_why) == (promise != SAME_TEXT)
+    assert loaded(tmp_path, "always").promise == SAME_TEXT and loaded(tmp_path, "never").promise == SAME_DISTRIBUTION
+    monkeypatch.setattr(exactness, "prove", None)  # kept, with its cost
+    monkeypatch.setattr(exactness, "measure_cost", None)
+    assert loaded(tmp_path).promise == promise
+    if promise != SAME_TEXT:
+        assert "25 % slower" in found.promise_why
+
+
+def test_a_cache_that_is_not_quantized_is_no_promise(tmp_path: Path) -> None:
+    for exact in ("auto", "always"):
+        found = loaded(tmp_path, exact, "f16")
+        assert (found.promise, found.promise_why) == (SAME_DISTRIBUTION, "its KV cache is f16")
+    assert loaded(None).promise == SAME_DISTRIBUTION  # nothing is measured that is not kept
+
+
+def test_a_long_proof_is_made_only_where_it_is_asked_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(exactness, "_MOST_SECONDS", 1e-6)
+    assert "its proof would take" in loaded(tmp_path).promise_why
+    assert loaded(tmp_path, "always").promise == SAME_TEXT
+
+
+def test_the_user_hears_that_llama_cpp_has_changed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    assert not loaded(tmp_path, "always").remark
+    monkeypatch.setattr("slipstream.app.engine.load.built", lambda: "another build")
+    assert "llama.cpp has changed" in loaded(tmp_path, "always").remark
+    assert not loaded(tmp_path, "always").remark
