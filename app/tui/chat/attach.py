@@ -5,13 +5,19 @@ from __future__ import annotations
 import codecs
 import os
 import re
+import shlex
 import stat
+import subprocess
+import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
+from textual.app import App, SuspendNotSupported
 from textual.widgets import TextArea
 
 from slipstream.app.chats.images import AttachedImage, read_attached
@@ -20,6 +26,7 @@ from slipstream.app.platform.safe_text import one_line, plural
 from slipstream.app.tui.chat.commands import is_command
 from slipstream.app.tui.parts.notice import trouble
 from slipstream.models.errors import UsageError
+from slipstream.models.outside import read_limited
 from slipstream.models.vision.image_file import named_like_image
 
 MOST_BYTES = 1 << 20  # largest file that can be attached, enough to fill the longest contexts
@@ -232,6 +239,29 @@ def _decoded(raw: bytes, shown: str) -> str:
             "Convert it, or attach another file.",
         ) from error
     return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def edited_outside(app: App[Any], text: str) -> str:
+    """The text as the user leaves it in ``$VISUAL`` or ``$EDITOR``, which has the terminal meanwhile."""
+    named = os.environ.get("VISUAL") or os.environ.get("EDITOR") or ("notepad" if sys.platform == "win32" else "vi")
+    hint = "Name one in the variable EDITOR, and start again."
+    with tempfile.TemporaryDirectory(prefix="slipstream-") as folder:  # only its owner can read it
+        file = Path(folder, "message.md")
+        file.write_text(text, "utf-8", "replace", newline="\n")
+        why, raw = "", b""
+        try:
+            with app.suspend():  # it goes on only where nothing is raised inside
+                try:
+                    code = subprocess.run([*shlex.split(named), str(file)]).returncode
+                    why = f"it ended with code {code}" if code else ""
+                except (OSError, ValueError) as error:
+                    why = str(error)
+            raw = read_limited(file, MOST_BYTES)
+        except (OSError, SuspendNotSupported) as error:
+            why = why or str(error)
+    if why:
+        raise UsageError(f"the editor {one_line(named)} cannot be used: {one_line(why)}; nothing was changed.", hint)
+    return raw.decode("utf-8", "replace").replace("\r\n", "\n").removesuffix("\n")
 
 
 def is_long(text: str) -> bool:

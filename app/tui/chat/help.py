@@ -19,7 +19,8 @@ from slipstream.app.tui.parts.dialogs import Dialog
 
 KEYS = (
     ("Enter", "send"),
-    ("Ctrl-J, Alt-Enter", "new line"),
+    ("Ctrl-J, Alt-Enter", "new line (also Shift-Enter, if the terminal tells it apart)"),
+    ("Alt-E", "write the prompt in $EDITOR; read a selected message there"),
     ("Esc", "stop the reply; what was written stays"),
     ("Up, Down", "in an empty prompt: earlier prompts"),
     ("Ctrl-P, Ctrl-N", "in the prompt: earlier prompts, later ones"),

@@ -154,6 +154,7 @@ class ChatScreen(Screen[None]):
             "copy": self.selection.copy_reply,
             "copy-selected": self.selection.copy,
             "copy-code": self.selection.copy_code,
+            "editor": self.selection.open_in_editor,
             "thoughts": self.selection.fold_reasoning,
         }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from textual import events
 
 from slipstream.app.platform.safe_text import clean
+from slipstream.app.tui.chat.attach import edited_outside
 from slipstream.app.tui.chat.message import MessageView, Question, Summary
 from slipstream.app.tui.chat.page import ChatPage
 from slipstream.app.tui.chat.reply import ReplyView
@@ -114,6 +115,14 @@ class Selection:
         if isinstance(said, Question | ReplyView | Summary):
             self._page.screen.app.copy_to_clipboard(clean(said.answer if isinstance(said, ReplyView) else said.text))
             self._page.hint(f"Copied {what}.")
+
+    def open_in_editor(self) -> None:
+        """Opens the selected message in the user's editor, to read it; without one the prompt, to write it."""
+        page, selected = self._page, self._page.transcript.selected
+        if isinstance(selected, Question | ReplyView | Summary):
+            edited_outside(page.screen.app, selected.answer if isinstance(selected, ReplyView) else selected.text)
+        else:
+            page.prompt.put_message(edited_outside(page.screen.app, page.prompt.message))
 
     def fold_reasoning(self) -> None:
         reply = self._page.transcript.last_reply

@@ -16,6 +16,7 @@ from slipstream.app.chats.store import ChatStore
 pytestmark = pytest.mark.program
 
 FIRST, STORY, MORE = "Tell me about the sea.", "Tell me a long story about a fox and an owl.", " They are friends."
+ALT_E = "\x1b[101;3u"
 ALT_UP, LEFT, RIGHT, F5, CTRL_G, CTRL_Q = "\x1b[1;3A", "\x1b[D", "\x1b[C", "\x1b[15~", "\x07", "\x11"
 ESC = "\x1b[27u"  # as a terminal sends it that was asked to tell it from the beginning of other keys
 
@@ -102,3 +103,32 @@ def test_type_stream_stop_edit_branch_quit_reopen(tmp_path: Path) -> None:
         person.type(ALT_UP, ALT_UP, RIGHT)
         person.sees(friends)
         assert [message.content for message in person.said] == [FIRST, sea, STORY + MORE, friends]
+
+
+EDITOR = """
+printf 'The editor asks: '
+read line
+sed -i "s/sea/$line sea/" "$1"
+"""
+
+
+def test_the_prompt_is_written_in_the_users_editor(tmp_path: Path) -> None:
+    (tmp_path / "editor").write_text(EDITOR)
+    with Terminal(*PROGRAM, home=tmp_path, more=[("VISUAL", f"sh {tmp_path / 'editor'}")]) as terminal:
+        terminal.shows("╭", "╰")
+        terminal.type("Tell me about the sea")
+        terminal.shows("about the sea")
+        terminal.type(ALT_E)
+        terminal.shows("The editor asks:")
+        assert "Tell me" not in terminal.shown  # the screen is the editor's
+        terminal.type("wide\r")
+        terminal.shows("Tell me about the wide sea")
+        terminal.type(CTRL_Q)
+        assert terminal.ended() == 0 and terminal.as_before
+
+
+def test_an_editor_that_cannot_be_used_is_one_line(tmp_path: Path) -> None:
+    with Terminal(*PROGRAM, home=tmp_path, size=(100, 40), more=[("VISUAL", "/no/such/editor")]) as terminal:
+        terminal.shows("╭", "╰")
+        terminal.type("Mine" + ALT_E)
+        terminal.shows("The editor /no/such/editor cannot be used", "Mine")
