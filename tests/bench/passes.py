@@ -10,6 +10,7 @@ from time import perf_counter
 from typing import Any, Final
 from unittest.mock import patch
 
+import numpy as np
 from llama_cpp import llama_cpp as C
 
 from slipstream.app.bench.report import table
@@ -18,10 +19,12 @@ from slipstream.models.llama import context as llama_context
 from slipstream.models.llama import head_context
 from slipstream.models.llama.batch import Batch
 from slipstream.models.llama.ggml import calls
-from slipstream.models.llama.library import process_log, run_pass
+from slipstream.models.llama.library import process_log, rows_at, run_pass
 from slipstream.models.llama.memory import open_context
 from slipstream.models.llama.model import LlamaModel
 from slipstream.models.llama.target import ContextOptions
+from slipstream.models.sampling.sampler import Sampler
+from slipstream.models.types import Floats, History
 
 ROWS: Final = (1, 2, 4, 8, 16)
 _CONTEXT: Final = 512  # tokens of the measured context
@@ -42,6 +45,9 @@ class PassCost:
     submitted: float  # of ``equal``, until ``llama_decode`` returns
     one_output: float  # ``equal`` with the logits of one row only
     top_k: float | None  # ``equal`` where the device chooses the largest logits of each row; None if it cannot
+    same_top_k: bool  # whether these are the largest of all logits, bit for bit
+    pick: float  # drawing a token from each row of logits
+    pick_top_k: float  # drawing a token from the largest of each row
 
 
 class PassTimer:
@@ -50,7 +56,8 @@ class PassTimer:
     def __init__(self, model: LlamaModel, device_top_k: bool = False) -> None:
         params = ContextOptions(n_ctx=_CONTEXT, max_leaves=1).params(_CONTEXT, model.recurrent)
         self._context, self._sampler = open_context(model, params), None
-        self._batch, self._n_vocab = Batch(params.n_batch, params.n_seq_max), model.n_vocab
+        self._batch = Batch(params.n_batch, params.n_seq_max)
+        self._n_vocab, self._n_rows = model.n_vocab, model.n_rows
         self._batch.prompt(self._tokens(_USED), 0, output_all=False)
         C.llama_decode(self._context, self._batch.batch)
         self.has_top_k = False
@@ -73,6 +80,17 @@ class PassTimer:
             raise SlipstreamError(f"a pass of {rows} rows failed with code {code}.", "Try a smaller model.")
         C.llama_memory_seq_rm(C.llama_get_memory(self._context), -1, _USED, -1)
         return 1e3 * (submitted - began), 1e3 * (ended - began)
+
+    def logits(self, rows: int) -> Floats:
+        """The logits of the last pass, [rows, words]."""
+        return rows_at(C.llama_get_logits(self._context), rows, self._n_rows)[:, : self._n_vocab]
+
+    def chosen(self, row: int) -> dict[int, float]:
+        """The tokens that the device chose in a row of the last pass, and their logits."""
+        count = C.llama_get_sampled_candidates_count_ith(self._context, row)
+        tokens = C.llama_get_sampled_candidates_ith(self._context, row)
+        values = C.llama_get_sampled_logits_ith(self._context, row)
+        return {tokens[at]: values[at] for at in range(count)}
 
     def equal(self, rows: int, all_outputs: bool = True) -> list[tuple[float, float]]:
         return [self.run(rows, all_outputs) for _ in range(_EQUAL)]
@@ -104,6 +122,8 @@ def measure_passes(model: LlamaModel, late: Callable[[], bool] = lambda: False) 
                 changed.append(timer.run(rows)[1])
             timer.run(2 if rows == 1 else 1)
             equal = timer.equal(rows)
+            logits = timer.logits(rows).copy()
+            chosen = _median(choosing.equal(rows), 1) if choosing.has_top_k else None
             found.append(
                 PassCost(
                     rows=rows,
@@ -112,10 +132,29 @@ def measure_passes(model: LlamaModel, late: Callable[[], bool] = lambda: False) 
                     equal=_median(equal, 1),
                     submitted=_median(equal, 0),
                     one_output=_median(timer.equal(rows, all_outputs=False), 1),
-                    top_k=_median(choosing.equal(rows), 1) if choosing.has_top_k else None,
+                    top_k=chosen,
+                    same_top_k=chosen is not None and all(_same(logits[at], choosing.chosen(at)) for at in range(rows)),
+                    pick=_pick_ms(logits),
+                    pick_top_k=_pick_ms(np.sort(logits)[:, -_TOP_K:]),
                 )
             )
     return found
+
+
+def _same(logits: Floats, chosen: dict[int, float]) -> bool:
+    largest = np.argsort(-logits, kind="stable")[:_TOP_K].tolist()
+    return chosen == {token: float(logits[token]) for token in largest}
+
+
+def _pick_ms(logits: Floats) -> float:
+    """Milliseconds to draw a token from each row."""
+    sampler, history, took = Sampler(), History([0]), list[float]()
+    for _ in range(_EQUAL):
+        began = perf_counter()
+        for row in logits:
+            sampler.pick(row, history)
+        took.append(1e3 * (perf_counter() - began))
+    return median(took)
 
 
 def _median(passes: list[tuple[float, float]], which: int) -> float:
@@ -134,11 +173,24 @@ def passes_text(name: str, costs: list[PassCost]) -> str:
             f"{cost.equal / plain:.2f}",
             f"{cost.submitted:.2f}",
             f"{cost.equal - cost.one_output:+.2f}",
-            "-" if cost.top_k is None else f"{cost.top_k:.2f}",
+            "-" if cost.top_k is None else f"{cost.top_k:.2f}{'' if cost.same_top_k else ', others'}",
+            f"{cost.pick:.2f}",
+            f"{cost.pick_top_k:.2f}",
         )
         for cost in costs
     ]
-    head = ("rows", "changed", "second", "equal", "of 1 row", "submit", "logits of all rows", f"top {_TOP_K} there")
+    head = (
+        "rows",
+        "changed",
+        "second",
+        "equal",
+        "of 1 row",
+        "submit",
+        "logits of all rows",
+        f"with top {_TOP_K}",
+        "draw",
+        f"of {_TOP_K}",
+    )
     return table(f"passes, ms: {name}", head, rows)
 
 

@@ -31,7 +31,9 @@ def test_the_script_prints_every_part_and_leaves_no_model_behind(tmp_path: Path)
         assert title in done.stdout
     assert not list(folder.iterdir())
     raced = json.loads((out / "race-135m-q4_0.json").read_text())
-    assert [each["rows"] for each in raced["passes 135m:Q4_0"]] == list(ROWS)
+    passes = raced["passes 135m:Q4_0"]
+    assert [each["rows"] for each in passes] == list(ROWS)
+    assert all(each["same_top_k"] for each in passes)  # llama.cpp's samplers on the device choose exactly
     rows = {row["drafter"]: row for row in raced["drafters"]}
     assert rows.keys() == {"none", "medusa", "lookup"}
     assert all(row["equal_texts"] == row["texts"] == 1 for row in rows.values())
