@@ -98,7 +98,7 @@ class BenchMeter:
         for drafter, each in ((PLAIN, before), (name, written)):
             cell = self._cells.setdefault((drafter, turn.kind, temperature), Cell())
             cell.add(turn.prompt, each, each.work if drafter == PLAIN else plain, equal)
-        self._tell([name], turn.kind, temperature)
+        self._tell([PLAIN, name], turn.kind, temperature)
 
     @property
     def noise(self) -> Noise:

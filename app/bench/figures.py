@@ -184,8 +184,9 @@ class RunningBench:
 
     @property
     def rows(self) -> Sequence[DrafterFigures]:
-        """The rows so far, grouped by kind and temperature, in order of their first appearance."""
+        """The rows so far, grouped by kind and temperature, in order of their first appearance; all texts come last."""
         groups = list(dict.fromkeys((kind, temperature) for kind, temperature, _ in self._rows))
+        groups.sort(key=lambda group: group[0] == ALL_KINDS)
         return [row for group in groups for key, row in self._rows.items() if key[:2] == group]
 
     @property

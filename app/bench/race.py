@@ -86,7 +86,8 @@ def run_race(request: str) -> int:
     load = replace(asked.load, n_ctx=CONTEXT, states=None)
     sampling = Sampling(temperature=_TEMPERATURE, seed=_RACE_SEED)
     with CtrlC("race: stopping") as stop, session_of(load) as (session, loaded):
-        for event in race(session, loaded, asked.drafter, asked.prompt or PROMPT, sampling, stop=stop):
+        messages = asked.messages or [Message("user", PROMPT)]
+        for event in race(session, loaded, asked.drafter, messages, sampling, stop=stop):
             print(json.dumps(encoded(event)), flush=True)
     return 130 if stop.asked else 0
 
@@ -95,7 +96,7 @@ def race(
     session: Session,
     loaded: Loaded,
     drafter: str,
-    prompt: str,
+    messages: list[Message],
     sampling: Sampling,
     tokens: int = RACE_TOKENS,
     stop: Callable[[], bool] = never,
@@ -107,7 +108,7 @@ def race(
         raise SlipstreamError("this model cannot be opened twice.", "Try another one.")
     other = session.open_second()
     try:
-        request = Generate(1, [Message("user", prompt)], sampling, drafter, tokens)
+        request = Generate(1, messages, sampling, drafter, tokens)
         plain = replace(request, drafter=PLAIN)
         warm_up = replace(request, messages=[Message("user", _OTHER_PROMPT)])
         lanes = [
@@ -118,16 +119,15 @@ def race(
             while not lane.over:
                 lane.step()
         plain_ms = 1e3 * lanes[1].seconds / max(1, len(lanes[1].tokens))
-        warm = len(lanes[0].tokens)
         start = RaceStart(
             model=loaded.title,
             drafter=drafter,
-            prompt=prompt,
+            prompt=messages[-1].content,
             seed=sampling.seed,
             limit=tokens,
             plain_ms=plain_ms,
             promise=loaded.promise,
-            warm_up=warm,
+            earlier=len(messages) - 1,
         )
         yield start
         yield from _run(RaceLane(session, request, stop), RaceLane(other, plain, stop), 1 / FRAMES / start.slower, stop)

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from slipstream.app.engine.process.frames import built
-from slipstream.app.protocol.requests import Load
+from slipstream.app.protocol.requests import Load, Message
 from slipstream.app.speed import speedup
 
 PROMPT: Final = "Tell me a story about a lighthouse keeper and her cat."
@@ -20,7 +20,7 @@ class RaceRequest:
 
     load: Load
     drafter: str
-    prompt: str
+    messages: list[Message]  # of the chat, up to the question that both answer; a story is asked for without any
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class RaceStart:
     limit: int  # maximum tokens of each reply
     plain_ms: float  # milliseconds of a plain step, approximately
     promise: str  # see ``Loaded.promise``
-    warm_up: int = 0  # tokens that the drafter wrote in the warm-up
+    earlier: int = 0  # messages of the chat before the prompt
 
     @property
     def slower(self) -> float:

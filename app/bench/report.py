@@ -5,13 +5,47 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from slipstream.app.bench.figures import ALL_KINDS, BestFixed, DrafterFigures, DrafterReport
+from slipstream.app.bench.figures import ALL_KINDS, BestFixed, DrafterFigures, DrafterReport, Noise
+from slipstream.app.bench.plots import verdict
 from slipstream.app.platform.safe_text import one_line
 from slipstream.app.protocol.requests import AUTO, PLAIN
+from slipstream.app.speed import GAIN, times
 
 STOPPED: Final = "STOPPED before its end: the figures cover only what was written until then."
+RANGE: Final = "[0.81, 0.98]: the range that holds the true value 95 times in 100."
 _DEPTHS_SHOWN: Final = 6
 FEW: Final = 5  # minimum prompts for a reliable interval
+
+
+def advice(rows: Sequence[DrafterFigures], noise: Noise) -> str:
+    """One sentence: what to use on this model and machine, by the rows of the last temperature."""
+    drafted = [row for row in rows if row.drafter != PLAIN and row.temperature == rows[-1].temperature]
+    if not any(row.gain and row.gain.low is not None for row in drafted) and not all(row.idle for row in drafted):
+        return "Too little was measured to say what to use: take more prompts."
+    verdicts = [(row, row.gain, verdict(row, noise)) for row in drafted]
+    gains = [(row, gain.value) for row, gain, found in verdicts if gain and found == "gain"]
+    auto = [(row, gain, found) for row, gain, found in verdicts if row.drafter == AUTO]
+    whole = next((each for each in auto if each[0].kind == ALL_KINDS), auto[0] if len(auto) == 1 else None)
+    best = max(gains, key=lambda each: (each[1], each[0].kind == ALL_KINDS), default=None)
+    if whole and whole[1] and whole[2] == "gain":
+        own = times(whole[1].value)
+        if best is None or best[1] < GAIN * whole[1].value:
+            return f"Use auto: it is {own} faster here."
+        if best[0].kind == ALL_KINDS:
+            return f"Use {best[0].drafter}: it is {times(best[1])} faster here, auto {own}."
+        return f"Use auto: it is {own} faster here; {_faster(*best)}."
+    if best:
+        return f"{_faster(*best)}{'; auto gains nothing over all texts' if whole else ''}."
+    if noise.was_busy:
+        return "Nothing gained while the machine was busy: measure again when it is quiet."
+    if whole and whole[1] and whole[2] == "loss":
+        return f"Use none: nothing gains on this model here, and auto is {times(whole[1].value)} as fast."
+    return f"{'Use auto: nothing' if auto else 'Nothing that was measured'} gains on this model here."
+
+
+def _faster(row: DrafterFigures, value: float) -> str:
+    where = "here" if row.kind == ALL_KINDS else f"on {one_line(row.kind)}"
+    return f"{row.drafter} is {times(value)} faster {where}"
 
 
 def table(title: str, head: Sequence[str], rows: Sequence[Sequence[str]], notes: Sequence[str] = ()) -> str:
@@ -48,6 +82,7 @@ def drafters_text(report: DrafterReport) -> str:
         *report.noise.remarks(),
         f"Texts equal: {report.equal_texts}/{report.texts} (promised: {report.promise}); prompts: {counts};"
         f" seeds: {len(report.seeds)}; at most {report.reply} tokens a reply.",
+        RANGE,
         "Repeated: tokens that complete a run of four tokens seen earlier in the same reply; they are easy to copy.",
         *(
             ["Replayed: passes, the drafter's included, for which the device replayed a captured graph."]

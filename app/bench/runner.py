@@ -15,7 +15,7 @@ from slipstream.app.bench.check import check_drafters, check_text
 from slipstream.app.bench.drafters import compare_drafters, ignore
 from slipstream.app.bench.figures import BenchUpdate
 from slipstream.app.bench.plots import ChartSection, Style, chart
-from slipstream.app.bench.report import drafters_text
+from slipstream.app.bench.report import advice, drafters_text
 from slipstream.app.bench.turns import CtrlC, ReplyPlan
 from slipstream.app.protocol.requests import Load
 from slipstream.models.llama.devices import processor, survey_here
@@ -98,7 +98,8 @@ def parts(setup: Setup) -> Parts:
             stop=setup.stop,
             on_update=setup.on_update,
         )
-        text = drafters_text(report) + "\n" + chart(report.rows, Style.of(sys.stdout), report.noise)
+        drawn = chart(report.rows, Style.of(sys.stdout), report.noise)
+        text = "\n".join([drafters_text(report), drawn, "", advice(report.rows, report.noise)])
         return Outcome(text, asdict(report), bars=[ChartSection(report.model, report.rows, report.noise)])
 
     def check() -> Outcome:

@@ -15,8 +15,8 @@ from textual.screen import Screen
 from textual.widget import Widget
 
 from slipstream.app.bench.race_events import FRAMES, RaceEvent, RaceFrame, Racer, RaceResult, RaceStart
-from slipstream.app.platform.safe_text import clean, one_line, shortened
-from slipstream.app.speed import GAIN, LOSS, compared
+from slipstream.app.platform.safe_text import clean, one_line, plural, shortened
+from slipstream.app.speed import GAIN, LOSS, compared, times
 from slipstream.app.tui.keys import KeyBar
 
 WIDEST: Final = 120
@@ -37,8 +37,10 @@ LineKind = Literal["title", "faint", "head", "ours", "plain", "text", "good", "b
 Line = tuple[str, LineKind]
 _NOTE: Final = 15
 _TALL: Final = 18  # minimum height for blank lines between the parts
-_BUSY: Final = " · machine was busy"
 _SHORT_MS: Final = 10.0  # if a plain step takes fewer milliseconds, drafting gains next to nothing
+_SHOWN_LOSS: Final = 0.05  # least seconds of a loss that are named
+_FEW: Final = 1.3  # below so many tokens a pass, few guesses were right
+_COPYING: Final = ("lookup", "retrieval")  # drafters that guess only what stands in a text
 
 
 class RacePicture(Widget):
@@ -46,9 +48,9 @@ class RacePicture(Widget):
 
     DEFAULT_CSS = "RacePicture { height: 1fr; padding: 0 1; }"
 
-    def __init__(self) -> None:
+    def __init__(self, offer: str) -> None:
         super().__init__()
-        self._words = _LOADING
+        self._words, self._offer = _LOADING, offer
         self._since: float | None = monotonic()
         self._start: RaceStart | None = None
         self._frame = RaceFrame(Racer(), Racer())
@@ -98,7 +100,7 @@ class RacePicture(Widget):
             clock = f" {waited:.0f} s" if waited >= SHORT else ""
             return Content(self._words + clock).stylize("$foreground 70%")
         width = max(min(self.size.width, WIDEST), 20)
-        lines = picture(self._start, self._frame, self.finish, width, max(self.size.height, 8))
+        lines = picture(self._start, self._frame, self.finish, width, max(self.size.height, 8), offer=self._offer)
         drawn = (Content(text).stylize(_STYLES[kind]) if _STYLES[kind] else Content(text) for text, kind in lines)
         return Content("\n").join(drawn)
 
@@ -111,10 +113,11 @@ class RaceScreen(Screen[None]):
         Binding("escape,q", "leave", "Back", key_display="Esc"),
     ]
 
-    def __init__(self, again: Callable[[], None], stop: Callable[[], None]) -> None:
+    def __init__(self, again: Callable[[], None], stop: Callable[[], None], offer: str) -> None:
+        """``offer`` names the model that F6 fetches; it may be empty."""
         super().__init__()
         self._again, self._stop = again, stop
-        self.picture = RacePicture()
+        self.picture = RacePicture(offer)
         self.racing = True
         """Whether a race is running."""
 
@@ -143,28 +146,30 @@ class RaceScreen(Screen[None]):
         self.dismiss(None)
 
 
-def picture(start: RaceStart, frame: RaceFrame, finish: RaceResult | None, width: int, height: int) -> list[Line]:
-    """Draws a race; the number of lines is constant, so that nothing jumps."""
+def picture(
+    start: RaceStart, frame: RaceFrame, finish: RaceResult | None, width: int, height: int, offer: str = ""
+) -> list[Line]:
+    """Draws a race; the number of lines is constant, so that nothing jumps.
+
+    The bars show the tokens so far, and at the end the seconds that each reply took. ``offer`` names a larger model.
+    """
     gap: list[Line] = [("", "faint")] if height >= _TALL else []
     slower = f" · shown {start.slower:.0f}x slower" if start.slower >= 2 else ""
-    most = max(frame.ours.tokens, frame.plain.tokens) if finish and not finish.stopped else start.limit
-    ratio = frame.speedup
-    warm = f" · after {start.warm_up} other tokens" if start.warm_up else ""
-    heading: list[Line] = [
-        (f"RACE · same prompt, same seed{slower}{warm}", "title"),
-        (_title(start, width), "faint"),
-        *gap,
-    ]
-    end = _end(finish, width)
+    heading: list[Line] = [(f"RACE · same prompt, same seed{slower}", "title"), (_title(start, width), "faint"), *gap]
+    end = _end(start, finish, offer)
     room = height - len(heading) - 4 - 2 * len(gap) - len(end)
-    note = compared(ratio) if ratio else "measuring"
+    ratio = None if finish and finish.acceptance is None else frame.speedup
+    note = compared(ratio) if ratio else "" if finish else "measuring"
     ours: LineKind = "bad" if ratio and ratio < LOSS else "ours"
     with_drafter = f"with drafter ({one_line(start.drafter)})"
+    slowest = frame.seconds if finish and not finish.stopped else None
     lines = [
         *heading,
-        *_lane(with_drafter, frame.ours, (width, room - room // 2), most=most, kind=ours, note=note),
+        *_lane(
+            with_drafter, frame.ours, (width, room - room // 2), _share(frame.ours, start, slowest), ours, note=note
+        ),
         *gap,
-        *_lane("without", frame.plain, (width, room // 2), most=most, kind="plain"),
+        *_lane("without", frame.plain, (width, room // 2), _share(frame.plain, start, slowest), "plain"),
         *gap,
         *end,
     ]
@@ -173,15 +178,21 @@ def picture(start: RaceStart, frame: RaceFrame, finish: RaceResult | None, width
 
 def _title(start: RaceStart, width: int) -> str:
     model, prompt = one_line(start.model), one_line(start.prompt)
-    return f"{model} · “{shortened(prompt, max(width - len(model) - len(' · “”'), 1))}”"
+    after = f" · after {plural(start.earlier, 'message')} of this chat" if start.earlier else ""
+    return f"{model} · “{shortened(prompt, max(width - len(model) - len(after) - len(' · “”'), 1))}”{after}"
 
 
-def _lane(label: str, racer: Racer, size: tuple[int, int], *, most: int, kind: LineKind, note: str = "") -> list[Line]:
+def _share(racer: Racer, start: RaceStart, slowest: float | None) -> float:
+    """The filled share of a bar: of the tokens while the race runs, of the slower reply's seconds at its end."""
+    return racer.seconds / slowest if slowest else min(racer.tokens / max(start.limit, 1), 1.0)
+
+
+def _lane(label: str, racer: Racer, size: tuple[int, int], share: float, kind: LineKind, note: str = "") -> list[Line]:
     width, room = size
     rate = f" · {_rate(racer.tokens / racer.seconds)} tok/s" if racer.seconds else ""
     figures = f"{racer.tokens} tokens · {racer.seconds:.2f} s{rate}"
     columns = max(width - _NOTE - 2, 8)
-    done = round(columns * min(racer.tokens / max(most, 1), 1.0))
+    done = round(columns * share)
     text = clean(racer.text).strip("\n")
     cursor = "" if racer.over else "▌"
     wrapped = [line for part in (text + cursor).split("\n") for line in textwrap.wrap(part, width) or [""]]
@@ -194,32 +205,53 @@ def _lane(label: str, racer: Racer, size: tuple[int, int], *, most: int, kind: L
     ]
 
 
-def _end(finish: RaceResult | None, width: int) -> list[Line]:
+def _end(start: RaceStart, finish: RaceResult | None, offer: str) -> list[Line]:
+    """The verdict, why it is so, whether the texts are equal, and the figures behind it."""
     if finish is None:
-        return [("", "faint")] * 3
-    frame, ratio = finish.frame, finish.frame.speedup
-    if finish.stopped:
-        first: Line = ("Stopped before the end.", "faint")
-    elif ratio is None:
-        first = ("Both replies are too short for a ratio.", "faint")
-    else:
-        result = f"{compared(ratio)}: {_compared_figures(frame)}"
-        result += _BUSY if finish.busy and len(result + _BUSY) <= width else ""
-        first = (result, "good" if ratio >= GAIN else "bad" if ratio < LOSS else "head")
+        return [("", "faint")] * 4
     if finish.differs_at is None:
-        second: Line = ("Text identical ✓", "good")
+        same: Line = ("Text identical ✓", "good")
     else:
-        second = (
-            f"The texts differ from token {finish.differs_at + 1} on: same odds, single words may differ.",
-            "faint",
-        )
-    third: Line = ("", "faint")
-    plain_ms = 1e3 * frame.plain.seconds / max(frame.plain.tokens, 1)
-    if ratio is not None and ratio < GAIN and plain_ms < _SHORT_MS:
-        third = (f"This model needs only {plain_ms:.1f} ms a token: a larger one gains more.", "faint")
-    elif finish.acceptance is not None:
-        third = (f"{100 * finish.acceptance:.0f} % right · {finish.tokens_per_step:.1f} tokens per step", "faint")
-    return [first, second, third]
+        words = f"The texts differ from token {finish.differs_at + 1} on: same odds, single words may differ."
+        same = (words, "faint")
+    drafted = finish.acceptance is not None
+    figures = [
+        f"{100 * (finish.acceptance or 0):.0f} % right · {finish.tokens_per_step:.1f} tokens a pass" if drafted else "",
+        f"cut at {start.limit} tokens" if finish.frame.plain.tokens >= start.limit else "",
+        "machine was busy" if finish.busy else "",
+    ]
+    verdict = _verdict(start, finish)
+    why = "" if verdict[1] in ("good", "faint") else _why(start, finish, offer)
+    return [verdict, (why, "faint"), same, (" · ".join(filter(None, figures)), "faint")]
+
+
+def _verdict(start: RaceStart, finish: RaceResult) -> Line:
+    frame, ratio, name = finish.frame, finish.frame.speedup, one_line(start.drafter)
+    if finish.stopped:
+        return "Stopped before the end.", "faint"
+    if finish.acceptance is None:
+        return f"{name} guessed nothing here: both wrote alike.", "head"
+    if ratio is None:
+        return "Both replies are too short for a ratio.", "faint"
+    if ratio >= GAIN:
+        return f"{name} is {times(ratio)} faster here: {_compared_figures(frame)}.", "good"
+    lost = frame.ours.seconds - frame.plain.seconds
+    loses = f"loses {lost:.1f} s" if frame.ours.tokens == frame.plain.tokens and lost >= _SHOWN_LOSS else "loses"
+    verb = loses if ratio < LOSS else "gains nothing"
+    return f"{name} {verb} here: {_compared_figures(frame)}.", "bad" if ratio < LOSS else "head"
+
+
+def _why(start: RaceStart, finish: RaceResult, offer: str) -> str:
+    """Why nothing was gained, and what to try."""
+    plain_ms = 1e3 * finish.frame.plain.seconds / max(finish.frame.plain.tokens, 1)
+    larger = f"F6 fetches {offer}." if offer else "Ctrl-L lists larger ones."
+    if plain_ms < _SHORT_MS:
+        return f"This model needs only {plain_ms:.1f} ms a token: a larger one gains more. {larger}"
+    if start.drafter in _COPYING and finish.tokens_per_step < _FEW:
+        return "There is little to copy: try a prompt that asks to repeat or change a text."
+    if finish.tokens_per_step < _FEW:
+        return "Few guesses were right. Ctrl-D lists other drafters."
+    return f"Checking guesses costs this model as much as they save. {larger}"
 
 
 def _compared_figures(frame: RaceFrame) -> str:

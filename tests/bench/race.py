@@ -91,7 +91,7 @@ def _compare(
 
 
 def _finish(session: Session, loaded: Loaded, drafter: str, turn: BenchTurn) -> RaceResult:
-    *_, finish = race(session, loaded, drafter, turn.messages[-1].content, turn.sampling, turn.tokens)
+    *_, finish = race(session, loaded, drafter, list(turn.messages), turn.sampling, turn.tokens)
     assert isinstance(finish, RaceResult)
     if finish.stopped:
         raise Stopped

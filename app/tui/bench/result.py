@@ -15,7 +15,7 @@ from textual.widgets import Static
 from slipstream.app.bench.estimate import about
 from slipstream.app.bench.figures import ALL_KINDS, BestFixed, DrafterFigures, DrafterReport, Noise, RunningBench
 from slipstream.app.bench.plots import verdict
-from slipstream.app.bench.report import FEW, STOPPED
+from slipstream.app.bench.report import FEW, RANGE, STOPPED, advice
 from slipstream.app.bench.results import StoredResult
 from slipstream.app.library.format import rate
 from slipstream.app.platform.safe_text import one_line
@@ -95,7 +95,7 @@ class BenchView(TableView):
         title = heading(f"{kept.when:%d %B %Y, %H:%M}", kept.processor)
         if kept.report is None:
             return [title, Content(f"This result cannot be shown: {kept.problem}. x deletes it.")]
-        return [title, doubts(kept.report), bars(kept.report.rows, self.width, kept.report.noise)]
+        return [title, _advice(kept.report), doubts(kept.report), bars(kept.report.rows, self.width, kept.report.noise)]
 
 
 def progress(measuring: RunningBench, width: int) -> Content:
@@ -104,7 +104,8 @@ def progress(measuring: RunningBench, width: int) -> Content:
         return Content("Loading the model and trying each drafter …").stylize("$foreground 60%")
     full, rest = bar(update.share, max(8, min(30, width // 3)))
     time = "" if left is None else f" · {about(left)} left"
-    now = f" · {one_line(update.drafter)} writes {one_line(update.kind)}" if update.drafter else ""
+    by = "without a drafter" if update.drafter == PLAIN else f"with {one_line(update.drafter)}"
+    now = f" · writing {one_line(update.kind)} {by}" if update.drafter else ""
     done = Content(full).stylize("$primary").append(Content(rest).stylize("$foreground 30%"))
     return done.append(Content(f"  {percent(update.share)}{time}{now}"))
 
@@ -162,6 +163,10 @@ def _marked(figure: Content, unsure: bool) -> Content:
     return figure.append(Content("?").stylize("$warning") if unsure else Content(" ")) if figure else figure
 
 
+def _advice(report: DrafterReport) -> Content:
+    return Content(one_line(advice(report.rows, report.noise)) if report.rows else "").stylize("bold")
+
+
 def _few(report: DrafterReport) -> list[str]:
     return [one_line(name) for name, count in report.prompts.items() if count < FEW]
 
@@ -196,6 +201,7 @@ def remarks(report: DrafterReport) -> Content:
     return below(
         *(_best(row, _auto(report, row)) for row in report.best),
         Content("Speed-ups are against the replies without a drafter right before and after; row “none” is of all."),
+        Content(RANGE),
         Content(f"Same text as without a drafter: {report.equal_texts} of {report.texts} (output: {output})."),
         Content(f"Prompts: {prompts}; at most {report.reply} tokens a reply."),
         *(Content(f"Left out: {one_line(name)}, {one_line(why)}.") for name, why in report.unusable.items()),
@@ -308,7 +314,7 @@ class BenchResult(Screen[None]):
         facts = (one_line(report.model), f"{kept.when:%d %B %Y, %H:%M}", one_line(kept.processor))
         return {
             "title": Content(" · ".join(facts)),
-            "doubts": doubts(report),
+            "doubts": below(_advice(report), doubts(report)),
             "bars": bars(report.rows, width, report.noise),
             "figures": figures(report.rows, width),
             "remarks": remarks(report),

@@ -15,8 +15,9 @@ from slipstream.app.bench import RACE, UNFINISHED
 from slipstream.app.library.load_request import drafting_arguments, model_name
 from slipstream.app.platform.paths import Paths
 from slipstream.app.platform.safe_text import one_line, sentence
-from slipstream.app.protocol.requests import AUTO, PLAIN
+from slipstream.app.protocol.requests import AUTO, PLAIN, Message
 from slipstream.app.tui.chat.model import ActiveModel
+from slipstream.app.tui.chat.model_picker import ModelPicker
 from slipstream.app.tui.chat.page import ChatPage
 from slipstream.app.tui.chat.replying import ReplyWriter
 from slipstream.app.tui.engine_service import EngineService
@@ -35,6 +36,7 @@ if TYPE_CHECKING:  # slow imports: the chat is drawn first
 BENCHMARK: Final = "benchmark running · F8: progress"
 RACE_RUNS: Final = "race running"
 RACE_ENDS: Final = "ending the race"
+_LONGEST: Final = 4000  # characters of a question that the small context of a race holds
 
 
 class DrafterWork:
@@ -224,22 +226,31 @@ class Races:
     """Runs races. The chat's model is unloaded meanwhile, and sent prompts wait."""
 
     def __init__(
-        self, page: ChatPage, engine: EngineService, model: ActiveModel, replies: ReplyWriter, jobs: Jobs
+        self,
+        page: ChatPage,
+        engine: EngineService,
+        model: ActiveModel,
+        replies: ReplyWriter,
+        jobs: Jobs,
+        *,
+        picker: ModelPicker,
     ) -> None:
         self._page, self._engine, self._model, self._replies, self._jobs = page, engine, model, replies, jobs
+        self._picker = picker
         self._screen: RaceScreen | None = None
-        self._prompt = ""
+        self._messages: list[Message] = []
 
     def open(self, prompt: str = "") -> None:
-        """Opens the screen and starts a race; without a prompt, it asks for a story."""
+        """Opens the screen and starts a race on a prompt; without one on the chat's last question, else on a story."""
         self._jobs.check_free()
         if self._replies.busy_with or self._model.loaded is None:
             busy = self._replies.busy_with or "The model is being loaded"
             raise SlipstreamError(f"{busy}.", "Race when it is done.")
         from slipstream.app.tui.race import RaceScreen
 
-        self._prompt = prompt
-        self._screen = RaceScreen(self._begin, self._stop)
+        asked = [Message("user", prompt)] if prompt else self._page.conversation.last_asked(self._model.loaded)
+        self._messages = asked if asked and len(asked[-1].content) <= _LONGEST else []
+        self._screen = RaceScreen(self._begin, self._stop, self._picker.offered)
         self._page.screen.app.push_screen(self._screen, self._closed)
         self._model.lend(RACE_RUNS)
         run_in_thread(self._page.screen, self._engine.release, lambda _: self._begin(), self._failed)
@@ -269,7 +280,7 @@ class Races:
         from slipstream.app.engine.process.frames import ProtocolError
 
         drafter = self._model.drafter if self._model.drafter != PLAIN else AUTO
-        request = RaceRequest(self._model.load, drafter, self._prompt)
+        request = RaceRequest(self._model.load, drafter, self._messages)
 
         def show(line: str) -> None:
             with suppress(ValueError, LookupError, ProtocolError):  # not a race event

@@ -191,6 +191,12 @@ class Conversation:
         state, reasoning = self._state(chat.id) if chat else None, self.sampling.effective.reasoning
         return Prepare([*messages, Message("user", text, images=found(text))], self.drafter, state, reasoning=reasoning)
 
+    def last_asked(self, loaded: Loaded) -> list[Message]:
+        """The messages up to the last question, without images; empty if nothing was asked yet."""
+        said = self._stored()
+        last = next((at for at in reversed(range(len(said))) if said[at].role == "user"), -1)
+        return history(said[: last + 1], loaded.fingerprint)
+
     def ask_again(self, loaded: Loaded, message: int | None = None) -> Exchange | None:
         """Begins another reply, by default to the last question, with a new seed, as a branch; None without one."""
         said = self._stored()

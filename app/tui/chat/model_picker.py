@@ -108,6 +108,15 @@ class ModelPicker:
         self.show_offer()
         self._page.refresh_keys()
 
+    @property
+    def offered(self) -> str:
+        """The name of the suggested model; empty without one."""
+        if self.offer is None:
+            return ""
+        from slipstream.app.tui.models.pairs import name_of
+
+        return one_line(name_of(self.offer))
+
     def show_offer(self) -> None:
         if self.offer and self._page.welcome:
             from slipstream.app.tui.models.pairs import offered

@@ -107,7 +107,7 @@ class ChatScreen(Screen[None]):
         self.picker = ModelPicker(page, models, self.model, self.reply)
         self.drafters = DrafterWork(page, self.model, self.reply, self.jobs)
         self.benchmark = Benchmark(page, engine, self.model, self.reply, self.jobs)
-        self.races = Races(page, engine, self.model, self.reply, self.jobs)
+        self.races = Races(page, engine, self.model, self.reply, self.jobs, picker=self.picker)
         self.notes: list[str] = []  # remarks to show at the start
         self._interrupted = 0.0  # time of the last Ctrl-C
         self._commands: dict[str, Callable[..., Any]] = {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from textual.content import Content
@@ -11,7 +11,7 @@ from slipstream.app.library.format import rate, size
 from slipstream.app.platform.safe_text import one_line, plural
 from slipstream.app.protocol.events import DrafterOffer
 from slipstream.app.protocol.requests import AUTO, PLAIN
-from slipstream.app.speed import LEAST_OF_CHATS, judged, times
+from slipstream.app.speed import GAIN, LEAST_OF_CHATS, judged, times
 from slipstream.app.tui.parts.browser import GAP, View, below, heading
 from slipstream.app.tui.parts.format import STYLES, gain_bar
 from slipstream.models.outside import shown_path
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from slipstream.app.library.heads_files import HeadsFile
 
 IN_USE, NO_MARK = "● ", "  "
-FRESH, CANNOT = "Not measured yet", "Not for this model"
+FRESH, CANNOT = "Not measured yet", "Not for this model · t trains, i imports, f indexes text"
 _NARROWEST: Final = 10
 _WIDEST: Final = 24
 _ROOMY: Final = 70  # width from which bars may be longer, and the source of each gain is shown
@@ -91,7 +91,23 @@ class DraftersView(View):
         names = max(len(one_line(offer.name)) for offer in self._offers)
         gains = [gain for offer in self._offers if (gain := self._gain_of(offer.name)) is not None]
         room = min(_WIDEST, max(_NARROWEST, (width - names) // 4)) if width >= _ROOMY else _NARROWEST
-        return [Content(""), *(self._line(row, names, room, max([1.4, *gains]), width) for row in self._rows)]
+        return [
+            Content(self._advice).truncate(width, ellipsis=True),
+            *(self._line(row, names, room, max([1.4, *gains]), width) for row in self._rows),
+        ]
+
+    @property
+    def _advice(self) -> str:
+        if self._standing is None:
+            return ""
+        names = [offer.name for offer in self._offers if offer.usable and offer.name != PLAIN]
+        gains = [(gain, name) for name in names if (gain := self._gain_of(name)) is not None]
+        if not gains:
+            return "Nothing is measured yet: v races a drafter, F8 in the chat measures all."
+        gain, name = max(gains)
+        if gain >= GAIN:
+            return f"{'Use auto: it' if name == AUTO else one_line(name)} was {times(gain)} faster here."
+        return "Use auto: nothing that was measured gains on this model here."
 
     def _line(self, row: DrafterOffer | str, names: int, room: int, most: float, width: int) -> Content:
         if isinstance(row, str):
@@ -177,14 +193,21 @@ class DraftersView(View):
         fresh = f"Not measured yet: {needs}. v races it."
         lines = [Content(f"Against no drafter: {' · '.join(found)}." if found else fresh)]
         if name == AUTO:
-            costs = [f"{rows} {standing.costs[rows]:.1f}" for rows in _WIDTHS if rows in standing.costs]
-            lines.append(
-                Content(f"Checking several tokens costs, in times of one: {', '.join(costs)}." if costs else "")
-            )
+            lines.append(Content(costs_words(standing.costs)))
             lines.append(Content(standing.advice).stylize("$warning"))
             off = sorted(standing.left_out)
             lines.append(Content(f"Automatic does not use: {', '.join(map(one_line, off))}." if off else ""))
         return below(*lines)
+
+
+def costs_words(costs: Mapping[int, float]) -> str:
+    """The cost of checking several tokens at once, in words; a cost above that of writing them was disturbed."""
+    known = [(rows, costs[rows]) for rows in _WIDTHS if rows in costs and costs[rows] <= rows]
+    if known:
+        (rows, cost), *more = known
+        others = "".join(f", {rows} as writing {cost:.1f}" for rows, cost in more)
+        return f"Checking {rows} tokens at once costs as much as writing {cost:.1f}{others}."
+    return "What checking several tokens costs was not measured on a quiet machine yet." if costs else ""
 
 
 def _file(file: HeadsFile) -> Content:

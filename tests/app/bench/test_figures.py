@@ -18,6 +18,7 @@ from slipstream.app.bench.figures import (
     DrafterFigures,
     DrafterReport,
     Noise,
+    RunningBench,
     best_fixed,
     decoded,
     encoded,
@@ -25,7 +26,7 @@ from slipstream.app.bench.figures import (
 )
 from slipstream.app.bench.intervals import Interval, TimedTokens
 from slipstream.app.bench.prompts import PromptSet, asked
-from slipstream.app.bench.report import drafters_text
+from slipstream.app.bench.report import advice, drafters_text
 from slipstream.app.bench.turns import BenchTurn, ReplyPlan, WrittenReply
 from slipstream.app.protocol.events import Done
 from slipstream.app.speed import Speed
@@ -174,15 +175,63 @@ def test_rows_are_told_as_they_are_measured_with_what_disturbed_them() -> None:
     measure(plan, 99, measured, write, lambda _line: None)
     compared = [update for update in told if update.rows]
     assert [[row.kind for row in update.rows] for update in compared] == [
-        ["chat", ALL_KINDS], ["chat", ALL_KINDS], ["copy", ALL_KINDS]
+        ["chat"] * 2 + [ALL_KINDS] * 2, ["chat"] * 2 + [ALL_KINDS] * 2, ["copy"] * 2 + [ALL_KINDS] * 2
     ]  # fmt: skip
-    assert compared[0].rows[0].speedup and compared[0].rows[0].speedup.value == pytest.approx(1.25 / 0.5)
+    assert compared[0].rows[1].speedup and compared[0].rows[1].speedup.value == pytest.approx(1.25 / 0.5)
+    running = RunningBench()
+    for update in compared:
+        running.take(update)
+    assert [row.kind for row in running.rows] == ["chat", "chat", "copy", "copy", ALL_KINDS, ALL_KINDS]
+    assert {row.drafter for row in running.rows} == {"none", "a"}
     assert measured.noise.spread == pytest.approx(1.5) and measured.noise.busy == 1.0
     assert [words.split(":")[0] for words in measured.noise.remarks()] == [
         "The machine was busy", "Two runs without a drafter differ by 1.50x"
     ]  # fmt: skip
     assert not Noise(1.04, 0.1).remarks()
     assert [decoded(json.loads(json.dumps(encoded(update)))) for update in told] == told
+
+
+def rows_at(**ratios: Sequence[tuple[float, ...]]) -> list[DrafterFigures]:
+    """Rows of drafters whose prompts of chat and copy had these speed-ups."""
+    named = {"none": [(1.0,) * 5] * 2, **ratios}
+    cells = {
+        (name, kind, 0.8): cell(*own, drafted=0 if name == "idle" else 50)
+        for name, both in named.items()
+        for kind, own in zip(("chat", "copy"), both, strict=True)
+    }
+    return rows_of(cells, ["chat", "copy"], [0.8], list(named))
+
+
+EVEN, GAIN, LOSS = (0.97, 1.03, 0.99, 1.01, 1.0), (1.3, 1.31, 1.3, 1.29, 1.3), (0.8, 0.81, 0.8, 0.79, 0.8)
+
+
+@pytest.mark.parametrize(
+    ("ratios", "words"),
+    [
+        ({"auto": [EVEN, EVEN], "lookup": [LOSS, EVEN]}, "Use auto: nothing gains on this model here."),
+        ({"auto": [GAIN, GAIN], "lookup": [EVEN, EVEN]}, "Use auto: it is 1.3x faster here."),
+        (
+            {"auto": [GAIN, GAIN], "lookup": [EVEN, (2.0,) * 5]},
+            "Use auto: it is 1.3x faster here; lookup is 2.0x faster on copy.",
+        ),
+        (
+            {"auto": [EVEN, EVEN], "lookup": [LOSS, GAIN]},
+            "lookup is 1.3x faster on copy; auto gains nothing over all texts.",
+        ),
+        ({"auto": [LOSS, LOSS]}, "Use none: nothing gains on this model here, and auto is 0.8x as fast."),
+        ({"lookup": [LOSS, EVEN]}, "Nothing that was measured gains on this model here."),
+        ({"auto": [(1.0,)] * 2}, "Use auto: nothing gains on this model here."),
+    ],
+)
+def test_the_figures_end_in_one_sentence(ratios: dict[str, Sequence[tuple[float, ...]]], words: str) -> None:
+    assert advice(rows_at(**ratios), Noise()) == words
+    if "faster" not in words:
+        assert "measure again" in advice(rows_at(**ratios), Noise(busy=1.0))
+
+
+def test_one_prompt_is_too_little_for_a_sentence() -> None:
+    cells = {(name, "chat", 0.8): cell(2.0) for name in ("none", "auto")}
+    assert advice(rows_of(cells, ["chat"], [0.8], ["none", "auto"]), Noise()).startswith("Too little was measured")
 
 
 def test_temperatures_are_compared_apart() -> None:

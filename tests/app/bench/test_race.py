@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import asdict, replace
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -25,15 +26,17 @@ from slipstream.app.bench.race_events import (
 from slipstream.app.bench.turns import session_of
 from slipstream.app.engine import reply as engine_reply
 from slipstream.app.engine.process.frames import ProtocolError
+from slipstream.app.engine.reply import Reply
 from slipstream.app.engine.session import Session
 from slipstream.app.library.resolve_model import choose
 from slipstream.app.platform.paths import Paths
 from slipstream.app.protocol.events import Loaded
-from slipstream.app.protocol.requests import Sampling
+from slipstream.app.protocol.requests import Generate, Message, Sampling
 from slipstream.app.tui.race import picture
 from slipstream.models.errors import SlipstreamError
 from slipstream.models.types import Evaluation
 
+PROMPT = "Say this twice: the quick brown fox jumps over the lazy dog."
 START = RaceStart("mini", "auto", "Tell me a story.", 1, 100, 20.0, "same text")
 FRAME = RaceFrame(Racer("The keeper climbed", 60, 1.0), Racer("The keeper", 40, 1.0))
 
@@ -47,8 +50,12 @@ def bundled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Session,
 
 
 def raced(opened: tuple[Session, Loaded], drafter: str, tokens: int = 60) -> list[RaceEvent]:
-    prompt = "Say this twice: the quick brown fox jumps over the lazy dog."
-    return list(race(*opened, drafter, prompt, Sampling(0.8, seed=3), tokens))
+    return list(race(*opened, drafter, asked(PROMPT), Sampling(0.8, seed=3), tokens))
+
+
+def asked(*contents: str) -> list[Message]:
+    roles = cycle(("user", "assistant"))
+    return [Message(role, content) for role, content in zip(roles, contents, strict=False)]
 
 
 @pytest.mark.slow
@@ -97,18 +104,35 @@ def test_each_clock_counts_its_own_steps_alone_and_the_one_behind_goes_next(
 def test_the_drafter_warms_up_on_another_reply_for_a_while(
     bundled: tuple[Session, Loaded], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    start, *_ = raced(bundled, "lookup", 20)
-    assert isinstance(start, RaceStart) and 16 < start.warm_up <= 128
-    assert f"after {start.warm_up} other tokens" in picture(start, FRAME, None, 80, 24)[0][0]
+    session, _ = bundled
+    replies: list[tuple[str, int]] = []
+
+    def begin(request: Generate, *more: Any) -> Reply:
+        replies.append((request.messages[-1].content, request.max_tokens))
+        return type(session).begin(session, request, *more)
+
+    monkeypatch.setattr(session, "begin", begin)
+    raced(bundled, "lookup", 20)
+    assert [prompt == PROMPT for prompt, _ in replies] == [False, True] and replies[0][1] == 128
     monkeypatch.setattr(race_module, "_WARM_UP_SECONDS", 1e-9)
-    start, *_, finish = raced(bundled, "lookup", 20)
-    assert isinstance(start, RaceStart) and 1 <= start.warm_up <= 8  # a step
+    *_, finish = raced(bundled, "lookup", 20)
     assert isinstance(finish, RaceResult) and finish.frame.ours.over and finish.differs_at is None
 
 
+def test_a_race_in_a_chat_goes_on_with_it(bundled: tuple[Session, Loaded]) -> None:
+    chat = asked("My cat is called Mia.", "A nice name.", "Tell me a story about her.")
+    start, *_, finish = race(*bundled, "lookup", chat, Sampling(0.0), 30)
+    assert isinstance(start, RaceStart) and (start.prompt, start.earlier) == (chat[-1].content, 2)
+    assert "after 2 messages of this chat" in picture(start, FRAME, None, 80, 24)[1][0]
+    *_, alone = race(*bundled, "lookup", chat[-1:], Sampling(0.0), 30)
+    assert isinstance(finish, RaceResult) and isinstance(alone, RaceResult)
+    assert finish.frame.plain.text != alone.frame.plain.text
+
+
 def test_a_race_can_be_stopped(bundled: tuple[Session, Loaded]) -> None:
-    asked = iter([False] * 600)
-    events = list(race(*bundled, "lookup", "Tell me a story.", Sampling(seed=1), 400, lambda: next(asked, True)))
+    goes_on = iter([False] * 600)
+    story = asked("Tell me a story.")
+    events = list(race(*bundled, "lookup", story, Sampling(seed=1), 400, lambda: next(goes_on, True)))
     assert isinstance(events[-1], RaceResult) and events[-1].stopped
     assert events[-1].differs_at is None
 
@@ -124,11 +148,11 @@ def test_the_process_of_a_race_prints_an_event_a_line(
 ) -> None:
     monkeypatch.setenv("SLIPSTREAM_HOME", str(tmp_path))
     load = replace(choose(Paths.default()), n_ctx=32_768)  # a race needs two short contexts only
-    request = RaceRequest(load, "lookup", "Say this twice: a big red dog.")
+    request = RaceRequest(load, "lookup", asked("Say this twice: a big red dog."))
     assert run_race(json.dumps(asdict(request))) == 0
     printed = capsys.readouterr()
     start, *_, result = (decoded(json.loads(line)) for line in printed.out.splitlines())
-    assert isinstance(start, RaceStart) and (start.drafter, start.prompt) == ("lookup", request.prompt)
+    assert isinstance(start, RaceStart) and (start.drafter, start.prompt) == ("lookup", request.messages[-1].content)
     assert isinstance(result, RaceResult) and not result.stopped and result.differs_at is None
     assert result.frame.ours.text == result.frame.plain.text and not printed.err
 
@@ -163,31 +187,61 @@ def test_a_picture_has_always_as_many_lines(size: tuple[int, int]) -> None:
     assert all(len(text) <= width for lines in pictures for text, _ in lines)
 
 
-def test_a_picture_says_what_came_of_it() -> None:
-    finish = RaceResult(FRAME, False, None, 0.68, 2.4)
-    words = "\n".join(text for text, _ in picture(START, FRAME, finish, 80, 22))
-    assert "1.5x faster: 60 tok/s instead of 40" in words and "Text identical ✓" in words
-    assert "68 % right · 2.4 tokens per step" in words
-    differs = RaceResult(FRAME, False, 11, 0.68, 2.4)
-    assert "differ from token 12 on" in "\n".join(text for text, _ in picture(START, FRAME, differs, 80, 22))
-    quick = RaceStart("mini", "auto", "Tell me.", 1, 100, 4.0, "same text")
-    lane = Racer("The keeper climbed", 44, 0.074)
-    even = RaceResult(RaceFrame(lane, lane), False, None, None, 1.0)
-    words = "\n".join(text for text, _ in picture(quick, even.frame, even, 80, 22))
-    assert "shown 15x slower" in words and "44 tokens · 0.07 s · 595 tok/s" in words
-    assert "needs only 1.7 ms a token: a larger one gains more" in words  # measured in the race, not in the warm-up
-    slow = RaceResult(RaceFrame(FRAME.ours, FRAME.ours), False, None, None, 1.0)
-    assert "needs only" not in "\n".join(text for text, _ in picture(quick, slow.frame, slow, 80, 22))
+@pytest.mark.parametrize(
+    ("drafter", "seconds", "tokens_per_step", "words"),
+    [
+        (
+            "eagle3",
+            2.0,
+            2.4,
+            ["eagle3 is 1.5x faster here: 2.00 s instead of 3.00 s.", "68 % right · 2.4 tokens a pass"],
+        ),
+        ("lookup", 3.25, 1.1, ["lookup loses 0.2 s here: 3.25 s instead of 3.00 s.", "There is little to copy"]),
+        ("medusa", 3.0, 1.2, ["medusa gains nothing here: 3.00 s instead of 3.00 s.", "Few guesses were right."]),
+        ("draft", 3.3, 2.1, ["draft loses 0.3 s here", "costs this model as much as they save. F6 fetches Owl 1B."]),
+        ("auto", 0.3, 2.1, ["auto gains nothing", "only 5.0 ms a token: a larger one gains more. F6 fetches Owl 1B."]),
+    ],
+)
+def test_a_race_ends_in_one_sentence(drafter: str, seconds: float, tokens_per_step: float, words: list[str]) -> None:
+    plain = Racer("The", 60, 0.3 if seconds < 1 else 3.0, True)
+    result = RaceResult(RaceFrame(Racer("The", 60, seconds, True), plain), False, None, 0.68, tokens_per_step)
+    shown = "\n".join(
+        text for text, _ in picture(replace(START, drafter=drafter), result.frame, result, 90, 22, "Owl 1B")
+    )
+    assert all(each in shown for each in words) and "Text identical ✓" in shown and "cut at" not in shown
+
+
+def test_a_reply_in_which_nothing_was_guessed_has_no_ratio() -> None:
+    lane = Racer("The keeper climbed", 100, 0.17, True)
+    result = RaceResult(RaceFrame(lane, lane), False, 11, None, 1.0)
+    words = "\n".join(text for text, _ in picture(START, result.frame, result, 80, 22))
+    assert (
+        "auto guessed nothing here: both wrote alike." in words
+        and "x faster" not in words
+        and "same speed" not in words
+    )
+    assert "only 1.7 ms a token: a larger one gains more. Ctrl-L" in words and "differ from token 12 on" in words
+    assert "cut at 100 tokens" in words and "shown 3x slower" in "\n".join(
+        text for text, _ in picture(START, FRAME, None, 80, 22)
+    )
+
+
+def test_at_the_end_the_bars_are_the_seconds() -> None:
+    frame = RaceFrame(Racer("The", 60, 1.0, True), Racer("The", 60, 2.0, True))
+    lines = picture(START, frame, RaceResult(frame, False, None, 0.5, 2.0), 80, 22)
+    ours, plain = (text.count("█") for text, kind in lines if "█" in text)
+    assert plain == 2 * ours or abs(plain - 2 * ours) == 1
+    running = [text.count("█") for text, _ in picture(START, frame, None, 80, 22) if "█" in text]
+    assert running[0] == running[1]
 
 
 def test_seconds_are_compared_only_where_both_wrote_as_many_tokens() -> None:
     def said(ours: Racer, plain: Racer) -> str:
         frame = RaceFrame(ours, plain)
-        return picture(START, frame, RaceResult(frame, False, None, 0.5, 2.0), 80, 22)[-3][0]
+        return picture(START, frame, RaceResult(frame, False, None, 0.5, 2.0), 80, 22)[-4][0]
 
-    assert said(Racer("The", 60, 2.0), Racer("The", 60, 3.0)) == "1.5x faster: 2.00 s instead of 3.00 s"
-    assert said(Racer("The", 60, 2.0), Racer("The", 61, 3.0)) == "1.5x faster: 30 tok/s instead of 20"
-    assert said(Racer("The", 30, 2.0), Racer("The", 60, 6.0)) == "1.5x faster: 15.0 tok/s instead of 10.0"
+    assert said(Racer("The", 60, 2.0), Racer("The", 61, 3.0)) == "auto is 1.5x faster here: 30 tok/s instead of 20."
+    assert said(Racer("The", 30, 2.0), Racer("The", 60, 6.0)) == "auto is 1.5x faster here: 15.0 tok/s instead of 10.0."
 
 
 def test_a_race_that_was_lost_is_not_drawn_as_won() -> None:
@@ -195,6 +249,6 @@ def test_a_race_that_was_lost_is_not_drawn_as_won() -> None:
     kinds = {
         kind
         for text, kind in picture(START, lost, RaceResult(lost, False, None, 0.2, 1.1), 80, 22)
-        if "0.5x as fast" in text
+        if "0.5x as fast" in text or "loses 1.0 s" in text
     }
     assert kinds == {"bad"}

@@ -63,10 +63,11 @@ async def test_a_race_is_shown_and_the_model_comes_back(
         await chat.press("enter")
         await chat.until(lambda: isinstance(chat.app.screen, RaceScreen) and chat.app.screen.picture.finish is not None)
         words = chat.shown()
-        assert "1.5x faster: 0.02 s instead of 0.03 s" in words and "Text identical ✓" in words
-        assert words.count("100 tokens") == 2 and "The end." in words
+        assert "lookup is 1.5x faster here: 0.02 s instead of 0.03 s." in words and "Text identical ✓" in words
+        assert words.count("100 tokens") == 3 and "The end." in words
         request = json.loads(asked[0][1])
-        assert asked[0][0] == "race" and (request["drafter"], request["prompt"]) == ("draft", "Tell me a story.")
+        assert asked[0][0] == "race" and request["drafter"] == "draft"
+        assert [message["content"] for message in request["messages"]] == ["Tell me a story."]
         assert request["load"]["model"] == chat.screen.model.load.model
         assert chat.engine.closed and chat.screen.model.loaded is None
         await chat.press("r")
@@ -76,6 +77,20 @@ async def test_a_race_is_shown_and_the_model_comes_back(
         await chat.until(lambda: chat.screen.model.loaded is not None)
         await chat.say("x")
         assert len(chat.engine.asked) == 1
+
+
+async def test_a_race_is_on_the_chats_last_question_unless_one_is_given(
+    open_chat: Open, asked: list[list[str]]
+) -> None:
+    async with open_chat() as chat:
+        await chat.say("About foxes")
+        await chat.until(lambda: not chat.screen.reply.busy_with)
+        chat.screen.prompt.put("/race")
+        await chat.press("enter")
+        await chat.until(lambda: bool(asked))
+        assert [message["content"] for message in json.loads(asked[0][1])["messages"]] == ["About foxes"]
+        await chat.until(lambda: chat.screen.jobs.job is None)
+        await chat.press("escape")
 
 
 async def test_escape_ends_a_race(open_chat: Open, monkeypatch: pytest.MonkeyPatch, gate: Path) -> None:

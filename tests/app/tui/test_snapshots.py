@@ -43,7 +43,7 @@ REPLY: Final = (
 )
 LANES: Final = (Racer("The keeper climbed the stairs.", 60, 0.02, True), Racer("The keeper climbed.", 60, 0.04, True))
 RACE: Final = (
-    RaceStart("mini", "draft", "Tell me a story.", 1, 60, 200.0, "same text", warm_up=128),
+    RaceStart("mini", "draft", "Tell me a story.", 1, 60, 200.0, "same text"),
     RaceResult(RaceFrame(*LANES), False, 4, 0.7, 2.4, busy=True),
 )
 Bring = Callable[[Driver], Awaitable[None]]

@@ -103,7 +103,7 @@ async def test_a_benchmark_has_the_machine_for_itself_and_its_result_is_kept(
         assert isinstance(chat.app.screen, BenchResult)  # what is measured is seen at once
         await chat.until(lambda: "1.7" in chat.shown())
         words = said(chat)
-        assert "Measuring Small model" in words and "lookup writes chat" in words
+        assert "Measuring Small model" in words and "writing chat with lookup" in words
         assert "recycle guessed nothing" in words and "17.0" not in words and "lookup  …" in words
         assert "The machine was busy" in words and "differ by 1.40x" in words
         await chat.press("escape")

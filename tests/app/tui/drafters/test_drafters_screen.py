@@ -23,7 +23,7 @@ from slipstream.app.protocol.events import DrafterOffer
 from slipstream.app.settings.disabled_drafters import left_out
 from slipstream.app.tui.drafters.dialogs import PathScreen, TrainScreen
 from slipstream.app.tui.drafters.screen import NO_TORCH, TRAINED, DraftersScreen
-from slipstream.app.tui.drafters.view import NO_TEXT, DraftersView
+from slipstream.app.tui.drafters.view import NO_TEXT, DraftersView, costs_words
 from slipstream.app.tui.jobs import Background, Job
 from slipstream.drafters.resources import Resources
 from slipstream.drafters.retrieval import METHOD
@@ -80,7 +80,8 @@ def said(screen: DraftersScreen) -> str:
 
 
 def row_of(chat: Driver, name: str) -> str:
-    return next(line for line in chat.shown().splitlines() if line.strip(" ●✗").startswith(f"{name} "))
+    lines = chat.shown().splitlines()  # the advice stands above the rows, and may begin with a name
+    return next(line for line in lines if line.strip(" ●✗").startswith(f"{name} ") and "faster here" not in line)
 
 
 def listed(chat: Driver) -> DraftersScreen:
@@ -162,10 +163,10 @@ async def test_what_each_gained_here_is_shown_with_its_heads(open_chat: Open, mo
         await chat.say("x")
         screen = await go_to(chat, "draft")
         assert "1.7x" in row_of(chat, "draft")
-        assert "1.7x in your chats" in said(screen)
+        assert "1.7x in your chats" in said(screen) and "draft was 1.7x faster here." in chat.shown()
         assert "│" in row_of(chat, "draft") and "━  chats  " in row_of(chat, "draft")
         assert "━" in row_of(chat, "draft") and "1.7x" not in row_of(chat, "lookahead")
-        rows = [line.strip(" ●").split(" ")[0] for line in chat.shown().splitlines() if line.strip()]
+        rows = [line.strip(" ●").split(" ")[0] for line in chat.shown().splitlines()[2:] if "faster here" not in line]
         names = [name for name in rows if name in ("draft", "none", "Not", "lookahead", "space", "retrieval")]
         assert names[:7] == ["draft", "none", "Not", "lookahead", "Not", "space", "retrieval"]  # by gain, then the rest
         await chat.press("end", "up")
@@ -408,3 +409,16 @@ async def test_secrets_do_not_reach_a_command(monkeypatch: pytest.MonkeyPatch) -
     program = "import os; print('HF_TOKEN' in os.environ, 'PATH' in os.environ)"
     monkeypatch.setattr("slipstream.app.tui.jobs.command", lambda *_: [sys.executable, "-c", program])
     assert (await Background([]).run(print)).said == ("False True",)
+
+
+@pytest.mark.parametrize(
+    ("costs", "words"),
+    [
+        ({2: 1.5, 4: 2.1}, "Checking 2 tokens at once costs as much as writing 1.5, 4 as writing 2.1."),
+        ({2: 1.9, 4: 11.9, 8: 21.1}, "Checking 2 tokens at once costs as much as writing 1.9."),
+        ({4: 11.9}, "What checking several tokens costs was not measured on a quiet machine yet."),
+        ({}, ""),
+    ],
+)
+def test_a_cost_is_told_in_words_and_an_impossible_one_is_not(costs: dict[int, float], words: str) -> None:
+    assert costs_words(costs) == words
