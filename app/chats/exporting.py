@@ -15,7 +15,7 @@ from typing import Final, Literal
 
 from slipstream.app.chats.images import image_label
 from slipstream.app.chats.reasoning import begins_inside, split
-from slipstream.app.chats.records import StoredMessage
+from slipstream.app.chats.records import StoredMessage, changes_of_writer
 from slipstream.app.chats.store import ChatStore
 from slipstream.app.platform.paths import FULL
 from slipstream.app.platform.safe_text import one_line, plural
@@ -43,9 +43,9 @@ def markdown(store: ChatStore, chat: str, branches: bool = True, thoughts: bool 
     """A chat as Markdown: the shown branch, then all others from their fork on; ``thoughts`` adds the reasoning."""
     kept = store.get(chat)
     created = time.strftime("%Y-%m-%d %H:%M", time.localtime(kept.created))
-    parts = [f"# {one_line(kept.title) or kept.id}\n", f"{created}{kept.model and ' · ' + kept.model}\n"]
+    parts = [f"# {one_line(kept.title) or kept.id}\n", f"{created}\n"]
     shown = store.messages(chat)
-    parts += (_section(message, thoughts) for message in shown)
+    parts += _sections(shown, thoughts)
     if branches and store.forks(chat):
         written = {message.id for message in shown}
         everything = {message.id: message for message, _ in store.all_messages(chat)}
@@ -65,7 +65,7 @@ def markdown(store: ChatStore, chat: str, branches: bool = True, thoughts: bool 
             while len(below := [other for other in following[line[-1].id] if other.id not in written]) == 1:
                 line += below  # up to the next fork
             written |= {each.id for each in line}
-            parts += (_section(each, thoughts) for each in line)
+            parts += _sections(line, thoughts)
     return "\n".join(parts)
 
 
@@ -86,8 +86,15 @@ def write_export(path: Path, text: str) -> None:
         raise SlipstreamError(f"cannot write to {path}: {reason_of(error)}.", hint) from error
 
 
-def _section(message: StoredMessage, thoughts: bool) -> str:
-    who = {"user": "You", "assistant": "Reply", "system": "System"}[message.role]
+def _sections(messages: Sequence[StoredMessage], thoughts: bool) -> list[str]:
+    """The messages of a branch; the model is named where it changes."""
+    writers = changes_of_writer(messages)
+    return [_section(message, thoughts, one_line(writers.get(message.id, ""))) for message in messages]
+
+
+def _section(message: StoredMessage, thoughts: bool, writer: str) -> str:
+    reply = f"Reply by {writer}" if writer else "Reply"
+    who = {"user": "You", "assistant": reply, "system": "System"}[message.role]
     who = "Summary of what is above" if message.summary else who
     text = f"## {who}\n\n{_folded(message, thoughts).rstrip()}\n"
     notes = []

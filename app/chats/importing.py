@@ -232,6 +232,7 @@ def _message(values: Any, chat: str) -> StoredMessage:
         figures=Figures.of_values(values.get("figures")),
         reason=_text(values, "reason"),
         created=_time(values, "created"),
+        writer=bounded(_text(values, "writer")) if "writer" in values else "",
     )
 
 

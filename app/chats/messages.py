@@ -179,7 +179,7 @@ class Messages:
         self._chats.get(chat)
         with self._db.write():
             at = self._end(chat) if parent is None else parent
-            own = {"model": fingerprint, "drafter": drafter, "seed": str(seed)}
+            own = {"model": fingerprint, "drafter": drafter, "seed": str(seed), "writer": model}
             message = self._add(chat, at, "assistant", "", "streaming", **own)
             self._replied(chat, model, message.created)
         return message
@@ -188,9 +188,9 @@ class Messages:
         """Continues a reply that ended early, with status "streaming"; tokens of another model are dropped."""
         with self._db.write():
             self._db.execute(
-                "UPDATE messages SET status = 'streaming', reason = '', model = ?, drafter = ?, "
+                "UPDATE messages SET status = 'streaming', reason = '', model = ?, writer = ?, drafter = ?, "
                 "tokens = CASE model WHEN ? THEN tokens ELSE x'' END WHERE id = ?",
-                (fingerprint, drafter, fingerprint, message.id),
+                (fingerprint, storable(model), drafter, fingerprint, message.id),
             )
             self._replied(message.chat, model, time.time())
             return self._rows([message.id])[0]
@@ -307,8 +307,12 @@ class Messages:
         drafter: str = "",
         seed: str = "",
         reason: str = "",
+        writer: str = "",
     ) -> StoredMessage:
-        row = (chat, parent, role, storable(text), b"", model, status, drafter, seed, "", reason, time.time())
+        row = (
+            *(chat, parent, role, storable(text), b"", model, status, drafter, seed, "", reason, time.time()),
+            storable(writer),
+        )
         number = self._db.execute(_INSERT, (*row, self._next_pick(chat))).lastrowid
         return message_of_row((number, *row))
 

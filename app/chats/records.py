@@ -21,7 +21,9 @@ from typing import Any, Final, Literal, TypeGuard, get_args
 from slipstream.app.protocol.events import Done, Origin
 from slipstream.app.speed import Speed
 
-MESSAGE_COLUMNS = "id, chat, parent, role, content, tokens, model, status, drafter, seed, speed, reason, created"
+MESSAGE_COLUMNS = (
+    "id, chat, parent, role, content, tokens, model, status, drafter, seed, speed, reason, created, writer"
+)
 ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"  # no i, l, o, u: nothing to misread
 ID_LENGTH = 6
 readable: Final = partial(str, encoding="utf-8", errors="replace")  # decodes a text of the database
@@ -166,6 +168,7 @@ class StoredMessage:
     figures: Figures | None = None  # speed and acceptance, or None until the reply is over
     reason: str = ""  # why the reply ended, as in ``protocol.events.Done``, or empty
     created: float = 0.0  # seconds since 1970
+    writer: str = ""  # name of the model that wrote it, or empty
 
     @property
     def summary(self) -> bool:
@@ -274,9 +277,19 @@ def _origins(values: object) -> list[Run]:
 
 
 def message_of_row(row: tuple[Any, ...]) -> StoredMessage:
-    number, chat, parent, role, content, tokens, model, status, drafter, seed, speed, reason, created = row
-    texts = (chat, content, model, drafter, seed, reason)  # nearly all are: a call for each would be most of the work
-    chat, content, model, drafter, seed, reason = [each if type(each) is str else text_of(each) for each in texts]
+    number, chat, parent, role, content, tokens, model, status, drafter, seed, speed, reason, created, writer = row
+    texts = (
+        chat,
+        content,
+        model,
+        drafter,
+        seed,
+        reason,
+        writer,
+    )  # nearly all are: a call for each would be most of the work
+    chat, content, model, drafter, seed, reason, writer = [
+        each if type(each) is str else text_of(each) for each in texts
+    ]
     return StoredMessage(
         id=number,
         chat=chat,
@@ -291,6 +304,7 @@ def message_of_row(row: tuple[Any, ...]) -> StoredMessage:
         figures=Figures.unpacked(speed),
         reason=reason,
         created=moment(created),
+        writer=bounded(writer),
     )
 
 
@@ -302,8 +316,18 @@ def row_of_message(message: StoredMessage) -> tuple[Any, ...]:
     return (
         *(message.id, message.chat, message.parent, message.role, storable(message.content)),
         *(pack_tokens(message.tokens), message.model, message.status, message.drafter),
-        *(seed, figures, message.reason, message.created),
+        *(seed, figures, message.reason, message.created, message.writer),
     )
+
+
+def changes_of_writer(messages: Iterable[StoredMessage]) -> dict[int, str]:
+    """The names of the models of a branch, by the reply with which each begins."""
+    found: dict[int, str] = {}
+    before = ""
+    for message in messages:
+        if message.role == "assistant" and message.writer and message.writer != before:
+            found[message.id] = before = message.writer
+    return found
 
 
 def storable(text: str) -> str:

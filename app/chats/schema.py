@@ -110,6 +110,15 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         "CREATE INDEX messages_tree ON messages (chat, id, parent, picked, status, role)",
         "CREATE INDEX messages_streaming ON messages (id) WHERE status = 'streaming'",
     ),
+    (  # the name of the model that wrote a reply; ``model`` is its fingerprint
+        "ALTER TABLE messages ADD COLUMN writer TEXT NOT NULL DEFAULT ''",
+        """
+        UPDATE messages SET writer = coalesce((SELECT model FROM chats WHERE chats.id = messages.chat), '')
+            WHERE role = 'assistant' AND model = (
+                SELECT model FROM messages AS last WHERE last.chat = messages.chat AND last.role = 'assistant'
+                ORDER BY id DESC LIMIT 1)
+        """,
+    ),
 )
 
 

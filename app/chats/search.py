@@ -32,6 +32,7 @@ class Hit:
     snippet: str  # the text around the words, in one line that is safe to show
     spans: tuple[tuple[int, int], ...]  # the words in it, as ``(start, end)``
     created: float  # time of the message, or of the chat's newest message
+    writer: str = ""  # name of the model that wrote the message, or empty
 
 
 def find(db: sqlite3.Connection, words: str, limit: int) -> list[Hit]:
@@ -51,14 +52,14 @@ def find(db: sqlite3.Connection, words: str, limit: int) -> list[Hit]:
     ).fetchall()
     messages = db.execute(
         "SELECT chats.id, chats.title, messages.id, role, messages.created, CASE WHEN length(messages.content) < ? "
-        "THEN snippet(message_words, 0, ?, ?, '…', ?) END, messages.content "
+        "THEN snippet(message_words, 0, ?, ?, '…', ?) END, messages.content, messages.writer "
         "FROM message_words JOIN messages ON messages.id = message_words.rowid JOIN chats ON chats.id = messages.chat "
         "WHERE message_words MATCH ? AND deleted IS NULL ORDER BY message_words.rowid DESC LIMIT ?",
         (_SNIPPETS, _OPEN, _CLOSE, AROUND, query, limit - len(titles)),
     )
     word = _any_of(parts)
     return [_hit(row[:5], row[5]) for row in titles] + [
-        _hit(row[:5], row[5] or _marked(text_of(row[6]), word)) for row in messages
+        _hit(row[:5], row[5] or _marked(text_of(row[6]), word), row[7]) for row in messages
     ]
 
 
@@ -70,18 +71,18 @@ def _anywhere(db: sqlite3.Connection, parts: list[str], limit: int) -> list[Hit]
         return " AND ".join([f"{column} LIKE ? ESCAPE '\\'"] * len(patterns))
 
     rows = db.execute(
-        f"SELECT id, title, NULL, '', updated, title FROM chats WHERE {like('title')} AND deleted IS NULL "
+        f"SELECT id, title, NULL, '', updated, title, '' FROM chats WHERE {like('title')} AND deleted IS NULL "
         "ORDER BY updated DESC LIMIT ?",
         (*patterns, limit),
     ).fetchall()
     rows += db.execute(
-        "SELECT chats.id, chats.title, messages.id, role, messages.created, content FROM messages "
+        "SELECT chats.id, chats.title, messages.id, role, messages.created, content, writer FROM messages "
         f"JOIN chats ON chats.id = messages.chat WHERE {like('content')} AND deleted IS NULL "
         "AND status IN ('done', 'interrupted') ORDER BY messages.id DESC LIMIT ?",
         (*patterns, limit - len(rows)),
     ).fetchall()
     word = _any_of(parts)
-    return [_hit(row[:5], _marked(text_of(row[5]), word)) for row in rows]
+    return [_hit(row[:5], _marked(text_of(row[5]), word), row[6]) for row in rows]
 
 
 def _any_of(words: list[str]) -> re.Pattern[str]:
@@ -96,7 +97,7 @@ def _marked(text: str, word: re.Pattern[str]) -> str:
     return ("…" if start else "") + cut + ("…" if end < len(text) else "")
 
 
-def _hit(row: tuple[Any, ...], text: object) -> Hit:
+def _hit(row: tuple[Any, ...], text: object, writer: object = "") -> Hit:
     chat, title, message, role, created = row
     snippet, spans, start, marked = "", list[tuple[int, int]](), 0, text_of(text)
     if len(marked) > _LONGEST:  # a word may be as long as its message
@@ -110,4 +111,5 @@ def _hit(row: tuple[Any, ...], text: object) -> Hit:
         else:
             snippet += piece
     where = {"chat": chat, "title": bounded(text_of(title)), "message": message, "role": role}
-    return Hit(**where, snippet=snippet, spans=tuple(spans), created=moment(created))
+    writer = bounded(text_of(writer))
+    return Hit(**where, snippet=snippet, spans=tuple(spans), created=moment(created), writer=writer)

@@ -69,7 +69,8 @@ def _search(store: ChatStore, words: str, limit: int, as_json: bool) -> None:
             print(f"{hit.chat}  {one_line(hit.title)}")
             above = hit.chat
         if hit.message is not None:
-            print(f"    {'you' if hit.role == 'user' else hit.role}: {_bold(hit.snippet, hit.spans)}")
+            who = "you" if hit.role == "user" else one_line(hit.writer) or hit.role
+            print(f"    {who}: {_bold(hit.snippet, hit.spans)}")
     if not hits:
         notice(f'no matches for "{words}".')
 

@@ -106,7 +106,7 @@ COMMANDS: tuple[Command, ...] = (
     Command("compact", "Summarize", "summarize older messages to make room; undo restores", argument="[undo]"),
     Command("context", "Context", "set the context in tokens; auto is the model's own", argument="[TOKENS]"),
     Command("models", "Models", "use, find, fetch or remove models", key="Ctrl-L"),
-    Command("offer", "Fetch the suggested model", "fetch the model that an empty chat suggests", key="F6"),
+    Command("offer", "Take the suggested model", "take the model that the chat suggests", key="F6"),
     Command("drafter", "All drafters", "choose a drafter, or see what one lacks", argument="[NAME]", key="Ctrl-D"),
     Command("next", "Next drafter", "use the next drafter, from the next reply on", key="F2"),
     Command("guess", "See it guess", "reply once with guesses shown, and what they gained", argument="[PROMPT]"),

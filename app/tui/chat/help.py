@@ -33,7 +33,7 @@ KEYS = (
     ("Ctrl-D", "drafters: choose, train, import, index"),
     ("F8", "benchmark: what drafting gains on this machine"),
     ("Ctrl-L", "models: use, find, fetch, remove"),
-    ("F6", "fetch the model that is suggested"),
+    ("F6", "take the model that is suggested: fetch or load it"),
     ("F3", "colours: guessed, copied words"),
     ("F4", "guesses of each step, and how often they are right"),
     ("/guess", "one reply with guesses shown, and what they gained"),

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from textual.timer import Timer
 
+from slipstream.app.chats.records import StoredMessage
 from slipstream.app.platform.safe_text import one_line
 from slipstream.app.protocol.requests import Load
 from slipstream.app.tui.chat.commands import MARK
@@ -38,6 +40,7 @@ class ModelPicker:
         self.offer: CatalogOffer | None = None  # the suggested model and its drafter; None if there is none
         self.offer_looked_for = False  # whether a suggestion was already searched for
         self.fetched: Installed | None = None  # the suggested model, once it is installed
+        self.writer: StoredMessage | None = None  # the chat's last reply, if another model than the loaded one wrote it
         self._timer: Timer | None = None
         self._looking = False
         self._taken = False  # whether the suggested model is being fetched, or was
@@ -71,13 +74,43 @@ class ModelPicker:
                 raise UsageError(f"no model is called {one_line(name)}.", f"There are: {names}." if names else "")
             return models.load_of(found[0]), found[0]
 
-        def use(found: tuple[Load, Installed]) -> None:
-            self._page.screen.call_later(self._replies.after, partial(self._model.use, *found))
-
         def refuse(error: SlipstreamError) -> None:
             self._page.tell_error(error)
             if not self._page.prompt.text:
                 self._page.prompt.put(f"{MARK}model {name}")
+
+        self._find_and_use(find, refuse)
+
+    async def name_writer(self, messages: Sequence[StoredMessage]) -> None:
+        """Says if another model than the loaded one wrote the last reply of the chat; F6 loads that one."""
+        loaded = self._model.loaded
+        last = next((message for message in reversed(messages) if message.writer), None)
+        self.writer = last if last and loaded and last.model != loaded.fingerprint else None
+        if self.writer and loaded:
+            name = one_line(self.writer.writer)
+            words = f"The last reply is by {name}; {one_line(loaded.title)} writes the next."
+            await self._page.remark(words, f"F6 loads {name}.")
+        self._page.refresh_keys()
+
+    def _use_writer(self, writer: StoredMessage) -> None:
+        """Loads the model that wrote a reply, in place of the loaded one."""
+
+        def find() -> tuple[Load, Installed]:
+            models = self._models.open()
+            found = [model for model in models.installed() if model.fingerprint == writer.model]
+            if not found:
+                raise UsageError(
+                    f"{one_line(writer.writer)} is not on this machine any more.", "Ctrl-L lists the models that are."
+                )
+            return models.load_of(found[0]), found[0]
+
+        self._find_and_use(find, self._page.tell_error)
+
+    def _find_and_use(
+        self, find: Callable[[], tuple[Load, Installed]], refuse: Callable[[SlipstreamError], object]
+    ) -> None:
+        def use(found: tuple[Load, Installed]) -> None:
+            self._page.screen.call_later(self._replies.after, partial(self._model.use, *found))
 
         run_in_thread(self._page.screen, find, use, refuse)
 
@@ -127,7 +160,9 @@ class ModelPicker:
 
     def take_offer(self) -> None:
         offer, here, screen = self.offer, self.fetched, self._page.screen
-        if offer is None:
+        if self.writer:
+            self._use_writer(self.writer)
+        elif offer is None:
             self._page.hint("No model is suggested now. Ctrl-L lists all.")
         elif here:
             self.offer = None

@@ -283,6 +283,7 @@ class ReplyWriter:
         page.meter.begin()
         self.exchange = exchange
         await page.transcript.go_to(exchange.shown if exchange.before else exchange.shown[:-1])
+        page.transcript.name_writers(exchange.shown)
         reply = page.transcript.find(exchange.reply.id)
         if isinstance(reply, ReplyView):
             reply.resume()
@@ -320,7 +321,9 @@ class ReplyWriter:
         page.conversation.unfinished = done.reason in UNFINISHED
         page.status.end(figures.speed)  # the same figures as in the footnote
         if exchange and self.widget:
-            await self.widget.finish(footnote(figures, exchange.generate.drafter, done.reason), text, done.speed)
+            writer = page.transcript.writer_of(exchange.reply.id)
+            note = footnote(figures, exchange.generate.drafter, done.reason, writer=writer)
+            await self.widget.finish(note, text, done.speed)
         await page.name_failed(done.failed)
         for words, hint in done.remarks.items():
             await page.remark(words, hint)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, ClassVar, Final
 
 from textual import on
@@ -210,6 +211,7 @@ class ChatScreen(Screen[None]):
             if not messages:
                 await self.page.show_welcome(self.model.name, self.model.loaded)
         self.drafts.fill(message.figures for message in messages if message.figures)
+        await self.picker.name_writer(messages)
         self.typing.read()
         self.picker.show_offer()
         self.guidance.show()
@@ -246,6 +248,8 @@ class ChatScreen(Screen[None]):
         self.guidance.show()
         self.typing.read()
         await self.model.ready(message.loaded)
+        with suppress(SlipstreamError):  # an unreadable chat was already reported
+            await self.picker.name_writer(self.conversation.messages())
 
     @on(LoadFailed)
     async def _load_failed(self, message: LoadFailed) -> None:
@@ -286,6 +290,7 @@ class ChatScreen(Screen[None]):
         self.drafts.end(message.done)
         await self.page.meter.done(message.done)
         await self.reply.done(message.done)
+        self.picker.writer = None
         self.typing.read()
 
     @on(ReplyFailed)
@@ -401,7 +406,7 @@ class ChatScreen(Screen[None]):
             case "go":
                 return self.conversation.unfinished
             case "offer":
-                return self.picker.offer is not None
+                return self.picker.offer is not None or self.picker.writer is not None
         return True
 
     # --- commands -------------------------------------------------------------------------------------------------

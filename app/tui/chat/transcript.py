@@ -12,7 +12,7 @@ from textual.message import Message
 from textual.widget import Widget
 from textual.widgets import Static
 
-from slipstream.app.chats.records import StoredMessage
+from slipstream.app.chats.records import StoredMessage, changes_of_writer
 from slipstream.app.platform.safe_text import plural
 from slipstream.app.tui.chat.message import MessageView, Question, Summary
 from slipstream.app.tui.chat.reply import ReplyView
@@ -59,6 +59,7 @@ class Transcript(VerticalScroll, can_focus=False):
         super().__init__()
         self._earlier, self._later = MoreMessages(later=False), MoreMessages(later=True)
         self._above = self._below = 0  # numbers of messages that are not mounted, above and below
+        self._writers = dict[int, str]()  # the names of the models, by the reply with which each begins
         self._forgotten: tuple[int, int, int] | None = None  # first message in the context; counts of dropped ones
         self._line: ContextLine | None = None
         self._line_at: tuple[Widget, int, int] | None = None  # the message below the line, and the counts on the line
@@ -96,6 +97,7 @@ class Transcript(VerticalScroll, can_focus=False):
 
     async def fill(self, messages: list[StoredMessage], at: int | None = None) -> None:
         """Shows the messages of a chat, with ``at`` at the top of the screen, or scrolled to the end."""
+        self.name_writers(messages)
         place = next((place for place, message in enumerate(messages) if message.id == at), None)
         start = max(len(messages) - AT_ONCE if place is None else min(place - 2, len(messages) - AT_ONCE), 0)
         shown = messages[start : start + AT_ONCE]
@@ -112,6 +114,7 @@ class Transcript(VerticalScroll, can_focus=False):
 
     async def go_to(self, messages: list[StoredMessage], at: int | None = None) -> None:
         """Shows another branch from the message ``at`` on, or newer messages; keeps the common ones mounted."""
+        self.name_writers(messages)
         widgets = self.said
         here = messages[self._above : self._above + len(widgets)]
         pairs = zip(widgets, here, strict=False)
@@ -207,6 +210,15 @@ class Transcript(VerticalScroll, can_focus=False):
             self._line = ContextLine(*wanted[1:])
             await self.column.mount(self._line, before=wanted[0])
 
+    def name_writers(self, messages: list[StoredMessage]) -> None:
+        """Names the model of each reply where it changes; the top bar names the only one."""
+        writers = changes_of_writer(messages)
+        self._writers = writers if len(writers) > 1 else {}
+
+    def writer_of(self, message: int) -> str:
+        """The name of the model of a reply if it is another than before, else empty."""
+        return self._writers.get(message, "")
+
     def _widget_of(self, message: StoredMessage) -> MessageView:
         if message.summary:
             return Summary(message.id, message.content, message.keeps)
@@ -214,7 +226,8 @@ class Transcript(VerticalScroll, can_focus=False):
             return Question(message.id, message.content)
         speed = message.figures.speed if message.figures else None
         origins = message.figures.origins if message.figures else ()
-        reply = ReplyView(message.id, message.content, kept_footnote(message), speed, origins)
+        note = kept_footnote(message, self.writer_of(message.id))
+        reply = ReplyView(message.id, message.content, note, speed, origins)
         reply.colour(self.coloured)
         reply.show_formulas(self.formulas)
         return reply

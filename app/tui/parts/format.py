@@ -8,7 +8,7 @@ from textual.content import Content
 
 from slipstream.app.chats.records import Figures, StoredMessage
 from slipstream.app.library.format import rate
-from slipstream.app.platform.safe_text import plural
+from slipstream.app.platform.safe_text import one_line, plural
 from slipstream.app.protocol.requests import PLAIN
 from slipstream.app.speed import LEAST_TOKENS, Speed, compared, judged
 
@@ -70,7 +70,8 @@ def bar(share: float, width: int) -> tuple[str, str]:
     return "━" * done, "─" * (width - done)
 
 
-def footnote(figures: Figures | None, drafter: str, reason: str, interrupted: bool = False) -> str:
+def footnote(figures: Figures | None, drafter: str, reason: str, interrupted: bool = False, writer: str = "") -> str:
+    """The line below a reply; ``writer`` is its model's name, if it is another than before."""
     words = []
     if figures and not figures.speed.tokens:
         words = ["no words came"]
@@ -101,7 +102,7 @@ def footnote(figures: Figures | None, drafter: str, reason: str, interrupted: bo
         words.append("interrupted")
     if figures and figures.dropped_messages:
         words.append(f"older messages left out: {figures.dropped_messages}")
-    return " · ".join(words)
+    return " · ".join([f"by {one_line(writer)}", *words] if writer else words)
 
 
 def guesses_in_words(speed: Speed) -> tuple[str, str]:
@@ -122,5 +123,5 @@ def guesses_in_words(speed: Speed) -> tuple[str, str]:
     return words, f"No faster here: {cost}. Larger models gain more: Ctrl-L."
 
 
-def kept_footnote(message: StoredMessage) -> str:
-    return footnote(message.figures, message.drafter, message.reason, message.status == "interrupted")
+def kept_footnote(message: StoredMessage, writer: str) -> str:
+    return footnote(message.figures, message.drafter, message.reason, message.status == "interrupted", writer)

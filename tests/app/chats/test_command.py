@@ -128,7 +128,7 @@ def test_thoughts_are_shown_only_when_asked_for(run: Command, tmp_path: Path) ->
 
 
 def test_search(run: Command, foxes: str) -> None:
-    assert run("search", "VOLE", "eat") == (0, f"{foxes}  About foxes\n    assistant: They eat ␛[31m voles.\n", "")
+    assert run("search", "VOLE", "eat") == (0, f"{foxes}  About foxes\n    m: They eat ␛[31m voles.\n", "")
     found = [json.loads(line) for line in run("search", "fox", "--json")[1].splitlines()]
     assert [(hit["chat"], hit["role"]) for hit in found] == [(foxes, ""), (foxes, "user")]
     assert found[1]["spans"] == [[6, 11]]
@@ -140,7 +140,7 @@ def test_search(run: Command, foxes: str) -> None:
 def test_show(run: Command, foxes: str) -> None:
     _, out, _ = run("show", foxes)
     assert out.startswith("# About foxes\n")
-    assert "## You\n\nAbout foxes\n\n## Reply\n\nThey eat \x1b[31m voles.\n" in out  # no terminal: as it is
+    assert "## You\n\nAbout foxes\n\n## Reply by m\n\nThey eat \x1b[31m voles.\n" in out  # no terminal: as it is
     code, out, err = run("show", "zzzzzz")
     assert (code, out) == (2, "")
     assert (

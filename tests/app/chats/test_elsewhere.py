@@ -80,6 +80,22 @@ def test_markdown_has_all_branches(store: ChatStore) -> None:
     assert "one" not in markdown(store, chat, branches=False).splitlines()
 
 
+def test_each_reply_is_attributed_to_the_model_that_wrote_it(tmp_path: Path, store: ChatStore) -> None:
+    chat = store.create().id
+    for model, text in (("heron", "one"), ("heron", "two"), ("tern", "three"), ("tern", "four")):
+        store.add_user(chat, "Which bird?")
+        reply = store.begin_reply(chat, model=model, fingerprint=model[0], drafter="none", seed=1)
+        store.finish_reply(reply.id, text=text)
+    text = markdown(store, chat)
+    heads = [line for line in text.splitlines() if line.startswith("## Reply")]
+    assert heads == ["## Reply by heron", "## Reply", "## Reply by tern", "## Reply"]
+    assert "tern" not in text.split("## Reply by tern")[0]
+    assert [hit.writer for hit in store.search("two")] == ["heron"]
+    with closing(ChatStore(tmp_path / "other.db")) as other:
+        (there,) = import_chats(other, exported(store, [chat], "json").encode(), "x.json")
+        assert markdown(other, there.id) == text
+
+
 def test_an_export_is_its_owners_and_overwrites_nothing(tmp_path: Path) -> None:
     write_export(tmp_path / "a.md", "é")
     assert stat.S_IMODE((tmp_path / "a.md").stat().st_mode) == 0o600

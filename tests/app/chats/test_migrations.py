@@ -40,6 +40,7 @@ def test_a_file_of_the_version_before_opens_and_is_backed_up(tmp_path: Path) -> 
     with closing(ChatStore(path)) as store:
         assert [m.content for m in store.messages("aaaaaa")] == ["about sandpipers", "second", "more", "half"]
         assert store.messages("aaaaaa")[-1].status == "interrupted"
+        assert [m.writer for m in store.messages("aaaaaa")] == ["", "tern", "", "tern"]
         assert store.forks("aaaaaa") == {3: [2, 3]}
         assert [hit.message for hit in store.search("sandpiper")] == [1]
         assert [hit.message for hit in store.search("half")] == [6]

@@ -9,9 +9,12 @@ from tests.app.tui.driver import Driver
 from tests.app.tui.models.test_models_screen import opened, under
 from tests.app.tui.scripted import Script, ScriptedEngine
 from tests.app.tui.scripted_models import INSTALLED as MODELS
-from tests.app.tui.scripted_models import OFFERS, QWEN, SMALL, ScriptedModels
+from tests.app.tui.scripted_models import OFFERS, QWEN, SMALL, ScriptedModels, model
 from textual.widgets import Input, Static
 
+from slipstream.app.chats.records import Figures
+from slipstream.app.chats.store import ChatStore
+from slipstream.app.speed import Speed
 from slipstream.app.tui.chat.screen import ChatScreen
 from slipstream.app.tui.models.actions import ImportScreen
 from slipstream.app.tui.models.listing import DOWNLOADS, RECOMMENDED
@@ -225,7 +228,7 @@ async def test_the_offer_is_looked_for_again_when_the_machine_may_have_been_meas
     speed = replace(OFFERS[0].speed, basis="assumed") if OFFERS[0].speed else None
     models = ScriptedModels(first=replace(OFFERS[0], speed=speed))
     async with open_chat(models=models, size=(80, 24)) as chat:
-        before = [line for line in chat.shown().splitlines() if "Tell me about the sea." in line]
+        before = [line for line in chat.shown().splitlines() if "Tell me a story about a kite." in line]
         await chat.until(lambda: "Far better, probably quick enough." in chat.shown())
         rows = chat.shown().splitlines()
         models.first = OFFERS[0]
@@ -235,9 +238,9 @@ async def test_the_offer_is_looked_for_again_when_the_machine_may_have_been_meas
         models.first = None  # measured, it is too slow
         await opened(chat)
         await chat.press("escape")
-        await chat.until(lambda: "F6" not in chat.shown() and "Tell me about the sea." in chat.shown())
+        await chat.until(lambda: "F6" not in chat.shown() and "Tell me a story about a kite." in chat.shown())
         kept = chat.shown().splitlines()
-        at = next(n for n, row in enumerate(rows) if "Tell me about the sea." in row)
+        at = next(n for n, row in enumerate(rows) if "Tell me a story about a kite." in row)
         assert kept[at] == rows[at] == before[0]  # nothing moves
 
 
@@ -265,7 +268,7 @@ async def test_offline_the_key_says_so_and_nothing_else_happens(open_chat: Open)
 async def test_the_offer_leaves_room_for_the_rest(open_chat: Open, size: tuple[int, int]) -> None:
     async with open_chat(models=ScriptedModels(first=OFFERS[4]), size=size) as chat:
         await chat.until(lambda: "F6 fetches" in chat.shown())
-        assert "Tell me about the sea." in chat.shown()
+        assert "See it guess: Tell me a story" in chat.shown()
         assert chat.screen.prompt.size.height >= 1
 
 
@@ -285,3 +288,24 @@ async def test_a_finished_download_is_told_in_the_chat(open_chat: Open) -> None:
             lambda: any("Qwen3-0.6B-Q8_0: the hub refused. Set HF_TOKEN." in word for word in chat.toasts())
         )
         await chat.until(lambda: "↓" not in chat.shown())
+
+
+async def test_a_chat_names_the_models_that_wrote_it_and_f6_loads_the_last(open_chat: Open, store: ChatStore) -> None:
+    old = store.create().id
+    for writer in ("heron", "heron", "tern"):
+        store.add_user(old, "Which bird?")
+        reply = store.begin_reply(old, model=writer, fingerprint=writer, drafter="none", seed=1)
+        store.finish_reply(reply.id, text="A bird.", figures=Figures(Speed(9.0, tokens=3)))
+    here = [model("qwen3-0.6b", 640_000_000), model("tern", 12_000_000, fingerprint="tern")]
+    async with open_chat(chat=old, models=ScriptedModels(here=here)) as chat:
+        said = "i The last reply is by tern; slipstream-mini writes the next.\n  F6 loads tern."
+        await chat.until(lambda: said in chat.notices())
+        notes = [chat.footnote(at) for at in range(3)]
+        begins = ("by heron · 9.0 tok/s", "9.0 tok/s", "by tern · 9.0 tok/s")
+        assert all(note.startswith(begin) for note, begin in zip(notes, begins, strict=True))
+        await chat.press("f6")
+        await chat.until(lambda: len(chat.engine.loads) == 2 and chat.idle())
+        assert chat.engine.loads[1].model == str(here[1].path)
+        await chat.say("And now?")
+        assert chat.footnote().startswith("by slipstream-mini · ")
+        assert store.messages(old)[-1].writer == "slipstream-mini"
