@@ -6,6 +6,7 @@ import os
 import threading
 from collections.abc import Callable, Collection
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -145,10 +146,20 @@ class ModelManager:
     def installed(self) -> list[Installed]:
         return self.store.installed()
 
-    def fit_of(self, model: Installed) -> Fit:
-        """The placement of an installed model; raises ``ModelFileError`` if it cannot be read."""
-        projector = projector_bytes(projector_here(self.paths, model.path).path)
-        return fit(checked_header(model), self.devices(), FitOptions(heads=projector))
+    def fit_of(self, model: Installed, drafter: PairOffer | None = None) -> Fit:
+        """The placement of an installed model with its drafter, which is left out where there is no memory for it.
+
+        Raises:
+            ModelFileError: If a file cannot be read.
+        """
+        options = FitOptions(heads=projector_bytes(projector_here(self.paths, model.path).path))
+        header = checked_header(model)
+        if drafter and drafter.path:
+            draft = read_header(drafter.path) if drafter.drafter else None
+            with_it = replace(options, draft=draft, heads=options.heads + (0 if draft else drafter.size))
+            if (found := fit(header, self.devices(), with_it)).verdict != "too big":
+                return found
+        return fit(header, self.devices(), options)
 
     def speed_of(self, model: Installed) -> Prediction | None:
         """Predicts the speed of an installed model; None if it cannot be predicted."""

@@ -48,6 +48,12 @@ class Fit:
     # ``Device.name`` of each GPU that is used, to the number of layers on it, in order
     shares: Mapping[str, int] = field(default_factory=dict)
     cpu_experts: int = 0  # number of first layers whose experts stay in main memory while GPUs are used
+    room: int = 0  # bytes that a model may take in this place, the margin taken off
+
+    @property
+    def taken(self) -> int:
+        """Bytes of ``room`` that it takes; a model on GPUs keeps some in main memory, where there is enough."""
+        return self.need.gpu if self.verdict == "gpu" else self.need.total
 
     @property
     def machines(self) -> list[str]:
@@ -107,7 +113,7 @@ class _Case:
         own = need_of(
             self.model, context, shares, measured=measured, cpu_experts=self.cpu_experts, borrows=self.borrows
         )
-        return own + self._drafter(n_ctx, any(shares))
+        return own.beside(*self._extras(n_ctx, any(shares)))
 
     def spread(self, n_ctx: int, kv: KvType, count: int, room: Room) -> tuple[int, ...]:
         """Distributes ``count`` layers among the GPUs: in the proportions of ``split``, or by their free memory."""
@@ -117,7 +123,7 @@ class _Case:
             return (count,)
         context, measured = self._context(n_ctx, kv, True)
         graph = compute_bytes(self.model, context) if measured is None else measured
-        beside = self._drafter(n_ctx, True).on
+        beside = self._extras(n_ctx, True)[1]
         pairs = zip_longest(room.gpus, beside[: len(room.gpus)], fillvalue=0)
         rooms = [round(free / MARGIN) - taken for free, taken in pairs]
         return shared_out(offloaded(self.model, context, self.cpu_experts)[self.layers - count :], rooms, graph)
@@ -133,18 +139,18 @@ class _Case:
         rollback = ROLLBACK if self.options.drafts else 0
         return ContextSize(n_ctx, kv, rollback=rollback, flash=not scores or kv in PACKED), measured
 
-    def _drafter(self, n_ctx: int, on_gpu: bool) -> Need:
-        """The need of the draft model and the heads, on their GPU if the model uses GPUs."""
+    def _extras(self, n_ctx: int, on_gpu: bool) -> tuple[int, Sequence[int]]:
+        """Bytes of the draft model, the heads and the like, and of them on each GPU if the model uses GPUs."""
         heads, place = self.options.heads, self.draft_on if on_gpu else None
         before = (0,) * (place or 0)
-        own = Need(heads, 0, 0, () if place is None else (*before, heads))
         if self.draft is None:
-            return own
+            return heads, () if place is None else (*before, heads)
         flash = not (self.options.scores and not on_gpu)
         least = min(n_ctx, self.draft.longest or n_ctx)
         context = ContextSize(least, leaves=_DRAFT_LEAVES, rollback=0, flash=flash)
         whole = len(self.draft.layers) + 1
-        return own + need_of(self.draft, context, () if place is None else (*before, whole))
+        need = need_of(self.draft, context, () if place is None else (*before, whole))
+        return heads + need.total, () if place is None else (*before, heads + need.gpu)
 
 
 def fit(header: Header, devices: Sequence[Device], options: FitOptions | None = None) -> Fit:
@@ -272,6 +278,7 @@ def _placed(case: _Case, place: _Place, n_ctx: int, kv: KvType) -> Fit | None:
         why=f"{parts(need)}{', ' if where else ''}{where}; {spare(place.whole)}.",
         shares=_named(room, shares),
         cpu_experts=kept,
+        room=round((sum(room.gpus) if place.verdict == "gpu" and not kept else room.total) / MARGIN),
     )
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import zip_longest
 from math import prod
 from pathlib import Path
@@ -106,6 +106,7 @@ class Need:
     kv: int  # the KV cache, and the states of recurrent layers
     compute: int  # compute buffers and logits
     on: tuple[int, ...] = ()  # the part of all these on each GPU
+    extras: int = 0  # the draft model with its cache and buffers, heads, adapters and the image encoder
 
     @property
     def gpu(self) -> int:
@@ -113,11 +114,11 @@ class Need:
 
     @property
     def total(self) -> int:
-        return self.weights + self.kv + self.compute
+        return self.weights + self.kv + self.compute + self.extras
 
-    def __add__(self, other: Need) -> Need:
-        on = tuple(map(sum, zip_longest(self.on, other.on, fillvalue=0)))
-        return Need(self.weights + other.weights, self.kv + other.kv, self.compute + other.compute, on)
+    def beside(self, extras: int, on: Sequence[int]) -> Need:
+        """Adds what is loaded beside a model: its bytes, and the part of them on each GPU."""
+        return replace(self, extras=self.extras + extras, on=tuple(map(sum, zip_longest(self.on, on, fillvalue=0))))
 
 
 @dataclass(frozen=True, slots=True)

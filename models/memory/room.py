@@ -14,6 +14,8 @@ from slipstream.models.memory.need import ModelSize, Need
 MARGIN: Final = 1.05  # factor on every estimate: the largest error that estimates may have
 _GPU_KEPT: Final = 512 << 20
 """Bytes that stay free on each GPU for its driver and for the display."""
+_METAL_KEPT: Final = 2 << 30
+"""The same of Metal's working set: where it overflows, Metal ends the process."""
 _KEPT: Final = 1 << 30
 _KEPT_SHARE: Final = 0.1
 """Main memory that stays free for other programs and the file cache: the larger of these bytes and this share of all
@@ -65,12 +67,16 @@ def room_of(devices: Sequence[Device]) -> Room:
         kept = min(max(_KEPT, _KEPT_SHARE * processor.total_bytes), processor.free_bytes / 4)
         memory = round(processor.free_bytes - kept)
     return Room(
-        tuple(max(0, device.free_bytes - _GPU_KEPT) for device in gpus),
+        tuple(max(0, device.free_bytes - _kept(device)) for device in gpus),
         memory,
         shared=bool(integrated and not own),
         names=tuple(device.name for device in gpus),
         machines=tuple(device.machine for device in gpus),
     )
+
+
+def _kept(device: Device) -> int:
+    return _METAL_KEPT if device.name.startswith("MTL") else _GPU_KEPT
 
 
 def gigabytes(count: float) -> str:
@@ -81,7 +87,7 @@ def gigabytes(count: float) -> str:
 def parts(need: Need) -> str:
     """A model's need in words."""
     shares = f"weights {gigabytes(need.weights)}, KV cache {gigabytes(need.kv)}, buffers {gigabytes(need.compute)}"
-    return f"Needs {gigabytes(need.total)} ({shares})"
+    return f"Needs {gigabytes(need.total)} ({shares}{f', extras {gigabytes(need.extras)}' if need.extras else ''})"
 
 
 def spare(room: Room) -> str:

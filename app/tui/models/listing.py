@@ -259,8 +259,8 @@ class Listing:
         def ask(models: ModelManager) -> ModelFacts:
             if not model.usable:
                 return ModelFacts(None, [])
-            facts = ModelFacts(models.fit_of(model), models.pairs(model.name))
-            return replace(facts, speed=models.speed_of(model))
+            facts = ModelFacts(None, models.pairs(model.name), models.speed_of(model))
+            return replace(facts, fit=models.fit_of(model, facts.drafter))
 
         def know(facts: ModelFacts) -> None:
             self._asking_facts = False

@@ -32,6 +32,8 @@ BASES = {
 IN_USE = "● "
 BEST = "★ "
 NO_MARK = "  "
+BAR_CELLS = 40
+SHADES = ("$primary", "$secondary", "$warning", "$accent")
 KINDS = {"gpu": "GPU", "igpu": "GPU", "cpu": "memory"}
 
 
@@ -55,10 +57,25 @@ def expected(speed: Prediction | None) -> Content:
     return words.append(Content(f", {BASES[speed.basis]}.").stylize("$foreground 60%"))
 
 
+def memory_bar(fit: Fit) -> Content:
+    """A bar of what a model may take, filled with what this one takes, and the words for its colours."""
+    need, filled, total = fit.need, Content(""), 0
+    words = list[Content]()
+    parts = {"weights": need.weights, "KV cache": need.kv, "buffers": need.compute, "extras": need.extras}
+    for colour, (word, count) in zip(SHADES, parts.items(), strict=True):
+        total += count
+        cells = round(BAR_CELLS * fit.taken / fit.room * total / need.total) - filled.cell_length
+        filled = filled.append(Content("█" * cells).stylize(colour))
+        words += [Content("█ ").stylize(colour).append(word)] if count else []
+    bar = filled.append("░" * (BAR_CELLS - filled.cell_length))
+    return below(bar, Content("  ").join([*words, Content(f"░ {size(fit.room - fit.taken)} spare")]))
+
+
 def fit_block(fit: Fit) -> Content:
     context = f" · {fit.n_ctx:,} tokens of context"
     return below(
         verdict(fit).stylize("bold").append(Content(context if fit.verdict != "too big" else "")),
+        *([memory_bar(fit)] if fit.room and fit.verdict != "too big" else []),
         Content(sentence(fit.why)).stylize("$foreground 70%"),
     )
 

@@ -103,7 +103,7 @@ def test_heads_are_counted(header: Header, tmp_path: Path) -> None:
     heads = tmp_path / "heads.gguf"
     heads.write_bytes(bytes(1 << 20))
     with_heads, without = (fitted(Load(model=""), header, None, machine(8 * GB), each) for each in ([heads], []))
-    assert with_heads.need.weights - without.need.weights == 1 << 20
+    assert with_heads.need.extras - without.need.extras == 1 << 20
 
 
 def test_a_draft_model_may_be_too_much(header: Header) -> None:

@@ -76,7 +76,7 @@ def test_a_draft_model_goes_as_far_as_it_can(tmp_path: Path) -> None:
         draft = read_header(write_kind(tmp_path / f"{name}.gguf", "qwen3", blur=0.03, more=keys))
         request = Load(str(target.path), str(draft.path), n_ctx=1024)
         chosen = fitted(request, target, draft, find(request))
-        assert chosen.need.total == (need(target, 1024) + need(draft, n_ctx, leaves=4)).total
+        assert chosen.need.total == need(target, 1024).total + need(draft, n_ctx, leaves=4).total
         session, _ = load(request, lambda _: None)
         with closing(session):
             done = reply(session, LONG, "draft", 0.5)

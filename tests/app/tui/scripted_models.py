@@ -63,8 +63,10 @@ def model(
 
 def fit(verdict: Verdict, total: float, n_ctx: int = 8192, why: str = "") -> Fit:
     layers = {"gpu": -1, "split": 21}.get(verdict, 0)
-    need = Need(int(total * 0.85 * GB), int(total * 0.1 * GB), int(total * 0.05 * GB))
-    return Fit(verdict, layers, n_ctx, "f16", need, why or f"it takes {total:.1f} GB of the 12.4 GB that are free.")
+    weights, kv, buffers = (int(total * share * GB) for share in (0.75, 0.1, 0.05))
+    need = Need(weights, kv, buffers, (int(total * GB),), extras=int(total * 0.1 * GB))
+    why = why or f"it takes {total:.1f} GB of the 12.4 GB that are free."
+    return Fit(verdict, layers, n_ctx, "f16", need, why, room=int(12.4 * GB))
 
 
 BUNDLED = model("bundled", 9_800_000, quant="", origin="bundled", params=7_100_000, context=1024, fingerprint="f1")
@@ -310,7 +312,7 @@ class ScriptedModels(ModelManager):
     def installed(self) -> list[Installed]:
         return self._answer("installed", None, lambda: list(self.here))
 
-    def fit_of(self, model: Installed) -> Fit:
+    def fit_of(self, model: Installed, drafter: PairOffer | None = None) -> Fit:
         return self._answer("fit_of", model.name, lambda: fit("gpu", model.size / GB + 1.2, 32768))
 
     def speed_of(self, model: Installed) -> Prediction | None:

@@ -24,4 +24,7 @@ def need(
     count = most if gpu_layers < 0 else min(gpu_layers, most)
     context = ContextSize(n_ctx, kv, leaves=leaves, flash=flash)
     own = need_of(size, context, (count,) if count else (), measured)
-    return own + need(draft, n_ctx, leaves=4) if draft else own
+    if draft is None:
+        return own
+    extras = need(draft, n_ctx, leaves=4)
+    return own.beside(extras.total, extras.on)

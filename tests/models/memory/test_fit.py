@@ -317,7 +317,7 @@ def test_an_estimate_is_near_the_truth(eight: Header, four: Header) -> None:
 
 def test_an_estimate_counts_the_draft_model() -> None:
     alone, both = (estimate(4 * GB, 0, [cpu(64)], draft_size=size) for size in (0, GB // 2))
-    assert both.need.weights - alone.need.weights == GB // 2
+    assert GB // 2 < both.need.extras == both.need.total - alone.need.total
 
 
 @pytest.mark.parametrize("lie", [0, -1, 1 << 63, 1.5, "x", True, [], ["a"], [1], [-1, 0]])
@@ -334,3 +334,12 @@ def test_a_header_that_says_little_is_counted_all_the_same(model: RawModel, save
     header = read_header(save(model))
     assert need(header, 64).weights == header.weight_bytes
     assert fit(header, [cpu(8)]).verdict == "memory"
+
+
+def test_metal_keeps_more_of_its_working_set_free(eight: Header) -> None:
+    """Where it overflows, Metal ends the process."""
+    whole = need(eight, 8192, gpu_layers=-1).gpu * 1.06
+    for kept, verdict in ((2 << 30, "gpu"), (1 << 30, "split")):
+        mac = replace(gpu(64, (whole + kept) / GB, "igpu"), name="MTL0")
+        chosen = fit(eight, [mac, cpu(64)], 8192)
+        assert chosen.verdict == verdict and chosen.taken <= chosen.room
