@@ -1,10 +1,19 @@
-"""The system prompt and the sampling of the chat, both stored with it."""
+"""The system prompt and the sampling of the chat, both stored with it; and the panel that shows and changes them."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
-from typing import Final
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Final
+
+from textual import on
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal, Vertical
+from textual.content import Content
+from textual.message import Message
+from textual.widgets import Input, Static, TextArea
 
 from slipstream.app.platform.paths import Paths
 from slipstream.app.platform.safe_text import one_line, plural
@@ -15,11 +24,126 @@ from slipstream.app.settings.presets import FIELDS, NONE, OLD_NAMES, Presets, va
 from slipstream.app.tui.chat.conversation import SamplingChoice
 from slipstream.app.tui.chat.model import ActiveModel
 from slipstream.app.tui.chat.page import ChatPage
+from slipstream.app.tui.keys import sheet_keys
+from slipstream.app.tui.parts.dialogs import Dialog
 from slipstream.models.chat_template.marks import AUTO_LEVEL, LEVELS
 from slipstream.models.errors import SlipstreamError, UsageError
 
 LARGEST_SEED: Final = (1 << 63) - 1
 LARGEST_BUDGET: Final = 1_000_000
+CUSTOM: Final = "own values"  # shown for a sampling that is no preset
+LABELS: Final = {
+    "preset": "Preset",
+    "temperature": "Temperature",
+    "top_p": "Top-p",
+    "seed": "Seed",
+    "drafter": "Drafter",
+    "context": "Context in tokens",
+}
+"""The fields of the panel below the system prompt, by name."""
+SETTINGS: Final = {"temperature": "sampling.temperature", "top_p": "sampling.top_p", "context": "model.context"}
+WANTED: Final = {"seed": "a whole number, 0 or more", "context": "a number of tokens, or auto"}
+
+
+class ChoiceLine(Static, can_focus=True):
+    """One of several words; the left and right keys, and a click, change it."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [("left", "step(-1)", "Before"), ("right", "step(1)", "Next")]
+
+    @dataclass
+    class WordChosen(Message):
+        """Another word was chosen."""
+
+        value: str
+
+    def __init__(self, words: Sequence[str], value: str, name: str) -> None:
+        super().__init__(id=name)
+        self._words, self.value = list(dict.fromkeys([*words, value])), value
+
+    def on_mount(self) -> None:
+        self._draw()
+
+    def action_step(self, step: int) -> None:
+        self.value = self._words[(self._words.index(self.value) + step) % len(self._words)]
+        self._draw()
+        self.post_message(self.WordChosen(self.value))
+
+    def on_click(self) -> None:
+        self.focus()
+        self.action_step(1)
+
+    def _draw(self) -> None:
+        self.update(Content(f"‹ {one_line(self.value) or CUSTOM} ›"))
+
+
+class ChatPanel(Dialog[Mapping[str, str] | None]):
+    """What the next replies of this chat are written with. Closes with the changed values by name, or None."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "dismiss", "Back"),
+        Binding("ctrl+s", "keep", "Keep", priority=True),
+        Binding("down", "app.focus_next", show=False),
+        Binding("up", "app.focus_previous", show=False),
+    ]
+
+    def __init__(
+        self,
+        values: Mapping[str, str],
+        presets: Mapping[str, Mapping[str, str]],
+        drafters: Sequence[str],
+        check: Callable[[str, str], object],
+    ) -> None:
+        """Shows values by name.
+
+        Args:
+            presets: The temperature and top-p of each preset.
+            check: Raises ``UsageError`` if a value of a name cannot be used.
+        """
+        super().__init__()
+        self._values, self._presets, self._drafters, self._check = values, presets, drafters, check
+        self._wrong: dict[str, str] = {}  # the errors of fields, by name
+
+    def compose(self) -> ComposeResult:
+        with Vertical(classes="sheet dialog", id="chat-panel") as sheet:
+            sheet.border_title = "This chat"
+            sheet.border_subtitle = sheet_keys("^s keeps", "Tab next", "Esc back")
+            yield Static(Content("System prompt"), classes="question")
+            yield TextArea(self._values["system"], id="system", tab_behavior="focus", compact=True)
+            for name, label in LABELS.items():
+                with Horizontal():
+                    yield Static(Content(label), classes="label")
+                    if name == "preset":
+                        yield ChoiceLine(list(self._presets), self._values[name], name)
+                    elif name == "drafter":
+                        yield ChoiceLine(self._drafters, self._values[name], name)
+                    else:
+                        yield Input(self._values[name], id=name, compact=True, max_length=40)
+            yield Static(classes="detail")
+
+    @on(ChoiceLine.WordChosen)
+    def _preset_chosen(self, message: ChoiceLine.WordChosen) -> None:
+        for name, value in self._presets.get(message.value, {}).items():
+            self.query_one(f"#{name}", Input).value = value
+
+    @on(Input.Changed)
+    def _typed(self, event: Input.Changed) -> None:
+        name = str(event.input.id)
+        self._wrong.pop(name, None)
+        try:
+            self._check(name, event.value.strip())
+        except UsageError:
+            self._wrong[name] = f"{LABELS[name]} must be {WANTED.get(name) or known(SETTINGS[name]).wanted}."
+        event.input.set_class(name in self._wrong, "-invalid")
+        self.query_one(".detail", Static).update(Content(next(iter(self._wrong.values()), "")))
+
+    @on(Input.Submitted)
+    def action_keep(self) -> None:
+        if self._wrong:
+            return
+        now = {"system": self.query_one(TextArea).text.strip()}
+        now |= {str(line.id): line.value.strip() for line in self.query(Input)}
+        now |= {str(choice.id): choice.value for choice in self.query(ChoiceLine)}
+        self.dismiss({name: value for name, value in now.items() if value != self._values[name]})
 
 
 class Guidance:
@@ -42,6 +166,58 @@ class Guidance:
         self._page.hint(said)
         self.show()
 
+    def open_panel(self, take_context: Callable[[str], Coroutine[Any, Any, None]]) -> None:
+        """Opens the panel of this chat; ``take_context`` loads the model with another context."""
+        presets = self._presets.presets()
+        sampling, default, model = self._sampling.effective, self._sampling.default, self._model
+
+        def shown(name: str, values: Mapping[str, object]) -> str:
+            return f"{values.get(name, getattr(default, name)):g}"
+
+        name = self._sampling_name()
+        context = str(model.loaded.n_ctx) if model.loaded else ""
+        values = {
+            "system": self._page.conversation.system,
+            "preset": name if name in presets else "" if name else "default",
+            "temperature": f"{sampling.temperature:g}",
+            "top_p": f"{sampling.top_p:g}",
+            "seed": str(self._sampling.settings.seed),
+            "drafter": model.drafter,
+            "context": context,
+        }
+        numbers = {name: {key: shown(key, own) for key in ("temperature", "top_p")} for name, own in presets.items()}
+        drafters = [offer.name for offer in model.offers() if offer.usable]
+
+        def closed(changed: Mapping[str, str] | None) -> None:
+            if changed:
+                self._page.screen.run_worker(self._take(changed, take_context))
+
+        self._page.screen.app.push_screen(ChatPanel(values, numbers, drafters, self._check), closed)
+
+    async def _take(self, changed: Mapping[str, str], take_context: Callable[[str], Coroutine[Any, Any, None]]) -> None:
+        with self._page.errors_told():
+            if "system" in changed:
+                self.use_system(changed["system"] or NONE)
+            if changed.get("preset"):
+                self.use_preset(changed["preset"])
+            sampled = [name for name in ("temperature", "top_p") if name in changed]
+            own = {name: float(known(SETTINGS[name]).read(changed[name])) for name in sampled}
+            if own:
+                self._sample(replace(self._sampling.effective, **own))  # type: ignore[arg-type]
+            if "seed" in changed:
+                self.take_seed(changed["seed"])
+            if "drafter" in changed:
+                self._model.use_drafter(changed["drafter"])
+            self._page.hint("Holds from the next reply on.")
+            if changed.get("context"):
+                await take_context(changed["context"])
+
+    def _check(self, name: str, text: str) -> None:
+        if name == "seed":
+            _seed(text)
+        elif name != "context" or text not in ("", "auto"):
+            known(SETTINGS[name]).read(text)
+
     def use_preset(self, name: str = "") -> None:
         presets = self._presets.presets()
         if not name:
@@ -59,6 +235,20 @@ class Guidance:
         self._sample(replace(self._sampling.effective, **values))
         self._page.hint(f"Preset: {one_line(name)}")
 
+    def named_presets(self) -> dict[str, str]:
+        """The presets, each with its values in words; none if the file is broken, which using one reports."""
+        with suppress(SlipstreamError):
+            return {
+                name: ", ".join(f"{field.replace('_', ' ')} {value}" for field, value in values.items())
+                for name, values in self._presets.presets().items()
+            }
+        return {}
+
+    def named_systems(self) -> dict[str, str]:
+        with suppress(SlipstreamError):
+            return {**self._presets.systems(), NONE: "no system prompt"}
+        return {}
+
     def keep_system(self, name: str) -> None:
         system = self._page.conversation.system
         if not system:
@@ -73,10 +263,9 @@ class Guidance:
         self.show()
 
     def take_seed(self, text: str) -> None:
-        if not (text.isascii() and text.isdigit()) or int(text) > LARGEST_SEED:
-            raise UsageError(f"not a valid seed: {one_line(text)}.", "A seed is a whole number, 0 or more.")
-        self._page.conversation.sampling = self._sampling.with_seed(int(text))
-        self._page.hint(f"Seed of the next replies: {int(text)}")
+        seed = _seed(text)
+        self._page.conversation.sampling = self._sampling.with_seed(seed)
+        self._page.hint(f"Seed of the next replies: {seed}")
 
     def take_temperature(self, text: str) -> None:
         setting = known("sampling.temperature")
@@ -166,6 +355,12 @@ class Guidance:
         if values:
             words.append(f"temp {values['temperature']:g}" if set(values) == {"temperature"} else "own sampling")
         return " · ".join(words)
+
+
+def _seed(text: str) -> int:
+    if not (text.isascii() and text.isdigit()) or int(text) > LARGEST_SEED:
+        raise UsageError(f"not a valid seed: {one_line(text)}.", "A seed is a whole number, 0 or more.")
+    return int(text)
 
 
 def _reasoning_words(sampling: Sampling) -> str:

@@ -56,6 +56,7 @@ KEYS = (
     ("Ctrl-Home, Ctrl-End", "to the top, to the newest"),
     ("Ctrl-C", "copy what is selected, else stop, clear, quit"),
     ("F1", "this help"),
+    ("Alt-S", "this chat: system prompt, sampling, drafter, context"),
     ("F9", "settings: all of them, explained"),
     ("Alt-P", "all commands, and light or dark"),
     ("Ctrl-Z", "undo typing; /suspend goes back to the shell"),

@@ -204,6 +204,9 @@ class ActiveModel:
             return listed
         return [DrafterOffer(own, True, about="what this chat began with"), *listed]
 
+    def named_drafters(self) -> dict[str, str]:
+        return {offer.name: offer.about for offer in self.offers() if offer.usable}
+
     @property
     def drafter(self) -> str:
         return self._page.conversation.drafter

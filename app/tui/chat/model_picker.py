@@ -40,6 +40,7 @@ class ModelPicker:
         self.offer: CatalogOffer | None = None  # the suggested model and its drafter; None if there is none
         self.offer_looked_for = False  # whether a suggestion was already searched for
         self.fetched: Installed | None = None  # the suggested model, once it is installed
+        self._names: dict[str, str] | None = None  # titles of the models by name, once they were looked for
         self.writer: StoredMessage | None = None  # the chat's last reply, if another model than the loaded one wrote it
         self._timer: Timer | None = None
         self._looking = False
@@ -60,9 +61,24 @@ class ModelPicker:
         app.push_screen(self.manager, self._chosen)
 
     async def _chosen(self, choice: ModelChoice | None) -> None:
+        self._names = None
         self._look_for_offer_again()
         if choice:
             await self._replies.after(partial(self._model.use, choice.load, choice.model))
+
+    def named_models(self) -> dict[str, str]:
+        """The models on this machine, each with its title; empty until a thread has looked for them."""
+        if self._names is None:
+            self._names = {}
+
+            def found(models: list[Installed]) -> None:
+                self._names = {model.name: model.title for model in models if model.usable}
+                self._page.prompt.offer()
+
+            self._models.ask(
+                self._page.screen, lambda models: models.installed(), found, lambda _: None
+            )  # an error recurs when a model is used
+        return self._names
 
     def use_named(self, name: str) -> None:
         def find() -> tuple[Load, Installed]:

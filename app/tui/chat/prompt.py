@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from textual import events
@@ -23,6 +23,7 @@ from slipstream.app.tui.parts.dialogs import RowList
 
 NEW_LINE = ("ctrl+j", "alt+enter", "shift+enter", "ctrl+enter")
 _FIRST_WORD = re.compile(r"/\S*\s?")
+Arguments = Mapping[str, Callable[[], Mapping[str, str]]]
 
 
 class Recall:
@@ -93,6 +94,7 @@ class PromptBox(TextArea):
         self._files = Files(self, self._folds, lambda read: self.post_message(self.Attached(read)))
         self._recall = Recall(map(literal, recall))
         self._examples = examples
+        self.arguments: Arguments = {}  # the known arguments of commands, each with what it does
         self._quiet: str | None = None  # the text for which the list stays closed
 
     @property
@@ -201,7 +203,7 @@ class PromptBox(TextArea):
         if self.text == self._quiet or not self.selection.is_empty:
             self.choices.offer(())
         else:
-            self.choices.offer(*completions(before, first_line=row == 0))
+            self.choices.offer(*completions(before, first_line=row == 0, arguments=self.arguments))
 
     def _complete(self, choice: Completion, send: bool) -> None:
         start = self.choices.start
@@ -285,8 +287,8 @@ class Completion:
     whole: bool = False  # whether it is complete, so that Enter sends it at once
 
 
-def completions(before: str, *, first_line: bool) -> tuple[list[Completion], int]:
-    """Commands at the beginning of the prompt, files after an ``@``; and the column where the completed word begins."""
+def completions(before: str, *, first_line: bool, arguments: Arguments) -> tuple[list[Completion], int]:
+    """Commands, their arguments, or files after an ``@``; and the column where the completed word begins."""
     if first_line and is_command(before) and " " not in before[1:]:
         found = matching(before[len(MARK) :])
         rows = [
@@ -294,6 +296,11 @@ def completions(before: str, *, first_line: bool) -> tuple[list[Completion], int
             for one in found
         ]
         return rows, 0
+    name, space, typed = before.removeprefix(MARK).partition(" ")
+    if first_line and is_command(before) and space and (known := arguments.get(name.casefold())):
+        begun = [(word, about) for word, about in known().items() if word.casefold().startswith(typed.casefold())]
+        rows = [Completion(word, word, about, whole=True) for word, about in begun if word != typed]
+        return rows, len(before) - len(typed)
     start, names = path_completions(before)
     files = [
         Completion(f"@{name.path}", name.path)

@@ -109,6 +109,12 @@ class ChatScreen(Screen[None]):
         self.drafters = DrafterWork(page, self.model, self.reply, self.jobs)
         self.benchmark = Benchmark(page, engine, self.model, self.reply, self.jobs)
         self.races = Races(page, engine, self.model, self.reply, self.jobs, picker=self.picker)
+        self.prompt.arguments = {
+            "preset": self.guidance.named_presets,
+            "system": self.guidance.named_systems,
+            "drafter": self.model.named_drafters,
+            "model": self.picker.named_models,
+        }
         self.notes: list[str] = []  # remarks to show at the start
         self._interrupted = 0.0  # time of the last Ctrl-C
         self._commands: dict[str, Callable[..., Any]] = {
@@ -125,6 +131,7 @@ class ChatScreen(Screen[None]):
             "attach": self.prompt.attach,
             "system": self.guidance.use_system,
             "preset": self.guidance.use_preset,
+            "panel": lambda: self.guidance.open_panel(self._take_context),
             "keep-system": self.guidance.keep_system,
             "keep-preset": self.guidance.keep_preset,
             "think": self.guidance.use_reasoning,

@@ -5,10 +5,12 @@ from pathlib import Path
 import pytest
 from tests.app.tui.chat.test_slash import command
 from tests.app.tui.conftest import Open
+from tests.app.tui.driver import press_alt
 
 from slipstream.app.chats.store import ChatStore
 from slipstream.app.protocol.requests import Sampling
 from slipstream.app.settings.presets import BUILT_IN, Presets, values_of
+from slipstream.app.tui.chat.guidance import ChatPanel
 from slipstream.models.errors import SlipstreamError, UsageError
 
 
@@ -133,3 +135,27 @@ async def test_what_cannot_be_used_is_said(open_chat: Open, file: Path) -> None:
         await chat.until(lambda: "line 2" in "".join(chat.toasts()[-1:]))
         assert chat.screen.prompt.text == "/system x"
         assert chat.screen.conversation.system == ""
+
+
+async def test_the_panel_of_a_chat_changes_what_its_next_replies_are_written_with(open_chat: Open) -> None:
+    async with open_chat() as chat:
+        await press_alt(chat.pilot, "s")
+        await chat.until(lambda: isinstance(chat.app.screen, ChatPanel))
+        await chat.press(*"Be kind.", "enter", *"Rhyme.", "tab", "right", "right", "tab")
+        await chat.until(lambda: "‹ careful ›" in chat.shown() and "0.3" in chat.shown())
+        await chat.press("9", "9")
+        await chat.until(lambda: "Temperature must be a number from 0 to 10." in chat.shown())
+        await chat.press("enter")
+        assert isinstance(chat.app.screen, ChatPanel)  # a wrong value keeps it open
+        await chat.press("backspace", "backspace", *"0.5", "down", "down", *"42", "down", "right", "ctrl+s")
+        await chat.until(lambda: chat.app.screen is chat.screen)
+        await chat.say("Hello")
+        asked = chat.engine.asked[-1]
+        assert asked.messages[0].content == "Be kind.\nRhyme." and asked.drafter == "lookup"
+        assert (asked.sampling.temperature, asked.sampling.seed) == (0.5, 42)
+        await press_alt(chat.pilot, "s")
+        await chat.until(lambda: isinstance(chat.app.screen, ChatPanel))
+        assert "Rhyme." in chat.shown() and "‹ own values ›" in chat.shown()
+        await chat.press("escape")
+        await chat.until(lambda: chat.app.screen is chat.screen)
+        assert len(chat.engine.loads) == 1

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from tests.app.tui.conftest import Open
 from tests.app.tui.driver import Driver
+from tests.app.tui.scripted_models import ScriptedModels, model
 from textual.content import Content
 
 from slipstream.app.chats.store import ChatStore
@@ -149,3 +150,19 @@ async def test_the_palette_has_all_commands(open_chat: Open, store: ChatStore) -
         await chat.until(lambda: isinstance(chat.app.screen, RecallScreen))
         plain = {one.title for one in chat.app.get_system_commands(chat.app.screen)}
         assert plain == {one.title for one in COMMANDS if one.plain}
+
+
+async def test_arguments_are_completed(open_chat: Open) -> None:
+    models = ScriptedModels(here=[model("qwen3-0.6b", 640_000_000), model("mini", 12_000_000)])
+    async with open_chat(models=models) as chat:
+        cases = (("/preset ", "careful", "ca"), ("/drafter ", "lookup", "l"), ("/model ", "mini", "m"))
+        for typed, name, chosen in cases:
+            chat.screen.prompt.put("")
+            await chat.press(*typed)
+            await chat.until(lambda name=name: name in chat.shown() and chat.screen.prompt.choices.open)  # type: ignore[misc]
+            await chat.press(*chosen, "tab")
+            assert chat.screen.prompt.text.startswith(f"{typed}{name}")
+        chat.screen.prompt.put("")
+        await chat.press(*"/drafter lo", "enter")
+        await chat.until(lambda: "Next reply: lookup" in chat.toasts())
+        assert not chat.screen.prompt.text and not chat.engine.asked
