@@ -1,0 +1,214 @@
+"""Whether the same seed gives the same text on a model: with every drafter, on any threads, however its prompt is read.
+
+A command: ``python -m tests.soak.same_text [MODEL…] [--kinds] [--replies N] [--exact HOW] [--draft MODEL]``.
+Every case draws a prompt, a temperature, settings (penalties, biases, a schema, a full context, a second turn), and for
+each drafter a number of threads, a size of the prompt's chunks, and how the prompt is read: at once, while it is typed,
+or from a kept state. Prints a row of a table for each model: what it promises, what bit-equal logits cost, the replies
+that were compared with plain ones, and how many differ.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+from tests.models.kinds import CHAINS, PLAIN, TREES, write_kind
+
+from slipstream.app.bench.check import explain
+from slipstream.app.bench.turns import BenchTurn
+from slipstream.app.engine.calibrate import SAMPLE_TEXT
+from slipstream.app.engine.exactness import SAME_TEXT, measure_cost
+from slipstream.app.engine.load import load
+from slipstream.app.engine.session import Session
+from slipstream.app.library.resolve_model import choose
+from slipstream.app.platform.paths import HOME_VARIABLE, Paths
+from slipstream.app.protocol.events import Done, Loaded, Prefilling, Stepped
+from slipstream.app.protocol.requests import EXACT, Generate, Load, Message, Prepare, Sampling
+from slipstream.models.errors import SlipstreamError
+from slipstream.models.llama.context import LlamaTarget
+from slipstream.models.llama.library import physical_cores
+from slipstream.models.llama.target import ContextOptions
+from slipstream.models.types import Token
+
+CONTEXT: Final = 512
+COSTS: Final = 9  # measurements of the cost
+TEMPERATURES: Final = (0.0, 0.2, 0.8, 1.3)
+CHUNKS: Final = (0, 32, 64, 512)
+JOINED: Final = ("lookup+draft", "lookup|draft")
+PROMPTS: Final = (
+    "Tell me a story about a small fox.",
+    "Write a list of ten animals, and then the same list again.",
+    "Repeat this three times: the sea, the sea, the old grey sea.",
+    "def rows(path):\n    with open(path) as file:\n        for line in file:\nGo on, and explain it.",
+    f"Summarize this, and quote it.\n\n{SAMPLE_TEXT}",
+)
+SCHEMA: Final = json.dumps({"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "string"}}})
+SETTINGS: Final[dict[str, dict[str, Any]]] = {
+    "usual": {},
+    "penalties": {"repetition_penalty": 1.2, "presence_penalty": 0.5},
+    "dry": {"dry": 0.8, "top_n_sigma": 1.5},
+    "bias": {"logit_bias": "the=-2, fox=1.5"},
+    "nucleus": {"top_k": 0, "top_p": 0.9, "min_p": 0.0},
+    "schema": {},
+    "overflow": {},
+    "turns": {},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """How a reply's prompt is read, and on how many threads it is written."""
+
+    threads: int
+    chunk: int
+    reading: str  # "at once", "typed" or "kept"
+
+    @staticmethod
+    def drawn(rng: random.Random) -> Way:
+        return Way(rng.randint(1, physical_cores()), rng.choice(CHUNKS), rng.choice(("at once", "typed", "kept")))
+
+
+def write(session: Session, generate: Generate, way: Way, fresh: bool) -> tuple[Done, list[Token]]:
+    target, messages = session.target, generate.messages
+    assert isinstance(target, LlamaTarget)
+    target.use_threads(way.threads)
+    target.use_chunks(way.chunk)
+    if fresh:
+        session.forget()
+    if way.reading == "typed":
+        for share in (0.3, 0.7):
+            text = messages[-1].content
+            beginning = [*messages[:-1], replace(messages[-1], content=text[: int(share * len(text))])]
+            session.prepare(Prepare(beginning, generate.drafter), lambda: False, lambda: False)
+    elif way.reading == "kept" and fresh:
+        target.prefill(session.prompt(messages)[:-1])
+        state, tokens = target.save(), list(target.tokens)
+        target.reset()
+        target.restore(state, tokens)
+    written: list[Token] = []
+
+    def take(event: Prefilling | Stepped) -> None:
+        if isinstance(event, Stepped):
+            written.extend(event.tokens)
+
+    return session.reply(generate, take, lambda: False), written
+
+
+def compare(session: Session, loaded: Loaded, names: Sequence[str], cases: Iterator[int], size: int) -> Counter[str]:
+    """Writes replies of every drafter until ``cases`` ends; returns the counts of the table."""
+    counts: Counter[str] = Counter()
+    for case in cases:
+        rng = random.Random(case)
+        setting, prompt = list(SETTINGS)[case % len(SETTINGS)], rng.choice(PROMPTS)
+        prompt = f"{SAMPLE_TEXT * 2}\n{prompt}" if setting == "overflow" else prompt
+        sampling = Sampling(temperature=TEMPERATURES[case // len(SETTINGS) % 4], seed=case, **SETTINGS[setting])
+        messages = [Message("user", prompt)]
+        if setting == "overflow":
+            messages = [Message("user", SAMPLE_TEXT), Message("assistant", "It is noted."), *messages]
+        for turn in range(2 if setting == "turns" else 1):
+            like = Generate(1, messages, sampling, "none", size, grammar=SCHEMA if setting == "schema" else "")
+            try:
+                done, plain = write(session, like, Way.drawn(rng), fresh=not turn)
+            except SlipstreamError as error:
+                print(f"  left out: {setting}: {error.title}", file=sys.stderr)
+                break
+            for name in ("none", *names):
+                way = Way.drawn(rng)
+                drafted, tokens = write(session, replace(like, drafter=name), way, fresh=rng.random() < 0.5)
+                counts["replies"] += 1
+                counts["tokens"] += len(tokens)
+                counts["drafted"] += drafted.speed.drafted
+                counts["accepted"] += drafted.speed.accepted
+                if tokens == plain:
+                    continue
+                kind = "differ" if loaded.promise == SAME_TEXT else "grammar" if like.grammar else "wrong"
+                if kind == "wrong":
+                    shown = BenchTurn("soak", 0, turn, tuple(messages), sampling, size)
+                    kind = "near ties" if explain(session, shown, plain, tokens).near_tie else kind
+                counts[kind] += 1
+                print(f"  {kind}: case {case}, {setting}, turn {turn}, {name}, {way}", file=sys.stderr, flush=True)
+            messages = [*messages, Message("assistant", done.text, done.tokens), Message("user", "And then?")]
+    return counts
+
+
+def row(request: Load, replies: int, size: int) -> tuple[str, Counter[str]]:
+    with tempfile.TemporaryDirectory(prefix="same-text-") as folder:
+        request = replace(request, derived=folder, proofs=folder, index=None, chats=None, left_out=None)
+        session, loaded = load(request, lambda _: None)
+        with closing(session):
+            session.fix_threads()
+            names = [offer.name for offer in loaded.drafters if offer.usable and offer.name != "none"]
+            names += JOINED if "draft" in names else ()
+            cost, cases = _cost(session), max(1, round(replies / (1 + len(names))))
+            counts = compare(session, loaded, names, iter(range(cases)), size)
+    shown = [f"{counts[name]:,}" for name in ("replies", "tokens", "drafted", "accepted", "differ", "near ties")]
+    other = counts["wrong"] + counts["grammar"]
+    name = Path(request.model).name
+    why = f" ({loaded.promise_why})" if loaded.promise_why else ""
+    return f"| {name} | {loaded.promise}{why} | {cost} | {' | '.join(shown)} | {other} |", counts
+
+
+def _cost(session: Session) -> str:
+    """What bit-equal logits cost beside an F16 cache: the median of some measurements, and the range of all but two."""
+    target = session.target
+    assert isinstance(target, LlamaTarget)
+    text = target.model.tokenize(SAMPLE_TEXT * 4, special=False)
+    found = []
+    try:
+        for _ in range(COSTS):
+            exact = ContextOptions(CONTEXT, kv="q8_0", flash=True, same_text=True)
+            with (
+                closing(LlamaTarget(target.model, exact)) as one,
+                closing(LlamaTarget(target.model, ContextOptions(CONTEXT))) as other,
+            ):
+                found.append(100 * measure_cost(one, other, text, (1,)))
+    except SlipstreamError:
+        return "-"
+    found.sort()
+    return f"{found[COSTS // 2]:+.0f} % [{found[1]:+.0f}, {found[-2]:+.0f}]"
+
+
+def requests(options: argparse.Namespace, folder: Path) -> Iterator[Load]:
+    paths = Paths.default({HOME_VARIABLE: str(folder)})
+    for model in options.models:
+        yield replace(choose(paths, model, options.draft, "none", CONTEXT), exact=options.exact)
+    for kind in (*TREES, *CHAINS, *PLAIN) if options.kinds else ():
+        file = write_kind(folder / f"random-{kind}.gguf", kind, q8_0=True, head=32)
+        draft = write_kind(folder / f"random-{kind}-draft.gguf", kind, blur=0.03, q8_0=True, head=32)
+        yield Load(str(file), str(draft), n_ctx=CONTEXT, exact=options.exact)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.soak.same_text")
+    parser.add_argument("models", nargs="*", metavar="MODEL", help="files, or names of models")
+    parser.add_argument("--kinds", action="store_true", help="also random models of every kind of memory")
+    parser.add_argument("--replies", type=int, default=300, metavar="N", help="replies a model (300)")
+    parser.add_argument("--tokens", type=int, default=32, metavar="N", help="most tokens of a reply (32)")
+    parser.add_argument("--exact", choices=EXACT, default="always", help="as for slipstream (always)")
+    parser.add_argument("--draft", metavar="MODEL", help="a draft model for the models")
+    options = parser.parse_args()
+    total: Counter[str] = Counter()
+    print("| model | promise | cost | replies | tokens | drafted | accepted | differ | near ties | not explained |")
+    print("|---|---|--:|--:|--:|--:|--:|--:|--:|--:|", flush=True)
+    with tempfile.TemporaryDirectory(prefix="same-text-") as folder:
+        for request in requests(options, Path(folder)):
+            line, counts = row(request, options.replies, options.tokens)
+            total += counts
+            print(line, flush=True)
+    failed = total["differ"] + total["wrong"]
+    bound = "" if failed else f", 95 % bound {3 / max(1, total['replies']):.2%}"
+    print(f"same text: {total['replies']:,} replies against plain ones, {failed} failed{bound}", flush=True)
+    return int(failed > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
