@@ -19,6 +19,7 @@ from slipstream.app.chats.records import StoredMessage, changes_of_writer
 from slipstream.app.chats.store import ChatStore
 from slipstream.app.platform.paths import FULL
 from slipstream.app.platform.safe_text import one_line, plural
+from slipstream.app.protocol.events import PROMISES
 from slipstream.app.speed import compared
 from slipstream.models.errors import SlipstreamError, reason_of
 
@@ -107,6 +108,8 @@ def _section(message: StoredMessage, thoughts: bool, writer: str) -> str:
             notes.append(compared(speed.gain, speed.noise))
         if message.seed is not None:
             notes.append(f"seed {message.seed}")
+        if message.figures.promise in PROMISES:
+            notes.append(PROMISES[message.figures.promise])
     if message.unfinished:
         notes.append("stopped")
     return text + (f"\n<sub>{' · '.join(notes)}</sub>\n" if notes else "")

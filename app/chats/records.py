@@ -38,6 +38,7 @@ Status = Literal["streaming", "done", "interrupted", "failed"]
 """A reply is being written, complete, cut off, or refused by the engine. A user's message is "done" or "failed"."""
 Run = tuple[int, Origin, str]  # number of characters, their origin, and their drafter, or empty
 
+_PROMISES: Final = ("same_text", "same_odds", "", "changed")  # the weakest last, unknown before typical acceptance
 _MOST_DIGITS: Final = 9
 _NEWEST: Final = 253e9  # seconds since 1970; later times are after the year 9999, which no calendar here can show
 _MOST_PICKS: Final = 1 << 53
@@ -80,7 +81,7 @@ class Figures:
     prefilled_tokens: int = 0
     dropped_messages: int = 0
     ttft_ms: float = 0.0
-    exact: bool = True
+    promise: str = ""  # as in ``protocol.events.Done``; empty if unknown
     dropped_tokens: int = 0
     drafter_depths: dict[str, list[list[int]]] = field(default_factory=dict)
     origins: list[Run] = field(default_factory=list)  # origins of consecutive stretches of the text
@@ -102,7 +103,7 @@ class Figures:
             prefilled_tokens=self.prefilled_tokens + rest.prefilled_tokens,
             dropped_messages=max(self.dropped_messages, rest.dropped_messages),
             ttft_ms=self.ttft_ms or rest.ttft_ms,
-            exact=self.exact and rest.exact,
+            promise=max(self.promise, rest.promise, key=_PROMISES.index),
             dropped_tokens=max(self.dropped_tokens, rest.dropped_tokens),
             drafter_depths={
                 name: _deeper(self.drafter_depths.get(name, []), rest.drafter_depths.get(name, []))
@@ -129,6 +130,8 @@ class Figures:
         counts = {name: values.get(name, 0) for name in _COUNTS}
         depths, drafters = values.get("by_depth", []), values.get("by_drafter", {})
         drafter_depths, closed = values.get("drafter_depths", {}), values.get("thoughts_closed", -1)
+        # files of earlier versions have ``exact``, false after typical acceptance
+        promise = values.get("promise", "" if values.get("exact", True) else "changed")
         if not (
             _are_numbers((*speed.values(), *counts.values()))
             and _are_depths(depths)
@@ -143,7 +146,7 @@ class Figures:
             by_depth=depths,
             by_drafter=drafters,
             **counts,
-            exact=bool(values.get("exact", True)),
+            promise=promise if promise in _PROMISES else "",
             drafter_depths=drafter_depths,
             origins=_origins(values.get("origins")),
             thoughts_closed=closed if type(closed) is int and abs(closed) < TOKEN_LIMIT else -1,

@@ -10,9 +10,9 @@ from typing import Final, TextIO
 
 from slipstream.app.cli.streams import notice
 from slipstream.app.platform.safe_text import MOST_MARKS, clean, one_line, plural
-from slipstream.app.protocol.events import Choice, Done, Loaded, Piece, Stepped, failure_words
+from slipstream.app.protocol.events import PROMISES, Choice, Done, Loaded, Piece, Stepped, failure_words
 from slipstream.app.protocol.requests import Generate
-from slipstream.app.settings.presets import values_of
+from slipstream.app.settings.presets import FIELDS
 from slipstream.app.speed import Speed, compared, speedup
 
 _ENDED_BY: Final = {
@@ -90,7 +90,7 @@ def print_done(done: Done, answer: str, loaded: Loaded, generate: Generate, as_j
         why = f"it reached {generate.max_tokens:,} tokens" if done.reason == "length" else why
         notice(f"the answer is cut short and does not fit its grammar: {why}.")
     if not as_json:
-        if not done.exact:
+        if done.promise == "changed":
             notice("typical acceptance was on, which changes the text.")
         if done.dropped_messages:
             gone = plural(done.dropped_messages, "message"), plural(done.dropped_tokens, "token")
@@ -122,8 +122,10 @@ def print_done(done: Done, answer: str, loaded: Loaded, generate: Generate, as_j
         dropped_messages=done.dropped_messages,
         dropped_tokens=done.dropped_tokens,
         seed=generate.sampling.seed,
-        sampling=values_of(generate.sampling),
-        exact=done.exact,
+        sampling={name: getattr(generate.sampling, name) for name in FIELDS},
+        exact=done.promise == "same_text",
+        promise=done.promise,
+        **({"promise_why": loaded.promise_why} if loaded.promise_why else {}),
         **({"complete": done.complete} if generate.grammar else {}),
         **_thinking(done.speed, answer),
         **({"failed": done.failed} if done.failed else {}),
@@ -135,12 +137,14 @@ def print_done(done: Done, answer: str, loaded: Loaded, generate: Generate, as_j
 def print_stats(done: Done, loaded: Loaded, generate: Generate) -> None:
     """Prints the figures of a finished reply to standard error, a line for each kind."""
     speed, prompt = done.speed, plural(done.prompt_tokens, "token")
+    why = f": {loaded.promise_why}" if done.promise == "same_odds" and loaded.promise_why else ""
     rows = [
         ("model", one_line(loaded.title)),
         ("prompt", f"{prompt}, {done.prefilled_tokens:,} of them read now; first token after {done.ttft_ms:,.0f} ms"),
         ("reply", f"{plural(speed.tokens, 'token')}, {speed.tok_per_s:.1f} tok/s, ended by {_ENDED_BY[done.reason]}"),
         ("drafting", _drafting(speed, generate.drafter)),
         ("seed", str(generate.sampling.seed)),
+        ("promise", PROMISES[done.promise] + why),
     ]
     for name, words in rows:
         print(f"{name:<9} {words}", file=sys.stderr)

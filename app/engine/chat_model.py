@@ -36,6 +36,7 @@ class ChatModel:
     threads: Threads | None = None
     end_marks: tuple[str, ...] = ()  # texts that end a reply, see ``PromptBuilder.turn_ends``
     new_remarks: Callable[[], dict[str, str]] = dict
+    same_text: bool = False
     _breakers: frozenset[Token] | None = None
     _grammar_tokens: GrammarTokens | None = None
     _reported_levels: set[str] = field(default_factory=set)

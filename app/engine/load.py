@@ -128,6 +128,7 @@ class _Loading:
             threads=self._threads,
             end_marks=self._end_marks,
             new_remarks=model.new_remarks,
+            same_text=not self._decoding.why,
         )
         drafters, past = self._drafters(), self._past_chats()
         session = Session(

@@ -244,7 +244,7 @@ class Reply:
             by_drafter={name: asdict(count) for name, count in stats.by_drafter.items()},
             drafter_depths=stats.drafter_depths,
             phases=stats.phase_ms(),
-            exact=request.sampling.typical is None,
+            promise="changed" if request.sampling.typical else "same_text" if model.same_text else "same_odds",
             auto={name: asdict(chosen) for name, chosen in written.chosen.items()},
             dropped_tokens=prompt.trimmed,
             failed=self._drafters.new_failures(),

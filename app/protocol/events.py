@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Final, Literal
 
 from slipstream.app.protocol.requests import EndThoughts, Generate, Load, Lora, Prepare, Quit, Stop, Watch
@@ -23,6 +24,13 @@ TREE_ROOT: Final = -1  # parent of a tree's first nodes: the text so far
 
 Origin = Literal["plain", "accepted", "recovered", "bonus"]
 """The origin of a piece of a reply: accepted from a drafter, or drawn by the target in one of three ways."""
+
+Promise = Literal["same_text", "same_odds", "changed"]
+"""What is kept of the target's text: the text itself for the same seed, the odds of each token, or neither
+(typical acceptance)."""
+PROMISES: Final[Mapping[str, str]] = MappingProxyType(
+    {"same_text": "same text", "same_odds": "same odds", "changed": "text changed by typical acceptance"}
+)
 
 Request = Load | Generate | Prepare | Stop | EndThoughts | Watch | Quit
 
@@ -221,7 +229,7 @@ class Done:
     drafter_depths: dict[str, list[list[int]]] = field(default_factory=dict)
     # milliseconds a step: draft, evaluate, accept, commit, and the rest between steps
     phases: dict[str, float] = field(default_factory=dict)
-    exact: bool = True  # whether the text is the target's own; typical acceptance changes it
+    promise: Promise = "same_odds"  # of this reply
     # per drafter that the autopilot chose: steps, expected and actual tokens, and milliseconds
     auto: dict[str, dict[str, float]] = field(default_factory=dict)
     dropped_tokens: int = 0  # tokens of the ``dropped_messages``

@@ -90,7 +90,7 @@ def footnote(figures: Figures | None, drafter: str, reason: str, interrupted: bo
             if verdict == "gain" and speed.saved_seconds:
                 words.append(f"saved {spent(1000 * speed.saved_seconds)}")
         words.append(plural(speed.tokens, "token"))
-        if not figures.exact:
+        if figures.promise == "changed":
             words.append("typical: changes the text")
         if figures.thoughts_closed >= 0:
             words.append(f"thoughts ended at {plural(figures.thoughts_closed, 'token')}")

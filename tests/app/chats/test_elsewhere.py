@@ -375,3 +375,19 @@ def test_conversations_are_imported_once(store: ChatStore, own: dict[str, object
     assert len(import_chats(store, raw + b" ", "file")) == 1
     assert import_chats(store, raw, "file", said.append) == [] and said == ["1 chat was here already."]
     assert len(store.list_chats()) == 1
+
+
+def test_a_reply_keeps_what_was_promised_of_its_text(store: ChatStore) -> None:
+    speed = {"tokens": 2}
+    assert Figures.of_values({"speed": speed, "exact": False}) == Figures(
+        Speed(tokens=2), promise="changed"
+    )  # as before
+    assert Figures.of_values({"speed": speed, "exact": True}) == Figures(Speed(tokens=2))
+    odds, same = Figures(promise="same_odds"), Figures(promise="same_text")
+    assert same.followed_by(same) == same and same.followed_by(odds).promise == "same_odds"
+    chat = store.create().id
+    for promise, words in (("same_text", "same text"), ("same_odds", "same odds"), ("changed", "typical acceptance")):
+        store.add_user(chat, "hi")
+        reply = store.begin_reply(chat, model="m", fingerprint="f", drafter="draft", seed=1)
+        store.finish_reply(reply.id, text="ho", tokens=[1], reason="stop", figures=Figures(promise=promise))
+        assert words in markdown(store, chat)

@@ -148,7 +148,8 @@ def test_json_has_an_object_a_step_and_a_summary(tmp_path: Path) -> None:
     assert "".join(step["text"] for step in steps) == summary["text"]
     assert sum(len(step["tokens"]) for step in steps) == summary["tokens"]
     assert summary["done"] in ("stop", "length") and summary["prompt_tokens"] == summary["prefilled_tokens"]
-    assert summary["exact"] is True
+    assert summary["exact"] is True and summary["promise"] == "same_text"
+    assert (summary["sampling"]["temperature"], summary["sampling"]["top_k"]) == (0.8, 40)  # as used
     named = ["tok_per_s", "acceptance", "tokens_per_step", "speedup", "ttft_ms"]
     assert all(isinstance(summary[name], float | None) for name in named)
 
@@ -167,6 +168,7 @@ def test_its_figures_and_its_seed_are_told_beside_the_answer(tmp_path: Path) -> 
     done = slipstream(*ask, "--stats", home=tmp_path)
     said = dict(line.split(maxsplit=1) for line in done.stderr.decode().splitlines())
     assert "40 tokens, " in said["reply"] and "--max-tokens" in said["reply"] and " guesses right (" in said["drafting"]
+    assert said["promise"] == "same text"
     again = slipstream(*ask, "--seed", said["seed"], home=tmp_path)
     assert again.stdout == done.stdout and not again.stderr
 
@@ -178,7 +180,8 @@ def test_typical_acceptance_is_marked_wherever_it_shows(tmp_path: Path) -> None:
     assert shown.returncode == 0 and shown.stdout.strip()
     assert shown.stderr.decode() == "slipstream: typical acceptance was on, which changes the text.\n"
     told = slipstream(*ask, "0.2", "--json", home=tmp_path)
-    assert json.loads(told.stdout.decode().splitlines()[-1])["exact"] is False
+    summary = json.loads(told.stdout.decode().splitlines()[-1])
+    assert (summary["exact"], summary["promise"]) == (False, "changed")
 
 
 def test_the_help_lists_the_methods_and_says_what_changes_the_text(tmp_path: Path) -> None:

@@ -134,7 +134,7 @@ class ScriptedEngine(Engine):
             script.dropped,
             ttft_ms,
             speed,
-            exact=generate.sampling.typical is None,
+            promise="changed" if generate.sampling.typical else "same_text",
             by_drafter=counts(speed, generate.drafter),
             by_depth=DEPTHS if speed.drafted else [],
             drafter_depths={generate.drafter: DEPTHS} if speed.drafted else {},
