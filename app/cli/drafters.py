@@ -34,6 +34,7 @@ from slipstream.models.gguf.reader import Header, read_header
 from slipstream.models.heads.check import METHODS as IN_OUR_FILES
 from slipstream.models.heads.file import identity, read_info
 from slipstream.models.heads.published import LoadPickle, import_heads
+from slipstream.models.library.names import shown_name
 from slipstream.models.outside import shown_path
 from slipstream.models.types import Abilities
 
@@ -62,7 +63,7 @@ def drafters(options: argparse.Namespace) -> int:
     if options.json:
         print_rows([_values(row, off) for row in rows])
     else:
-        print(table((*_HEADINGS, f"WORKS WITH {one_line(header.name)}", "FILE"), [_cells(row, off) for row in rows]))
+        print(table((*_HEADINGS, f"WORKS WITH {_name(header)}", "FILE"), [_cells(row, off) for row in rows]))
         if advice := quant_advice(header, paths):
             notice(advice)
     return 0
@@ -75,7 +76,7 @@ def switch_drafter(options: argparse.Namespace, paths: Paths, off: bool) -> int:
         raise UsageError(f"{options.name!r} cannot be switched on or off.", f"Choose one of: {', '.join(names)}.")
     header = read_header(Path(choose(paths, options.model).model))
     leave_out(paths.drafters, header.fingerprint, options.name, off)
-    print(f"Automatic {'no longer uses' if off else 'may use'} {options.name} with {one_line(header.name)}")
+    print(f"Automatic {'no longer uses' if off else 'may use'} {options.name} with {_name(header)}")
     return 0
 
 
@@ -212,7 +213,7 @@ def _add_to_index(roots: Iterable[Path], header: Header, paths: Paths, progress:
         size = found.size()
         texts = plural(size.documents, "chat or file", "chats and files")
         held = f"{plural(size.tokens, 'token')} of {texts}, {shown_size(size.bytes)}"
-        print(f"index for {one_line(header.name)}: {held}")
+        print(f"index for {_name(header)}: {held}")
     _warn_if_off(paths.index)
     return 0
 
@@ -234,7 +235,7 @@ def _print_index(header: Header, root: Path, as_json: bool) -> int:
     if as_json:
         print_rows([{"name": name, **asdict(document)} for name, document in documents.items()])
     elif not documents:
-        print(f"nothing is indexed for {one_line(header.name)}")
+        print(f"nothing is indexed for {_name(header)}")
     else:
         rows = [("TEXT", "DOCUMENTS", "TOKENS", "SIZE")]
         rows += [_index_row(place, held) for place, held in _folders_of(documents).items()]
@@ -268,3 +269,7 @@ def _file_count(count: int) -> str:
 def _warn_if_off(root: Path) -> None:
     if not is_on(root):
         notice("the index is off; slipstream drafters index --on switches it on.")
+
+
+def _name(header: Header) -> str:
+    return one_line(shown_name(header.path, header.name))

@@ -106,11 +106,13 @@ def _search(manager: ModelManager, options: argparse.Namespace) -> int:
 
 def _import(manager: ModelManager, options: argparse.Namespace) -> int:
     with Bar("copying") as bar, notice_if_slow("reading the file"):
-        model = manager.import_file(Path(options.path), "copy" if options.copy else "link", bar.bytes, bar.cancelled)
+        path = Path(options.path).expanduser()
+        found = manager.import_path(path, "copy" if options.copy else "link", bar.bytes, bar.cancelled)
     if options.json:
-        print_json(model)
+        print_json(found if path.is_dir() else found[0])
     else:
-        print(f"{one_line(model.name)} is here: slipstream -m {one_line(model.name)}")
+        for model in found:
+            print(f"{one_line(model.name)} is here: slipstream -m {one_line(model.name)}")
     return 0
 
 

@@ -148,7 +148,7 @@ def _width(lines: Sequence[Sequence[str]]) -> int:
 
 
 def _limit(speed: Prediction | None) -> str:
-    return models_words.at_most(speed.tok_per_s, speed.basis != "busy") if speed else _UNKNOWN
+    return models_words.speed(speed) if speed else _UNKNOWN
 
 
 def _remark(offer: CatalogOffer) -> str:
@@ -198,8 +198,9 @@ def print_json(value: object) -> None:
 
 
 def _plain(value: object) -> Any:
-    if isinstance(value, Prediction):  # it is an upper limit, and nothing is predicted with a drafter
-        return {"plain": {"low": None, "high": value.tok_per_s}, "drafted": None, "basis": value.basis}
+    if isinstance(value, Prediction):  # a prediction is an upper limit, and nothing is predicted with a drafter
+        low = value.tok_per_s if value.basis == "replies" else None
+        return {"plain": {"low": low, "high": value.tok_per_s}, "drafted": None, "basis": value.basis}
     if isinstance(value, QuantOffer | CatalogOffer):
         return _plain({field.name: getattr(value, field.name) for field in fields(value)})
     if is_dataclass(value) and not isinstance(value, type):

@@ -41,7 +41,7 @@ from slipstream.models.gguf.reader import Header, headers_kept, read_header
 from slipstream.models.gguf.vocabulary import same_vocabulary
 from slipstream.models.heads.file import identity
 from slipstream.models.library.catalog import catalog
-from slipstream.models.library.names import names_of
+from slipstream.models.library.names import names_of, shown_name
 from slipstream.models.llama.context import LlamaTarget
 from slipstream.models.llama.install import needed_version, prebuilt
 from slipstream.models.llama.library import built, physical_cores
@@ -146,7 +146,7 @@ class _Loading:
         reasoning = self._prompts.reasoning
         sampling, source = _recommended(plan.header)
         return Loaded(
-            name=plan.header.name,
+            name=shown_name(plan.header.path, plan.header.name),
             architecture=plan.header.architecture,
             n_ctx=abilities.n_ctx,
             fingerprint=plan.header.fingerprint,

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:  # figures are shown before anything is predicted
+    from slipstream.models.memory.speed import Prediction
+
 _STEPS = (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3))
 
 
@@ -49,6 +54,13 @@ def at_most(tok_per_s: float, sure: bool = True) -> str:
     unit: int = 10 ** max(0, len(f"{tok_per_s:.0f}") - 2)
     number = f"{tok_per_s:.1f}" if tok_per_s < 2 else f"{unit * round(tok_per_s / unit):,}"
     return f"≤ {number}{'' if sure else '?'}"
+
+
+def speed(predicted: Prediction) -> str:
+    """Tokens a second, as its replies measured them, or a predicted limit."""
+    if predicted.basis == "replies":
+        return rate(predicted.tok_per_s)
+    return at_most(predicted.tok_per_s, predicted.basis != "busy")
 
 
 def left(seconds: float) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from typing import Final
 
 from slipstream.app.chats.reading import ChatReader
@@ -17,6 +18,7 @@ from slipstream.app.speed import LEAST_OF_CHATS
 from slipstream.drafters.memory import DrafterMemory
 from slipstream.models.errors import SlipstreamError
 from slipstream.models.gguf.reader import Header
+from slipstream.models.library.names import shown_name
 
 _NEWEST: Final = 2000  # number of messages that are read: older ones are outdated, and a start must not wait for them
 
@@ -30,6 +32,22 @@ def chats_of(path: Path, fingerprint: str) -> tuple[str, ...]:
     with suppress(SlipstreamError), ChatReader(path).open() as db:
         return tuple(str(title) for (title,) in db.execute(query, (fingerprint,))) if db else ()
     return ()
+
+
+def reply_speeds(path: Path) -> dict[str, float]:
+    """Tokens a second of plain decoding by a model's fingerprint, as its newest replies measured them.
+
+    It is the median of the replies that nothing disturbed; where there are none, the best of the others, since other
+    programs only make replies slower.
+    """
+    query = "SELECT model, speed FROM messages WHERE id > (SELECT coalesce(max(id), 0) FROM messages) - ?"
+    speeds: defaultdict[str, dict[bool, list[float]]] = defaultdict(lambda: {True: [], False: []})
+    with suppress(SlipstreamError), ChatReader(path).open() as db:
+        for model, packed in db.execute(query + " AND role = 'assistant'", (_NEWEST,)) if db else ():
+            figures = Figures.unpacked(packed)
+            if model and figures and figures.speed.plain_tok_per_s:
+                speeds[model][figures.speed.busy].append(figures.speed.plain_tok_per_s)
+    return {model: median(found[False]) if found[False] else max(found[True]) for model, found in speeds.items()}
 
 
 def _in_chats(path: Path, fingerprint: str) -> tuple[dict[str, float], frozenset[str]]:
@@ -90,7 +108,7 @@ def gains_of(paths: Paths, header: Header) -> DrafterGains:
 
     in_chats, busy_chats = _in_chats(paths.chats, header.fingerprint)
     learned = learned_gains(DrafterMemory(paths.derived, header.fingerprint))
-    benchmarked, busy_benchmark = _benchmarked(paths.benches, header.name)
+    benchmarked, busy_benchmark = _benchmarked(paths.benches, shown_name(header.path, header.name))
     return DrafterGains(in_chats, benchmarked, learned, busy_chats, busy_benchmark)
 
 

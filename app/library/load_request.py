@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
@@ -13,7 +14,9 @@ from typing import Final
 from slipstream.app.chats.deletion_hooks import is_on
 from slipstream.app.platform.paths import Paths, write_private
 from slipstream.app.protocol.requests import AUTO, Exact, Load
-from slipstream.models.errors import ModelFileError, UsageError
+from slipstream.app.settings.file import GIVEN, SettingsFile
+from slipstream.models.errors import ModelFileError, SlipstreamError, UsageError
+from slipstream.models.library.names import shown_name
 from slipstream.models.library.places import ARCHITECTURE as PROJECTOR
 from slipstream.models.library.places import ProjectorChoice, projector_of
 from slipstream.models.outside import read_limited, shown_path
@@ -27,8 +30,11 @@ TITLES: Final = MappingProxyType({BUNDLED_TARGET: "Slipstream mini", TUNED_TARGE
 """Of the models that ship with Slipstream, by the name of their file."""
 PROBED: Final = "probed.json"
 """File in the folder of derived files, see ``Load.probed``."""
+_MODEL: Final = "model.name"
 _USUAL: Final = "usual-model"  # file in the folder of models; contains the name of the model chosen last
+_USED: Final = "used-files"  # file in the folder of models; contains the paths of models that were named by them
 _LONGEST_NAME: Final = 4_096  # bytes
+_MOST_USED: Final = 64
 
 
 def load_of(
@@ -85,6 +91,26 @@ def make_usual(paths: Paths, model: str) -> None:
     write_private(paths.models / _USUAL, f"{model}\n")
 
 
+def used_files(paths: Paths) -> list[Path]:
+    """The models that were named by their path, the newest first."""
+    try:
+        text = read_limited(paths.models / _USED, _LONGEST_NAME * _MOST_USED).decode()
+    except (OSError, ValueError):
+        return []
+    return [Path(line) for line in text.splitlines() if line]
+
+
+def remember_file(paths: Paths, settings: SettingsFile, model: str) -> None:
+    """Lists a loaded model that the command line named by its path, and makes it the default."""
+    given = settings.settled(_MODEL)
+    if settings.where(_MODEL) == GIVEN and is_path(str(given)) and Path(model).parent != paths.bundled:
+        path = Path(model).absolute()
+        with suppress(SlipstreamError):
+            make_usual(paths, str(path))
+            lines = dict.fromkeys([path, *used_files(paths)])
+            write_private(paths.models / _USED, "".join(f"{line}\n" for line in list(lines)[:_MOST_USED]))
+
+
 def is_path(name: str) -> bool:
     """Whether a name is a path: it exists, or looks like a path rather than a repository."""
     shaped = name.endswith(".gguf") or name.startswith((".", "~", os.sep))
@@ -130,8 +156,8 @@ def check_experts(model: Path) -> None:
 
 
 def title_of(model: Path) -> str:
-    """The name to show until a model is loaded: the title of a bundled one, else the file's name."""
-    return TITLES.get(model.name, model.stem)
+    """The name to show until a model is loaded."""
+    return TITLES.get(model.name) or shown_name(model)
 
 
 def model_name(load: Load, paths: Paths) -> str:

@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from slipstream.app.library.format import size
-from slipstream.app.library.learned_gains import chats_of
-from slipstream.app.library.load_request import make_usual, projector_here
+from slipstream.app.library.learned_gains import chats_of, reply_speeds
+from slipstream.app.library.load_request import make_usual, projector_here, usual
 from slipstream.app.library.offers import (
     CatalogOffer,
     QuantOffer,
     Removal,
-    best_offer,
     catalog_offers,
+    first_offers,
     kept_speed,
     machine_speed,
     quant_offers,
@@ -29,20 +29,22 @@ from slipstream.app.library.resolve_model import choose
 from slipstream.app.platform.paths import Paths, private_folder
 from slipstream.app.platform.safe_text import one_line
 from slipstream.app.protocol.requests import Load
-from slipstream.app.settings.file import load
-from slipstream.models.errors import ModelFileError, SlipstreamError
+from slipstream.app.settings.file import SettingsFile, load
+from slipstream.models.errors import ModelFileError, SlipstreamError, UsageError
 from slipstream.models.gguf.reader import read_header
 from slipstream.models.hub.address import offline_by_environment
 from slipstream.models.hub.repositories import Hub
 from slipstream.models.library.catalog import Catalog, CatalogFile, CatalogPair, catalog
 from slipstream.models.library.import_model import How, OnProgress
 from slipstream.models.library.pairing import PairOffer
+from slipstream.models.library.places import gguf_files
 from slipstream.models.library.store import Checked, Installed, Removed
 from slipstream.models.llama.devices import Device, devices, memory
 from slipstream.models.llama.remote import Lender, ask, endpoints
 from slipstream.models.memory.fit import Fit, FitOptions, fit
 from slipstream.models.memory.need import projector_bytes
 from slipstream.models.memory.speed import Bandwidth, Prediction, assumed, bytes_read, predict
+from slipstream.models.outside import shown_path
 
 if TYPE_CHECKING:  # the hub's library is loaded at the first request
     from slipstream.models.hub.downloads import Downloads
@@ -162,8 +164,10 @@ class ModelManager:
         return fit(header, self.devices(), options)
 
     def speed_of(self, model: Installed) -> Prediction | None:
-        """Predicts the speed of an installed model; None if it cannot be predicted."""
+        """The speed of an installed model's replies, or a prediction; None if it cannot be predicted."""
         header = checked_header(model)
+        if measured := reply_speeds(self.paths.chats).get(header.fingerprint):
+            return Prediction(measured, "replies")
         return predict(sum(bytes_read(header).values()), fit(header, self.devices()), self.machine())
 
     def pairs(self, name: str) -> list[PairOffer]:
@@ -207,6 +211,29 @@ class ModelManager:
         private_folder(self.paths.models)
         return self.store.import_file(path, how, on_progress, cancelled)
 
+    def import_path(
+        self,
+        path: Path,
+        how: How = "link",
+        on_progress: OnProgress = lambda done, size: None,
+        cancelled: Callable[[], bool] = lambda: False,
+    ) -> list[Installed]:
+        """Imports a file, or the models of a folder: they are copied, or the folder is added to ``model.folders``."""
+        folder = path.expanduser().absolute()
+        if not folder.is_dir():
+            return [self.import_file(path, how, on_progress, cancelled)]
+        files = list(gguf_files(folder))
+        if not files:
+            raise UsageError(f"{shown_path(path)} has no .gguf files.", "Name a model file, or a folder that has some.")
+        if how == "copy":
+            return [self.import_file(file, how, on_progress, cancelled) for file in files]
+        settings = SettingsFile(self.paths.settings)
+        before = settings.kept.model.folders
+        if str(folder) not in before.split(","):
+            settings.change("model.folders", f"{before},{folder}".strip(","))
+            self.store = store_of(self.paths)
+        return [model for model in self.installed() if model.path in files]
+
     def verify(
         self,
         name: str,
@@ -233,19 +260,27 @@ class ModelManager:
 
     def offers(self) -> list[CatalogOffer]:
         """The catalogue, best for this machine first; needs no network."""
-        return catalog_offers(self.catalog().pairs, self.devices(), self.installed(), self.machine())
+        return self._rated(self.devices(), self.installed(), self.machine())
 
-    def offer_for_this_machine(self) -> CatalogOffer | None:
-        """The recommended first pair; None if none is quick enough or a model is installed.
+    def offers_for_this_machine(self) -> list[CatalogOffer]:
+        """The models to suggest on the first screen, see ``first_offers``; none once the user has another one.
 
         Needs no network, and measures nothing: without measurements it assumes a usual machine.
         """
         installed, devices = self.installed(), self.devices()
-        if any(model.usable and model.origin != "bundled" for model in installed):
-            return None
         gpu = any(device.kind in ("gpu", "igpu") for device in devices)
         machine = self._machine or kept_speed(self.paths.derived) or assumed(os.cpu_count() or 1, gpu)
-        return best_offer(catalog_offers(self.catalog().pairs, devices, installed, machine))
+        offers = first_offers(self._rated(devices, installed, machine))
+        mine = [model for model in installed if model.usable and model.origin != "bundled"]
+        if any(all(model.name != offer.installed for offer in offers) for model in mine):
+            return []
+        used = usual(self.paths)
+        chosen = [model.name for model in mine if used in (model.name, str(model.path))]
+        return [offer for offer in offers if offer.installed not in chosen]
+
+    def _rated(self, devices: list[Device], installed: list[Installed], machine: list[Bandwidth]) -> list[CatalogOffer]:
+        replies, bundled = reply_speeds(self.paths.chats), self.paths.bundled
+        return catalog_offers(self.catalog().pairs, devices, installed, machine, replies=replies, bundled=bundled)
 
     def search(self, text: str, sort: Sort = "downloads", limit: int = 30) -> list[RepoSummary]:
         return self.hub.search(text, sort, limit)

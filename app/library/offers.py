@@ -1,17 +1,21 @@
 """Quantizations and pairs, each rated for this machine by its memory and its bandwidth.
 
-Bandwidth and the cost of rows are measured in the first few runs, and the best readings are stored. A run in which
-other programs used the processor does not count: the next one measures again.
+A model whose replies were timed has their speed. That of others follows from the bandwidth of the memory. It and the
+cost of rows are measured in the first few runs; the best readings are stored. A run in which other programs used the
+processor does not count: the next one measures again, and until then no machine is taken for slower than usual ones.
 """
 
 from __future__ import annotations
 
+import os
 import platform
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from importlib.metadata import version
+from math import inf
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 from slipstream.app.platform.paths import write_private
@@ -23,7 +27,16 @@ from slipstream.models.library.records import Installed
 from slipstream.models.llama.devices import Device, processor
 from slipstream.models.memory.fit import Fit, estimate
 from slipstream.models.memory.row_cost import WORTH, best_gain, pass_costs, type_of
-from slipstream.models.memory.speed import Bandwidth, Prediction, bandwidth, packed, predict, row_times, unpacked
+from slipstream.models.memory.speed import (
+    Bandwidth,
+    Prediction,
+    bandwidth,
+    believed,
+    packed,
+    predict,
+    row_times,
+    unpacked,
+)
 from slipstream.models.outside import read_limited
 
 CONTEXTS: Final = (4096, 8192, 32768)  # contexts, in tokens, for which the memory of a catalogue's pair is shown
@@ -34,7 +47,9 @@ _FILE: Final = "machine_speed.json"
 _MOST_BYTES: Final = 1 << 20
 _TIMES: Final = 3  # number of undisturbed measurements, in separate runs: a short disturbance may go unnoticed
 _NEAR: Final = 0.9  # least size of a file, relative to the largest, that is preferred because drafting gains with it
+NO_REPLIES: Final[Mapping[str, float]] = MappingProxyType({})
 READING: Final = 6.0  # reading speed of people, in tokens per second
+_FIRST_A_CORE: Final = 1 << 30  # bytes of a first download for each core of a machine without a GPU
 _EVIDENCE: Final = ("documentation", "catalogue", "reported", "suggested")
 
 
@@ -59,6 +74,8 @@ class CatalogOffer:
     memory: dict[int, int]  # bytes of both by ``CONTEXTS``; empty if the size is unknown
     installed: str  # the target's local name if it is installed, else empty
     speed: Prediction | None = None  # of the target; None if it cannot be predicted
+    heads: int = 0  # drafters for the target that ship with Slipstream
+    modest: bool = True  # whether its size suits a first download on this machine
 
     @property
     def runs(self) -> bool:
@@ -106,19 +123,32 @@ def catalog_offers(
     devices: Sequence[Device],
     installed: Sequence[Installed],
     machine: Sequence[Bandwidth],
+    replies: Mapping[str, float] = NO_REPLIES,
+    bundled: Path | None = None,
 ) -> list[CatalogOffer]:
-    """Rates the pairs whose target can be fetched, best for this machine first."""
+    """Rates the pairs whose target can be fetched, best for this machine first.
+
+    Args:
+        replies: Tokens a second of the replies of installed models, by fingerprint.
+        bundled: Folder of the models that ship with Slipstream; a folder in it has the heads of another model.
+    """
     offers = []
+    most = inf if any(device.kind in ("gpu", "igpu") for device in devices) else _FIRST_A_CORE * (os.cpu_count() or 1)
     for pair in pairs:
         if not pair.target.repo:
             continue
         size, params, drafter = pair.target.about, pair.target.params, _drafter_size(pair)
         fits = {n: estimate(size, params, devices, want_ctx=n, draft_size=drafter) for n in CONTEXTS} if size else {}
         fit = estimate(size, params, devices, draft_size=drafter) if size else None
-        here = next((model.name for model in installed if _is_target(pair.target, model)), "")
+        here = next((model for model in installed if _is_target(pair.target, model)), None)
         memory = {n_ctx: each.need.total for n_ctx, each in fits.items()}
-        speed = predict(_read(size, params, pair.target.used), fit, machine) if fit else None
-        offers.append(CatalogOffer(pair, fit, memory, here, speed))
+        if here and here.fingerprint in replies:
+            speed: Prediction | None = Prediction(replies[here.fingerprint], "replies")
+        else:
+            speed = predict(_read(size, params, pair.target.used), fit, machine) if fit else None
+        heads = len(list((bundled / pair.target.model.lower()).glob("*.gguf"))) if bundled and pair.first else 0
+        modest = size + drafter <= most
+        offers.append(CatalogOffer(pair, fit, memory, here.name if here else "", speed, heads=heads, modest=modest))
     return sorted(offers, key=_rank)
 
 
@@ -132,9 +162,18 @@ def recommended(offers: Sequence[CatalogOffer]) -> list[CatalogOffer]:
 
 
 def best_offer(offers: Sequence[CatalogOffer]) -> CatalogOffer | None:
-    """The pair to suggest on this machine, or None: it runs here, is quick enough, and others have used it."""
-    shown = recommended(offers)
-    return next((offer for offer in shown if is_quick(offer.speed) and not offer.pair.untested), None)
+    """The pair to suggest on this machine, or None: it runs here, is quick, and others have used it.
+
+    Where nothing was fetched yet, its size is modest too: 12 GB are no first download for two cores.
+    """
+    good = [offer for offer in recommended(offers) if is_quick(offer.speed) and not offer.pair.untested]
+    return next((offer for offer in good if offer.modest), None)
+
+
+def first_offers(offers: Sequence[CatalogOffer]) -> list[CatalogOffer]:
+    """What to suggest on the first screen: the small model whose drafters ship, and the best one for this machine."""
+    small = next((offer for offer in offers if offer.pair.first and offer.runs), None)
+    return [offer for offer in (small, best_offer(offers)) if offer]
 
 
 def _read(size: int, params: int, used: int) -> float:
@@ -209,14 +248,14 @@ def _is_target(file: CatalogFile, model: Installed) -> bool:
 
 def kept_speed(folder: Path) -> list[Bandwidth]:
     """The best earlier measurements of this machine and this llama.cpp; empty if there are none."""
-    return _kept(folder)[1]
+    return believed(_kept(folder)[1], os.cpu_count() or 1)
 
 
 def machine_speed(folder: Path) -> list[Bandwidth]:
     """The best measurements; while they are few, a new one of a second or two is added."""
     times, kept = _kept(folder)
     if times >= _TIMES:
-        return kept
+        return believed(kept, os.cpu_count() or 1)
     now = bandwidth()
     times += all(each.basis != "busy" for each in now)
     best = {each.kind: each for each in kept}
@@ -231,7 +270,7 @@ def machine_speed(folder: Path) -> list[Bandwidth]:
     found = list(best.values())
     with suppress(SlipstreamError):
         write_private(folder / _FILE, f"{_key()}\n{times}\n{packed(found)}\n")
-    return found
+    return believed(found, os.cpu_count() or 1)
 
 
 def _kept(folder: Path) -> tuple[int, list[Bandwidth]]:

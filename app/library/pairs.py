@@ -17,9 +17,11 @@ from slipstream.app.library.load_request import (
     head_files,
     is_path,
     load_of,
+    used_files,
 )
 from slipstream.app.platform.paths import Paths
 from slipstream.app.protocol.requests import Exact, Load
+from slipstream.app.settings.file import load
 from slipstream.models.errors import ModelFileError
 from slipstream.models.gguf.reader import Header, read_header
 from slipstream.models.heads.matching_heads import HEAD_METHODS, matching_heads
@@ -108,7 +110,13 @@ def load_with(
 
 def store_of(paths: Paths) -> ModelStore:
     bundled = {BUNDLED: BUNDLED_TARGET, TUNED: TUNED_TARGET, f"{BUNDLED}-draft": BUNDLED_DRAFT}
-    return ModelStore(paths.models, {name: paths.bundled / file for name, file in bundled.items()}, os.environ)
+    folders = [Path(folder.strip()).expanduser() for folder in load(paths.settings).settings.model.folders.split(",")]
+    return ModelStore(
+        paths.models,
+        {name: paths.bundled / file for name, file in bundled.items()},
+        os.environ,
+        [*(folder for folder in folders if folder.is_absolute()), *used_files(paths)],
+    )
 
 
 def named(paths: Paths, model: str, draft_model: str | None, drafter: str | None, n_ctx: int) -> Load:

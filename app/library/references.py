@@ -57,7 +57,7 @@ def in_catalog(file: CatalogFile, label: str = "") -> Reference:
     """A file of the catalogue, or another quantization of the same model."""
     if label and label.lower() != file.quant.lower():
         return Reference(file.repo, label)
-    return Reference(file.repo, file.quant, file.file, sha256=file.sha256)
+    return Reference(file.repo, file.quant, file.file, revision=file.revision or None, sha256=file.sha256)
 
 
 def chosen(wanted: Reference, quants: Sequence[Quant], best: Quant | None) -> Quant:

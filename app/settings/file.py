@@ -18,6 +18,7 @@ from slipstream.models.outside import shown_path
 if TYPE_CHECKING:
     from tomlkit import TOMLDocument
 
+GIVEN: Final = "given at the start"
 _CONTEXT: Final = "model.context"
 _SAME_NAME: Final = {  # the settings of options that have the name of their key, by table
     "model": ("drafter", "context", "kv_type", "gpu_layers", "cpu_experts"),
@@ -196,7 +197,7 @@ class SettingsFile:
     def where(self, name: str) -> str:
         """The origin of a setting's value, in words; empty for its default."""
         if name in self._over:
-            return "given at the start" if name in self._given else "until slipstream ends"
+            return GIVEN if name in self._given else "until slipstream ends"
         return "settled" if name in self._read.values else ""
 
     def change(self, name: str, value: Value) -> None:

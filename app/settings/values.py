@@ -179,6 +179,9 @@ class ModelSettings:
     name: str = setting(
         LAST, "model to begin with: last (what was chosen last), bundled, a name of the list, or a path", when=_START
     )
+    folders: str = setting(
+        "", "folders whose GGUF files are listed, with commas between them; nothing in them is changed"
+    )
     drafter: str = setting(AUTO, "drafter at the start; auto chooses step by step, none never guesses", when=_START)
     context: int = setting(
         0,

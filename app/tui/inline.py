@@ -22,6 +22,8 @@ from textual.widgets import Static, TextArea
 from slipstream.app.chats.compaction import Compaction
 from slipstream.app.chats.store import ChatStore
 from slipstream.app.library.format import rate
+from slipstream.app.library.load_request import remember_file
+from slipstream.app.platform.paths import Paths
 from slipstream.app.platform.safe_text import clean, plural, typed
 from slipstream.app.protocol.events import Loaded, Prefilling, Stepped, failure_words
 from slipstream.app.protocol.requests import Load, Sampling
@@ -116,6 +118,7 @@ class InlineChat(App[int]):
         now = settings.settings
         self._engine = engine
         self._store = store
+        self._settings = settings
         self._service, self._load = EngineService(engine, store, now.ahead), load
         asked = bool(values_of(sampling, settings.kept.sampling.sampling(seed=0)))
         choice = SamplingChoice(sampling, lambda: settings.chosen)
@@ -300,6 +303,7 @@ class InlineChat(App[int]):
     @on(ModelReady)
     async def _model_ready(self, message: ModelReady) -> None:
         self.loaded = message.loaded
+        remember_file(Paths.default(), self._settings, self._load.model)
         self._conversation.take_advice(message.loaded.sampling)
         self._set_status(f"{message.loaded.title} · Enter sends · Esc stops or leaves")
         if message.loaded.remark:

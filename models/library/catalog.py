@@ -44,6 +44,7 @@ class CatalogFile:
     file: str = ""  # its name in the repository; empty if unknown
     size: int = 0  # length in bytes; 0 if unknown
     sha256: str = ""  # hash in hex; empty if unknown
+    revision: str = ""  # commit of the repository that has this file; empty for the newest
     active: int = 0  # parameters that a token uses, as stated in its entry; 0 if not stated
 
     @property
@@ -88,6 +89,7 @@ class CatalogPair:
     # the evidence that the two work together: ``documentation``, ``catalogue``, ``reported`` or ``suggested``
     evidence: str = ""
     note: str = ""
+    first: bool = False  # whether the first screen offers it: it is small, and drafters for it ship with Slipstream
     own: bool = False  # whether the entry is from the user's file
 
     @property
@@ -98,9 +100,9 @@ class CatalogPair:
 
 @dataclass(frozen=True, slots=True)
 class CatalogSampling:
-    """The sampling that the makers of a family recommend."""
+    """The sampling that suits a family, or a model."""
 
-    family: str  # the models' name without their sizes: ``gemma-3``
+    family: str  # the models' name without their sizes: ``gemma-3``; with a size it is about that model alone
     values: Mapping[str, float]  # fields of ``Sampler``, by name
     note: str = ""  # source of the recommendation
 
@@ -133,7 +135,9 @@ class Catalog:
         wanted = [_words(name) for name in names]
         for entry in self.samplings:
             family = _words(entry.family)
-            if any(words[:-1] == family and _PARAMS.fullmatch(words[-1]) for words in wanted if words):
+            if any(
+                words == family or (words[:-1] == family and _PARAMS.fullmatch(words[-1])) for words in wanted if words
+            ):
                 return dict(entry.values)
         return {}
 
@@ -226,7 +230,7 @@ class _WrongError(Exception):
 def _pair(entry: dict[str, Any]) -> CatalogPair:
     known = {field.name for field in fields(CatalogPair)} - {"own"}
     _only(entry, known)
-    texts: dict[str, Any] = {key: _text(entry, key) for key in known - {"target", "drafter"}}
+    texts: dict[str, Any] = {key: _text(entry, key) for key in known - {"target", "drafter", "first"}}
     if not texts["method"]:
         raise _WrongError("method", "a pair needs a method, such as draft")
     if "target" not in entry:
@@ -236,7 +240,10 @@ def _pair(entry: dict[str, Any]) -> CatalogPair:
     if drafter is None and texts["method"] == "draft":
         raise _WrongError("method", "a pair whose method is draft needs a drafter")
     texts["id"] = texts["id"] or f"{target.model}+{drafter.model if drafter else texts['method']}".lower()
-    return CatalogPair(target=target, drafter=drafter, **texts)
+    first = entry.get("first", False)
+    if not isinstance(first, bool):
+        raise _WrongError("first", "first is not true or false")
+    return CatalogPair(target=target, drafter=drafter, first=first, **texts)
 
 
 def _sampling(entry: dict[str, Any]) -> CatalogSampling:
@@ -269,8 +276,10 @@ def _file(entry: dict[str, Any], key: str) -> CatalogFile:
     table = entry[key]
     if not isinstance(table, dict):
         raise _WrongError(key, f"{key} is not a table such as {{ model = …, repo = … }}")
-    _only(table, {"model", "repo", "file", "bytes", "sha256", "active"})
-    model, repo, file, sha256 = (_text(table, name) for name in ("model", "repo", "file", "sha256"))
+    _only(table, {"model", "repo", "file", "bytes", "sha256", "revision", "active"})
+    model, repo, file, sha256, revision = (
+        _text(table, name) for name in ("model", "repo", "file", "sha256", "revision")
+    )
     size, active = table.get("bytes", 0), table.get("active", 0)
     if not model:
         raise _WrongError(key, f"{key} needs a model: the name that people know it by")
@@ -281,7 +290,7 @@ def _file(entry: dict[str, Any], key: str) -> CatalogFile:
     for name, value in (("bytes", size), ("active", active)):
         if not isinstance(value, int) or isinstance(value, bool) or value < 0:
             raise _WrongError(name, f"{name} is not a number of {'bytes' if name == 'bytes' else 'parameters'}")
-    return CatalogFile(model, repo, file, size=size, sha256=sha256, active=active)
+    return CatalogFile(model, repo, file, size=size, sha256=sha256, revision=revision, active=active)
 
 
 def _only(table: dict[str, Any], known: set[str]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
+from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
@@ -20,6 +21,8 @@ _LABEL: Final = re.compile(
     r"[-._ ](?P<label>(?:ud[-_])?(?:i?q\d(?:_[0-9a-z]+)*|tq\d_\d|bf16|f16|f32|fp16|fp32|mxfp4(?:_moe)?|nvfp4))$",
     re.IGNORECASE,
 )
+_NAMELESS: Final = re.compile(r"(?:ggml[-_])?model|sha256-[0-9a-f]{64}", re.IGNORECASE)
+_SHIPPED: Final = Path(__file__).resolve().parents[1] / "bundled"
 _OTHER_WORDS: Final = MappingProxyType({"FP16": "F16", "FP32": "F32"})
 _HOSTS: Final = ("https://", "http://", "huggingface.co/", "hf.co/")
 _SHOWN: Final = 8
@@ -37,6 +40,19 @@ def split_name(stem: str) -> tuple[str, str]:
         return stem, ""
     label = match["label"].upper().replace("UD_", "UD-")
     return stem[: match.start()], _OTHER_WORDS.get(label, label)
+
+
+def shown_name(path: Path, name: str = "") -> str:
+    """The name of a model for people: its file's without the quantization.
+
+    Args:
+        name: The name in its header. It is used if the file's name says nothing, or says the same in lower case;
+            others are often those of a training run.
+    """
+    stem = split_name(path.name.removesuffix(".gguf"))[0]
+    same = re.sub(r"[-_. ]+", " ", name.casefold()) == re.sub(r"[-_. ]+", " ", stem.casefold())
+    says_more = path.parent == _SHIPPED or _NAMELESS.fullmatch(stem) or (same and stem.islower())
+    return name if name and says_more else stem
 
 
 def plain_name(stem: str, quant: str) -> str:

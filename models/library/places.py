@@ -6,6 +6,7 @@ Ollama: https://github.com/ollama/ollama/tree/main/manifest. llama.cpp: ``common
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import sys
@@ -16,7 +17,8 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from slipstream.models.errors import ModelFileError
+from slipstream.models.errors import ModelFileError, SlipstreamError
+from slipstream.models.files import make_folder, replace_file
 from slipstream.models.hub.types import is_projector, projector_rank
 from slipstream.models.outside import is_sha256, read_limited, read_object
 
@@ -38,6 +40,8 @@ ARCHITECTURE: Final = "clip"  # the architecture of every mmproj file
 _WIDTH: Final = "clip.vision.projection_dim"
 _MOST_FILES: Final = 2_000  # maximum files that are read of a folder, and maximum mmproj files of other folders
 _MOST_OFFERED: Final = 3
+_PACKAGES: Final = ".packages.json"  # file in the folder of models; contains the model files of Python packages
+_OWN: Final = Path(__file__).resolve().parents[1]  # has the bundled models, which are listed as such
 _TITLE: Final = "general.name"
 _KIND: Final = ("general.size_label", "general.finetune", "general.version")
 
@@ -65,6 +69,13 @@ def gguf_files(folder: Path) -> Iterator[Path]:
             yield Path(parent) / name
 
 
+def user_models(places: Iterable[Path]) -> Iterator[FoundModel]:
+    """The models in the user's own folders, and those that are named by their paths."""
+    for place in places:
+        for path in gguf_files(place) if place.is_dir() else [place] if place.is_file() else []:
+            yield FoundModel(path, "folder")
+
+
 def foreign_models(environment: Mapping[str, str]) -> Iterator[FoundModel]:
     """Every model of other programs, each file once."""
     seen: set[tuple[int, int] | str] = set()
@@ -79,6 +90,43 @@ def foreign_models(environment: Mapping[str, str]) -> Iterator[FoundModel]:
         if place not in seen:
             seen.add(place)
             yield found
+
+
+def packaged_models(cache: Path) -> Iterator[FoundModel]:
+    """The model files that installed Python packages ship, each file once.
+
+    The lists of files of all packages are read again only after a package was installed or removed.
+
+    Args:
+        cache: Folder of the file that keeps what was found.
+    """
+    folders = [str(path) for path in dict.fromkeys(Path(entry or ".").resolve() for entry in sys.path) if path.is_dir()]
+    stamp = {folder: os.stat(folder).st_mtime_ns for folder in folders}
+    kept = read_object(cache / _PACKAGES, _MOST_BYTES)
+    found = kept.get("files")
+    if kept.get("folders") != stamp or not isinstance(found, list):
+        found = sorted({str(path) for path in _packaged() if not path.is_relative_to(_OWN)})
+        with suppress(OSError, SlipstreamError):
+            make_folder(cache)
+            replace_file(cache / _PACKAGES, [json.dumps({"folders": stamp, "files": found}).encode()], sync=False)
+    for name in map(str, found):
+        if os.path.isfile(name):
+            yield FoundModel(Path(name), "package")
+
+
+def _packaged() -> Iterator[Path]:
+    from importlib.metadata import distributions  # a slow import, needed once per change
+
+    for package in distributions():
+        with suppress(OSError, ValueError):
+            listed = (package.read_text(name) or "" for name in ("RECORD", "installed-files.txt"))
+            if any(".gguf" in text.lower() for text in listed):  # most have none, and parsing their lists takes long
+                files = package.files or ()
+                yield from (
+                    Path(str(file.locate())).resolve()
+                    for file in files
+                    if file.suffix.lower() == ".gguf" and not file.name.lower().startswith(_PROJECTOR)
+                )
 
 
 def projector_files(folder: Path, environment: Mapping[str, str]) -> Iterator[Path]:

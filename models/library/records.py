@@ -17,8 +17,8 @@ from slipstream.models.gguf.tensors import replacing
 from slipstream.models.gguf.vocabulary import Role, check_vocabulary, role_of, vocabulary_digest
 from slipstream.models.outside import count_of, is_sha256, read_json, read_object
 
-Origin = Literal["ours", "bundled", "hf-cache", "lmstudio", "ollama", "llama.cpp"]
-"""The owner of a model's folder: Slipstream, its package, or another program."""
+Origin = Literal["ours", "bundled", "folder", "package", "hf-cache", "lmstudio", "ollama", "llama.cpp"]
+"""The owner of a model's folder: Slipstream, its package, the user, a Python package, or another program."""
 _MOST_BYTES: Final = 1 << 16
 _VERSION: Final = 2
 _MOST_FACTS_BYTES: Final = 64 << 20
@@ -47,7 +47,7 @@ class Installed:
     architecture: str  # ``general.architecture``; empty for a broken file
     params: int
     context: int  # context that it was trained with, in tokens
-    title: str = ""  # the name in its header; untrusted
+    title: str = ""  # its name for people; untrusted
     fingerprint: str = ""  # ``Header.fingerprint``, which chats refer to; empty for a broken file
     role: Role = "chat"
     n_vocab: int = 0  # number of tokens in its vocabulary
@@ -62,7 +62,7 @@ class Installed:
 
     @property
     def foreign(self) -> bool:
-        """Whether another program owns it; it is then never changed or deleted."""
+        """Whether the user or another program keeps it; it is then never changed or deleted."""
         return self.origin not in ("ours", "bundled")
 
 

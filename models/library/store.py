@@ -13,8 +13,15 @@ from slipstream.models.errors import ModelFileError, UsageError
 from slipstream.models.files import locked, make_folder
 from slipstream.models.hub.types import RemoteFile
 from slipstream.models.library.import_model import LOCAL, How, OnProgress, check, import_model, recover_imports
-from slipstream.models.library.names import find, plain_name, split_name
-from slipstream.models.library.places import FoundModel, foreign_models, gguf_files, place_of
+from slipstream.models.library.names import find, plain_name, shown_name, split_name
+from slipstream.models.library.places import (
+    FoundModel,
+    foreign_models,
+    gguf_files,
+    packaged_models,
+    place_of,
+    user_models,
+)
 from slipstream.models.library.records import (
     Checked,
     FactsCache,
@@ -31,8 +38,19 @@ from slipstream.models.outside import shown_path
 
 __all__ = ["Checked", "Installed", "ModelStore", "Removed"]
 
-_ORDER: Final[tuple[Origin, ...]] = ("ours", "bundled", "lmstudio", "hf-cache", "llama.cpp", "ollama")
+_ORDER: Final[tuple[Origin, ...]] = (
+    "ours",
+    "folder",
+    "package",
+    "bundled",
+    "lmstudio",
+    "hf-cache",
+    "llama.cpp",
+    "ollama",
+)
 _OWNERS: Final = {
+    "folder": ("your own folder", "Delete the file there, or take the folder out of models.folders."),
+    "package": ("a Python package", "Remove it there: pip uninstall."),
     "hf-cache": ("Hugging Face's cache", "Remove it there: hf cache rm."),
     "lmstudio": ("LM Studio", "Remove it there: My Models."),
     "ollama": ("Ollama", "Remove it there: ollama rm."),
@@ -44,10 +62,14 @@ class ModelStore:
     """Lists, adopts, verifies and removes models; it changes only files in its own folder."""
 
     def __init__(
-        self, folder: Path, bundled: Mapping[str, Path] | None = None, environment: Mapping[str, str] | None = None
+        self,
+        folder: Path,
+        bundled: Mapping[str, Path] | None = None,
+        environment: Mapping[str, str] | None = None,
+        places: Sequence[Path] = (),
     ) -> None:
-        """Only stores the arguments."""
-        self.folder = folder
+        """Only stores the arguments; ``places`` are the user's own folders and files."""
+        self.folder, self.places = folder, places
         self._bundled, self._environment = dict(bundled or {}), environment
         self._trash = Trash(folder)
 
@@ -155,11 +177,14 @@ class ModelStore:
             yield FoundModel(path, "ours")
         for name, path in self._bundled.items():
             yield FoundModel(path, "bundled", name)
+        seen = {place_of(path) for path in gguf_files(self.folder)}
+        elsewhere = list(user_models(self.places))
         if self._environment is not None:
-            mine = {place_of(path) for path in gguf_files(self.folder)}
-            for found in foreign_models(self._environment):
-                if place_of(found.path) not in mine:  # skips files that Slipstream's folder links to
-                    yield found
+            elsewhere += [*packaged_models(self.folder), *foreign_models(self._environment)]
+        for found in elsewhere:
+            if (place := place_of(found.path)) not in seen:  # skips files that Slipstream's folder links to
+                seen.add(place)
+                yield found
 
     def _model(self, found: FoundModel, cache: FactsCache) -> Installed:
         facts, ours = cache.of(found.path), found.origin == "ours"
@@ -186,7 +211,7 @@ class ModelStore:
             architecture=facts.architecture,
             params=facts.params,
             context=facts.context,
-            title=facts.title,
+            title=shown_name(found.path, facts.title),
             fingerprint=facts.fingerprint,
             role=facts.role,
             n_vocab=facts.n_vocab,

@@ -15,7 +15,7 @@ import subprocess
 from collections import defaultdict
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from types import MappingProxyType
 from typing import Final, Literal
 
@@ -38,8 +38,9 @@ _USUAL_CORE, _USUAL_MOST, _USUAL_GPU = 8e9, 40e9, 250e9
 _UNDISTURBED: Final = 0.7
 """Least share of the processor time of all threads; measured: 0.9 undisturbed, 0.3 beside two other programs."""
 
-Basis = Literal["measured", "busy", "assumed"]
-"""Where a figure is from: measured, measured while other programs used the processor, or typical of such machines."""
+Basis = Literal["replies", "measured", "busy", "assumed"]
+"""Where a figure is from: the model's own replies, or the memory of this machine, measured, measured while other
+programs used the processor, or typical of such machines."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +63,7 @@ class Bandwidth:
 class Prediction:
     """The predicted speed of a model without a drafter."""
 
-    tok_per_s: float  # at most: a token takes more than the reading of its weights
+    tok_per_s: float  # at most, unless its replies measured it: a token takes more than the reading of its weights
     basis: Basis = "measured"  # the less certain one of its devices
 
 
@@ -113,6 +114,17 @@ def assumed(cores: int, gpu: bool) -> list[Bandwidth]:
     """Typical values of a processor, and of a GPU if there is one, for use until they are measured."""
     found = [Bandwidth("cpu", min(_USUAL_MOST, _USUAL_CORE * cores), "assumed")]
     return [*found, Bandwidth("gpu", _USUAL_GPU, "assumed")] if gpu else found
+
+
+def believed(found: Sequence[Bandwidth], cores: int) -> list[Bandwidth]:
+    """Readings with those of a busy machine raised to the typical value: such a reading is only a lower bound."""
+    usual = {each.kind: each for each in assumed(cores, gpu=True)}
+    return [
+        replace(usual[each.kind], rows=each.rows)
+        if each.basis == "busy" and each.bytes_per_s < usual[each.kind].bytes_per_s
+        else each
+        for each in found
+    ]
 
 
 def bandwidth() -> list[Bandwidth]:

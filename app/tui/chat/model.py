@@ -53,6 +53,8 @@ class ActiveModel:
         self._context_before: int | None = None  # previous stored context length; restored if the new load fails
         # stores the context length for a model file, or removes it if None; the settings set this function
         self.keep_context: Callable[[str, int | None], None] = lambda _file, _tokens: None
+        # lists a model that the command line named by its path; the settings set this function
+        self.remember: Callable[[str], None] = lambda _model: None
         self.unavailable = ""  # text for the prompt's border while something else uses the model's memory, or empty
 
     @property
@@ -94,6 +96,8 @@ class ActiveModel:
         if chosen and not self._engine.busy:
             screen, tell = self._page.screen, self._page.tell_error
             self._models.ask(screen, lambda models: models.make_usual(chosen), lambda _: None, tell)
+        elif self.known is None:
+            self.remember(self.load.model)
         self.loaded = self.known = loaded
         self.name = one_line(loaded.title)
         self._say("")

@@ -37,7 +37,7 @@ class ModelPicker:
     def __init__(self, page: ChatPage, models: ModelsAccess, model: ActiveModel, replies: ReplyWriter) -> None:
         self._page, self._models, self._model, self._replies = page, models, model, replies
         self.manager: ModelsScreen | None = None  # the model manager's screen, once it was opened
-        self.offer: CatalogOffer | None = None  # the suggested model and its drafter; None if there is none
+        self.offers: list[CatalogOffer] = []  # the suggested models: the one that a key fetches, and a better one
         self.offer_looked_for = False  # whether a suggestion was already searched for
         self.fetched: Installed | None = None  # the suggested model, once it is installed
         self._names: dict[str, str] | None = None  # titles of the models by name, once they were looked for
@@ -147,41 +147,46 @@ class ModelPicker:
             self._find_offer()
 
     def _find_offer(self) -> None:
-        find = self._models.open
-        run_in_thread(self._page.screen, lambda: find().offer_for_this_machine(), self._offer_came, lambda error: None)
+        def suggest() -> tuple[list[CatalogOffer], Installed | None]:
+            models = self._models.open()
+            offers = models.offers_for_this_machine()
+            here = offers[0].installed if offers else ""
+            return offers, next((model for model in models.installed() if model.name == here), None) if here else None
 
-    def _offer_came(self, offer: CatalogOffer | None) -> None:
+        run_in_thread(self._page.screen, suggest, self._offers_came, lambda error: None)
+
+    def _offers_came(self, found: tuple[list[CatalogOffer], Installed | None]) -> None:
         if self._taken:
             return
-        self.offer = offer
+        self.offers, self.fetched = found
         self.show_offer()
         self._page.refresh_keys()
 
     @property
     def offered(self) -> str:
         """The name of the suggested model; empty without one."""
-        if self.offer is None:
+        if not self.offers:
             return ""
         from slipstream.app.tui.models.pairs import name_of
 
-        return one_line(name_of(self.offer))
+        return one_line(name_of(self.offers[0]))
 
     def show_offer(self) -> None:
-        if self.offer and self._page.welcome:
+        if self.offers and self._page.welcome:
             from slipstream.app.tui.models.pairs import offered
 
-            self._page.welcome.offer(offered(self.offer, here=self.fetched is not None))
+            self._page.welcome.offer(offered(self.offers, here=self.fetched is not None))
         elif self._page.welcome:
             self._page.welcome.offer(None)
 
     def take_offer(self) -> None:
-        offer, here, screen = self.offer, self.fetched, self._page.screen
+        here, screen = self.fetched, self._page.screen
         if self.writer:
             self._use_writer(self.writer)
-        elif offer is None:
+        elif not self.offers:
             self._page.hint("No model is suggested now. Ctrl-L lists all.")
         elif here:
-            self.offer = None
+            self.offers = []
 
             def ready(load: Load) -> None:
                 screen.run_worker(self._replies.after(partial(self._model.use, load, here)))
@@ -189,9 +194,8 @@ class ModelPicker:
             self._models.ask(screen, lambda models: models.load_of(here), ready, self._page.tell_error)
         else:
             self._page.hint("Asking the hub.")
-            self._models.ask(
-                screen, lambda models: models.fetch_pair(offer.pair), self._fetching, self._page.tell_error
-            )
+            pair = self.offers[0].pair
+            self._models.ask(screen, lambda models: models.fetch_pair(pair), self._fetching, self._page.tell_error)
         self._page.refresh_keys()
 
     def _fetching(self, jobs: list[QueuedDownload]) -> None:
@@ -237,7 +241,7 @@ class ModelPicker:
             self._page.tell_error(SlipstreamError(f"{name}: {job.error[0]}", job.error[1]))
             return
         self._page.screen.notify(f"{name} is here. Ctrl-L lists it.", timeout=6, markup=False)
-        if self.offer and job.files[0].repo == self.offer.pair.target.repo:
+        if self.offers and job.files[0].repo == self.offers[0].pair.target.repo:
 
             def find() -> Installed | None:
                 return next((m for m in self._models.open().installed() if m.path == job.path), None)

@@ -413,7 +413,7 @@ class ChatScreen(Screen[None]):
             case "go":
                 return self.conversation.unfinished
             case "offer":
-                return self.picker.offer is not None or self.picker.writer is not None
+                return bool(self.picker.offers) or self.picker.writer is not None
         return True
 
     # --- commands -------------------------------------------------------------------------------------------------

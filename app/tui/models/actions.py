@@ -51,9 +51,12 @@ class ImportScreen(Dialog[tuple[Path, Literal["link", "copy"]] | None]):
         with Vertical(classes="sheet dialog") as sheet:
             sheet.border_title = "Import a model file"
             sheet.border_subtitle = sheet_keys("Enter links", "^y copies", "Esc back")
-            yield Input(placeholder="/path/to/model.gguf", suggester=PathSuggester())
+            yield Input(placeholder="/path/to/model.gguf, or a folder", suggester=PathSuggester())
             yield Static(
-                Content("→ completes. A link takes no room and leaves the file where it is; a copy stands on its own."),
+                Content(
+                    "→ completes. A link takes no room and leaves the file where it is; a copy stands on its own."
+                    " Of a folder, all models are listed."
+                ),
                 classes="detail",
             )
 
@@ -166,9 +169,10 @@ class ModelActions:
         def read(done: int, total: int) -> None:
             self._screen.call_later(note, f"Taking in {name}: {percent(done / max(total, 1))}")
 
-        def taken(model: Installed) -> None:
+        def taken(models: list[Installed]) -> None:
             note("")
-            hint(self._screen, f"{one_line(model.name)} is here now.")
+            what = f"{one_line(models[0].name)} is" if len(models) == 1 else f"{len(models)} models are"
+            hint(self._screen, f"{what} here now.")
             self._listing.list_installed()
 
         def refused(error: SlipstreamError) -> None:
@@ -176,7 +180,7 @@ class ModelActions:
             trouble(self._screen, error)
 
         note(f"Taking in {name} …")
-        self._listing.ask(lambda models: models.import_file(path, how, read), taken, refused)
+        self._listing.ask(lambda models: models.import_path(path, how, read), taken, refused)
 
     # --- fetching ---------------------------------------------------------------------------------------------------
 

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 FROM = {
     "ours": "imported",
     "bundled": "slipstream itself",
+    "folder": "your folders",
+    "package": "a Python package",
     "hf-cache": "the hub's cache",
     "lmstudio": "LM Studio",
     "ollama": "Ollama",

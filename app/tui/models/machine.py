@@ -8,7 +8,8 @@ from textual.content import Content
 from textual.reactive import reactive
 from textual.widget import Widget
 
-from slipstream.app.library.format import at_most, size
+from slipstream.app.library.format import size
+from slipstream.app.library.format import speed as speed_words
 from slipstream.app.platform.safe_text import one_line, sentence
 from slipstream.app.tui.parts.browser import below
 
@@ -25,6 +26,7 @@ VERDICTS = {
     "too big": ("✗", "too big", "$error"),
 }
 BASES = {
+    "replies": "measured in its replies here, without a drafter",
     "measured": "estimated from this machine's memory speed",
     "busy": "estimated from its memory speed, measured while the machine was busy",
     "assumed": "estimated for a usual machine, as this one is not measured",
@@ -45,9 +47,7 @@ def verdict(fit: Fit | None) -> Content:
 
 
 def tok_per_s(speed: Prediction | None) -> Content:
-    return (
-        Content(at_most(speed.tok_per_s, speed.basis != "busy")) if speed else Content("–").stylize("$foreground 50%")
-    )
+    return Content(speed_words(speed)) if speed else Content("–").stylize("$foreground 50%")
 
 
 def expected(speed: Prediction | None) -> Content:

@@ -23,6 +23,7 @@ from slipstream.app.tui.models.machine import BEST, NO_MARK, expected, fit_block
 from slipstream.app.tui.parts.browser import Column, TableView, below, heading, text
 from slipstream.app.tui.parts.dialogs import Dialog
 from slipstream.app.tui.parts.notice import hint
+from slipstream.models.heads.matching_heads import MTP
 from slipstream.models.library.pairing import DRAFT, unserved
 
 if TYPE_CHECKING:
@@ -60,7 +61,9 @@ class RecommendedView(TableView):
         names = {offer.pair.target.model.casefold() for offer in offers}
         hidden = len(names) - len(self.offers)
         left = f"Not shown: {plural(hidden, 'model')} too big for this machine, or of unknown size." if hidden else ""
-        slow = f"None is recommended: all are untested, or slower than people read ({READING:.0f} tokens a second)."
+        slow = (
+            f"None is recommended: all are untested, slower than people read ({READING:.0f} tokens a second), or large."
+        )
         self.note = " ".join(filter(None, (slow if self.offers and not self._best else "", left)))
 
     @property
@@ -92,8 +95,10 @@ class RecommendedView(TableView):
         offer = self.offers[at]
         pair = offer.pair
         best = "best for this machine" if offer is self._best else ""
+        inside = f"{pair.method}, inside the model itself" if pair.method == MTP else f"{pair.method}, needs no file"
+        if pair.first:
+            inside = f"{offer.heads or 'some'} of them ship with Slipstream"
         needs = " · ".join(f"{count // 1024}k: {size(total)}" for count, total in sorted(offer.memory.items()))
-        inside = Content(f"{clean(pair.method)}, inside the model itself").stylize("$foreground 70%")
         why_not = unserved(pair)
         return [
             heading(name_of(offer), pair.target.quant, pair.licence, best),
@@ -102,7 +107,9 @@ class RecommendedView(TableView):
             Content(f"Memory by context, with the drafter: {needs}" if needs else ""),
             below(
                 Content("Target  ").append(_file(pair.target)),
-                Content("Drafter ").append(_file(pair.drafter) if pair.drafter else inside),
+                Content("Drafter ").append(
+                    _file(pair.drafter) if pair.drafter else Content(clean(inside)).stylize("$foreground 70%")
+                ),
             ),
             Content(f"It is here: {clean(offer.installed)}" if offer.installed else "").stylize("$success"),
             Content(f"{sentence(why_not)}; the model is fetched without it." if why_not else "").stylize("$warning"),
@@ -125,6 +132,8 @@ def evidence(kind: str) -> str:
 
 def _drafter(offer: CatalogOffer) -> Content:
     pair = offer.pair
+    if offer.heads:
+        return Content(plural(offer.heads, "drafter"))
     amount = parameters(pair.drafter.params) if pair.drafter and pair.method == DRAFT else ""
     if unserved(pair):
         return Content("–").stylize("$foreground 50%")
@@ -137,19 +146,22 @@ def _file(file: CatalogFile) -> Content:
     return name.append(Content(amount)).stylize("$foreground 70%")
 
 
-def offered(offer: CatalogOffer, here: bool) -> Content:
-    """The suggestion: ``KEY`` fetches the model, or loads it if ``here``."""
+def offered(offers: Sequence[CatalogOffer], here: bool) -> Content:
+    """The suggestion: ``KEY`` fetches the first model, or loads it if ``here``; the next one is named."""
+    offer, *others = offers
     name = one_line(name_of(offer))
     pair = offer.pair
+    ships = f" with its {plural(offer.heads, 'drafter')}" if offer.heads else ""
     if here:
-        words, more = f"{KEY} goes on with {name}", "It is here now; the chat keeps its text."
+        words, more = f"{KEY} goes on with {name}{ships}", "It is here now; the chat keeps its text."
     else:
         amount = size(pair.target.about + (pair.drafter.about if pair.drafter else 0))
-        with_drafter = " with its drafter" if pair.drafter else ""
-        words = f"{KEY} fetches {name}{with_drafter}, {amount}"
+        words = f"{KEY} fetches {name}{' with its drafter' if pair.drafter else ships}, {amount}"
         assumed = offer.speed is not None and offer.speed.basis == "assumed"
         quick = "probably quick enough" if assumed else "and quick enough here"
-        more = f"Far better, {quick}. Nothing is sent until then."
+        more = f"{'It answers' if pair.first else 'Far better'}, {quick}. Nothing is sent until then."
+    if others:
+        more = f"Better answers: {one_line(name_of(others[0]))}, {size(others[0].pair.target.about)} (Ctrl-L, 2)."
     at = words.index(name)
     spans = [Span(0, len(KEY), "bold $primary"), Span(at, at + len(name), "bold")]
     return Content(words, spans).append(Content(f"\n{more}").stylize("$foreground 60%"))

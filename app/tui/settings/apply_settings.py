@@ -7,6 +7,8 @@ from typing import Final, Literal, cast
 
 from textual.app import App
 
+from slipstream.app.library.load_request import remember_file
+from slipstream.app.platform.paths import Paths
 from slipstream.app.settings.file import SettingsFile, known, nearest
 from slipstream.app.settings.values import KEYS, Settings, Value
 from slipstream.app.tui.chat.screen import ChatScreen
@@ -25,6 +27,7 @@ class Settled:
         self.file = file
         self._app, self._chat, self._models = app, chat, models
         chat.model.keep_context = self._keep_context
+        chat.model.remember = lambda model: remember_file(Paths.default(), file, model)
         for theme in (DARK, LIGHT, CONTRAST):
             app.register_theme(theme)
         self.problems = list(file.problems)  # error messages about the settings

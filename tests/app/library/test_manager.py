@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 import threading
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import asdict
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +27,7 @@ from slipstream.app.chats.store import ChatStore
 from slipstream.app.cli.models_tables import catalog_table
 from slipstream.app.library.drafter_status import quant_advice
 from slipstream.app.library.learned_gains import gains_of
+from slipstream.app.library.load_request import remember_file, used_files, usual
 from slipstream.app.library.manager import ModelManager
 from slipstream.app.library.offers import (
     CONTEXTS,
@@ -37,20 +40,22 @@ from slipstream.app.library.offers import (
     quant_offers,
     recommended,
 )
+from slipstream.app.library.resolve_model import choose
 from slipstream.app.platform.paths import Paths
+from slipstream.app.settings.file import SettingsFile, load
 from slipstream.app.speed import Speed
 from slipstream.drafters.autopilot.arm import ArmRecord
 from slipstream.drafters.autopilot.cost_model import CostModel
 from slipstream.drafters.autopilot.profile import learned_gains
 from slipstream.drafters.memory import DrafterMemory
-from slipstream.models.errors import ModelFileError
+from slipstream.models.errors import ModelFileError, UsageError
 from slipstream.models.gguf.reader import read_header
 from slipstream.models.hub.types import Quant, QueuedDownload, RemoteFile
 from slipstream.models.library.catalog import CatalogFile, CatalogPair
 from slipstream.models.library.places import projector_beside
 from slipstream.models.llama.devices import Device
 from slipstream.models.memory.row_cost import ROWS
-from slipstream.models.memory.speed import Bandwidth, Basis
+from slipstream.models.memory.speed import Bandwidth, Basis, Prediction, assumed
 
 GB = 1 << 30
 ROOMY = Device("CPU", "cpu", "Roomy", 64 * GB, 60 * GB)
@@ -251,10 +256,13 @@ def test_a_file_that_gains_nothing_from_drafting_here_names_those_that_would(
 
 
 def test_a_machine_that_was_busy_is_measured_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    found: list[list[Bandwidth]] = [*[measured(5e9, basis="busy")] * 4, *[measured(20e9)] * 4]
+    usual = assumed(os.cpu_count() or 1, gpu=False)
+    low = [measured(5e9, basis="busy")] * 2
+    found: list[list[Bandwidth]] = [*low, *[measured(90e9, basis="busy")] * 2, *[measured(20e9)] * 4]
     monkeypatch.setattr("slipstream.app.library.offers.bandwidth", lambda: found.pop(0))
-    assert [machine_speed(tmp_path)[0].basis for _ in range(4)] == ["busy"] * 4
-    assert kept_speed(tmp_path)[0].basis == "busy"
+    assert [machine_speed(tmp_path) for _ in range(2)] == [usual] * 2 == [kept_speed(tmp_path)] * 2
+    assert [machine_speed(tmp_path) for _ in range(2)] == [measured(90e9, basis="busy")] * 2  # it is the best one
+    (tmp_path / "machine_speed.json").unlink()
     assert machine_speed(tmp_path) == measured(20e9) == kept_speed(tmp_path)
     assert [machine_speed(tmp_path) for _ in range(4)] == [measured(20e9)] * 4 and len(found) == 1
 
@@ -263,16 +271,20 @@ def test_what_is_offered_first_is_what_the_catalogue_recommends(
     manager: ModelManager, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     on(monkeypatch, manager, ROOMY)
-    for speed in (0.6e9, 1.5e9, 3e9, 6e9, 20e9, 60e9):
+    for cores, speed in product((2, 16), (0.6e9, 1.5e9, 3e9, 6e9, 20e9, 60e9)):
         monkeypatch.setattr(manager, "_machine", measured(speed))
+        monkeypatch.setattr("os.cpu_count", lambda cores=cores: cores)
         offers = manager.offers()
         best = best_offer(offers)
-        assert manager.offer_for_this_machine() == best == best_offer(recommended(offers))
+        small, *others = manager.offers_for_this_machine()
+        assert small.pair.first and others == [best] * bool(best) and best == best_offer(recommended(offers))
         if best:
             assert is_quick(best.speed) and best.runs and not best.pair.untested
+            assert best.pair.target.about <= cores * GB
         else:
-            assert all(offer.pair.untested for offer in recommended(offers) if is_quick(offer.speed))
-    tiny = next(offer for offer in manager.offers() if "SmolLM2" in offer.pair.target.model)
+            good = [offer for offer in recommended(offers) if is_quick(offer.speed) and offer.modest]
+            assert all(offer.pair.untested for offer in good)
+    tiny = next(offer for offer in manager.offers() if "SmolLM2-360M" in offer.pair.target.model)
     assert tiny.pair.untested and best_offer([tiny]) is None  # its note: for tests
 
 
@@ -324,16 +336,73 @@ def test_a_machine_that_serves_the_chat_is_not_asked_and_its_last_answer_holds(p
 def test_a_pair_is_offered_until_a_real_model_is_here(
     manager: ModelManager, paths: Paths, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("slipstream.app.library.manager.assumed", lambda *_: measured(30e9))
-    offer = manager.offer_for_this_machine()
-    assert offer and offer.pair.drafter and offer.fit and offer.speed
+    monkeypatch.setattr("os.cpu_count", lambda: 16)
+
+    def offered() -> list[str]:
+        return [offer.pair.target.model for offer in manager.offers_for_this_machine()]
+
     monkeypatch.setattr("slipstream.app.library.manager.assumed", lambda *_: measured(1e8))
-    assert manager.offer_for_this_machine() is None  # nothing would be quick enough
+    assert offered() == ["SmolLM2-135M-Instruct"]  # nothing else would be quick enough
     monkeypatch.setattr("slipstream.app.library.manager.assumed", lambda *_: measured(30e9))
+    small, better = manager.offers_for_this_machine()
+    assert better.pair.drafter and better.fit and better.speed and not small.installed
     put(paths, "broken.gguf", b"")
-    assert manager.offer_for_this_machine()
-    put(paths, "Tiny-Q8_0.gguf", tiny_gguf())
-    assert manager.offer_for_this_machine() is None
+    assert len(offered()) == 2
+    path = put(paths, "SmolLM2-135M-Instruct.Q4_1.gguf", tiny_gguf())
+    assert manager.offers_for_this_machine()[0].installed == "smollm2-135m-instruct:Q4_1"
+    manager.make_usual(next(model for model in manager.installed() if model.path == path))
+    assert offered() == [better.pair.target.model]  # the small one is in use
+    put(paths, "Tiny-Q8_0.gguf", tiny_gguf(seed=2))
+    assert offered() == []
+
+
+def test_the_speed_of_its_replies_replaces_a_models_prediction(
+    manager: ModelManager, paths: Paths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(manager, "_machine", measured(30e9))
+    put(paths, "SmolLM2-135M-Instruct.Q4_1.gguf", tiny_gguf())
+    model = next(model for model in manager.installed() if model.repo == "acme/Models")
+
+    with closing(ChatStore(paths.chats)) as store:
+        for slower in (2.0, 0.5):
+            replied(store, model.fingerprint, "none", 50, slower, busy=True)
+        assert manager.speed_of(model) == Prediction(20, "replies")  # other programs only make replies slower
+        for slower in (0.25, 1.0, 0.01):
+            replied(store, model.fingerprint, "none", 50, slower)
+    assert manager.speed_of(model) == Prediction(40, "replies")
+    small = next(offer for offer in manager.offers() if offer.pair.first)
+    assert small.speed == Prediction(40, "replies") and small.installed == model.name
+
+
+def test_a_folder_is_taken_in_as_it_is_or_copied(manager: ModelManager, paths: Paths, tmp_path: Path) -> None:
+    folder = tmp_path / "my models"
+    (folder / "deep").mkdir(parents=True)
+    with pytest.raises(UsageError, match=r"has no \.gguf files"):
+        manager.import_path(folder)
+    for seed, name in enumerate(("A-Q8_0.gguf", "deep/B-Q8_0.gguf")):
+        (folder / name).write_bytes(tiny_gguf(seed=seed))
+    for _ in range(2):
+        assert [model.name for model in manager.import_path(folder)] == ["a:Q8_0", "b:Q8_0"]
+    assert load(paths.settings).settings.model.folders == str(folder)
+    assert choose(paths, "a").model == str(folder / "A-Q8_0.gguf")
+    assert {model.origin for model in manager.import_path(folder, "copy")} == {"ours"}
+    (folder / "A-Q8_0.gguf").unlink()
+    assert choose(paths, "a").model.startswith(str(paths.models))
+
+
+def test_a_model_that_was_named_by_its_path_is_listed_and_comes_back(paths: Paths, tmp_path: Path) -> None:
+    path = tmp_path / "Tiny-Q8_0.gguf"
+    path.write_bytes(tiny_gguf())
+    for given in ({}, {"model.name": "bundled"}, {"model.name": "tiny"}):
+        remember_file(paths, SettingsFile(paths.settings, given), str(path))
+        assert used_files(paths) == [] and usual(paths) == "bundled"
+    for name in ("Other-Q8_0.gguf", path.name, path.name):
+        remember_file(paths, SettingsFile(paths.settings, {"model.name": str(path)}), str(tmp_path / name))
+    assert used_files(paths) == [path, tmp_path / "Other-Q8_0.gguf"]
+    assert choose(paths, None).model == str(path)
+    with closing(ModelManager(paths)) as manager:
+        (model,) = [model for model in manager.installed() if model.origin == "folder"]
+        assert (model.name, model.title, model.path) == ("tiny:Q8_0", "Tiny", path)
 
 
 def test_a_model_is_loaded_with_its_best_drafter_or_the_one_that_was_chosen(

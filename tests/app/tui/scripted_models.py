@@ -387,8 +387,8 @@ class ScriptedModels(ModelManager):
     def offers(self) -> list[CatalogOffer]:
         return self._answer("offers", None, lambda: list(self.catalogue))
 
-    def offer_for_this_machine(self) -> CatalogOffer | None:
-        return self._answer("offer", None, lambda: self.first)
+    def offers_for_this_machine(self) -> list[CatalogOffer]:
+        return self._answer("offer", None, lambda: [self.first] if self.first else [])
 
     def search(self, text: str, sort: Sort = "downloads", limit: int = 30) -> list[RepoSummary]:
         return self._online("search", (text, sort), lambda: [] if text == "nothing" else list(FOUND))

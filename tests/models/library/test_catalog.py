@@ -22,8 +22,8 @@ def test_what_ships_is_whole_and_every_entry_is_its_own() -> None:
     for pair in shipped.pairs:
         assert pair.family and pair.note and not pair.own
         assert pair.evidence in ("documentation", "catalogue", "reported", "suggested")
-        assert pair.method in ("draft", "mtp", "eagle3", "dflash", "dspark")
-        assert pair.drafter or pair.method == "mtp"
+        assert pair.method in ("draft", "mtp", "eagle3", "dflash", "dspark", "lookup")
+        assert pair.drafter or pair.first or pair.method in ("mtp", "lookup")
         assert not pair.target.file or pair.target.repo
 
 

@@ -14,7 +14,7 @@ from tests.models.kinds import TOKENS
 
 from slipstream.models.errors import ModelFileError, SlipstreamError, UsageError
 from slipstream.models.hub.types import RemoteFile
-from slipstream.models.library.names import matching, plain_name, split_name
+from slipstream.models.library.names import matching, plain_name, shown_name, split_name
 from slipstream.models.library.records import read_record, record_path
 from slipstream.models.library.store import ModelStore
 
@@ -55,6 +55,7 @@ def names(store: ModelStore) -> list[str]:
 )
 def test_a_files_name_is_the_models_and_its_quantization(stem: str, base: str, label: str) -> None:
     assert split_name(stem) == (base, label)
+    assert shown_name(Path(f"/x/{stem}.gguf"), "Ckpt 12") == ("Ckpt 12" if base == "model" else base)
     assert plain_name(stem, "Q5_0") == f"{base.lower()}:{label or 'Q5_0'}"
 
 
@@ -66,7 +67,7 @@ def test_a_downloaded_model_says_all_that_is_known_of_it(store: ModelStore) -> N
     path = adopted(store, "acme/Tiny-GGUF/Tiny-1M-Q8_0.gguf", tiny_gguf(q8_0=True))
     (model,) = store.installed()
     assert (model.name, model.path, model.origin, model.repo) == ("tiny-1m:Q8_0", path, "ours", "acme/Tiny-GGUF")
-    assert (model.quant, model.architecture, model.title) == ("Q8_0", "llama", "Tiny llama")
+    assert (model.quant, model.architecture, model.title) == ("Q8_0", "llama", "Tiny-1M")
     assert model.size == path.stat().st_size and model.sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
     assert model.params > 2 * 32 * len(TOKENS) and model.context == 2048
     assert model.usable and not model.foreign and len(model.fingerprint) == 64

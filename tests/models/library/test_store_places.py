@@ -249,3 +249,42 @@ def test_a_split_model_of_another_program_is_one_entry(tmp_path: Path) -> None:
 def test_without_an_environment_nobody_elses_folders_are_read(tmp_path: Path) -> None:
     in_lm_studio(tmp_path)
     assert ModelStore(tmp_path / "ours").installed() == []
+
+
+def test_models_in_python_packages_are_found_by_the_packages_lists_which_are_read_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = tmp_path / "site"
+    written(site / "some_model" / "Tiny-Q8_0.gguf", tiny_gguf())
+    written(site / "some_model" / "unlisted.gguf", tiny_gguf(seed=2))
+    about = site / "some_model-1.0.dist-info"
+    written(about / "METADATA", b"Metadata-Version: 2.1\nName: some-model\nVersion: 1.0\n")
+    written(about / "RECORD", b"some_model/Tiny-Q8_0.gguf,,\nsome_model/__init__.py,,\nsome_model/mmproj-a.gguf,,\n")
+    monkeypatch.setattr("sys.path", [str(site), str(tmp_path / "missing")])
+    store = store_in(tmp_path / "home", {})
+    (model,) = store.installed()
+    assert (model.name, model.origin, model.usable) == ("tiny:Q8_0", "package", True)
+    with pytest.raises(UsageError, match="belongs to a Python package"):
+        store.remove("tiny")
+    with monkeypatch.context() as patched:
+        patched.setattr("importlib.metadata.distributions", lambda: pytest.fail("read again"))
+        assert store_in(tmp_path / "home", {}).installed() == [model]
+    for path in (about / "METADATA", about / "RECORD"):
+        path.unlink()
+    about.rmdir()
+    assert store.installed() == []
+
+
+def test_the_users_own_folders_and_files_are_listed_once_and_never_changed(tmp_path: Path) -> None:
+    first = written(tmp_path / "mine" / "deep" / "Tiny-Q8_0.gguf", tiny_gguf())
+    second = written(tmp_path / "Small-Q8_0.gguf", tiny_gguf(seed=2))
+    places = [tmp_path / "mine", first, second, tmp_path / "gone", tmp_path / "gone.gguf"]
+    store = ModelStore(tmp_path / "ours", places=places)
+    assert [(model.name, model.path, model.origin) for model in store.installed()] == [
+        ("small:Q8_0", second, "folder"),
+        ("tiny:Q8_0", first, "folder"),
+    ]
+    with pytest.raises(UsageError, match="belongs to your own folder"):
+        store.remove("tiny")
+    store.import_file(first)
+    assert [model.origin for model in store.installed()] == ["ours", "folder"]

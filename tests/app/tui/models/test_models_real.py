@@ -118,10 +118,10 @@ async def test_a_model_is_found_fetched_used_removed_and_brought_back(
         screen.browser.rows.highlighted = screen.listing.installed.find(name)
         await chat.press("enter")
         await chat.until(lambda: chat.app.screen is chat.screen)
-        await chat.until(lambda: ready(chat) and chat.screen.model.loaded.name == "Acme Mini")  # type: ignore[union-attr]
+        await chat.until(lambda: ready(chat) and chat.screen.model.loaded.name == "Mini")  # type: ignore[union-attr]
         await chat.until(lambda: usual(paths) == name)
         await says(chat, "And the moon?")
-        assert "Acme Mini" in chat.shown() and len(chat.store.list_chats()) == 1
+        assert "Mini" in chat.shown() and len(chat.store.list_chats()) == 1
         await chat.press("ctrl+l", "x")  # not while it is in use
         await chat.until(lambda: screen.is_current and screen.listing.installed.in_use != "")
         assert not isinstance(chat.app.screen, ConfirmScreen)
