@@ -17,6 +17,7 @@ from slipstream.app.cli.streams import notice
 from slipstream.app.library import format as models_words
 from slipstream.app.library.offers import CatalogOffer, QuantOffer
 from slipstream.app.platform.safe_text import one_line, shortened
+from slipstream.models.heads.matching_heads import MTP
 from slipstream.models.hub.types import RepoSummary
 from slipstream.models.library.pairing import PairOffer, unserved
 from slipstream.models.library.records import Installed
@@ -117,7 +118,7 @@ def catalog_table(offers: Sequence[CatalogOffer], width: int = 0) -> str:
             (
                 pair.target.model + (f":{pair.target.quant}" if pair.target.quant else ""),
                 f"{about}{models_words.size(size)}" if size else _UNKNOWN,
-                pair.drafter.model if pair.drafter else f"its own {pair.method} layers",
+                pair.drafter.model if pair.drafter else _without_file(offer),
                 pair.method,
                 " / ".join(f"{memory[n] / 1e9:.1f}" for n in sorted(memory)) or _UNKNOWN,
                 shown_fit(offer.fit) if offer.fit else _UNKNOWN,
@@ -139,6 +140,13 @@ def catalog_table(offers: Sequence[CatalogOffer], width: int = 0) -> str:
     shown = table(cut[0], cut[1:])
     busy = any(offer.speed and offer.speed.basis == "busy" for offer in offers)
     return f"{shown}\nThe speed was measured while the machine was busy." if busy else shown
+
+
+def _without_file(offer: CatalogOffer) -> str:
+    """The drafter of a pair that needs no file for it."""
+    if offer.pair.first:
+        return f"{offer.heads} that ship with Slipstream" if offer.heads else _UNKNOWN
+    return f"its own {MTP} layers" if offer.pair.method == MTP else _UNKNOWN
 
 
 def _width(lines: Sequence[Sequence[str]]) -> int:

@@ -166,8 +166,8 @@ def best_offer(offers: Sequence[CatalogOffer]) -> CatalogOffer | None:
 
     Where nothing was fetched yet, its size is modest too: 12 GB are no first download for two cores.
     """
-    good = [offer for offer in recommended(offers) if is_quick(offer.speed) and not offer.pair.untested]
-    return next((offer for offer in good if offer.modest), None)
+    good = (offer for offer in recommended(offers) if is_quick(offer.speed) and offer.modest and not offer.pair.first)
+    return next((offer for offer in good if not offer.pair.untested), None)
 
 
 def first_offers(offers: Sequence[CatalogOffer]) -> list[CatalogOffer]:
@@ -188,8 +188,11 @@ def _drafter_size(pair: CatalogPair) -> int:
     return pair.drafter.about if pair.method == DRAFT else pair.drafter.size
 
 
-def _rank(offer: CatalogOffer) -> tuple[bool, bool, bool, bool, bool, int, float]:
-    """Sort key: runs, the user's own entry, tested, quick enough, supported drafter, evidence, size (speed if slow)."""
+def _rank(offer: CatalogOffer) -> tuple[bool, bool, bool, bool, bool, bool, bool, int, float]:
+    """Sort key: runs, the user's own entry, tested, quick, modest, supported drafter, not tiny, evidence, size.
+
+    Slow ones are sorted by their speed.
+    """
     pair = offer.pair
     slow = not is_quick(offer.speed)
     speed = offer.speed.tok_per_s if offer.speed else 0.0
@@ -198,7 +201,9 @@ def _rank(offer: CatalogOffer) -> tuple[bool, bool, bool, bool, bool, int, float
         not pair.own,
         pair.untested,
         slow,
+        not slow and not offer.modest,
         bool(unserved(pair)),
+        pair.first,
         _EVIDENCE.index(pair.evidence) if pair.evidence in _EVIDENCE else len(_EVIDENCE),
         -speed if slow else -pair.target.about,
     )
