@@ -6,12 +6,11 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
 from statistics import median
-from time import perf_counter, process_time
+from time import perf_counter
 from typing import Final, Protocol
 
 import llama_cpp
 
-from slipstream.drafters.autopilot.cost_model import undisturbed
 from slipstream.drafters.base import Step
 from slipstream.drafters.memory import DrafterMemory
 from slipstream.models.errors import SlipstreamError
@@ -53,20 +52,21 @@ _PATIENCE: Final = 4  # consecutive slow passes before threads are measured agai
 
 
 def measure_plain(target: Target) -> float:
-    """The median milliseconds of an undisturbed single-row pass, the baseline of the speed-up."""
+    """The milliseconds of an undisturbed single-row pass, the baseline of the speed-up."""
     start = min(8, target.abilities.n_ctx - 1)
     target.prefill([_token(target, at) for at in range(start)])
     until = perf_counter() + _PLAIN_S
-    passes: list[tuple[float, float]] = []
+    passes: list[float] = []
     while len(passes) < 24 and (len(passes) < 5 or perf_counter() < until):
         if len(target.tokens) == target.abilities.n_ctx:
             target.rewind(start)
-        began, processor_began = perf_counter(), process_time()
+        began = perf_counter()
         target.evaluate(_token(target, len(passes)), EMPTY_TREE)
         target.keep(())
-        passes.append((1e3 * (perf_counter() - began), 1e3 * (process_time() - processor_began)))
+        passes.append(1e3 * (perf_counter() - began))
     target.rewind(0)
-    return median(undisturbed(passes[3:]))  # the first passes warm the caches
+    kept = sorted(passes[3:])  # the first passes warm the caches
+    return kept[len(kept) // 4]  # slower ones may have been disturbed
 
 
 def _token(target: Target, at: int) -> Token:

@@ -16,17 +16,12 @@ from slipstream.models.types import History, Token, shared_prefix
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """A possible trial of an idle drafter or of plain decoding.
+    """A possible trial of an idle drafter or of plain decoding."""
 
-    Attributes:
-        arm: The idle drafter; None for plain decoding.
-        milliseconds: The price: the time that the trial is expected to lose.
-        waited: Steps since it was used last.
-    """
-
-    arm: Arm | None
-    milliseconds: float
-    waited: int
+    arm: Arm | None  # the idle drafter; None for plain decoding
+    milliseconds: float  # the price: the time that the trial is expected to lose
+    waited: int  # steps since it was used last
+    most_ms: float = inf  # the time that it may win in this reply
 
 
 class Exploration:
@@ -37,17 +32,13 @@ class Exploration:
     """
 
     def __init__(self, plain_ms: float, row_ms: float, known: bool) -> None:
-        """Starts with a small budget, or with none if the drafters are known from an earlier run.
-
-        Args:
-            row_ms: Least milliseconds of one more row; the cheaper rows are, the larger is the first budget.
-        """
+        """Starts with a small budget, larger where rows are cheap; none if drafters are known from an earlier run."""
         least, most = settings.FIRST_STEPS
         self.milliseconds = 0.0 if known else min(max(plain_ms / max(row_ms, 1e-6), least), most) * plain_ms
         self.trial: Trial | None = None
         self._price = 0.0  # of the cheapest trial when one was last chosen
         self._most_ms = settings.MOST_SAVED * plain_ms
-        self._lost_ms = 0.0  # by this trial
+        self._lost_ms, self._asked = 0.0, 0  # by this trial, and its drafter's drafts before it
 
     @property
     def affordable(self) -> bool:
@@ -67,7 +58,11 @@ class Exploration:
     def lose(self, milliseconds: float, plain_ms: float) -> bool:
         """Adds the time that a step of the trial lost; returns whether the trial should end early."""
         self._lost_ms += milliseconds
-        return self.trial is not None and self._lost_ms > self.trial.milliseconds + settings.TRIAL_LOSS * plain_ms
+        if self.trial is None or self.arm is None:
+            return False
+        brief = plain_ms < settings.BRIEF_MS and self.arm.timed and not self.arm.cheap(plain_ms, settings.LIGHT)
+        enough = brief and self.arm.record.asked - self._asked >= settings.BRIEF_STEPS
+        return enough or self._lost_ms > self.trial.milliseconds + settings.TRIAL_LOSS * plain_ms
 
     def end(self, plain_ms: float) -> Arm | None:
         """Ends the trial, takes its loss beyond its price from the budget, and returns its drafter."""
@@ -84,11 +79,12 @@ class Exploration:
         for trial in trials:
             price, urgency = min(trial.milliseconds, self._most_ms), trial.waited / trial.milliseconds
             self._price = min(self._price, price)
-            if price <= self.milliseconds and urgency > most:
+            if price <= self.milliseconds and trial.milliseconds < trial.most_ms and urgency > most:
                 best, most = trial, urgency
         if best:
             self.milliseconds -= best.milliseconds
         self.trial = best
+        self._asked = self.arm.record.asked if self.arm else 0
 
 
 def trials(
@@ -98,30 +94,36 @@ def trials(
     history: History,
     *,
     step: int,
+    written: int,
     since_plain: int,
     own_ms: float,
     change_ms: float = 0.0,
 ) -> Iterator[Trial]:
     """The possible trials, with the time that each is expected to lose.
 
+    A drafter is tried if the rest of the reply can win back what the trial loses: it is expected to be as long as what
+    was written so far, and each of its steps to be a very good one of the drafter.
+
     Args:
+        written: Tokens of the reply so far.
         since_plain: Steps since the last plain one; 0 while no drafter is active.
         own_ms: Milliseconds of the autopilot's own work in a step; 0 if other drafters are active anyway.
-        change_ms: See ``PassWidth``.
     """
-    plain = objective.plain
+    plain, plain_ms = objective.plain, objective.rows[1]
     best = max(plain, leader.value(objective)) if leader else plain
-    activation = settings.ACTIVATION * objective.rows[1]
+    activation = settings.ACTIVATION * plain_ms
     for arm in idle:
-        if objective.value(settings.BEST_TOKENS, settings.BEST_ROWS, arm.calls_ms) <= plain:
+        most = (objective.value(settings.BEST_TOKENS, settings.BEST_ROWS, arm.calls_ms) - plain) / objective.rate
+        if most <= 0:
             continue
-        if arm.cheap(objective.rows[1]):
+        if arm.cheap(plain_ms):
             loss = settings.LISTEN_STEPS * (arm.calls_ms + own_ms)
         else:
-            loss = settings.REVIEW_STEPS * (max(0.0, best - arm.value(objective)) / objective.rate + own_ms)
+            steps = settings.BRIEF_STEPS if plain_ms < settings.BRIEF_MS and arm.timed else settings.REVIEW_STEPS
+            loss = steps * (max(0.0, best - arm.value(objective)) / objective.rate + own_ms)
             loss += arm.drafter.reading_ms(history) + change_ms
-        yield Trial(arm, loss + activation, step - arm.last_step)
-    if since_plain > settings.PLAIN_STEPS * (1 + change_ms / objective.rows[1]):
+        yield Trial(arm, loss + activation, step - arm.last_step, most * written)
+    if since_plain > settings.PLAIN_STEPS * (1 + change_ms / plain_ms):
         loss = settings.REVIEW_STEPS * (best - plain) / objective.rate + 2 * change_ms  # there and back
         yield Trial(None, loss + activation, since_plain)
 
@@ -163,29 +165,6 @@ class Repetition:
                 seen.add(gram)
 
 
-class Credit:
-    """The time that copying drafters may lose while they listen to a repetition: a share of all time, and their gains.
-
-    Without it, each of many short repetitions would cost a small model several steps in which nothing is drafted.
-    """
-
-    def __init__(self, plain_ms: float) -> None:
-        self.milliseconds = settings.CREDIT_STEPS * plain_ms
-
-    def earn(self, milliseconds: float, plain_ms: float) -> None:
-        """Adds the share of elapsed time."""
-        self.lose(-settings.CREDIT_SHARE * milliseconds, plain_ms)
-
-    def renew(self, plain_ms: float) -> None:
-        """Allows one plain step at least: a long repetition is listened to whatever short ones have lost."""
-        self.milliseconds = max(self.milliseconds, plain_ms)
-
-    def lose(self, milliseconds: float, plain_ms: float) -> None:
-        """Takes off the time that a step lost; negative for a gain."""
-        most = settings.CREDIT_STEPS * plain_ms
-        self.milliseconds = min(max(self.milliseconds - milliseconds, -most), most)
-
-
 class ActiveSet:
     """Activates and deactivates drafters.
 
@@ -199,18 +178,15 @@ class ActiveSet:
     """
 
     def __init__(self, arms: list[Arm], throughput: ThroughputMeter, most_rows: int, known: bool) -> None:
-        """All drafters are idle at first.
-
-        Args:
-            arms: The drafters; those that fail are removed from this list.
-        """
+        """All drafters are idle at first; those that fail are removed from the list ``arms``."""
         self.arms: list[Arm] = []
         self.leader: Arm | None = None
         self._all, self._throughput, self._costs = arms, throughput, throughput.costs
         self._rows = min(settings.SLOPE_ROWS, most_rows)
         self.row_ms = self._costs.row_ms(self._rows)
         self.exploration = Exploration(self._costs.rows[1], self.row_ms, known)
-        self._repetition, self._credit = Repetition(), Credit(self._costs.rows[1])
+        self._repetition = Repetition()
+        self._prompt = 0  # tokens before the reply
         self._paid_ms = 0.0  # time of all steps up to the latest review
         self._own_ms = 0.0  # the autopilot's own work in a step with active drafters
         self._quiet = True  # whether there is no trial and no leader, and all active drafters are light
@@ -228,12 +204,12 @@ class ActiveSet:
     def repeats(self, history: History) -> bool:
         """Whether the text has begun to repeat itself; a review then activates a copying drafter."""
         self._repetition.follow(history.tokens)
-        return self._repetition.streak >= (settings.STREAK if self._credit.milliseconds > 0 else settings.LONG_STREAK)
+        return self._repetition.streak >= settings.STREAK
 
     def begin(self, history: History) -> None:
-        """Starts a reply: the active drafters read the prompt."""
         self._drop_failed()
-        self._costs.set_length(len(history.tokens))
+        self._prompt = len(history.tokens)
+        self._costs.set_length(self._prompt)
         self._repetition.begin(history.tokens)
         for arm in self._all:
             arm.begin()
@@ -241,32 +217,18 @@ class ActiveSet:
             arm.activate(history)
 
     def account(self, lost_ms: float, own_ms: float) -> None:
-        """Adds the time that a step lost, and ends a trial that has lost too much.
-
-        Args:
-            lost_ms: Milliseconds that plain decoding would have saved.
-        """
+        """Adds the time that plain decoding would have saved in a step, and ends a trial that has lost too much."""
         if self.arms:
             self._own_ms += settings.NEW * (clipped(own_ms, self._own_ms) - self._own_ms)
         if self.exploration.arm and self.exploration.lose(lost_ms, self._throughput.plain_ms):
             self.end_trial()
-        elif self.arms and not (self.exploration.trial or self.leader):
-            self._credit.lose(lost_ms, self._throughput.plain_ms)
 
     def review(self, history: History, step: int, since_plain: int) -> bool:
-        """Chooses the active drafters, the leader and the trial; to be called every ``REVIEW_STEPS``.
-
-        Returns:
-            Whether the active drafters may have changed.
-        """
+        """Chooses the active drafters, the leader and the trial; returns whether the active ones may have changed."""
         total_ms = self._throughput.total_ms
-        elapsed_ms, plain_ms = total_ms - self._paid_ms, self._throughput.plain_ms
-        self.exploration.earn(elapsed_ms, plain_ms)
-        self._credit.earn(elapsed_ms, plain_ms)
+        self.exploration.earn(total_ms - self._paid_ms, self._throughput.plain_ms)
         self._paid_ms = total_ms
         if self.repeats(history):
-            if self._repetition.streak >= settings.LONG_STREAK:
-                self._credit.renew(plain_ms)
             self._repetition.streak = 0
             self._activate_light(history)
         failed = any(arm.drafter.failed for arm in self.arms)
@@ -300,6 +262,7 @@ class ActiveSet:
                 objective,
                 history,
                 step=step,
+                written=len(history.tokens) - self._prompt,
                 since_plain=waits,
                 own_ms=own_ms,
                 change_ms=change_ms,
@@ -358,4 +321,4 @@ class ActiveSet:
         step_ms = arm.calls_ms + (0.0 if self.leader else self._own_ms)
         patience_ms = settings.PATIENCE * self._throughput.plain_ms
         settling = arm.cheap(self._costs.rows[1], settings.LIGHT) and arm.settling(step_ms, patience_ms)
-        return (settling and self._credit.milliseconds > 0) or arm.record.gain_ms > step_ms
+        return settling or arm.record.gain_ms > step_ms

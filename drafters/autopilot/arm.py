@@ -44,7 +44,7 @@ class Calibration:
 
     def observe(self, draft: Draft, tokens: Sequence[Token]) -> int:
         """Compares a draft with the target's tokens, even if it was not evaluated; returns how deep it was right."""
-        tree, node, depth, first = draft.tree, ROOT, 0, settings.DEPTHS
+        tree, node, depth = draft.tree, ROOT, 0
         for at, token in enumerate(tokens[: settings.DEPTHS]):
             expected, child = 0.0, None
             for other in _children(tree, node):
@@ -56,22 +56,12 @@ class Calibration:
             outcomes = self._outcomes[at]
             outcomes.add(child is not None, expected)
             self._ratio[at] = min(outcomes.value(), settings.MOST_CORRECTION)
-            first = min(first, at)
             if child is None:
                 break
             node, depth = child, at + 1
-        if first < settings.DEPTHS:
-            self._multiply(first, max(depth + 1, first + 1))
+        for at, ratio in enumerate(self._ratio):
+            self.paths[at + 1] = self.paths[at] * max(ratio, settings.LEAST_CORRECTION)
         return depth
-
-    def _multiply(self, first: int, observed: int) -> None:
-        """Updates the corrections of paths after those of depths from ``first`` to ``observed`` - 1 have changed."""
-        product = self.paths[first]
-        for at in range(first, settings.DEPTHS):
-            product *= max(self._ratio[at], settings.LEAST_CORRECTION)
-            if at >= observed and product == self.paths[at + 1]:
-                return
-            self.paths[at + 1] = product
 
 
 def _children(tree: TokenTree, node: int) -> list[int]:
@@ -90,19 +80,13 @@ def _children(tree: TokenTree, node: int) -> list[int]:
 
 @dataclass(slots=True)
 class NodeLimits:
-    """Whether one more node of a draft pays.
+    """Whether one more node of a draft pays; see ``ShouldExtend``."""
 
-    Attributes:
-        corrections: Of a path's probability, by its depth.
-        least: Least probability of a path that pays.
-    """
-
-    corrections: Sequence[float]
-    least: float = 1.0
+    corrections: Sequence[float]  # of a path's probability, by its depth
+    least: float = 1.0  # least probability of a path that pays
     deepest: int = 0
 
     def __call__(self, probability: float, depth: int) -> bool:
-        """Whether a node at this depth, on a path of this probability, pays."""
         return depth <= self.deepest and probability * self.corrections[min(depth, settings.DEPTHS)] >= self.least
 
 
@@ -111,46 +95,30 @@ class ArmRecord:
     """What is known of a drafter, kept between runs.
 
     Averages are over the steps in which it drafted, whether or not its draft was verified.
-
-    Attributes:
-        asked: Number of drafts that it made.
-        judged: Number of its drafts whose value was estimated.
-        tokens: Tokens expected of its steps.
-        rows: Rows of its steps.
-        draft_ms: Milliseconds that it takes to draft.
-        observe_ms: Milliseconds that it takes to observe a step.
-        gain_ms: Milliseconds per step that it saves over the next best choice.
-        slower: Slowdown factor of a pass that returns the hidden states it needs.
-        ahead: Whether its drafts have probes: they pay in later steps, so no single draft shows its value.
-        outcomes: Accepted tokens of its chosen drafts, over the tokens that these drafts promised.
     """
 
-    asked: int = 0
-    judged: int = 0
-    tokens: float = 1.0
-    rows: float = 1.0
-    draft_ms: float = 0.0
-    observe_ms: float = 0.0
-    gain_ms: float = 0.0
-    slower: float = 1.0
-    ahead: bool = False
+    asked: int = 0  # drafts that it made
+    judged: int = 0  # its drafts whose value was estimated
+    tokens: float = 1.0  # expected of its steps
+    rows: float = 1.0  # of its steps
+    draft_ms: float = 0.0  # that it takes to draft
+    observe_ms: float = 0.0  # that it takes to observe a step
+    gain_ms: float = 0.0  # that it saves in a step over the next best choice
+    slower: float = 1.0  # slowdown factor of a pass that returns the hidden states it needs
+    ahead: bool = False  # whether its drafts have probes: these pay in later steps, so no draft shows its value
+    # accepted tokens of its chosen drafts, over the tokens that these drafts promised
     outcomes: Ratio[float] = field(default_factory=lambda: Ratio(settings.DECAY, settings.PRIOR, settings.PRIOR))
 
 
 class Arm:
-    """A drafter with its record and its calibration.
-
-    Attributes:
-        last_step: The autopilot's step in which it drafted last.
-        took_ms: Milliseconds of its drafter's latest call.
-    """
+    """A drafter with its record and its calibration."""
 
     def __init__(self, name: str, drafter: Drafter, clock: Callable[[], float] = perf_counter) -> None:
         self.name, self.drafter = name, drafter
         self.record, self.calibration = ArmRecord(), Calibration()
         self.limits = NodeLimits(self.calibration.paths)
-        self.last_step = 0
-        self.took_ms = 0.0
+        self.last_step = 0  # the autopilot's step in which it drafted last
+        self.took_ms = 0.0  # milliseconds of its drafter's latest call
         self._clock = clock
         self._begun = False  # whether its drafter began this reply
         self._fresh = 0  # drafts since it was activated
@@ -171,6 +139,11 @@ class Arm:
         return self.record.draft_ms + self.record.observe_ms
 
     @property
+    def timed(self) -> bool:
+        """Whether the time of its calls is known."""
+        return self.record.asked >= settings.FRESH_STEPS
+
+    @property
     def level_ms(self) -> float:
         """Milliseconds of one more level of its draft; 0 if depth makes no difference."""
         return max(0.0, self._covariance / (self._spread + settings.LEVEL_SPREAD))
@@ -189,18 +162,12 @@ class Arm:
         return settings.CAUTION * min(self.record.outcomes.value(), 1.0)
 
     def settling(self, step_ms: float, most_ms: float) -> bool:
-        """Whether it was activated too recently for its gain to be known.
-
-        Args:
-            step_ms: Milliseconds per step of keeping it active.
-            most_ms: Milliseconds that it may cost before its gain must be known.
-        """
+        """Whether its gain is not known yet, and its calls at ``step_ms`` each have cost less than ``most_ms``."""
         return self._fresh < settings.LISTEN_STEPS and self._fresh * step_ms < most_ms
 
     def cheap(self, plain_ms: float, share: float = settings.CHEAP) -> bool:
         """Whether calling it without using the draft is affordable: it takes at most this share of a plain pass."""
-        known = self.record.asked >= settings.FRESH_STEPS and not self.record.ahead and not self.hidden
-        return known and self.calls_ms < share * plain_ms
+        return self.timed and not (self.record.ahead or self.hidden) and self.calls_ms < share * plain_ms
 
     def value(self, objective: Objective) -> float:
         """The value of a step that it drafts, by its record (see ``Objective.value``)."""
@@ -284,7 +251,6 @@ class Arm:
         self.record.observe_ms += settings.NEW * (clipped(self.took_ms, usual) - usual)
 
     def add_gain(self, milliseconds: float) -> None:
-        """Adds the time that it saved in a step."""
         self.record.gain_ms += settings.GAIN * (milliseconds - self.record.gain_ms)
 
     def add_outcome(self, expected: float, accepted: int) -> None:

@@ -9,15 +9,15 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from statistics import median
-from time import perf_counter, process_time
+from time import perf_counter
 from typing import Final
 
 from slipstream.drafters.autopilot import settings
 from slipstream.models.llama.target import Target
 from slipstream.models.types import Token, TokenTree, padded
 
-_DAMAGED: Final = (ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError)
-"""What reading a damaged file of costs may raise."""
+DAMAGED: Final = (ValueError, KeyError, TypeError, AttributeError, IndexError, ArithmeticError, RecursionError)
+"""What reading a file may raise that is damaged or of another version; its content is then measured again."""
 
 MEASURABLE: Final = sys.platform != "win32"
 
@@ -26,8 +26,7 @@ class Disturbance:
     """Detects passes that another program disturbed, by their processor time per millisecond.
 
     The threads of a pass compute, or spin until the last one is done. So while one of them waits for a core, the pass
-    gets less processor time per millisecond than usual. The waiting time itself would be a better measure, but no
-    system reports it for all threads in one cheap call. Windows counts processor time in units of 16 ms, which is too
+    gets less processor time per millisecond than usual. Windows counts processor time in units of 16 ms, which is too
     coarse for a pass; there, no pass counts as disturbed.
     """
 
@@ -35,27 +34,11 @@ class Disturbance:
         self._usual = 0.0
 
     def add(self, milliseconds: float, processor_ms: float) -> bool:
-        """Adds a pass; returns whether it was disturbed.
-
-        Args:
-            milliseconds: Its time.
-            processor_ms: Processor time of all threads during the pass; 0 if not measured.
-        """
+        """Adds a pass with the processor time of all threads, 0 if not measured; returns whether it was disturbed."""
         share = processor_ms / milliseconds if MEASURABLE and milliseconds > 0 else 0.0
         self._usual = max(share, settings.SHARE_DECAY * self._usual)
         # with a small usual share, a GPU computes and the processor only waits: the share then means nothing
         return share < settings.DISTURBED * self._usual and self._usual >= settings.COMPUTES
-
-
-def undisturbed(passes: Sequence[tuple[float, float]]) -> list[float]:
-    """The times of the passes whose share of processor time is near the largest; never empty if ``passes`` is not.
-
-    Args:
-        passes: Time and processor time of each, in any unit.
-    """
-    shares = [processor / took if took > 0 else 0.0 for took, processor in passes]
-    least = settings.DISTURBED * max(shares, default=0.0) if MEASURABLE else 0.0
-    return [took for (took, _), share in zip(passes, shares, strict=True) if share >= least]
 
 
 def clipped(milliseconds: float, usual: float) -> float:
@@ -82,16 +65,11 @@ class PassWidth:
         self.use(1)
 
     def use(self, rows: int) -> None:
-        """Changes the width."""
         self.rows = rows
         self._saved = dict.fromkeys(self.all, 0.0)
 
     def choose(self, milliseconds: Mapping[int, float]) -> int:
-        """Chooses the width of the next pass.
-
-        Args:
-            milliseconds: What the next step is worth with each width.
-        """
+        """Chooses the width of the next pass, by what its step is worth with each."""
         now = milliseconds[self.rows]
         for width, worth in milliseconds.items():
             self._saved[width] = max(0.0, self._saved[width] + worth - now) if width != self.rows else 0.0
@@ -126,15 +104,12 @@ class CostModel:
         widths: Sequence[int] = (),
         change_ms: float = 0.0,
     ) -> None:
-        """Interpolates measurements.
+        """Interpolates measurements: rows to milliseconds.
 
         Args:
-            short: Rows to milliseconds with little text in the cache; it must include 1.
-            long: The same with ``long_at`` tokens in the cache; may be empty.
-            long_at: Tokens in the cache for ``long``.
+            short: With little text in the cache; it must include 1.
+            long: With ``long_at`` tokens in the cache; may be empty.
             most: Maximum rows of a pass.
-            widths: See ``Abilities.widths``.
-            change_ms: See ``PassWidth``.
         """
         self.width = PassWidth([width for width in widths if width <= most], change_ms)
         self._padded = [padded(rows, self.width.all) for rows in range(most + 1)]  # rows of a pass that needs n
@@ -221,18 +196,13 @@ class CostModel:
         return min((costs[n] - first) / (n - 1) for n in range(2, rows + 1)) if rows > 1 else first
 
     def dump(self, key: str) -> bytes:
-        """Packs the measurements, for the machine and build that ``key`` names."""
         kept = {"key": key, "short": self._short, "long": self._long, "long_at": self._long_at}
         return json.dumps(kept | {"change_ms": self.width.change_ms}).encode()
 
     @staticmethod
     def load(packed: bytes, key: str, single: float, most: int, widths: Sequence[int] = ()) -> CostModel | None:
-        """Unpacks measurements; None if they are of another machine or build, damaged, or no longer hold.
-
-        Args:
-            single: Milliseconds of a pass of one row, now.
-        """
-        with suppress(*_DAMAGED):
+        """Unpacks measurements if they still hold where a pass of one row takes ``single`` milliseconds now."""
+        with suppress(*DAMAGED):
             kept = json.loads(packed)
             short, long = ({int(n): float(ms) for n, ms in kept[name].items()} for name in ("short", "long"))
             change_ms = float(kept["change_ms"])
@@ -258,9 +228,8 @@ def measure_costs(
 
     Args:
         single: Milliseconds of a pass of one row, roughly.
-        text: Tokens to evaluate, repeated if they are too few; arbitrary tokens if empty. A pass of a model with
-            experts reads every expert that a row is routed to. So rows of real text cost more than equal rows, and less
-            than random ones.
+        text: Tokens to evaluate, repeated if they are too few; arbitrary tokens if empty. With experts, rows of real
+            text cost more than equal rows, and less than random ones.
     """
     until = clock() + max(seconds, settings.MEASURE_PASSES * single / 1e3)
     most, n_ctx, few = target.abilities.max_rows, target.abilities.n_ctx, target.abilities.widths
@@ -290,7 +259,7 @@ def _measure(
     clock: Callable[[], float],
     text: Sequence[Token],
 ) -> tuple[dict[int, float], float]:
-    """The median milliseconds of passes by rows, with ``length`` tokens in the cache, and of a change of the width.
+    """The least milliseconds of passes by rows, with ``length`` tokens in the cache, and of a change of the width.
 
     Empty if the tokens do not fit the context, or their prefill is too slow. A width is left out if its pass would
     probably not end before ``until``.
@@ -304,35 +273,32 @@ def _measure(
     start = _run(target, text, 0, length)
     if not target.prefill(start, cancelled=lambda: clock() > until).complete:
         return {}, 0.0
-    took: dict[int, list[tuple[float, float]]] = {}
-    changes: dict[int, list[float]] = {}  # seconds of the first passes of a width
+    took: dict[int, list[float]] = {}  # milliseconds of passes
+    changes: dict[int, list[float]] = {}  # of the first passes of a width
     count, number = settings.ROUNDS if steady else 1, 0  # passes that are timed at a time, and of all so far
     for turn in range(1 if steady else settings.ROUNDS):
         for width in (1, *widths):
-            if width in took:
-                expected = median(undisturbed(took[width]))
-            elif turn:
+            if width not in took and turn:
                 continue  # there was no time for it
-            else:
-                below = max((n for n in took if n < width), default=0)
-                expected = median(undisturbed(took[below])) * width / below if below else single / 1e3 * width
+            below = max((n for n in took if n <= width), default=0)
+            expected = min(took[below]) * width / below if below else single * width
             warm = settings.REPLAYED if steady else 1 if width == 1 or not turn else 0
-            if clock() + (warm + count) * expected > until:
+            if clock() + (warm + count) * expected / 1e3 > until:
                 continue
-            passes = list[tuple[float, float]]()
+            passes = list[float]()
             for _ in range(warm + count):
                 last, *others = _run(target, text, length + number * width, width)
                 tree = TokenTree.chain(others)
-                began, processor_began = clock(), process_time()
+                began = clock()
                 target.evaluate(last, tree)
                 target.keep(())
-                passes.append((clock() - began, process_time() - processor_began))
+                passes.append(1e3 * (clock() - began))
                 target.rewind(length)
                 number += 1
             took.setdefault(width, []).extend(passes[warm:])
-            changes[width] = [seconds for seconds, _ in passes[:warm]]
-    usual = {width: 1e3 * median(undisturbed(passes)) for width, passes in took.items()}
-    longer = [1e3 * sum(first) - len(first) * usual[width] for width, first in changes.items() if steady]
+            changes[width] = passes[:warm]
+    usual = {width: min(passes) for width, passes in took.items()}  # others were disturbed
+    longer = [sum(first) - len(first) * usual[width] for width, first in changes.items() if steady]
     return usual, max(0.0, median(longer)) if longer else 0.0
 
 

@@ -61,13 +61,14 @@ class Autopilot(Drafter):
         self._surplus_ms = 0.0  # what the second best choice of this step was worth over a plain step
         self._began = self._drafting_ms = self._own_ms = 0.0  # of the step: its start, and its time outside of the pass
         self._limited = False  # whether the latest draft of this step was limited to the rows of its pass
+        self._count = 0  # of the active drafters at the latest change of needs
         self._hidden: Arm | None = None  # an active drafter for which passes return hidden states
         self._update_needs()
 
     def begin(self, history: History) -> None:
         """Starts a reply: the active drafters read the prompt."""
         self._step, self._resume = None, 0
-        self.throughput.begin()
+        self.throughput.unmeasured = 0
         self._active.begin(history)
         self._update_needs()
 
@@ -85,7 +86,7 @@ class Autopilot(Drafter):
         began = self._clock()
         if self._step:
             self._account(self._step, began)
-        if self.needs.rows > 1 and not self._active.arms:
+        if len(self._active.arms) != self._count:
             self._update_needs()
         if self._coast(history):
             return NO_DRAFT
@@ -125,7 +126,7 @@ class Autopilot(Drafter):
         width = self.throughput.costs.width
         if width.rows > 1 and (not self._active.arms or self._active.tries_plain):
             width.use(1)
-        self.needs = Needs(hidden, leaves, width.rows)
+        self.needs, self._count = Needs(hidden, leaves, width.rows), len(self._active.arms)
 
     def _coast(self, history: History) -> bool:
         """The fast path: while all drafters are idle, most plain steps are neither measured nor reviewed.

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from slipstream.drafters.autopilot import AUTO, settings
 from slipstream.drafters.autopilot.arm import Arm, ArmRecord
-from slipstream.drafters.autopilot.cost_model import CostModel, measure_costs
+from slipstream.drafters.autopilot.cost_model import DAMAGED, CostModel, measure_costs
 from slipstream.drafters.autopilot.policy import Autopilot
 from slipstream.drafters.base import NO_DRAFT, Drafter, Step
 from slipstream.drafters.calibration import Ratio
@@ -21,8 +21,6 @@ from slipstream.models.sampling.sampler import Sampler
 from slipstream.models.types import EMPTY_TREE, History, Token
 
 _COSTS: Final = "costs"
-_DAMAGED: Final = (ValueError, KeyError, TypeError, AttributeError, IndexError, ArithmeticError, RecursionError)
-"""Errors in reading a file that is damaged or of another version; its content is then measured again."""
 
 
 class Profile:
@@ -75,7 +73,7 @@ class Profile:
         return costs
 
     def _records(self) -> dict[str, ArmRecord]:
-        with suppress(*_DAMAGED):
+        with suppress(*DAMAGED):
             kept = json.loads((self._memory.read(AUTO) if self._memory else None) or b"{}")
             if kept["key"] == self._key:
                 return {name: _record(values) for name, values in kept["arms"].items()}
@@ -84,7 +82,7 @@ class Profile:
 
 def measured_costs(memory: DrafterMemory) -> dict[int, float]:
     """The stored times of passes by their rows, in plain passes; empty if nothing is stored."""
-    with suppress(*_DAMAGED):
+    with suppress(*DAMAGED):
         short = json.loads(memory.read(_COSTS) or b"{}")["short"]
         return {int(rows): float(ms) / float(short["1"]) for rows, ms in short.items()}
     return {}
@@ -92,7 +90,7 @@ def measured_costs(memory: DrafterMemory) -> dict[int, float]:
 
 def learned_gains(memory: DrafterMemory) -> dict[str, float]:
     """Each drafter's speed relative to plain decoding, by the stored records; empty if no record is long enough."""
-    with suppress(*_DAMAGED):
+    with suppress(*DAMAGED):
         packed, kept = memory.read(_COSTS), json.loads(memory.read(AUTO) or b"{}")
         measured = json.loads(packed or b"{}")
         if packed and kept["key"] == measured["key"]:

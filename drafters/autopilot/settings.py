@@ -1,4 +1,4 @@
-"""The 68 tuned numbers of the autopilot, each with its reason; TRIED.md in this folder has the measurements."""
+"""The 67 tuned numbers of the autopilot, each with its reason; TRIED.md in this folder has the measurements."""
 
 from __future__ import annotations
 
@@ -46,9 +46,6 @@ SLOPE_ROWS: Final = 33  # widest pass in the search for the least cost of a row;
 SHORT_MS: Final = 2.0  # a shorter plain pass: merging drafts, 0.1 ms, does not pay, and idle steps are rarely reviewed
 GRAM: Final = 4  # tokens of an n-gram whose second occurrence is a repetition; shorter ones repeat by chance
 STREAK: Final = 3  # repetitions in a row that activate a copying arm; 2 did no better
-LONG_STREAK: Final = 12  # the same once such arms have lost their credit
-CREDIT_SHARE: Final = 0.004  # share of the elapsed time that copying arms may lose beyond their gains
-CREDIT_STEPS: Final = 8.0  # largest credit and largest debt, in plain steps
 SAME_CHAT: Final = 0.75  # share of the previous text that a prompt must start with to count as the same chat
 
 # Exploration
@@ -57,6 +54,8 @@ FIRST_STEPS: Final = (2.0, 12.0)  # least and most plain steps of the first budg
 MOST_SAVED: Final = 12.0  # largest budget, in plain steps; a more expensive trial begins at it and leaves a debt
 MOST_OWED: Final = 100.0  # largest debt, in plain steps, so that one bad trial does not end exploration for good
 TRIAL_LOSS: Final = 1.5  # plain steps that a trial may lose beyond its price before it ends early
+BRIEF_MS: Final = 15.0  # a shorter plain pass: trials are as short as possible, since 4 steps lose more than one wins
+BRIEF_STEPS: Final = 2  # drafts of such a trial
 PLAIN_STEPS: Final = 128  # steps without a plain one before plain decoding is tried; its time may have drifted
 ACTIVATION: Final = 0.05  # assumed cost of activating an arm, as a share of a plain pass
 BEST_TOKENS: Final = 3.0  # tokens of a very good step; an arm that is too slow to gain even from these is not tried
@@ -68,7 +67,7 @@ SHORT_TEXT: Final = 16  # tokens in the cache at the first measurements
 LONG_TEXT: Final = 640  # the same at the second ones: more than the 512 cells where llama.cpp's attention changes
 LONG_LEAST: Final = 64  # tokens; a shorter second text would not show the cost of a token in the cache
 LONG_WIDTHS: Final = (2, 8, 32)  # rows measured with the long text, besides 1; the cost of text grows evenly between
-ROUNDS: Final = 3  # measurements of a width; the median ignores one disturbed pass
+ROUNDS: Final = 3  # measurements of a width; the least of them is the least disturbed
 SHORT_SHARE: Final = 0.6  # of the measuring time, for the short text: the long one needs fewer widths and a prefill
 MEASURE_SECONDS: Final = 1.0  # least time for measuring
 MEASURE_PASSES: Final = 20  # plain passes for measuring, if these take longer

@@ -15,19 +15,13 @@ PLAIN: Final = Plain.name
 
 
 class Decision(NamedTuple):
-    """The autopilot's choice for a step.
-
-    Attributes:
-        cost: Time of the pass, in plain passes.
-        expected: Tokens expected of the step.
-        plain_ms: Milliseconds of a whole plain step.
-    """
+    """The autopilot's choice for a step."""
 
     drafter: str = PLAIN
     nodes: int = 0
-    cost: float = 1.0
-    expected: float = 1.0
-    plain_ms: float = 0.0
+    cost: float = 1.0  # time of the pass, in plain passes
+    expected: float = 1.0  # tokens expected of the step
+    plain_ms: float = 0.0  # of a whole plain step
     trial: bool = False
 
 
@@ -53,10 +47,6 @@ class ThroughputMeter:
         self._tokens = self._ms = 0.0  # of the latest steps, older ones decayed
         self._steps = 0
 
-    def begin(self) -> None:
-        """Starts a reply."""
-        self.unmeasured = 0
-
     def objective(self) -> Objective:
         """The value of tokens and time now."""
         best = max(self.rate, 1 / self.plain_ms)
@@ -71,16 +61,12 @@ class ThroughputMeter:
         expected: float,
         hidden: Arm | None,
     ) -> float:
-        """Adds a step.
+        """Adds a step; returns how many milliseconds plain decoding would have saved.
 
         Args:
             wall_ms: Milliseconds from its start to the start of the next step.
             drafting_ms: Milliseconds spent in drafters and in the autopilot.
-            expected: Tokens that were expected of the step.
             hidden: The drafter for which the pass returned hidden states, if any.
-
-        Returns:
-            How many milliseconds plain decoding would have saved.
         """
         self._add_unmeasured()
         times, rows, tokens = step.timings, max(self.costs.width.rows, 1 + len(step.draft.tree)), len(step.tokens)

@@ -17,16 +17,11 @@ class Objective(NamedTuple):
     The autopilot maximises the rate of the whole reply: a node pays if its expected tokens exceed those that the same
     time yields at ``rate``. Using the step's own rate would draft too little on easy steps. (For the maximum of a ratio
     of sums see Dinkelbach, Management Science 13 (7), 1967.)
-
-    Attributes:
-        rate: Tokens per millisecond: the recent rate, but at least that of plain decoding.
-        token: Value of a token: 1 less the cost of sampling it.
-        rows: Milliseconds of a pass of n rows, at index n.
     """
 
-    rate: float
-    token: float
-    rows: Sequence[float]
+    rate: float  # tokens per millisecond: the recent rate, but at least that of plain decoding
+    token: float  # value of a token: 1 less the cost of sampling it
+    rows: Sequence[float]  # milliseconds of a pass of n rows, at index n
 
     @property
     def plain(self) -> float:
@@ -47,22 +42,14 @@ class Objective(NamedTuple):
 
 
 class Candidate(NamedTuple):
-    """The part of a draft that is worth verifying.
-
-    Attributes:
-        tokens: Tokens expected of the step.
-        value: See ``Objective.value``; it does not count the time already spent on drafting.
-        whole: The draft before it was pruned.
-        order: Its nodes, the most probable path first.
-        expected: Tokens expected of a pass of n rows, at index n - 1.
-    """
+    """The part of a draft that is worth verifying."""
 
     draft: Draft
-    tokens: float
-    value: float
-    whole: Draft = NO_DRAFT
-    order: Sequence[int] = ()
-    expected: Sequence[float] = (1.0,)
+    tokens: float  # expected of the step
+    value: float  # see ``Objective.value``; it does not count the time already spent on drafting
+    whole: Draft = NO_DRAFT  # the draft before it was pruned
+    order: Sequence[int] = ()  # its nodes, the most probable path first
+    expected: Sequence[float] = (1.0,)  # tokens of a pass of n rows, at index n - 1
 
     def values(self, widths: Sequence[int], objective: Objective) -> dict[int, float]:
         """The value of a step for each width of its pass; a draft with probes is verified whole or not at all."""

@@ -110,7 +110,7 @@ def test_trials_are_paid_and_the_one_that_waited_longest_for_its_price_comes_fir
 def test_who_takes_longer_than_a_good_step_saves_is_not_tried() -> None:
     quick, slow = Arm("quick", Plain()), Arm("slow", Plain())
     quick.record.draft_ms, slow.record.draft_ms = 2.0, 15.0
-    found = trials([quick, slow], None, terms(10, 12, 14, 16), NOTHING, step=100, since_plain=0, own_ms=0)
+    found = trials([quick, slow], None, terms(10, 12, 14, 16), NOTHING, step=100, written=100, since_plain=0, own_ms=0)
     assert [trial.arm for trial in found] == [quick]  # two tokens more for 6 ms of rows and 15 of drafting
 
 
@@ -124,15 +124,29 @@ class Reader(Plain):
 def test_who_reads_the_text_first_is_tried_later_and_its_reading_is_owed() -> None:
     quick, reader = Arm("quick", Plain()), Arm("reader", Reader())
     both = [quick, reader]
-    first, later = trials(both, None, terms(10, 12, 14, 16), NOTHING, step=100, since_plain=0, own_ms=0)
+    first, later = trials(both, None, terms(10, 12, 14, 16), NOTHING, step=100, written=100, since_plain=0, own_ms=0)
     assert later.milliseconds == first.milliseconds + 300
     budget = Exploration(10.0, 1.0, known=False)
     budget.begin([later])
     assert budget.trial is None  # it holds ten plain steps
     budget.earn(20 / EXPLORE_SHARE, 10.0)
+    early = trials([reader], None, terms(10, 12, 14, 16), NOTHING, step=100, written=10, since_plain=0, own_ms=0)
+    budget.begin(early)
+    assert budget.trial is None  # in ten tokens it cannot win that much
     budget.begin([later])
     assert budget.arm is reader  # it holds twelve, and cannot hold more
     assert budget.milliseconds == 120 - later.milliseconds
+
+
+@pytest.mark.parametrize(("plain_ms", "drafts"), [(10.0, 2), (20.0, 4)])
+def test_trials_are_short_where_steps_are(plain_ms: float, drafts: int) -> None:
+    arm, budget = Arm("x", Plain()), Exploration(plain_ms, 1.0, known=False)
+    arm.record.asked, arm.record.draft_ms = 8, 0.5 * plain_ms
+    budget.begin([Trial(arm, plain_ms, 10)])
+    for made in range(1, 5):
+        arm.record.asked += 1
+        ends = budget.lose(0.1, plain_ms)
+        assert ends == (drafts == 2 and made >= 2)
 
 
 def test_an_arm_believes_what_came_true() -> None:

@@ -18,7 +18,6 @@ from tests.drafters.autopilot.virtual_time import (
 )
 
 from slipstream.drafters.autopilot import AUTO
-from slipstream.drafters.autopilot.active_set import Repetition
 from slipstream.drafters.autopilot.cost_model import CostModel
 from slipstream.drafters.autopilot.policy import Autopilot
 from slipstream.drafters.autopilot.throughput import PLAIN
@@ -219,26 +218,6 @@ def test_a_drafter_that_is_seldom_right_is_called_at_every_step(monkeypatch: pyt
     assert len(set(seldom.asked)) == len(seldom.asked) == flight.pilot.arms[0].record.asked  # once a step
     assert sum(flight.by(PLAIN)) < 1.05 * 30 / 40 * SIZE  # of each burst nothing is missed
     assert 2.0 < flight.pilot.arms[0].record.gain_ms < 8.0  # about 80 ms in 31 steps: those without a draft count, too
-
-
-def test_short_repetitions_wake_a_copying_drafter_rarely_once_it_has_lost_and_long_ones_still_do(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """The last 4 of every 20 tokens repeat earlier ones, and from ``SIZE`` on all do; the drafter never drafts."""
-
-    def follow(repetition: Repetition, tokens: Sequence[Token]) -> None:
-        at = len(tokens) - len(PROMPT)
-        repetition.streak = at - SIZE if at >= SIZE else max(0, at % 20 - 16)
-
-    monkeypatch.setattr(Repetition, "follow", follow)
-    flight = Flight(
-        monkeypatch, DEAR, lambda clock: {"copying": Scripted(text(), clock, always(0.02), takes=1.0)}, SIZE + 200
-    )
-    copying = flight.drafters["copying"]
-    assert isinstance(copying, Scripted)
-    listened = [place for place in copying.asked if place >= 100]
-    assert sum(place < SIZE for place in listened) < 0.2 * SIZE  # over twice that without a limit on what is lost
-    assert sum(place >= SIZE for place in listened) > 0.5 * 200  # a tenth if a long repetition did not renew it
 
 
 def test_those_that_rest_hear_nothing_and_ask_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
