@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from slipstream.app.engine.calibrate import Threads
 from slipstream.app.engine.guide import Guide, GuideVocabulary
 from slipstream.app.engine.prompt import Prompt, PromptBuilder
-from slipstream.app.engine.stats import OtherPrograms, PlainClock
+from slipstream.app.engine.stats import OtherPrograms, PlainClock, SpillWatch
 from slipstream.app.engine.text import ChatVocabulary
 from slipstream.app.protocol.events import reasoning_levels
 from slipstream.app.protocol.requests import Generate, Sampling
@@ -34,6 +34,7 @@ class ChatModel:
     plain: PlainClock
     others: OtherPrograms = field(default_factory=OtherPrograms)
     threads: Threads | None = None
+    spill: SpillWatch | None = None  # of a model on GPUs
     end_marks: tuple[str, ...] = ()  # texts that end a reply, see ``PromptBuilder.turn_ends``
     new_remarks: Callable[[], dict[str, str]] = dict
     same_text: bool = False

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import shlex
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -23,7 +23,7 @@ from slipstream.app.engine.past_chats import PastChats
 from slipstream.app.engine.plan import DRAFT, Plan, contexts_of, exact_kv, options_for, plan_load
 from slipstream.app.engine.prompt import PromptBuilder
 from slipstream.app.engine.session import Session
-from slipstream.app.engine.stats import PlainClock
+from slipstream.app.engine.stats import PlainClock, SpillWatch
 from slipstream.app.protocol.events import Loaded
 from slipstream.app.protocol.requests import NO_MMPROJ, PLAIN, Load
 from slipstream.app.settings.disabled_drafters import known_left_out
@@ -43,6 +43,7 @@ from slipstream.models.heads.file import identity
 from slipstream.models.library.catalog import catalog
 from slipstream.models.library.names import names_of, shown_name
 from slipstream.models.llama.context import LlamaTarget
+from slipstream.models.llama.devices import survey_here
 from slipstream.models.llama.install import needed_version, prebuilt
 from slipstream.models.llama.library import built, physical_cores
 from slipstream.models.llama.model import LlamaModel
@@ -55,6 +56,8 @@ if TYPE_CHECKING:
     from slipstream.models.vision.projector import Projector
 
 RETRIEVAL: Final = Retrieval.name
+_PLAIN: Final = "plain"  # name of the kept time of a plain pass
+_FULL: Final = 256 << 20  # a GPU with fewer bytes free is full: loading leaves more
 _MEASURING: Final = 0.9
 """Progress when the files are loaded and measuring begins."""
 _CONTINUES: Final = (
@@ -126,6 +129,7 @@ class _Loading:
             self._prompts,
             PlainClock(),
             threads=self._threads,
+            spill=self._spill_watch(),
             end_marks=self._end_marks,
             new_remarks=model.new_remarks,
             same_text=not self._decoding.why,
@@ -311,6 +315,24 @@ class _Loading:
         key = f"{weights} {llama_cpp.__version__} {self._target.abilities.n_ctx} {self._options}{self._changed}"
         key += f" {self._projector.fingerprint}" if self._projector else ""
         return key, f"{key} {built()} {dict(fit.shares)} {request.devices.draft} {physical_cores()}"
+
+    def _spill_watch(self) -> SpillWatch | None:
+        """Watches a model on GPUs; the least time of a plain pass is kept from load to load, whatever the context."""
+        fit = self._plan.fit
+        if not (fit.shares and self._memory):
+            return None
+        key, known_ms = f"{built()} {dict(fit.shares)} ", self._plain_ms
+        kept = (self._memory.read(_PLAIN) or b"").decode()
+        with suppress(ValueError):
+            known_ms = min(known_ms, float(kept.removeprefix(key)))
+        self._memory.write(_PLAIN, f"{key}{known_ms}".encode())
+
+        def full() -> bool:
+            used = (device for device in survey_here().devices if device.name in fit.shares)
+            return any(device.free_bytes < _FULL for device in used)
+
+        need = fit.need
+        return SpillWatch(known_ms, self._plain_ms, need.kv / max(1, fit.n_ctx) / max(1, need.weights), full)
 
     def _drafters(self) -> Drafters:
         request, plan, target = self._request, self._plan, self._target

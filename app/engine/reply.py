@@ -58,6 +58,7 @@ class ReplyProgress:
         self.rules = StopRules(vocabulary.ends, room, request.max_tokens, stops, vocabulary.piece)
         self.stats = ReplyStats(model.plain, model.others, begun=len(request.begun), prompt_tokens=len(prompt.tokens))
         self.chosen: dict[str, _Chosen] = {}
+        self.remarks: dict[str, str] = {}  # see ``Done``
         self.ttft_ms = 0.0
         self._request, self._asked, self._piece, self.pilot = request.request, request.asked, vocabulary.piece, pilot
         self._stream, self._steps = TextStream(stops), 0
@@ -206,6 +207,8 @@ class Reply:
                 budget.add(step)
                 if model.threads and model.threads.add(step):
                     model.plain.forget()
+                if model.spill:
+                    written.remarks |= model.spill.add(step, len(read.history.tokens))
                 yield written.add(step, milliseconds)
         if rest := written.rest():
             yield rest
@@ -226,7 +229,7 @@ class Reply:
             )
         prompt, prefill, written, stats = read.prompt, read.prefill, read.progress, read.progress.stats
         size, silence = len(prompt.tokens), self._drafters.silence(request.drafter)
-        remarks = model.new_remarks() | model.unknown_level(request.sampling.reasoning)
+        remarks = written.remarks | model.new_remarks() | model.unknown_level(request.sampling.reasoning)
         if silence.new:
             silence.new = False
             remarks[f"{request.drafter} is silent: {silence.reason}."] = "It tries again now and then."

@@ -32,6 +32,12 @@ _NEAR: Final = 256  # a step counts if its text length is within this many token
 _UNSURE: Final = 0.1  # relative standard error of the baseline above which there is no ratio
 
 _BUSY: Final = 0.2  # share of the processor that other programs use, above which the machine is busy
+_SPILLED: Final = 3.0  # how many times as long plain passes take where a GPU's memory spills over
+_SLOW_PASSES: Final = 8  # such passes in a row, before the memory of the GPU is looked at
+_SPILL_CURE: Final = (
+    "Some of the model is probably in slower memory now: shorten the context (/context 4096, --context 4096), choose no"
+    " drafter (/drafter none), or close other programs that use the GPU."
+)
 _LOOK_EVERY: Final = 0.5  # seconds between two looks at the load: the system counts in hundredths of a second
 
 
@@ -150,6 +156,37 @@ class PlainClock:
         now, reach = self._clock(), max(_NEAR, self._length // 4)
         near = [step for step in self._recent if abs(step.length - self._length) <= reach]
         return [each.ms for each in near if now - each.at <= max(_FRESH_SECONDS, _FRESH_STEPS * each.ms / 1e3)]
+
+
+class SpillWatch:
+    """Notices plain passes that take several times as long as they once did, while the memory of a GPU is full.
+
+    A driver may then keep a part of the model in the machine's memory, without any message.
+    """
+
+    def __init__(self, known_ms: float, now_ms: float, growth: float, full: Callable[[], bool]) -> None:
+        """Starts to watch.
+
+        Args:
+            known_ms: Least milliseconds of a plain pass at a short text, over all loads of this model.
+            now_ms: The same of this load.
+            growth: Bytes of the KV cache that a pass reads for a token of the text, over the bytes of the weights.
+            full: Whether the memory of a GPU that is used is full.
+        """
+        self._known_ms, self._growth, self._full = known_ms, growth, full
+        self._slow_passes = _SLOW_PASSES - 1 if now_ms > _SPILLED * known_ms else 0
+        self._reported = False
+
+    def add(self, step: Step, length: int) -> dict[str, str]:
+        """Call after each step, with the tokens of the text; returns what to report and to try, once."""
+        if len(step.draft.tree) or self._reported:
+            return {}
+        times = step.timings.evaluate / (self._known_ms * (1 + self._growth * length))
+        self._slow_passes = self._slow_passes + 1 if times > _SPILLED else 0
+        if self._slow_passes % _SLOW_PASSES or not self._slow_passes or not self._full():
+            return {}
+        self._reported = True
+        return {f"the GPU's memory is full, and a pass takes {times:.0f} times as long as it once did.": _SPILL_CURE}
 
 
 @dataclass(slots=True)

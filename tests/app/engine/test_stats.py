@@ -7,7 +7,7 @@ from time import sleep
 import numpy as np
 import pytest
 
-from slipstream.app.engine.stats import OtherPrograms, PlainClock, ReplyStats, origins
+from slipstream.app.engine.stats import OtherPrograms, PlainClock, ReplyStats, SpillWatch, origins
 from slipstream.drafters.base import NO_DRAFT, Draft, Step
 from slipstream.models.types import Evaluation, TokenTree
 
@@ -70,6 +70,23 @@ def test_every_token_has_an_origin() -> None:
     assert origins(step(chain(1), (0,))) == [("accepted", "draft"), ("bonus", "")]
     probe = Draft(TokenTree((1, 2), (-1, 0), frozenset({1})), (0.5, 0.0), ("space", "space"))
     assert origins(step(probe, (0,)))[-1] == ("bonus", "")
+
+
+def test_a_spill_is_reported_once_and_only_where_a_gpu_is_full() -> None:
+    def watched(now_ms: float, full: bool, passes: list[float], length: int = 100) -> list[dict[str, str]]:
+        watch = SpillWatch(4.0, now_ms, growth=0.001, full=lambda: full)
+        steps = [step(NO_DRAFT, ()) for _ in passes]
+        for each, ms in zip(steps, passes, strict=True):
+            each.timings.evaluate = ms
+        return [found for each in steps if (found := watch.add(each, length))]
+
+    slow, usual = [15.0] * 30, [5.0] * 30
+    (remark,) = watched(4.0, True, slow)
+    assert "3 times as long" in next(iter(remark)) and "/context" in next(iter(remark.values()))
+    assert not watched(4.0, False, slow) and not watched(4.0, True, usual)
+    assert not watched(4.0, True, [*slow[:7], *usual] * 3)  # disturbed for a moment
+    assert not watched(4.0, True, slow, length=8000)  # so long a text takes as long
+    assert watched(15.0, True, slow[:1]) and not watched(15.0, True, usual[:1])  # slow from the load on
 
 
 class Clock:
