@@ -57,7 +57,10 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 def _explained(error: Exception) -> str:
     try:
         from slipstream.app.platform.error_log import explained
+        from slipstream.models.llama.install import broken_install
 
+        if found := broken_install(f"{type(error).__name__}: {error}"):
+            return f"{found.error.title} {found.error.hint}"
         return explained(error)
     except Exception:  # no free file descriptor or memory for another module
         return f"{error or type(error).__name__}. Where it happened could not be logged."

@@ -24,13 +24,13 @@ SAME_TEXT: Final = "same text"
 SAME_DISTRIBUTION: Final = "same distribution"
 CHEAP: Final = 0.03
 """If bit-equal logits make a step longer by at most this share, they are the default."""
-PREFIXES: Final = (48, 272)
+PREFIXES: Final = (48, 260)
 """Lengths of text before the compared rows: llama.cpp's attention computes long and short caches in other ways."""
 _LENGTH: Final = 512  # tokens of the contexts that are compared
 _WIDTHS: Final = (2, 3, 5, 9, 17, 40)
 _ROWS: Final = 18  # single-row passes, with which the others are compared
 _CHUNKS: Final = (512, 32)
-_REREAD: Final = 96  # tokens of a long text that are read again in other chunks
+_REREAD: Final = 64  # tokens of a long text that are read again in other chunks
 _PASSES: Final = 550  # single-row passes that take about as long as a proof
 _MOST_SECONDS: Final = 8.0  # a longer proof is only made where the exact settings are asked for
 _STEPS: Final = 8  # pairs of passes from which the cost is measured

@@ -38,6 +38,11 @@ class Run:
 
 RUNS: Final = (
     Run("exact", "drafting never changes what is written", ("200 2000 200", "2000 100000 2000", ""), lines=3),
+    Run(
+        "same_text",
+        "replies with drafters are plain ones",
+        ("bundled --replies 40", "bundled --kinds", "bundled --kinds"),
+    ),
     Run("verifier", "changes to the verifier are caught by its tests", ("", "", "")),
     Run("engine_kills", "the engine killed", ("40", "400", "1000")),
     Run("engine_ends", "the screen says why the engine ended", (None, "2", "15")),

@@ -72,7 +72,7 @@ FIGURES = (
     ("68 % right", "acceptance: share of guesses that the model took"),
     ("tokens per step", "how many tokens one pass of the model yields"),
     ("text identical", "same text: a drafter changes no word"),
-    ("same odds", "same distribution: single words may differ"),
+    ("same odds", "same distribution: single words may differ; Ctrl-D says why"),
     ("corrected", "recovered: the model's word where a guess was wrong"),
     ("free extra token", "bonus: the model's own, after right guesses"),
 )

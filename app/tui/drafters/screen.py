@@ -115,7 +115,7 @@ class DraftersScreen(BrowsingScreen[DrafterChoice | None]):
         heading = f"Drafters for {' · '.join(filter(None, facts))}"
         self._work = WorkNote(self.browser, heading, context.jobs, lambda: context.news() or self._trouble)
         self._loaded, self._chat = loaded, context
-        self._trouble = ""
+        self._trouble = f"Same odds, not same text: {loaded.promise_why}." if loaded.promise_why else ""
 
     def compose(self) -> ComposeResult:
         yield self._work.title

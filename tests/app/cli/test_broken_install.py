@@ -109,7 +109,10 @@ def test_a_broken_llama_cpp_is_named_with_its_cure(
 ) -> None:
     python, packages = environment
     change(packages)
-    for command in (["run", "-p", "hi"], ["lend"], ["doctor"]):
+    commands = [["run", "-p", "hi"], ["lend"], ["doctor"]]
+    if change is not of_another_processor:  # it ends the process that loads it for the name
+        commands += [["run", "-p", "hi", "--drafter", "lookup"], ["models", "pairs", "bundled"]]
+    for command in commands:
         done = slipstream(python, tmp_path / "home", *command)
         said = done.stdout if command == ["doctor"] else done.stderr
         assert done.returncode == 1, done

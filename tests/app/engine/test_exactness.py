@@ -14,8 +14,8 @@ from slipstream.app.engine.exactness import SAME_DISTRIBUTION, SAME_TEXT, Proof,
 from slipstream.app.engine.load import load
 from slipstream.app.library.load_request import BUNDLED_TARGET
 from slipstream.app.platform.paths import Paths
-from slipstream.app.protocol.events import Loaded
-from slipstream.app.protocol.requests import Exact, Load
+from slipstream.app.protocol.events import Loaded, Prefilling, Stepped
+from slipstream.app.protocol.requests import Exact, Generate, Load, Message
 from slipstream.models.llama.context import LlamaTarget
 from slipstream.models.llama.model import LlamaModel
 from slipstream.models.llama.placement import Placement
@@ -81,3 +81,25 @@ def test_the_user_hears_that_llama_cpp_has_changed(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr("slipstream.app.engine.load.built", lambda: "another build")
     assert "llama.cpp has changed" in loaded(tmp_path, "always").remark
     assert not loaded(tmp_path, "always").remark
+
+
+@pytest.mark.parametrize(("exact", "fixed"), [("never", True), ("always", False)])
+def test_no_clock_chooses_chunks_or_threads_where_they_would_change_the_text(
+    exact: Exact, fixed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session, _ = load(Load(str(TARGET), exact=exact, n_ctx=2048), lambda _: None)
+    with closing(session):
+        assert (session.model.threads is None) == fixed
+        chunks = []
+        for seconds in (0.0, 100.0):  # as on a slow machine, and on a fast one
+            monkeypatch.setattr("slipstream.models.llama.chunk_reader._CHUNK_SECONDS", seconds)
+            session.forget()
+            told: list[int] = []
+            request = Generate(1, [Message("user", SAMPLE_TEXT * 2)], max_tokens=1)
+
+            def tell(event: Prefilling | Stepped, told: list[int] = told) -> None:
+                told.extend([event.done] if isinstance(event, Prefilling) else [])
+
+            session.reply(request, tell, bool)
+            chunks.append(told)
+        assert (chunks[0] == chunks[1]) == fixed
