@@ -33,7 +33,7 @@ from slipstream.models.gguf.vocabulary import vocabulary_difference
 from slipstream.models.hub.downloads import partials
 from slipstream.models.hub.types import Progress
 from slipstream.models.library.pairing import DRAFT, PairOffer
-from slipstream.models.library.records import Checked, Installed
+from slipstream.models.library.records import InstalledModel, Verification
 
 _SHOWN: Final = 3  # maximum chat titles in the warning before a removal
 INTERRUPTED: Final = 130
@@ -138,7 +138,7 @@ def _pairs(manager: ModelManager, options: argparse.Namespace) -> int:
 def verify(manager: ModelManager, options: argparse.Namespace) -> int:
     """Checks every byte of a model, or of all of slipstream's own; returns 1 if one is damaged."""
     names = [options.name] if options.name else [m.name for m in manager.installed() if m.origin == "ours"]
-    checked: list[Checked] = []
+    checked: list[Verification] = []
     try:
         for name in names:
             with Bar(f"checking {one_line(name)}") as bar:
@@ -156,7 +156,7 @@ def verify(manager: ModelManager, options: argparse.Namespace) -> int:
     return int(any(each.problem for each in checked))
 
 
-def _verdict(checked: Checked) -> str:
+def _verdict(checked: Verification) -> str:
     name = one_line(checked.model.name)
     if checked.problem:
         return f"{name}: damaged. {one_line(f'{checked.problem} {checked.hint}')}"
@@ -233,7 +233,7 @@ def pull(manager: ModelManager, options: argparse.Namespace) -> int:
     return 0
 
 
-def _fetched(manager: ModelManager, offer: QuantOffer, reference: str) -> Installed | None:
+def _fetched(manager: ModelManager, offer: QuantOffer, reference: str) -> InstalledModel | None:
     """Downloads a model unless it is installed; None if it was paused."""
     quant = offer.quant
     if offer.installed:
@@ -288,7 +288,7 @@ def _shown(label: str, progress: Progress) -> str:
     return f"{text}, {models_words.size(round(progress.speed))}/s{left}"
 
 
-def _drafter(manager: ModelManager, model: Installed) -> PairOffer | None:
+def _drafter(manager: ModelManager, model: InstalledModel) -> PairOffer | None:
     """The best drafter to fetch; None if an installed one is at least as good, or none is known."""
     for offer in manager.pairs(model.name):
         if offer.sound:
@@ -303,7 +303,7 @@ def _agreed(drafter: PairOffer) -> bool:
     return can_ask() and confirmed(f"Fetch its drafter {drafter.name}{size}, too?", enter=True)
 
 
-def _fetched_drafter(manager: ModelManager, model: Installed, drafter: PairOffer) -> Installed | None:
+def _fetched_drafter(manager: ModelManager, model: InstalledModel, drafter: PairOffer) -> InstalledModel | None:
     """Downloads a drafter; first compares the vocabularies, which needs only its header."""
     with _asking(manager):
         offer = manager.drafter_of(drafter)

@@ -20,7 +20,7 @@ from slipstream.app.platform.safe_text import one_line, shortened
 from slipstream.models.heads.matching_heads import MTP
 from slipstream.models.hub.types import RepoSummary
 from slipstream.models.library.pairing import PairOffer, unserved
-from slipstream.models.library.records import Installed
+from slipstream.models.library.records import InstalledModel
 from slipstream.models.memory.fit import Fit
 from slipstream.models.memory.speed import Prediction
 
@@ -42,7 +42,7 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "\n".join("  ".join(f"{cell:<{w}}" for cell, w in zip(line, widths, strict=True)).rstrip() for line in lines)
 
 
-def models_table(models: Sequence[Installed], usual: str) -> str:
+def models_table(models: Sequence[InstalledModel], usual: str) -> str:
     """The models of this machine; a problem is printed below the line of its model."""
     rows = [
         (
@@ -64,7 +64,7 @@ def models_table(models: Sequence[Installed], usual: str) -> str:
     return "\n".join(out)
 
 
-def _state(model: Installed, usual: str) -> str:
+def _state(model: InstalledModel, usual: str) -> str:
     if model.problem:
         return "broken"
     if model.role != "chat":

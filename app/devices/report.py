@@ -21,7 +21,7 @@ from slipstream.app.settings.file import SettingsFile
 from slipstream.models.errors import SlipstreamError, reason_of
 from slipstream.models.gguf.reader import read_header
 from slipstream.models.gguf.vocabulary import check_vocabulary
-from slipstream.models.library.records import Installed
+from slipstream.models.library.records import InstalledModel
 from slipstream.models.llama.devices import Device, Survey, processor_flags, survey
 from slipstream.models.llama.install import RPC, from_source, needed_version
 from slipstream.models.llama.remote import Lender, ask_all
@@ -112,7 +112,7 @@ def _digest(path: Path) -> str:
 class Fitting:
     """A model and how it would run here, an estimate for other programs' models; no fit for a broken model."""
 
-    model: Installed
+    model: InstalledModel
     fit: Fit | None
 
 
@@ -181,7 +181,7 @@ def _models(paths: Paths, devices: Sequence[Device]) -> tuple[Fitting, ...]:
     return tuple(found)
 
 
-def _fit(model: Installed, devices: Sequence[Device]) -> Fit:
+def _fit(model: InstalledModel, devices: Sequence[Device]) -> Fit:
     """Estimates other programs' models by size alone, without reading their headers: there may be hundreds."""
     if model.foreign:
         return estimate(model.size, model.params, devices, model.context or None)

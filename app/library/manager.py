@@ -38,7 +38,7 @@ from slipstream.models.library.catalog import Catalog, CatalogFile, CatalogPair,
 from slipstream.models.library.import_model import How, OnProgress
 from slipstream.models.library.pairing import PairOffer
 from slipstream.models.library.places import gguf_files
-from slipstream.models.library.store import Checked, Installed, Removed
+from slipstream.models.library.store import InstalledModel, RemovedModel, Verification
 from slipstream.models.llama.devices import Device, devices, memory
 from slipstream.models.llama.remote import Lender, ask, endpoints
 from slipstream.models.memory.fit import Fit, FitOptions, fit
@@ -145,10 +145,10 @@ class ModelManager:
 
     # --- installed models -----------------------------------------------------------------------------------------
 
-    def installed(self) -> list[Installed]:
+    def installed(self) -> list[InstalledModel]:
         return self.store.installed()
 
-    def fit_of(self, model: Installed, drafter: PairOffer | None = None) -> Fit:
+    def fit_of(self, model: InstalledModel, drafter: PairOffer | None = None) -> Fit:
         """The placement of an installed model with its drafter, which is left out where there is no memory for it.
 
         Raises:
@@ -163,7 +163,7 @@ class ModelManager:
                 return found
         return fit(header, self.devices(), options)
 
-    def speed_of(self, model: Installed) -> Prediction | None:
+    def speed_of(self, model: InstalledModel) -> Prediction | None:
         """The speed of an installed model's replies, or a prediction; None if it cannot be predicted."""
         header = checked_header(model)
         if measured := reply_speeds(self.paths.chats).get(header.fingerprint):
@@ -175,7 +175,7 @@ class ModelManager:
         installed = self.installed()
         return self._pairs(self.store.find(name, installed), installed)
 
-    def load_of(self, model: Installed, pair: PairOffer | None = None) -> Load:
+    def load_of(self, model: InstalledModel, pair: PairOffer | None = None) -> Load:
         """The request that loads a model; the engine chooses context and GPU layers that fit.
 
         Args:
@@ -189,7 +189,7 @@ class ModelManager:
         pair = pair or that_fits(header, best_pair(self._pairs(model, self.installed())), self.devices)
         return load_with(self.paths, model.path, pair, drafter=drafter, exact="always" if shipped else "auto")
 
-    def make_usual(self, model: Installed) -> None:
+    def make_usual(self, model: InstalledModel) -> None:
         make_usual(self.paths, model.name)
 
     def import_file(
@@ -198,7 +198,7 @@ class ModelManager:
         how: How = "link",
         on_progress: OnProgress = lambda done, size: None,
         cancelled: Callable[[], bool] = lambda: False,
-    ) -> Installed:
+    ) -> InstalledModel:
         """Imports a file; rejects a file that is larger than all memory of this machine."""
         weights = read_header(path.expanduser()).weight_bytes
         if weights > memory()[0]:  # then it may still fit with GPUs
@@ -217,7 +217,7 @@ class ModelManager:
         how: How = "link",
         on_progress: OnProgress = lambda done, size: None,
         cancelled: Callable[[], bool] = lambda: False,
-    ) -> list[Installed]:
+    ) -> list[InstalledModel]:
         """Imports a file, or the models of a folder: they are copied, or the folder is added to ``model.folders``."""
         folder = path.expanduser().absolute()
         if not folder.is_dir():
@@ -239,7 +239,7 @@ class ModelManager:
         name: str,
         on_progress: OnProgress = lambda done, size: None,
         cancelled: Callable[[], bool] = lambda: False,
-    ) -> Checked:
+    ) -> Verification:
         """Reads every byte of a model and compares its hashes; raises ``KeyboardInterrupt`` if cancelled."""
         return self.store.verify(name, on_progress, cancelled)
 
@@ -249,11 +249,11 @@ class ModelManager:
         chats = chats_of(self.paths.chats, model.fingerprint) if model.fingerprint else ()
         return Removal(model, self.store.frees(model), chats)
 
-    def remove(self, name: str, now: bool = False) -> Removed:
+    def remove(self, name: str, now: bool = False) -> RemovedModel:
         """Moves one of slipstream's own models to the system's trash, or deletes it permanently."""
         return self.store.remove(name, now)
 
-    def undo(self) -> Removed:
+    def undo(self) -> RemovedModel:
         return self.store.undo()
 
     # --- catalogue and hub ----------------------------------------------------------------------------------------
@@ -278,7 +278,9 @@ class ModelManager:
         chosen = [model.name for model in mine if used in (model.name, str(model.path))]
         return [offer for offer in offers if offer.installed not in chosen]
 
-    def _rated(self, devices: list[Device], installed: list[Installed], machine: list[Bandwidth]) -> list[CatalogOffer]:
+    def _rated(
+        self, devices: list[Device], installed: list[InstalledModel], machine: list[Bandwidth]
+    ) -> list[CatalogOffer]:
         replies, bundled = reply_speeds(self.paths.chats), self.paths.bundled
         return catalog_offers(self.catalog().pairs, devices, installed, machine, replies=replies, bundled=bundled)
 
@@ -313,7 +315,7 @@ class ModelManager:
         quant: Quant,
         on_progress: Callable[[Progress], None] = lambda progress: None,
         cancelled: Callable[[], bool] = lambda: False,
-    ) -> Installed | None:
+    ) -> InstalledModel | None:
         """Downloads, verifies and installs a quantization, its mmproj file first; a stop keeps the bytes fetched.
 
         Args:
@@ -379,7 +381,7 @@ class ModelManager:
         if self._downloads is not None:
             self._downloads.close()
 
-    def _pairs(self, model: Installed, installed: list[Installed]) -> list[PairOffer]:
+    def _pairs(self, model: InstalledModel, installed: list[InstalledModel]) -> list[PairOffer]:
         return offers_for(model, checked_header(model), installed, self.catalog(), self.paths)
 
     def lacking(self, quant: Quant) -> RemoteFile | None:

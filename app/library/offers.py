@@ -23,7 +23,7 @@ from slipstream.models.errors import SlipstreamError
 from slipstream.models.hub.types import Quant
 from slipstream.models.library.catalog import CatalogFile, CatalogPair, is_model
 from slipstream.models.library.pairing import DRAFT, unserved
-from slipstream.models.library.records import Installed
+from slipstream.models.library.records import InstalledModel
 from slipstream.models.llama.devices import Device, processor
 from slipstream.models.memory.fit import Fit, estimate
 from slipstream.models.memory.row_cost import WORTH, best_gain, pass_costs, type_of
@@ -87,7 +87,7 @@ class CatalogOffer:
 class Removal:
     """The effect of removing a model."""
 
-    model: Installed
+    model: InstalledModel
     frees: int  # bytes freed on the disk; a link frees none
     chats: tuple[str, ...]  # titles of the chats with its replies, newest first
 
@@ -97,7 +97,7 @@ def quant_offers(
     params: int,
     context: int,
     devices: Sequence[Device],
-    installed: Sequence[Installed],
+    installed: Sequence[InstalledModel],
     machine: Sequence[Bandwidth],
 ) -> list[QuantOffer]:
     """Rates the quantizations of a repository, and marks the recommended one.
@@ -121,7 +121,7 @@ def quant_offers(
 def catalog_offers(
     pairs: Iterable[CatalogPair],
     devices: Sequence[Device],
-    installed: Sequence[Installed],
+    installed: Sequence[InstalledModel],
     machine: Sequence[Bandwidth],
     replies: Mapping[str, float] = NO_REPLIES,
     bundled: Path | None = None,
@@ -234,7 +234,7 @@ def _best(offers: Sequence[QuantOffer]) -> QuantOffer | None:
     return max(small or fitting, key=lambda offer: offer.quant.size, default=None)
 
 
-def _here(quant: Quant, installed: Sequence[Installed]) -> str:
+def _here(quant: Quant, installed: Sequence[InstalledModel]) -> str:
     """The name of an installed quantization, else empty."""
     first = quant.files[0]
     file = first.name.rpartition("/")[2].lower()
@@ -245,7 +245,7 @@ def _here(quant: Quant, installed: Sequence[Installed]) -> str:
     return ""
 
 
-def _is_target(file: CatalogFile, model: Installed) -> bool:
+def _is_target(file: CatalogFile, model: InstalledModel) -> bool:
     return model.usable and is_model(
         file, [model.name.partition(":")[0], model.title, model.path.stem, model.repo or ""], model.sha256
     )

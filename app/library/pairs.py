@@ -28,7 +28,7 @@ from slipstream.models.heads.matching_heads import HEAD_METHODS, matching_heads
 from slipstream.models.library.catalog import Catalog, catalog
 from slipstream.models.library.names import find, names_of
 from slipstream.models.library.pairing import DRAFT, PairOffer, Surroundings, pairs_for
-from slipstream.models.library.records import Installed
+from slipstream.models.library.records import InstalledModel
 from slipstream.models.library.store import ModelStore
 from slipstream.models.llama.devices import Device, devices, memory
 from slipstream.models.memory.fit import FitOptions, fit
@@ -37,9 +37,9 @@ _AMPLE: Final = 3  # if free memory is this many times the weights, any usual co
 
 
 def offers_for(
-    model: Installed,
+    model: InstalledModel,
     header: Header,
-    installed: Sequence[Installed],
+    installed: Sequence[InstalledModel],
     catalog: Catalog,
     paths: Paths,
     reasons: bool = True,
@@ -81,7 +81,7 @@ def that_fits(header: Header, pair: PairOffer | None, devices: Callable[[], Sequ
     return pair if fit(header, devices(), FitOptions(draft=read_header(pair.path))).verdict != "too big" else None
 
 
-def checked_header(model: Installed) -> Header:
+def checked_header(model: InstalledModel) -> Header:
     """Reads the header of a chat model."""
     if model.problem:
         raise ModelFileError(model.problem, model.hint)

@@ -19,7 +19,15 @@ from slipstream.models.gguf.tensors import replacing
 from slipstream.models.gguf.vocabulary import check_vocabulary, role_of
 from slipstream.models.hub.address import safe_name
 from slipstream.models.library.names import split_name
-from slipstream.models.library.records import Checked, Installed, Record, read_facts, record_path, size_of, write_record
+from slipstream.models.library.records import (
+    InstalledModel,
+    Record,
+    Verification,
+    read_facts,
+    record_path,
+    size_of,
+    write_record,
+)
 from slipstream.models.outside import read_limited, shown_path
 
 LOCAL: Final = "local"  # folder of imported models, in place of a repository's owner
@@ -172,15 +180,15 @@ def _check_free_space(folder: Path, size: int) -> None:
 
 
 def check(
-    model: Installed,
+    model: InstalledModel,
     expected: Sequence[str | None],
     on_progress: Callable[[int, int], None],
     cancelled: Callable[[], bool],
-) -> Checked:
+) -> Verification:
     """Reads the header of a model and hashes all its files."""
     facts = read_facts(model.path)
     if facts.problem:
-        return Checked(model, (), tuple(expected), facts.problem, facts.hint)
+        return Verification(model, (), tuple(expected), facts.problem, facts.hint)
     hashes: list[str] = []
     done, size = 0, sum(size_of(file) for file in model.files)
     for file in model.files:
@@ -195,17 +203,17 @@ def check(
                     on_progress(done, size)
         except OSError as error:
             reason = reason_of(error)
-            return Checked(model, tuple(hashes), tuple(expected), f"{shown_path(file)} cannot be read: {reason}.")
+            return Verification(model, tuple(hashes), tuple(expected), f"{shown_path(file)} cannot be read: {reason}.")
         hashes.append(digest.hexdigest())
     problem = hint = ""
     wrong = [file for file, want, got in zip(model.files, expected, hashes, strict=True) if want and want != got]
     if wrong:
         problem = f"{shown_path(wrong[0])} differs from the published file: its bytes have changed."
         hint = _repair_hint(model)
-    return Checked(model, tuple(hashes), tuple(expected), problem, hint)
+    return Verification(model, tuple(hashes), tuple(expected), problem, hint)
 
 
-def _repair_hint(model: Installed) -> str:
+def _repair_hint(model: InstalledModel) -> str:
     if model.foreign:
         return f"It belongs to {model.origin}: fetch it again there."
     if model.repo:

@@ -14,7 +14,7 @@ from slipstream.models.outside import quoted
 
 if TYPE_CHECKING:  # the engine needs no records of what is installed
     from slipstream.models.gguf.reader import Header
-    from slipstream.models.library.records import Installed
+    from slipstream.models.library.records import InstalledModel
 
 _PART: Final = re.compile(r"-\d{5}-of-\d{5}$")
 _LABEL: Final = re.compile(
@@ -72,7 +72,7 @@ def names_of(header: Header, repo: str | None = None, file: str = "") -> list[st
     return [name for name in (*names, repo or "") if name]
 
 
-def matching(name: str, models: Sequence[Installed]) -> list[Installed]:
+def matching(name: str, models: Sequence[InstalledModel]) -> list[InstalledModel]:
     """The models that match a name by the first rule that matches any model.
 
     The rules, in order: the model's name; its repository with or without the quantization, or its file; its name
@@ -97,7 +97,7 @@ def matching(name: str, models: Sequence[Installed]) -> list[Installed]:
     return []
 
 
-def find(name: str, models: Sequence[Installed]) -> Installed:
+def find(name: str, models: Sequence[InstalledModel]) -> InstalledModel:
     """The model that matches a name; if several copies of one file match, the first of them."""
     found = matching(name, models)
     if not found:
@@ -112,12 +112,12 @@ def find(name: str, models: Sequence[Installed]) -> Installed:
     return next(iter(different.values()))
 
 
-def _shared(model: Installed) -> str:
+def _shared(model: InstalledModel) -> str:
     """The part of a model's name that is the same for all copies of its file."""
     return model.name.lower().partition("@")[0].rpartition("/")[2]
 
 
-def _places(model: Installed) -> set[str]:
+def _places(model: InstalledModel) -> set[str]:
     """Other names of a model: its file, its repository, and both."""
     places = {model.path.name.lower(), model.path.stem.lower(), str(model.path).lower()}
     if model.repo:
@@ -126,13 +126,13 @@ def _places(model: Installed) -> set[str]:
     return places
 
 
-def _begins(model: Installed, base: str, label: str) -> bool:
+def _begins(model: InstalledModel, base: str, label: str) -> bool:
     theirs, _, tag = model.name.lower().partition(":")
     names = [theirs, model.repo.lower() if model.repo else "", theirs.partition("_")[2]]
     return any(each.startswith(base) for each in names if each) and (tag.startswith(label) or label in tag.split("-"))
 
 
-def _instead(name: str, models: Sequence[Installed]) -> str:
+def _instead(name: str, models: Sequence[InstalledModel]) -> str:
     names = {model.name.lower(): model.name for model in models if model.role == "chat"}
     bases = {each.partition(":")[0]: shown for each, shown in names.items()}
     near = get_close_matches(name.lower(), [*names, *bases], n=3, cutoff=0.5)

@@ -19,7 +19,7 @@ from slipstream.models.gguf.reader import Header, read_header
 from slipstream.models.gguf.vocabulary import MAX_SIZE_DIFFERENCE, vocabulary_difference, vocabulary_digest
 from slipstream.models.heads.matching_heads import EAGLE, HEAD_METHODS, MTP, method_of, why_unfit
 from slipstream.models.library.catalog import CatalogFile, CatalogPair, is_model
-from slipstream.models.library.records import Installed, parameters, size_of
+from slipstream.models.library.records import InstalledModel, parameters, size_of
 from slipstream.models.outside import quoted
 
 Source = Literal["in the model", "trained for it", "catalogue", "same vocabulary", "sizes fit", "other vocabulary"]
@@ -50,7 +50,7 @@ class PairOffer:
     method: str  # the drafting method, such as ``draft``, ``mtp`` or ``eagle3``
     source: Source  # why it is offered
     # the installed model; None for layers in the model itself, a file of heads, or a drafter to fetch
-    drafter: Installed | None = None
+    drafter: InstalledModel | None = None
     path: Path | None = None  # its file on this machine; None for layers in the model itself or a drafter to fetch
     fetch: CatalogFile | None = None  # the download, if it is not installed
     size: int = 0  # bytes of its file; 0 if unknown or in the model itself
@@ -76,7 +76,7 @@ class PairOffer:
 class Surroundings:
     """Where to look for drafters."""
 
-    models: Sequence[Installed] = ()
+    models: Sequence[InstalledModel] = ()
     # method to file of the heads made for the model, as ``matching_heads`` finds them
     heads: Mapping[str, Path] = field(default_factory=lambda: MappingProxyType({}))
     pairs: Sequence[CatalogPair] = ()  # the pairs of the catalogue for the model
@@ -132,7 +132,9 @@ def _inside(header: Header, pairs: Iterable[CatalogPair]) -> list[PairOffer]:
     ]
 
 
-def _beside(header: Header, vocabulary: str, params: int, model: Installed, pairs: Sequence[CatalogPair]) -> PairOffer:
+def _beside(
+    header: Header, vocabulary: str, params: int, model: InstalledModel, pairs: Sequence[CatalogPair]
+) -> PairOffer:
     """Rates an installed model as a draft model."""
     ratio = params / model.params if model.params else 0.0
     offer = PairOffer(
@@ -156,7 +158,7 @@ def _beside(header: Header, vocabulary: str, params: int, model: Installed, pair
     return replace(offer, note=_advice(params, ratio))
 
 
-def _difference(header: Header, model: Installed) -> str:
+def _difference(header: Header, model: InstalledModel) -> str:
     """How a model's vocabulary differs; if its file cannot be read, the error."""
     try:
         return vocabulary_difference(header, read_header(model.path))
@@ -164,12 +166,12 @@ def _difference(header: Header, model: Installed) -> str:
         return error.title
 
 
-def _other(header: Header, vocabulary: str, model: Installed) -> bool:
+def _other(header: Header, vocabulary: str, model: InstalledModel) -> bool:
     """Whether a vocabulary certainly differs, without reading the file: different sizes may be only padding."""
     return vocabulary != model.vocabulary and not 0 < abs(header.n_vocab - model.n_vocab) <= MAX_SIZE_DIFFERENCE
 
 
-def _heads_beside(header: Header, model: Installed, pairs: Sequence[CatalogPair]) -> list[PairOffer]:
+def _heads_beside(header: Header, model: InstalledModel, pairs: Sequence[CatalogPair]) -> list[PairOffer]:
     """Rates an installed file of heads that does not name the model as its target."""
     known = next((pair for pair in pairs if pair.drafter and _means(pair.drafter, model)), None)
     method = known.method if known else EAGLE
@@ -232,7 +234,7 @@ def _to_fetch(header: Header, params: int, around: Surroundings) -> list[PairOff
     return fresh
 
 
-def _means(file: CatalogFile, model: Installed) -> bool:
+def _means(file: CatalogFile, model: InstalledModel) -> bool:
     """Whether an entry of the catalogue is about an installed model."""
     return is_model(file, [model.name.partition(":")[0], model.title, model.repo or ""], model.sha256)
 

@@ -33,7 +33,7 @@ _FILE_TYPES: Final = MappingProxyType(
 
 
 @dataclass(frozen=True, slots=True)
-class Installed:
+class InstalledModel:
     """A model on this machine; a broken one has a ``problem``."""
 
     name: str  # its name, unique in a list: ``qwen3-4b:Q4_K_M``
@@ -67,10 +67,10 @@ class Installed:
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
+class Verification:
     """The result of verifying a model."""
 
-    model: Installed
+    model: InstalledModel
     sha256: tuple[str, ...]  # hash of each file
     expected: tuple[str | None, ...]  # expected hash of each file; None if unknown
     problem: str = ""  # what is wrong, in a sentence; empty if nothing is wrong
@@ -78,7 +78,7 @@ class Checked:
 
 
 @dataclass(frozen=True, slots=True)
-class Removed:
+class RemovedModel:
     """A model that was removed."""
 
     name: str

@@ -23,12 +23,12 @@ from slipstream.models.library.places import (
     user_models,
 )
 from slipstream.models.library.records import (
-    Checked,
     FactsCache,
-    Installed,
+    InstalledModel,
     Origin,
     Record,
-    Removed,
+    RemovedModel,
+    Verification,
     read_record,
     size_of,
     write_record,
@@ -36,7 +36,7 @@ from slipstream.models.library.records import (
 from slipstream.models.library.trash import Trash, freed_by
 from slipstream.models.outside import shown_path
 
-__all__ = ["Checked", "Installed", "ModelStore", "Removed"]
+__all__ = ["InstalledModel", "ModelStore", "RemovedModel", "Verification"]
 
 _ORDER: Final[tuple[Origin, ...]] = (
     "ours",
@@ -73,7 +73,7 @@ class ModelStore:
         self._bundled, self._environment = dict(bundled or {}), environment
         self._trash = Trash(folder)
 
-    def installed(self) -> list[Installed]:
+    def installed(self) -> list[InstalledModel]:
         """All models, those of Slipstream's folder first, then by name; a broken file is listed with its problem."""
         recover_imports(self.folder)
         cache = FactsCache(self.folder / ".facts.json")
@@ -82,11 +82,11 @@ class ModelStore:
         models.sort(key=lambda model: (_ORDER.index(model.origin), model.name.lower(), str(model.path)))
         return _with_unique_names(models)
 
-    def find(self, name: str, installed: Sequence[Installed] | None = None) -> Installed:
+    def find(self, name: str, installed: Sequence[InstalledModel] | None = None) -> InstalledModel:
         """Finds a model by its name, the start of its name, or ``owner/repository:QUANT``; case does not matter."""
         return find(name, self.installed() if installed is None else installed)
 
-    def adopt(self, path: Path, files: Sequence[RemoteFile]) -> Installed:
+    def adopt(self, path: Path, files: Sequence[RemoteFile]) -> InstalledModel:
         """Adds a downloaded model to the list, and records its source."""
         self.record(files)
         return self.listed(path)
@@ -102,7 +102,7 @@ class ModelStore:
         how: How = "link",
         on_progress: OnProgress = lambda done, size: None,
         cancelled: Callable[[], bool] = lambda: False,
-    ) -> Installed:
+    ) -> InstalledModel:
         """Imports a file after checking its header."""
         place = place_of(path.expanduser())
 
@@ -121,7 +121,7 @@ class ModelStore:
         name: str,
         on_progress: OnProgress = lambda done, size: None,
         cancelled: Callable[[], bool] = lambda: False,
-    ) -> Checked:
+    ) -> Verification:
         """Reads every byte of a model and compares the hashes.
 
         If the expected hash of a file in Slipstream's folder is unknown, the computed hash is recorded for next time.
@@ -140,7 +140,7 @@ class ModelStore:
                         write_record(file, replace(record, sha256=found, size=size))
         return checked
 
-    def removable(self, name: str) -> Installed:
+    def removable(self, name: str) -> InstalledModel:
         """The model of that name, if it may be removed."""
         model = self.find(name)
         if model.origin == "bundled":
@@ -150,17 +150,17 @@ class ModelStore:
             raise UsageError(f"{model.name} belongs to {owner}, so slipstream only reads it.", hint)
         return model
 
-    def remove(self, name: str, now: bool = False) -> Removed:
+    def remove(self, name: str, now: bool = False) -> RemovedModel:
         """Moves a model of Slipstream's folder to the system's trash."""
         with self._changing():
             model = self.removable(name)
             return self._trash.skip(model.name, model.files) if now else self._trash.put(model.name, model.files)
 
-    def frees(self, model: Installed) -> int:
+    def frees(self, model: InstalledModel) -> int:
         """Bytes that removing a model frees; links free none."""
         return freed_by(model.files)
 
-    def undo(self) -> Removed:
+    def undo(self) -> RemovedModel:
         """Restores the model that was removed last."""
         with self._changing():
             return self._trash.undo()
@@ -186,7 +186,7 @@ class ModelStore:
                 seen.add(place)
                 yield found
 
-    def _model(self, found: FoundModel, cache: FactsCache) -> Installed:
+    def _model(self, found: FoundModel, cache: FactsCache) -> InstalledModel:
         facts, ours = cache.of(found.path), found.origin == "ours"
         record = read_record(found.path) if ours else Record()
         stem = found.path.name.removesuffix(".gguf")
@@ -199,7 +199,7 @@ class ModelStore:
         if not problem and record.size and record.size != (size := size_of(found.path)):
             problem = f"{name} has {size:,} bytes and should have {record.size:,}."
             hint = "Remove it and fetch it again."
-        return Installed(
+        return InstalledModel(
             name=name,
             path=found.path,
             files=tuple(map(Path, facts.parts)),
@@ -226,7 +226,7 @@ class ModelStore:
         parts = found.path.relative_to(self.folder).parts
         return record.repo or ("/".join(parts[:2]) if len(parts) > 2 and parts[0] != LOCAL else None)
 
-    def listed(self, path: Path) -> Installed:
+    def listed(self, path: Path) -> InstalledModel:
         """The model of a file in the folder; raises a ``ModelFileError`` if it is none."""
         model = next((model for model in self.installed() if model.path == path), None)
         if model is None:
@@ -236,10 +236,10 @@ class ModelStore:
         return model
 
 
-def _with_unique_names(models: Sequence[Installed]) -> list[Installed]:
+def _with_unique_names(models: Sequence[InstalledModel]) -> list[InstalledModel]:
     """Makes names unique; the first model of a name keeps it."""
     seen: Counter[str] = Counter()
-    unique: list[Installed] = []
+    unique: list[InstalledModel] = []
     for model in models:
         name = model.name
         owner = [f"{model.repo.partition('/')[0].lower()}/{name}"] if model.repo else []

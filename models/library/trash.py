@@ -18,7 +18,7 @@ from urllib.parse import unquote
 
 from slipstream.models.errors import SlipstreamError, UsageError, reason_of
 from slipstream.models.files import replace_file
-from slipstream.models.library.records import Removed, record_path
+from slipstream.models.library.records import RemovedModel, record_path
 from slipstream.models.outside import count_of, read_json, read_limited, shown_path
 
 _NOTE: Final = ".removed.json"  # the model that was removed last: its files, and the targets of those that are links
@@ -31,7 +31,7 @@ class Trash:
     def __init__(self, root: Path) -> None:
         self._root, self._note = root, root / _NOTE  # the folder of models
 
-    def put(self, name: str, files: Sequence[Path]) -> Removed:
+    def put(self, name: str, files: Sequence[Path]) -> RemovedModel:
         """Moves a model's files to the trash; links are deleted, what they name stays.
 
         Raises:
@@ -39,7 +39,7 @@ class Trash:
         """
         from send2trash import send2trash  # seldom needed
 
-        removed = Removed(name, freed_by(files), tuple(files))
+        removed = RemovedModel(name, freed_by(files), tuple(files))
         links = {self._key(file): os.readlink(file) for file in files if file.is_symlink()}
         note = {"name": name, "freed": removed.freed, "files": list(map(self._key, files)), "links": links}
         gone: list[Path] = []
@@ -59,9 +59,9 @@ class Trash:
         _sweep(files, self._root)
         return removed
 
-    def skip(self, name: str, files: Sequence[Path]) -> Removed:
+    def skip(self, name: str, files: Sequence[Path]) -> RemovedModel:
         """Deletes a model's files for good, and the folders that become empty."""
-        removed = Removed(name, freed_by(files), tuple(files))
+        removed = RemovedModel(name, freed_by(files), tuple(files))
         try:
             for file in files:
                 file.unlink(missing_ok=True)
@@ -72,7 +72,7 @@ class Trash:
         _sweep(files, self._root)
         return removed
 
-    def undo(self) -> Removed:
+    def undo(self) -> RemovedModel:
         """Brings back the model that was removed last."""
         removed, links = self._last()
         if not (lost := [file for file in removed.files if not os.path.lexists(file)]):
@@ -83,13 +83,13 @@ class Trash:
             self._note.unlink()
         return removed
 
-    def _last(self) -> tuple[Removed, dict[str, str]]:
+    def _last(self) -> tuple[RemovedModel, dict[str, str]]:
         try:
             note: dict[str, Any] = read_json(self._note, _MOST_BYTES)
             freed, links = count_of(note["freed"]), {str(file): str(to) for file, to in note["links"].items()}
             if freed is None or any(".." in Path(file).parts or Path(file).is_absolute() for file in note["files"]):
                 raise ValueError
-            return Removed(str(note["name"]), freed, tuple(self._root / file for file in note["files"])), links
+            return RemovedModel(str(note["name"]), freed, tuple(self._root / file for file in note["files"])), links
         except (OSError, ValueError, TypeError, KeyError, AttributeError):
             raise UsageError("there is nothing to bring back.", "Look into the system's trash.") from None
 

@@ -22,7 +22,7 @@ from slipstream.app.tui.models.context import ModelsAccess
 from slipstream.models.errors import SlipstreamError, UsageError
 
 if TYPE_CHECKING:  # a slow import: the chat is drawn first
-    from slipstream.models.library.records import Installed
+    from slipstream.models.library.records import InstalledModel
 
 AsyncCallback = Callable[[], Awaitable[None]]
 ENDED = "the engine has ended; the next message starts it again"
@@ -47,7 +47,7 @@ class ActiveModel:
         self.known: Loaded | None = None  # the model that was loaded last; kept while a benchmark uses its memory
         self._settings: Settings | None = None
         self._former: tuple[Load, str] | None = None  # previous request and name; restored if the new load fails
-        self._chosen: Installed | None = None  # becomes the default model once it is loaded
+        self._chosen: InstalledModel | None = None  # becomes the default model once it is loaded
         self._when_ready: AsyncCallback | None = None  # called once the model is loaded
         self.awaits = False  # whether the load waits for another machine, which may never answer
         self._context_before: int | None = None  # previous stored context length; restored if the new load fails
@@ -153,7 +153,7 @@ class ActiveModel:
         self._settings = now
         self.load = now.loading(self.load)
 
-    async def use(self, load: Load, model: Installed) -> None:
+    async def use(self, load: Load, model: InstalledModel) -> None:
         if self.loaded:
             self._former = (self.load, self.name)
         self._chosen = model

@@ -24,7 +24,7 @@ if TYPE_CHECKING:  # slow imports: the chat is drawn first
     from slipstream.app.tui.models.listing import ModelChoice
     from slipstream.app.tui.models.screen import ModelsScreen
     from slipstream.models.hub.types import QueuedDownload
-    from slipstream.models.library.records import Installed
+    from slipstream.models.library.records import InstalledModel
 
 LOOK_EVERY: Final = 0.5  # interval in seconds at which downloads are polled
 OFFER_AFTER = 1.5
@@ -39,7 +39,7 @@ class ModelPicker:
         self.manager: ModelsScreen | None = None  # the model manager's screen, once it was opened
         self.offers: list[CatalogOffer] = []  # the suggested models: the one that a key fetches, and a better one
         self.offer_looked_for = False  # whether a suggestion was already searched for
-        self.fetched: Installed | None = None  # the suggested model, once it is installed
+        self.fetched: InstalledModel | None = None  # the suggested model, once it is installed
         self._names: dict[str, str] | None = None  # titles of the models by name, once they were looked for
         self.writer: StoredMessage | None = None  # the chat's last reply, if another model than the loaded one wrote it
         self._timer: Timer | None = None
@@ -71,7 +71,7 @@ class ModelPicker:
         if self._names is None:
             self._names = {}
 
-            def found(models: list[Installed]) -> None:
+            def found(models: list[InstalledModel]) -> None:
                 self._names = {model.name: model.title for model in models if model.usable}
                 self._page.prompt.offer()
 
@@ -81,7 +81,7 @@ class ModelPicker:
         return self._names
 
     def use_named(self, name: str) -> None:
-        def find() -> tuple[Load, Installed]:
+        def find() -> tuple[Load, InstalledModel]:
             models = self._models.open()
             installed = models.installed()
             found = [model for model in installed if model.name.casefold() == name.casefold()]
@@ -111,7 +111,7 @@ class ModelPicker:
     def _use_writer(self, writer: StoredMessage) -> None:
         """Loads the model that wrote a reply, in place of the loaded one."""
 
-        def find() -> tuple[Load, Installed]:
+        def find() -> tuple[Load, InstalledModel]:
             models = self._models.open()
             found = [model for model in models.installed() if model.fingerprint == writer.model]
             if not found:
@@ -123,9 +123,9 @@ class ModelPicker:
         self._find_and_use(find, self._page.tell_error)
 
     def _find_and_use(
-        self, find: Callable[[], tuple[Load, Installed]], refuse: Callable[[SlipstreamError], object]
+        self, find: Callable[[], tuple[Load, InstalledModel]], refuse: Callable[[SlipstreamError], object]
     ) -> None:
-        def use(found: tuple[Load, Installed]) -> None:
+        def use(found: tuple[Load, InstalledModel]) -> None:
             self._page.screen.call_later(self._replies.after, partial(self._model.use, *found))
 
         run_in_thread(self._page.screen, find, use, refuse)
@@ -147,7 +147,7 @@ class ModelPicker:
             self._find_offer()
 
     def _find_offer(self) -> None:
-        def suggest() -> tuple[list[CatalogOffer], Installed | None]:
+        def suggest() -> tuple[list[CatalogOffer], InstalledModel | None]:
             models = self._models.open()
             offers = models.offers_for_this_machine()
             here = offers[0].installed if offers else ""
@@ -155,7 +155,7 @@ class ModelPicker:
 
         run_in_thread(self._page.screen, suggest, self._offers_came, lambda error: None)
 
-    def _offers_came(self, found: tuple[list[CatalogOffer], Installed | None]) -> None:
+    def _offers_came(self, found: tuple[list[CatalogOffer], InstalledModel | None]) -> None:
         if self._taken:
             return
         self.offers, self.fetched = found
@@ -243,12 +243,12 @@ class ModelPicker:
         self._page.screen.notify(f"{name} is here. Ctrl-L lists it.", timeout=6, markup=False)
         if self.offers and job.files[0].repo == self.offers[0].pair.target.repo:
 
-            def find() -> Installed | None:
+            def find() -> InstalledModel | None:
                 return next((m for m in self._models.open().installed() if m.path == job.path), None)
 
             run_in_thread(self._page.screen, find, self._offer_is_here, self._page.tell_error)
 
-    def _offer_is_here(self, model: Installed | None) -> None:
+    def _offer_is_here(self, model: InstalledModel | None) -> None:
         self.fetched = model
         self.show_offer()
         self._page.refresh_keys()

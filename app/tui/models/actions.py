@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from slipstream.app.library.offers import CatalogOffer, QuantOffer, Removal
     from slipstream.models.hub.types import Discarded, QueuedDownload
     from slipstream.models.library.catalog import CatalogFile, CatalogPair
-    from slipstream.models.library.records import Checked, Installed, Removed
+    from slipstream.models.library.records import InstalledModel, RemovedModel, Verification
 
 TITLES = 3  # maximum number of chats that the removal dialog names
 
@@ -77,7 +77,7 @@ class ModelActions:
         screen: Screen[ModelChoice | None],
         listing: Listing,
         models: ModelsAccess,
-        use: Callable[[Installed], None],
+        use: Callable[[InstalledModel], None],
     ) -> None:
         self._screen, self._listing, self._models, self._use = screen, listing, models, use
 
@@ -97,13 +97,13 @@ class ModelActions:
                 verifying[model.name] = done / max(total, 1)
                 self._screen.call_later(self._listing.redraw, self._listing.installed)
 
-        def verify(models: ModelManager) -> Checked | None:
+        def verify(models: ModelManager) -> Verification | None:
             try:
                 return models.verify(model.name, read, lambda: model.name not in verifying)
             except KeyboardInterrupt:  # it was stopped
                 return None
 
-        def checked(found: Checked | None) -> None:
+        def checked(found: Verification | None) -> None:
             verifying.pop(model.name, None)
             self._listing.list_installed()
             if found and found.problem:
@@ -138,7 +138,7 @@ class ModelActions:
         wrote = f" It wrote in {plural(len(removal.chats), 'chat')}, which stay: {titles}{more}." if titles else ""
         detail = f"It goes to the system's trash, {size(removal.frees)}; the key u brings it back.{wrote}"
 
-        def removed(gone: Removed) -> None:
+        def removed(gone: RemovedModel) -> None:
             hint(self._screen, f"Removed {one_line(gone.name)}. The key u brings it back.")
             self._listing.list_installed()
 
@@ -146,7 +146,7 @@ class ModelActions:
         confirm(self._screen.app, f"Remove “{one_line(name)}”?", detail, "removes", remove)
 
     def undo(self) -> None:
-        def back(brought: Removed) -> None:
+        def back(brought: RemovedModel) -> None:
             hint(self._screen, f"{one_line(brought.name)} is here again.")
             self._listing.list_installed()
 
@@ -169,7 +169,7 @@ class ModelActions:
         def read(done: int, total: int) -> None:
             self._screen.call_later(note, f"Taking in {name}: {percent(done / max(total, 1))}")
 
-        def taken(models: list[Installed]) -> None:
+        def taken(models: list[InstalledModel]) -> None:
             note("")
             what = f"{one_line(models[0].name)} is" if len(models) == 1 else f"{len(models)} models are"
             hint(self._screen, f"{what} here now.")
@@ -206,7 +206,7 @@ class ModelActions:
     def fetch_file(self, file: CatalogFile) -> None:
         self._listing.ask_hub(lambda models: [models.fetch_file(file)], self._begun)
 
-    def _installed(self, name: str) -> Installed | None:
+    def _installed(self, name: str) -> InstalledModel | None:
         return next((model for model in self._listing.installed.models if model.name == name), None)
 
     def _begun(self, jobs: list[QueuedDownload]) -> None:

@@ -17,7 +17,7 @@ from slipstream.app.tui.parts.format import STYLES, bar, percent
 
 if TYPE_CHECKING:
     from slipstream.models.library.pairing import PairOffer
-    from slipstream.models.library.records import Installed
+    from slipstream.models.library.records import InstalledModel
     from slipstream.models.memory.fit import Fit
     from slipstream.models.memory.speed import Prediction
 
@@ -69,7 +69,7 @@ class InstalledView(TableView):
     nothing = "No models are here. The tab “Recommended” has some that fit this machine."
 
     def __init__(self) -> None:
-        self.models: list[Installed] = []
+        self.models: list[InstalledModel] = []
         self.facts: dict[str, ModelFacts] = {}
         self.in_use = ""  # fingerprint of the loaded model
         self.verifying: dict[str, float] = {}  # verified share by name
@@ -105,14 +105,14 @@ class InstalledView(TableView):
             else [cell.stylize("$foreground 50%", 2 if not column else 0) for column, cell in enumerate(cells)]
         )
 
-    def _used(self, model: Installed) -> bool:
+    def _used(self, model: InstalledModel) -> bool:
         return bool(model.fingerprint) and model.fingerprint == self.in_use
 
-    def _speed(self, model: Installed) -> Content:
+    def _speed(self, model: InstalledModel) -> Content:
         facts = self.facts.get(model.name)
         return tok_per_s(facts.speed) if facts and facts.speed else Content("")
 
-    def _drafter(self, model: Installed) -> Content:
+    def _drafter(self, model: InstalledModel) -> Content:
         if model.role == "drafter":
             return Content("drafts only")
         facts = self.facts.get(model.name)
@@ -144,7 +144,7 @@ class InstalledView(TableView):
         path = Content(clean(str(model.path))).stylize("$foreground 60%")
         return [*blocks, below(Content(f"From {clean(where)}{parts}"), path)]
 
-    def _placed(self, model: Installed, fit: Fit) -> Content:
+    def _placed(self, model: InstalledModel, fit: Fit) -> Content:
         if fit.verdict == "too big" and self._used(model):
             words = Content("The memory that it uses is not counted as free.").stylize("$foreground 70%")
             return below(Content("● runs now").stylize("bold").stylize("$success", 0, 1), words)

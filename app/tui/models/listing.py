@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from slipstream.app.library.manager import ModelManager
     from slipstream.app.library.offers import CatalogOffer
     from slipstream.models.hub.types import QueuedDownload, RepoSummary
-    from slipstream.models.library.records import Installed
+    from slipstream.models.library.records import InstalledModel
     from slipstream.models.llama.devices import Device
     from slipstream.models.llama.remote import Lender
 
@@ -88,7 +88,7 @@ class ModelChoice:
     """The model to load, and its load request."""
 
     load: Load
-    model: Installed
+    model: InstalledModel
 
 
 class Listing:
@@ -185,7 +185,7 @@ class Listing:
             self._screen.refresh_bindings()
 
     @property
-    def model(self) -> Installed | None:
+    def model(self) -> InstalledModel | None:
         view, at = self.browser.view, self.browser.at
         return view.models[at] if isinstance(view, InstalledView) and at is not None else None
 
@@ -226,7 +226,7 @@ class Listing:
     def list_installed(self) -> None:
         self.ask(lambda models: models.installed(), self._installed_came, partial(self._no_list, self.installed))
 
-    def _installed_came(self, models: list[Installed]) -> None:
+    def _installed_came(self, models: list[InstalledModel]) -> None:
         if models != self.installed.models:  # a new model may draft for the others
             self._forget_facts()
         self.installed.models = models

@@ -22,7 +22,7 @@ from slipstream.app.tui.parts.browser import Browser, BrowsingScreen
 if TYPE_CHECKING:
     from slipstream.app.protocol.requests import Load
     from slipstream.models.library.pairing import PairOffer
-    from slipstream.models.library.records import Installed
+    from slipstream.models.library.records import InstalledModel
 
 
 class ModelsScreen(BrowsingScreen[ModelChoice | None]):
@@ -142,7 +142,7 @@ class ModelsScreen(BrowsingScreen[ModelChoice | None]):
         if model := self.listing.model:
             self._use(model)
 
-    def _use(self, model: Installed, pair: PairOffer | None = None) -> None:
+    def _use(self, model: InstalledModel, pair: PairOffer | None = None) -> None:
         name = one_line(model.name)
         if not model.usable:
             reason = one_line(model.problem) or "it only drafts for other models."
@@ -166,7 +166,7 @@ class ModelsScreen(BrowsingScreen[ModelChoice | None]):
             else:
                 self.listing.ask(lambda models: models.pairs(model.name), partial(self._show_pairs, model))
 
-    def _show_pairs(self, model: Installed, pairs: list[PairOffer]) -> None:
+    def _show_pairs(self, model: InstalledModel, pairs: list[PairOffer]) -> None:
         def chosen(pair: PairOffer | None) -> None:
             if pair and pair.fetch:
                 self._actions.fetch_file(pair.fetch)

@@ -16,7 +16,7 @@ from slipstream.models.hub.types import Discarded, Progress, Quant, QueuedDownlo
 from slipstream.models.library.catalog import CatalogFile, CatalogPair
 from slipstream.models.library.import_model import OnProgress
 from slipstream.models.library.pairing import PairOffer
-from slipstream.models.library.records import Checked, Installed, Origin, Removed
+from slipstream.models.library.records import InstalledModel, Origin, RemovedModel, Verification
 from slipstream.models.llama.devices import Device
 from slipstream.models.llama.remote import Lender
 from slipstream.models.memory.fit import Fit, Verdict
@@ -40,9 +40,9 @@ def model(
     fingerprint: str = "",
     problem: str = "",
     hint: str = "",
-) -> Installed:
+) -> InstalledModel:
     path = FOLDER / (repo or "local/models") / f"{name.replace(':', '-')}.gguf"
-    return Installed(
+    return InstalledModel(
         f"{name}:{quant}" if quant else name,
         path,
         (path,),
@@ -242,7 +242,7 @@ HUB_CALLS = {"search", "quants", "card", "fetch", "fetch_pair", "fetch_file"}
 class ScriptedModels(ModelManager):
     """Answers at once, unless a name is in ``holds``: then it waits for ``go``; what is in ``fails`` is raised once."""
 
-    here: list[Installed] = field(default_factory=lambda: list(INSTALLED))
+    here: list[InstalledModel] = field(default_factory=lambda: list(INSTALLED))
     catalogue: list[CatalogOffer] = field(default_factory=lambda: list(OFFERS))
     first: CatalogOffer | None = None
     offline: bool = False
@@ -253,7 +253,7 @@ class ScriptedModels(ModelManager):
     holds: set[str] = field(default_factory=set)
     calls: list[tuple[str, object]] = field(default_factory=list)
     queue: dict[str, QueuedDownload] = field(default_factory=dict)
-    trash: list[Installed] = field(default_factory=list)
+    trash: list[InstalledModel] = field(default_factory=list)
     _go: dict[str, threading.Event] = field(default_factory=dict)
 
     def go(self, name: str) -> None:
@@ -309,24 +309,24 @@ class ScriptedModels(ModelManager):
             *(device for lender in self.lenders() for device in lender.devices),
         ]
 
-    def installed(self) -> list[Installed]:
+    def installed(self) -> list[InstalledModel]:
         return self._answer("installed", None, lambda: list(self.here))
 
-    def fit_of(self, model: Installed, drafter: PairOffer | None = None) -> Fit:
+    def fit_of(self, model: InstalledModel, drafter: PairOffer | None = None) -> Fit:
         return self._answer("fit_of", model.name, lambda: fit("gpu", model.size / GB + 1.2, 32768))
 
-    def speed_of(self, model: Installed) -> Prediction | None:
+    def speed_of(self, model: InstalledModel) -> Prediction | None:
         return self._answer("speed_of", model.name, lambda: Prediction(300 * GB / model.size))
 
     def pairs(self, name: str) -> list[PairOffer]:
         return self._answer("pairs", name, lambda: PAIRS.get(name, []))
 
-    def load_of(self, model: Installed, pair: PairOffer | None = None) -> Load:
+    def load_of(self, model: InstalledModel, pair: PairOffer | None = None) -> Load:
         return self._answer(
             "load_of", (model.name, pair.name if pair else None), lambda: Load(str(model.path), drafter="lookup")
         )
 
-    def make_usual(self, model: Installed) -> None:
+    def make_usual(self, model: InstalledModel) -> None:
         self._answer("make_usual", model.name, lambda: None)
 
     def import_file(
@@ -335,8 +335,8 @@ class ScriptedModels(ModelManager):
         how: Literal["link", "copy"] = "link",
         on_progress: OnProgress = lambda done, size: None,
         cancelled: Callable[[], bool] = lambda: False,
-    ) -> Installed:
-        def do() -> Installed:
+    ) -> InstalledModel:
+        def do() -> InstalledModel:
             taken = model(path.stem, GB)
             self.here.append(taken)
             return taken
@@ -349,38 +349,38 @@ class ScriptedModels(ModelManager):
         name: str,
         on_progress: OnProgress = lambda done, size: None,
         cancelled: Callable[[], bool] = lambda: False,
-    ) -> Checked:
-        def do() -> Checked:
+    ) -> Verification:
+        def do() -> Verification:
             if cancelled():
                 raise KeyboardInterrupt
-            return Checked(self._find(name), ("ab" * 32,), ("ab" * 32,))
+            return Verification(self._find(name), ("ab" * 32,), ("ab" * 32,))
 
         on_progress(1, 4)
         return self._answer("verify", name, do)
 
-    def _find(self, name: str) -> Installed:
+    def _find(self, name: str) -> InstalledModel:
         return next(model for model in self.here if model.name == name)
 
     def removal(self, name: str) -> Removal:
         found = self._find(name)
         return self._answer("removal", name, lambda: Removal(found, found.size, ("On the sea", "A fox")))
 
-    def remove(self, name: str, now: bool = False) -> Removed:
-        def do() -> Removed:
+    def remove(self, name: str, now: bool = False) -> RemovedModel:
+        def do() -> RemovedModel:
             found = self._find(name)
             self.here.remove(found)
             self.trash.append(found)
-            return Removed(name, found.size, found.files)
+            return RemovedModel(name, found.size, found.files)
 
         return self._answer("remove", name, do)
 
-    def undo(self) -> Removed:
-        def do() -> Removed:
+    def undo(self) -> RemovedModel:
+        def do() -> RemovedModel:
             if not self.trash:
                 raise SlipstreamError("nothing was removed.", "")
             found = self.trash.pop()
             self.here.append(found)
-            return Removed(found.name, found.size, found.files)
+            return RemovedModel(found.name, found.size, found.files)
 
         return self._answer("undo", None, do)
 

@@ -20,7 +20,7 @@ from slipstream.models.heads.matching_heads import TARGET_KEY, matching_heads
 from slipstream.models.library.catalog import CatalogFile, CatalogPair
 from slipstream.models.library.names import names_of
 from slipstream.models.library.pairing import PairOffer, Surroundings, pairs_for
-from slipstream.models.library.records import Installed
+from slipstream.models.library.records import InstalledModel
 from slipstream.models.library.store import ModelStore
 from slipstream.models.llama.context import LlamaTarget
 from slipstream.models.llama.model import LlamaModel
@@ -43,7 +43,7 @@ def target(tmp_path: Path) -> Header:
     return read_header(path)
 
 
-def installed(tmp_path: Path, **models: RawModel | bytes) -> list[Installed]:
+def installed(tmp_path: Path, **models: RawModel | bytes) -> list[InstalledModel]:
     folder = tmp_path / "models" / "acme" / "models"
     folder.mkdir(parents=True)
     for name, model in models.items():

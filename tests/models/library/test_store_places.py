@@ -12,7 +12,7 @@ import pytest
 from tests.models.hub_models import split_gguf, tiny_gguf
 
 from slipstream.models.errors import UsageError
-from slipstream.models.library.records import Installed
+from slipstream.models.library.records import InstalledModel
 from slipstream.models.library.store import ModelStore
 
 Lay = Callable[[Path], dict[str, str]]
@@ -243,7 +243,7 @@ def test_a_split_model_of_another_program_is_one_entry(tmp_path: Path) -> None:
     for name, content in split_gguf("Big-Q4_K_M").items():
         written(tmp_path / ".lmstudio" / "models" / "acme" / "Big" / name, content)
     (model,) = store_in(tmp_path, {}).installed()
-    assert isinstance(model, Installed) and len(model.files) == 2
+    assert isinstance(model, InstalledModel) and len(model.files) == 2
 
 
 def test_without_an_environment_nobody_elses_folders_are_read(tmp_path: Path) -> None:
