@@ -40,6 +40,13 @@ class Thinking:
         self._held = ""  # text that may be the beginning of a mark
 
     @classmethod
+    def none(cls) -> Thinking:
+        """All text is the answer."""
+        thinking = cls()
+        thinking._answering = True
+        return thinking
+
+    @classmethod
     def after(cls, messages: Sequence[Message], opened: bool | str) -> Thinking:
         """Begins the reply to a chat; if the reply continues the last message, it starts with that text."""
         thinking = cls(opened)

@@ -89,6 +89,8 @@ def print_done(done: Done, answer: str, loaded: Loaded, generate: Generate, as_j
         why = "the context is full" if done.reason == "context" else "it was interrupted"
         why = f"it reached {generate.max_tokens:,} tokens" if done.reason == "length" else why
         notice(f"the answer is cut short and does not fit its grammar: {why}.")
+    if not answer.strip():
+        notice(_no_answer(done))
     if not as_json:
         if done.promise == "changed":
             notice("typical acceptance was on, which changes the text.")
@@ -132,6 +134,15 @@ def print_done(done: Done, answer: str, loaded: Loaded, generate: Generate, as_j
         **({"silent": done.silent} if done.silent else {}),
         text=done.text,
     )
+
+
+def _no_answer(done: Done) -> str:
+    """Why a reply has no answer."""
+    by = "the model" if done.reason == "stop" else _ENDED_BY[done.reason]
+    if not done.speed.thought:
+        return f"the reply is empty: {by} ended it at once."
+    thoughts = plural(done.speed.thought, "token")
+    return f"there is no answer: {by} ended the reply inside its thoughts ({thoughts}); --reasoning-budget limits them."
 
 
 def print_stats(done: Done, loaded: Loaded, generate: Generate) -> None:

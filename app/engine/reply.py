@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from copy import copy
 from dataclasses import asdict, dataclass
 from time import perf_counter
 from typing import Final
@@ -54,15 +55,16 @@ class ReplyProgress:
     ) -> None:
         """Starts with the tokens that an earlier process wrote."""
         vocabulary, room = model.vocabulary, model.target.abilities.n_ctx - len(prompt.tokens)
-        stops = [*request.stop, *model.end_marks]
-        self.rules = StopRules(vocabulary.ends, room, request.max_tokens, stops, vocabulary.piece)
+        self._reasoning = Thinking.after(request.messages, prompt.thinks)
+        limits = vocabulary.ends, room, request.max_tokens, request.stop, vocabulary.piece
+        self.rules = StopRules(*limits, marks=model.end_marks, thinking=copy(self._reasoning))
         self.stats = ReplyStats(model.plain, model.others, begun=len(request.begun), prompt_tokens=len(prompt.tokens))
         self.chosen: dict[str, _Chosen] = {}
         self.remarks: dict[str, str] = {}  # see ``Done``
         self.ttft_ms = 0.0
         self._request, self._asked, self._piece, self.pilot = request.request, request.asked, vocabulary.piece, pilot
-        self._stream, self._steps = TextStream(stops), 0
-        self._reasoning = Thinking.after(request.messages, prompt.thinks)
+        self._stream = TextStream(request.stop, marks=model.end_marks, thinking=copy(self._reasoning))
+        self._steps = 0
         self._trace = DraftTrace(watched, vocabulary, self.stats)
         for token in request.begun:
             self.rules.commit((token,))

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import codecs
 from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
+from slipstream.app.chats.reasoning import Thinking
 from slipstream.drafters.base import Step
 from slipstream.models.errors import UsageError
 from slipstream.models.types import Token
@@ -24,9 +27,23 @@ class StopRules:
     """
 
     def __init__(
-        self, ends: frozenset[Token], room: int, max_tokens: int, stops: Sequence[str], piece: Callable[[Token], bytes]
+        self,
+        ends: frozenset[Token],
+        room: int,
+        max_tokens: int,
+        stops: Sequence[str],
+        piece: Callable[[Token], bytes],
+        *,
+        marks: Sequence[str] = (),
+        thinking: Thinking | None = None,
     ) -> None:
-        """Keeps the rules: ``room`` tokens still fit the context; ``max_tokens`` of 0 is no limit."""
+        """Keeps the rules: ``room`` tokens still fit the context; ``max_tokens`` of 0 is no limit.
+
+        Args:
+            stops: Strings that end the answer; in the reasoning they mean nothing.
+            marks: Strings that end the reply wherever they stand.
+            thinking: Where the reply begins; None if all of it is the answer.
+        """
         if max_tokens < 0:
             raise UsageError(f"max-tokens is {max_tokens}; it must be 0 (no limit) or more.", "")
         if not all(stops):
@@ -38,7 +55,9 @@ class StopRules:
             raise UsageError("a stop string is not UTF-8.", "Write it in UTF-8, or leave it out.") from None
         self._ends, self._room, self._limit, self._piece = ends, room, max_tokens, piece
         self._count = 0
-        self._tail = b""  # the end of the reply, shorter than the longest stop string
+        self._marks = tuple(mark.encode() for mark in marks)
+        self._thinking, self._waiting = thinking or Thinking.none(), b""  # with the bytes of an incomplete character
+        self._tail = self._answer = b""  # ends of the reply and of its answer, shorter than the longest string
 
     def over(self, tokens: Sequence[Token]) -> bool:
         """Whether the reply would be over after ``tokens``, without committing them."""
@@ -52,22 +71,38 @@ class StopRules:
     def commit(self, tokens: Sequence[Token]) -> None:
         self.reason = self._verdict(tokens)
         self._count += len(tokens)
-        if self.stops:
-            longest = max(map(len, self.stops)) - 1
-            joined = self._tail + b"".join(map(self._piece, tokens))
-            self._tail = joined[-longest:] if longest else b""
+        if self.stops or self._marks:
+            raw = b"".join(map(self._piece, tokens))
+            self._thinking, self._waiting, answer = self._after(raw)
+            self._answer, self._tail = _end(self._answer + answer, self.stops), _end(self._tail + raw, self._marks)
 
     def _verdict(self, tokens: Sequence[Token]) -> Reason:
         if tokens[-1] in self._ends:
             return "stop"
-        if self.stops:
-            joined = self._tail + b"".join(map(self._piece, tokens))
-            if any(stop in joined for stop in self.stops):
+        if self.stops or self._marks:
+            raw = b"".join(map(self._piece, tokens))
+            joined, answer = self._tail + raw, self._answer + self._after(raw)[2]
+            if any(stop in answer for stop in self.stops) or any(mark in joined for mark in self._marks):
                 return "stop"
         count = self._count + len(tokens)
         if self._limit and count >= self._limit:
             return "length"
         return "context" if count >= self._room else ""
+
+    def _after(self, raw: bytes) -> tuple[Thinking, bytes, bytes]:
+        """The state after more bytes, the bytes of an incomplete character, and those bytes that are the answer."""
+        if self._thinking.over or not self.stops:
+            return self._thinking, b"", raw
+        thinking, decoder = copy(self._thinking), codecs.getincrementaldecoder("utf-8")("replace")
+        answer = thinking.feed(decoder.decode(self._waiting + raw))[1]
+        waiting = decoder.getstate()[0]
+        return thinking, waiting, answer.encode() + waiting if thinking.over else b""
+
+
+def _end(text: bytes, strings: Sequence[bytes]) -> bytes:
+    """The end of a text in which one of the strings may begin."""
+    longest = max(map(len, strings), default=1) - 1
+    return text[-longest:] if longest else b""
 
 
 @dataclass(slots=True)

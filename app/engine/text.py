@@ -6,6 +6,7 @@ import codecs
 from collections.abc import Sequence
 from typing import Protocol
 
+from slipstream.app.chats.reasoning import Thinking
 from slipstream.app.protocol.events import Origin, Piece
 from slipstream.models.types import Token
 
@@ -40,8 +41,12 @@ class TextStream:
     origin of the token that completed its first character.
     """
 
-    def __init__(self, stops: Sequence[str] = ()) -> None:
-        self._stops = tuple(stops)
+    def __init__(
+        self, stops: Sequence[str] = (), *, marks: Sequence[str] = (), thinking: Thinking | None = None
+    ) -> None:
+        """See ``StopRules`` for the arguments."""
+        self._stops, self._marks, self._thinking = tuple(stops), tuple(marks), thinking or Thinking.none()
+        self._thought = 0  # number of held characters that are not the answer
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._held: list[Piece] = []
         self._ended = False
@@ -65,20 +70,18 @@ class TextStream:
         if self._ended or not text:
             return []
         self._held.append(Piece(text, origin, source))
-        if not self._stops:
+        if not (self._stops or self._marks):
             return self._release(len(text))
         held = "".join(piece.text for piece in self._held)
-        found = [at for at in (held.find(stop) for stop in self._stops) if at >= 0]
-        if found:
+        if not self._thinking.over:
+            self._thought = len(held) - len(self._thinking.feed(text)[1])
+        found = [held.find(stop, self._thought) for stop in self._stops] + [held.find(mark) for mark in self._marks]
+        if ends := [at for at in found if at >= 0]:
             self._ended = True
-            return self._release(min(found))
-        return self._release(len(held) - self._stop_prefix(held))
-
-    def _stop_prefix(self, held: str) -> int:
-        for size in range(min(len(held), max(map(len, self._stops)) - 1), 0, -1):
-            if any(stop.startswith(held[-size:]) for stop in self._stops):
-                return size
-        return 0
+            return self._release(min(ends))
+        begun = max(_begun(held[self._thought :], self._stops), _begun(held, self._marks))
+        self._thought = max(0, self._thought - len(held) + begun)
+        return self._release(len(held) - begun)
 
     def _release(self, size: int) -> list[Piece]:
         """Returns the first ``size`` held characters; joins neighbouring pieces of the same origin."""
@@ -94,3 +97,10 @@ class TextStream:
             released.append(piece)
         self._parts.extend(piece.text for piece in released)
         return released
+
+
+def _begun(text: str, strings: Sequence[str]) -> int:
+    """Length of the longest end of a text with which one of the strings begins."""
+    longest = max(map(len, strings), default=1) - 1
+    sizes = range(min(len(text), longest), 0, -1)
+    return next((size for size in sizes if any(string.startswith(text[-size:]) for string in strings)), 0)

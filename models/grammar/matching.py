@@ -10,6 +10,8 @@ import re
 import threading
 from collections.abc import Callable, Collection, Sequence
 from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Final, Protocol
 
 import numpy as np
@@ -19,6 +21,7 @@ from numpy.typing import NDArray
 from slipstream.models.errors import SlipstreamError, UsageError
 from slipstream.models.grammar import MOST_BYTES, GrammarKind
 from slipstream.models.grammar.gbnf import GbnfTokens, GbnfVocabulary, Reached
+from slipstream.models.grammar.schema import readable
 from slipstream.models.outside import quoted
 from slipstream.models.types import Token
 
@@ -26,6 +29,9 @@ _NAMES: Final = {"json": "the JSON schema", "lark": "the grammar", "gbnf": "the 
 
 _SPACE: Final = r"\x20|\n\x20{0,16}"
 """Limits the whitespace between parts of JSON: otherwise a model may write empty lines forever."""
+_MOST_DIGITS: Final = 16
+"""Limits each part of a number, as llama.cpp's converter of schemas does: a model may write digits forever."""
+_QUOTE, _BACKSLASH = b'"\\'
 _RULE: Final = re.compile(r"^[ \t]*[?!]?[\w.-]+[ \t]*:", re.MULTILINE)
 _MOST_RULES: Final = 1_000
 _STACK_BYTES: Final = 128 << 20  # enough for 8,000 rules, each of which names the next
@@ -48,9 +54,16 @@ class GrammarTokens:
             tokenize: Turns text into tokens, none of them special.
             control: Turns names of control tokens into those tokens.
         """
-        self.size = len(pieces)
+        self.pieces, self.size = pieces, len(pieces)
         self.gbnf = GbnfVocabulary(pieces, ends, control or tokenize)
         self.own = LLTokenizer(_Wrapped(pieces, ends, tokenize), n_vocab=self.size, eos_token=sorted(ends))  # type: ignore[arg-type]
+
+    @cached_property
+    def digits(self) -> NDArray[np.uint8]:
+        """A bit for each token, as in a mask: whether it begins with a digit."""
+        begins = np.zeros((self.size // 64 + 2) * 64, np.bool_)  # a mask may be longer than the vocabulary
+        begins[[token for token, piece in enumerate(self.pieces) if piece[:1].isdigit()]] = True
+        return np.packbits(begins, bitorder="little")
 
 
 class _Wrapped:
@@ -122,18 +135,37 @@ class GbnfMatcher:
             self._reached = self._grammar.after(self._reached, token)
 
 
+@dataclass(frozen=True, slots=True)
+class _Number:
+    """Whether some JSON ends inside a string, and otherwise the digits at its end."""
+
+    quoted: bool = False
+    escaped: bool = False
+    digits: int = 0
+
+    def after(self, piece: bytes) -> _Number:
+        quoted, escaped, digits = self.quoted, self.escaped, self.digits
+        for byte in piece:
+            if quoted:
+                quoted, escaped = escaped or byte != _QUOTE, not escaped and byte == _BACKSLASH
+            else:
+                quoted, digits = byte == _QUOTE, digits + 1 if byte in b"0123456789" else 0
+        return _Number(quoted, escaped, digits)
+
+
 class LexedMatcher:
     """The state of a JSON schema, or of a grammar in Lark's notation."""
 
     refused: Final = None
 
-    def __init__(self, state: LLMatcher, size: int) -> None:
-        """Stores llguidance's state and the number of tokens; see ``matcher_of``."""
-        self._state, self._size = state, size
+    def __init__(self, state: LLMatcher, tokens: GrammarTokens, number: _Number | None) -> None:
+        """Stores llguidance's state; see ``matcher_of``. ``number`` is None where numbers may have any length."""
+        self._state, self._tokens, self._number = state, tokens, number
+        self._size = tokens.size
         self._mask: bytes | None = None  # of the state, once it is known
 
     def copy(self) -> LexedMatcher:
-        copied = LexedMatcher(self._state.deep_copy(), self._size)
+        copied = LexedMatcher(self._state.deep_copy(), self._tokens, self._number)
         copied._mask = self._mask
         return copied
 
@@ -148,10 +180,16 @@ class LexedMatcher:
     def take(self, token: Token) -> None:
         self._mask = None
         self._state.consume_token(token)
+        if self._number:
+            self._number = self._number.after(self._tokens.pieces[token])
 
     def _bits(self) -> bytes:
         if self._mask is None:
             self._mask = self._state.compute_bitmask()
+            if self._number and self._number.digits >= _MOST_DIGITS:
+                bits = np.frombuffer(self._mask, np.uint8)
+                shorter = bits & ~self._tokens.digits[: bits.size]
+                self._mask = shorter.tobytes() if shorter.any() else self._mask  # the schema may name a longer number
         return self._mask
 
     @property
@@ -180,7 +218,7 @@ def _compiled(kind: GrammarKind, text: str, tokens: GrammarTokens) -> Matcher | 
         if kind == "gbnf":
             return GbnfMatcher(GbnfTokens(text, tokens.gbnf))
         if kind == "json":
-            made = LLMatcher.grammar_from_json_schema(text, overrides={"whitespace_pattern": _SPACE})
+            made = LLMatcher.grammar_from_json_schema(readable(text), overrides={"whitespace_pattern": _SPACE})
         else:
             made = LLMatcher.grammar_from_lark(text)
         state = LLMatcher(tokens.own, made, log_level=0)
@@ -188,7 +226,7 @@ def _compiled(kind: GrammarKind, text: str, tokens: GrammarTokens) -> Matcher | 
     except Exception as error:  # llguidance raises its own types of errors
         state, why = None, str(error) or type(error).__name__
     if state and not why:
-        return LexedMatcher(state, tokens.size)
+        return LexedMatcher(state, tokens, _Number() if kind == "json" else None)
     return next((line.strip() for line in why.splitlines() if line.strip()), "no reason was given")
 
 

@@ -132,6 +132,7 @@ class ReplyView(MessageView):
             await column.draw()
         if not self.thinking.empty and not self.answer:
             self.thinking.open()
+            footnote = " · ".join(filter(None, (footnote, "no answer, only thoughts")))
         self.note(footnote)
 
     def note(self, footnote: str) -> None:

@@ -363,3 +363,25 @@ def test_the_models_own_sampling_holds_unless_something_else_was_set(tmp_path: P
     assert sampled("--temp", "1.5", "--seed", "1")[1] == 1.5
     (tmp_path / "settings.toml").write_text("[sampling]\ntemperature = 0.8\n")
     assert sampled("--seed", "1")[1] == 0.8
+
+
+OPENS_THINK = (
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n<think>\n{% endif %}"
+)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--max-tokens", "4"], "--max-tokens ended the reply inside its thoughts (4 tokens)"),
+        (["--stop", "e"], "the model ended the reply inside its thoughts"),
+        (["--reasoning-budget", "2"], ""),
+    ],
+)
+def test_a_reply_without_an_answer_says_so(tmp_path: Path, options: list[str], words: str) -> None:
+    thinks = changed(TARGET, tmp_path / "thinks.gguf", {"tokenizer.chat_template": OPENS_THINK})
+    asked = ["run", "-m", str(thinks), "-p", "Tell me about the sea", "--seed", "1", *options]
+    done = slipstream(*asked, home=tmp_path)
+    assert done.returncode == 0 and (words in done.stderr.decode() if words else not done.stderr), done.stderr
+    assert bool(done.stdout.strip()) == (not words)

@@ -9,9 +9,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, Final
 
+import numpy as np
 import pytest
 
 from slipstream.app.chats.reasoning import split
+from slipstream.app.engine.guide import Guide, GuideVocabulary
 from slipstream.app.engine.load import load
 from slipstream.app.engine.prompt import PromptBuilder
 from slipstream.app.engine.session import Session
@@ -22,6 +24,9 @@ from slipstream.app.protocol.requests import Generate, Message, Sampling
 from slipstream.models.chat_template.template import CHATML, ChatTemplate
 from slipstream.models.errors import UsageError
 from slipstream.models.grammar import GrammarKind
+from slipstream.models.grammar.matching import GrammarTokens, matcher_of
+from slipstream.models.sampling.sampler import Sampler
+from slipstream.models.types import History
 
 DRAFTERS: Final = ("auto", "draft", "medusa", "lookup", "recycle", "lookahead", "draft|lookup")
 WORDS: Final = ("fox", "sea", "moon", "name", "small", "list")
@@ -128,14 +133,54 @@ def test_drafts_are_pruned_before_they_are_checked(session: Session) -> None:
     [
         ("lark", 'start: "the " ("fox" | "sea") " is " /[a-z]{3,6}/ "."', r"the (fox|sea) is [a-z]{3,6}\."),
         ("gbnf", 'root ::= "the " ("fox" | "sea") " is " [a-z] [a-z] [a-z] "."', r"the (fox|sea) is [a-z]{3}\."),
+        ("gbnf", 'root ::= text "ANSWER: " [a-d]\ntext ::= [^:]{0,90}', r"[^:]{0,90}ANSWER: [a-d]"),
+        ("json", '{"type": "array", "items": {"type": "number"}, "maxItems": 4}', r"\[[-0-9.eE+, \n]*\]"),
     ],
 )
-def test_other_grammars(session: Session, kind: GrammarKind, text: str, expected: str) -> None:
-    asked = replace(asked_for({}), grammar=text, grammar_kind=kind)
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+def test_every_drafter_gives_the_same_text_with_other_grammars(
+    session: Session, kind: GrammarKind, text: str, expected: str, temperature: float
+) -> None:
+    asked = replace(asked_for({}, temperature=temperature), grammar=text, grammar_kind=kind)
     plain, tokens = reply(session, asked)
     assert re.fullmatch(expected, plain.text) and plain.reason == "stop"
-    for name in DRAFTERS[:3]:
-        assert reply(session, replace(asked, drafter=name))[1] == tokens
+    names = [offer.name for offer in session.drafters.offers() if offer.usable]
+    assert len(names) > 10
+    for name in [*names, "draft|lookup"]:
+        assert reply(session, replace(asked, drafter=name))[1] == tokens, name
+
+
+@pytest.mark.parametrize(
+    "sampling",
+    [
+        {},
+        {"temperature": 0.0},
+        {"top_k": 5, "min_p": 0.0},
+        {"top_k": 40, "min_p": 0.0, "top_p": 1.0, "temperature": 1.5},
+        {"top_k": 0, "top_p": 0.9},
+        {"top_k": 20, "repetition_penalty": 1.3, "bias": ((5, 3.0), (300, -float("inf")))},
+        {"top_n_sigma": 1.0},
+    ],
+)
+def test_a_draw_by_tests_of_the_best_tokens_is_that_of_the_whole_mask(
+    session: Session, sampling: dict[str, Any]
+) -> None:
+    vocabulary = session.model.vocabulary
+    pieces = [vocabulary.piece(token) for token in range(session.target.abilities.n_vocab)]
+    tokens = GrammarTokens(pieces, vocabulary.ends, session.model.prompts.tokens_of)
+    for seed in range(30):
+        chance, sampler = np.random.default_rng(seed), Sampler(seed=seed, **sampling)
+        grammar = ('root ::= [a-z ]+ ("." | "é" [0-9]+)', 'root ::= ("{" [^"]* "}" | "x")+')[seed % 2]
+        history, matcher = History([0]), matcher_of("gbnf", grammar, tokens)
+        guide = Guide(sampler, 1, "", GuideVocabulary(vocabulary.piece, lambda text: []), matcher=matcher.copy())
+        for _ in range(12):
+            logits = chance.normal(0, 3, len(pieces)).astype(np.float32)
+            expected = sampler.pick(np.where(matcher.allowed(), logits, np.float32(-np.inf)), history)
+            assert guide.pick(logits, history) == expected
+            if expected in vocabulary.ends:
+                break
+            matcher.take(expected)
+            history.tokens.append(expected)
 
 
 @pytest.mark.parametrize(

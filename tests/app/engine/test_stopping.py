@@ -4,7 +4,9 @@ import pytest
 from tests.drafters.replies import steps_of
 from tests.models.fake_target import FakeTarget
 
+from slipstream.app.chats.reasoning import Thinking
 from slipstream.app.engine.stopping import FixedBudget, StopRules
+from slipstream.app.engine.text import TextStream
 from slipstream.drafters.base import Draft, Drafter, ShouldExtend
 from slipstream.drafters.tree import chain_draft
 from slipstream.models.errors import UsageError
@@ -44,6 +46,42 @@ def test_a_stop_string_may_span_steps_and_rejected_tokens_do_not_count() -> None
     assert some.over([3])
     some.commit([3])
     assert some.reason == "stop"
+
+
+@pytest.mark.parametrize(
+    ("opened", "text", "ends_at"),
+    [
+        ("</think>", "so stop it.</think>Go. stop now", "Go. stop"),
+        ("</think>", "so stop it, stop", ""),
+        ("</think>", "st</think>op. stop", "op. stop"),
+        ("</think>", "é</think>stop", "stop"),
+        ("", "<think>stop</think>é stop", "é stop"),
+        ("", "[THINK]stop[/THINK] a <think> stop", "a <think> stop"),
+        ("", "a stop <think>", "a stop"),
+        ("", "<thing> stop", "<thing> stop"),
+        ("", "<|channel|>analysis<|message|>stop<|start|>assistant<|channel|>final<|message|>Well, stop", "Well, stop"),
+        ("</think>", "stop<END>", "stop<END>"),
+        ("", "a <END> stop", "a <END>"),
+    ],
+)
+@pytest.mark.parametrize("size", [1, 2, 7])
+def test_a_stop_string_ends_the_answer_and_never_the_thoughts(opened: str, text: str, ends_at: str, size: int) -> None:
+    raw = text.encode()
+    thinking = Thinking(opened)
+    some = StopRules(frozenset(), 999, 0, ("stop",), lambda at: raw[at : at + 1], marks=("<END>",), thinking=thinking)
+    stream = TextStream(("stop",), marks=("<END>",), thinking=Thinking(opened))
+    shown, read = "", 0
+    while read < len(raw) and not some.reason:
+        step = list(range(read, min(read + size, len(raw))))
+        while len(step) > 1 and some.over(step[:-1]):
+            step.pop()
+        some.commit(step)
+        shown += "".join(piece.text for at in step for piece in stream.feed(raw[at : at + 1], "plain"))
+        read = step[-1] + 1
+    shown += "".join(piece.text for piece in stream.finish())
+    assert raw[:read].decode().endswith(ends_at) and bool(some.reason) == bool(ends_at)
+    kept = raw[:read].decode()
+    assert shown == (kept.removesuffix("stop").removesuffix("<END>") if ends_at else text)
 
 
 def test_nonsense_is_refused() -> None:

@@ -92,3 +92,101 @@ def test_a_grammar_that_is_too_large_is_refused(
 )
 def test_long_chains_of_rules_do_not_end_the_process(tokens: GrammarTokens, kind: GrammarKind, text: str) -> None:
     assert matcher_of(kind, text, tokens).allowed().any()
+
+
+@pytest.fixture(scope="module")
+def letters() -> GrammarTokens:
+    """A vocabulary of single bytes, in which a text has one spelling."""
+    return GrammarTokens([*(bytes([byte]) for byte in range(256)), b""], [256], lambda text: list(text.encode()))
+
+
+def spelled(letters: GrammarTokens, schema: Any, text: str) -> bool:
+    """Whether a text fits."""
+    matcher = matcher_of("json", json.dumps(schema), letters)
+    for byte in text.encode():
+        if not matcher.fits(byte):
+            return False
+        matcher.take(byte)
+    return matcher.complete
+
+
+PYDANTIC = (
+    "path file-path directory-path json json-string password base64url base64 byte binary int32 int64 float double"
+)
+STANDARD = (
+    "iri iri-reference idn-email idn-hostname uri-reference uri-template json-pointer relative-json-pointer regex"
+)
+
+
+@pytest.mark.parametrize("name", [*PYDANTIC.split(), *STANDARD.split(), "", "Order", "date_time"])
+def test_a_format_that_is_unknown_is_an_annotation(letters: GrammarTokens, name: str) -> None:
+    field = {"type": "string", "format": name, "maxLength": 5}
+    schema = {"type": "object", "properties": {"format": field, "enum": {"anyOf": [field]}}, "required": ["format"]}
+    assert spelled(letters, schema, '{"format": "/a b"}') and not spelled(letters, schema, '{"format": "/a bcdef"}')
+    assert not spelled(letters, {"type": "string", "format": "date"}, '"/a b"')
+    assert spelled(letters, {"const": {"format": name}}, json.dumps({"format": name}))
+
+
+@pytest.mark.parametrize(
+    "extra",
+    [
+        {"title": "T", "description": "d", "examples": [1], "deprecated": True, "readOnly": True},
+        {
+            "nullable": True,
+            "example": {"not": 1},
+            "xml": {"name": "x"},
+            "x-order": 1,
+            "discriminator": {"propertyName": "k"},
+        },
+        {"$schema": "order.json"},
+        {"uniqueItems": False},
+        {"unevaluatedItems": True},
+        {"not": False},
+        {"if": {"minItems": 1}},
+        {"then": {"minItems": 9}},
+        {"maxContains": 1},
+        {"contentMediaType": "text/plain", "contentEncoding": "base64"},
+    ],
+)
+def test_keywords_without_effect_are_left_out(letters: GrammarTokens, extra: dict[str, Any]) -> None:
+    schema = {"type": "array", "items": {"type": "integer"}} | extra
+    assert spelled(letters, schema, "[1, 1]") and not spelled(letters, schema, '["1"]')
+
+
+@pytest.mark.parametrize(
+    ("schema", "ends_at"),
+    [({}, 16), ({"type": "number"}, 16), ({"type": "integer"}, 16), ({"items": {}, "type": "array"}, 17)],
+)
+def test_a_number_ends_at_some_time(letters: GrammarTokens, schema: dict[str, Any], ends_at: int) -> None:
+    start, end = ("[", "]") if ends_at == 17 else ("", "")
+    assert spelled(letters, schema, start + "1" * 16 + end)
+    assert not spelled(letters, schema, start + "1" * 17 + end)
+    assert spelled(letters, schema, f"{start}-{'1' * 16}.{'2' * 16}e-{'3' * 16}{end}") == ("integer" not in str(schema))
+    assert spelled(letters, {"type": "string"}, f'"{"1" * 40} \\" {"2" * 40}"')
+    assert spelled(letters, {"type": "integer", "minimum": 10**17}, "1" + "0" * 17)
+
+
+@pytest.mark.parametrize(
+    "wrapped",
+    [
+        lambda schema: {"name": "order", "schema": schema},
+        lambda schema: {"name": "order", "description": "d", "schema": schema, "strict": True},
+        lambda schema: {"type": "json_schema", "json_schema": {"name": "order", "schema": schema}},
+        lambda schema: {"response_format": {"type": "json_schema", "json_schema": {"name": "order", "schema": schema}}},
+        lambda schema: {"text": {"format": {"type": "json_schema", "name": "order", "schema": schema}}},
+        lambda schema: {"type": "function", "function": {"name": "order", "parameters": schema}},
+        lambda schema: {"name": "order", "description": "d", "input_schema": schema},
+        lambda schema: {"name": "order", "inputSchema": schema},
+        lambda schema: {"response_mime_type": "application/json", "response_schema": schema},
+        lambda schema: schema,
+    ],
+)
+def test_a_schema_is_taken_out_of_a_request(letters: GrammarTokens, wrapped: Callable[[Any], Any]) -> None:
+    schema = wrapped({"type": "object", "properties": {"schema": {"enum": [7]}}, "required": ["schema"]})
+    assert spelled(letters, schema, '{"schema": 7}') and not spelled(letters, schema, '"Sit"')
+
+
+def test_what_is_no_schema_is_refused(letters: GrammarTokens) -> None:
+    for schema in ({"name": "string"}, {"city": {"type": "string"}}, {"type": "json_schema"}):
+        with pytest.raises(UsageError, match=r"no key|Invalid type"):
+            matcher_of("json", json.dumps(schema), letters)
