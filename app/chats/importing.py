@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
@@ -37,13 +38,15 @@ from slipstream.models.vision.image_file import MOST_BYTES as IMAGE_LIMIT
 
 _ROLES: Final = ("user", "assistant")  # of ChatGPT's messages
 _HINT: Final = "Give a file of slipstream chats export --format json, or ChatGPT's conversations.json."
+_KINDS: Final = {"audio": "recordings", "image": "images", "video": "videos"}  # a word in the name of a part's kind
 MOST_BYTES: Final = 256 << 20  # maximum size of a file; its parsed values take several times as much memory
 
 
-def conversation(values: dict[str, Any]) -> tuple[StoredChat, list[tuple[StoredMessage, int]]]:
+def conversation(values: dict[str, Any], left_out: Counter[str]) -> tuple[StoredChat, list[tuple[StoredMessage, int]]]:
     """Converts a conversation of ChatGPT; skips nodes without text, and moves their children up.
 
-    Returns the chat, and its messages with their picks, parents first; raises ``ValueError`` if it is not a tree.
+    Counts in ``left_out`` what else its messages hold, by kind. Returns the chat, and its messages with their picks,
+    parents first; raises ``ValueError`` if it is not a tree.
     """
     nodes = values["mapping"]
     if not isinstance(nodes, dict) or not all(isinstance(node, dict) for node in nodes.values()):
@@ -64,7 +67,7 @@ def conversation(values: dict[str, Any]) -> tuple[StoredChat, list[tuple[StoredM
             raise ValueError("a conversation's mapping is no tree")
         seen.add(name)
         node = nodes[name]
-        role, text, when = _content(node.get("message"))
+        role, text, when = _content(node.get("message"), left_out)
         if role in _ROLES and text.strip():
             number = len(messages) + 1
             message = StoredMessage(number, chat.id, parent, role, text, created=when or created)
@@ -101,20 +104,42 @@ def _above(nodes: dict[str, Any], name: Any) -> list[str]:
     return branch
 
 
-def _content(message: Any) -> tuple[str, str, float]:
+def _content(message: Any, left_out: Counter[str]) -> tuple[str, str, float]:
     """Role, text and time of a node's message; empty if it has no text."""
     if not isinstance(message, dict):
         return "", "", 0.0
     author, content = message.get("author"), message.get("content")
     if not isinstance(author, dict) or not isinstance(content, dict):
         return "", "", 0.0
-    if content.get("content_type") not in ("text", "multimodal_text"):
+    role, kind = text_of(author.get("role")), text_of(content.get("content_type"))
+    metadata = message.get("metadata")
+    hidden = isinstance(metadata, dict) and metadata.get("is_visually_hidden_from_conversation")
+    if kind not in ("text", "multimodal_text"):
+        left_out[_kind(kind)] += role in _ROLES and not hidden
         return "", "", 0.0
     parts = content.get("parts")
-    text = "\n\n".join(part for part in parts if isinstance(part, str)) if isinstance(parts, list) else ""
+    texts = list[str]()
+    for part in parts if isinstance(parts, list) else ():
+        spoken = _spoken(part)
+        if spoken.strip():
+            texts.append(spoken)
+        elif isinstance(part, dict):
+            left_out[_kind(text_of(part.get("content_type")))] += role in _ROLES
+    text = "\n\n".join(texts)
     if len(text) > MESSAGE_LIMIT:
         raise ValueError(f"a message has {len(text):,} characters; at most {MESSAGE_LIMIT:,} fit")
-    return text_of(author.get("role")), storable(text), moment(message.get("create_time"))
+    return role, storable(text), moment(message.get("create_time"))
+
+
+def _spoken(part: Any) -> str:
+    """The text of a part: itself, or under a key."""
+    return part if isinstance(part, str) else text_of(part.get("text")) if isinstance(part, dict) else ""
+
+
+def _kind(name: str) -> str:
+    """What a part without text is."""
+    named = next((words for word, words in _KINDS.items() if word in name), "")
+    return named or f'of the kind "{bounded(storable(name)) or "unknown"}"'
 
 
 def read_export(path: Path) -> bytes:
@@ -146,7 +171,7 @@ def import_chats(
         UsageError: If the file is not an export, or has no messages.
         SlipstreamError: If the chats cannot be stored.
     """
-    name = shown_path(source)
+    name, left_out = shown_path(source), Counter[str]()
     try:
         values = json.loads(raw)
         if isinstance(values, dict) and values.get("format") == FORMAT:
@@ -155,7 +180,7 @@ def import_chats(
             found = [_chat(entry) for entry in _list(values, "chats")]
             images = [image for entry in values["chats"] for image in _images(entry)]
         elif isinstance(values, list) and all(isinstance(entry, dict) and "mapping" in entry for entry in values):
-            found, images = [conversation(entry) for entry in values], []
+            found, images = [conversation(entry, left_out) for entry in values], []
         else:
             raise ValueError("it has neither chats nor conversations")
     except (ValueError, RecursionError) as error:  # json's own errors are ValueErrors
@@ -172,6 +197,9 @@ def import_chats(
     for sha256, image in images:
         store.images.keep(image, sha256)
     added = store.add_chats(full)
+    counted = ", ".join(f"{count:,} {kind}" for kind, count in left_out.most_common() if count)
+    if added and counted:
+        tell(f"left out of the messages, which can hold only text: {counted}.")
     if here := len(full) - len(added):
         tell(f"{plural(here, 'chat')} {'was' if here == 1 else 'were'} here already.")
     return added

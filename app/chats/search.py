@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 import sqlite3
+import unicodedata
 from dataclasses import dataclass
+from itertools import chain, islice
 from typing import Any, Final
 
 from slipstream.app.chats.records import TITLE_LIMIT, bounded, moment, text_of
@@ -16,6 +18,7 @@ _OPEN, _CLOSE = "\ue000", "\ue001"  # private-use characters, which visible text
 _UNSPACED: Final = re.compile(
     "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]"
 )
+_FIRST_OTHER: Final = "\u0370"  # Greek; Latin letters come before it
 _LONGEST: Final = 2 * TITLE_LIMIT
 _SNIPPETS: Final = 50_000  # characters from which SQLite takes long for a snippet
 _SIDE: Final = 30  # characters before a found word in a snippet of such a script
@@ -58,31 +61,69 @@ def find(db: sqlite3.Connection, words: str, limit: int) -> list[Hit]:
         (_SNIPPETS, _OPEN, _CLOSE, AROUND, query, limit - len(titles)),
     )
     word = _any_of(parts)
-    return [_hit(row[:5], row[5]) for row in titles] + [
-        _hit(row[:5], row[5] or _marked(text_of(row[6]), word), row[7]) for row in messages
-    ]
+    found = [_hit(row[:5], row[5]) for row in titles]
+    found += [_hit(row[:5], row[5] or _marked(text_of(row[6]), word), row[7]) for row in messages]
+    if len(found) < limit and _mixes_scripts(db):
+        known = {(hit.chat, hit.message) for hit in found}
+        found += [hit for hit in _anywhere(db, parts, limit, glued=True) if (hit.chat, hit.message) not in known]
+    return found[:limit]
 
 
-def _anywhere(db: sqlite3.Connection, parts: list[str], limit: int) -> list[Hit]:
-    """Scans all text: slower than the index, but finds words inside a run of letters."""
+def _mixes_scripts(db: sqlite3.Connection) -> bool:
+    """Whether any word of the index begins with a letter that is not Latin; such a word may hold Latin ones."""
+    try:
+        for name in ("message", "title"):
+            db.execute(f"CREATE VIRTUAL TABLE IF NOT EXISTS temp.{name}_terms USING fts5vocab(main, {name}_words, row)")
+            if db.execute(f"SELECT 1 FROM temp.{name}_terms WHERE term >= ? LIMIT 1", (_FIRST_OTHER,)).fetchone():
+                return True
+    except sqlite3.Error:  # temporary tables may be forbidden
+        return True
+    return False
+
+
+def _glued(part: str, text: str) -> bool:
+    """Whether a word stands in a text at the begin of a word, or behind a letter of another script."""
+    folded = text.casefold()
+    at = folded.find(part.casefold())
+    while at >= 0:
+        before = folded[at - 1 : at]
+        if not before.isalnum() or _script(before) != _script(part):
+            return True
+        at = folded.find(part.casefold(), at + 1)
+    return False
+
+
+def _script(text: str) -> str:
+    return unicodedata.name(text[0], "").split(" ")[0].replace("DIGIT", "LATIN")
+
+
+def _anywhere(db: sqlite3.Connection, parts: list[str], limit: int, glued: bool = False) -> list[Hit]:
+    """Scans all text: slower than the index, but finds words inside a run of letters.
+
+    Args:
+        glued: Leave out words that stand behind letters of their own script, which the index has read as one word.
+    """
     patterns = ["%" + re.sub(r"([%_\\])", r"\\\1", part) + "%" for part in parts]
 
     def like(column: str) -> str:
         return " AND ".join([f"{column} LIKE ? ESCAPE '\\'"] * len(patterns))
 
-    rows = db.execute(
+    titles = db.execute(
         f"SELECT id, title, NULL, '', updated, title, '' FROM chats WHERE {like('title')} AND deleted IS NULL "
-        "ORDER BY updated DESC LIMIT ?",
-        (*patterns, limit),
-    ).fetchall()
-    rows += db.execute(
+        "ORDER BY updated DESC",
+        patterns,
+    )
+    messages = db.execute(
         "SELECT chats.id, chats.title, messages.id, role, messages.created, content, writer FROM messages "
         f"JOIN chats ON chats.id = messages.chat WHERE {like('content')} AND deleted IS NULL "
-        "AND status IN ('done', 'interrupted') ORDER BY messages.id DESC LIMIT ?",
-        (*patterns, limit - len(rows)),
-    ).fetchall()
+        "AND status IN ('done', 'interrupted') ORDER BY messages.id DESC",
+        patterns,
+    )
     word = _any_of(parts)
-    return [_hit(row[:5], _marked(text_of(row[5]), word), row[6]) for row in rows]
+    fitting = (
+        row for row in chain(titles, messages) if not glued or all(_glued(part, text_of(row[5])) for part in parts)
+    )
+    return [_hit(row[:5], _marked(text_of(row[5]), word), row[6]) for row in islice(fitting, limit)]
 
 
 def _any_of(words: list[str]) -> re.Pattern[str]:

@@ -49,6 +49,11 @@ _SILENT: Final = frozenset(["left", "right", "big", "Big", "bigg", "Bigg", "bigl
 )
 _ROOTS: Final = {"": "√", "2": "√", "3": "∛", "4": "∜"}
 _PLAIN: Final = frozenset(["text", "textrm", "textbf", "textit", "mathrm", "mathbf", "mathit", "operatorname", "boxed"])
+_OPERATOR: Final = re.compile(r"[+−*/=<>·⋅×±,]")
+_BRACKETED: Final = re.compile(r"\([^()]*\)")
+_NUMBERS: Final = re.compile(r"\d+/\d+")
+_BEGINS: Final = "([{√∛∜^_!/′|⟨∑∫∏∞∂∇"  # what follows a quotient or a root directly and belongs to all of it
+_ENDS: Final = ")]}!′/∞⟩⁰¹²³⁴⁵⁶⁷⁸⁹ⁿₙ"
 _SPACES: Final = frozenset([",", ";", ":", " ", "quad", "qquad", "!", ">"])
 
 
@@ -58,6 +63,27 @@ class Formula(NamedTuple):
     start: int
     end: int
     shown: str  # in Unicode
+
+
+class _Group(str):
+    """What stands between braces."""
+
+
+class _Quotient(str):
+    """A fraction, such as ``a/b``."""
+
+
+class _Root(str):
+    """A root, such as ``√x``."""
+
+    sign: str
+    inside: str
+
+    @classmethod
+    def of(cls, sign: str, inside: str) -> _Root:
+        root = cls(sign + _wrapped(inside))
+        root.sign, root.inside = sign, inside
+        return root
 
 
 def formula_at(source: str, at: int) -> Formula | None:
@@ -116,15 +142,39 @@ def _symbols() -> Any:
 
 
 def _row(nodes: Sequence[Any]) -> str:
-    text, script = "", ""
-    for atom in (atom for node in nodes for atom in _atoms(node)):
+    atoms = [atom for node in nodes for atom in _atoms(node)]
+    shown, script = list[str](), ""
+    for at, atom in enumerate(atoms):
         if script and atom.strip():
-            text, script = text.rstrip() + _script(script, atom), ""
+            while shown and not shown[-1].strip():
+                shown.pop()
+            base = shown.pop() if shown else ""
+            if isinstance(base, _Group):
+                base = _wrapped(base)
+            elif _OPERATOR.search(_BRACKETED.sub("", base)) and len(base) > 1:
+                base = f"({base})"
+            shown.append(base.rstrip() + _script(script, atom))
+            script = ""
         elif atom in ("^", "_"):
             script = atom
         elif not script:
-            text += atom
-    return text + script
+            shown.append(_beside(atom, "".join(shown), "".join(atoms[at + 1 :]).lstrip()))
+    return "".join(shown) + script
+
+
+def _beside(atom: str, before: str, after: str) -> str:
+    """An atom with brackets if what stands beside it would otherwise belong to its last or first part."""
+    followed = bool(after) and (after[0].isalnum() or after[0] in _BEGINS)
+    if isinstance(atom, _Root):
+        return f"{atom.sign}({atom.inside})" if followed else atom
+    if not isinstance(atom, _Quotient):
+        return atom
+    last = before.rstrip()[-1:]
+    if last.isdecimal() and not followed and _NUMBERS.fullmatch(atom):
+        return f" {atom}"
+    preceded = bool(last) and (last.isalnum() or last in _ENDS)
+    space = " " if before[-1:].isalnum() else ""
+    return f"{space}({atom})" if preceded or followed else atom
 
 
 def _atoms(node: Any) -> Iterator[str]:
@@ -133,7 +183,7 @@ def _atoms(node: Any) -> Iterator[str]:
     if kind == "LatexCharsNode":
         yield from node.chars.replace("'", "′").replace("-", "−")
     elif kind == "LatexGroupNode":
-        yield _row(node.nodelist) or " "
+        yield _Group(_row(node.nodelist) or " ")
     elif kind == "LatexMacroNode":
         yield from _macro(node)
     elif kind == "LatexEnvironmentNode":
@@ -150,12 +200,12 @@ def _macro(node: Any) -> Iterator[str]:
     own = [_row([part]) for part in parts if part is not None]
     space = node.macro_post_space[:1]
     if name in ("frac", "dfrac", "tfrac", "cfrac") and len(own) >= 2:
-        yield f"{_wrapped(own[-2])}/{_wrapped(own[-1])}"
+        yield _Quotient(f"{_wrapped(own[-2])}/{_wrapped(own[-1])}")
     elif name in _LINES and own:
         yield "".join(letter + _LINES[name] for letter in own[0])
     elif name == "sqrt" and own:
         index = own[0].strip("[]") if len(own) > 1 else ""
-        yield f"{_ROOTS.get(index) or _script('^', index) + '√'}{_wrapped(own[-1])}"
+        yield _Root.of(_ROOTS.get(index) or _script("^", index) + "√", own[-1].strip())
     elif name == "\\":
         yield "; "
     elif name in _SPACES:

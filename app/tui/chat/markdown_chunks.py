@@ -11,8 +11,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from markdown_it import MarkdownIt
+from markdown_it.rules_block.table import escapedSplit
 from markdown_it.rules_core import StateCore
 from markdown_it.rules_inline import StateInline
+from markdown_it.rules_inline.emphasis import tokenize
 from markdown_it.token import Token
 
 from slipstream.app.platform.safe_text import clean
@@ -25,6 +27,8 @@ CODE_SIZE: Final = 3000
 LINE: Final = 4 * SIZE
 """Characters after which a paragraph without a suitable line end is cut between words."""
 TOLD: Final = 24  # characters after which the block type of a line is known; longer than a list number
+_DUNDER: Final = re.compile(r"__[a-z][a-z0-9_]*__(?!\w)")
+_ASCII_WORD: Final = re.compile(r"[0-9A-Za-z]")
 _WORD: Final = re.compile(r"[^\W\d_]")
 _CODE: Final = frozenset({"fence", "code_block"})
 _LISTS: Final = frozenset({"bullet_list_open", "ordered_list_open"})
@@ -32,12 +36,52 @@ _LISTS: Final = frozenset({"bullet_list_open", "ordered_list_open"})
 
 def parser(formulas: bool = False) -> MarkdownIt:
     """A Markdown parser that loses nothing: HTML is text, and line ends and indentation are kept."""
-    markdown = MarkdownIt("gfm-like", {"html": False})
+    markdown = _plain()
     if formulas:
         markdown.inline.ruler.before("escape", "formula", formula_rule)
     markdown.inline.ruler.at("newline", _line_end)
+    markdown.inline.ruler.at("emphasis", _emphasis)
+    markdown.core.ruler.after("block", "cells", _all_cells)
     markdown.core.ruler.push("inert", _clean)
     return markdown
+
+
+def _plain() -> MarkdownIt:
+    """A parser of blocks; lines such as ``[1]: address`` stay text instead of becoming invisible definitions."""
+    return MarkdownIt("gfm-like", {"html": False}).disable("reference")
+
+
+def _emphasis(state: StateInline, silent: bool) -> bool:
+    """A markdown-it rule for emphasis that leaves ``2*3*4``, ``x**2`` and ``__init__`` as they are."""
+    at, before = state.pos, len(state.delimiters)
+    if (name := _DUNDER.match(state.src, at)) and not state.src[at - 1 : at].isalnum():
+        state.pending += "" if silent else name[0]
+        state.pos = name.end()
+        return True
+    if not tokenize(state, silent):
+        return False
+    if at and (_ASCII_WORD.match(state.src, at - 1) or state.src[at - 1] in ")]}"):
+        for delimiter in state.delimiters[before:]:
+            delimiter.open = False
+    return True
+
+
+def _all_cells(state: StateCore) -> None:
+    """Adds the cells of a table's row that has more of them than the head to the row's last cell."""
+    row, cells, head = None, list[Token](), False
+    for token in state.tokens:
+        if token.type in ("thead_open", "thead_close"):
+            head = token.nesting > 0
+        elif token.type == "tr_open" and not head:
+            row, cells = token, []
+        elif token.type == "inline" and row:
+            cells.append(token)
+        elif token.type == "tr_close" and row and row.map and cells:
+            line = state.src.split("\n")[row.map[0]].strip().lstrip(">").strip()
+            found = [cell.strip() for cell in escapedSplit(line)]
+            found = found[not found[0] :][: None if found[-1] else -1]
+            cells[-1].content = " | ".join([cells[-1].content, *found[len(cells) :]])
+            row = None
 
 
 def _line_end(state: StateInline, silent: bool) -> bool:
@@ -61,6 +105,13 @@ def _clean(state: StateCore) -> None:
     tokens = list(state.tokens)
     while tokens:
         token = tokens.pop()
+        children = token.children or []
+        for at in range(len(children) - 1, 0, -1):
+            if (children[at - 1].type, children[at].type) == ("link_open", "link_close"):  # a link without a text
+                children.insert(at, Token("text", "", 0, content=str(children[at - 1].attrs.get("href", ""))))
+        if token.type == "image":  # otherwise shown by its description alone
+            token.type, token.tag, token.children = "text", "", None
+            token.content = f"![{token.content}]({token.attrs.get('src', '')})"
         token.content = clean(token.content)
         token.attrs = {name: clean(value) if isinstance(value, str) else value for name, value in token.attrs.items()}
         tokens += token.children or ()
@@ -129,7 +180,7 @@ def last_block(source: str) -> int:
 
 def _blocks(source: str) -> list[Token]:
     """The block tokens of a text, including nested ones; inline content is not parsed."""
-    markdown = MarkdownIt("gfm-like", {"html": False})
+    markdown = _plain()
     tokens: list[Token] = []
     markdown.block.parse(source, markdown, {}, tokens)
     return [token for token in tokens if token.nesting >= 0]

@@ -175,6 +175,32 @@ def test_conversations_of_chatgpt_come_with_their_branches(store: ChatStore) -> 
     assert [m.content for m in store.messages(chat.id)] == ["What is a fox?", "An animal.", "Red."]
 
 
+def test_what_a_message_holds_beside_its_text_is_counted(store: ChatStore) -> None:
+    def spoken(words: str) -> dict[str, object]:
+        return {"content_type": "audio_transcription", "text": words, "direction": "in"}
+
+    picture = {"content_type": "image_asset_pointer", "asset_pointer": "sediment://x"}
+    sound = {"content_type": "audio_asset_pointer", "asset_pointer": "sediment://y"}
+    video = {"content_type": "real_time_user_audio_video_asset_pointer", "frames_asset_pointers": []}
+    file = chatgpt(
+        "Voice",
+        a=node("user", spoken("How tall?"), video, children=("b",), kind="multimodal_text"),
+        b=node(
+            "assistant", spoken("330 metres."), sound, "Really.", children=("c",), parent="a", kind="multimodal_text"
+        ),
+        c=node("user", picture, children=("d",), parent="b", kind="multimodal_text"),
+        d=node("assistant", children=("e",), parent="c", kind="thoughts"),
+        e=node("assistant", {"content_type": "app_card"}, "Yes.", 7, parent="d"),
+        f=node("tool", picture, parent="e", kind="multimodal_text"),
+    )
+    said = list[str]()
+    (chat,) = import_chats(store, file, "conversations.json", said.append)
+    assert [m.content for m, _ in store.all_messages(chat.id)] == ["How tall?", "330 metres.\n\nReally.", "Yes."]
+    (line,) = said
+    for words in ("2 recordings", "1 images", '1 of the kind "thoughts"', '1 of the kind "app_card"'):
+        assert words in line
+
+
 def broken() -> list[bytes]:
     def file(**changes: object) -> bytes:
         return chats_of(changes)

@@ -69,6 +69,36 @@ def test_words_are_found_with_their_place(store: ChatStore) -> None:
     assert asked not in [hit.message for hit in store.search("fox")]
 
 
+@pytest.mark.parametrize(
+    ("text", "found", "not_found"),
+    [
+        (
+            "请用Python写一个函数，调用OpenAI的API",
+            ["Python", "pyth", "OpenAI", "api", "python openai"],
+            ["ython", "nAI"],
+        ),
+        ("日本語でdockerを使う", ["docker", "Docker"], ["ocker"]),
+        ("한국어docker사용법", ["docker", "한국어"], ["ocker"]),
+        ("ภาษาpythonไทย", ["python"], ["thon"]),
+        ("Pythonのdockerを", ["docker", "python"], ["ocker"]),
+        ("на Python3или", ["python", "Python3"], ["ython"]),
+        ("smart words", ["smart", "wor"], ["art", "ords"]),
+    ],
+)
+def test_a_word_is_found_behind_letters_of_another_script(
+    store: ChatStore, text: str, found: list[str], not_found: list[str]
+) -> None:
+    message = store.add_user(store.create().id, text).id
+    store.add_user(store.create().id, "語 alone")
+    for words in found:
+        hits = [hit for hit in store.search(words) if hit.message]
+        assert [hit.message for hit in hits] == [message], words
+        marked = " ".join(hits[0].snippet[start:end] for start, end in hits[0].spans)
+        assert words.split()[0].casefold() in marked.casefold()
+    for words in not_found:
+        assert not store.search(words), words
+
+
 def test_words_without_spaces_between_are_found_inside(store: ChatStore) -> None:
     chat = store.create("百%").id
     asked, _ = say(store, chat, "x" * 100 + "昔々あるところにおじいさんがいました" + "y" * 200, "ok")

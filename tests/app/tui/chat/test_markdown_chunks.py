@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from slipstream.app.tui.chat.markdown_chunks import CODE_SIZE, LINE, SIZE, Passage, Passages, last_block
+from slipstream.app.tui.chat.markdown_chunks import CODE_SIZE, LINE, SIZE, Passage, Passages, last_block, parser
 
 CODE = "".join(f"def f{n}(x):\n    return x + {n}\n\n" for n in range(300)).rstrip()
 TEXTS = {
@@ -70,3 +70,31 @@ def test_the_last_block_is_where_what_is_appended_belongs() -> None:
     assert last_block("one\n\n```\ncode\nmore") == 2
     assert last_block("- a\n- b") == 0
     assert last_block("") == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        ("[note]: remember", "[note]: remember"),
+        ("[ERROR]: disk-full\n[INFO]: retrying", "[ERROR]: disk-full [INFO]: retrying"),
+        ("[1]: https://example.com/paper", "[1]: https://example.com/paper"),
+        ("[^1]: A footnote, see [^1].", "[^1]: A footnote, see [^1]."),
+        ("[text][1] and [1]\n\n[1]: <https://example.com>", "[text][1] and [1] [1]: https://example.com"),
+        ("| a | b |\n|---|---|\n| 1 | 2 | 3 | 4 |", "a b 1 2 | 3 | 4"),
+        ("> | a | b |\n> |---|---|\n> | 1 | 2 | 3", "a b 1 2 | 3"),
+        ("- | a | b |\n  |---|---|\n  | 1 | 2 | 3 |", "a b 1 2 | 3"),
+        ("2*3*4=24", "2*3*4=24"),
+        ("x**2 + y**2 = z**2", "x**2 + y**2 = z**2"),
+        ("a*b*c, (a)*b*(c), f(x)*g(y)*h", "a*b*c, (a)*b*(c), f(x)*g(y)*h"),
+        ("__init__.py and __name__", "__init__.py and __name__"),
+        ("![a plot](https://example.com/a.png)", "![a plot](https://example.com/a.png)"),
+        ("see [](https://example.com)", "see https://example.com"),
+        ("**N**ational *S*pace, *really* **so**, 这是*重点*内容", "National Space, really so, 这是重点内容"),
+    ],
+)
+def test_no_text_vanishes(text: str, kept: str) -> None:
+    found = list[str]()
+    for token in parser().parse(text):
+        if token.type == "inline":
+            found.append("".join(" " if child.tag == "br" else child.content for child in token.children or ()))
+    assert " ".join(filter(None, found)) == kept
