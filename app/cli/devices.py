@@ -115,7 +115,9 @@ def _model(fitting: Fitting) -> tuple[str, str, str]:
         else f"on {_gpus(chosen)}, the experts of {chosen.cpu_experts} layers in memory",
         "memory": "in memory",
     }[chosen.verdict]
-    return name, size, f"fits {where}: {about}{gigabytes(chosen.need.total)} with a context of {chosen.n_ctx:,} tokens"
+    replayed = f"; {fitting.replayed:.0%} of passes replayed" if fitting.replayed else ""
+    context = f"with a context of {chosen.n_ctx:,} tokens"
+    return name, size, f"fits {where}: {about}{gigabytes(chosen.need.total)} {context}{replayed}"
 
 
 def _gpus(chosen: Fit) -> str:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import base64
 import hashlib
 import importlib.metadata
+import json
 import platform
 import shutil
 import tempfile
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -18,6 +20,8 @@ from slipstream.app.library.load_request import BUNDLED_DRAFT, BUNDLED_TARGET
 from slipstream.app.library.manager import ModelManager
 from slipstream.app.platform.paths import HOME_VARIABLE, Paths
 from slipstream.app.settings.file import SettingsFile
+from slipstream.drafters.autopilot import AUTO
+from slipstream.drafters.memory import DrafterMemory
 from slipstream.models.errors import SlipstreamError, reason_of
 from slipstream.models.gguf.reader import read_header
 from slipstream.models.gguf.vocabulary import check_vocabulary
@@ -114,6 +118,7 @@ class Fitting:
 
     model: InstalledModel
     fit: Fit | None
+    replayed: float = 0.0  # share of its passes that the device replayed when `auto` wrote its latest replies
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +180,8 @@ def _models(paths: Paths, devices: Sequence[Device]) -> tuple[Fitting, ...]:
         if model.role != "chat":
             continue
         try:
-            found.append(Fitting(model, None if model.problem else _fit(model, devices)))
+            fits = None if model.problem else _fit(model, devices)
+            found.append(Fitting(model, fits, 0.0 if model.problem or model.foreign else _replayed(paths, model)))
         except SlipstreamError:
             found.append(Fitting(model, None))
     return tuple(found)
@@ -186,6 +192,13 @@ def _fit(model: InstalledModel, devices: Sequence[Device]) -> Fit:
     if model.foreign:
         return estimate(model.size, model.params, devices, model.context or None)
     return fit(read_header(model.path), devices)
+
+
+def _replayed(paths: Paths, model: InstalledModel) -> float:
+    memory = DrafterMemory(paths.derived, read_header(model.path).fingerprint)
+    with suppress(ValueError, KeyError, TypeError):
+        return float(json.loads(memory.read(AUTO) or b"{}")["replayed"])
+    return 0.0
 
 
 def _version(name: str) -> str:

@@ -16,6 +16,7 @@ from slipstream.drafters.autopilot.policy import Autopilot
 from slipstream.drafters.base import NO_DRAFT, Drafter, Step
 from slipstream.drafters.calibration import Ratio
 from slipstream.drafters.memory import DrafterMemory
+from slipstream.models.llama.library import process_log
 from slipstream.models.llama.target import PrefillChunk, Target
 from slipstream.models.sampling.sampler import Sampler
 from slipstream.models.types import EMPTY_TREE, History, Token
@@ -55,10 +56,11 @@ class Profile:
         return pilot
 
     def keep(self, pilot: Autopilot) -> None:
-        """Writes the records; disabled drafters keep their stored ones."""
+        """Writes the records, and the share of passes that were replayed; disabled drafters keep their stored ones."""
         if self._memory:
             records = self._records() | {arm.name: arm.record for arm in pilot.arms if arm.record.judged}
-            kept = {"key": self._key, "arms": {name: asdict(record) for name, record in records.items()}}
+            passes, arms = process_log().passes, {name: asdict(record) for name, record in records.items()}
+            kept = {"key": self._key, "arms": arms, "replayed": passes.replayed / max(passes.total, 1)}
             self._memory.write(AUTO, json.dumps(kept).encode())
 
     def _costs(self, target: Target, plain_ms: float) -> CostModel:

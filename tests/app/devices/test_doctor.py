@@ -20,8 +20,12 @@ from tests.models.other_servers import LOOPBACK, free_port, lending, serving
 from slipstream.app.cli.devices import lines
 from slipstream.app.devices.hints import Gpu, Look, faster, gpus, idle, reinstall
 from slipstream.app.devices.report import bundled_problems, examine, places
+from slipstream.app.library.load_request import BUNDLED_TARGET
 from slipstream.app.platform.paths import Paths
 from slipstream.app.settings.file import SettingsFile
+from slipstream.drafters.autopilot import AUTO
+from slipstream.drafters.memory import DrafterMemory
+from slipstream.models.gguf.reader import read_header
 from slipstream.models.llama.devices import Device, Survey
 
 GB = 10**9
@@ -143,6 +147,14 @@ def test_features_that_the_build_leaves_out_are_told() -> None:
 
 def test_a_build_for_newer_processors_is_built_anew() -> None:
     assert f"{PAGES}cpu" in reinstall(look(), "0.3.36")
+
+
+def test_the_share_of_replayed_passes_is_told(paths: Paths) -> None:
+    memory = DrafterMemory(paths.derived, read_header(paths.bundled / BUNDLED_TARGET).fingerprint)
+    assert "of passes" not in "\n".join(lines(examine(paths, look(), PLAIN)))
+    for kept, words in ((b'{"replayed": 0.881}', "88% of passes replayed"), (b"[", "Nothing is broken.")):
+        memory.write(AUTO, kept)
+        assert words in "\n".join(lines(examine(paths, look(), PLAIN)))
 
 
 def test_all_is_well_here(paths: Paths) -> None:
