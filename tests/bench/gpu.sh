@@ -12,7 +12,7 @@ trap 'rm -rf "$site"' EXIT
 for pack in "$packs"/*; do
     case $pack in
         *.whl) python3 -m zipfile -e "$pack" "$site" ;;
-        *.tar.xz) tar -xJf "$pack" -C "$site" ;;
+        *.tar.xz) python3 -m tarfile -e "$pack" "$site" ;;
     esac
 done
 export PYTHONUNBUFFERED=1 PYTHONPATH="$site:$PWD/.dev:$PWD"
@@ -23,7 +23,7 @@ from pathlib import Path
 print(":".join(str(found) for entry in sys.path for found in Path(entry or ".").glob("nvidia/*/lib")))
 END
 )
-export LD_LIBRARY_PATH="$libraries:/usr/local/cuda/lib64:${LD_LIBRARY_PATH:-}"
+export LD_LIBRARY_PATH="$libraries:/usr/local/cuda/lib64:/usr/local/nvidia/lib64:${LD_LIBRARY_PATH:-}"
 nvidia-smi --query-gpu=name,memory.total,driver_version --format=csv,noheader 2>/dev/null || echo "no NVIDIA GPU here"
 echo "unpacked in $((SECONDS - began)) s"
 python3 -m tests.bench.gpu "$@"
