@@ -36,6 +36,13 @@ class Draft:
     probs: tuple[float, ...] = ()  # per node, the drafter's probability of it given its parent, 0 to 1
     sources: tuple[str, ...] = ()  # per node, the name of the method that drafted it
 
+    @property
+    def own_depth(self) -> int:
+        """Its depth without what another drafter copied behind its first path; 0 if it is empty."""
+        path = self.sources[: self.tree.first_path]
+        copied = len(path) - path.count(path[0]) if path else 0
+        return self.tree.depth - copied if path else 0
+
 
 NO_DRAFT: Final = Draft()
 
@@ -115,6 +122,10 @@ class Drafter(ABC):
             should_extend: Whether one more node pays; see ``ShouldExtend``.
             sampler: The target's sampler, for drafters that draw with its keyed noise.
         """
+
+    def continued(self, history: History, draft: Draft, should_extend: ShouldExtend) -> Draft:
+        """Lengthens another drafter's draft, if it can tell what follows its end."""
+        return draft
 
     def observe(self, history: History, step: Step) -> None:
         """Learns from a step, whichever drafter's draft it evaluated; ``history`` already ends with its tokens."""

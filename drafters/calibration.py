@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,7 +17,9 @@ Value = TypeVar("Value", float, Doubles)
 
 _BOUNDS: Final = (0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98)
 _WEIGHT: Final = 8.0  # weight of the probability itself, in outcomes
-_DECAY: Final = 0.99
+_DECAY: Final = 0.99  # the weight of an outcome halves after 69 more
+_MOST: Final = 0.98  # largest probability of a copied token
+_LONGEST: Final = 16  # tokens; longer matches count as of this length
 
 
 @dataclass(slots=True)
@@ -63,6 +66,38 @@ class ProbabilityCalibration:
     def add(self, prob: float, right: bool) -> None:
         """Adds whether the target drew a token that had this probability."""
         self._ratios[bisect_right(_BOUNDS, prob)].add(right, 1.0)
+
+
+def copy_probability(matched: int) -> float:
+    """The prior probability that the next copied token is right after ``matched`` equal tokens.
+
+    It is 0.45 at 2 and 0.95 at 16, linear in the logarithm, and constant above. A copied token lengthens the match by
+    one, so later tokens of a draft are more probable.
+    """
+    return min(0.95, 0.45 + (math.log2(max(matched, 1)) - 1) / 6)
+
+
+class MatchTrust:
+    """How often the target continued a match as the indexed text did, by the length of the match.
+
+    For each length: the ratio of right tokens to the sum of the guessed shares; ``copy_probability`` is the prior.
+    """
+
+    def __init__(self) -> None:
+        self._ratios = [Ratio(_DECAY, 0.0, 0.0) for _ in range(_LONGEST + 1)]
+
+    def trust(self, matched: int) -> float:
+        """The factor, 0 to 0.98, that turns a share into a probability after a match of this length."""
+        at = min(matched, _LONGEST)
+        return min(_MOST, self._ratios[at].given(copy_probability(at), _WEIGHT))
+
+    def add(self, matched: int, share: float, right: bool) -> None:
+        """Adds one token of the target.
+
+        Args:
+            share: Sum of the shares of the guessed tokens.
+        """
+        self._ratios[min(matched, _LONGEST)].add(right, share)
 
 
 class RankedTokens:

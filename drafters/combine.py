@@ -68,6 +68,58 @@ class Combined(Drafter):
             drafter.close()
 
 
+class Continued(Drafter):
+    """A drafter, and behind its drafts the copies of another one, where their ends continue a repeated text.
+
+    Any drafter ends a chain where its next token is unsure or costs too much; a copied token costs only its row.
+    """
+
+    def __init__(self, inner: Drafter, copies: Drafter, alone: bool) -> None:
+        """Joins two drafters.
+
+        Args:
+            copies: Lengthens drafts (``Drafter.continued``); others may share it, since it only follows the text.
+            alone: Whether it drafts where the first one drafts nothing.
+        """
+        self.name, self._inner, self._copies, self._alone = inner.name, inner, copies, alone
+
+    @property
+    def needs(self) -> Needs:
+        return self._inner.needs
+
+    @property
+    def failed(self) -> str:
+        return self._inner.failed
+
+    def begin(self, history: History) -> None:
+        self._inner.begin(history)
+        self._copies.begin(history)
+
+    def on_prefill(self, tokens: Sequence[Token], hidden: Mapping[int, Floats]) -> None:
+        self._inner.on_prefill(tokens, hidden)
+
+    def draft(self, history: History, should_extend: ShouldExtend, sampler: Sampler) -> Draft:
+        draft = self._inner.draft(history, should_extend, sampler)
+        if draft.tree.tokens:
+            return self._copies.continued(history, draft, should_extend)
+        return self._copies.draft(history, should_extend, sampler) if self._alone else draft
+
+    def observe(self, history: History, step: Step) -> None:
+        self._inner.observe(history, step)
+        self._copies.observe(history, step)
+
+    def reading_ms(self, history: History) -> float:
+        return self._inner.reading_ms(history)
+
+    def rewind(self, length: int) -> None:
+        self._inner.rewind(length)
+        self._copies.rewind(length)
+
+    def close(self) -> None:
+        self._inner.close()
+        self._copies.close()
+
+
 def in_order(drafters: Sequence[Drafter]) -> Combined:
     """Drafts with the first confident drafter; those after it do not draft in that step.
 

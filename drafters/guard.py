@@ -100,7 +100,17 @@ class Guarded(Drafter):
 
     def draft(self, history: History, should_extend: ShouldExtend, sampler: Sampler) -> Draft:
         """Drafts within the target's rows and context."""
-        return self._run(self._fitted, NO_DRAFT, history, should_extend, sampler)
+
+        def fitted() -> Draft:
+            return self._fitted(self._inner.draft(history, should_extend, sampler), len(history.tokens))
+
+        return self._run(fitted, NO_DRAFT)
+
+    def continued(self, history: History, draft: Draft, should_extend: ShouldExtend) -> Draft:
+        def fitted() -> Draft:
+            return self._fitted(self._inner.continued(history, draft, should_extend), len(history.tokens))
+
+        return self._run(fitted, draft)
 
     def observe(self, history: History, step: Step) -> None:
         self._run(self._inner.observe, None, history, step)
@@ -126,9 +136,8 @@ class Guarded(Drafter):
         self.needs = _NO_NEEDS if self.name in self._guard.failed else self._inner.needs
         return result
 
-    def _fitted(self, history: History, should_extend: ShouldExtend, sampler: Sampler) -> Draft:
-        """Drafts, checks the draft, and cuts it to the target's rows and context."""
-        draft = self._inner.draft(history, should_extend, sampler)
+    def _fitted(self, draft: Draft, size: int) -> Draft:
+        """Checks a draft after a text of ``size`` tokens, and cuts it to the target's rows and context."""
         tree, most = draft.tree, self._abilities
         count = len(tree.tokens)
         if not count:
@@ -137,7 +146,7 @@ class Guarded(Drafter):
             raise SlipstreamError("its probabilities are not numbers from 0 to 1")
         if min(tree.tokens) < 0 or (max(tree.tokens) >= most.n_vocab and not self._only_masks_beyond(tree)):
             raise SlipstreamError("it drafted a token that this model does not have")
-        room = max(0, min(most.max_rows - 1, most.n_ctx - len(history.tokens))) if most.max_leaves else 0
+        room = max(0, min(most.max_rows - 1, most.n_ctx - size)) if most.max_leaves else 0
         if count > room:  # nodes are in depth-first order, so the first ones form a tree
             probes = frozenset(node for node in tree.probes if node < room)
             tree = TokenTree(tree.tokens[:room], tree.parents[:room], probes)

@@ -6,19 +6,21 @@ Sources: LLMA (arXiv 2304.04487), prompt lookup decoding (github.com/apoorvumang
 
 from __future__ import annotations
 
-import math
 from array import array
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from math import prod
 from typing import Final
 
 from slipstream.drafters.base import Draft, Drafter, ShouldExtend, Step
+from slipstream.drafters.calibration import MatchTrust, copy_probability
 from slipstream.drafters.resources import Method
-from slipstream.drafters.tree import chain_draft
+from slipstream.drafters.tree import chain_draft, lengthened
 from slipstream.models.sampling.sampler import Sampler
 from slipstream.models.types import History, Token
 
 _NO_STATE: Final = -1
 _FRESHENED: Final = 32  # suffixes whose latest end is updated per token
+_BEHIND: Final = 4  # least tokens that a draft's end must share with the text; shorter ones repeat by chance
 
 
 class SuffixAutomaton:
@@ -61,14 +63,28 @@ class SuffixAutomaton:
         for token in tokens:
             self._append(token)
 
-    def continuation(self, end: int, count: int) -> list[Token]:
+    def match_after(self, ahead: Sequence[Token]) -> tuple[int, int]:
+        """``match`` as it would be after further tokens, which are not added."""
+        state, matched = self._last, len(self.tokens)
+        for token in ahead:
+            while state != _NO_STATE and (target := self._target(state, token)) == _NO_STATE:
+                state = self._link[state]
+                matched = self._length[state] if state != _NO_STATE else 0
+            state, matched = (0, 0) if state == _NO_STATE else (target, matched + 1)
+        return (matched, self._latest_end[state]) if matched else (0, -1)
+
+    def continuation(self, end: int, count: int, ahead: Sequence[Token] = ()) -> list[Token]:
         """Copies ``count`` tokens after index ``end``; past the end of the text, it repeats the copied tokens.
 
         So periodic text is continued with its period.
+
+        Args:
+            ahead: Tokens that follow the text, and count as its end.
         """
-        copied = self.tokens[end + 1 : end + 1 + count]
+        size, start = len(self.tokens), end + 1
+        copied = [*self.tokens[start : start + count], *ahead[max(0, start - size) : max(0, start + count - size)]]
         while len(copied) < count:
-            copied.append(copied[len(copied) - (len(self.tokens) - 1 - end)])
+            copied.append(copied[len(copied) - (size + len(ahead) - start)])
         return copied
 
     def _append(self, token: Token) -> None:
@@ -132,15 +148,6 @@ class SuffixAutomaton:
             self._more.setdefault(state, {})[token] = target
 
 
-def copy_probability(matched: int) -> float:
-    """The prior probability that the next copied token is right after ``matched`` equal tokens.
-
-    It is 0.45 at 2 and 0.95 at 16, linear in the logarithm, and constant above. A copied token lengthens the match by
-    one, so later tokens of a draft are more probable.
-    """
-    return min(0.95, 0.45 + (math.log2(max(matched, 1)) - 1) / 6)
-
-
 class PromptLookup(Drafter):
     """Drafts the continuation of the most recent earlier occurrence of the longest repeated suffix.
 
@@ -155,6 +162,10 @@ class PromptLookup(Drafter):
         self._limit = limit
         self.index = SuffixAutomaton()
         self._cut = False  # whether the end of the history was cut, but is still in the index
+        self.acceptance = MatchTrust()  # of copies behind other drafts
+        self._at = -1  # length of the history for which they were made
+        # by the drafted tokens before a copy: the tokens that they share with the text, and those that follow there
+        self._behind: dict[tuple[Token, ...], tuple[int, list[Token]]] = {}
 
     def begin(self, history: History) -> None:
         """Indexes the new part of the prompt."""
@@ -177,7 +188,41 @@ class PromptLookup(Drafter):
             probs.append(prob)
         return chain_draft(self.index.continuation(end, len(probs)), probs, self.name)
 
+    def continued(self, history: History, draft: Draft, should_extend: ShouldExtend) -> Draft:
+        """Copies on behind a draft's first path; the measured share of such copies that are right is its probability.
+
+        A copy is measured even if it did not pay, and whatever the step evaluated.
+        """
+        size = len(history.tokens)
+        if self._cut or len(self.index) != size:
+            self._follow(history)
+        if self._at != size:
+            self._at, self._behind = size, {}
+        depth = draft.tree.first_path
+        first = draft.tree.tokens[:depth]
+        matched, end = self.index.match_after(first)
+        if matched < _BEHIND or draft.tree.probes:
+            return draft
+        copied = self.index.continuation(end, min(self._limit, matched + 1), first)
+        self._behind[first] = matched, copied
+        path, probs = prod(draft.probs[:depth]), list[float]()
+        for further in range(len(copied)):
+            prob = self.acceptance.trust(matched + further)
+            path *= prob
+            if not should_extend(path, depth + further + 1):
+                break
+            probs.append(prob)
+        return lengthened(draft, copied[: len(probs)], probs, self.name) if probs else draft
+
     def observe(self, history: History, step: Step) -> None:
+        if self._at == len(history.tokens) - len(step.tokens):
+            for first, (matched, copied) in self._behind.items():
+                if step.tokens[: len(first)] == first:
+                    for further, (guess, token) in enumerate(zip(copied, step.tokens[len(first) :], strict=False)):
+                        self.acceptance.add(matched + further, 1.0, guess == token)
+                        if guess != token:
+                            break
+            self._at = -1
         if not self._cut and len(self.index) + len(step.tokens) == len(history.tokens):
             self.index.extend(step.tokens)
 

@@ -10,8 +10,9 @@ from typing import Final
 
 from slipstream.drafters.autopilot import AUTO
 from slipstream.drafters.base import Drafter
-from slipstream.drafters.combine import in_order, together
+from slipstream.drafters.combine import Continued, in_order, together
 from slipstream.drafters.none import Plain
+from slipstream.drafters.prompt_lookup import PromptLookup
 from slipstream.drafters.resources import Method, Resources
 from slipstream.models.errors import SlipstreamError, UsageError, did_you_mean
 from slipstream.models.llama.hidden import SYMBOLS
@@ -19,6 +20,7 @@ from slipstream.models.types import LAST_HIDDEN
 
 IN_ORDER: Final = "+"  # chains drafters: in ``lookup+draft`` the first confident one drafts
 TOGETHER: Final = "|"  # merges drafts, and binds tighter: in ``lookup|draft`` both draft, into one tree
+BEHIND: Final = ":"  # binds tightest: in ``draft:lookup`` copies go on behind the chain of ``draft``
 
 # modules of this folder that define a ``METHOD``; a module and its method may have different names
 _FILES: Final = (
@@ -82,7 +84,7 @@ def _why_not(name: str, resources: Resources) -> str:
 
 def parts_of(name: str) -> list[str]:
     """The names of the methods that a name joins, in order."""
-    return name.replace(TOGETHER, IN_ORDER).split(IN_ORDER)
+    return name.replace(TOGETHER, IN_ORDER).replace(BEHIND, IN_ORDER).split(IN_ORDER)
 
 
 def check_name(name: str) -> None:
@@ -93,12 +95,19 @@ def check_name(name: str) -> None:
             raise _unknown(each, name)
         if names.count(each) > 1:
             raise UsageError(f"{name!r} names {each!r} twice.", "Each drafter can be joined once.")
+    for joined in name.replace(TOGETHER, IN_ORDER).split(IN_ORDER):
+        first, *behind = joined.split(BEHIND)
+        if behind not in ([], [PromptLookup.name]) or (behind and first == Plain.name):
+            raise UsageError(
+                f"{joined!r}: only lookup copies on behind another drafter's guesses.", "An example: draft:lookup."
+            )
 
 
 def _unknown(each: str, name: str) -> UsageError:
     """The error for an unknown name ``each``, which is ``name`` or a part of it."""
     joined = f" (in {name!r})" if each != name else ""
-    known = f"Drafters: auto, {', '.join(METHODS)}; one after the other: lookup+draft; merged: 'lookup|draft'."
+    joins = "one after the other: lookup+draft; merged: 'lookup|draft'; copies behind guesses: draft:lookup"
+    known = f"Drafters: auto, {', '.join(METHODS)}; {joins}."
     if not each.strip():
         where = f"{name!r} lacks the name of a drafter" if joined else "a drafter without a name was asked for"
         return UsageError(f"{where}.", known)
@@ -129,8 +138,15 @@ def make(name: str, resources: Resources) -> Drafter:
 
 
 def _together(names: list[str], resources: Resources) -> Drafter:
-    drafters = [_guarded(name, resources, partial(METHODS[name].make, resources)) for name in names]
+    drafters = [_continued(name, resources) for name in names]
     return drafters[0] if len(drafters) == 1 else together(drafters, resources.abilities)
+
+
+def _continued(name: str, resources: Resources) -> Drafter:
+    drafters = [_guarded(each, resources, partial(METHODS[each].make, resources)) for each in name.split(BEHIND)]
+    if len(drafters) == 1:
+        return drafters[0]
+    return _guarded(name, resources, lambda: Continued(drafters[0], drafters[1], alone=True))
 
 
 def _guarded(name: str, resources: Resources, make: Callable[[], Drafter]) -> Drafter:

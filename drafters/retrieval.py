@@ -13,8 +13,7 @@ from contextlib import suppress
 from typing import Final
 
 from slipstream.drafters.base import NO_DRAFT, Draft, Drafter, ShouldExtend, Step
-from slipstream.drafters.calibration import Ratio
-from slipstream.drafters.prompt_lookup import copy_probability
+from slipstream.drafters.calibration import MatchTrust
 from slipstream.drafters.resources import Method, Resources
 from slipstream.drafters.text_index import DEPTH, Matches, TextIndex
 from slipstream.drafters.tree import TOP, Children, TreeBuilder, chain_draft
@@ -22,34 +21,8 @@ from slipstream.models.errors import SlipstreamError
 from slipstream.models.sampling.sampler import Sampler
 from slipstream.models.types import History, Token
 
-_DECAY: Final = 0.99  # the weight of an observation halves after 69 more
-_PRIOR: Final = 8.0  # weight of the prior, in observations
-_MOST: Final = 0.98  # largest probability of a guess
 _NOWHERE: Final = -1
 _END: Final = -1  # marks the end of a piece of indexed text
-
-
-class MatchTrust:
-    """How often the target continued a match as the indexed text did, by the length of the match.
-
-    For each length: the ratio of right tokens to the sum of the guessed shares; ``copy_probability`` is the prior.
-    """
-
-    def __init__(self) -> None:
-        self._ratios = [Ratio(_DECAY, 0.0, 0.0) for _ in range(DEPTH + 1)]
-
-    def trust(self, matched: int) -> float:
-        """The factor, 0 to 0.98, that turns a share into a probability after a match of this length."""
-        at = min(matched, DEPTH)
-        return min(_MOST, self._ratios[at].given(copy_probability(at), _PRIOR))
-
-    def add(self, matched: int, share: float, right: bool) -> None:
-        """Adds one token of the target.
-
-        Args:
-            share: Sum of the shares of the guessed tokens.
-        """
-        self._ratios[min(matched, DEPTH)].add(right, share)
 
 
 class Retrieval(Drafter):

@@ -195,3 +195,15 @@ def some_of(draft: Draft, nodes: Sequence[int]) -> Draft:
         parent = handles[tree.parents[node]]
         handles[node] = builder.add(parent, tree.tokens[node], draft.probs[node], draft.sources[node])
     return builder.build()
+
+
+def lengthened(draft: Draft, tokens: Sequence[Token], probs: Sequence[float], source: str) -> Draft:
+    """Adds tokens to the end of a draft's first path: down from the root, always the first child."""
+    tree, depth, more = draft.tree, draft.tree.first_path, len(tokens)
+    probs = (*draft.probs[:depth], *probs, *draft.probs[depth:])
+    sources = (*draft.sources[:depth], *((source,) * more), *draft.sources[depth:])
+    joined = (*tree.tokens[:depth], *tokens, *tree.tokens[depth:])
+    if depth == len(tree):
+        return Draft(TokenTree.chain(joined), probs, sources)
+    after = [parent + more if parent >= depth else parent for parent in tree.parents[depth:]]
+    return Draft(TokenTree(joined, (*range(-1, depth + more - 1), *after)), probs, sources)

@@ -158,6 +158,11 @@ class TokenTree:
                 return None  # depth first: the sub-tree of parent has ended
         return None
 
+    @property
+    def first_path(self) -> int:
+        """Number of nodes on the first path: down from the root, always the first child."""
+        return next((at for at, parent in enumerate(self.parents) if parent != at - 1), len(self.parents))
+
     def padded(self, count: int, token: Token) -> TokenTree:
         """The same tree with a chain of ``count`` probes below its last node."""
         size = len(self)

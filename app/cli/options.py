@@ -134,11 +134,12 @@ def make_parser() -> Parser:
 
 
 def _methods() -> str:
-    from slipstream.drafters.registry import IN_ORDER, METHODS, TOGETHER
+    from slipstream.drafters.registry import BEHIND, IN_ORDER, METHODS, TOGETHER
 
     rows = [(name, method.about) for name, method in METHODS.items()]
     rows.append((f"A{IN_ORDER}B", "the first of several that is confident, as in lookup+draft"))
     rows.append((f"'A{TOGETHER}B'", "the guesses of several in one tree"))
+    rows.append((f"A{BEHIND}lookup", "what lookup copies behind the guesses of A"))
     width = max(len(name) for name, _ in rows)
     lines = [f"  {name:<{width}}  {about}" for name, about in rows]
     return "\n".join(["drafters:", *lines, "Which of them work with a model: slipstream drafters list -m MODEL."])

@@ -14,8 +14,10 @@ from slipstream.drafters import registry
 from slipstream.drafters.autopilot.policy import Autopilot
 from slipstream.drafters.autopilot.profile import Profile
 from slipstream.drafters.base import Drafter
+from slipstream.drafters.combine import Continued
 from slipstream.drafters.guard import Guard
 from slipstream.drafters.none import Plain
+from slipstream.drafters.prompt_lookup import PromptLookup
 from slipstream.drafters.resources import Resources
 from slipstream.models.llama.target import Target
 
@@ -107,6 +109,12 @@ class Drafters:
         wanted = [name for name, method in registry.METHODS.items() if method.auto]
         usable = [n for n in wanted if n not in self._disabled_before and not registry.why_not(n, self._resources)]
         made = {name: registry.make(name, self._resources) for name in usable}
+        copies = made.get(PromptLookup.name)
+        if copies:
+            made = {
+                name: drafter if drafter is copies else Continued(drafter, copies, alone=False)
+                for name, drafter in made.items()
+            }
         working = {name: drafter for name, drafter in made.items() if not drafter.failed}
         self.pilot = self._profile.autopilot(working, self._target, self._plain_ms, on_progress)
         return self.pilot

@@ -209,7 +209,7 @@ class Arm:
         record.asked += 1
         self._fresh += 1
         weight = self._weight(record.asked)
-        depth = draft.tree.depth if draft.tree.tokens else 0
+        depth = draft.own_depth
         if record.asked == 1:
             self._depth, record.draft_ms = depth, took
         elif depth <= self._depth + 1:  # a much deeper draft may take much longer

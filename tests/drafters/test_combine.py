@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from tests.drafters.replies import always
 from tests.drafters.test_same_text import SHAPES, TEMPERATURES, write
@@ -18,12 +19,13 @@ from slipstream.app.protocol.events import Done
 from slipstream.app.protocol.requests import Generate, Message, Sampling
 from slipstream.drafters import registry
 from slipstream.drafters.base import NO_DRAFT, Draft, Drafter, Needs, ShouldExtend, Step
-from slipstream.drafters.combine import Combined, in_order, together
+from slipstream.drafters.combine import Combined, Continued, in_order, together
+from slipstream.drafters.prompt_lookup import PromptLookup
 from slipstream.drafters.resources import Resources
 from slipstream.drafters.tree import TreeBuilder, chain_draft
 from slipstream.models.errors import UsageError
 from slipstream.models.sampling.sampler import Sampler
-from slipstream.models.types import ROOT, Floats, History, Token
+from slipstream.models.types import ROOT, Evaluation, Floats, History, Token
 
 ABILITIES = FakeTarget().abilities
 HISTORY = History([1, 2, 3])
@@ -139,6 +141,58 @@ def test_probes_are_never_merged_but_a_lone_draft_keeps_its_own() -> None:
     assert asked(together([Says(probes_only()), Says()], ABILITIES)) == probes_only()
 
 
+REPEATED = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 99]  # ends before 1 2 3 4 again
+
+
+@pytest.mark.parametrize(
+    ("draft", "expected"),
+    [
+        (chain_draft([1, 2, 3, 4], [0.9] * 4, "says"), [1, 2, 3, 4, 5, 6, 7, 8, 9]),  # as many as match, and one
+        (chain_draft([1, 2, 3], [0.9] * 3, "says"), [1, 2, 3]),  # so few tokens repeat by chance
+        (chain_draft([1, 2, 3, 40], [0.9] * 4, "says"), [1, 2, 3, 40]),
+        (chain_draft([7, 8, 9, 10], [0.9] * 4, "says"), [7, 8, 9, 10, 99, 7, 8, 9, 10]),  # on with the draft itself
+        (NO_DRAFT, []),
+    ],
+)  # fmt: skip
+def test_copies_go_on_behind_a_chain_whose_end_repeats_the_text(draft: Draft, expected: list[Token]) -> None:
+    history = History([*REPEATED])
+    drafter = Continued(Says(draft), PromptLookup(), alone=True)
+    drafter.begin(history)
+    found = drafter.draft(history, always, Sampler())
+    assert [*found.tree.tokens] == expected and found.tree.leaves == 1
+    assert found.sources == ("says",) * len(draft.tree) + ("lookup",) * (len(expected) - len(draft.tree))
+    assert found.own_depth == len(draft.tree)
+    assert drafter.draft(history, lambda _, depth: depth < 6, Sampler()).tree.tokens == (*expected[:5],)
+
+
+def test_copies_lengthen_the_first_path_of_a_tree_and_leave_probes_alone() -> None:
+    for probe in (False, True):
+        tree = TreeBuilder()
+        path = tree.add_path([1, 2, 3, 4], [0.9] * 4, "says")
+        tree.add(path[1], 30, 0.05, "says")
+        tree.add(ROOT, 20, 0.05, "says", probe=probe)
+        drafter = Continued(Says(draft := tree.build()), PromptLookup(), alone=False)
+        found = drafter.draft(History([*REPEATED]), lambda _, depth: depth < 7, Sampler())
+        lengthened = found.tree
+        assert (found == draft) == probe
+        if not probe:
+            assert lengthened.tokens == (1, 2, 3, 4, 5, 6, 30, 20) and lengthened.parents[-2:] == (1, ROOT)
+
+
+@pytest.mark.parametrize("right", [True, False])
+def test_copies_behind_a_draft_are_as_probable_as_they_were_right(right: bool) -> None:
+    history = History([*REPEATED])
+    drafter = Continued(Says(chain_draft([1, 2, 3, 4], [1.0] * 4, "says")), PromptLookup(), alone=False)
+    drafter.begin(history)
+    for turn in range(40):
+        draft = drafter.draft(history, lambda _, depth: depth < 6, Sampler())
+        tokens = (1, 2, 3, 4, 5 if right else 100 + turn)
+        for step in (tokens, (99,)):
+            history.tokens += step
+            drafter.observe(history, Step(NO_DRAFT, (), step, Evaluation(np.zeros((1, 1), np.float32))))
+    assert draft.probs[4] > 0.9 if right else draft.probs[4] < 0.3
+
+
 def parts(blur: float = 0.3) -> Resources:
     return Resources(FakeTarget(n_vocab=24, order=1).abilities, FakeTarget(n_vocab=24, order=1, blur=blur))
 
@@ -161,6 +215,10 @@ def test_names_join_methods_and_the_bar_binds_closer() -> None:
         ("lookup+magic", "no drafter 'magic' (in 'lookup+magic')"),
         ("draft+lookup|draft", "names 'draft' twice"),
         ("recycle|recycle", "names 'recycle' twice"),
+        ("lookup+draft:lookup", "names 'lookup' twice"),
+        ("draft:recycle", "only lookup copies on behind"),
+        ("lookup:draft", "only lookup copies on behind"),
+        ("none:lookup", "only lookup copies on behind"),
     ],
 )
 def test_a_wrong_name_is_refused_in_words(name: str, words: str) -> None:
@@ -197,7 +255,8 @@ def test_the_part_that_cannot_serve_is_named() -> None:
     assert "space: its trees have 2 leaves, and this target takes 1" in registry.why_not("recycle|space", chains)
 
 
-JOINED = ["lookup+draft", "lookup|draft", "draft|recycle|lookup", "lookahead+lookup+draft|recycle"]
+JOINED = ["lookup+draft", "lookup|draft", "draft|recycle|lookup", "lookahead+lookup+draft|recycle", "draft:lookup"]
+JOINED += ["recycle+draft:lookup|lookahead"]
 
 
 @pytest.mark.parametrize("name", JOINED)
@@ -269,7 +328,7 @@ def test_on_the_bundled_pair_joined_drafters_write_what_plain_decoding_writes(bu
     drafters = set[str]()
     for temperature in TEMPERATURES:
         plain = reply(bundled, "none", temperature, 3)
-        for name in ("generous", "lookup+draft", "draft|recycle|lookup"):
+        for name in ("generous", "lookup+draft", "draft:lookup", "draft|recycle|lookup"):
             drafted = reply(bundled, name, temperature, 3)
             assert (drafted.text, drafted.tokens, drafted.reason) == (plain.text, plain.tokens, plain.reason), name
             assert drafted.speed.accepted > 0

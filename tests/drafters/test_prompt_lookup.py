@@ -7,7 +7,8 @@ import pytest
 from tests.drafters.replies import always
 
 from slipstream.drafters.base import NO_DRAFT, Draft, Step
-from slipstream.drafters.prompt_lookup import PromptLookup, SuffixAutomaton, copy_probability
+from slipstream.drafters.calibration import copy_probability
+from slipstream.drafters.prompt_lookup import PromptLookup, SuffixAutomaton
 from slipstream.models.sampling.sampler import Sampler
 from slipstream.models.types import Evaluation, History, Token, TokenTree
 
@@ -41,6 +42,27 @@ def test_match_equals_plain_comparing(seed: int) -> None:
     for n, token in enumerate(text, start=1):
         automaton.extend([token])
         assert automaton.match == longest_repeated_suffix(text[:n])
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_the_match_behind_further_tokens_equals_plain_comparing(seed: int) -> None:
+    text, rng = random_text(seed), np.random.default_rng(seed)
+    automaton = SuffixAutomaton(text)
+    for at in rng.integers(0, len(text) - 4, 40):
+        ahead = [*text[at : at + int(rng.integers(1, 5))], *([int(rng.integers(9))] if rng.random() < 0.3 else [])]
+        whole = text + ahead
+        matched, end = automaton.match_after(ahead)
+        longest = max(
+            (
+                n
+                for n in range(len(whole))
+                if n and any(text[e : e + n] == whole[-n:] for e in range(len(text) - n + 1))
+            ),
+            default=0,
+        )
+        assert matched == longest
+        assert not matched or text[end - matched + 1 : end + 1] == whole[-matched:]
+    assert automaton.tokens == text
 
 
 def test_bounded_work_may_miss_the_latest_occurrence_but_never_invents_one() -> None:

@@ -137,7 +137,7 @@ class DraftersScreen(BrowsingScreen[DrafterChoice | None]):
         offered = {
             "load": self._chat.fresh() or (offer is not None and self.view.text_came(offer)),
             "race": offer is not None and offer.usable and offer.name != PLAIN and not working,
-            "switch": offer is not None and offer.usable and offer.name not in (AUTO, PLAIN) and "+" not in offer.name,
+            "switch": offer is not None and offer.usable and offer.name not in (AUTO, PLAIN) and offer.name.isalnum(),
             "train": offer is not None and offer.name in TRAINED and not working,
             "import": not working,
             "index": not working,
