@@ -231,7 +231,6 @@ class ModelManager:
         before = settings.kept.model.folders
         if str(folder) not in before.split(","):
             settings.change("model.folders", f"{before},{folder}".strip(","))
-            self.store = store_of(self.paths)
         return [model for model in self.installed() if model.path in files]
 
     def verify(

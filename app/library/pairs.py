@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -110,13 +111,18 @@ def load_with(
 
 def store_of(paths: Paths) -> ModelStore:
     bundled = {BUNDLED: BUNDLED_TARGET, TUNED: TUNED_TARGET, f"{BUNDLED}-draft": BUNDLED_DRAFT}
-    folders = [Path(folder.strip()).expanduser() for folder in load(paths.settings).settings.model.folders.split(",")]
     return ModelStore(
         paths.models,
         {name: paths.bundled / file for name, file in bundled.items()},
         os.environ,
-        [*(folder for folder in folders if folder.is_absolute()), *used_files(paths)],
+        partial(_own_places, paths),
     )
+
+
+def _own_places(paths: Paths) -> list[Path]:
+    """The folders of the settings, and the models that were named by their path."""
+    folders = [Path(folder.strip()).expanduser() for folder in load(paths.settings).settings.model.folders.split(",")]
+    return [*(folder for folder in folders if folder.is_absolute()), *used_files(paths)]
 
 
 def named(paths: Paths, model: str, draft_model: str | None, drafter: str | None, n_ctx: int) -> Load:

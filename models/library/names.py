@@ -51,7 +51,7 @@ def shown_name(path: Path, name: str = "") -> str:
     """
     stem = split_name(path.name.removesuffix(".gguf"))[0]
     same = re.sub(r"[-_. ]+", " ", name.casefold()) == re.sub(r"[-_. ]+", " ", stem.casefold())
-    says_more = path.parent == _SHIPPED or _NAMELESS.fullmatch(stem) or (same and stem.islower())
+    says_more = path.parent.resolve() == _SHIPPED or _NAMELESS.fullmatch(stem) or (same and stem.islower())
     return name if name and says_more else stem
 
 

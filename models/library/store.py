@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -66,10 +66,10 @@ class ModelStore:
         folder: Path,
         bundled: Mapping[str, Path] | None = None,
         environment: Mapping[str, str] | None = None,
-        places: Sequence[Path] = (),
+        places: Callable[[], Iterable[Path]] = tuple,
     ) -> None:
-        """Only stores the arguments; ``places`` are the user's own folders and files."""
-        self.folder, self.places = folder, places
+        """Only stores the arguments; ``places`` returns the user's own folders and files."""
+        self.folder, self._places = folder, places
         self._bundled, self._environment = dict(bundled or {}), environment
         self._trash = Trash(folder)
 
@@ -178,7 +178,7 @@ class ModelStore:
         for name, path in self._bundled.items():
             yield FoundModel(path, "bundled", name)
         seen = {place_of(path) for path in gguf_files(self.folder)}
-        elsewhere = list(user_models(self.places))
+        elsewhere = list(user_models(self._places()))
         if self._environment is not None:
             elsewhere += [*packaged_models(self.folder), *foreign_models(self._environment)]
         for found in elsewhere:

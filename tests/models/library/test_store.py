@@ -382,3 +382,10 @@ def test_models_that_ship_with_slipstream_are_listed_and_stay(tmp_path: Path) ->
     with pytest.raises(UsageError, match="ships with slipstream"):
         store.remove("bundled")
     assert shipped.exists() and not store.verify("bundled").problem and not record_path(shipped).exists()
+
+
+def test_the_names_of_models_that_ship_are_those_in_their_headers() -> None:
+    tuned = Path(__file__).parents[3] / "models" / "bundled" / "slipstream-mini-tuned-q8_0.gguf"
+    assert shown_name(tuned, "Ours, tuned") == "Ours, tuned"
+    assert shown_name(Path("/x/qwen3-8b-q8_0.gguf"), "Qwen3 8B") == "Qwen3 8B"
+    assert shown_name(Path("/x/Qwen3-8B-Q8_0.gguf"), "qwen3 8b") == "Qwen3-8B"

@@ -279,7 +279,7 @@ def test_the_users_own_folders_and_files_are_listed_once_and_never_changed(tmp_p
     first = written(tmp_path / "mine" / "deep" / "Tiny-Q8_0.gguf", tiny_gguf())
     second = written(tmp_path / "Small-Q8_0.gguf", tiny_gguf(seed=2))
     places = [tmp_path / "mine", first, second, tmp_path / "gone", tmp_path / "gone.gguf"]
-    store = ModelStore(tmp_path / "ours", places=places)
+    store = ModelStore(tmp_path / "ours", places=lambda: places)
     assert [(model.name, model.path, model.origin) for model in store.installed()] == [
         ("small:Q8_0", second, "folder"),
         ("tiny:Q8_0", first, "folder"),
