@@ -58,6 +58,9 @@ def lines(report: Report) -> Iterator[str]:
             yield f"  - {one_line(hint.what)}"
             if hint.command:
                 yield f"    {one_line(hint.command)}"
+    if report.notes:
+        yield "\nTo know"
+        yield from (f"  - {one_line(note)}" for note in report.notes)
     if report.problems:
         yield "\nBroken"
         for problem in report.problems:

@@ -9,15 +9,17 @@ import platform
 import re
 import shutil
 import subprocess
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final, Literal
 
+from slipstream.app.platform.paths import HOME_VARIABLE
 from slipstream.models.llama.devices import Survey
 from slipstream.models.llama.install import from_source, prebuilt
+from slipstream.models.outside import shown_path
 
 Maker = Literal["NVIDIA", "AMD", "Intel", "Apple"]
 
@@ -180,6 +182,17 @@ def faster(gpus: Sequence[Gpu], survey: Survey, look: Look, version: str, flags:
     return hints
 
 
+def foreign_letters(look: Look, paths: Iterable[Path]) -> str:
+    """A note on paths that libraries on Windows may not open by their names; empty elsewhere and without one."""
+    path = next((path for path in paths if look.system == "Windows" and not str(path).isascii()), None)
+    if path is None:
+        return ""
+    return (
+        f"{shown_path(path)} has letters outside ASCII, by which some libraries on Windows cannot open files: if models"
+        f" do not load, set {HOME_VARIABLE} to a folder such as C:\\slipstream."
+    )
+
+
 def reinstall(look: Look, version: str) -> str:
     """The command that reinstalls llama.cpp."""
     return prebuilt(version, "metal" if (look.system, look.machine) == ("Darwin", "arm64") else "cpu")
@@ -189,7 +202,7 @@ def _gpu(names: str, gpu: Gpu, look: Look, version: str) -> Hint:
     place = (look.system, look.machine)
     if gpu.maker == "Apple":
         if look.machine != "arm64":
-            return Hint(f"{names} runs this Python, made for Intel, translated; install Slipstream with one for ARM.")
+            return Hint(f"{names} runs this Python, made for Intel, by Rosetta; install Slipstream with one for ARM.")
         return Hint(f"{names} lies idle: llama.cpp is built without Metal.", prebuilt(version, "metal"))
     if gpu.maker == "NVIDIA":
         what = f"{names} lies idle: llama.cpp is built without CUDA."

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from slipstream.app.devices.hints import Gpu, Hint, Look, faster, gpus, reinstall
+from slipstream.app.devices.hints import Gpu, Hint, Look, faster, foreign_letters, gpus, reinstall
 from slipstream.app.library.load_request import BUNDLED_DRAFT, BUNDLED_TARGET
 from slipstream.app.library.manager import ModelManager
 from slipstream.app.platform.paths import HOME_VARIABLE, Paths
@@ -135,6 +135,7 @@ class Report:
     models: tuple[Fitting, ...]
     faster: tuple[Hint, ...]
     problems: tuple[str, ...]
+    notes: tuple[str, ...] = ()  # what may go wrong, but works so far
 
 
 def examine(paths: Paths, look: Look, asked: Survey | None = None, rpc: str = "") -> Report:
@@ -171,6 +172,7 @@ def examine(paths: Paths, look: Look, asked: Survey | None = None, rpc: str = ""
         models=_models(paths, (*asked.devices, *(device for lender in lenders for device in lender.devices))),
         faster=tuple(hints),
         problems=tuple(problems),
+        notes=tuple(filter(None, [foreign_letters(look, [place.path for place in kept])])),
     )
 
 

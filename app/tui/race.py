@@ -259,7 +259,9 @@ def _compared_figures(frame: RaceFrame) -> str:
     ours, plain = frame.ours, frame.plain
     if ours.tokens == plain.tokens:
         return f"{ours.seconds:.2f} s instead of {plain.seconds:.2f} s"
-    return f"{_rate(ours.tokens / ours.seconds)} tok/s instead of {_rate(plain.tokens / plain.seconds)}"
+    own, other = ours.tokens / ours.seconds, plain.tokens / plain.seconds
+    digits = 1 if min(own, other) < 20 else 0  # both with as many
+    return f"{own:,.{digits}f} tok/s instead of {other:,.{digits}f}"
 
 
 def _rate(tok_per_s: float) -> str:

@@ -81,6 +81,7 @@ class ActiveModel:
 
     def progress(self, message: LoadProgress) -> None:
         self.awaits = False
+        self._page.status.promise("")  # that of the model before does not hold for this one
         first = "will be sent when the model is loaded: " if self._when_ready else ""
         self._say(first + message.words)
         if self._page.welcome:

@@ -192,7 +192,7 @@ class PromptBox(TextArea):
         image = pasted_image(event.text)
         if image and self._files.attach_or_report(image, self.cursor_location[1]):
             return
-        self.insert(self._folds.fold(text) if is_long(text) else text)
+        self.insert(self._folds.fold(text) if is_long(text) else text.removesuffix("\n"))
         self.scroll_cursor_visible()
 
     # --- the list -------------------------------------------------------------------------------------------------

@@ -478,6 +478,7 @@ class ChatScreen(Screen[None]):
         now = time.monotonic()
         if selected:
             self.app.copy_to_clipboard(selected)
+            self.page.hint("Copied what is selected.")
         elif self.reply.writing:
             self.reply.stop()
         elif self.prompt.text.strip():

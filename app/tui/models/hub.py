@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, ClassVar
 
-from textual import on, work
+from textual import events, on, work
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, VerticalScroll
@@ -53,9 +53,14 @@ WIDE = 120  # width from which the card is next to the list
 
 
 class SearchLine(Input):
-    """The search text; its binding labels Enter in the footer."""
+    """The search text; its binding labels Enter in the footer. In an empty line, a digit chooses a tab as elsewhere."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "submit", "Search or open")]
+
+    async def _on_key(self, event: events.Key) -> None:
+        if event.character and event.character in "1234" and not self.value:
+            event.prevent_default()  # which would type it
+            await self.screen.run_action(f"tab({int(event.character) - 1})")
 
 
 class SearchView(TableView):

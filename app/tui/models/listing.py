@@ -148,10 +148,10 @@ class Listing:
         if tab == SEARCH:
             self.line.placeholder = "Offline: only what is here" if self.offline else "Search the hub"
             self.line.focus()
-        else:
-            self.browser.rows.focus()
         self.narrow()
         self.browser.show(views[tab])
+        if tab != SEARCH:
+            self.leave_line()
         self._refresh_keys()
 
     def leave_line(self) -> None:

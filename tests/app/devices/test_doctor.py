@@ -18,7 +18,7 @@ import pytest
 from tests.models.other_servers import LOOPBACK, free_port, lending, serving
 
 from slipstream.app.cli.devices import lines
-from slipstream.app.devices.hints import Gpu, Look, faster, gpus, idle, reinstall
+from slipstream.app.devices.hints import Gpu, Look, faster, foreign_letters, gpus, idle, reinstall
 from slipstream.app.devices.report import bundled_problems, examine, places
 from slipstream.app.library.load_request import BUNDLED_TARGET
 from slipstream.app.platform.paths import Paths
@@ -59,6 +59,17 @@ def paths(tmp_path: Path) -> Paths:
 def advised(seen: Look, told: Survey = PLAIN, flags: str = "") -> str:
     hints = faster(gpus(seen), told, seen, "0.3.36", flags)
     return "\n".join(f"{hint.what} {hint.command}" for hint in hints)
+
+
+@pytest.mark.parametrize(
+    ("system", "home", "noted"),
+    [("Windows", "C:/Users/Jörg", True), ("Windows", "C:/Users/Jorg", False), ("Linux", "/home/Jörg", False)],
+)
+def test_a_home_by_a_name_that_windows_may_not_open_is_noted(paths: Paths, system: str, home: str, noted: bool) -> None:
+    named = foreign_letters(look(system=system), [Path("/srv"), Path(home)])
+    assert bool(named) == noted and ("Jörg" in named and "SLIPSTREAM_HOME" in named) == noted
+    report = replace(examine(paths, look()), notes=(named,) if named else ())
+    assert ("To know" in "\n".join(lines(report))) == noted
 
 
 @pytest.mark.parametrize(

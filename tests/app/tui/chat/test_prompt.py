@@ -68,6 +68,9 @@ async def test_a_mark_goes_whole_and_comes_back(open_chat: Open) -> None:
         await paste(chat, "\n".join("abc" * 20))
         await chat.press("tab")
         assert prompt.text == "\n".join("abc" * 20)
+        prompt.put("")
+        await paste(chat, "two\nlines\n")
+        assert prompt.text == "two\nlines"  # without an empty line below
 
 
 def test_marks_stand_for_their_own_text() -> None:

@@ -130,6 +130,10 @@ async def test_keys_and_the_mouse_go_from_tab_to_tab(open_chat: Open) -> None:
         assert screen.listing.tab == DOWNLOADS
         await chat.press("slash")
         assert screen.listing.tab == SEARCH and screen.listing.line.value == ""
+        await chat.press("2")  # nothing is typed yet: a tab, as elsewhere
+        assert screen.listing.tab == RECOMMENDED and not screen.listing.line.has_focus
+        await chat.press("3", *"q4")
+        assert screen.listing.tab == SEARCH and screen.listing.line.value == "q4"
         await chat.pilot.click(screen.listing.tabs, offset=(24, 0))
         assert screen.listing.tab == RECOMMENDED
         await chat.pilot.click(screen.browser.rows, offset=(5, 1))
