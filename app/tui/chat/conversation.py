@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 from slipstream.app.chats.compaction import Compaction, asking, compaction
 from slipstream.app.chats.images import AttachedImage
 from slipstream.app.chats.recording import history, last_summary, turns
-from slipstream.app.chats.records import StoredChat, StoredMessage
+from slipstream.app.chats.records import StoredChat, StoredMessage, new_id
 from slipstream.app.chats.store import ChatStore
 from slipstream.app.protocol.events import Done, Loaded, check_size
 from slipstream.app.protocol.requests import Generate, Message, Prepare, Sampling, new_seed
 from slipstream.app.settings.presets import FIELDS, suggested, values_of
 from slipstream.app.settings.values import ReplySettings, Value
+from slipstream.models.errors import UsageError
 
 FRAME = 40.0
 """Milliseconds between two events of a reply: 25 a second look smooth and cost little CPU time."""
@@ -147,6 +149,23 @@ class Conversation:
 
     def show(self, message: int) -> None:
         self._store.show(message)
+
+    def fork(self, message: int | None) -> str:
+        """Stores a new chat with the shown messages up to one, or with all; returns its id.
+
+        Raises:
+            UsageError: If nothing was said yet.
+        """
+        said = self._stored()
+        if self.chat is None or not said:
+            raise UsageError("nothing was said yet; there is nothing to fork.", "")
+        end = next((at for at, each in enumerate(said, 1) if each.id == message), len(said))
+        now = time.time()
+        fresh = replace(self.chat, id=new_id(), created=now, updated=now, pinned=False)
+        line = [replace(each, parent=said[at - 1].id if at else None) for at, each in enumerate(said[:end])]
+        (forked,) = self._store.add_chats([(fresh, [(each, 0) for each in line])])
+        self._store.keep_sampling(forked.id, self.sampling.own)
+        return forked.id
 
     def first_read(self, dropped: int) -> int | None:
         """The first message that stays in the context after so many turns were dropped; None if none does."""

@@ -18,7 +18,7 @@ from slipstream.app.tui.keys import KeyMap, sheet_keys
 from slipstream.app.tui.parts.dialogs import Dialog
 
 KEYS = (
-    ("Enter", "send"),
+    ("Enter", "send; while a reply is written, after it"),
     ("Ctrl-J, Alt-Enter", "new line (also Shift-Enter, if the terminal tells it apart)"),
     ("Alt-E", "write the prompt in $EDITOR; read a selected message there"),
     ("Esc", "stop the reply; what was written stays"),
@@ -38,6 +38,7 @@ KEYS = (
     ("F4", "guesses of each step, and how often they are right"),
     ("/guess", "one reply with guesses shown, and what they gained"),
     ("F5", "reply again, with another seed"),
+    ("Alt-R", "reply again, with a penalty for repeats (DRY)"),
     ("Ctrl-T", "open or fold the thoughts of the last reply"),
     ("Alt-T", "how much the model thinks before it answers"),
     ("Alt-A", "stop thinking now: the model answers at once"),
@@ -47,6 +48,7 @@ KEYS = (
     ("  e, r", "edit it, reply again; the old version is kept"),
     ("  Left, Right", "the other versions of it, where it says 2/3"),
     ("  c, 1 to 9", "copy it, or a code block of it"),
+    ("  f", "fork: a new chat that ends with it"),
     ("Ctrl-N, Alt-N", "new chat"),
     ("Ctrl-O", "all chats; type to search, then:"),
     ("  Enter, Ctrl-R", "open it, rename it"),

@@ -32,6 +32,7 @@ class MessageView(Widget):
         Binding("left,h", "screen.command('branch', -1)", "Branch", key_display="←→"),
         Binding("right,l", "screen.command('branch', 1)", "Next branch", show=False),
         Binding("c", "screen.command('copy-selected')", "Copy"),
+        Binding("f", "screen.command('fork')", "Fork"),
         *(Binding(str(key), f"screen.command('copy-code', {key})", show=False) for key in CODE_KEYS),
         Binding("escape,enter", "screen.command('deselect')", "Back", key_display="Esc"),
     ]

@@ -8,12 +8,15 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
+from textual.content import Content
 from textual.screen import Screen
 
 from slipstream.app.chats.records import StoredMessage
 from slipstream.app.chats.store import ChatStore
 from slipstream.app.platform.paths import write_private
+from slipstream.app.platform.safe_text import one_line, shortened
 from slipstream.app.protocol.events import Loaded, failure_words
+from slipstream.app.tui.chat.commands import literal
 from slipstream.app.tui.chat.conversation import Conversation
 from slipstream.app.tui.chat.draft_panel import DraftPanel
 from slipstream.app.tui.chat.message import Question
@@ -29,6 +32,7 @@ from slipstream.models.outside import read_object
 
 _LARGEST: Final = 8 << 20  # maximum bytes of the file
 NEW: Final = ""  # key of a new chat, which is not stored yet
+WAITS: Final = " · Esc takes it back"
 
 
 class Unsent:
@@ -84,6 +88,7 @@ class ChatPage:
         self.top_bar = TopBar()
         self.meter = ContextMeter(self.top_bar, self.transcript, conversation)
         self.welcome: Welcome | None = None  # shown in an empty chat; None otherwise
+        self.waiting = ""  # the message that is sent when the reply has ended; empty for none
         self.editing: int | None = None  # id of the earlier question that the prompt replaces
         self._set_aside = ""  # what was in the prompt before
         self._store, self._unsent = store, Unsent(store.database.path.with_name("unsent.json"))
@@ -104,6 +109,20 @@ class ChatPage:
         self.prompt.border_title = "Editing an earlier message · Esc cancels"
         self.screen.set_focus(self.prompt)
         self.refresh_keys()
+
+    def wait(self, text: str) -> None:
+        """Lets a message wait for the end of the reply, above the prompt."""
+        self.waiting = text
+        room = max(self.prompt.size.width - len(WAITS) - 4, 8)
+        self.prompt.border_title = Content(f"next: {shortened(one_line(text), room)}{WAITS}")
+        self.prompt.put("")
+        self.refresh_keys()
+
+    def take_waiting(self) -> str:
+        text, self.waiting = self.waiting, ""
+        self.prompt.border_title = None
+        self.refresh_keys()
+        return text
 
     def leave_edit(self) -> None:
         if self.editing is not None:
@@ -131,7 +150,7 @@ class ChatPage:
 
     def keep_prompt(self) -> None:
         if self._typed_in is not None:
-            self._unsent.put(self._typed_in, self.prompt.whole)
+            self._unsent.put(self._typed_in, "\n".join(filter(None, (literal(self.waiting), self.prompt.whole))))
             self._unsent.keep(self._has_chat)
 
     def _has_chat(self, chat: str) -> bool:

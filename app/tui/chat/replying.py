@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -31,6 +32,13 @@ GUESSERS: Final = (
     "eagle3", "mtp", "dspark", "dflash", "medusa", "kangaroo", "draft", "space", "recycle", "lookahead", "lookup",
 )  # fmt: skip
 """The drafters, those first that are right more often on any text."""
+GUARD_EVERY: Final = 32  # tokens of a reply between two looks whether it repeats itself
+MOST_READ: Final = 1200  # characters that one look reads
+TIMES: Final = 4  # how often a passage stands in a row in a reply that repeats itself
+SHORTEST: Final = 8  # characters of such a passage
+LEAST_REPEATED: Final = 120  # characters of all of them
+DRY: Final = 0.8  # the usual strength of the penalty
+REPEATS: Final = "repeats itself · Esc stops · Alt-R tries again without repeats"
 AT_ONCE: Final = 100  # a longer insertion, or one of several lines, counts as a paste and is prefilled at once
 
 
@@ -145,6 +153,7 @@ class ReplyWriter:
         self._retried = False  # whether the engine was restarted for this question
         self._compacted = False  # whether the chat was summarized for this question
         self._edited = False  # whether this question replaces an earlier one
+        self._repeats, self._look_at = False, 0  # whether the reply repeats itself; tokens at which to look again
         self._larger_offered = False  # whether the hint about larger models was shown
 
     @property
@@ -179,8 +188,10 @@ class ReplyWriter:
         page = self._page
         if not text.strip():
             return
-        if self.writing:
-            page.hint("A reply is being written. Esc stops it; your message stays in the prompt.")
+        if self.writing and (page.waiting or page.editing is not None or self.summary.active):
+            page.hint("One message waits already." if page.waiting else "Esc stops it; your message stays here.")
+        elif self.writing:
+            page.wait(text)
         elif self._model.loaded is None:
             self._model.need(lambda: self.send(page.prompt.message))
         else:
@@ -251,6 +262,9 @@ class ReplyWriter:
         return self.writing
 
     def stop(self) -> None:
+        if self._page.waiting:
+            self._page.prompt.give_back(self._page.take_waiting())
+            return
         if self._model.awaits:
             self._engine.stop()
         if self.summary.active:
@@ -270,6 +284,8 @@ class ReplyWriter:
         if self.summary.active:
             self.summary.leave(then)
         elif self.writing:
+            if self._page.waiting:
+                self._page.prompt.give_back(self._page.take_waiting())
             self._then = then
             self._engine.stop()
         else:
@@ -281,7 +297,7 @@ class ReplyWriter:
         page = self._page
         page.drafts.begin()
         page.meter.begin()
-        self.exchange = exchange
+        self.exchange, self._repeats, self._look_at = exchange, False, GUARD_EVERY
         await page.transcript.go_to(exchange.shown if exchange.before else exchange.shown[:-1])
         page.transcript.name_writers(exchange.shown)
         reply = page.transcript.find(exchange.reply.id)
@@ -310,6 +326,19 @@ class ReplyWriter:
         if self.widget:
             self.widget.write(step.pieces, step.speed, step.divided)
             self._page.status.step(step)
+            if not self._repeats and step.speed.tokens >= self._look_at:
+                self._look_at = step.speed.tokens + GUARD_EVERY
+                self._repeats = repeats(self.widget.text[-MOST_READ:])
+                if self._repeats:
+                    self.widget.note(REPEATS)
+
+    async def again_without_repeats(self) -> None:
+        """Replies again, with a penalty for repeated text that holds in this chat from now on."""
+        page, sampling = self._page, self._page.conversation.sampling.effective
+        if not sampling.dry:
+            page.conversation.sample(replace(sampling, dry=DRY))
+            page.hint("Repeats are penalized in this chat (DRY); /preset default ends that.")
+        await self.after(self.again)
 
     async def done(self, done: Done) -> None:
         page, exchange = self._page, self.exchange
@@ -349,6 +378,8 @@ class ReplyWriter:
         """Shows the error; if the engine died before the reply began, sends the question again, once."""
         page, exchange, widget = self._page, self.exchange, self.widget
         page.status.idle()
+        if page.waiting:
+            page.prompt.give_back(page.take_waiting())
         if message.died:
             self._model.died()
             unread = exchange and not message.begun and not self._retried and not self._then
@@ -401,6 +432,19 @@ class ReplyWriter:
         then, self._then = self._then, None
         if then:
             await then()
+        elif page.waiting:
+            await self.send(page.take_waiting())
+
+
+def repeats(text: str) -> bool:
+    """Whether a text ends in the same passage several times in a row; lines and tables of few letters do not count."""
+    for size in range(SHORTEST, len(text) // TIMES + 1):
+        passage = text[-size:]
+        if TIMES * size < LEAST_REPEATED and not text.endswith(passage * -(-LEAST_REPEATED // size)):
+            continue
+        if text.endswith(passage * TIMES) and len({*filter(str.isalnum, passage)}) >= TIMES:
+            return True
+    return False
 
 
 class TypingPrefill:

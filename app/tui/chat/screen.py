@@ -125,6 +125,8 @@ class ChatScreen(Screen[None]):
             "search": self.chats.recall,
             "retry": self.reply.again,
             "go": self.reply.go_on,
+            "dry": self.reply.again_without_repeats,
+            "fork": self.fork,
             "compact": self.reply.compact,
             "answer-now": self.reply.end_thoughts,
             "stop": self.reply.stop,
@@ -443,6 +445,12 @@ class ChatScreen(Screen[None]):
                 self.prompt.remember_typed(text)
                 if self.prompt.text == before:
                     self.prompt.put("")
+
+    async def fork(self) -> None:
+        """Begins a chat with the messages up to the selected one, by default with all of them."""
+        if not self.reply.refuses():
+            await self.chats.open(self.conversation.fork(self.selection.message))
+            self.page.hint("This is a new chat; the one before is in the list (Ctrl-O).")
 
     async def choose(self, command: Command) -> None:
         if command.needs:

@@ -4,11 +4,14 @@ import re
 
 import pytest
 from tests.app.tui.conftest import Open
+from tests.app.tui.driver import press_alt
 from tests.app.tui.scripted import Script, ScriptedEngine
 from textual.widgets import Markdown
 
 from slipstream.app.chats.store import ChatStore
 from slipstream.app.tui.chat.prompt import PromptBox
+from slipstream.app.tui.chat.replying import repeats
+from slipstream.app.tui.chat.transcript import NewestMark
 from slipstream.app.tui.engine_service import ModelReady, ReplyDone, ReplyPrefilling, ReplyStreamed
 from slipstream.models.errors import ContextFullError, EngineDiedError, SlipstreamError
 
@@ -73,18 +76,6 @@ async def test_escape_stops_and_keeps_what_was_written(open_chat: Open, store: C
         assert store.messages(store.list_chats()[0].id)[1].content == written
         await chat.press("escape")
         assert chat.engine.stopped == [1]
-
-
-async def test_a_second_message_waits_in_the_prompt(open_chat: Open) -> None:
-    async with open_chat(Script(TEXT, hold=10)) as chat:
-        await chat.begin("x", 10)
-        await chat.press(*"more", "enter")
-        assert chat.screen.prompt.text == "more"
-        chat.engine.go()
-        await chat.until(chat.idle)
-        await chat.press("enter")
-        await chat.until(lambda: len(chat.engine.asked) == 2 and chat.idle())
-        assert chat.texts() == ["x", TEXT, "more", TEXT]
 
 
 @pytest.mark.slow
@@ -193,3 +184,88 @@ async def test_the_line_under_a_reply_is_kept_with_it(open_chat: Open, store: Ch
         assert written[0] == stopped and "stopped" in stopped and "tok/s" in written[1]
     async with open_chat(Script(TEXT), chat=store.list_chats()[0].id) as chat:
         assert [chat.footnote(0), chat.footnote(1)] == written
+
+
+async def test_a_message_waits_for_the_end_of_the_reply_and_esc_takes_it_back(open_chat: Open) -> None:
+    async with open_chat(Script(TEXT, hold=10), Script("Yes."), Script("No.")) as chat:
+        await chat.begin("One", 10)
+        await chat.press(*"Two", "enter")
+        await chat.until(lambda: "next: Two · Esc takes it back" in chat.shown())
+        assert len(chat.engine.asked) == 1
+        await chat.press(*"Three", "enter")  # one message waits at a time
+        assert chat.toasts()[-1] == "One message waits already."
+        await chat.press("escape")
+        await chat.until(lambda: chat.screen.prompt.text == "Two\nThree")
+        assert "next:" not in chat.shown() and not chat.engine.stopped
+        await chat.press("enter")
+        chat.engine.go()
+        await chat.until(lambda: len(chat.engine.asked) == 2 and chat.idle())
+        assert chat.texts() == ["One", TEXT, "Two\nThree", "Yes."]
+
+
+async def test_a_message_that_waits_comes_back_if_the_reply_fails_and_is_kept_on_the_disk(open_chat: Open) -> None:
+    lost = EngineDiedError("the engine ended: out of memory.", "")
+    async with open_chat(Script(TEXT, hold=10, fails=lost)) as chat:
+        await chat.begin("One", 10)
+        await chat.press(*"Two", "enter")
+        await chat.until(lambda: "next: Two" in chat.shown())
+        chat.screen.page.keep_prompt()
+        assert "Two" in chat.store.path.with_name("unsent.json").read_text()
+        chat.engine.go()
+        await chat.until(lambda: chat.screen.prompt.text == "Two" and chat.idle())
+        assert len(chat.engine.asked) == 1 and "next:" not in chat.shown()
+
+
+async def test_newer_text_below_is_marked_and_a_click_shows_it(open_chat: Open) -> None:
+    async with open_chat(Script("word \n\n" * 60, hold=200)) as chat:
+        await chat.begin("One", 200)
+        assert "↓ newest" not in chat.shown()
+        await chat.press("ctrl+home")
+        await chat.until(lambda: "↓ newest · Ctrl-End" in chat.shown())
+        chat.engine.go()
+        await chat.until(chat.idle)
+        await chat.pilot.click(NewestMark)
+        await chat.until(lambda: "↓ newest" not in chat.shown())
+
+
+async def test_a_fork_is_a_new_chat_up_to_the_selected_message(open_chat: Open, store: ChatStore) -> None:
+    async with open_chat(Script("Yes."), Script("No.")) as chat:
+        chat.screen.prompt.put("/system Rhyme.")
+        await chat.press("enter")
+        await chat.say("One")
+        await chat.say("Two")
+        old = chat.screen.conversation.chat
+        assert old
+        await chat.press("ctrl+up", "ctrl+up", "ctrl+up", "f")
+        await chat.until(lambda: chat.texts() == ["One", "Yes."])
+        fresh = chat.screen.conversation.chat
+        assert fresh and fresh.id != old.id and chat.screen.conversation.system == "Rhyme."
+        await chat.say("Else?")
+        assert [m.content for m in store.messages(fresh.id)] == ["Rhyme.", "One", "Yes.", "Else?", "No."]
+        assert [m.content for m in store.messages(old.id)] == ["Rhyme.", "One", "Yes.", "Two", "No."]
+
+
+async def test_a_reply_that_repeats_itself_is_said_and_tried_again_with_dry(open_chat: Open) -> None:
+    loop = "I like this. " + "4 1/2 teaspoons baking soda, and more. " * 40
+    async with open_chat(Script(loop, hold=900), Script("Better.")) as chat:
+        await chat.begin("Cake?", 900)
+        await chat.until(lambda: "repeats itself · Esc stops · Alt-R tries again without repeats" in chat.shown())
+        await press_alt(chat.pilot, "r")
+        await chat.until(lambda: len(chat.engine.asked) == 2 and chat.idle())
+        assert chat.texts() == ["Cake?", "Better."] and "‹ 2/2 ›" in chat.shown()
+        assert [asked.sampling.dry for asked in chat.engine.asked] == [0.0, 0.8]
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("I like it. " * 12, True),
+        ("One.\n" + "4 1/2 teaspoons baking soda\n" * 5, True),
+        ("4 1/2 teaspoons baking soda\n" * 3, False),
+        ("=" * 300, False),
+        ("| --- | --- |\n" * 20, False),
+        ("".join(f"{number}. This is line {number} of a list.\n" for number in range(40)), False),
+    ],
+)
+def test_only_the_same_passage_several_times_in_a_row_is_a_repetition(text: str, found: bool) -> None:
+    assert repeats(text) == found
