@@ -38,6 +38,9 @@ from slipstream.models.errors import SlipstreamError
 from slipstream.models.llama.context import LlamaTarget
 from slipstream.models.llama.model import LlamaModel
 
+Pair = tuple[str, str]
+"""A size and a type."""
+
 _SPARE: Final = 2 << 30  # bytes of the folder to leave free
 _ENOUGH: Final = 48 << 30  # bytes that the largest two files take
 _SHARE: Final = 0.55  # share of the time left that a race may take, where more parts follow
@@ -73,10 +76,6 @@ def options(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--plan", help=argparse.SUPPRESS)
     parser.add_argument("--until", type=float, help=argparse.SUPPRESS)
     return parser.parse_args(arguments)
-
-
-Pair = tuple[str, str]
-"""A size and a type."""
 
 
 class Clock:
@@ -234,9 +233,8 @@ def race(asked: argparse.Namespace, plan: dict[str, Any], clock: Clock) -> None:
             lambda: figures.add("drafters", [asdict(row) for row in replies.rows()]),  # kept, should a later reply fail
         )
         print(replies.text(name), flush=True)
-        print(
-            steps_text(name, session, (PLAIN, *usable), replies.turns[0], PassClock(target.context), clock), flush=True
-        )
+        drafters, turn = (PLAIN, *usable), replies.turns[0]
+        print(steps_text(name, session, drafters, turn, passes=PassClock(target.context), clock=clock), flush=True)
 
 
 def passes(asked: argparse.Namespace, plan: list[dict[str, str]], clock: Clock) -> None:
@@ -273,7 +271,14 @@ class Replies:
         self._session, self._drafters, self._sets = session, drafters, sets
         self._cells: dict[tuple[str, str, float], Cell] = {}
         self.turns = [
-            BenchTurn(kind.name, at, 0, kind.prompts[at].messages, Sampling(_TEMPERATURE, seed=1 + at), tokens)
+            BenchTurn(
+                kind=kind.name,
+                prompt=at,
+                number=0,
+                messages=kind.prompts[at].messages,
+                sampling=Sampling(_TEMPERATURE, seed=1 + at),
+                tokens=tokens,
+            )
             for at in range(max(len(kind.prompts) for kind in sets))
             for kind in sets  # so that all sets are alike when time runs out
             if at < len(kind.prompts)
@@ -333,7 +338,7 @@ class Replies:
 
 
 def steps_text(
-    name: str, session: Session, drafters: Sequence[str], turn: BenchTurn, passes: PassClock, clock: Clock
+    name: str, session: Session, drafters: Sequence[str], turn: BenchTurn, *, passes: PassClock, clock: Clock
 ) -> str:
     """Where a step's time goes, from a reply of each drafter whose passes are timed one by one."""
     rows = []
