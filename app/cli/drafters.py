@@ -16,7 +16,7 @@ from slipstream.app.chats.deletion_hooks import CHAT, is_on, switch
 from slipstream.app.cli.models_tables import table
 from slipstream.app.cli.streams import notice, print_rows
 from slipstream.app.library.drafter_status import quant_advice
-from slipstream.app.library.heads_files import HeadsFile, file_in, heads_file, heads_files, shown_size
+from slipstream.app.library.heads_files import HeadsFile, file_in, heads_for, shown_size
 from slipstream.app.library.index_update import Update, is_below
 from slipstream.app.library.load_request import try_first
 from slipstream.app.library.resolve_model import choose
@@ -32,7 +32,7 @@ from slipstream.drafters.text_index import Document, TextIndex, folder_of, forge
 from slipstream.models.errors import ModelFileError, SlipstreamError, UsageError
 from slipstream.models.gguf.reader import Header, read_header
 from slipstream.models.heads.check import METHODS as IN_OUR_FILES
-from slipstream.models.heads.file import identity, read_info
+from slipstream.models.heads.file import read_info
 from slipstream.models.heads.published import LoadPickle, import_heads
 from slipstream.models.library.names import shown_name
 from slipstream.models.outside import shown_path
@@ -85,9 +85,7 @@ def _listed(model: str | None, paths: Paths) -> tuple[Header, frozenset[str], li
     load = choose(paths, model)
     header = read_header(Path(load.model))
     off = left_out(paths.drafters, header.fingerprint)
-    own = identity(header)
-    folders = [path for folder in (paths.bundled, paths.heads) for path in heads_files(folder)]
-    files = [file for path in folders if (file := heads_file(path, own, header))]
+    files = heads_for(paths, header)
     in_files = {*IN_OUR_FILES, *(file.method for file in files)}
     rows = [
         HeadsFile(Path(), name, "any model", why_not=_lacking(name, load, header))

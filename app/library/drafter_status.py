@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from slipstream.app.chats.deletion_hooks import is_on
-from slipstream.app.library.heads_files import heads_file, heads_files
+from slipstream.app.library.heads_files import heads_for
 from slipstream.app.library.learned_gains import NO_GAINS, DrafterGains, gains_of
 from slipstream.app.library.offers import kept_speed
 from slipstream.app.platform.paths import Paths
@@ -20,7 +20,6 @@ from slipstream.drafters.memory import DrafterMemory
 from slipstream.drafters.text_index import TextIndex, folder_of
 from slipstream.models.errors import SlipstreamError
 from slipstream.models.gguf.reader import Header, read_header
-from slipstream.models.heads.file import identity
 from slipstream.models.memory.row_cost import RowTimes, better_types, pass_costs
 from slipstream.models.memory.speed import bytes_read, row_times
 
@@ -54,7 +53,7 @@ class Standing:
 def standing(model: Path, paths: Paths) -> Standing:
     """Reads the status of a model's drafters; raises ``SlipstreamError`` if the model is unreadable."""
     header = read_header(model)
-    own, trouble = identity(header), list[str]()
+    trouble = list[str]()
     off = frozenset[str]()
     try:
         off = left_out(paths.drafters, header.fingerprint)
@@ -65,12 +64,9 @@ def standing(model: Path, paths: Paths) -> Standing:
         documents, tokens = _indexed(paths.index, header)
     except SlipstreamError as error:
         trouble.append(f"{error.title} {error.hint}")
-    folders = (paths.bundled, paths.heads)
     measured = measured_costs(DrafterMemory(paths.derived, header.fingerprint))
     return Standing(
-        heads=tuple(
-            file for folder in folders for path in heads_files(folder) if (file := heads_file(path, own, header))
-        ),
+        heads=tuple(heads_for(paths, header)),
         gains=gains_of(paths, header),
         costs=_rising(measured) if measured else pass_costs(bytes_read(header), _row_times(paths)),
         advice=quant_advice(header, paths),

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from slipstream.app.platform.paths import private_folder
+from slipstream.app.library.load_request import head_files
+from slipstream.app.platform.paths import Paths, private_folder
 from slipstream.app.platform.safe_text import one_line, plural
 from slipstream.models.errors import SlipstreamError, UsageError
 from slipstream.models.gguf.parse import Value
@@ -15,6 +16,7 @@ from slipstream.models.gguf.reader import Header, read_header
 from slipstream.models.gguf.vocabulary import HEADS_ARCHITECTURE
 from slipstream.models.heads.file import HeadsInfo, identity, move_heads, read_info, stale
 from slipstream.models.heads.matching_heads import ACCEPTANCE_KEY, TARGET_KEY, TEXT_KEY, method_of, why_unfit
+from slipstream.models.library.names import shown_name
 from slipstream.models.outside import quoted, shown_path
 
 
@@ -34,6 +36,7 @@ class HeadsFile:
 
 def heads_file(path: Path, own: str, header: Header) -> HeadsFile | None:
     """Reads the metadata of a file of heads; None if it is a model."""
+    name = one_line(shown_name(header.path, header.name))
     try:
         theirs = read_header(path)
         size = path.stat().st_size
@@ -44,7 +47,7 @@ def heads_file(path: Path, own: str, header: Header) -> HeadsFile | None:
             return HeadsFile(
                 path,
                 method,
-                trained_for="" if why_not else one_line(header.name),
+                trained_for="" if why_not else name,
                 trained_on=one_line(text) if isinstance(text, str) else "",
                 first_depth=_first(shares),
                 size=size,
@@ -59,7 +62,7 @@ def heads_file(path: Path, own: str, header: Header) -> HeadsFile | None:
     return HeadsFile(
         path,
         info.method,
-        trained_for=one_line(info.target_name),
+        trained_for=name if info.target == own else one_line(info.target_name),
         trained_on=plural(len(info.chats), "chat") if info.text == "chats" else info.text,
         first_depth=_first(info.settings.get("acceptance")),
         size=size,
@@ -77,9 +80,11 @@ def _first(shares: Value | None) -> float | None:
     return first if isinstance(first, float) else None
 
 
-def heads_files(folder: Path) -> list[Path]:
-    """GGUF files of a folder by name; none if the folder does not exist."""
-    return sorted(folder.glob("*.gguf"))
+def heads_for(paths: Paths, header: Header) -> list[HeadsFile]:
+    """All files of heads, those for other models too unless they ship in such a model's folder."""
+    own = identity(header)
+    found = (heads_file(path, own, header) for path in head_files(paths))
+    return [file for file in found if file and not (file.why_not and file.path.parent.parent == paths.bundled)]
 
 
 def file_in(folder: Path, target: Header, kind: str, say: Callable[[str], None]) -> Path:

@@ -76,7 +76,9 @@ def projector_here(paths: Paths, model: Path) -> ProjectorChoice:
 
 
 def head_files(paths: Paths) -> list[Path]:
-    return [path for folder in (paths.bundled, paths.heads) for path in sorted(folder.glob("*.gguf"))]
+    """Files of heads: those that ship, also in the folders of other models, and the user's."""
+    patterns = ((paths.bundled, "*.gguf"), (paths.bundled, "*/*.gguf"), (paths.heads, "*.gguf"))
+    return [path for folder, pattern in patterns for path in sorted(folder.glob(pattern))]
 
 
 def usual(paths: Paths) -> str:

@@ -20,7 +20,7 @@ import pytest
 
 from slipstream.app.chats.store import ChatStore
 from slipstream.app.library.drafter_status import standing
-from slipstream.app.library.heads_files import file_in, heads_files
+from slipstream.app.library.heads_files import file_in
 from slipstream.app.platform.paths import Paths
 from slipstream.models.gguf.reader import read_header
 
@@ -87,9 +87,9 @@ def test_heads_of_the_old_weights_are_named_and_the_bundled_ones_serve(home: Pat
 
 def test_training_again_sets_the_old_heads_aside(home: Path) -> None:
     paths, said = Paths.default({"SLIPSTREAM_HOME": str(home)}), list[str]()
-    (old,) = heads_files(paths.heads)
+    (old,) = paths.heads.glob("*.gguf")
     held = old.read_bytes()
     out = file_in(paths.heads, read_header(TARGET), "space", said.append)
     assert out == old and not out.exists()
-    (aside,) = heads_files(paths.heads)
+    (aside,) = paths.heads.glob("*.gguf")
     assert aside.read_bytes() == held and aside.name in said[0] and "another" in said[0]

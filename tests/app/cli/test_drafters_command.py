@@ -130,7 +130,7 @@ def test_training_ends_with_a_file_that_list_shows(command: Command, training: A
     assert job.work.parent == home / "training" and not job.work.exists()
     assert job.work.name.startswith(f"{identity(read_header(target))[:16]}-space-")
     row = next(line for line in command("list", "-m", str(target)).out.splitlines() if line.endswith(str(out)))
-    assert row.split() == ["space", "Small", "answers", "0.61", "1", "kB", "yes", str(out)]
+    assert row.split() == ["space", "tern", "answers", "0.61", "1", "kB", "yes", str(out)]
 
 
 @pytest.mark.slow
@@ -341,12 +341,12 @@ def test_list_tells_what_serves(command: Command, home: Path, target: Path, othe
     said = command("list", "-m", str(target))
     assert said.code == 0 and said.err == "" and "\x1b" not in said.out
     found = rows(said)
-    assert " Small 2 chats 0.61 1 kB yes " in " ".join(found["mine.gguf"].split())
+    assert " tern 2 chats 0.61 1 kB yes " in " ".join(found["mine.gguf"].split())
     assert "yes; stale: trained on 1 deleted chat; train again" in found["stale.gguf"]
     assert "no: trained for another model" in found["theirs.gguf"] and "␛[1m" in found["theirs.gguf"]
     assert "no: damaged, or not readable" in found["cut.gguf"]
     assert "model.gguf" not in found
-    assert " ".join(found["eagle.gguf"].split()).startswith("eagle3 Small - - 2 kB yes ")
+    assert " ".join(found["eagle.gguf"].split()).startswith("eagle3 tern - - 2 kB yes ")
     assert " ".join(found["eagle-theirs.gguf"].split()).startswith("eagle3 - - - 2 kB no: trained for another model ")
     for name in METHODS.keys() - {*TRAINED_METHODS, "eagle3", "dflash"}:
         assert any(line.startswith(f"{name} ") and "any model" in line for line in said.out.splitlines())

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import socket
 import threading
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from itertools import product
 from pathlib import Path
 
@@ -26,8 +27,16 @@ from slipstream.app.chats.records import Figures
 from slipstream.app.chats.store import ChatStore
 from slipstream.app.cli.models_tables import catalog_table
 from slipstream.app.library.drafter_status import quant_advice
+from slipstream.app.library.heads_files import heads_for
 from slipstream.app.library.learned_gains import gains_of
-from slipstream.app.library.load_request import remember_file, used_files, usual
+from slipstream.app.library.load_request import (
+    BUNDLED_TARGET,
+    TUNED_TARGET,
+    head_files,
+    remember_file,
+    used_files,
+    usual,
+)
 from slipstream.app.library.manager import ModelManager
 from slipstream.app.library.offers import (
     CONTEXTS,
@@ -44,12 +53,14 @@ from slipstream.app.library.resolve_model import choose
 from slipstream.app.platform.paths import Paths
 from slipstream.app.settings.file import SettingsFile, load
 from slipstream.app.speed import Speed
+from slipstream.app.tui.models.pairs import offered
 from slipstream.drafters.autopilot.arm import ArmRecord
 from slipstream.drafters.autopilot.cost_model import CostModel
 from slipstream.drafters.autopilot.profile import learned_gains
 from slipstream.drafters.memory import DrafterMemory
 from slipstream.models.errors import ModelFileError, UsageError
 from slipstream.models.gguf.reader import read_header
+from slipstream.models.heads.matching_heads import matching_heads
 from slipstream.models.hub.types import Quant, QueuedDownload, RemoteFile
 from slipstream.models.library.catalog import CatalogFile, CatalogPair
 from slipstream.models.library.places import projector_beside
@@ -375,6 +386,29 @@ def test_the_speed_of_its_replies_replaces_a_models_prediction(
     assert manager.speed_of(model) == Prediction(40, "replies")
     small = next(offer for offer in manager.offers() if offer.pair.first)
     assert small.speed == Prediction(40, "replies") and small.installed == model.name
+
+
+def test_heads_that_ship_in_a_models_folder_serve_that_model_alone(
+    manager: ModelManager, paths: Paths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "bundled" / "smollm2-135m-instruct"
+    folder.mkdir(parents=True)
+    for method in ("medusa", "space"):
+        shutil.copy(paths.bundled / f"slipstream-mini-{method}.gguf", folder)
+    theirs, other = read_header(paths.bundled / BUNDLED_TARGET), read_header(paths.bundled / TUNED_TARGET)
+    manager.paths = paths = replace(paths, bundled=tmp_path / "bundled")
+    found = heads_for(paths, theirs)
+    assert [(file.method, file.trained_for, file.why_not) for file in found] == [
+        ("medusa", "Slipstream mini", ""),
+        ("space", "Slipstream mini", ""),
+    ]
+    assert heads_for(paths, other) == []
+    assert set(matching_heads(theirs, head_files(paths))) == {"medusa", "space"}
+    monkeypatch.setattr(manager, "_machine", measured(30e9))
+    small, better = manager.offers_for_this_machine()
+    words = offered([small, better], here=False).plain
+    assert "SmolLM2-135M-Instruct with its 2 drafters, 98 MB\nBetter answers: " in words
+    assert better.pair.target.model in words and "2 that ship" in catalog_table([small])
 
 
 def test_a_folder_is_taken_in_as_it_is_or_copied(manager: ModelManager, paths: Paths, tmp_path: Path) -> None:
