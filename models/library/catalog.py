@@ -135,9 +135,7 @@ class Catalog:
         wanted = [_words(name) for name in names]
         for entry in self.samplings:
             family = _words(entry.family)
-            if any(
-                words == family or (words[:-1] == family and _PARAMS.fullmatch(words[-1])) for words in wanted if words
-            ):
+            if any(family in (words, words[:-1]) and _PARAMS.fullmatch(words[-1]) for words in wanted if words):
                 return dict(entry.values)
         return {}
 

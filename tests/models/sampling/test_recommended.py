@@ -52,5 +52,13 @@ def test_the_catalogue_means_a_family_in_any_size() -> None:
     gemma = {"temperature": 1.0, "top_k": 64, "top_p": 0.95, "min_p": 0.0}
     for name in ("gemma-3-4b-it", "google_gemma-3-27b-it-Q4_K_M", "Gemma 3 12b It", "unsloth/gemma-3-4b-it-GGUF"):
         assert shipped.sampling([name]) == gemma, name
-    for name in ("gemma-2-9b-it", "Qwen3-Coder-30B-A3B", "gemma-3", "Qwen3-4B-Instruct-2507", "slipstream mini"):
+    assert shipped.sampling(["SmolLM2-135M-Instruct.Q4_1"])["temperature"] == 0.8
+    for name in (
+        "SmolLM2-360M-Instruct",
+        "gemma-2-9b-it",
+        "Qwen3-Coder-30B-A3B",
+        "gemma-3",
+        "Qwen3-4B-Instruct-2507",
+        "slipstream mini",
+    ):
         assert shipped.sampling([name]) == {}, name
