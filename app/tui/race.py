@@ -38,7 +38,7 @@ Line = tuple[str, LineKind]
 _NOTE: Final = 15
 _TALL: Final = 18  # minimum height for blank lines between the parts
 _SHORT_MS: Final = 10.0  # if a plain step takes fewer milliseconds, drafting gains next to nothing
-_SHOWN_LOSS: Final = 0.05  # least seconds of a loss that are named
+_SHOWN_LOSS: Final = 0.05  # with fewer seconds lost, it is no loss
 _FEW: Final = 1.3  # below so many tokens a pass, few guesses were right
 _COPYING: Final = ("lookup", "retrieval")  # drafters that guess only what stands in a text
 
@@ -158,7 +158,7 @@ def picture(
     heading: list[Line] = [(f"RACE · same prompt, same seed{slower}", "title"), (_title(start, width), "faint"), *gap]
     end = _end(start, finish, offer)
     room = height - len(heading) - 4 - 2 * len(gap) - len(end)
-    ratio = None if finish and finish.acceptance is None else frame.speedup
+    ratio = None if finish and finish.acceptance is None else _ratio(frame)
     note = compared(ratio) if ratio else "" if finish else "measuring"
     ours: LineKind = "bad" if ratio and ratio < LOSS else "ours"
     with_drafter = f"with drafter ({one_line(start.drafter)})"
@@ -226,7 +226,7 @@ def _end(start: RaceStart, finish: RaceResult | None, offer: str) -> list[Line]:
 
 
 def _verdict(start: RaceStart, finish: RaceResult) -> Line:
-    frame, ratio, name = finish.frame, finish.frame.speedup, one_line(start.drafter)
+    frame, ratio, name = finish.frame, _ratio(finish.frame), one_line(start.drafter)
     if finish.stopped:
         return "Stopped before the end.", "faint"
     if finish.acceptance is None:
@@ -235,10 +235,17 @@ def _verdict(start: RaceStart, finish: RaceResult) -> Line:
         return "Both replies are too short for a ratio.", "faint"
     if ratio >= GAIN:
         return f"{name} is {times(ratio)} faster here: {_compared_figures(frame)}.", "good"
+    if ratio >= LOSS:
+        return f"{name} gains nothing here: {_compared_figures(frame)}.", "head"
     lost = frame.ours.seconds - frame.plain.seconds
-    loses = f"loses {lost:.1f} s" if frame.ours.tokens == frame.plain.tokens and lost >= _SHOWN_LOSS else "loses"
-    verb = loses if ratio < LOSS else "gains nothing"
-    return f"{name} {verb} here: {_compared_figures(frame)}.", "bad" if ratio < LOSS else "head"
+    loses = f"loses {lost:.1f} s" if frame.ours.tokens == frame.plain.tokens else "loses"
+    return f"{name} {loses} here: {_compared_figures(frame)}.", "bad"
+
+
+def _ratio(frame: RaceFrame) -> float | None:
+    """The speed-up; 1 where a loss is too few seconds to be one."""
+    lost = frame.ours.seconds - frame.plain.seconds
+    return 1.0 if frame.speedup and frame.speedup < LOSS and lost < _SHOWN_LOSS else frame.speedup
 
 
 def _why(start: RaceStart, finish: RaceResult, offer: str) -> str:
@@ -246,7 +253,7 @@ def _why(start: RaceStart, finish: RaceResult, offer: str) -> str:
     plain_ms = 1e3 * finish.frame.plain.seconds / max(finish.frame.plain.tokens, 1)
     larger = f"F6 fetches {offer}." if offer else "Ctrl-L lists larger ones."
     if plain_ms < _SHORT_MS:
-        return f"This model needs only {plain_ms:.1f} ms a token: a larger one gains more. {larger}"
+        return f"At {plain_ms:.1f} ms a token there is little to gain. {larger}"
     if start.drafter in _COPYING and finish.tokens_per_step < _FEW:
         return "There is little to copy: try a prompt that asks to repeat or change a text."
     if finish.tokens_per_step < _FEW:
