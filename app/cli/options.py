@@ -110,7 +110,7 @@ def make_parser() -> Parser:
     )
     figures = run.add_mutually_exclusive_group()
     figures.add_argument(
-        "--json", action="store_true", help="one JSON object a step, then a summary; with the reasoning"
+        "--json", action="store_true", help="one JSON object a step, then a summary, times in ms; with the reasoning"
     )
     figures.add_argument("--stats", action="store_true", help="the reply's figures and seed on standard error")
     _model_options(run, inherit=True)

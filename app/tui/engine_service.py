@@ -39,7 +39,7 @@ class LoadProgress(Message):
     def words(self) -> str:
         if self.share is None:
             return "checking the file"
-        return f"{'measuring this machine' if self.share >= 0.9 else 'loading the model'} {100 * self.share:.0f} %"
+        return f"loading the model {100 * self.share:.0f} %" if self.share < 0.9 else "measuring this machine, once"
 
 
 @dataclass

@@ -22,7 +22,7 @@ async def test_the_check_is_told_and_then_the_load(open_chat: Open, size: tuple[
         await chat.until(lambda: chat.screen.prompt.border_subtitle == "loading the model 50 %")
         assert "checking" not in chat.shown()
         chat.app.screen.post_message(LoadProgress(0.95))
-        await chat.until(lambda: chat.screen.prompt.border_subtitle == "measuring this machine 95 %")
+        await chat.until(lambda: chat.screen.prompt.border_subtitle == "measuring this machine, once")
         await chat.press(*"Hi", "enter")
         chat.app.screen.post_message(LoadProgress(None))
         await chat.until(lambda: "will be sent when the model is loaded: checking the file" in chat.shown())
