@@ -258,7 +258,7 @@ def live(home: Path, size: tuple[int, int], busy: bool) -> Life:
         drafters(life, {})
         models(life, home)
         life.press("/race\r")
-        life.until(lambda shown: RACED.search(unfolded(shown)) is not None or "too short for a ratio" in shown)
+        life.until(lambda shown: RACED.search(unfolded(shown)) is not None)
         life.press(ESCAPE)
         benched = bench(life, home, busy)
         drafters(life, benched)

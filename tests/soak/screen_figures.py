@@ -29,7 +29,9 @@ _FOOTNOTE: Final = re.compile(
     rf"(\w+) {_NUMBER}x (faster|as fast) · {_NUMBER} tok/s instead of {_NUMBER}((?:{_PART}){{0,3}})"
 )
 _TOKENS: Final = re.compile(rf"{_NUMBER} tokens?\b")
-RACED: Final = re.compile(rf"{_NUMBER}x (faster|as fast): {_NUMBER} (s|tok/s) instead of {_NUMBER}")
+_WON: Final = re.compile(rf"{_NUMBER}x (faster) here: {_NUMBER} (s|tok/s) instead of {_NUMBER}")
+_LOST: Final = re.compile(rf"loses {_NUMBER} s here: {_NUMBER} s instead of {_NUMBER}")
+RACED: Final = re.compile(r" here: .*? instead of |guessed nothing here|too short for a ratio")
 FACTOR: Final = 1.5  # most by which an estimate of time may be off
 
 
@@ -91,9 +93,12 @@ def faults(shown: str) -> Iterator[str]:
         if tokens:
             few = number(tokens[1]) < LEAST_TOKENS
             yield f"footnote of {drafter}: {ratio}x of {tokens[0]}" if few else ""
-    for ratio, word, drafted, unit, undrafted in RACED.findall(flat):
+    for ratio, word, drafted, unit, undrafted in _WON.findall(flat):
         figures = (drafted, undrafted) if unit == "tok/s" else (undrafted, drafted)
         yield ratio_fault("race", ratio, word, *figures)
+    for lost, drafted, undrafted in _LOST.findall(flat):
+        off = abs(number(drafted) - number(undrafted) - number(lost)) > step_of(lost) + 2 * step_of(drafted)
+        yield f"race: {lost} s lost, but {drafted} against {undrafted}" if off else ""
 
 
 def end_faults(shown: str) -> Iterator[str]:

@@ -123,7 +123,9 @@ def test_the_chat_shows_one_ratio() -> None:
     assert plain_speed(CHAT) == "24" and plain_speed("") == ""
     assert wrong(faults(CHAT.replace("38 tokens", "12 tokens"))) == ["footnote of auto: 1.8x of 12 tokens"]
     assert "footnote" in wrong(end_faults(CHAT.replace("1.8x faster · 44", "1.9x faster · 44")))[0]
-    assert wrong(faults("1.5x faster: 2.0 s instead of 4.0")) == ["race: 1.5x, but 4.0 against 2.0"]
+    assert wrong(faults("is 1.5x faster here: 2.0 s instead of 4.0 s.")) == ["race: 1.5x, but 4.0 against 2.0"]
+    assert wrong(faults("loses 0.2 s here: 3.2 s instead of 2.0 s.")) == ["race: 0.2 s lost, but 3.2 against 2.0"]
+    assert not wrong(faults("auto loses 0.2 s here: 2.22 s instead of 2.00 s."))
     assert ratio_fault("here", "0.8", "faster", "8", "10") == "here: 0.8x is called faster"
     before = " auto 0.9x as fast · 21 tok/s instead of 23 · 34 tokens · first token 36 ms\n\n  █ And?\n\n Leaves.\n"
     assert list(end_faults(before + CHAT)) == [""] and wrong(faults(before + CHAT)) == []
