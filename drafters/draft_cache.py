@@ -9,7 +9,7 @@ from slipstream.models.llama.target import Target
 from slipstream.models.types import Token, shared_prefix
 
 _FEW: Final = 16  # up to so many missing tokens join the model's next pass; more are prefilled before it
-_ALONE: Final = 2  # where graphs are kept, up to so many have passes of their own, as wide as those that draft
+_ALONE: Final = 2  # where passes are replayed, up to so many have passes of their own, as wide as those that draft
 _SHORT: Final = 64
 """Most tokens read before a reply's first token; a longer prompt is read afterwards, a piece with each step."""
 _SECONDS: Final = 0.05  # target time of one piece
@@ -66,7 +66,7 @@ class DraftCache:
             return False
         if shared < len(model.tokens):
             model.rewind(shared)
-        if behind <= _ALONE and model.abilities.widths and model.abilities.rewinds:
+        if behind <= _ALONE and model.abilities.replays and model.abilities.rewinds:
             for token in tokens[shared:wanted]:
                 model.evaluate(token)
                 model.keep(())

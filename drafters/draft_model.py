@@ -36,7 +36,7 @@ class DraftModel(Drafter):
     accepted, at any temperature (Daliri et al., arXiv 2408.07978). First the chain grows, with one pass for each token,
     until the next token does not pay. Then the runners-up at its positions are added, best first, while they pay. The
     new nodes whose children may pay are evaluated together in one pass; this repeats until no further node pays. Where
-    graphs are kept there is no such pass, so that all passes have one row.
+    a device replays passes there is no such pass, so that all passes have one row.
     """
 
     name = "draft"
@@ -109,7 +109,7 @@ class DraftModel(Drafter):
                 for node in tree.grow(should_extend, self.name, room, self._leaves)
                 if should_extend(node.path, len(node.tokens) + 1)
             ]
-            if not grown or len(tree) >= room or self._model.abilities.widths:
+            if not grown or len(tree) >= room or self._model.abilities.replays:
                 return tree.build()
             self._rank_below(history, sampler, tree, grown, chain)
             for node in grown:

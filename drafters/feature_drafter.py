@@ -23,7 +23,9 @@ from slipstream.models.types import Floats, History, Token, shared_prefix
 
 _SIBLINGS: Final = 3  # candidate tokens below each node
 _NODES: Final = 16
-_ALONE: Final = 4  # where graphs are kept, up to so many pairs have passes of their own, as wide as those that draft
+_ALONE: Final = (
+    4  # where passes are replayed, up to so many pairs have passes of their own, as wide as those that draft
+)
 
 
 class _Open(NamedTuple):
@@ -82,7 +84,7 @@ class FeatureDrafter(Drafter):
         self._encode, self._opened = encode, opened or ExitStack()
         self._n_ctx = target.abilities.n_ctx
         self._nodes, self._leaves = min(_NODES, target.abilities.max_rows - 1), head.leaves
-        self._keeps_graphs = bool(target.abilities.widths)
+        self._replays = target.abilities.replays
         self._siblings = _SIBLINGS if self._leaves > 1 else 1
         self._ranked = RankedTokens()
 
@@ -145,7 +147,7 @@ class FeatureDrafter(Drafter):
                         following.append(_Open(minus * prob, row, (*above, token)))
             if not following or depth == deepest:
                 return
-            level = sorted(following)[: 1 if self._keeps_graphs else self._leaves]
+            level = sorted(following)[: 1 if self._replays else self._leaves]
             rows = [node.row for node in level]
             guess = self._head.grow(rows, [node.tokens[-1] for node in level], guess.features[rows])
 
@@ -155,7 +157,7 @@ class FeatureDrafter(Drafter):
         def read(positions: Sequence[int], joined: Floats) -> HeadOutput | None:
             tokens = [self.queue.text[position + 1] for position in positions]
             features = self._encode(joined)
-            if not (answer and self._keeps_graphs and len(tokens) <= _ALONE):
+            if not (answer and self._replays and len(tokens) <= _ALONE):
                 return self._head.append(tokens, features, answer=answer)
             for at in range(len(tokens)):
                 output = self._head.append(tokens[at : at + 1], features[at : at + 1], answer=True)

@@ -212,3 +212,4 @@ class Abilities:
     spare_rows: int = 0
     rewinds: bool = True  # whether the KV cache can be cut back to any prefix; else the prefix is evaluated again
     widths: tuple[int, ...] = ()  # pass sizes in rows that evaluations are padded to, ascending; empty: no padding
+    replays: bool = False  # whether several equal passes of one row are cheaper than one pass of another width

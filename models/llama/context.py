@@ -71,6 +71,7 @@ class LlamaTarget:
             spare_rows=model.n_rows - model.n_vocab,
             rewinds=rollback is None,
             widths=tuple(width for width in widths if width <= max_rows),
+            replays=bool(widths) and not model.placement.machines,  # over a network each pass takes a round trip
         )
         self._least = 1  # minimum rows of an evaluation, if there are widths
         self._shape = (1, 1)  # rows and sequences of the latest evaluation, if there are widths

@@ -18,7 +18,7 @@ from slipstream.models.llama.target import KV_TYPES, ContextOptions
 from slipstream.models.types import PACKED, Floats, Token
 
 MTP: Final = 1  # llama_context_type
-_ENCODED: Final = 8  # rows that passes of the encoder are padded to, where graphs are kept
+_ENCODED: Final = 8  # rows that passes of the encoder are padded to, where passes are replayed
 _BRANCHES: Final = 4  # maximum branches of a draft; the target's ``max_leaves`` also applies
 
 
@@ -62,7 +62,7 @@ class FeatureContext:
         self._context = HeadContext(target, model, params, width)
         # an encoder and a decoder in turns would change the graph of a context with every pass
         self._encoder, self._encoded = self._context, 1
-        if head and not head.mtp and target.abilities.widths:
+        if head and not head.mtp and target.abilities.replays:
             params.n_ctx = params.n_batch
             self._encoder, self._encoded = HeadContext(target, model, params, width), _ENCODED
         if head is None:  # LoRA adapters must not change an EAGLE-3 head's own layers of the same names

@@ -9,7 +9,7 @@ from tests.models.fake_target import FakeTarget
 from slipstream.drafters.base import NO_DRAFT, Draft, Step
 from slipstream.drafters.draft_cache import DraftCache
 from slipstream.drafters.draft_model import DraftModel
-from slipstream.models.llama.target import WIDTHS, Prefill
+from slipstream.models.llama.target import Prefill
 from slipstream.models.sampling.sampler import Sampler
 from slipstream.models.types import EMPTY_TREE, ROOT, Abilities, Evaluation, History, Token, TokenTree
 
@@ -49,9 +49,9 @@ def test_it_drafts_what_its_model_would_say() -> None:
     assert all(0 < prob <= 1 for prob in draft.probs)
 
 
-def test_where_graphs_are_kept_every_pass_of_the_model_has_one_row(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_passes_are_replayed_each_pass_of_the_model_has_one_row(monkeypatch: pytest.MonkeyPatch) -> None:
     some, model = drafter(leaves=4)
-    model.abilities = replace(model.abilities, widths=WIDTHS)
+    model.abilities = replace(model.abilities, replays=True)
     history = History([1, 2, 3])
     some.begin(history)
     some.draft(history, likely, GREEDY)
