@@ -307,7 +307,7 @@ def message_of_row(row: tuple[Any, ...]) -> StoredMessage:
         figures=Figures.unpacked(speed),
         reason=reason,
         created=moment(created),
-        writer=bounded(writer),
+        writer=writer,
     )
 
 

@@ -60,6 +60,14 @@ class Exchange:
     before: StoredMessage | None = None  # the reply so far, if it is continued
     once: bool = False  # whether the drafter was chosen for this reply alone
 
+    @property
+    def new_writer(self) -> str:
+        """The name of the reply's model if another one wrote the reply before, else empty."""
+        for message in reversed(self.shown[:-1]):
+            if message.writer:
+                return self.reply.writer if message.writer != self.reply.writer else ""
+        return ""
+
 
 class Conversation:
     """A stored chat, or a new one that its first message stores. Raises ``SlipstreamError`` if storing fails."""

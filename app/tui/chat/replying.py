@@ -299,7 +299,6 @@ class ReplyWriter:
         page.meter.begin()
         self.exchange, self._repeats, self._look_at = exchange, False, GUARD_EVERY
         await page.transcript.go_to(exchange.shown if exchange.before else exchange.shown[:-1])
-        page.transcript.name_writers(exchange.shown)
         reply = page.transcript.find(exchange.reply.id)
         if isinstance(reply, ReplyView):
             reply.resume()
@@ -308,7 +307,8 @@ class ReplyWriter:
             await page.transcript.add(reply)
         if exchange.once:
             reply.colour(True)
-        page.status.explain(exchange.once or page.transcript.coloured)
+        if page.status.explains != (explains := exchange.once or page.transcript.coloured):
+            page.status.explain(explains)
         self.widget = reply
         page.mark_branches()
         page.transcript.to_end()
@@ -350,8 +350,7 @@ class ReplyWriter:
         page.conversation.unfinished = done.reason in UNFINISHED
         page.status.end(figures.speed)  # the same figures as in the footnote
         if exchange and self.widget:
-            writer = page.transcript.writer_of(exchange.reply.id)
-            note = footnote(figures, exchange.generate.drafter, done.reason, writer=writer)
+            note = footnote(figures, exchange.generate.drafter, done.reason, writer=exchange.new_writer)
             await self.widget.finish(note, text, done.speed)
         await page.name_failed(done.failed)
         for words, hint in done.remarks.items():

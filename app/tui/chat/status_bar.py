@@ -55,7 +55,7 @@ class StatusBar(Widget):
         self._promise = ""
         self._writing = False
         self._read: float | None = None  # prefilled share of the prompt; None if it is not being prefilled
-        self._legend = False
+        self.explains = False  # whether the legend of the colours is shown
         self._seen: dict[str, None] = {}  # drafters whose text is on the screen
         self._once = False  # whether the drafter was chosen for this reply alone
 
@@ -103,15 +103,15 @@ class StatusBar(Widget):
         self.refresh()
 
     def explain(self, on: bool) -> None:
-        self._legend = on
+        self.explains = on
         self.set_class(on, "explaining")
         self.refresh(layout=True)
 
     def render(self) -> Content:
         width = max(self.size.width - 2 * MARGIN, 1)
-        low = self.size.height - self._legend <= 1
+        low = self.size.height - self.explains <= 1
         lines = [self._line(width)] if low else [*self._bars(width), self._about(width)]
-        if self._legend:
+        if self.explains:
             lines.append(legend(width, self._seen))
         pad = Content(" " * MARGIN)
         return Content("\n").join([pad.append(line.truncate(width)) for line in lines])
@@ -151,18 +151,21 @@ class StatusBar(Widget):
     # --- the drafter ----------------------------------------------------------------------------------------------
 
     def _about(self, width: int) -> Content:
-        if self.speed.drafted and (off := self._off()):
-            cells = [off.ljust(NAME + RIGHT + PER_STEP + 4)]
-        else:
-            cells = [self._guesses()[:NAME].ljust(NAME), self._right().ljust(RIGHT), self._per_step().ljust(PER_STEP)]
-        next_reply = self._next() != self._drafter and not self._once
+        following = self._next()
+        next_reply = following != self._drafter and not self._once
         if next_reply:
-            cells = [f"next reply: {one_line(self._next())}".ljust(NAME + RIGHT + PER_STEP + 4)]
-        about = Content("  ".join(cells)).stylize("$accent" if next_reply else "$foreground 80%")
+            words = f"next reply: {one_line(following)}"
+        elif not self.speed.drafted:
+            words = self._guesses()[:NAME]
+        elif not (words := self._off()):
+            words = f"{self._guesses()[:NAME]:<{NAME}}  {self._right():<{RIGHT}}  {self._per_step()}"
+        words = words.ljust(NAME + RIGHT + PER_STEP + 4)
+        about = Content(words).stylize("$accent" if next_reply else "$foreground 80%")
         return about.append("  ").append(self._output()) if about.cell_length + 2 + OUTPUT <= width else about
 
     def _guesses(self) -> str:
-        name = one_line(self._guesser or self._drafter)
+        name = self._guesser or self._drafter
+        name = name if name.isalnum() else one_line(name)
         if not self._guesser:
             return name
         if not self._writing:

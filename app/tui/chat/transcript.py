@@ -110,7 +110,7 @@ class Transcript(VerticalScroll, can_focus=False):
 
     async def fill(self, messages: list[StoredMessage], at: int | None = None) -> None:
         """Shows the messages of a chat, with ``at`` at the top of the screen, or scrolled to the end."""
-        self.name_writers(messages)
+        self._name_writers(messages)
         place = next((place for place, message in enumerate(messages) if message.id == at), None)
         start = max(len(messages) - AT_ONCE if place is None else min(place - 2, len(messages) - AT_ONCE), 0)
         shown = messages[start : start + AT_ONCE]
@@ -127,7 +127,6 @@ class Transcript(VerticalScroll, can_focus=False):
 
     async def go_to(self, messages: list[StoredMessage], at: int | None = None) -> None:
         """Shows another branch from the message ``at`` on, or newer messages; keeps the common ones mounted."""
-        self.name_writers(messages)
         widgets = self.said
         here = messages[self._above : self._above + len(widgets)]
         pairs = zip(widgets, here, strict=False)
@@ -142,6 +141,8 @@ class Transcript(VerticalScroll, can_focus=False):
                 first = children.index(widgets[same])
                 await self.column.remove_children([child for child in children[first:] if child is not self._later])
             following = messages[end : end + AT_ONCE]
+            if len(following) > 1:
+                self._name_writers(messages)
             self._below = len(messages) - end - len(following)
             for widget in map(self._widget_of, following):
                 await self._mount(widget)
@@ -223,14 +224,10 @@ class Transcript(VerticalScroll, can_focus=False):
             self._line = ContextLine(*wanted[1:])
             await self.column.mount(self._line, before=wanted[0])
 
-    def name_writers(self, messages: list[StoredMessage]) -> None:
+    def _name_writers(self, messages: list[StoredMessage]) -> None:
         """Names the model of each reply where it changes; the top bar names the only one."""
         writers = changes_of_writer(messages)
         self._writers = writers if len(writers) > 1 else {}
-
-    def writer_of(self, message: int) -> str:
-        """The name of the model of a reply if it is another than before, else empty."""
-        return self._writers.get(message, "")
 
     def _widget_of(self, message: StoredMessage) -> MessageView:
         if message.summary:
@@ -239,7 +236,7 @@ class Transcript(VerticalScroll, can_focus=False):
             return Question(message.id, message.content)
         speed = message.figures.speed if message.figures else None
         origins = message.figures.origins if message.figures else ()
-        note = kept_footnote(message, self.writer_of(message.id))
+        note = kept_footnote(message, self._writers.get(message.id, ""))
         reply = ReplyView(message.id, message.content, note, speed, origins)
         reply.colour(self.coloured)
         reply.show_formulas(self.formulas)
