@@ -5,6 +5,11 @@ Every case draws a prompt, a temperature, settings (penalties, biases, a schema,
 each drafter a number of threads, a size of the prompt's chunks, and how the prompt is read: at once, while it is typed,
 or from a kept state. Prints a row of a table for each model: what it promises, what bit-equal logits cost, the replies
 that were compared with plain ones, and how many differ.
+
+Where only the same odds are promised, ``--odds POSITIONS`` draws tokens of real text from a pass of one row and from
+one of five, by the same noise, and a draft that is often right. A line says in how many draws the tokens differ, and
+which of the two has the draft's token then; if rounding pulled towards drafts, the pass of five rows would have it more
+often.
 """
 
 from __future__ import annotations
@@ -21,6 +26,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
 from tests.models.kinds import CHAINS, PLAIN, TREES, write_kind
 
 from slipstream.app.bench.check import explain
@@ -37,10 +43,14 @@ from slipstream.models.errors import SlipstreamError
 from slipstream.models.llama.context import LlamaTarget
 from slipstream.models.llama.library import physical_cores
 from slipstream.models.llama.target import ContextOptions
-from slipstream.models.types import Token
+from slipstream.models.sampling.sampler import Sampler
+from slipstream.models.types import EMPTY_TREE, History, Token, TokenTree
 
 CONTEXT: Final = 512
 COSTS: Final = 9  # measurements of the cost
+DRAWS: Final = 100  # seeds at each position
+BLUR: Final = 1.0  # standard deviation of the draft's logits around the target's
+LEAST_P: Final = 1e-4
 TEMPERATURES: Final = (0.0, 0.2, 0.8, 1.3)
 CHUNKS: Final = (0, 32, 64, 512)
 JOINED: Final = ("lookup+draft", "lookup|draft")
@@ -177,6 +187,46 @@ def _cost(session: Session) -> str:
     return f"{found[COSTS // 2]:+.0f} % [{found[1]:+.0f}, {found[-2]:+.0f}]"
 
 
+def odds(request: Load, positions: int) -> tuple[str, bool]:
+    """Draws of two passes at each position; the test flips the signs of whole positions, which share one rounding."""
+    rng, sampler = np.random.default_rng(1), Sampler(temperature=1.0)
+    session, loaded = load(replace(request, exact="never"), lambda _: None)
+    with closing(session):
+        target = session.target
+        assert isinstance(target, LlamaTarget)
+        target.request(frozenset())
+        text = target.model.tokenize(SAMPLE_TEXT, special=False)[: CONTEXT // 2]
+        first = len(text)
+        while len(text) < CONTEXT - 8:  # goes on freely: a text that repeats itself leaves no choice
+            target.prefill(text[:-1])
+            text.append(replace(sampler, temperature=1.3).pick(target.evaluate(text[-1]).logits[0], History(text)))
+            target.keep(())
+        nets, differ, taken = [], 0, [0, 0]
+        for at in sorted(rng.choice(np.arange(first, len(text)), min(positions, len(text) - first), replace=False)):
+            target.prefill(text[:at])
+            one = target.evaluate(text[at], EMPTY_TREE).logits[0].copy()
+            target.keep(())
+            target.rewind(int(at))
+            five = target.evaluate(text[at], TokenTree.chain(text[:4])).logits[0].copy()
+            target.keep(())
+            blurred = one + BLUR * rng.standard_normal(one.shape).astype(np.float32)
+            before, history = taken.copy(), History(text[: at + 1])
+            for seed in range(DRAWS):
+                drawing = replace(sampler, seed=seed)
+                plain, drafted = drawing.pick(one, history), drawing.pick(five, history)
+                if plain != drafted:
+                    differ += 1
+                    draft = drawing.pick(blurred, history)
+                    taken = [taken[0] + (plain == draft), taken[1] + (drafted == draft)]
+            nets.append(taken[1] - before[1] - taken[0] + before[0])
+    flips = rng.choice((-1, 1), (20_000, len(nets))) @ np.array(nets)
+    p = float((np.abs(flips) >= abs(sum(nets))).mean())
+    what = f"{len(nets)} positions, {len(nets) * DRAWS:,} draws, {differ:,} differ"
+    then = f"the draft's token has then the plain pass {taken[0]} times, the pass of five rows {taken[1]}"
+    line = f"same odds: {loaded.title}, {what}; {then}; p {p:.2g}"
+    return line, p >= LEAST_P
+
+
 def requests(options: argparse.Namespace, folder: Path) -> Iterator[Load]:
     paths = Paths.default({HOME_VARIABLE: str(folder)})
     for model in options.models:
@@ -194,6 +244,7 @@ def main() -> int:
     parser.add_argument("--replies", type=int, default=300, metavar="N", help="replies a model (300)")
     parser.add_argument("--tokens", type=int, default=32, metavar="N", help="most tokens of a reply (32)")
     parser.add_argument("--exact", choices=EXACT, default="always", help="as for slipstream (always)")
+    parser.add_argument("--odds", type=int, default=0, metavar="N", help="positions for the test of the odds (0)")
     parser.add_argument("--draft", metavar="MODEL", help="a draft model for the models")
     options = parser.parse_args()
     total: Counter[str] = Counter()
@@ -201,9 +252,14 @@ def main() -> int:
     print("|---|---|--:|--:|--:|--:|--:|--:|--:|--:|", flush=True)
     with tempfile.TemporaryDirectory(prefix="same-text-") as folder:
         for request in requests(options, Path(folder)):
-            line, counts = row(request, options.replies, options.tokens)
-            total += counts
-            print(line, flush=True)
+            if options.replies:
+                line, counts = row(request, options.replies, options.tokens)
+                total += counts
+                print(line, flush=True)
+            if options.odds:
+                line, good = odds(request, options.odds)
+                print(line, flush=True)
+                total["wrong"] += not good
     failed = total["differ"] + total["wrong"]
     bound = "" if failed else f", 95 % bound {3 / max(1, total['replies']):.2%}"
     print(f"same text: {total['replies']:,} replies against plain ones, {failed} failed{bound}", flush=True)
