@@ -33,6 +33,7 @@ _CHUNKS: Final = (512, 32)
 _REREAD: Final = 64  # tokens of a long text that are read again in other chunks
 _PASSES: Final = 550  # single-row passes that take about as long as a proof
 _MOST_SECONDS: Final = 8.0  # a longer proof is only made where the exact settings are asked for
+_TRIES: Final = 2  # loads that may end in a proof before it is left out
 _STEPS: Final = 8  # pairs of passes from which the cost is measured
 _FEW: Final = 3
 _FOUR: Final = TokenTree.chain((1, 2, 3))
@@ -47,12 +48,14 @@ class Proof:
     Attributes:
         why: Why its logits are not bit-equal, as the end of a sentence; empty if they are.
         slower: The share by which a step is longer than with the fastest settings; None if it was not measured.
-        proven: Whether it was tried.
+        proven: Whether it was tried to the end.
+        ended: Number of loads that ended in it, by the user or by a crash.
     """
 
     why: str = ""
     slower: float | None = None
     proven: bool = True
+    ended: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,10 +146,13 @@ def decide(
         return Decoding(fast, "this load keeps no proof")
     settings = f"{key} {replace(exact, n_ctx=0)} {comparison.threads}"
     proof = kept.get(settings) if kept else None
-    if proof and wanted == "always" and not proof.proven:
+    ended = proof.ended if proof else 0
+    if proof and not proof.proven and (wanted == "always" or 0 < ended < _TRIES):
         proof = None
     costs = wanted == "auto" and (proof is None or (not proof.why and proof.slower is None))
     if proof is None or costs:
+        if kept:
+            kept.put(settings, Proof("its proof did not end", proven=False, ended=ended + 1))
         try:
             proof = _measured(model, comparison, text, proof, costs)
             if kept:

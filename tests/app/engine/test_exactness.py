@@ -76,6 +76,19 @@ def test_a_long_proof_is_made_only_where_it_is_asked_for(monkeypatch: pytest.Mon
     assert loaded(tmp_path, "always").promise == SAME_TEXT
 
 
+def test_a_proof_that_ends_the_process_does_so_twice(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def crashing(*_: object) -> Proof:
+        raise KeyboardInterrupt  # passes every handler of errors, as a crash does
+
+    with monkeypatch.context() as patched:
+        patched.setattr(exactness, "prove", crashing)
+        for _ in range(2):
+            with pytest.raises(KeyboardInterrupt):
+                loaded(tmp_path)
+        assert loaded(tmp_path).promise_why == "its proof did not end"
+    assert loaded(tmp_path, "always").promise == SAME_TEXT
+
+
 def test_the_user_hears_that_llama_cpp_has_changed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert not loaded(tmp_path, "always").remark
     monkeypatch.setattr("slipstream.app.engine.load.built", lambda: "another build")
