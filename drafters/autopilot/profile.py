@@ -167,6 +167,8 @@ def _warm_up_hidden(
             arm.drafter.on_prefill(chunk.tokens, chunk.hidden)
 
     points = frozenset[int]().union(*(arm.drafter.needs.hidden for arm in arms))
+    if not points:
+        return  # all of them failed as they began
     target.request(points)
     target.prefill(history.tokens[:-1], on_chunk)
     for at, deepest in enumerate((1, *settings.WARMUP_DEPTHS)):

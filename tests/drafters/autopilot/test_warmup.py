@@ -15,6 +15,7 @@ from slipstream.drafters.autopilot.profile import warm_up
 from slipstream.drafters.autopilot.throughput import ThroughputMeter
 from slipstream.drafters.base import NO_DRAFT, Draft, Drafter, Needs, ShouldExtend, Step
 from slipstream.drafters.draft_model import DraftModel
+from slipstream.drafters.guard import Guard
 from slipstream.drafters.prompt_lookup import PromptLookup
 from slipstream.drafters.tree import chain_draft
 from slipstream.models.sampling.sampler import Sampler
@@ -55,6 +56,17 @@ def test_each_is_timed_and_forgets_what_it_heard() -> None:
     assert not target.tokens and needy.heard == 0 and not arms[2].ready
     assert drafters[1].reading_ms(History([5] * 400)) > 0  # how fast it reads is known
     assert not target.evaluate(1, chain_draft([2], [0.5], "x").tree).hidden
+
+
+def test_one_that_fails_as_it_begins_is_left_out() -> None:
+    class Broken(Needy):
+        def begin(self, history: History) -> None:
+            raise RuntimeError
+
+    target, guard = FakeTarget(), Guard()
+    arm = Arm("needy", guard.made("needy", Broken, target.abilities))
+    warm_up([arm], target, plain_ms=1.0)
+    assert guard.failed and not arm.record.asked
 
 
 def test_what_hidden_states_cost_is_known_before_they_are_tried() -> None:
