@@ -95,7 +95,7 @@ def quants_table(offers: Sequence[QuantOffer]) -> str:
             models_words.size(offer.quant.size),
             "" if offer.quant.drafts else shown_fit(offer.fit),
             _limit(offer.speed),
-            f"≤ {offer.drafting:.1f}x" if offer.drafting else "",
+            f"{offer.drafting:.1f}x" if offer.drafting else "",
             "only drafts" if offer.quant.drafts else "best here" if offer.best else "",
             f"here: {one_line(offer.installed)}" if offer.installed else "",
         )

@@ -26,7 +26,7 @@ from slipstream.models.library.pairing import DRAFT, unserved
 from slipstream.models.library.records import InstalledModel
 from slipstream.models.llama.devices import Device, processor
 from slipstream.models.memory.fit import Fit, estimate
-from slipstream.models.memory.row_cost import WORTH, best_gain, pass_costs, type_of
+from slipstream.models.memory.row_cost import LITTLE, WORTH, best_gain, pass_costs, type_of
 from slipstream.models.memory.speed import (
     Bandwidth,
     Prediction,
@@ -217,13 +217,13 @@ def is_quick(speed: Prediction | None) -> bool:
 def _best(offers: Sequence[QuantOffer]) -> QuantOffer | None:
     """The largest that writes as fast as people read; if there is none, the preferred one of ``_USUAL``.
 
-    If drafting cannot gain with the largest, one that is nearly as large and can gain is preferred.
+    If drafting gains little with the largest, one that is nearly as large and can gain is preferred.
     """
     fitting = [offer for offer in offers if offer.fit.verdict != "too big"]
     small = [offer for offer in fitting if offer.quant.label.upper() not in _FULL]
     if quick := [offer for offer in small if is_quick(offer.speed)]:
         largest = max(quick, key=lambda offer: offer.quant.size)
-        if 0 < largest.drafting < WORTH:
+        if 0 < largest.drafting < LITTLE:
             near = [each for each in quick if each.quant.size > _NEAR * largest.quant.size and each.drafting >= WORTH]
             return max(near, key=lambda offer: offer.quant.size, default=largest)
         return largest

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 RowTimes = Mapping[str, Mapping[int, float]]
 """By the name of a type and the number of rows: nanoseconds per byte of weights, with all threads."""
 ROWS: Final = (1, 2, 4, 8, 16)
-WORTH: Final = 1.25  # least best gain for which drafting is worth a trial: the drafter takes time too, and often fails
+LITTLE: Final = 1.0  # a gain of a good step below this: most steps lose
+WORTH: Final = 1.15  # least gain of a good step of a type that is preferred to one that gains little
 _TOKENS, _CHECKED = 3.0, 4  # tokens and rows of a good step: see ``BEST_TOKENS`` of the autopilot
 _FASTER: Final = 1.1  # least gain of another type over the file's own, each with drafting
 _COMMON: Final = ("Q4_0", "IQ4_NL", "Q4_K", "Q5_K", "Q6_K", "Q8_0", "BF16", "F16")
@@ -193,17 +194,20 @@ def pass_costs(weights: Mapping[str, float], times: RowTimes) -> dict[int, float
 
 
 def best_gain(costs: Mapping[int, float]) -> float:
-    """The gain over plain decoding of a good step, which writes 3 tokens with 4 rows; 0 if the cost is unknown."""
+    """The gain over plain decoding of a good step, which writes 3 tokens with 4 rows; 0 if the cost is unknown.
+
+    It is a little more in small models, where a large part of a pass is the same for any number of rows.
+    """
     return _TOKENS / costs[_CHECKED] if _CHECKED in costs else 0.0
 
 
 def better_types(weights: Mapping[str, float], times: RowTimes) -> list[str]:
-    """Types of the same model that would gain from drafting, if these weights do not; the smallest first.
+    """Types of the same model that would gain from drafting, if these weights gain little; the smallest first.
 
     They are also faster in all: a good step takes less time for each weight.
     """
     costs = pass_costs(weights, times)
-    if not costs or best_gain(costs) >= WORTH:
+    if not costs or best_gain(costs) >= LITTLE:
         return []
     bytes_of = {name: size / block for name, block, size in TENSOR_TYPES.values()}
     count_of = sum(size / bytes_of[name] for name, size in weights.items() if name in times)

@@ -25,7 +25,7 @@ from slipstream.app.tui.models.machine import BEST, NO_MARK, expected, fit_block
 from slipstream.app.tui.parts.browser import Browser, BrowsingScreen, Column, TableView, below, heading, text
 from slipstream.app.tui.parts.format import ago
 from slipstream.models.errors import SlipstreamError
-from slipstream.models.memory.row_cost import WORTH
+from slipstream.models.memory.row_cost import LITTLE
 
 if TYPE_CHECKING:
     from slipstream.app.library.manager import QuantOffer
@@ -191,7 +191,13 @@ class QuantsView(TableView):
 
 def _drafting(gain: float) -> str:
     """What drafting can gain with a quantization; empty if it is unknown."""
-    return "" if not gain else f"Drafting gains at most {gain:.1f}x." if gain >= WORTH else "Drafting gains little."
+    return (
+        ""
+        if not gain
+        else f"A good step of drafting gains {gain:.1f}x."
+        if gain >= LITTLE
+        else "Drafting gains little."
+    )
 
 
 class Card(Markdown):
