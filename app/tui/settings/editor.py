@@ -38,6 +38,11 @@ class Row:
     def action(self) -> str:
         return self.name.split(".", 1)[1]
 
+    @property
+    def searched(self) -> str:
+        """The text that a search looks in."""
+        return f"{self.name} {self.label} {self.setting.about.text if self.setting else ''}".casefold()
+
     def word(self, value: Value) -> str:
         named = self.setting.about.named if self.setting else None
         return named[1] if named and value == named[0] else written(value)

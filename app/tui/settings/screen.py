@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, VerticalScroll
 from textual.content import Content, Span
-from textual.widgets import OptionList, Static
+from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
 from slipstream.app.platform.safe_text import clean, sentence
@@ -24,6 +24,20 @@ from slipstream.models.errors import SlipstreamError, UsageError
 from slipstream.models.outside import shown_path
 
 WIDE = 104  # width from which the explanation is next to the list instead of below
+FIRST: Final = {
+    "reply.system": "system prompt",
+    "sampling.temperature": "temperature",
+    "sampling.top_p": "top-p",
+    "model.name": "model",
+    "model.drafter": "drafter",
+    "model.context": "context",
+    "model.folders": "folders of models",
+    "screen.theme": "theme",
+    "screen.sidebar": "list of chats",
+    "keeping.chats": "keep chats",
+}
+"""The settings that people look for first, with their labels; the others are folded."""
+MORE: Final = "more"  # id of the row that unfolds them
 Values = Mapping[str, Value | None]  # values by name; None for the default
 
 
@@ -35,6 +49,7 @@ class SettingsScreen(Sheet[None]):
         Binding("right", "step(1)", "Change", key_display="←→", priority=True),
         Binding("pagedown", "group(1)", "Next group", show=False, priority=True),
         Binding("pageup", "group(-1)", "Previous group", show=False, priority=True),
+        Binding("slash", "search", "Search", key_display="/"),
         Binding("ctrl+r", "reset", "Default", priority=True),
         Binding("ctrl+t", "reset_all", "All defaults", priority=True),
         Binding("ctrl+z", "undo", "Undo", priority=True),
@@ -45,15 +60,19 @@ class SettingsScreen(Sheet[None]):
         super().__init__()
         self._settled = settled
         self._undo: list[Values] = []
-        self.rows: dict[str, Row] = {row.name: row for row in self._made()}  # the rows by name, in order
+        made = {row.name: row for row in self._made()}
+        self.rows: dict[str, Row] = {name: made[name] for name in FIRST} | made  # the rows by name, in order
         self.row: Row = next(iter(self.rows.values()))  # the selected row
         self._seen: dict[str, Content] = {}
         self._error = ""
+        self._folded = True  # whether the settings that are not looked for first are hidden
+        self.search = Input(placeholder="/ searches all settings and keys", id="settings-search", compact=True)
         self.list = OptionList(markup=False, id="settings-list")
         self.words = Static(Content(""), id="settings-words")
         self.editor = Editor()
 
     def compose(self) -> ComposeResult:
+        yield self.search
         with Horizontal(id="settings"):
             yield self.list
             with VerticalScroll(id="settings-about", can_focus=False):
@@ -63,11 +82,24 @@ class SettingsScreen(Sheet[None]):
 
     def on_mount(self) -> None:
         self.editor.end()
-        before = ""
-        names = {**titles(), KEYS: "Keys of the chat"}
+        self._fill()
+        self.go_to(self.row.name)
+        self.list.focus()
+
+    def _fill(self) -> None:
+        """Lists the rows that have the words of the search; without one, those that are unfolded."""
+        words = self.search.value.casefold().split()
+        before, hidden = "", 0
+        names = {**titles(), KEYS: "Keys of the chat", MORE: "Looked for first"}
         options: list[Option] = []
+        self._seen = {}
         for name, row in self.rows.items():
-            group = name.split(".")[0]
+            if words and not all(word in row.searched for word in words):
+                continue
+            if self._folded and not words and name not in FIRST:
+                hidden += 1
+                continue
+            group = _group(name)
             if group != before:
                 title = Content(names[group], [Span(0, len(names[group]), "bold $primary")])
                 options += [Option("", disabled=True)] if before else []
@@ -75,34 +107,44 @@ class SettingsScreen(Sheet[None]):
             before = group
             self._seen[name] = self._content(row)
             options.append(Option(self._seen[name], id=name))
+        if hidden:
+            options += [Option("", disabled=True), Option(f"▸ {hidden} more settings and keys", id=MORE)]
+        if not options:
+            options.append(Option("No matches.", disabled=True))
+        self.list.clear_options()
         self.list.add_options(options)
-        self.go_to(self.row.name)
-        self.list.focus()
 
     def on_resize(self) -> None:
         self.set_class(self.size.width >= WIDE, "wide")
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        if self.editor.row:
+        if self.editor.row or self.search.has_focus:
             return action == "leave"
         return action != "step" or self.row.has_steps
 
     # --- moving ---------------------------------------------------------------------------------------------------
 
     def go_to(self, name: str) -> None:
+        if name not in self._seen:
+            self._folded = False
+            self.search.value = ""
+            self._fill()
         self.list.highlighted = self.list.get_option_index(name)
 
     def action_group(self, step: int) -> None:
         firsts: dict[str, str] = {}
         for name in self.rows:
-            firsts.setdefault(name.split(".")[0], name)
-        at = list(firsts).index(self.row.name.split(".")[0]) + step
+            firsts.setdefault(_group(name), name)
+        at = list(firsts).index(_group(self.row.name)) + step
         if 0 <= at < len(firsts):
             self.go_to(list(firsts.values())[at])
             self.list.scroll_to(y=max(self.list.highlighted or 0, 2) - 2, animate=False)
 
     @on(OptionList.OptionHighlighted, "#settings-list")
     def _reached(self, event: OptionList.OptionHighlighted) -> None:
+        if event.option_id == MORE:
+            self.words.update(Content("Enter shows all settings, and the keys of the chat."))
+            return
         if event.option_id and event.option_id != self.row.name:
             self.row, self._error = self.rows[event.option_id], ""
             self.editor.end()
@@ -112,14 +154,19 @@ class SettingsScreen(Sheet[None]):
     def action_leave(self) -> None:
         if self.editor.row:
             self._end_edit()
+        elif self.search.has_focus or self.search.value:
+            self.search.value = ""
+            self.list.focus()
         else:
             self.dismiss(None)
 
     # --- changing -------------------------------------------------------------------------------------------------
 
     @on(OptionList.OptionSelected, "#settings-list")
-    def _chosen(self) -> None:
-        if self.row.is_switch:
+    def _chosen(self, event: OptionList.OptionSelected) -> None:
+        if event.option_id == MORE:
+            self.go_to(next(name for name in self.rows if name not in FIRST))
+        elif self.row.is_switch:
             self.action_step(1)
         else:
             self.editor.begin(self.row, self._value(self.row))
@@ -133,6 +180,20 @@ class SettingsScreen(Sheet[None]):
         elif self.row.choices:
             choices = list(dict.fromkeys([*self.row.choices, str(value)]))
             self._settle(self.row, choices[(choices.index(str(value)) + step) % len(choices)])
+
+    def action_search(self) -> None:
+        self.search.focus()
+
+    @on(Input.Changed, "#settings-search")
+    def _searching(self) -> None:
+        self._fill()
+        found = next(iter(self._seen), None)
+        if found:
+            self.go_to(found)
+
+    @on(Input.Submitted, "#settings-search")
+    def _searched(self) -> None:
+        self.list.focus()
 
     @on(Editor.Wanted)
     def _wanted(self, message: Editor.Wanted) -> None:
@@ -199,8 +260,8 @@ class SettingsScreen(Sheet[None]):
             kept = False
             self.notify(clean(f"{error.title} {error.hint}"), severity="warning", timeout=8, markup=False)
         self._error = ""
-        for name, row in self.rows.items():
-            if (content := self._content(row)) != self._seen[name]:
+        for name in self._seen:
+            if (content := self._content(self.rows[name])) != self._seen[name]:
                 self._seen[name] = content
                 self.list.replace_option_prompt(name, content)
         self._explain()
@@ -211,7 +272,7 @@ class SettingsScreen(Sheet[None]):
     def _made(self) -> Iterable[Row]:
         for name, setting in all_settings().items():
             choices = tuple(self._settled.themes) if name == THEME else setting.about.choices
-            yield Row(name, setting.key.replace("_", " "), setting, choices)
+            yield Row(name, FIRST.get(name) or setting.key.replace("_", " "), setting, choices)
         for action in self._settled.keys.usual:
             yield Row(f"{KEYS}.{action}", action)
 
@@ -254,3 +315,8 @@ class SettingsScreen(Sheet[None]):
             lines.append((f"{how}; ● changed by you, in {shown_path(file.path)}", "$foreground 55%"))
         parts = [Content(text, [Span(0, len(text), style)] if style else []) for text, style in lines]
         self.words.update(Content("\n").join(parts))
+
+
+def _group(name: str) -> str:
+    """The heading of a row: that of those looked for first, else its table in the file."""
+    return MORE if name in FIRST else name.split(".")[0]

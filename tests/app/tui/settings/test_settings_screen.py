@@ -67,10 +67,10 @@ async def test_every_setting_is_there_and_reached_with_the_keys(open_chat: Open)
         screen = await opened(chat)
         assert set(screen.rows) == set(all_settings()) | {f"keys.{action}" for action in chat.app.settled.keys.usual}
         firsts = [screen.row.name]
-        for _ in range(8):
+        for _ in range(9):
             await chat.press("pagedown")
             firsts.append(screen.row.name)
-        assert firsts[:3] == ["model.name", "devices.rpc", "sampling.temperature"] and firsts[-1] == "keys.stop"
+        assert firsts[:3] == ["reply.system", "model.kv_type", "devices.rpc"] and firsts[-1] == "keys.stop"
         await chat.press("down", "pageup")
         assert screen.row.name == "hub.offline" and "Never ask the model hub" in words(chat)
         for name, kinds in (("reply.system", "line"), ("screen.theme", "choices"), ("keys.quit", "line")):
@@ -81,6 +81,25 @@ async def test_every_setting_is_there_and_reached_with_the_keys(open_chat: Open)
             await chat.until(lambda: screen.list.has_focus)
         await chat.press("escape")
         await chat.until(lambda: chat.app.screen is chat.screen)
+
+
+async def test_the_settings_looked_for_first_are_listed_the_others_folded_and_found_by_search(open_chat: Open) -> None:
+    async with open_chat(size=(80, 24)) as chat:
+        screen = await opened(chat)
+        shown = chat.shown()
+        assert all(label in shown for label in ("system prompt", "temperature", "theme", "more settings and keys"))
+        assert "tensor split" not in shown
+        await chat.press("slash", *"split tens")
+        await chat.until(lambda: screen.row.name == "devices.tensor_split")
+        assert "tensor split" in chat.shown() and "temperature" not in chat.shown()
+        await chat.press("enter", "enter")
+        await chat.until(lambda: screen.editor.line.has_focus)
+        await chat.press(*"1,/", "escape", "escape")  # a slash is text there
+        await chat.until(lambda: "system prompt" in chat.shown() and "tensor split" not in chat.shown())
+        await chat.press("slash", *"xyzzy")
+        await chat.until(lambda: "No matches." in chat.shown())
+        await chat.press("escape", "end", "enter")
+        await chat.until(lambda: screen.row.name == "model.kv_type")
 
 
 async def test_a_text_is_checked_while_it_is_typed_and_kept_on_enter(open_chat: Open, file: Path) -> None:
