@@ -21,7 +21,7 @@ _LABEL: Final = re.compile(
     r"[-._ ](?P<label>(?:ud[-_])?(?:i?q\d(?:_[0-9a-z]+)*|tq\d_\d|bf16|f16|f32|fp16|fp32|mxfp4(?:_moe)?|nvfp4))$",
     re.IGNORECASE,
 )
-_NAMELESS: Final = re.compile(r"(?:ggml[-_])?model|sha256-[0-9a-f]{64}", re.IGNORECASE)
+_NAMELESS: Final = re.compile(r"(?:ggml[-_])?model|.*-[0-9a-f]{12,64}", re.IGNORECASE)  # such as those named by a hash
 _SHIPPED: Final = Path(__file__).resolve().parents[1] / "bundled"
 _OTHER_WORDS: Final = MappingProxyType({"FP16": "F16", "FP32": "F32"})
 _HOSTS: Final = ("https://", "http://", "huggingface.co/", "hf.co/")

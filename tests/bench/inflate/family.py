@@ -23,6 +23,7 @@ from slipstream.app.protocol.requests import Load
 from slipstream.models.errors import SlipstreamError, UsageError
 from slipstream.models.gguf.reader import Header, read_header
 from slipstream.models.heads.matching_heads import matching_heads
+from slipstream.models.library.names import shown_name
 from slipstream.models.llama.devices import Device, devices
 from slipstream.models.memory.fit import FitOptions, fit
 from slipstream.models.outside import shown_path
@@ -139,7 +140,15 @@ def _family(
         left_out["draft"] = "no draft model was widened" + ("; see --inflate-drafter" if small else "")
     else:  # a draft model gets its target's vocabulary
         draft = inflated_model(small, replace(drafter, n_vocab=placed.large.n_vocab), mix)
-    return Family(header.name, placed.large, mix, inflated_model(header, shape, mix), draft, made, left_out)
+    return Family(
+        shown_name(header.path, header.name),
+        placed.large,
+        mix,
+        inflated_model(header, shape, mix),
+        draft,
+        made,
+        left_out,
+    )
 
 
 def check_room(planned: Sequence[Family], folder: Path, devices: Sequence[Device], keep: bool) -> None:
