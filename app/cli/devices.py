@@ -80,6 +80,8 @@ def _machine(report: Report) -> Iterator[str]:
         yield f"{_KINDS[device.kind]:<9}  {_device(device)}"
         if device.kind == "cpu":
             cores = f"{survey.cores} core{'s' * (survey.cores != 1)}" if survey.cores else "cores unknown"
+            if survey.quota:
+                cores += f" (the quota of this container, cpu.max, is {survey.quota:g} processors)"
             used = f"{cores}; in use: {', '.join(survey.features) or '-'}"
             yield fill(used, 100, initial_indent=" " * 11, subsequent_indent=" " * 11)
     if not any(device.kind in ("gpu", "igpu") for device in survey.devices):

@@ -16,6 +16,7 @@ from slipstream.models.outside import quoted, shown_path
 NAME: Final = "errors.log"
 _MOST_BYTES: Final = 1 << 20  # a log of this size is emptied
 _FRAMES: Final = 40
+_NO_MEMORY: Final = ("allocate", "memory", "failed to map")  # in the words of a library that does not fit
 _HARMLESS: Final = (ImportError, MemoryError, OSError)
 """Errors whose messages name only files and libraries; messages of other errors may quote a prompt."""
 
@@ -59,16 +60,26 @@ def _append(log: Path, text: str) -> None:
         os.close(handle)
 
 
+def _folder_gone() -> bool:
+    try:
+        os.getcwd()
+    except OSError:
+        return True
+    return False
+
+
 def _words(error: BaseException) -> str:
     if isinstance(error, MemoryError):
         return "memory ran out. Close other programs and try again."
     if isinstance(error, ImportError):
-        return f"a library cannot be loaded: {quoted(str(error).strip(), 200)}. Free some memory, or install it again."
+        words = str(error).strip()
+        cure = "Free some memory, or install" if any(word in words for word in _NO_MEMORY) else "Install"
+        return f"a library cannot be loaded: {quoted(words, 200)}. {cure} it again."
     if isinstance(error, RecursionError):
         return "the input is nested too deeply."
     if isinstance(error, UnicodeError):
         return "a name or a text is not valid UTF-8."
-    if isinstance(error, FileNotFoundError) and error.filename is None:  # from os.getcwd()
+    if isinstance(error, FileNotFoundError) and error.filename is None and _folder_gone():
         return "the current folder is gone. Change to another one and try again."
     if isinstance(error, OSError):
         place = f"{shown_path(os.fsdecode(error.filename))}: " if isinstance(error.filename, str | bytes) else ""

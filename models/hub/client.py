@@ -22,7 +22,7 @@ from urllib.parse import urljoin
 from huggingface_hub import get_token
 from huggingface_hub.errors import OIDCError
 
-from slipstream.models.errors import HubError
+from slipstream.models.errors import HubError, reason_of
 from slipstream.models.hub.address import check_proxies, is_web_address, may_see_token
 from slipstream.models.hub.words import odd_answer, refusal, stopped, too_slow, unreachable
 from slipstream.models.outside import number_in, parse_json, quoted
@@ -67,8 +67,10 @@ def trust() -> ssl.SSLContext:
         return httpx.create_ssl_context()
     except (OSError, ValueError) as error:
         names = " or ".join(name for name in ("SSL_CERT_FILE", "SSL_CERT_DIR") if os.environ.get(name))
+        reason = reason_of(error) if isinstance(error, OSError) else str(error)
+        reason = "it holds no certificate" if isinstance(error, ssl.SSLError) else reason
         raise HubError(
-            f"cannot read the trusted certificates{f' that {names} names' if names else ''}: {error}.",
+            f"cannot read the trusted certificates{f' that {names} names' if names else ''}: {reason}.",
             f"Correct {names}, or unset it." if names else "Install the package certifi again.",
         ) from error
 

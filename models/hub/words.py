@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import re
 from collections.abc import Mapping
 from datetime import datetime
@@ -16,6 +17,7 @@ from slipstream.models.hub.address import USUAL
 from slipstream.models.hub.types import RemoteFile
 from slipstream.models.outside import number_in, shown_path
 
+_PROXIES: Final = frozenset({"HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"})
 _LOGIN: Final = "log in: hf auth login (or set HF_TOKEN)"
 _REPO: Final = re.compile(r"/(?:api/models/)?(?P<repo>[^/]+/[^/?]+)")
 _RESET: Final = re.compile(r"\bt\s*=\s*([0-9]+)")
@@ -53,9 +55,11 @@ def unreachable(error: Exception, address: str) -> HubError:
     if "Timeout" in name:
         return HubError(f"{host} did not answer in time.", "Check the network, or try again later.")
     if name == "ConnectError":
-        hint = "Check the network. Installed models work without it."
-        if host != host_of(USUAL):
-            hint = "Check the network, and the address in HF_ENDPOINT. Installed models work without it."
+        names = [name for name in os.environ if name.upper() in _PROXIES and os.environ[name]]
+        doubtful = [f"the proxy that {' or '.join(sorted(names))} names"] if names else []
+        doubtful += ["the address in HF_ENDPOINT"] if host != host_of(USUAL) else []
+        also = f", and {' and '.join(doubtful)}" if doubtful else ""
+        hint = f"Check the network{also}. Installed models work without it."
         return HubError(f"cannot reach {host}: {_short(error)}.", hint)
     return HubError(f"the connection to {host} broke: {_short(error)}.", "Try again.")
 

@@ -15,6 +15,7 @@ from typing import Any, Final, Literal
 
 from slipstream.models.child import end_with_parent, run_child
 from slipstream.models.errors import reason_of
+from slipstream.models.llama.cgroups import memory_limits, processor_quota
 from slipstream.models.llama.install import broken_install
 
 Kind = Literal["gpu", "igpu", "cpu", "accel"]
@@ -22,7 +23,6 @@ Kind = Literal["gpu", "igpu", "cpu", "accel"]
 _PATIENCE: Final = 60.0
 """Seconds that a driver may take."""
 _NO_LIMIT: Final = 1 << 60
-"""A cgroup without a limit shows a number near 2**63."""
 
 
 def memory(root: Path = Path("/")) -> tuple[int, int]:
@@ -48,33 +48,9 @@ def _linux(root: Path) -> tuple[int, int]:
             found[name] = int(rest.split()[0]) << 10
     total = found.get("MemTotal", 0)
     available = found.get("MemAvailable", found.get("MemFree", 0))
-    for limit, used in _cgroups(root):
+    for limit, used in memory_limits(root):
         total, available = min(total, limit), min(available, max(0, limit - used))
     return total, min(available, _address_space(root))
-
-
-def _cgroups(root: Path) -> list[tuple[int, int]]:
-    """Limit and use of every cgroup of this process; the file cache counts as free."""
-    groups = []
-    with suppress(OSError):
-        for line in (root / "proc/self/cgroup").read_text().splitlines():
-            _, controllers, path = line.split(":", 2)
-            if not controllers:  # version 2
-                names, top = ("memory.max", "memory.current", "inactive_file"), root / "sys/fs/cgroup"
-            elif "memory" in controllers.split(","):
-                names = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
-                top = root / "sys/fs/cgroup/memory"
-            else:
-                continue
-            folder = top / path.lstrip("/")
-            while folder.is_relative_to(top):
-                with suppress(OSError, ValueError):  # "max", not a number, means no limit
-                    limit, used = (int((folder / name).read_text()) for name in names[:2])
-                    kept = re.search(rf"^{names[2]} (\d+)", (folder / "memory.stat").read_text(), re.MULTILINE)
-                    if limit < _NO_LIMIT:
-                        groups.append((limit, used - int(kept[1]) if kept else used))
-                folder = folder.parent
-    return groups
 
 
 def _address_space(root: Path) -> int:
@@ -139,6 +115,7 @@ class Survey:
 
     Attributes:
         cores: Physical cores that this process may use; 0 if not known.
+        quota: Number of processors whose time its container may use; 0 without a limit.
         amx_left_out: Whether the processor has AMX and this build cannot use it.
         problem: Why only the processor is listed; empty if the survey succeeded.
         cure: How to repair it, with the command; empty if unknown.
@@ -149,6 +126,7 @@ class Survey:
     features: tuple[str, ...] = ()
     version: str = ""
     cores: int = 0
+    quota: float = 0.0
     amx_left_out: bool = False
     problem: str = ""
     cure: str = ""
@@ -206,6 +184,7 @@ def survey_here() -> Survey:
         features=tuple(features),
         version=C.llama_version().decode(),
         cores=physical_cores(),
+        quota=processor_quota(),
         amx_left_out=amx_is_miscompiled(),
     )
 

@@ -17,6 +17,7 @@ from typing import Any, Final
 import numpy as np
 from llama_cpp import llama_cpp as C
 
+from slipstream.models.llama.cgroups import processor_quota
 from slipstream.models.types import Floats
 
 _GCC: Final = re.compile(rb"GCC: \([^)]*\) (\d+)\.(\d+)")
@@ -174,17 +175,21 @@ def built() -> str:
 
 
 @cache
-def physical_cores() -> int:
-    """Counts the physical cores that this process may use; more threads than that slow decoding down."""
+def physical_cores(root: Path = Path("/")) -> int:
+    """Counts the physical cores that this process may use; more threads than that slow decoding down.
+
+    A container's quota counts as that many cores: with more threads, each waits until the next period.
+    """
     allowed = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set(range(os.cpu_count() or 1))
     seen = set()
     for cpu in allowed:
-        folder = Path(f"/sys/devices/system/cpu/cpu{cpu}/topology")
+        folder = root / f"sys/devices/system/cpu/cpu{cpu}/topology"
         try:
             seen.add(((folder / "physical_package_id").read_text(), (folder / "core_id").read_text()))
         except OSError:
             seen.add((str(cpu), ""))
-    return max(1, len(seen))
+    quota = processor_quota(root)
+    return max(1, min(len(seen), int(quota + 0.1)) if quota else len(seen))
 
 
 def threads_of(context: Any) -> int:

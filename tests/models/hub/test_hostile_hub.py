@@ -351,6 +351,16 @@ def test_addresses() -> None:
     assert not any(map(is_web_address, ("", "https://", "https://a:99999", "https://a\nb/", "https://ä/", "a/b")))
 
 
+@pytest.mark.parametrize("proxy", ["http://127.0.0.1:9", "socks5://127.0.0.1:9", "socks5h://127.0.0.1:9"])
+@pytest.mark.parametrize("name", ["HTTP_PROXY", "all_proxy"])
+def test_a_proxy_that_cannot_be_reached_is_named(
+    hostile: HostileHub, monkeypatch: pytest.MonkeyPatch, name: str, proxy: str
+) -> None:
+    monkeypatch.setenv(name, proxy)
+    error = one_line(lambda: Hub().search("x"))
+    assert "cannot reach" in error.title and f"the proxy that {name} names" in error.hint
+
+
 @pytest.mark.parametrize(
     ("name", "value", "words"),
     [
@@ -360,7 +370,7 @@ def test_addresses() -> None:
         ),
         *(
             ("HTTP_PROXY", value, "HTTP_PROXY")
-            for value in ("://", "foo://h", "http://[", "http://a b", "socks5://h:1")
+            for value in ("://", "foo://h", "http://[", "http://a b", "socks4://h:1", " http://h:1")
         ),
         *(("all_proxy", value, "all_proxy") for value in ("http:///", "http://h:99999", "http://\x1b[31m")),
         *(("HF_TOKEN", value, "HF_TOKEN") for value in ("a b", "hf_\u00fc", "\u202e", "x" * 5_000)),

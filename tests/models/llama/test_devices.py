@@ -10,6 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from slipstream.models.llama.cgroups import processor_quota
 from slipstream.models.llama.devices import (
     Device,
     Survey,
@@ -21,6 +22,7 @@ from slipstream.models.llama.devices import (
     read_answer,
     survey,
 )
+from slipstream.models.llama.library import physical_cores
 
 KB, GB = 1 << 10, 1 << 30
 MEMINFO = "MemTotal:       16777216 kB\nMemFree:         1048576 kB\nMemAvailable:   12582912 kB\n"
@@ -115,6 +117,37 @@ def test_a_limit_of_version_2_counts_and_files_that_were_read_do_not(machine: Ma
         sys__fs__cgroup__user__app__memory_DOT_current=f"{3 * GB}\n",
     )
     assert memory(root) == (4 * GB, 2 * GB)
+
+
+@pytest.mark.parametrize(
+    ("files", "quota", "most"),
+    [
+        ({"sys__fs__cgroup__job__cpu_DOT_max": "100000 100000\n"}, 1.0, 1),
+        ({"sys__fs__cgroup__job__cpu_DOT_max": "50000 100000\n"}, 0.5, 1),
+        (
+            {"sys__fs__cgroup__job__cpu_DOT_max": "max 100000\n", "sys__fs__cgroup__cpu_DOT_max": "150000 100000"},
+            1.5,
+            1,
+        ),
+        ({"sys__fs__cgroup__job__cpu_DOT_max": "max 100000\n"}, 0.0, 99),
+        (
+            {
+                "proc__self__cgroup": "4:memory:/\n5:cpu,cpuacct:/job\n",
+                "sys__fs__cgroup__cpu__job__cpu_DOT_cfs_quota_us": "100000\n",
+                "sys__fs__cgroup__cpu__job__cpu_DOT_cfs_period_us": "100000\n",
+                "sys__fs__cgroup__cpu__cpu_DOT_cfs_quota_us": "-1\n",
+                "sys__fs__cgroup__cpu__cpu_DOT_cfs_period_us": "100000\n",
+            },
+            1.0,
+            1,
+        ),
+    ],
+)
+def test_a_quota_of_processors_limits_the_threads(
+    machine: Machine, files: dict[str, str], quota: float, most: int
+) -> None:
+    root = machine(**{"proc__self__cgroup": "0::/job\n", **files})
+    assert processor_quota(root) == quota and 1 <= physical_cores(root) <= most
 
 
 def test_a_limit_of_version_1_counts(machine: Machine) -> None:
