@@ -25,6 +25,7 @@ _TILES_FIXED_IN: Final = {8: 99, 9: 99, 10: 99, 11: 5, 12: 4, 13: 3}
 """GCC's major version to the first minor version that writes whole tile configurations."""
 _DEBUG: Final = 1
 """GGML_LOG_LEVEL_DEBUG."""
+_FAILED: Final = "error loading model: "  # the cause follows
 _REUSED: Final = b"CUDA Graph id"  # "… reused", of ggml-cuda.cu, which HIP uses too
 _CAPTURED: Final = b"CUDA graph warmup complete"
 _LOADING: Final = 3
@@ -102,9 +103,10 @@ class Log:
     def reason(self) -> str:
         """The cause of the last failure, as llama.cpp logged it; empty if it logged nothing."""
         for line in self.lines:
-            if "error loading model" in line or "unknown model architecture" in line:
-                return line.rsplit(": ", 1)[-1] if "architecture" not in line else line[line.index("unknown") :]
-        return self.lines[-1] if self.lines else ""
+            if _FAILED in line:
+                return line[line.index(_FAILED) + len(_FAILED) :]
+        telling = [line for line in self.lines if not line.endswith(": failed to load model")]
+        return telling[-1] if telling else "".join(list(self.lines)[-1:])
 
 
 @cache

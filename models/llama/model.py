@@ -107,7 +107,7 @@ class LlamaModel:
         if not self.pointer:
             raise ModelFileError(
                 f"{shown_path(path)}: llama.cpp cannot load this model: {reason}.",
-                "Get a GGUF of an architecture that llama.cpp supports, or fetch the file again.",
+                _other_file(reason),
             )
         self._facts = [_facts(part) for part in self.header.parts]
         self._remarks: dict[str, str] = {}
@@ -321,6 +321,15 @@ class LlamaModel:
         if self.pointer:
             C.llama_model_free(self.pointer)
             self.pointer = None
+
+
+def _other_file(reason: str) -> str:
+    """What to try with a file that llama.cpp cannot load."""
+    if "unknown" in reason:
+        return "A newer llama.cpp may know it: update slipstream, or get another conversion of the model."
+    if "key not found" in reason:
+        return "The file lacks this; get a conversion that was made for llama.cpp."
+    return "Get a GGUF of an architecture that llama.cpp supports, or fetch the file again."
 
 
 def _remark(path: Path, replaced: bool) -> dict[str, str]:
