@@ -148,7 +148,9 @@ class _Loading:
         count = self._threads.count if self._threads else self._usual_threads
         draft_place = plan.draft_place if self._draft else None
         reasoning = self._prompts.reasoning
-        sampling, source = _recommended(plan.header)
+        sampling, source = checked(request.extras.sampling), "Ollama"
+        if not sampling:
+            sampling, source = _recommended(plan.header)
         return Loaded(
             name=shown_name(plan.header.path, plan.header.name),
             architecture=plan.header.architecture,
@@ -167,7 +169,7 @@ class _Loading:
             sampling_source=source,
             remark=" ".join(self._remarks),
             machines=list(plan.machines),
-            lora=request.lora,
+            lora=request.adapters,
             n_ctx_trained=plan.contexts.trained,
             n_ctx_longest=plan.contexts.longest,
             rope=self._rope.words if self._rope and abilities.n_ctx > plan.contexts.trained else "",
@@ -296,9 +298,11 @@ class _Loading:
             images=seen,
             blind=blind,
             longest=longest,
+            system=self._request.extras.system,
         )
         self._opened.callback(prompts.close)
-        tokens, self._end_marks = prompts.turn_ends(model.ends)
+        tokens, marks = prompts.turn_ends(model.ends)
+        self._end_marks = (*marks, *self._request.extras.stop)
         model.ends |= tokens
         return prompts
 

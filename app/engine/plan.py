@@ -71,7 +71,7 @@ def plan_load(request: Load, on_progress: Callable[[float | None], None], note: 
     check_drafter(request.drafter)
     guard, header = Guard(request.failed, note), read_header(Path(request.model))
     check_vocabulary(header)
-    adapters = [read_adapter(Path(each.path), each.scale, header) for each in request.lora]
+    adapters = [read_adapter(Path(each.path), each.scale, header) for each in request.adapters]
     contexts = _check_context(request, header)
     draft_header = guard.run(DRAFT, lambda: _draft_header(request), None)
     heads = _heads(request, header, guard)
@@ -130,7 +130,7 @@ def fitted(
         scores: See ``ContextOptions``; for a model on the CPU.
         tried: Whether llama.cpp may read the file; if not, only a model that is far too large is rejected.
     """
-    beside = [*heads, *(Path(each.path) for each in request.lora)]
+    beside = [*heads, *(Path(each.path) for each in request.adapters)]
     longest = [contexts_of(each).longest for each in (header, draft) if each]
     vision = projector_bytes(Path(request.mmproj) if request.mmproj else None)
     options = FitOptions(

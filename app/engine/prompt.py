@@ -138,6 +138,7 @@ class PromptBuilder:
         images: Callable[[Path, str], list[Token]] | None = None,
         blind: SlipstreamError | None = None,
         longest: int = 0,
+        system: str = "",
     ) -> None:
         """Creates a builder.
 
@@ -147,10 +148,12 @@ class PromptBuilder:
             images: Turns an image, a file and its SHA-256, into tokens; None if the model sees no images.
             blind: The error for an image if it sees none.
             longest: The longest context that the model can have; 0 if unknown.
+            system: The system prompt of chats without one; empty for none.
         """
         self._template, self._tokenize, self._opening = template, tokenize, opening
         self._n_vocab, self._token_bytes = n_vocab, token_bytes
         self._images, self._blind, self._longest = images, blind, longest
+        self._system = [Message("system", system)] if system else []
         self._thread = ThreadPoolExecutor(1, "prompt")
         self._made: Future[Prompt] | None = None  # the last prompt made in the thread
         self._kept_thoughts: dict[str, bool] = {}
@@ -215,6 +218,7 @@ class PromptBuilder:
         """
         if not messages or not (messages[-1].role == "assistant" or messages[-1].content.strip()):
             raise UsageError("the prompt is empty.", "Write something to answer.")
+        messages = self._begun(messages)
         asked_now = messages[-1].content if messages[-1].role == "user" else ""
         check_size(asked_now, self._token_bytes, n_ctx, self._longest)
         if messages[-1].images and self._blind:
@@ -257,6 +261,7 @@ class PromptBuilder:
             messages: The chat; ends with what the user has typed so far, which may be nothing.
             typed: Whether to include the last message as far as it is typed.
         """
+        messages = self._begun(messages)
         last = messages[-1]
         least = least_tokens(last.content, self._token_bytes)
         if least >= n_ctx:
@@ -276,6 +281,9 @@ class PromptBuilder:
             len(kept.tokens) - (ended - begun if empty else 0),
             min(kept.system_size(), len(tokens)),
         )
+
+    def _begun(self, messages: Sequence[Message]) -> Sequence[Message]:
+        return messages if messages[0].role == "system" else [*self._system, *messages]
 
     def _fitting(self, whole: _Rendered, n_ctx: int, room: int) -> _Rendered:
         """Drops the oldest turns until the prompt fits, or only the last turn is left.

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -21,7 +22,7 @@ from slipstream.app.library.load_request import (
     used_files,
 )
 from slipstream.app.platform.paths import Paths
-from slipstream.app.protocol.requests import Exact, Load
+from slipstream.app.protocol.requests import Exact, Load, ModelExtras
 from slipstream.app.settings.file import load
 from slipstream.models.errors import ModelFileError
 from slipstream.models.gguf.reader import Header, read_header
@@ -34,6 +35,14 @@ from slipstream.models.library.store import ModelStore
 from slipstream.models.llama.devices import Device, devices, memory
 from slipstream.models.memory.fit import FitOptions, fit
 
+_PARAMETERS: Final[Mapping[str, str]] = {
+    "temperature": "temperature",
+    "top_k": "top_k",
+    "top_p": "top_p",
+    "min_p": "min_p",
+    "repeat_penalty": "repetition_penalty",
+}
+"""Ollama's names of sampling values."""
 _AMPLE: Final = 3  # if free memory is this many times the weights, any usual context fits
 
 
@@ -94,7 +103,7 @@ def checked_header(model: InstalledModel) -> Header:
 
 def load_with(
     paths: Paths,
-    model: Path,
+    model: InstalledModel,
     pair: PairOffer | None,
     draft_model: str | None = None,
     drafter: str | None = None,
@@ -106,7 +115,21 @@ def load_with(
     heads = [pair.path] if pair and pair.path and pair.method != DRAFT else []
     if draft_model is None and pair and pair.method == DRAFT and pair.path:
         draft_model = str(pair.path)
-    return load_of(paths, model, draft_model, drafter, n_ctx, exact=exact, heads=heads)
+    request = load_of(paths, model.path, draft_model, drafter, n_ctx, exact=exact, heads=heads)
+    return replace(request, extras=_extras(model))
+
+
+def _extras(model: InstalledModel) -> ModelExtras:
+    given = model.parameters
+    numbers = {field: given.get(name) for name, field in _PARAMETERS.items()}
+    stop = given.get("stop")
+    stops = [stop] if isinstance(stop, str) else stop if isinstance(stop, list) else []
+    return ModelExtras(
+        adapters=[str(path) for path in model.adapters],
+        system=model.system,
+        stop=[text for text in stops if isinstance(text, str) and text],
+        sampling={field: value for field, value in numbers.items() if isinstance(value, int | float)},
+    )
 
 
 def store_of(paths: Paths) -> ModelStore:
@@ -144,7 +167,7 @@ def named(paths: Paths, model: str, draft_model: str | None, drafter: str | None
     if draft_model is None and _may_need_a_file(drafter):
         pair = best_pair(offers_for(target, header, installed, catalog(paths.catalog), paths, reasons=False))
         pair = that_fits(header, pair, devices)
-    return load_with(paths, target.path, pair, draft_model, drafter, n_ctx=n_ctx)
+    return load_with(paths, target, pair, draft_model, drafter, n_ctx=n_ctx)
 
 
 def _may_need_a_file(drafter: str | None) -> bool:

@@ -112,6 +112,16 @@ class Lora:
 
 
 @dataclass(frozen=True, slots=True)
+class ModelExtras:
+    """What the store of another program adds to a model's file."""
+
+    adapters: list[str] = field(default_factory=list)  # paths of LoRA adapters, at full strength
+    system: str = ""  # the system prompt of chats without one
+    stop: list[str] = field(default_factory=list)  # texts that end a reply
+    sampling: dict[str, float] = field(default_factory=dict)  # recommended values, by field of ``Sampling``
+
+
+@dataclass(frozen=True, slots=True)
 class Load:
     """Loads a target and its drafters."""
 
@@ -151,6 +161,12 @@ class Load:
     lora: list[Lora] = field(default_factory=list)  # adapters of the target
     mmproj_unsure: list[str] = field(default_factory=list)  # image encoders that may fit, if none certainly does
     mmproj: str | None = None  # path of the image encoder; None for a model without images
+    extras: ModelExtras = field(default_factory=ModelExtras)
+
+    @property
+    def adapters(self) -> list[Lora]:
+        """All adapters of the target: those of its store, then those that were chosen."""
+        return [*map(Lora, self.extras.adapters), *self.lora]
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -30,6 +30,9 @@ OLLAMA_SERVICE: Final = Path("/usr/share/ollama/.ollama/models")
 """Ollama's folder of models when it runs as a Linux service."""
 _OLLAMA_MODEL: Final = "application/vnd.ollama.image.model"
 _OLLAMA_PROJECTOR: Final = "application/vnd.ollama.image.projector"
+_OLLAMA_ADAPTER: Final = "application/vnd.ollama.image.adapter"
+_OLLAMA_SYSTEM: Final = "application/vnd.ollama.image.system"
+_OLLAMA_PARAMETERS: Final = "application/vnd.ollama.image.params"
 _OLLAMA_HOST, _OLLAMA_OWNER = "registry.ollama.ai", "library"
 _HUB_ADDRESS: Final = re.compile(r"https?://[^/]+/(?P<repo>[^/]+/[^/]+)/resolve/")
 _LATER_PART: Final = re.compile(r"-(?!00001)\d{5}-of-\d{5}\.gguf$", re.IGNORECASE)
@@ -55,6 +58,14 @@ class FoundModel:
     name: str = ""  # its name in that program; empty to use the file's name
     repo: str | None = None  # its repository on the hub, if the folder names it
     sha256: str | None = None  # hash of the file, if its name contains the hash
+    adapters: tuple[Path, ...] = ()  # see ``InstalledModel``
+    system: str = ""
+    parameters: Mapping[str, object] = field(default_factory=dict, hash=False)
+
+    @property
+    def place(self) -> tuple[object, ...]:
+        """Identifies it: a file in Ollama's store is as many models as it has names."""
+        return (place_of(self.path), *([self.name] if self.origin == "ollama" else []))
 
 
 def gguf_files(folder: Path) -> Iterator[Path]:
@@ -78,7 +89,7 @@ def user_models(places: Iterable[Path]) -> Iterator[FoundModel]:
 
 def foreign_models(environment: Mapping[str, str]) -> Iterator[FoundModel]:
     """Every model of other programs, each file once."""
-    seen: set[tuple[int, int] | str] = set()
+    seen: set[tuple[object, ...]] = set()
     for found in (
         *_lm_studio(environment),
         *_hub_cache(_hub_folder(environment), "hf-cache"),
@@ -86,9 +97,8 @@ def foreign_models(environment: Mapping[str, str]) -> Iterator[FoundModel]:
         *_llama_cpp(_llama_cpp_folder(environment)),
         *(each for folder in _ollama_folders(environment) for each in _ollama(folder)),
     ):
-        place = place_of(found.path)
-        if place not in seen:
-            seen.add(place)
+        if found.place not in seen and found.place[:1] not in seen:
+            seen.add(found.place)
             yield found
 
 
@@ -257,12 +267,9 @@ def _ollama(folder: Path) -> Iterator[FoundModel]:
             if len(parts) < 4 or not isinstance(layers, list):
                 continue
             host, *owner, model, tag = parts
-            for layer in layers:
-                if not isinstance(layer, dict) or layer.get("mediaType") != _OLLAMA_MODEL:
-                    continue
-                digest = str(layer.get("digest", "")).removeprefix("sha256:")
-                if not is_sha256(digest):
-                    continue
+            known = [(str(layer["mediaType"]), file) for layer in layers if (file := _blob(folder, layer))]
+            of = dict(known)
+            for digest in (file.name.removeprefix("sha256-") for kind, file in known if kind == _OLLAMA_MODEL):
                 place = [] if host == _OLLAMA_HOST else [host]
                 place += [] if owner == [_OLLAMA_OWNER] else owner
                 repo = f"{owner[0]}/{model}" if host in ("hf.co", "huggingface.co") and len(owner) == 1 else None
@@ -272,7 +279,24 @@ def _ollama(folder: Path) -> Iterator[FoundModel]:
                     "/".join([*place, f"{model}:{tag}"]).lower(),
                     repo,
                     digest,
+                    adapters=tuple(file for kind, file in known if kind == _OLLAMA_ADAPTER),
+                    system=_text_of(of.get(_OLLAMA_SYSTEM)),
+                    parameters=read_object(of[_OLLAMA_PARAMETERS], _MOST_BYTES) if _OLLAMA_PARAMETERS in of else {},
                 )
+
+
+def _blob(folder: Path, layer: object) -> Path | None:
+    """The file of a layer; None if the layer is none."""
+    if not isinstance(layer, dict) or not isinstance(layer.get("mediaType"), str):
+        return None
+    digest = str(layer.get("digest", "")).removeprefix("sha256:")
+    return folder / "blobs" / f"sha256-{digest}" if is_sha256(digest) else None
+
+
+def _text_of(file: Path | None) -> str:
+    with suppress(OSError, ValueError):
+        return read_limited(file, _MOST_BYTES).decode("utf-8", "replace").strip() if file else ""
+    return ""
 
 
 @dataclass(frozen=True, slots=True)

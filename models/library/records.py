@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from math import prod
 from pathlib import Path
 from types import MappingProxyType
@@ -54,6 +55,11 @@ class InstalledModel:
     vocabulary: str = ""  # as ``vocabulary_digest``; empty for a broken file
     problem: str = ""  # what is wrong with it, in a sentence; empty if nothing is wrong
     hint: str = ""  # what to do about the problem
+    adapters: tuple[Path, ...] = ()  # LoRA adapters that its store applies to it
+    system: str = ""  # the system prompt that its store gives it
+    parameters: Mapping[str, object] = field(
+        default_factory=dict, hash=False
+    )  # its store's, by Ollama's names; untrusted
 
     @property
     def usable(self) -> bool:

@@ -177,13 +177,13 @@ class ModelStore:
             yield FoundModel(path, "ours")
         for name, path in self._bundled.items():
             yield FoundModel(path, "bundled", name)
-        seen = {place_of(path) for path in gguf_files(self.folder)}
+        seen: set[tuple[object, ...]] = {(place_of(path),) for path in gguf_files(self.folder)}
         elsewhere = list(user_models(self._places()))
         if self._environment is not None:
             elsewhere += [*packaged_models(self.folder), *foreign_models(self._environment)]
         for found in elsewhere:
-            if (place := place_of(found.path)) not in seen:  # skips files that Slipstream's folder links to
-                seen.add(place)
+            if found.place not in seen and found.place[:1] not in seen:  # skips files that Slipstream's folder links to
+                seen.add(found.place)
                 yield found
 
     def _model(self, found: FoundModel, cache: FactsCache) -> InstalledModel:
@@ -218,6 +218,9 @@ class ModelStore:
             vocabulary=facts.vocabulary,
             problem=problem,
             hint=hint,
+            adapters=found.adapters,
+            system=found.system,
+            parameters=found.parameters,
         )
 
     def _repo(self, found: FoundModel, record: Record) -> str | None:

@@ -33,7 +33,6 @@ _WEBP: Final = re.compile(rb"RIFF.{4}WEBPVP8[ LX]", re.DOTALL)
 _WEBP_HEAD: Final = 30  # bytes of a header that contain the size, in all three kinds of WebP
 _SUFFIXES: Final = frozenset({".png", ".jpg", ".jpeg", ".gif", ".bmp", ".webp", ".avif", ".heic", ".tif", ".tiff"})
 _ORIENTATION: Final = 0x0112
-_UPRIGHT: Final = frozenset({"JPEG", "WEBP"})  # formats in which viewers apply the EXIF orientation
 _TURNED: Final = frozenset({5, 6, 7, 8})  # values of the EXIF orientation that swap width and height
 _EDGE: Final = 200  # maximum ratio of the longest side to the shortest: encoders split longer strips badly
 
@@ -71,9 +70,16 @@ def facts_of(raw: bytes, name: str) -> ImageFacts:
     """Reads the header of an image."""
     with _opened(raw, name) as image:
         width, height = image.size
-        if image.format in _UPRIGHT and image.getexif().get(_ORIENTATION) in _TURNED:
+        if _turns(image) and image.getexif().get(_ORIENTATION) in _TURNED:
             width, height = height, width
     return ImageFacts(hashlib.sha256(raw).hexdigest(), len(raw), width, height)
+
+
+def _turns(image: Image) -> bool:
+    """Whether viewers apply the EXIF orientation to an image of its format."""
+    from PIL.JpegImagePlugin import JpegImageFile
+
+    return isinstance(image, JpegImageFile) or image.format == "WEBP"  # phones write kinds of JPEG with other names
 
 
 def pixels_of(raw: bytes, name: str) -> NDArray[np.uint8]:
@@ -87,7 +93,7 @@ def pixels_of(raw: bytes, name: str) -> NDArray[np.uint8]:
 
     with _opened(raw, name) as image:
         picture: Image = image
-        if image.format in _UPRIGHT:
+        if _turns(image):
             picture = ImageOps.exif_transpose(image)
         return np.asarray(_flat(picture), np.uint8).copy()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import subprocess
@@ -10,8 +11,10 @@ from pathlib import Path
 
 import pytest
 from tests.drafters.changed_file import changed
+from tests.models.lora_file import write_lora
 
 from slipstream.drafters.registry import METHODS
+from slipstream.models.gguf.reader import read_header
 
 pytestmark = pytest.mark.program
 
@@ -385,3 +388,41 @@ def test_a_reply_without_an_answer_says_so(tmp_path: Path, options: list[str], w
     done = slipstream(*asked, home=tmp_path)
     assert done.returncode == 0 and (words in done.stderr.decode() if words else not done.stderr), done.stderr
     assert bool(done.stdout.strip()) == (not words)
+
+
+def test_a_model_of_ollamas_store_is_all_of_its_layers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    adapter = write_lora(tmp_path / "adapter.gguf", read_header(TARGET), gain=0.5)
+    given = {
+        "model": TARGET.read_bytes(),
+        "adapter": adapter.read_bytes(),
+        "system": b"Answer as a fox.",
+        "params": b'{"temperature": 0.9, "top_k": 30, "top_p": 0.8, "num_ctx": 9, "stop": "zzz"}',
+    }
+    layers = []
+    (tmp_path / "store" / "blobs").mkdir(parents=True)
+    for kind, content in given.items():
+        digest = hashlib.sha256(content).hexdigest()
+        (tmp_path / "store" / "blobs" / f"sha256-{digest}").write_bytes(content)
+        layers.append({"mediaType": f"application/vnd.ollama.image.{kind}", "digest": f"sha256:{digest}"})
+    tag = tmp_path / "store" / "manifests" / "registry.ollama.ai" / "library" / "fox" / "latest"
+    tag.parent.mkdir(parents=True)
+    tag.write_text(json.dumps({"layers": layers}))
+    monkeypatch.setenv("OLLAMA_MODELS", str(tmp_path / "store"))
+    ask = ["run", "-p", "Tell me about the sea", "--seed", "1", "--max-tokens", "20", "--json", "--drafter", "none"]
+    named = slipstream(*ask, "-m", "fox:latest", home=tmp_path)
+    by_hand = [
+        "--lora",
+        str(adapter),
+        "--system",
+        "Answer as a fox.",
+        "--temp",
+        "0.9",
+        "--top-k",
+        "30",
+        "--top-p",
+        "0.8",
+    ]
+    same = slipstream(*ask, "-m", str(TARGET), *by_hand, "--min-p", "0", home=tmp_path)
+    plain = slipstream(*ask, "-m", str(TARGET), home=tmp_path)
+    found, expected, other = (json.loads(each.stdout.splitlines()[-1]) for each in (named, same, plain))
+    assert found["text"] == expected["text"] != other["text"] and found["sampling"] == expected["sampling"]

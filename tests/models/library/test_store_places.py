@@ -204,6 +204,26 @@ def test_ollama_models_of_other_owners_and_hosts_keep_their_names(tmp_path: Path
     assert found == {"hf.co/acme/tiny-gguf:q8_0": "acme/Tiny-GGUF", "someone/tiny:latest": None, "tiny:1m": None}
 
 
+def test_ollamas_layers_and_each_of_its_names_belong_to_a_model(tmp_path: Path) -> None:
+    models = tmp_path / ".ollama" / "models"
+    base = ollama(models, "registry.ollama.ai", "library/tiny", "1m", tiny_gguf())
+    manifest = json.loads((models / "manifests/registry.ollama.ai/library/tiny/1m").read_text())
+    given = {"adapter": b"adapter", "system": b" Be Mario. ", "params": b'{"temperature": 0.3, "stop": ["Luigi"]}'}
+    for kind, content in given.items():
+        written(models / "blobs" / f"sha256-{sha256(content)}", content)
+        layer = {"mediaType": f"application/vnd.ollama.image.{kind}", "digest": f"sha256:{sha256(content)}"}
+        manifest["layers"].append(layer)
+    manifest["layers"] += [{"mediaType": 3}, 7, {"mediaType": "application/vnd.ollama.image.system", "digest": "../x"}]
+    written(models / "manifests/registry.ollama.ai/library/mario/latest", json.dumps(manifest).encode())
+    store = store_in(tmp_path, {})
+    mario, tiny = store.installed()
+    assert (mario.name, tiny.name) == ("mario:latest", "tiny:1m") and mario.path == tiny.path == base
+    assert [path.read_bytes() for path in mario.adapters] == [b"adapter"] and mario.system == "Be Mario."
+    assert mario.parameters == {"temperature": 0.3, "stop": ["Luigi"]}
+    assert (tiny.adapters, tiny.system, tiny.parameters) == ((), "", {})
+    assert store.find("mario").name == "mario:latest"
+
+
 def test_damaged_foreign_folders_never_stop_the_list(tmp_path: Path) -> None:
     models = tmp_path / ".ollama" / "models"
     ollama(models, "registry.ollama.ai", "library/tiny", "1m", tiny_gguf())

@@ -8,9 +8,13 @@ from pathlib import Path
 
 import llama_cpp as C
 import pytest
+from tests.drafters.changed_file import changed
 
 from slipstream.models import BLAS_THREADS, SPIN_COUNT
+from slipstream.models.errors import ModelFileError
 from slipstream.models.llama.library import loses_tiles, process_log, run_pass
+from slipstream.models.llama.model import LlamaModel
+from slipstream.models.llama.placement import Placement
 
 AMX = "flags\t\t: fpu avx512f amx_bf16 amx_tile amx_int8 flush_l1d"
 
@@ -105,3 +109,45 @@ def test_passes_that_a_device_replays_are_counted() -> None:
     passes = log.passes.since(before)
     assert (passes.total, passes.replayed) == (3, 1)
     assert not heard  # a line for each pass would fill it
+
+
+def test_llama_cpps_reason_is_passed_on_whole_with_what_helps(tmp_path: Path) -> None:
+    bundled = Path(__file__).parents[3] / "models" / "bundled" / "slipstream-mini-q8_0.gguf"
+    file = changed(bundled, tmp_path / "changed.gguf", {"tokenizer.ggml.pre": "brand-new-bpe"})
+    with process_log().listening(), pytest.raises(ModelFileError) as refused:
+        LlamaModel(file, placement=Placement(0))
+    assert "unknown pre-tokenizer type: 'brand-new-bpe'" in refused.value.title
+    assert "newer llama.cpp" in refused.value.hint
+
+
+LOAD = "llama_model_load: error loading model: "
+LAST = "llama_model_load_from_file_impl: failed to load model"
+
+
+@pytest.mark.parametrize(
+    ("lines", "reason"),
+    [
+        ([f"{LOAD}unknown model architecture: 'newer'", LAST], "unknown model architecture: 'newer'"),
+        (
+            [f"{LOAD}error loading model hyperparameters: key not found in model: llama.eps", LAST],
+            "error loading model hyperparameters: key not found in model: llama.eps",
+        ),
+        (
+            [f"{LOAD}check_tensor_dims: tensor 'a.b' has wrong shape; expected 1, 2, got 3: see above", LAST],
+            "check_tensor_dims: tensor 'a.b' has wrong shape; expected 1, 2, got 3: see above",
+        ),
+        (
+            ["alloc: failed to allocate buffer of size 9", f"{LOAD}unable to allocate CPU buffer", LAST],
+            "unable to allocate CPU buffer",
+        ),
+        (["gguf_init_from_file_impl: invalid magic characters: 'abcd'", LAST], "invalid magic characters: 'abcd'"),
+        ([LAST], LAST),
+        ([], ""),
+    ],
+)
+def test_a_reason_keeps_all_its_parts(lines: list[str], reason: str) -> None:
+    log = process_log()
+    log.lines.clear()
+    log.lines.extend(lines)
+    assert log.reason().endswith(reason) and LOAD not in log.reason()
+    log.lines.clear()

@@ -34,6 +34,24 @@ def webp(kind: bytes, width: int, height: int) -> bytes:
     return b"RIFF" + struct.pack("<I", 12 + len(body)) + b"WEBPVP8" + kind + struct.pack("<I", len(body)) + body
 
 
+@pytest.mark.parametrize("orientation", [1, 3, 6, 8])
+@pytest.mark.parametrize("kind", ["JPEG", "MPO", "WEBP"])
+def test_a_photo_stands_upright_whatever_kind_of_file_the_phone_wrote(
+    tmp_path: Path, kind: str, orientation: int
+) -> None:
+    picture, exif = Image.new("RGB", (40, 20), "white"), Image.Exif()
+    picture.paste("black", (0, 0, 10, 10))  # at the top left of the stored picture
+    exif[0x0112] = orientation
+    more = {"save_all": True, "append_images": [picture]} if kind == "MPO" else {}
+    picture.save(tmp_path / "photo", kind, exif=exif, quality=95, **more)
+    raw = (tmp_path / "photo").read_bytes()
+    facts, pixels = facts_of(raw, "photo"), pixels_of(raw, "photo")
+    size = (20, 40) if orientation in (6, 8) else (40, 20)
+    assert (facts.width, facts.height) == size and pixels.shape[:2] == size[::-1]
+    row, column = {1: (2, 2), 3: (-3, -3), 6: (2, -3), 8: (-3, 2)}[orientation]
+    assert pixels[row, column].max() < 60 and pixels[-row, -column].min() > 200
+
+
 @pytest.mark.parametrize("suffix", ["png", "jpg", "gif", "bmp", "webp"])
 def test_each_format_is_read_with_its_size(tmp_path: Path, suffix: str) -> None:
     path = write_picture(tmp_path / f"it.{suffix}", size=(40, 30))
