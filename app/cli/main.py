@@ -260,7 +260,15 @@ def _load(options: argparse.Namespace, paths: Paths, kept: SettingsFile, say: Ca
     from dataclasses import replace
     from pathlib import Path
 
-    from slipstream.app.library.load_request import BUNDLED, check_experts, check_placement, check_projector, usual
+    from slipstream.app.library.load_request import (
+        BUNDLED,
+        check_experts,
+        check_files,
+        check_placement,
+        check_projector,
+        is_path,
+        usual,
+    )
     from slipstream.app.library.resolve_model import choose
     from slipstream.app.protocol.requests import Lora
     from slipstream.app.settings.values import LAST
@@ -270,6 +278,8 @@ def _load(options: argparse.Namespace, paths: Paths, kept: SettingsFile, say: Ca
     model = usual(paths) if settings.name == LAST else settings.name
     try:
         load = choose(paths, model, options.draft_model, drafter, settings.context)
+        if not options.model and is_path(model):
+            check_files(load)
     except SlipstreamError as error:
         if options.model or model == BUNDLED:
             raise

@@ -38,10 +38,11 @@ def test_it_is_the_bundled_one_until_its_owner_chooses_another(paths: Paths, tmp
 
 
 def test_one_that_is_gone_gives_way_and_that_is_said(paths: Paths, capsys: pytest.CaptureFixture[str]) -> None:
-    make_usual(paths, "qwen3-8b:Q4_K_M")
-    assert loaded(paths) == choose(paths).model
-    said = capsys.readouterr().err
-    assert "qwen3-8b:Q4_K_M, chosen last, cannot be used: there is no model named" in said and said.count("\n") == 1
+    for name, why in (("qwen3-8b:Q4_K_M", "there is no model named"), ("/gone/x.gguf", "/gone/x.gguf: no such file")):
+        make_usual(paths, name)
+        assert loaded(paths) == choose(paths, BUNDLED).model
+        said = capsys.readouterr().err
+        assert f"{name}, chosen last, cannot be used: {why}" in said and said.count("\n") == 1
     with pytest.raises(UsageError):
         loaded(paths, "-m", "qwen3-8b:Q4_K_M")
 

@@ -329,17 +329,17 @@ class ScriptedModels(ModelManager):
     def make_usual(self, model: InstalledModel) -> None:
         self._answer("make_usual", model.name, lambda: None)
 
-    def import_file(
+    def import_path(
         self,
         path: Path,
         how: Literal["link", "copy"] = "link",
         on_progress: OnProgress = lambda done, size: None,
         cancelled: Callable[[], bool] = lambda: False,
-    ) -> InstalledModel:
-        def do() -> InstalledModel:
+    ) -> list[InstalledModel]:
+        def do() -> list[InstalledModel]:
             taken = model(path.stem, GB)
             self.here.append(taken)
-            return taken
+            return [taken]
 
         on_progress(1, 2)
         return self._answer("import", (path, how), do)
