@@ -121,7 +121,8 @@ def trials(
         else:
             steps = settings.BRIEF_STEPS if plain_ms < settings.BRIEF_MS and arm.timed else settings.REVIEW_STEPS
             loss = steps * (max(0.0, best - arm.value(objective)) / objective.rate + own_ms)
-            loss += arm.drafter.reading_ms(history) + change_ms
+            changes = 3 if arm.hidden else 1  # hidden states change the graph as well, there and back
+            loss += arm.drafter.reading_ms(history) + changes * change_ms
         yield Trial(arm, loss + activation, step - arm.last_step, most * written)
     if since_plain > settings.PLAIN_STEPS * (1 + change_ms / plain_ms):
         loss = settings.REVIEW_STEPS * (best - plain) / objective.rate + 2 * change_ms  # there and back

@@ -37,7 +37,8 @@ class PassCount:
     """Passes of all contexts of this process, and how many of them a CUDA or HIP device replayed.
 
     Such a device runs a changed graph node by node, captures it in the second equal pass, and replays it from the third
-    on. llama.cpp logs that a graph is reused from the second equal pass on, and each capture.
+    on. llama.cpp logs that a graph is reused from the second equal pass on, and each capture. It logs no replays of a
+    graph that it has built again, as it does when a context runs two kinds of passes in turns.
     """
 
     total: int = 0

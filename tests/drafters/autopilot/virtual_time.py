@@ -152,6 +152,8 @@ class GraphDevice(TimedTarget):
         self._least, self._width, self._equal, self.changes, self.replayed = 1, 1, 0, 0, 0
 
     def request(self, points: frozenset[int], rows: int = 1) -> None:
+        if points != self._points:
+            self._equal = 0  # other outputs, another graph
         super().request(points, rows)
         self._least = rows
 

@@ -6,10 +6,12 @@ import json
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
 
+from slipstream.models.llama import placement
 from slipstream.models.llama.cgroups import processor_quota
 from slipstream.models.llama.devices import (
     Device,
@@ -23,6 +25,7 @@ from slipstream.models.llama.devices import (
     survey,
 )
 from slipstream.models.llama.library import physical_cores
+from slipstream.models.llama.placement import Placement
 
 KB, GB = 1 << 10, 1 << 30
 MEMINFO = "MemTotal:       16777216 kB\nMemFree:         1048576 kB\nMemAvailable:   12582912 kB\n"
@@ -180,3 +183,24 @@ def test_a_processor_is_called_by_its_name(machine: Machine) -> None:
     root = machine(proc__cpuinfo="processor\t: 0\nmodel name\t: Some Processor 9\nflags\t\t: fpu avx2\n")
     assert processor(root) == "Some Processor 9"
     assert processor_flags(root) == "fpu avx2"
+
+
+@pytest.mark.parametrize(
+    ("backend", "place", "keeps"),
+    [
+        (b"CUDA", Placement(), True),
+        (b"ROCm", Placement(12, ("one",)), True),
+        (b"Vulkan", Placement(), False),
+        (b"CUDA", Placement(0), False),  # all layers on the processor
+        (b"CPU", Placement(devices=("mac:50052/0",)), True),
+    ],
+)
+def test_graphs_are_kept_by_gpus_that_capture_them_and_by_other_machines(
+    monkeypatch: pytest.MonkeyPatch, backend: bytes, place: Placement, keeps: bool
+) -> None:
+    named = SimpleNamespace(
+        backend_dev_by_name=lambda name: 1, backend_dev_backend_reg=lambda device: 1, backend_reg_name=lambda _: backend
+    )
+    monkeypatch.setattr(placement, "calls", lambda: named)
+    monkeypatch.setattr(placement, "own_gpus", lambda: [1])
+    assert place.keeps_graphs is keeps
