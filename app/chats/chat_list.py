@@ -156,6 +156,14 @@ class ChatList:
         self._images.forget(images, self._with_images)
         chat_deleted(chat, self._heads, self._index)
 
+    def forget_text(self, chat: str) -> None:
+        """Removes what was made of a chat with a message that was deleted; the rest of the chat is indexed again."""
+        forget_state(self._states, chat)
+        forget_in_backups(self._db.path, chat)
+        with self._db.exclusive():  # as in ``_erase``
+            self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        chat_deleted(chat, self._heads, self._index)
+
     def sweep(self) -> None:
         """Erases deleted chats, unless another process may restore them, and kept KV caches without a chat."""
         try:

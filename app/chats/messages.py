@@ -10,7 +10,8 @@ import re
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Any
 
 from slipstream.app.chats.chat_list import ChatList
 from slipstream.app.chats.database import Database
@@ -32,9 +33,15 @@ from slipstream.app.chats.records import (
     text_of,
 )
 from slipstream.app.chats.search import Hit, find
+from slipstream.models.errors import UsageError
 
 _COLUMNS = MESSAGE_COLUMNS.removeprefix("id, ") + ", picked"
 _INSERT = f"INSERT INTO messages ({_COLUMNS}) VALUES ({', '.join('?' * (_COLUMNS.count(',') + 1))})"
+
+_BELOW = """
+    WITH RECURSIVE below(id) AS (VALUES (?) UNION SELECT messages.id FROM messages JOIN below ON parent = below.id)
+    SELECT id FROM below
+"""
 
 LENGTH = 48  # maximum characters of a title
 LEAST_LENGTH = 12  # minimum characters of a clause that becomes a title
@@ -61,6 +68,16 @@ _LOOSE_END = re.compile(
     r"(?:\s+(?:a|an|and|as|at|by|for|from|how|in|is|it|its|my|of|on|or|that|the|to|which|with|your))+$"
 )
 _CLAUSE = re.compile(r"[.!?…](?=\s|$)|[:;](?=\s)|\s[–—-]\s|\n(?!\s*[a-z])|[。！？]")
+
+
+@dataclass(frozen=True, slots=True)
+class RemovedMessages:
+    """What ``Messages.remove`` has removed."""
+
+    chat: str
+    message: int  # the message that was named
+    rows: list[tuple[Any, ...]]  # it, and what went with it; parents come first
+    moved: list[int]  # the messages that followed it
 
 
 class Messages:
@@ -147,6 +164,38 @@ class Messages:
             parent = self._parent(message)
             self._db.execute("UPDATE messages SET parent = ? WHERE parent = ?", (parent, message))
             self._db.execute("DELETE FROM messages WHERE id = ?", (message,))
+
+    def remove(self, message: int) -> RemovedMessages:
+        """Removes a message; what follows it stays. Of several versions, it and what follows it go."""
+        with self._db.write(durable=True):
+            row = self._db.execute("SELECT chat FROM messages WHERE id = ?", (message,)).fetchone()
+            if row is None:
+                raise UsageError("this message is not there any more.")
+            chat = text_of(row[0])
+            versions = len(self._tree(chat).siblings(message)) > 1
+            parent = self._parent(message)
+            moved = [number for (number,) in self._db.execute("SELECT id FROM messages WHERE parent = ?", (message,))]
+            if versions:
+                below = self._db.execute(_BELOW, (message,))
+                gone, moved = [number for (number,) in below], []
+            else:
+                gone = [message]
+                self._db.execute("UPDATE messages SET parent = ? WHERE parent = ?", (parent, message))
+            numbers = json.dumps(gone)
+            query = f"SELECT id, {_COLUMNS} FROM messages WHERE id IN (SELECT value FROM json_each(?)) ORDER BY id"
+            rows = self._db.execute(query, (numbers,)).fetchall()
+            for statement in ("UPDATE messages SET parent = NULL", "DELETE FROM messages"):  # as in ``erase``
+                self._db.execute(f"{statement} WHERE id IN (SELECT value FROM json_each(?))", (numbers,))
+            self._db.execute("INSERT INTO message_words (message_words) VALUES ('optimize')")
+        self._chats.forget_text(chat)
+        return RemovedMessages(chat, message, rows, moved)
+
+    def put_back(self, removed: RemovedMessages) -> None:
+        with self._db.write(durable=True):
+            for row in removed.rows:
+                self._db.execute(_INSERT.replace("(", "(id, ", 1).replace("VALUES (", "VALUES (?, "), row)
+            for number in removed.moved:
+                self._db.execute("UPDATE messages SET parent = ? WHERE id = ?", (removed.message, number))
 
     def show(self, message: int) -> None:
         with self._db.write(durable=True):

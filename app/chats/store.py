@@ -45,6 +45,7 @@ class ChatStore:
         self.add_summary, self.remove_summary = talk.add_summary, talk.remove_summary
         self.begin_reply, self.go_on, self.append_reply = talk.begin_reply, talk.go_on, talk.append_reply
         self.finish_reply, self.withdraw, self.show = talk.finish_reply, talk.withdraw, talk.show
+        self.remove, self.put_back = talk.remove, talk.put_back
         with ExitStack() as opened:
             opened.callback(database.close)
             try:

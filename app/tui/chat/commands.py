@@ -87,7 +87,7 @@ class Command:
 COMMANDS: tuple[Command, ...] = (
     Command("new", "New chat", "begin a chat", key="Ctrl-N"),
     Command("chats", "All chats", "search, open, rename, pin or delete chats", key="Ctrl-O"),
-    Command("undelete", "Undo deleting", "bring back the chat that was deleted last"),
+    Command("undelete", "Undo deleting", "bring back the message or chat deleted last"),
     Command("export", "Export this chat", "write this chat to a .md or .json file", argument="[FILE]"),
     Command("retry", "Reply again", "reply again, with another seed", key="F5"),
     Command("dry", "Reply again without repeats", "reply again, with a penalty for repeats", key="Alt-R"),

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from slipstream.app.chats.compaction import Compaction, asking, compaction
 from slipstream.app.chats.images import AttachedImage
+from slipstream.app.chats.messages import RemovedMessages
 from slipstream.app.chats.recording import history, last_summary, turns
 from slipstream.app.chats.records import StoredChat, StoredMessage, new_id
 from slipstream.app.chats.store import ChatStore
@@ -157,6 +158,16 @@ class Conversation:
 
     def show(self, message: int) -> None:
         self._store.show(message)
+
+    def remove(self, message: int) -> RemovedMessages:
+        return self._store.remove(message)
+
+    def put_back(self, removed: RemovedMessages) -> bool:
+        """Undoes ``remove`` if its chat is open."""
+        here = self.chat is not None and self.chat.id == removed.chat
+        if here:
+            self._store.put_back(removed)
+        return here
 
     def fork(self, message: int | None) -> str:
         """Stores a new chat with the shown messages up to one, or with all; returns its id.

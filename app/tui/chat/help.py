@@ -49,6 +49,7 @@ KEYS = (
     ("  Left, Right", "the other versions of it, where it says 2/3"),
     ("  c, 1 to 9", "copy it, or a code block of it"),
     ("  f", "fork: a new chat that ends with it"),
+    ("  d, u", "delete it, bring it back"),
     ("Ctrl-N, Alt-N", "new chat"),
     ("Ctrl-O", "all chats; type to search, then:"),
     ("  Enter, Ctrl-R", "open it, rename it"),

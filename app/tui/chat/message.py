@@ -33,6 +33,8 @@ class MessageView(Widget):
         Binding("right,l", "screen.command('branch', 1)", "Next branch", show=False),
         Binding("c", "screen.command('copy-selected')", "Copy"),
         Binding("f", "screen.command('fork')", "Fork"),
+        Binding("d", "screen.command('delete')", "Delete"),
+        Binding("u", "screen.command('undelete')", "Undo", show=False),
         *(Binding(str(key), f"screen.command('copy-code', {key})", show=False) for key in CODE_KEYS),
         Binding("escape,enter", "screen.command('deselect')", "Back", key_display="Esc"),
     ]

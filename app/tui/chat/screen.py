@@ -64,7 +64,9 @@ LOW: Final = 18  # screen height below which the status bar has one line
 QUIT_WITHIN: Final = 2.0  # seconds within which a second Ctrl-C quits
 IN_THE_LIST: Final = frozenset({"search", "thoughts", "retry", "page", "go", "top", "bottom", "select"})
 """Commands that are disabled while the list of chats has the focus, because it uses their keys."""
-WHILE_IDLE: Final = frozenset({"edit", "branch"})  # commands that are refused while a reply is being generated
+WHILE_IDLE: Final = frozenset(
+    {"edit", "branch", "delete", "undelete"}
+)  # commands that are refused while a reply is being generated
 OF_THE_APP: Final = {
     "help": "app.help",
     "settings": "app.settings",
@@ -120,7 +122,8 @@ class ChatScreen(Screen[None]):
         self._commands: dict[str, Callable[..., Any]] = {
             "new": lambda: self.reply.after(self.chats.begin),
             "chats": self.chats.toggle,
-            "undelete": self.chats.undo_delete,
+            "undelete": self._undelete,
+            "delete": self.selection.delete,
             "export": self.chats.export_as,
             "search": self.chats.recall,
             "retry": self.reply.again,
@@ -445,6 +448,10 @@ class ChatScreen(Screen[None]):
                 self.prompt.remember_typed(text)
                 if self.prompt.text == before:
                     self.prompt.put("")
+
+    async def _undelete(self) -> None:
+        if not await self.selection.undo_delete():
+            await self.chats.undo_delete()
 
     async def fork(self) -> None:
         """Begins a chat with the messages up to the selected one, by default with all of them."""

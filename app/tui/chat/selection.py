@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from textual import events
 
+from slipstream.app.chats.messages import RemovedMessages
 from slipstream.app.platform.safe_text import clean
 from slipstream.app.tui.chat.attach import edited_outside
 from slipstream.app.tui.chat.message import MessageView, Question, Summary
@@ -17,6 +18,7 @@ class Selection:
 
     def __init__(self, page: ChatPage) -> None:
         self._page = page
+        self._removed: RemovedMessages | None = None  # the message that was deleted last
 
     async def move(self, step: int) -> None:
         transcript = self._page.transcript
@@ -69,6 +71,39 @@ class Selection:
     def edit(self) -> None:
         if question := self.question:
             self._page.edit(question)
+
+    # --- delete ---------------------------------------------------------------------------------------------------
+
+    async def delete(self) -> None:
+        selected, page = self._page.transcript.selected, self._page
+        if selected is None:
+            return
+        said = page.transcript.said
+        after = said[said.index(selected) + 1 :][:1] or said[: said.index(selected)][-1:]
+        self._removed = page.conversation.remove(selected.message)
+        await self._show_messages(after[0].message if after else None)
+        page.hint("Deleted the message. u, or /undelete, brings it back.")
+
+    async def undo_delete(self) -> bool:
+        """Brings back the message that was deleted last; whether there is one of this chat."""
+        removed, self._removed = self._removed, None
+        if removed is None or not self._page.conversation.put_back(removed):
+            return False
+        await self._show_messages(removed.message)
+        self._page.hint("The message is back.")
+        return True
+
+    async def _show_messages(self, select: int | None) -> None:
+        page = self._page
+        messages = page.conversation.messages()
+        await page.transcript.go_to(messages)
+        page.mark_branches()
+        await page.meter.show(messages)
+        shown = page.transcript.find(select) if select else None
+        if shown:
+            self._select(shown)
+        else:
+            self.leave()
 
     async def show_branch(self, step: int) -> None:
         page, selected = self._page, self._page.transcript.selected

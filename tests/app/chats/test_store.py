@@ -221,3 +221,35 @@ def test_a_chat_keeps_how_its_tokens_are_drawn(store: ChatStore) -> None:
     assert store.sampling(chat) == {}
     with pytest.raises(UsageError, match="there is no chat"):
         store.keep_sampling("nobody", {})
+
+
+@pytest.mark.parametrize("at", range(5))
+def test_a_message_is_removed_alone_and_comes_back_as_it_was(store: ChatStore, at: int) -> None:
+    chat = store.create().id
+    for text in ("sandpiper", "heron", "tern"):
+        store.add_user(chat, f"a {text}?")
+        store.finish_reply(reply(store, chat).id, text=f"the {text}!")
+    before, said = store.all_messages(chat), store.messages(chat)
+    removed = store.remove(said[at].id)
+    assert [m.id for m in store.messages(chat)] == [m.id for m in said if m.id != said[at].id]
+    assert not [hit for hit in store.search(said[at].content) if hit.message == said[at].id]
+    files = [path.read_bytes() for path in store.path.parent.iterdir() if path.is_file()]
+    assert not any(said[at].content.encode() in file for file in files)
+    store.put_back(removed)
+    assert store.all_messages(chat) == before and store.messages(chat) == said
+
+
+def test_of_several_versions_the_whole_is_removed_and_the_other_one_is_shown(store: ChatStore) -> None:
+    chat = store.create().id
+    asked = store.add_user(chat, "one?")
+    store.finish_reply(reply(store, chat).id, text="one!")
+    second = reply(store, chat, parent=asked.id)
+    store.finish_reply(second.id, text="uno!")
+    store.add_user(chat, "more?")
+    before = store.all_messages(chat)
+    removed = store.remove(second.id)
+    assert [m.content for m in store.messages(chat)] == ["one?", "one!"]
+    store.put_back(removed)
+    assert store.all_messages(chat) == before
+    with pytest.raises(UsageError, match="not there any more"):
+        store.remove(999)

@@ -197,3 +197,20 @@ async def test_what_is_typed_over_a_message_goes_to_the_prompt(open_chat: Open) 
         chat.screen.transcript.said[-1].post_message(events.Paste(" and more"))
         await chat.until(lambda: chat.screen.prompt.text == "we X and more")
         assert chat.screen.prompt.has_focus
+
+
+async def test_a_message_is_deleted_and_brought_back(open_chat: Open, store: ChatStore) -> None:
+    async with open_chat(Script("Yes."), Script("No.")) as chat:
+        await chat.say("One")
+        await chat.say("Two")
+        await chat.press("ctrl+up", "ctrl+up", "d")
+        await chat.until(lambda: chat.texts() == ["One", "Yes.", "No."])
+        assert "Deleted the message. u, or /undelete, brings it back." in chat.toasts()
+        await chat.press("u")
+        await chat.until(lambda: chat.texts() == ["One", "Yes.", "Two", "No."])
+        await chat.press("ctrl+down", "ctrl+down", "ctrl+up", "d")
+        await chat.until(lambda: chat.texts() == ["One", "Yes.", "Two"])
+        chat.screen.prompt.put("/undelete")
+        chat.screen.prompt.focus()
+        await chat.press("enter")
+        await chat.until(lambda: chat.texts() == ["One", "Yes.", "Two", "No."])
