@@ -36,7 +36,6 @@ _MOST_SECONDS: Final = 8.0  # a longer proof is only made where the exact settin
 _TRIES: Final = 2  # loads that may end in a proof before it is left out
 _STEPS: Final = 8  # pairs of passes from which the cost is measured
 _FEW: Final = 3
-_FOUR: Final = TokenTree.chain((1, 2, 3))
 _KEPT: Final = "exact"
 _MOST_KEPT: Final = 16  # settings whose proofs are kept for a model
 
@@ -216,12 +215,12 @@ def _clock(target: LlamaTarget, threads: int) -> Callable[[], float]:
 
 def _differences(target: LlamaTarget, text: Sequence[Token], prefix: int, threads: Sequence[int]) -> Iterator[str]:
     """Yields for every comparison an empty text if all bits are equal, else what differs."""
-    start, tail = text[:prefix], text[prefix : prefix + max(_WIDTHS) + 1]
+    start, tail, most = text[:prefix], text[prefix : prefix + max(_WIDTHS) + 1], target.abilities.max_rows
     target.use_threads(threads[0])
     target.use_chunks(_CHUNKS[0])
     target.prefill(start)
     plain = _single(target, tail[:_ROWS])
-    for width in (width for width in _WIDTHS if width <= target.abilities.max_rows):
+    for width in (width for width in _WIDTHS if width <= most):
         target.rewind(prefix)
         rows = target.evaluate(tail[0], TokenTree.chain(tail[1:width])).logits
         yield _between(plain, rows, f"between passes of 1 and {width} rows")
@@ -238,7 +237,7 @@ def _differences(target: LlamaTarget, text: Sequence[Token], prefix: int, thread
         target.rewind(prefix)
         words = f"between {threads[0]} and {count} threads"
         yield _between(plain, _single(target, tail[:3]), words)
-        yield _between(plain[3:], target.evaluate(tail[3], TokenTree.chain(tail[4:8])).logits, words)
+        yield _between(plain[3:], target.evaluate(tail[3], TokenTree.chain(tail[4 : 3 + min(5, most)])).logits, words)
         target.keep(())
     target.use_chunks(_CHUNKS[1])
     target.rewind(max(0, prefix - _REREAD))
@@ -262,7 +261,7 @@ def _between(plain: Sequence[Floats], others: Sequence[Floats] | Floats, words: 
 
 
 def measure_cost(exact: LlamaTarget, fast: LlamaTarget, text: Sequence[Token], threads: Sequence[int]) -> float:
-    """The share by which a plain pass and one of four rows are longer with ``exact``.
+    """The share by which a plain pass and one of four rows (or fewer, if it takes no more) are longer with ``exact``.
 
     Passes alternate, and the least times count. One thread on the processor is measured in processor time, so that
     other programs do not matter.
@@ -272,11 +271,12 @@ def measure_cost(exact: LlamaTarget, fast: LlamaTarget, text: Sequence[Token], t
     for target in targets:
         target.use_threads(count)
         target.prefill(text[: PREFIXES[-1]])
+    wide = TokenTree.chain((1, 2, 3)[: exact.abilities.max_rows - 1])
     took: list[list[float]] = [[], [], [], []]
     for _ in range(_STEPS):
-        for at, tree in enumerate((EMPTY_TREE, _FOUR)):
+        for at, tree in enumerate((EMPTY_TREE, wide)):
             for number, target in enumerate(targets):
                 took[2 * number + at].append(timed_pass(target, tree, clock))
                 target.rewind(PREFIXES[-1])
-    one, four, plain, wide = (min(times) for times in took)
-    return (one + four) / (plain + wide) - 1
+    one, four, plain, plain_four = (min(times) for times in took)
+    return (one + four) / (plain + plain_four) - 1

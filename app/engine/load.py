@@ -220,7 +220,7 @@ class _Loading:
             kept = KeptProofs(memory, f"{llama_cpp.__version__} {built()}", cores)
         key = f"{identity(plan.header)} {self._changed} {dict(fit.shares)} {cores}"
         text = model.tokenize(SAMPLE_TEXT, special=False)
-        decoding = decide(model, comparison, request.exact, text, kept=kept, key=key)
+        decoding = decide(model, comparison, request.wants_exact, text, kept=kept, key=key)
         if kept and (kept.new_build or (kept.new_cores and decoding.why)):
             what = "llama.cpp" if kept.new_build else "the number of cores"
             self._remarks.append(f"Since the last load, {what} has changed: the same seed may give another text.")

@@ -211,7 +211,7 @@ def _kv_type(request: Load, header: Header) -> KvType | None:
             "multiple of 32.",
             "Take --kv-type f16 or auto.",
         )
-    return asked or (exact_kv(request, header) if request.exact == "always" else None)
+    return asked or (exact_kv(request, header) if request.wants_exact == "always" else None)
 
 
 def exact_kv(request: Load, header: Header) -> KvType | None:
@@ -226,7 +226,7 @@ def exact_kv(request: Load, header: Header) -> KvType | None:
 def _writes_scores(request: Load, found: FoundDevices) -> bool:
     """Whether attention stores its scores: faster on some CPUs."""
     on_gpu = request.gpu_layers and found.gpus
-    if request.exact == "always" or on_gpu or not request.measured_with:
+    if request.wants_exact == "always" or on_gpu or not request.measured_with:
         return False
     return flash_attention_is_slower(Path(request.measured_with), Path(request.derived) if request.derived else None)
 

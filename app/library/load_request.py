@@ -13,7 +13,7 @@ from typing import Final
 
 from slipstream.app.chats.deletion_hooks import is_on
 from slipstream.app.platform.paths import Paths, write_private
-from slipstream.app.protocol.requests import AUTO, Exact, Load
+from slipstream.app.protocol.requests import AUTO, Load
 from slipstream.app.settings.file import GIVEN, SettingsFile
 from slipstream.models.errors import ModelFileError, SlipstreamError, UsageError
 from slipstream.models.library.names import shown_name
@@ -44,11 +44,11 @@ def load_of(
     drafter: str | None,
     n_ctx: int,
     *,
-    exact: Exact = "auto",
     heads: Sequence[Path] = (),
 ) -> Load:
     """The request that loads a file."""
-    projector = ProjectorChoice() if target.parent == paths.bundled else projector_here(paths, target)
+    bundled = target.parent == paths.bundled
+    projector = ProjectorChoice() if bundled else projector_here(paths, target)
     return Load(
         model=str(target),
         mmproj=str(projector.path) if projector.path else None,
@@ -64,7 +64,7 @@ def load_of(
         left_out=str(paths.drafters),
         drafter=drafter or AUTO,
         n_ctx=n_ctx,
-        exact=exact,
+        bundled=bundled,
     )
 
 

@@ -187,7 +187,7 @@ class ModelManager:
             return choose(self.paths, model.name)
         drafter = pair.method if pair else None
         pair = pair or that_fits(header, best_pair(self._pairs(model, self.installed())), self.devices)
-        return load_with(self.paths, model, pair, drafter=drafter, exact="always" if shipped else "auto")
+        return load_with(self.paths, model, pair, drafter=drafter)
 
     def make_usual(self, model: InstalledModel) -> None:
         make_usual(self.paths, model.name)

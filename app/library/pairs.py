@@ -22,7 +22,7 @@ from slipstream.app.library.load_request import (
     used_files,
 )
 from slipstream.app.platform.paths import Paths
-from slipstream.app.protocol.requests import Exact, Load, ModelExtras
+from slipstream.app.protocol.requests import Load, ModelExtras
 from slipstream.app.settings.file import load
 from slipstream.models.errors import ModelFileError
 from slipstream.models.gguf.reader import Header, read_header
@@ -108,14 +108,12 @@ def load_with(
     draft_model: str | None = None,
     drafter: str | None = None,
     n_ctx: int = 0,
-    *,
-    exact: Exact = "auto",
 ) -> Load:
     """The request that loads a model with a drafter."""
     heads = [pair.path] if pair and pair.path and pair.method != DRAFT else []
     if draft_model is None and pair and pair.method == DRAFT and pair.path:
         draft_model = str(pair.path)
-    request = load_of(paths, model.path, draft_model, drafter, n_ctx, exact=exact, heads=heads)
+    request = load_of(paths, model.path, draft_model, drafter, n_ctx, heads=heads)
     return replace(request, extras=_extras(model))
 
 
@@ -161,7 +159,7 @@ def named(paths: Paths, model: str, draft_model: str | None, drafter: str | None
     if target.origin == "bundled":
         small = paths.bundled / BUNDLED_DRAFT
         draft_model = draft_model or (str(small) if target.path != small else None)
-        return load_of(paths, target.path, draft_model, drafter, n_ctx, exact="always")
+        return load_of(paths, target.path, draft_model, drafter, n_ctx)
     header = checked_header(target)
     pair = None
     if draft_model is None and _may_need_a_file(drafter):

@@ -38,7 +38,7 @@ def choose(
     if model in (BUNDLED, TUNED):
         target = paths.bundled / (BUNDLED_TARGET if model == BUNDLED else TUNED_TARGET)
         draft = draft_model or str(paths.bundled / BUNDLED_DRAFT)
-        return load_of(paths, target, draft, drafter, n_ctx, exact="always")
+        return load_of(paths, target, draft, drafter, n_ctx)
     if is_path(model) and (draft_model is None or is_path(draft_model)):
         return load_of(paths, Path(model).expanduser(), draft_model, drafter, n_ctx)
     from slipstream.app.library.pairs import named  # the list of models imports more than the chat needs

@@ -135,6 +135,7 @@ class Load:
     # whether to decode so that the same seed gives the same text, bit for bit (quantized KV cache with flash attention,
     # cells kept in order): "auto" where that is proven and costs next to nothing
     exact: Exact = "auto"
+    bundled: bool = False  # whether it ships with Slipstream; "auto" is "always" for it
     proofs: str | None = None  # folder that keeps what was proven of the model's exactness; None to keep nothing
     gpu_layers: int = -1  # layers on the GPU; -1 for all that fit
     # number of first layers whose experts stay in main memory while the rest is on GPUs; -1 for as few as fit
@@ -167,6 +168,10 @@ class Load:
     def adapters(self) -> list[Lora]:
         """All adapters of the target: those of its store, then those that were chosen."""
         return [*map(Lora, self.extras.adapters), *self.lora]
+
+    @property
+    def wants_exact(self) -> Exact:
+        return "always" if self.bundled and self.exact == "auto" else self.exact
 
 
 @dataclass(frozen=True, slots=True)

@@ -385,7 +385,7 @@ class Settings:
             threads=model.threads,
             states_limit=limit,
             lora=given or settled,
-            exact=load.exact if self.reply.exact == "auto" else cast(Exact, self.reply.exact),
+            exact=cast(Exact, self.reply.exact),
         )
 
     def value(self, name: str) -> Value:

@@ -7,6 +7,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from tests.models.kinds import KINDS, write_kind
 
 from slipstream.app.engine import exactness
 from slipstream.app.engine.calibrate import SAMPLE_TEXT
@@ -16,10 +17,12 @@ from slipstream.app.library.load_request import BUNDLED_TARGET
 from slipstream.app.platform.paths import Paths
 from slipstream.app.protocol.events import Loaded, Prefilling, Stepped
 from slipstream.app.protocol.requests import Exact, Generate, Load, Message
+from slipstream.models.gguf.reader import read_header
 from slipstream.models.llama.context import LlamaTarget
 from slipstream.models.llama.model import LlamaModel
 from slipstream.models.llama.placement import Placement
 from slipstream.models.llama.target import ContextOptions
+from slipstream.models.memory.need import size_of
 
 TARGET = Paths.default({}).bundled / BUNDLED_TARGET
 STRICT = ContextOptions(n_ctx=512, kv="q8_0", flash=True, same_text=True)
@@ -116,3 +119,14 @@ def test_no_clock_chooses_chunks_or_threads_where_they_would_change_the_text(
             session.reply(request, tell, bool)
             chunks.append(told)
         assert (chunks[0] == chunks[1]) == fixed
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_of_memory_is_proven_or_says_why_not(kind: str, tmp_path: Path) -> None:
+    file = write_kind(tmp_path / f"{kind}.gguf", kind, q8_0=True, head=32)
+    session, found = load(Load(str(file), n_ctx=512, proofs=str(tmp_path)), lambda _: None)
+    session.close()
+    packable = size_of(read_header(file)).packable
+    assert found.promise == SAME_TEXT or found.promise_why
+    assert ("cannot be quantized" in found.promise_why) != packable
+    assert "the proof failed" not in found.promise_why

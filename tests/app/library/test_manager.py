@@ -449,14 +449,14 @@ def test_a_model_is_loaded_with_its_best_drafter_or_the_one_that_was_chosen(
     model = manager.store.find("large")
     load = manager.load_of(model)
     assert (load.model, load.draft_model, load.drafter) == (str(large), str(small), "auto")
-    assert load.n_ctx == 0 and load.gpu_layers == -1 and load.exact == "auto"  # the engine sees what fits
+    assert load.n_ctx == 0 and load.gpu_layers == -1 and load.wants_exact == "auto"  # the engine sees what fits
     alone = manager.load_of(manager.store.find("small"))
     assert alone.draft_model is None and alone.drafter == "auto"
     bundled = manager.store.find("bundled")
-    assert manager.load_of(bundled).exact == "always" and manager.load_of(bundled).drafter == "auto"
+    assert manager.load_of(bundled).wants_exact == "always" and manager.load_of(bundled).drafter == "auto"
     medusa = next(pair for pair in manager.pairs("bundled") if pair.method == "medusa")
     chosen = manager.load_of(bundled, medusa)
-    assert chosen.drafter == "medusa" and chosen.draft_model is None and chosen.exact == "always"
+    assert chosen.drafter == "medusa" and chosen.draft_model is None and chosen.wants_exact == "always"
 
 
 def replied(
