@@ -31,6 +31,8 @@ from slipstream.models.heads.matching_heads import TRAINED, TrainedMethod
 from slipstream.models.outside import shown_path
 
 Messages = Sequence[Mapping[str, str]]
+ALL = "all"
+_LOCK = "run.lock"
 
 
 @dataclass(frozen=True)
@@ -81,37 +83,65 @@ def _chats(paths: Paths) -> dict[str, Messages]:
 
 def train(options: argparse.Namespace, paths: Paths) -> int:
     """Trains heads for a model, or resumes a stopped run of the same command; returns 130 if it was interrupted."""
-    method = next((known for known in TRAINED if known == options.method), None)
-    if method is None:
-        raise UsageError(f"no heads are trained for {options.method!r}.", f"Methods: {', '.join(TRAINED)}.")
+    methods = TRAINED if options.method == ALL else tuple(known for known in TRAINED if known == options.method)
+    if not methods:
+        raise UsageError(f"no heads are trained for {options.method!r}.", f"Methods: {', '.join(TRAINED)}, or {ALL}.")
     if options.tokens < 1:
         raise UsageError(f"--tokens is {options.tokens}.", "Give the number of tokens to train on.")
     seed = SEED if options.seed is None else options.seed
     if seed < 0:
         raise UsageError(f"--seed is {seed}.", "Give 0 or a larger number.")
-    if method not in METHODS and options.on == "chats":
+    if not set(methods) <= set(METHODS) and options.on == "chats":
         raise UsageError(
-            f"{method} files cannot say which chats they learned from, so nothing would mark them when one is deleted.",
+            f"{methods[-1]} files cannot say which chats they learned from, so nothing would mark them when one is "
+            "deleted.",
             "Train it on answers or on a folder, or train medusa, kangaroo or space on your chats.",
         )
+    if options.prompts and options.on != "answers":
+        raise UsageError("--prompts is for answers, which the model writes.", "Leave out --on.")
     text = chosen_text(options.on, paths)
     header = read_header(Path(choose(paths, options.model).model))
-    out = checked(Path(options.out), header, method) if options.out else file_in(paths.heads, header, method, notice)
-    work = private_folder(paths.training) / _job_name(method, header, text, options.tokens, seed)
+    outs = _outs(options, methods, header, paths)
+    facts = json.dumps([*text.facts(), str(options.prompts), options.tokens, seed], sort_keys=True)
+    name = f"{identity(header)[:16]}-{hashlib.sha256(facts.encode()).hexdigest()[:16]}"  # the same command resumes it
+    work = private_folder(paths.training) / name
     try:
         with _alone_in(work):
             try_first(header.path, paths)
-            return _train(method, header, out, work, text, tokens=options.tokens, seed=seed)
+            return _train(header, outs, work, text, prompts=options.prompts, tokens=options.tokens, seed=seed)
     except KeyboardInterrupt:
         notice("stopped; the same command goes on.")
         return 130
 
 
+def _outs(
+    options: argparse.Namespace, methods: Sequence[TrainedMethod], header: Header, paths: Paths
+) -> dict[TrainedMethod, Path]:
+    """The file to write for each method; with several, ``--out`` is a folder."""
+    if not options.out:
+        return {method: file_in(paths.heads, header, method, notice) for method in methods}
+    if len(methods) == 1:
+        return {methods[0]: checked(Path(options.out), header, methods[0])}
+    folder = Path(options.out)
+    if folder.exists() and not folder.is_dir():
+        raise UsageError(f"{folder} is a file.", f"Give a folder: {ALL} writes a file a method.")
+    folder.mkdir(parents=True, exist_ok=True)
+    return {method: checked(folder / f"{method}.gguf", header, method) for method in methods}
+
+
 def _train(
-    method: TrainedMethod, header: Header, out: Path, work: Path, text: ChosenText, tokens: int, seed: int
+    header: Header,
+    outs: Mapping[TrainedMethod, Path],
+    work: Path,
+    text: ChosenText,
+    *,
+    prompts: str | None,
+    tokens: int,
+    seed: int,
 ) -> int:
     try:
-        from slipstream.drafters.training.heads import HeadsJob, train_heads
+        from slipstream.drafters.training.heads import ANSWERS, HeadsJob, train_heads
+        from slipstream.drafters.training.texts import read_prompts
     except ImportError as error:
         missing = (error.name or "torch").split(".")[0]
         if missing == "slipstream":
@@ -120,36 +150,35 @@ def _train(
             f"training needs {missing}, which is not installed.", "Install it: pip install 'slipstream[train]'."
         ) from error
     job = HeadsJob(
-        method=method,
         model=header.path,
-        out=out,
+        outs=outs,
         work=work,
         text=text.kind,
         tokens=tokens,
         folder=text.folder,
         chats=text.chats,
+        prompts=read_prompts(Path(prompts)) if prompts else (),
         seed=seed,
     )
     progress = sys.stderr
     try:
         with open(os.devnull, "w") as nowhere, redirect_stderr(nowhere):  # hides warnings of llama.cpp and torch
             found = train_heads(job, lambda line: print(one_line(line), file=progress, flush=True))
-        size = out.stat().st_size
+        sizes = {method: out.stat().st_size for method, out in outs.items()}
     except OSError as error:
         where = shown_path(error.filename or work)
         raise SlipstreamError(
             f"cannot train in {where}: {reason_of(error)}.",
             "Make room or fix its rights, then give the same command again: it goes on.",
         ) from error
-    shutil.rmtree(work, ignore_errors=True)
-    print(f"{shown_path(out)}: {shown_size(size)}, acceptance by depth {found}")
+    for path in work.iterdir():  # answers stay for other methods: they take longest, and little room
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        elif path.name not in (ANSWERS, _LOCK):
+            path.unlink(missing_ok=True)
+    for method, out in outs.items():
+        print(f"{shown_path(out)}: {shown_size(sizes[method])}, acceptance by depth {found[method]}")
     return 0
-
-
-def _job_name(method: TrainedMethod, header: Header, text: ChosenText, tokens: int, seed: int) -> str:
-    """The name of a job's folder: a hash of the command, so that repeating it resumes the job."""
-    facts = json.dumps([*text.facts(), tokens, seed], sort_keys=True)
-    return f"{identity(header)[:16]}-{method}-{hashlib.sha256(facts.encode()).hexdigest()[:16]}"
 
 
 @contextmanager

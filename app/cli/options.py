@@ -373,7 +373,7 @@ def add_drafters(commands: argparse._SubParsersAction[Any]) -> None:
     _json_option(listing, "one JSON object a method or heads file")
 
     train = command("train", "train heads for a model on this machine", epilog=_DRAFTERS_EPILOG)
-    train.add_argument("method", metavar="METHOD", help="medusa, kangaroo, space, eagle3 or dflash")
+    train.add_argument("method", metavar="METHOD", help="medusa, kangaroo, space, eagle3, dflash, or all of them")
     _share(train, "--model")
     train.add_argument(
         "--on",
@@ -382,12 +382,21 @@ def add_drafters(commands: argparse._SubParsersAction[Any]) -> None:
         metavar="TEXT",
         help="answers: what the model itself writes (the default); chats: your own chats; or a folder of text files",
     )
+    train.add_argument(
+        "--prompts",
+        type=path,
+        metavar="FILE",
+        help="what the model answers: a line is a question, or a JSON list of a user's turns (default: from templates)",
+    )
     train.add_argument("--tokens", type=int, default=TOKENS, metavar="N", help=f"tokens of text ({TOKENS:,})")
     train.add_argument(
         "--seed", type=seed, default=argparse.SUPPRESS, metavar="N", help=f"seed of all random choices ({SEED})"
     )
     train.add_argument(
-        "--out", type=path, metavar="FILE", help="the file to write (default: one in the folder of heads)"
+        "--out",
+        type=path,
+        metavar="FILE",
+        help="the file to write; for all, a folder (default: in the folder of heads)",
     )
 
     published = command("import", "import published Medusa heads or a Kangaroo adapter")

@@ -77,6 +77,7 @@ EXAMPLES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = MappingProxyType(
         "slipstream drafters train": (
             ("slipstream drafters train medusa -m qwen3", "on what the model itself writes"),
             ("slipstream drafters train kangaroo --on chats", "on your own chats, for the bundled model"),
+            ("slipstream drafters train all --prompts asked.jsonl", "heads of every kind, on answers to your prompts"),
         ),
         "slipstream drafters import": (("slipstream drafters import medusa-vicuna-7b -m vicuna", "published heads"),),
         "slipstream drafters off": (

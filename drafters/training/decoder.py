@@ -3,6 +3,7 @@
 With its rotary positions and the mask of packed chats.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -228,11 +229,16 @@ class Decoder(nn.Module):
         Returns:
             (batch, length, width).
         """
-        rotation = self.rotation(positions)
-        for layer in self.blk:
+        return self.states(x, positions, mask, ())[0]
+
+    def states(self, x: Tensor, positions: Tensor, mask: Tensor, layers: Sequence[int]) -> list[Tensor]:
+        """As ``run``, with the inputs of some layers: the last hidden state, then those."""
+        rotation, inputs = self.rotation(positions), dict[int, Tensor]()
+        for number, layer in enumerate(self.blk):
+            if number in layers:
+                inputs[number] = x
             x = layer(x, rotation, mask)
-        out: Tensor = self.output_norm(x)
-        return out
+        return [self.output_norm(x), *(inputs[layer] for layer in layers)]
 
     def rotation(self, positions: Tensor) -> Rotation:
         """Rotations of its heads at these positions, (length,) or (batch, length)."""

@@ -19,7 +19,7 @@ from torch.nn import functional
 
 from slipstream.drafters.training.acceptance import Acceptance, mean, of_guesses
 from slipstream.drafters.training.decoder import DecoderLayer, DecoderShape, Norm, frequencies, rotations
-from slipstream.drafters.training.features import Features
+from slipstream.drafters.training.features import Windows
 from slipstream.drafters.training.loop import BatchLoss
 from slipstream.models.gguf.parse import U32, Value
 from slipstream.models.heads.block_head import ARCHITECTURE
@@ -125,7 +125,7 @@ def loss(inputs: DflashInputs) -> BatchLoss:
 
 
 @torch.no_grad()
-def acceptance(model: DflashHead, inputs: DflashInputs, held_out: Features, most: int) -> Acceptance:
+def acceptance(model: DflashHead, inputs: DflashInputs, held_out: Windows, most: int) -> Acceptance:
     """Acceptance by depth on up to ``most`` stored windows, with a block at every fourth place."""
     parts: list[Acceptance] = []
     device = inputs.output.device

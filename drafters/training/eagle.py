@@ -27,7 +27,7 @@ from slipstream.drafters.training.decoder import (
     frequencies,
     rotations,
 )
-from slipstream.drafters.training.features import Features
+from slipstream.drafters.training.features import Windows
 from slipstream.drafters.training.loop import BatchLoss
 from slipstream.models.gguf.parse import BOOL, U32, Value
 
@@ -165,7 +165,7 @@ def _same(chats: Tensor, length: int, step: int) -> Tensor:
 
 
 @torch.no_grad()
-def acceptance(model: EagleHead, inputs: EagleInputs, held_out: Features, most: int) -> Acceptance:
+def acceptance(model: EagleHead, inputs: EagleInputs, held_out: Windows, most: int) -> Acceptance:
     """Acceptance by depth on up to ``most`` stored windows; later steps read the head's own output."""
     parts: list[Acceptance] = []
     for ids, weights, (chats, _, *others) in held_out.checked(most, inputs.output.device):

@@ -1,4 +1,8 @@
-"""Stores windows of text with the hidden states of the quantized target on disk; collecting them can be resumed."""
+"""Windows of text with the target's hidden states: read by llama.cpp and stored, or computed as they are drawn.
+
+llama.cpp reads any model, as the quantized file computes; collecting can be resumed. On a GPU the torch decoder
+computes the states of a batch sooner than they could be read from a disk.
+"""
 
 import json
 import os
@@ -7,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -15,7 +19,8 @@ from numpy.lib.format import open_memmap
 from numpy.typing import NDArray
 from torch import Tensor
 
-from slipstream.drafters.training.corpus import WindowSampler
+from slipstream.drafters.training.corpus import TrainingText, WindowSampler
+from slipstream.drafters.training.decoder import Decoder, chat_mask
 from slipstream.drafters.training.loop import Say
 from slipstream.models.errors import SlipstreamError
 from slipstream.models.llama.context import LlamaTarget
@@ -33,6 +38,73 @@ def low_middle_high(layers: int) -> tuple[int, int, int]:
     """The layers whose inputs EAGLE-3 and DFlash heads read, picked as in EAGLE's code (github.com/SafeAILab/EAGLE)."""
     picked = (2, layers // 2, layers - 3)
     return picked if len(set(picked)) == 3 and min(picked) >= 0 else (0, layers // 2, layers - 1)
+
+
+class Windows(Protocol):
+    """Windows of text with hidden states, a ``Draws`` for the training loop.
+
+    Attributes:
+        window: Tokens of a window.
+    """
+
+    window: int
+
+    def batch(self, rows: int, length: int) -> tuple[NDArray[Any] | Tensor, ...]:
+        """Ids, weights and chat numbers (rows, window + 1), and hidden states (rows, window, width) by point."""
+
+    def checked(
+        self, most: int, device: torch.device
+    ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float32], tuple[Tensor, ...]]]:
+        """Yields the first ``most`` windows in batches: ids, weights, and as tensors chat numbers and hidden states."""
+
+    def counts(self, n_vocab: int) -> NDArray[np.int64]:
+        """How often each id is written by the model in these windows: [n_vocab]."""
+
+    def state(self) -> dict[str, Any]: ...
+
+    def restore(self, state: dict[str, Any]) -> None: ...
+
+
+class LiveWindows:
+    """Windows whose hidden states the torch decoder computes when they are drawn."""
+
+    def __init__(self, target: Decoder, text: TrainingText, layers: Sequence[int], window: int, seed: int) -> None:
+        """Args: layers: whose inputs follow the last hidden state."""
+        self._target, self._text, self._layers, self._seed = target, text, layers, seed
+        self._draws = WindowSampler(text, seed)
+        self.window = window
+
+    def batch(self, rows: int, length: int) -> tuple[NDArray[Any] | Tensor, ...]:
+        ids, weights, chats = self._draws.batch(rows, length)
+        return ids, weights, *self._states(ids, chats)
+
+    def checked(
+        self, most: int, device: torch.device
+    ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float32], tuple[Tensor, ...]]]:
+        draws = WindowSampler(self._text, self._seed)
+        count = max(1, min(most, len(self._text.ids) // self.window))
+        for start in range(0, count, _AT_ONCE):
+            ids, weights, chats = draws.batch(min(_AT_ONCE, count - start), self.window)
+            yield ids, weights, self._states(ids, chats)
+
+    def counts(self, n_vocab: int) -> NDArray[np.int64]:
+        return np.bincount(self._text.ids[self._text.weights >= 1], minlength=n_vocab)
+
+    def state(self) -> dict[str, Any]:
+        return self._draws.state()
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self._draws.restore(state)
+
+    @torch.no_grad()
+    def _states(self, ids: NDArray[np.int64], chats: NDArray[np.int64]) -> tuple[Tensor, ...]:
+        """Chat numbers (rows, window + 1), and hidden states (rows, window, width) by point."""
+        target = self._target
+        device = target.token_embd.weight.device
+        numbers, tokens = (torch.from_numpy(part).to(device) for part in (chats, ids[:, :-1]))
+        places = torch.arange(tokens.shape[1], device=device)
+        found = target.states(target.token_embd(tokens), places, chat_mask(numbers[:, :-1]), self._layers)
+        return numbers, *(part.float() for part in found)
 
 
 class Features:
@@ -61,7 +133,6 @@ class Features:
         return self._count * self.window
 
     def batch(self, rows: int, length: int) -> tuple[NDArray[Any], ...]:
-        """Ids, weights and chat numbers (rows, window + 1), and hidden states (rows, window, width) by point."""
         if length != self.window:
             raise ValueError(f"windows hold {self.window} tokens, not {length}")
         picked = [self._pick(self._drawn + i) for i in range(rows)]
@@ -75,14 +146,12 @@ class Features:
     def checked(
         self, most: int, device: torch.device
     ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float32], tuple[Tensor, ...]]]:
-        """Yields the first ``most`` windows in batches: ids, weights, and as tensors chat numbers and hidden states."""
         count = min(most, self._count)
         for start in range(0, count, _AT_ONCE):
             ids, weights, *others = self._read(range(start, min(start + _AT_ONCE, count)))
             yield ids, weights, tuple(torch.from_numpy(part).to(device) for part in others)
 
     def counts(self, n_vocab: int) -> NDArray[np.int64]:
-        """How often each id is written by the model in these windows: [n_vocab]."""
         ids, weights = self._arrays[0], self._arrays[1]
         return np.bincount(ids[weights >= 1].ravel(), minlength=n_vocab)
 

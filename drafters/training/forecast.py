@@ -57,13 +57,26 @@ class Pace:
         return Pace(reading, answering)
 
 
-def forecast(text: Text, tokens: int, passes: int, pace: Pace, say: Say) -> None:
-    """Prints how long the parts of a run will take."""
-    parts = {"to write answers": tokens / pace.answering if text == "answers" else 0.0}
+def forecast(text: Text, tokens: int, passes: int, pace: Pace, say: Say, made: int = 0) -> None:
+    """Prints how long the parts of a run will take.
+
+    Args:
+        passes: over the text, of all methods together.
+        made: tokens of answers that are there already.
+    """
+    parts = {"to write answers": max(0, tokens - made) / pace.answering if text == "answers" else 0.0}
     parts["to read them" if text == "answers" else "to read the text"] = tokens / pace.reading
     parts["to train"] = _TRAINED_AS_READ * passes * tokens / pace.reading
     shown = ", ".join(f"{duration(seconds)} {what}" for what, seconds in parts.items() if seconds)
     say(f"this will take about {duration(sum(parts.values()))} ({shown}); it can be stopped and started again")
+
+
+def larger_targets(header: Header, pace: Pace, tokens: int) -> str:
+    """What heads of one method would take here for models of 1 and 4 billion weights, scaled from this one's pace."""
+    weights = sum(math.prod(info.shape) for info in header.tensors)
+    seconds = tokens * (1 / pace.answering + (1 + 3 * _TRAINED_AS_READ) / pace.reading)
+    shown = " and ".join(f"{duration(seconds * size / weights)} for {size / 1e9:.0f}B" for size in (1e9, 4e9))
+    return f"one method on {tokens:,} tokens would take about {shown} on this machine"
 
 
 def duration(seconds: float) -> str:

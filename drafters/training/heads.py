@@ -1,4 +1,7 @@
-"""Trains heads for any GGUF, from making the training text to writing a small file of heads."""
+"""Trains heads for any GGUF, from making the training text to writing small files of heads.
+
+Several methods share the text and the hidden states.
+"""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -17,9 +20,10 @@ from slipstream.drafters.training import dflash, eagle, kangaroo, medusa, space,
 from slipstream.drafters.training.acceptance import Acceptance
 from slipstream.drafters.training.corpus import TrainingText, WindowSampler
 from slipstream.drafters.training.decoder import frequencies, rotations
-from slipstream.drafters.training.features import Features, collect, low_middle_high
-from slipstream.drafters.training.forecast import Pace, available_memory, check_memory, forecast
+from slipstream.drafters.training.features import LiveWindows, Windows, collect, low_middle_high
+from slipstream.drafters.training.forecast import Pace, available_memory, check_memory, forecast, larger_targets
 from slipstream.drafters.training.from_gguf import (
+    ARCHITECTURES,
     embedding_matrix,
     load_gguf,
     rope_factors,
@@ -52,41 +56,45 @@ _MASKS = 4
 _TRIAL = 0.1  # share of the budget for trying each candidate exit layer
 _CHECKED = 32  # held-out windows that a run is checked with while it trains
 _ALL = 1 << 20
+ANSWERS = "answers.jsonl"
+"""The file of a run's folder with the target's own answers, which other methods can be trained on later."""
 
 
 @dataclass(frozen=True)
 class HeadsJob:
     """Which heads to train, and on which text."""
 
-    method: TrainedMethod
     model: Path
-    out: Path  # the file to write
+    outs: Mapping[TrainedMethod, Path]  # the file to write for each method
     work: Path  # folder of this run: text, hidden states, checkpoints; a stopped run resumes from it
     text: Text = "answers"  # the target's own answers, a folder, or chats
     tokens: int = 500_000  # tokens of text
     folder: Path | None = None  # with text ``folder``
     chats: Mapping[str, Messages] = field(default_factory=dict)  # with text ``chats``: chat id to messages
+    prompts: Sequence[texts.Turns] = ()  # with text ``answers``: what is asked; empty for prompts from templates
     seed: int = 7  # of everything that is drawn
 
 
-def train_heads(job: HeadsJob, say: Say) -> Acceptance:
+def train_heads(job: HeadsJob, say: Say) -> dict[TrainedMethod, Acceptance]:
     """Trains heads and writes them; resumes an earlier run of the same job that was stopped.
 
     Returns:
-        Acceptance by depth on held-out text.
+        Acceptance by depth on held-out text, by method.
     """
     header = read_header(job.model)
     if header.tokenizer_model in (None, "none", "no_vocab"):  # tokenizing would abort the process
         raise ModelFileError(f"{job.model} has no vocabulary.", "Get another conversion of the model.")
-    _check_serves(job.method, header)
+    for method in job.outs:
+        _check_serves(method, header)
     job.work.mkdir(parents=True, exist_ok=True)
     options = ContextOptions(max_rows=_WINDOW, max_leaves=1)
     with closing(LlamaModel(job.model)) as model:
-        passes = _DFLASH_PASSES if job.method == "dflash" else _PASSES
-        forecast(job.text, job.tokens, passes, Pace.measured(model, options), say)
-        found = _Training(job, model, options, say).run()
-    say(f"acceptance by depth on held-out text: {found}")
-    return found
+        passes = sum(_DFLASH_PASSES if method == "dflash" else _PASSES for method in job.outs)
+        pace = Pace.measured(model, options)
+        made = texts.answered_tokens(job.work / ANSWERS)
+        forecast(job.text, job.tokens, passes, pace, say, made)
+        say(larger_targets(header, pace, job.tokens))
+        return _Training(job, model, options, say).run()
 
 
 def device() -> torch.device:
@@ -113,18 +121,27 @@ class _Training:
         self._job, self._model, self._options, self._say = job, model, options, say
         self._header = model.header
         self._plan = TrainingPlan(tokens=_PASSES * job.tokens, window=_WINDOW, seed=job.seed)
+        self._exits, self._points = _exits(model.n_layer), low_middle_high(model.n_layer)
+        wanted = set(self._exits if "kangaroo" in job.outs else ())
+        wanted |= set(self._points if {"eagle3", "dflash"} & set(job.outs) else ())
+        self._layers = sorted(wanted)  # whose inputs the hidden states hold
+        self._places = tuple(self._layers.index(point) for point in self._points if point in wanted)
         self._train_on, self._held_out = self._text().split()
 
-    def run(self) -> Acceptance:
-        """Trains and writes the heads of the job's method."""
-        methods = {
+    def run(self) -> dict[TrainedMethod, Acceptance]:
+        """Trains and writes the heads of the job's methods."""
+        methods: dict[TrainedMethod, Callable[[], Acceptance]] = {
             "medusa": self._medusa,
             "kangaroo": self._kangaroo,
             "space": self._space,
             "eagle3": self._eagle,
             "dflash": self._dflash,
         }
-        return methods[self._job.method]()
+        found = {}
+        for method in self._job.outs:
+            found[method] = methods[method]()
+            self._say(f"{method}: acceptance by depth on held-out text: {found[method]}")
+        return found
 
     def _text(self) -> TrainingText:
         job, model = self._job, self._model
@@ -133,27 +150,40 @@ class _Training:
         if job.text == "chats":
             ids = texts.ChatIds(model)
             return TrainingText.of(ids.chat(messages) for messages in job.chats.values())
-        path = job.work / "answers.jsonl"
-        return texts.made_answers(model, self._options, tokens=job.tokens, path=path, seed=job.seed, say=self._say)
+        return texts.made_answers(
+            model,
+            self._options,
+            tokens=job.tokens,
+            path=job.work / ANSWERS,
+            seed=job.seed,
+            say=self._say,
+            prompts=job.prompts,
+        )
 
-    def _features(self, layers: Sequence[int] = ()) -> tuple[Features, Features]:
-        """The last hidden state and the inputs of ``layers``, of the text and of the held-out text."""
+    @cached_property
+    def _windows(self) -> tuple[Windows, Windows]:
+        """The text and the held-out text with the last hidden state and the inputs of ``_layers``."""
+        job, header = self._job, self._header
+        if device().type == "cuda" and header.architecture in ARCHITECTURES:
+            target = load_gguf(job.model, torch.bfloat16).to(device())
+            live = [
+                LiveWindows(target, text, self._layers, _WINDOW, job.seed) for text in (self._train_on, self._held_out)
+            ]
+            return live[0], live[1]
 
-        def read(text: TrainingText, tokens: int, name: str) -> Features:
+        def read(text: TrainingText, tokens: int, name: str) -> Windows:
             return collect(
                 self._model,
                 self._options,
-                WindowSampler(text, self._job.seed),
-                points=(LAST_HIDDEN, *layers),
+                WindowSampler(text, job.seed),
+                points=(LAST_HIDDEN, *self._layers),
                 windows=max(1, min(tokens, len(text.ids)) // _WINDOW),
                 window=_WINDOW,
-                folder=self._job.work / name,
+                folder=job.work / name,
                 say=self._say,
             )
 
-        return read(self._train_on, self._job.tokens, "features"), read(
-            self._held_out, self._job.tokens // 10, "held-out"
-        )
+        return read(self._train_on, job.tokens, "features"), read(self._held_out, job.tokens // 10, "held-out")
 
     @cached_property
     def _output(self) -> Tensor:
@@ -161,12 +191,13 @@ class _Training:
 
     def _fit(self, name: str, model: nn.Module, loss: BatchLoss, draws: Draws, measure: Measure, **plan: Any) -> None:
         """Trains a model in place; resumes from its checkpoint."""
-        run = Run(model, replace(self._plan, **plan), draws, partial(measure, _CHECKED), {"method": self._job.method})
+        fitted = replace(self._plan, **plan).fitted()
+        run = Run(model, fitted, draws, partial(measure, _CHECKED), {"name": name})
         train(run, self._job.work / f"{name}.pt", loss, self._say)
         model.eval()
 
     def _medusa(self) -> Acceptance:
-        train_on, held_out = self._features()
+        train_on, held_out = self._windows
         shape = MedusaShape(self._output.shape[1])
         torch.manual_seed(self._job.seed)
         ids = self._frequent(train_on, _MEDUSA_ROWS)
@@ -177,13 +208,13 @@ class _Training:
         settings = {"n_heads": shape.heads, "rank_accuracies": ranks}
         return self._write("medusa", medusa.tensors(model), settings, measure(_ALL))
 
-    def _frequent(self, train_on: Features, rows: int) -> Tensor:
+    def _frequent(self, train_on: Windows, rows: int) -> Tensor:
         return torch.from_numpy(medusa.frequent(train_on.counts(len(self._output)), rows)).to(device())
 
     def _kangaroo(self) -> Acceptance:
         """Trains an adapter briefly for every candidate exit layer, then fully for the best one."""
-        layers = _exits(self._model.n_layer)
-        train_on, held_out = self._features(layers)
+        layers = self._exits
+        train_on, held_out = self._windows
         shape = shape_of(self._header)
         per_position = frequencies(shape.head_size, shape.rope_base, shape.rope_scaling, device())
         factors = rope_factors(self._header)
@@ -193,7 +224,7 @@ class _Training:
         tried: dict[int, Acceptance] = {}
 
         def fit(layer: int, name: str, tokens: int, most: int) -> tuple[KangarooAdapter, Acceptance]:
-            exit_at = Exit(shape, rotation, self._output, layers.index(layer))
+            exit_at = Exit(shape, rotation, self._output, self._layers.index(layer))
             torch.manual_seed(self._job.seed)
             adapter = KangarooAdapter(shape).to(device())
             measure = partial(kangaroo.acceptance, adapter, exit_at, held_out)
@@ -220,30 +251,28 @@ class _Training:
         return self._write("space", space.tensors(masks), {"n_masks": _MASKS}, measure(_ALL))
 
     def _eagle(self) -> Acceptance:
-        layers = low_middle_high(self._model.n_layer)
-        train_on, held_out = self._features(layers)
+        train_on, held_out = self._windows
         ids = self._frequent(train_on, _EAGLE_ROWS)
         embedding = embedding_matrix(self._header).to(device())
-        inputs = eagle.EagleInputs(shape_of(self._header), embedding, self._output[ids], ids, (0, 1, 2))
+        inputs = eagle.EagleInputs(shape_of(self._header), embedding, self._output[ids], ids, self._places)
         torch.manual_seed(self._job.seed)
         model = eagle.EagleHead(inputs).to(device())
         measure = partial(eagle.acceptance, model, inputs, held_out)
         self._fit("eagle3", model, eagle.loss(inputs), train_on, measure)
-        return self._write_gguf_head(eagle, model, layers, measure(_ALL))
+        return self._write_gguf_head("eagle3", eagle, model, measure(_ALL))
 
     def _dflash(self) -> Acceptance:
-        layers = low_middle_high(self._model.n_layer)
-        train_on, held_out = self._features(layers)
+        train_on, held_out = self._windows
         embedding = embedding_matrix(self._header).to(device())
         inputs = dflash.DflashInputs(
-            shape_of(self._header), embedding, self._output, (0, 1, 2), spare_token(self._header)
+            shape_of(self._header), embedding, self._output, self._places, spare_token(self._header)
         )
         torch.manual_seed(self._job.seed)
         model = dflash.DflashHead(inputs).to(device())
         measure = partial(dflash.acceptance, model, inputs, held_out)
         tokens = _DFLASH_PASSES * self._job.tokens
         self._fit("dflash", model, dflash.loss(inputs), train_on, measure, tokens=tokens)
-        return self._write_gguf_head(dflash, model, layers, measure(_ALL))
+        return self._write_gguf_head("dflash", dflash, model, measure(_ALL))
 
     def _write(
         self, method: Method, tensors: Mapping[str, NDArray[Any]], settings: Mapping[str, Any], found: Acceptance
@@ -259,19 +288,19 @@ class _Training:
             made=int(time.time()),
             settings=facts,
         )
-        write_heads(job.out, info, tensors)
+        write_heads(job.outs[method], info, tensors)
         return found
 
-    def _write_gguf_head(self, method: Any, model: Any, layers: Sequence[int], found: Acceptance) -> Acceptance:
-        """Args: method: the module of a head that llama.cpp runs."""
+    def _write_gguf_head(self, method: TrainedMethod, module: Any, model: Any, found: Acceptance) -> Acceptance:
+        """Args: module: of a head that llama.cpp runs."""
         write_gguf_head(
-            self._job.out,
-            method.ARCHITECTURE,
+            self._job.outs[method],
+            module.ARCHITECTURE,
             model.shape,
-            method.tensors(model),
+            module.tensors(model),
             target=self._header,
-            layers=layers,
-            more=method.metadata(model),
+            layers=self._points,
+            more=module.metadata(model),
             text=self._job.text,
             found=found,
         )

@@ -16,7 +16,7 @@ from torch.nn import functional
 
 from slipstream.drafters.training.acceptance import Acceptance, chain_guesses, mean, of_guesses
 from slipstream.drafters.training.decoder import Attention, DecoderShape, Norm, Rotation, chat_mask
-from slipstream.drafters.training.features import Features
+from slipstream.drafters.training.features import Windows
 from slipstream.drafters.training.loop import BatchLoss
 
 _DEPTH = 6  # greatest depth that acceptance is measured at
@@ -75,7 +75,7 @@ def loss(exit_at: Exit) -> BatchLoss:
 
 
 @torch.no_grad()
-def acceptance(model: KangarooAdapter, exit_at: Exit, held_out: Features, most: int) -> Acceptance:
+def acceptance(model: KangarooAdapter, exit_at: Exit, held_out: Windows, most: int) -> Acceptance:
     """Acceptance by depth on up to ``most`` stored windows."""
     parts: list[Acceptance] = []
     for ids, weights, (chats, _, *exits) in held_out.checked(most, exit_at.output.device):

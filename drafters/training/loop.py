@@ -4,7 +4,7 @@ import errno
 import os
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -21,13 +21,14 @@ Say = Callable[[str], None]  # takes a progress line
 
 _BETWEEN_STATES = (".blk.", ".attn_", ".head.", ".fc.")
 """Parts of the names of the matrices between hidden states, which Muon trains; AdamW trains the rest."""
+_WARM_UPS = 3  # steps of a run at least, in times of its warm-up
 _PATIENCE = 6  # checks without a better acceptance after which a run ends
 
 
 class Draws(Protocol):
     """A source of batches, whose place in the order can be stored and restored."""
 
-    def batch(self, rows: int, length: int) -> tuple[NDArray[Any], ...]:
+    def batch(self, rows: int, length: int) -> tuple[NDArray[Any] | Tensor, ...]:
         """Arrays whose first axis is ``rows``."""
 
     def state(self) -> dict[str, Any]:
@@ -54,13 +55,21 @@ class TrainingPlan:
     save_seconds: float = 60.0
     check_every: int = 25
 
+    def fitted(self) -> "TrainingPlan":
+        """This plan with smaller batches, and if need be a shorter warm-up, so that most steps come after it."""
+        batch = min(self.batch_tokens, self.tokens // (_WARM_UPS * self.warm_up_steps) // self.window * self.window)
+        batch = max(self.window, batch)
+        return replace(
+            self, batch_tokens=batch, warm_up_steps=min(self.warm_up_steps, self.tokens // batch // _WARM_UPS)
+        )
+
     def done(self, tokens: int) -> float:
         """Share of the budget that is used, 0 to 1."""
         return min(1.0, tokens / self.tokens)
 
     def rate(self, step: int, done: float) -> float:
         """Factor on the learning rates: warm-up by steps, then constant, then linear to ``final_rate``."""
-        warm = min(1.0, (step + 1) / self.warm_up_steps)
+        warm = min(1.0, (step + 1) / max(1, self.warm_up_steps))
         fall = max(0.0, (done - self.decay_from) / (1 - self.decay_from))
         return warm * (1 - fall * (1 - self.final_rate))
 
@@ -116,7 +125,7 @@ class Run:
         began = time.monotonic()
         rows = max(1, plan.batch_tokens // plan.window)
         device = next(self.model.parameters()).device
-        batch = [torch.from_numpy(part).to(device) for part in self.draws.batch(rows, plan.window)]
+        batch = [torch.as_tensor(part, device=device) for part in self.draws.batch(rows, plan.window)]
         factor = plan.rate(progress.step, plan.done(progress.tokens))
         for optimizer, rate, decay in zip(self.optimizers, self.rates, self.decays, strict=True):
             for group in optimizer.param_groups:  # ``resume`` has loaded stored values

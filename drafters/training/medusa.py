@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from slipstream.drafters.training.acceptance import Acceptance, mean, of_guesses
-from slipstream.drafters.training.features import Features
+from slipstream.drafters.training.features import Windows
 from slipstream.drafters.training.loop import BatchLoss
 from slipstream.models.types import Floats
 
@@ -94,7 +94,7 @@ def loss(output: Tensor) -> BatchLoss:
 
 
 @torch.no_grad()
-def acceptance(model: MedusaModule, held_out: Features, most: int) -> Acceptance:
+def acceptance(model: MedusaModule, held_out: Windows, most: int) -> Acceptance:
     """Acceptance by depth on up to ``most`` stored windows."""
     parts: list[Acceptance] = []
     for ids, weights, (_, hidden, *_) in held_out.checked(most, model.ids.device):
@@ -132,7 +132,7 @@ def frequent(counts: NDArray[np.int64], most: int) -> NDArray[np.int64]:
 
 
 @torch.no_grad()
-def rank_accuracies(model: MedusaModule, held_out: Features, most: int) -> Floats:
+def rank_accuracies(model: MedusaModule, held_out: Windows, most: int) -> Floats:
     """How often rank i of head k is right, not conditional on the tokens before: (heads, ranks); used to grow trees."""
     hits = np.zeros((model.shape.heads, _RANKS))
     places = np.zeros((model.shape.heads, 1))

@@ -42,7 +42,7 @@ class ManyReplies:
         """
         self._model, self._n_ctx = model, n_ctx
         params = options.params(n_ctx * side_by_side)
-        params.n_seq_max = side_by_side
+        params.n_seq_max, params.kv_unified = side_by_side, False  # each sequence attends to its own cells only
         params.n_outputs_max = params.n_outputs_max_per_seq = side_by_side
         self._context = C.llama_init_from_model(model.pointer, params)
         if not self._context:

@@ -1,6 +1,7 @@
-"""Text to train heads on, as the target's own ids: its own answers, a folder, or given chats."""
+"""Text to train heads on, as the target's own ids: its own answers to prompts, a folder, or given chats."""
 
 import json
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from itertools import groupby
@@ -18,15 +19,19 @@ from slipstream.models.llama.target import ContextOptions
 from slipstream.models.sampling.sampler import Sampler
 
 Prompt = tuple[list[int], Sampler]
-Answer = tuple[list[int], list[int]]  # prompt and reply
+Answer = tuple[list[int], list[int], int]  # prompt, reply, and the number of the conversation
+Turns = Sequence[str]  # what the user says in one conversation
 
 _ENDINGS = frozenset({".txt", ".md", ".rst", ".py", ".js", ".ts", ".c", ".h", ".cpp", ".java", ".go", ".rs", ".html"})
 _MOST_BYTES = 4_000_000  # a larger file is assumed to be data, not text
-_REPLY = 128  # tokens of the longest answer
+_REPLY = 256  # tokens of the longest answer
 _SIDE_BY_SIDE = 16  # answers in one pass
-_N_CTX = 512  # most tokens of a prompt with its reply
-_WARM = 0.8  # temperature of every other answer; the rest are greedy
-_ASKED_ON = 3  # one answer in this many is asked about in a second turn
+_N_CTX = 1024  # most tokens of a conversation
+_WARM = 0.8  # temperature of most answers
+_GREEDY = 4  # one conversation in this many is greedy
+_ASKED_ON = 3  # one answer in this many to a prompt from templates is asked about in a second turn
+_CYCLE, _REPEATED = 32, 48  # a reply that repeats a cycle of up to so many tokens for so many teaches nothing more
+_MOST_PROMPTS = 64 << 20  # bytes of a file of prompts
 
 _TOPICS = """
 sleep; tides; photosynthesis;
@@ -140,33 +145,66 @@ def folder(path: Path, model: LlamaModel, window: int) -> TrainingText:
     return TrainingText.of(chats)
 
 
-def made_answers(
-    model: LlamaModel, options: ContextOptions, tokens: int, path: Path, seed: int, say: Say
-) -> TrainingText:
-    """Generates the target's answers to prompts from templates until they have ``tokens`` tokens.
+def read_prompts(path: Path) -> list[list[str]]:
+    """The conversations of a file of prompts.
 
-    Every other answer is greedy, and a third of the prompts get a second turn. Finished answers are appended to a file;
-    a run that was killed resumes with the next prompt.
+    A line is a question; or JSON: a string, a list of what the user says turn by turn, or an object with ``turns``.
+    """
+    try:
+        with path.open("rb") as file:
+            text = file.read(_MOST_PROMPTS + 1)
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror}.", "Give a file with one prompt a line.") from error
+    if len(text) > _MOST_PROMPTS:
+        raise UsageError(f"{path} is larger than {_MOST_PROMPTS >> 20} MB.", "Split it.")
+    found = [_turns(line) for line in text.decode("utf-8", "replace").splitlines() if line.strip()]
+    if not any(found):
+        raise UsageError(f"{path} holds no prompt.", "Write one question a line.")
+    return [turns for turns in found if turns]
+
+
+def _turns(line: str) -> list[str]:
+    try:
+        value = json.loads(line)
+    except (ValueError, RecursionError):
+        value = line
+    if isinstance(value, dict):
+        value = value.get("turns")
+    said = value if isinstance(value, list) else [value]
+    return [turn.strip() for turn in said if isinstance(turn, str) and turn.strip()]
+
+
+def made_answers(
+    model: LlamaModel,
+    options: ContextOptions,
+    tokens: int,
+    path: Path,
+    seed: int,
+    say: Say,
+    prompts: Sequence[Turns] = (),
+) -> TrainingText:
+    """Generates the target's answers to prompts until they have ``tokens`` tokens.
+
+    Finished answers are appended to a file, and a run that was killed resumes with the next conversation.
 
     Args:
-        path: the file, one JSON object a line.
+        path: the file, one JSON list a line.
+        prompts: what is asked, in shuffled rounds; empty for prompts from templates.
     """
-    kept = _kept(path)
-    made = said = sum(len(reply) for _, reply in kept)
-    prompts = _OwnPrompts(ChatIds(model), model, seed)
-    prompts.skip(len(kept))
+    kept = _kept(path, tokens)
+    made = said = _written(kept)
     if made >= tokens:
         return _answered(kept)
+    asked = _Conversations(ChatIds(model), model, prompts or _templates(), seed, kept)
     try:
         with (
             path.open("a", encoding="utf-8") as file,
             closing(ManyReplies(model, _SIDE_BY_SIDE, _N_CTX, options)) as replies,
         ):
-            for found, reply in replies.replies(prompts, _REPLY):
-                prompt = list(found)
-                file.write(json.dumps([prompt, reply]) + "\n")
-                kept.append((prompt, reply))
-                prompts.answered(prompt, reply)
+            for found, reply in replies.replies(asked, _REPLY):
+                answer = asked.answered(list(found), reply)
+                file.write(json.dumps(answer) + "\n")
+                kept.append(answer)
                 made += len(reply)
                 if made - said >= tokens / 50:
                     said = made
@@ -179,61 +217,98 @@ def made_answers(
     return _answered(kept)
 
 
-class _OwnPrompts:
-    """Yields prompts from templates, in shuffled rounds without end, and second turns as their answers come in."""
+def answered_tokens(path: Path) -> int:
+    """Tokens of the finished answers in a file."""
+    return _written(_kept(path)) if path.exists() else 0
 
-    def __init__(self, ids: ChatIds, model: LlamaModel, seed: int) -> None:
-        self._ids, self._model, self._seed = ids, model, seed
-        self._asked = made_prompts()
-        self._number = 0
-        self._first: dict[tuple[int, ...], tuple[int, str]] = {}  # number and text of open first questions, by prompt
-        self._second: list[Prompt] = []
+
+class _Conversations:
+    """Yields the prompts of conversations, in shuffled rounds without end; a next turn when its reply has come in."""
+
+    def __init__(
+        self, ids: ChatIds, model: LlamaModel, asked: Sequence[Turns], seed: int, kept: Sequence[Answer]
+    ) -> None:
+        """Args: kept: finished answers of an earlier run; their conversations do not begin again."""
+        self._ids, self._model, self._asked, self._seed = ids, model, asked, seed
+        self._number = 1 + max((number for _, _, number in kept), default=-1)
+        self._open = defaultdict[tuple[int, ...], list[tuple[int, int]]](list)  # number and turn, by open prompt
+        self._following: list[Prompt] = []
 
     def __iter__(self) -> Iterator[Prompt]:
         return self
 
     def __next__(self) -> Prompt:
-        if self._second:
-            return self._second.pop()
-        epoch, place = divmod(self._number, len(self._asked))
-        text = self._asked[int(np.random.default_rng([self._seed, epoch]).permutation(len(self._asked))[place])]
-        prompt = self._ids.prompt([{"role": "user", "content": text}])
-        self._first[tuple(prompt)] = self._number, text
+        if self._following:
+            return self._following.pop()
+        number = self._number
         self._number += 1
-        return prompt, self._sampler(self._number)
+        return self._prompt(self._ids.prompt([{"role": "user", "content": self._turns(number)[0]}]), number, 0)
 
-    def skip(self, count: int) -> None:
-        self._number += count
+    def answered(self, prompt: list[int], reply: list[int]) -> Answer:
+        """Takes in a reply, and asks on if the user says more."""
+        number, turn = self._open[tuple(prompt)].pop()
+        turns = self._turns(number)
+        if turn + 1 < len(turns) and reply[-1] in self._model.ends:
+            answer = self._model.pieces(reply[:-1]).decode("utf-8", "replace")
+            messages = [
+                {"role": "user", "content": turns[turn]},
+                {"role": "assistant", "content": answer},
+                {"role": "user", "content": turns[turn + 1]},
+            ]
+            self._following.append(self._prompt(self._ids.follow_up(messages, prompt, reply), number, turn + 1))
+        return prompt, reply, number
 
-    def answered(self, prompt: list[int], reply: list[int]) -> None:
-        """Asks on after one whole answer in three."""
-        number, text = self._first.pop(tuple(prompt), (1, ""))
-        if number % _ASKED_ON or reply[-1] not in self._model.ends:
-            return
-        answer = self._model.pieces(reply[:-1]).decode("utf-8", "replace")
-        messages = [
-            {"role": "user", "content": text},
-            {"role": "assistant", "content": answer},
-            {"role": "user", "content": _MORE[number // _ASKED_ON % len(_MORE)]},
-        ]
-        self._second.append((self._ids.follow_up(messages, prompt, reply), self._sampler(number // _ASKED_ON)))
+    def _turns(self, number: int) -> Turns:
+        epoch, place = divmod(number, len(self._asked))
+        return self._asked[int(np.random.default_rng([self._seed, epoch]).permutation(len(self._asked))[place])]
 
-    def _sampler(self, number: int) -> Sampler:
-        return Sampler(temperature=_WARM, seed=self._seed + number) if number % 2 else Sampler(temperature=0)
+    def _prompt(self, ids: list[int], number: int, turn: int) -> Prompt:
+        self._open[tuple(ids)].append((number, turn))
+        greedy = number % _GREEDY == 0
+        return ids, Sampler(temperature=0) if greedy else Sampler(temperature=_WARM, seed=self._seed + number)
 
 
 def _answered(kept: list[Answer]) -> TrainingText:
-    return TrainingText.of((prompt + reply, [0.0] * len(prompt) + [1.0] * len(reply)) for prompt, reply in kept)
+    return TrainingText.of((prompt + reply, [0.0] * len(prompt) + _weights(reply)) for prompt, reply, _ in kept)
 
 
-def _kept(path: Path) -> list[Answer]:
+def _weights(reply: Sequence[int]) -> list[float]:
+    """1 for each token of a reply, 0 from where it has repeated itself for a while."""
+    ids = np.asarray(reply)
+    for cycle in range(1, min(_CYCLE, len(ids) - 1) + 1):
+        runs = np.cumsum(np.append(0, ids[cycle:] == ids[:-cycle]))
+        repeated = np.flatnonzero(runs[_REPEATED:] - runs[:-_REPEATED] == _REPEATED)
+        if len(repeated):
+            ids = ids[: cycle + _REPEATED + int(repeated[0])]
+    return [1.0] * len(ids) + [0.0] * (len(reply) - len(ids))
+
+
+def _written(kept: Sequence[Answer]) -> int:
+    return sum(len(reply) for _, reply, _ in kept)
+
+
+def _kept(path: Path, most: int | None = None) -> list[Answer]:
+    """The finished answers of a file, up to ``most`` tokens."""
     replies: list[Answer] = []
     if path.exists():
         whole = path.read_bytes()
         whole = whole[: whole.rfind(b"\n") + 1]
         path.write_bytes(whole)  # removes a line that a kill cut short
-        replies = [(prompt, reply) for prompt, reply in map(json.loads, whole.splitlines())]
+        made = 0
+        for prompt, reply, number in map(json.loads, whole.splitlines()):
+            if most is not None and made >= most:
+                break
+            replies.append((prompt, reply, number))
+            made += len(reply)
     return replies
+
+
+def _templates() -> list[list[str]]:
+    """Conversations with the prompts of the templates."""
+    return [
+        [text, _MORE[place // _ASKED_ON % len(_MORE)]] if place % _ASKED_ON == 0 else [text]
+        for place, text in enumerate(made_prompts())
+    ]
 
 
 def made_prompts() -> list[str]:

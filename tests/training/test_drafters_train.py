@@ -175,10 +175,10 @@ def test_a_run_on_own_answers_survives_kills(start: Start, target: Path, other: 
         kept = answered(work)
         for out in (tmp_path / "heads").iterdir():  # written just before the kill: whole
             check_heads_of(out, "medusa", "answers", target, other)
-    assert kills
+    assert kills and [path.name for path in work.iterdir()] == ["answers.jsonl"]  # for other methods
     out = tmp_path / "heads" / "tern-medusa.gguf"
     check_heads_of(out, "medusa", "answers", target, other)
-    assert str(out) in stdout and not work.exists()
+    assert str(out) in stdout
 
 
 def answered(work: Path) -> int:
@@ -196,3 +196,14 @@ def test_a_full_disk_is_one_line(room: int, start: Start, texts: Path, tmp_path:
     assert line == stderr.splitlines()[-1] and "cannot " in line and "Make room" in line
     assert ("hidden states: " in stderr) == (room > 2_000)
     assert list((tmp_path / "heads").iterdir()) == []
+
+
+def test_all_methods_share_one_run(start: Start, target: Path, texts: Path, tmp_path: Path) -> None:
+    stdout, stderr = (run := start("all", "--on", str(texts), "--tokens", "2000", "--out", str(tmp_path))).communicate()
+    assert run.returncode == 0, stderr
+    methods = [*DEPTHS, *sorted(RUN_BY_LLAMA, reverse=True)]
+    assert [line.split(": ")[0] for line in stdout.splitlines()] == [str(tmp_path / f"{name}.gguf") for name in methods]
+    assert matching_heads(read_header(target), tmp_path.glob("*.gguf")).keys() == set(methods)
+    assert "for 1B and" in stderr.splitlines()[2]
+    made = [line for line in stderr.splitlines() if line.startswith("hidden states: ")]
+    assert len(made) == len(set(made)) == 2  # of the text and of the held-out text, for all methods

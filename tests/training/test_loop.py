@@ -101,3 +101,12 @@ def test_a_crash_while_saving_keeps_the_old_checkpoint(tmp_path: Path, monkeypat
     other.resume(tmp_path / "m.pt")
     assert other.progress.step == 0
     assert not list(tmp_path.glob("*.part"))
+
+
+@pytest.mark.parametrize(
+    ("tokens", "batch", "warm"), [(10**6, 4096, 40), (60_000, 256, 40), (3_000, 256, 3), (100, 256, 0)]
+)
+def test_a_short_run_does_not_end_while_it_warms_up(tokens: int, batch: int, warm: int) -> None:
+    plan = TrainingPlan(tokens=tokens).fitted()
+    assert (plan.batch_tokens, plan.warm_up_steps) == (batch, warm)
+    assert plan.rate(tokens // 2 // batch, 0.4) == 1.0

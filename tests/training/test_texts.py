@@ -8,6 +8,7 @@ import pytest
 from tests.training.gguf_file import BUNDLED
 
 from slipstream.drafters.training import texts
+from slipstream.models.errors import UsageError
 from slipstream.models.llama.model import LlamaModel
 from slipstream.models.llama.target import ContextOptions
 
@@ -40,7 +41,7 @@ def test_weights_are_on_what_the_assistant_says_and_on_its_end(model: LlamaModel
     assert model.pieces(said).startswith(b"Water.") and said[-1] in model.ends
 
 
-def test_own_answers_are_greedy_and_warm_and_have_second_turns_and_go_on(model: LlamaModel, tmp_path: Path) -> None:
+def test_own_answers_have_second_turns_and_go_on(model: LlamaModel, tmp_path: Path) -> None:
     path = tmp_path / "answers.jsonl"
     lines: list[str] = []
     first = texts.made_answers(model, OPTIONS, tokens=600, path=path, seed=3, say=lines.append)
@@ -53,3 +54,23 @@ def test_own_answers_are_greedy_and_warm_and_have_second_turns_and_go_on(model: 
     path.write_bytes(path.read_bytes() + b"[[1, 2")  # a line that a kill cut short
     more = texts.made_answers(model, OPTIONS, tokens=900, path=path, seed=3, say=lines.append)
     assert more.ids[: len(first.ids)].tolist() == first.ids.tolist() and more.weights.sum() >= 900
+
+
+def test_own_answers_to_prompts_from_a_file_ask_on_with_its_turns(model: LlamaModel, tmp_path: Path) -> None:
+    asked = tmp_path / "asked.jsonl"
+    asked.write_text('What is rain?\n\n["Name a bird.", "And another?"]\n{"turns": ["Hi.", 3]}\n"Why?"\n')
+    prompts = texts.read_prompts(asked)
+    assert prompts == [["What is rain?"], ["Name a bird.", "And another?"], ["Hi."], ["Why?"]]
+    answers = tmp_path / "answers.jsonl"
+    made = texts.made_answers(model, OPTIONS, 500, answers, 3, lambda _: None, prompts)
+    written = model.pieces(made.ids.tolist()).decode()
+    assert "And another?" in written.split("Name a bird.", 1)[1] and "What is rain?" in written
+    assert texts.answered_tokens(answers) >= 500
+    asked.write_text("\n[]\n")
+    with pytest.raises(UsageError, match="holds no prompt"):
+        texts.read_prompts(asked)
+
+
+def test_a_reply_that_repeats_itself_is_trained_on_once() -> None:
+    text = texts._answered([([1, 2], [*range(3, 20), *[20, 21, 22] * 40], 0)])
+    assert text.weights.tolist() == [0.0] * 2 + [1.0] * (17 + 3 + 48) + [0.0] * (120 - 51)
