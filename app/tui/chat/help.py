@@ -32,11 +32,11 @@ KEYS = (
     ("F2", "next drafter, from the next reply on"),
     ("Ctrl-D", "drafters: choose, train, import, index"),
     ("F8", "benchmark: what drafting gains on this machine"),
-    ("Ctrl-L", "models: use, find, fetch, remove"),
-    ("F6", "take the model that is suggested: fetch or load it"),
     ("F3", "colours: guessed, copied words"),
     ("F4", "guesses of each step, and how often they are right"),
     ("/guess", "one reply with guesses shown, and what they gained"),
+    ("Ctrl-L", "models: use, find, fetch, remove"),
+    ("F6", "take the model that is suggested: fetch or load it"),
     ("F5", "reply again, with another seed"),
     ("Alt-R", "reply again, with a penalty for repeats (DRY)"),
     ("Ctrl-T", "open or fold the thoughts of the last reply"),
@@ -65,6 +65,16 @@ KEYS = (
     ("Ctrl-Z", "undo typing; /suspend goes back to the shell"),
     ("Ctrl-Q", "quit"),
 )
+SECTIONS = {
+    "Enter": "Writing",
+    "F2": "Guesses",
+    "Ctrl-L": "Models",
+    "F5": "Replies",
+    "Ctrl-Up, Ctrl-Down": "Messages",
+    "Ctrl-N, Alt-N": "Chats",
+    "PgUp, PgDn": "Screen and program",
+}
+"""The first key of a section to its title."""
 FIGURES = (
     ("tok/s", "tokens per second over the reply, once it began"),
     ("with drafter", "the speed now; a drafter guesses, the model checks"),
@@ -101,12 +111,20 @@ class HelpScreen(Dialog[None]):
             sheet.border_subtitle = sheet_keys("Esc closes")
             screen = self.app.size.width
             narrow, room = screen < NARROW, min(screen, WIDTH) - FRAME
-            now = tuple((name, meaning) for usual, meaning in KEYS if (name := with_command(usual, self._keys)))
-            width = 0 if narrow else max(len(name) for name, _ in now + FIGURES)
+            sections: dict[str, list[tuple[str, str]]] = {}
+            for usual, meaning in KEYS:
+                title = SECTIONS.get(usual) or next(reversed(sections))
+                rows = sections.setdefault(title, [])
+                if name := with_command(usual, self._keys):
+                    rows.append((name, meaning))
+            every = [*FIGURES, *(row for rows in sections.values() for row in rows)]
+            width = 0 if narrow else max(len(name) for name, _ in every)
             if self._here:
-                yield Static(_rows(tuple(self._here), width, room))
+                yield Static(_rows(self._here, width, room))
                 yield Static(Content("In the chat"), classes="heading")
-            yield Static(_rows(now, width, room))
+            for title, rows in sections.items():
+                yield Static(Content(title), classes="heading")
+                yield Static(_rows(rows, width, room))
             yield Static(Content("Status bar"), classes="heading")
             yield Static(_rows(FIGURES, width, room))
             yield Static(Content("Colours (F3)"), classes="heading")
@@ -119,7 +137,7 @@ def with_command(usual: str, keys: KeyMap) -> str:
     return ", ".join(filter(None, (keys.now(usual), f"{MARK}{command.name}" if command else "")))
 
 
-def _rows(rows: tuple[tuple[str, str], ...], width: int, room: int) -> Content:
+def _rows(rows: Sequence[tuple[str, str]], width: int, room: int) -> Content:
     """The rows in at most ``room`` cells, with keys of ``width`` cells; 0 puts a meaning below its key."""
     indent = "\n" + " " * (width + 2)
     lines = []

@@ -124,7 +124,7 @@ async def test_the_keys_of_the_file_do_it_and_the_help_says_them(open_chat: Open
         rows = " ".join(str(each.content) for each in chat.app.screen.query(Static))
         assert "F7, /help " in rows and "F1, /quit " in rows and "Ctrl-Q" not in rows  # F1 quits now
         assert "Ctrl-L" not in rows and "F8" not in rows  # no key does it
-        assert "\n/models " in rows and "\n/bench " in rows
+        assert "/models " in rows and "/bench " in rows
         await chat.press("escape")
         await chat.press("f3")
         assert chat.screen.transcript.coloured  # what cannot be leaves the usual key
