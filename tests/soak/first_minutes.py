@@ -1,10 +1,10 @@
 """A new user's first minutes on a real terminal, in which no two figures may contradict each other.
 
-A command: ``python -m tests.soak.first_minutes [idle|busy|both]``. Starts the chat in a new home, asks three questions,
-has a text copied, opens every screen, races, runs the smallest benchmark of two drafters, and ``slipstream run
---json``, at three sizes of terminal; "busy" has two loops compute beside it. Parses every screen, and compares the
-result of the benchmark with its kept file and with the drafters' screen. Prints what contradicts, figures that differ
-for a reason, and one line.
+A command: ``python -m tests.soak.first_minutes [idle|busy|both]``. Starts the chat in a new home, takes the first
+example, which shows guesses, asks three questions, has a text copied, opens every screen, races, runs the smallest
+benchmark of two drafters, and ``slipstream run --json``, at three sizes of terminal; "busy" has two loops compute
+beside it. Parses every screen, and compares the result of the benchmark with its kept file and with the drafters'
+screen. Prints what contradicts, figures that differ for a reason, and one line.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from tests.soak.screen_figures import (
     end_faults,
     estimate_fault,
     estimated,
+    example_faults,
     expected_rows,
     faults,
     gained,
@@ -246,10 +247,19 @@ def models(life: Life, home: Path) -> None:
     life.press(ESCAPE)
 
 
+def first_example(life: Life) -> None:
+    """Takes the first example, which shows guesses, and compares what it says of them with the status bar."""
+    life.press("\t")
+    life.press("\r")
+    life.until(lambda shown: "were guessed" in shown)
+    life.compare(example_faults(life.settled()))
+
+
 def live(home: Path, size: tuple[int, int], busy: bool) -> Life:
     with Terminal(*PROGRAM, home=home, size=size) as terminal:
         life = Life(terminal)
         life.until(lambda shown: "Message" in shown)
+        first_example(life)
         for question in (*QUESTIONS, COPY):
             life.ask(question)
         for key in (F4, CTRL_O, F9):

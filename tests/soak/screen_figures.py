@@ -28,6 +28,11 @@ _PART: Final = rf" ?·(?:(?!\w+ {_GAIN})[^·])*"  # of a footnote, without the n
 _FOOTNOTE: Final = re.compile(
     rf"(\w+) {_NUMBER}x (faster|as fast) · {_NUMBER} tok/s instead of {_NUMBER}((?:{_PART}){{0,3}})"
 )
+_INSTEAD: Final = re.compile(rf"{_NUMBER} tok/s instead of {_NUMBER}")
+_EXAMPLE: Final = re.compile(
+    r"(\d+) of these (\d+) tokens? \(words or parts of words\) were guessed: (\d+) % of guesses right, "
+    r"(\d+\.\d) tokens per step instead of 1\."
+)
 _TOKENS: Final = re.compile(rf"{_NUMBER} tokens?\b")
 _WON: Final = re.compile(rf"{_NUMBER}x (faster) here: {_NUMBER} (s|tok/s) instead of {_NUMBER}")
 _LOST: Final = re.compile(rf"loses {_NUMBER} s here: {_NUMBER} s instead of {_NUMBER}")
@@ -93,12 +98,31 @@ def faults(shown: str) -> Iterator[str]:
         if tokens:
             few = number(tokens[1]) < LEAST_TOKENS
             yield f"footnote of {drafter}: {ratio}x of {tokens[0]}" if few else ""
+    for over, under in _INSTEAD.findall(flat):
+        yield f"{over} instead of {under}" if over == under else ""
+    for ratio, _ in _RATIO.findall(shown):
+        yield f"{ratio}x is no gain and no loss" if number(ratio) == 1.0 else ""
     for ratio, word, drafted, unit, undrafted in _WON.findall(flat):
         figures = (drafted, undrafted) if unit == "tok/s" else (undrafted, drafted)
         yield ratio_fault("race", ratio, word, *figures)
     for lost, drafted, undrafted in _LOST.findall(flat):
         off = abs(number(drafted) - number(undrafted) - number(lost)) > step_of(lost) + 2 * step_of(drafted)
         yield f"race: {lost} s lost, but {drafted} against {undrafted}" if off else ""
+
+
+def example_faults(shown: str) -> Iterator[str]:
+    """Compares the words below the first example with the status bar and the footnote."""
+    flat = " ".join(unfolded(shown).replace("█ ", "").replace("▎ ", "").split())
+    told = _EXAMPLE.search(flat)
+    if told is None:
+        yield f"first example: no words about its guesses:\n{shown}"
+        return
+    right, tokens, share, per_step = told.groups()
+    yield "" if 0 < int(right) < int(tokens) else f"first example: {right} of {tokens}"
+    yield "" if f"{share} % right" in flat and f"{per_step} tokens per step" in flat else f"first example: {told[0]}"
+    yield "" if f"{tokens} tokens ·" in flat else f"first example: the footnote has other tokens than {tokens}"
+    after = ("on this machine.", "No faster here: a step with guesses takes", "/race compares.")
+    yield "" if any(words in flat for words in after) else "first example: not said whether it was faster"
 
 
 def end_faults(shown: str) -> Iterator[str]:

@@ -17,6 +17,7 @@ from tests.soak.screen_figures import (
     drafters_faults,
     end_faults,
     estimate_fault,
+    example_faults,
     expected_rows,
     faults,
     gained,
@@ -129,6 +130,28 @@ def test_the_chat_shows_one_ratio() -> None:
     assert ratio_fault("here", "0.8", "faster", "8", "10") == "here: 0.8x is called faster"
     before = " auto 0.9x as fast · 21 tok/s instead of 23 · 34 tokens · first token 36 ms\n\n  █ And?\n\n Leaves.\n"
     assert list(end_faults(before + CHAT)) == [""] and wrong(faults(before + CHAT)) == []
+
+
+def test_a_ratio_that_means_nothing_is_a_fault() -> None:
+    assert wrong(faults(" auto 1.0x faster · 44 tok/s instead of 44 · 99 tokens"))[-2:] == [
+        "44 instead of 44",
+        "1.0x is no gain and no loss",
+    ]
+
+
+def test_the_first_example_agrees_with_the_bar() -> None:
+    shown = """
+    eagle3 · 107 tok/s · 95 tokens · first token 339 ms
+  █ i 59 of these 95 tokens (words or parts of words) were guessed: 84 %
+  █ of guesses right, 2.6 tokens per step instead of 1.
+  █   Speeds vary too much now to say whether that is faster; /race
+  █ compares.
+ eagle3 guessed         84 % right  2.6 tokens per step   text identical ✓
+"""
+    assert wrong(example_faults(shown)) == []
+    assert len(wrong(example_faults(shown.replace("84 % right", "83 % right")))) == 1
+    assert len(wrong(example_faults(shown.replace("95 tokens ·", "94 tokens ·")))) == 1
+    assert len(wrong(example_faults("nothing"))) == 1
 
 
 def test_the_summary_of_a_run_is_the_sum_of_its_steps() -> None:
