@@ -114,7 +114,8 @@ def guesses_in_words(speed: Speed) -> tuple[str, str]:
         f"{percent(speed.acceptance)} of guesses right, {speed.tokens_per_step:.1f} tokens per step instead of 1."
     )
     if (gain := speed.gain) is None:
-        why = "The reply is too short" if speed.timed < LEAST_TOKENS else "Speeds vary too much now"
+        why = "Other programs keep this machine too busy" if speed.busy else "Speeds vary too much now"
+        why = "The reply is too short" if speed.timed < LEAST_TOKENS else why
         return words, f"{why} to say whether that is faster; /race compares."
     verdict = judged(gain, speed.noise)
     if verdict == "gain":

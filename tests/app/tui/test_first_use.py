@@ -57,6 +57,10 @@ async def test_the_first_example_shows_guesses_once_and_says_what_they_gained(op
         (Speed(40.0, 0.5, 1.5, 39.0, drafted=40, accepted=20, steps=40, tokens=60), "No faster here: a step with"),
         (Speed(40.0, 0.5, 1.5, 60.0, drafted=9, accepted=5, steps=9, tokens=20), "The reply is too short to say"),
         (Speed(40.0, 0.5, 1.5, None, drafted=9, accepted=5, steps=9, tokens=90), "Speeds vary too much now to say"),
+        (
+            Speed(40.0, 0.5, 1.5, None, drafted=9, accepted=5, steps=9, tokens=90, busy=True),
+            "keep this machine too busy",
+        ),
         (Speed(40.0, None, 1.0, 40.0, steps=60, tokens=60), "Ctrl-D lists the drafters"),
     ],
 )
