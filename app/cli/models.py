@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import shutil
 import sys
 from collections.abc import Callable, Iterator
@@ -229,7 +230,7 @@ def pull(manager: ModelManager, options: argparse.Namespace) -> int:
         for each in fetched:
             print(f"{one_line(each.name)} is here: {models_words.size(each.size)}")
         if model.role == "chat":
-            print(f"chat with it: slipstream -m {one_line(model.name)}")
+            print(f"chat with it: slipstream -m {shlex.quote(one_line(model.name))}")
     return 0
 
 

@@ -43,7 +43,11 @@ _LABEL: Final = re.compile(
     re.IGNORECASE | re.VERBOSE,
 )
 _SPLIT: Final = re.compile(r"(?P<stem>.*)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf", re.IGNORECASE)
-_NO_MODEL: Final = re.compile(r"mmproj|imatrix|(?<![a-z])lora(?![a-z])", re.IGNORECASE)
+_NO_MODEL: Final = re.compile(
+    # a model that was quantized with an importance matrix may have the word beside its quantization
+    r"mmproj|^(?!.*(?<![a-z0-9])(?:i?q[1-9]_|b?f16)).*imatrix|(?<![a-z])lora(?![a-z])",
+    re.IGNORECASE,
+)
 _DRAFTS: Final = re.compile(r"(?:^|/)mtp[-_/]|(?<![a-z0-9])(?:dflash|eagle-?3|dspark)(?![a-z])", re.IGNORECASE)
 _SORTS: Final[dict[Sort, str]] = {
     "downloads": "downloads",

@@ -42,6 +42,11 @@ def split_name(stem: str) -> tuple[str, str]:
     return stem[: match.start()], _OTHER_WORDS.get(label, label)
 
 
+def stem_of(path: Path) -> str:
+    """A file's name without its ending, in capitals or not."""
+    return path.stem if path.suffix.lower() == ".gguf" else path.name
+
+
 def shown_name(path: Path, name: str = "") -> str:
     """The name of a model for people: its file's without the quantization.
 
@@ -49,7 +54,7 @@ def shown_name(path: Path, name: str = "") -> str:
         name: The name in its header. It is used if the file's name says nothing, or says the same in lower case;
             others are often those of a training run.
     """
-    stem = split_name(path.name.removesuffix(".gguf"))[0]
+    stem = split_name(stem_of(path))[0]
     same = re.sub(r"[-_. ]+", " ", name.casefold()) == re.sub(r"[-_. ]+", " ", stem.casefold())
     says_more = path.parent.resolve() == _SHIPPED or _NAMELESS.fullmatch(stem) or (same and stem.islower())
     return name if name and says_more else stem
@@ -64,7 +69,7 @@ def plain_name(stem: str, quant: str) -> str:
 
 def names_of(header: Header, repo: str | None = None, file: str = "") -> list[str]:
     """The names of a model from its header, its file and its repository."""
-    names = [header.name, header.path.name.removesuffix(".gguf"), file]
+    names = [header.name, stem_of(header.path), file]
     base, size = (header.metadata.get(f"general.{key}") for key in ("basename", "size_label"))
     tune = header.metadata.get("general.finetune", "")
     if isinstance(base, str) and isinstance(size, str):

@@ -13,7 +13,7 @@ from slipstream.models.errors import ModelFileError, UsageError
 from slipstream.models.files import locked, make_folder
 from slipstream.models.hub.types import RemoteFile
 from slipstream.models.library.import_model import LOCAL, How, OnProgress, check, import_model, recover_imports
-from slipstream.models.library.names import find, plain_name, shown_name, split_name
+from slipstream.models.library.names import find, plain_name, shown_name, split_name, stem_of
 from slipstream.models.library.places import (
     FoundModel,
     foreign_models,
@@ -189,7 +189,7 @@ class ModelStore:
     def _model(self, found: FoundModel, cache: FactsCache) -> InstalledModel:
         facts, ours = cache.of(found.path), found.origin == "ours"
         record = read_record(found.path) if ours else Record()
-        stem = found.path.name.removesuffix(".gguf")
+        stem = stem_of(found.path)
         label = split_name(stem)[1] or facts.quant
         if found.name and found.origin in ("bundled", "ollama"):
             name = found.name

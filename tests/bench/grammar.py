@@ -83,7 +83,7 @@ class GrammarCost:
 
     name: str
     compiled_ms: float
-    mask: Calls  # llguidance's mask alone
+    mask: Calls  # the mask of a state alone
     pick: Calls  # all of a token's draw, the mask included
     plain: Calls  # the same draw without a grammar
 

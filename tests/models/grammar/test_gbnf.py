@@ -174,7 +174,7 @@ def generated(chance: random.Random) -> str:
     return "\n".join(f"{name} ::= {alternatives(0, rule)}" for rule, name in enumerate(names))
 
 
-@pytest.mark.parametrize("block", range(10))
+@pytest.mark.parametrize("block", [0, 1, *(pytest.param(block, marks=pytest.mark.slow) for block in range(2, 10))])
 def test_generated_grammars_allow_what_llama_cpp_allows(
     model: LlamaModel, tokens: GrammarTokens, capfd: pytest.CaptureFixture[str], block: int
 ) -> None:

@@ -328,6 +328,8 @@ def test_a_split_model_with_a_part_missing_is_left_out() -> None:
 def test_what_is_no_model_is_left_out() -> None:
     names = ["mmproj-F16.gguf", "M.mmproj-f16.gguf", "imatrix.gguf", "M-imatrix.gguf", "M-lora-f16.gguf", "M.bin"]
     assert quants(**dict.fromkeys(names, 1)) == {}
+    made_with_one = {"Q4_K_M": ["M-Imatrix-Q4_K_M.gguf"], "IQ4_XS": ["M.IQ4_XS.gguf"], "BF16": ["M-imatrix-BF16.gguf"]}
+    assert quants(**{name: 1 for (name,) in made_with_one.values()}) == made_with_one
 
 
 def test_the_best_projector_of_the_first_folder_comes_along_with_models() -> None:

@@ -388,5 +388,6 @@ def test_the_names_of_models_that_ship_are_those_in_their_headers() -> None:
     tuned = Path(__file__).parents[3] / "models" / "bundled" / "slipstream-mini-tuned-q8_0.gguf"
     assert shown_name(tuned, "Ours, tuned") == "Ours, tuned"
     assert shown_name(Path("/x/qwen3-8b-q8_0.gguf"), "Qwen3 8B") == "Qwen3 8B"
+    assert shown_name(Path("/x/Qwen3-8B-Q8_0.GGUF"), "") == "Qwen3-8B"
     assert shown_name(Path("/x/Qwen3-8B-Q8_0.gguf"), "qwen3 8b") == "Qwen3-8B"
     assert shown_name(Path("/x/made-1b-0123456789ab.gguf"), "Made, 1b") == "Made, 1b"
