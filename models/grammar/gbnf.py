@@ -24,6 +24,7 @@ Stacks = frozenset[int]  # ids of the stacks that a text may have; of each, the 
 EMPTY: Final = 0  # id of the empty stack: the text may end
 _END: Final = -1
 _MOST_REPEATED: Final = 2_000  # rules that one repetition makes; as in llama.cpp
+_MOST_ELEMENTS: Final = 100_000  # that one repetition makes
 _MOST_STACKS: Final = 20_000  # in one state
 _MOST_HELD: Final = 500_000  # ids in remembered steps
 _MOST_STATES: Final = 2_000  # remembered tests
@@ -210,6 +211,8 @@ class GbnfParser:
                 "please reduce the number of repetitions or rule complexity"
             )
         symbol = found[start:]
+        if len(symbol) * total > _MOST_ELEMENTS:
+            raise ValueError(f"a repetition makes more than {_MOST_ELEMENTS:,} elements")
         found[start:] = symbol * least
         rest: list[Element] = []
         for _ in range(1 if most is None else most - least):

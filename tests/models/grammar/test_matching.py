@@ -71,6 +71,7 @@ def _references(count: int, to: Callable[[str], Any]) -> str:
         ("lark", "start: " + '"a" ' * MOST_BYTES, "256 KiB"),
         ("json", json.dumps({"enum": ["x" * MOST_BYTES]}), "256 KiB"),
         ("json", '{"items":' * 2000 + "{}" + "}" * 2000, "recursion limit"),
+        ("gbnf", 'root ::= "' + "a" * 200_000 + '"{2000}', "100,000 elements"),
         ("gbnf", "root ::= " + "(" * 5000 + '"a"' + ")" * 5000, "recursion"),
     ],
 )
