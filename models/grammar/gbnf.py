@@ -41,6 +41,12 @@ class Chars:
     ranges: tuple[tuple[int, int], ...]
     inside: bool = True
 
+    @property
+    def only(self) -> int:
+        """The only character that it holds; -1 if there are others."""
+        low, high = self.ranges[0] if len(self.ranges) == 1 else (0, -1)
+        return low if low == high and self.inside else -1
+
     def holds(self, char: int) -> bool:
         return any(low <= char <= high for low, high in self.ranges) == self.inside
 
@@ -259,7 +265,7 @@ class GbnfParser:
                 high = self._char()
             ranges.append((low, high))
         self._at += 1
-        return [Chars(tuple(ranges), inside)] if ranges else []
+        return [Chars(tuple(dict.fromkeys(ranges)), inside)] if ranges else []
 
     def _dot(self) -> Chars:
         self._at += 1
@@ -309,6 +315,7 @@ class Gbnf:
         self._stacks: list[tuple[int, int]] = [(_END, EMPTY)]  # place of the top element, and id of the rest
         self._known: dict[tuple[int, int], int] = {}
         self._steps: dict[tuple[Stacks, int], Stacks] = {}
+        self._by_char: dict[Stacks, tuple[dict[int, list[int]], list[tuple[Chars, int]]]] = {}
         self._held = 0  # ids in these steps
         self.begin = self._closed(self._pushed(first, EMPTY) for first in self._first[root])
 
@@ -363,14 +370,33 @@ class Gbnf:
         key = stacks, char
         found = self._steps.get(key)
         if found is None:
-            passed = [rest for top, rest in self.tops(stacks) if isinstance(top, Chars) and top.holds(char)]
-            found = self._closed(passed)
+            single, others = self._readers(stacks)
+            found = self._closed([*single.get(char, ()), *(rest for top, rest in others if top.holds(char))])
             self._held += len(found) + 1
             if self._held > _MOST_HELD:
                 self._steps.clear()
+                self._by_char.clear()
                 self._held = len(found)
             self._steps[key] = found
         return found
+
+    def may_read(self, stacks: Stacks, value: int, left: int) -> bool:
+        """Whether a character may follow of which the first bytes are known: see ``Chars.may_hold``."""
+        single, others = self._readers(stacks)
+        tops = [*(Chars(((char, char),)) for char in single), *(top for top, _ in others)]
+        return any(top.may_hold(value, left) for top in tops)
+
+    def _readers(self, stacks: Stacks) -> tuple[dict[int, list[int]], list[tuple[Chars, int]]]:
+        """The stacks behind each character that some of these stacks read, and the other terminals on top."""
+        if stacks not in self._by_char:
+            single, others = dict[int, list[int]](), list[tuple[Chars, int]]()
+            for top, rest in self.tops(stacks):
+                if isinstance(top, Chars) and top.only >= 0:
+                    single.setdefault(top.only, []).append(rest)
+                elif isinstance(top, Chars):
+                    others.append((top, rest))
+            self._by_char[stacks] = single, others
+        return self._by_char[stacks]
 
     def after_token(self, stacks: Stacks, token: Token, text: bool) -> Stacks:
         """The stacks behind a token that the grammar names; without ``text``, it does not stand for any other one."""
@@ -492,8 +518,7 @@ class GbnfTokens:
         """Whether a text may stand here: its stacks can take the unfinished character."""
         if not reached.left:
             return bool(reached.stacks)
-        tops = self._grammar.tops(reached.stacks)
-        return any(isinstance(top, Chars) and top.may_hold(reached.value, reached.left) for top, _ in tops)
+        return self._grammar.may_read(reached.stacks, reached.value, reached.left)
 
 
 def _left_recursive(rules: Sequence[Rule]) -> int | None:
