@@ -241,7 +241,10 @@ def _draft_header(request: Load) -> Header | None:
 
 def _heads(request: Load, header: Header, guard: Guard) -> dict[str, Path]:
     broken: list[tuple[str, SlipstreamError]] = []
-    found = matching_heads(header, map(Path, request.heads), lambda path, error: broken.append((path.name, error)))
+    adapters = [Path(each.path) for each in request.adapters]
+    trained_with_it = (path for each in adapters for path in sorted(each.parent.glob(f"{each.stem}-*.gguf")))
+    files = [*map(Path, request.heads), *trained_with_it]  # the last one of a method counts
+    found = matching_heads(header, files, lambda path, error: broken.append((path.name, error)))
     asked = registry.parts_of(request.drafter)
     for file, error in broken:
         for method in HEADS:

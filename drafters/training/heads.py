@@ -92,7 +92,7 @@ def train_heads(job: HeadsJob, say: Say) -> dict[TrainedMethod, Acceptance]:
         passes = sum(_DFLASH_PASSES if method == "dflash" else _PASSES for method in job.outs)
         pace = Pace.measured(model, options)
         made = texts.answered_tokens(job.work / ANSWERS)
-        forecast(job.text, job.tokens, passes, pace, say, made)
+        forecast(job.text, job.tokens, passes, pace, say, made=made)
         say(larger_targets(header, pace, job.tokens))
         return _Training(job, model, options, say).run()
 

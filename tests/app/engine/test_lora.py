@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
@@ -175,3 +176,13 @@ def test_the_fit_counts_them(plain_load: Load, loras: list[Lora]) -> None:
     own = fitted(plain_load, header, None, found).need.total
     with_them = fitted(replace(plain_load, lora=loras), header, None, found).need.total
     assert with_them - own == sum(Path(each.path).stat().st_size for each in loras)
+
+
+def test_heads_beside_an_adapter_that_begin_with_its_name_are_used_with_it(plain_load: Load, tmp_path: Path) -> None:
+    lora = Lora(str(write_lora(tmp_path / "own.gguf", read_header(plain_load.model), rank=32, kind=WHOLE, gain=0.1)))
+    masks = next(Path(head) for head in plain_load.heads if head.endswith("mini-space.gguf"))
+    shutil.copy(masks, tmp_path / "own-masks.gguf")
+    for adapters, usable in (([lora], True), ([], False)):
+        session, loaded = load(replace(plain_load, heads=[], lora=adapters), lambda _: None)
+        assert {offer.name: offer.usable for offer in loaded.drafters}["space"] is usable
+        session.close()
