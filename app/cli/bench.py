@@ -73,8 +73,8 @@ def measure(
     plan, paths = _plan(options, settings), Paths.default()
     measured = choose(paths, options.model or BUNDLED, options.draft_model, Plain.name)
     loras = [Lora.read(each) for each in options.lora or ()]
-    measured = replace(measured, heads=[*measured.heads, *options.heads], lora=loras)
-    measured = replace(measured, exact=getattr(options, "exact", None) or measured.exact)
+    heads, exact = [*measured.heads, *options.heads], options.exact or measured.exact
+    measured = replace(measured, heads=heads, lora=loras, exact=exact)
     check_files(measured)
     share = getattr(options, "share", False)
     quiet = share or options.json == STDOUT  # one line, or the figures, for a program, stand alone there

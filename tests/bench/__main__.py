@@ -69,7 +69,7 @@ def options(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--inflate-drafter", metavar="SHAPE", help="widen the draft model too, to this shape")
     parser.add_argument("--keep-inflated", action="store_true", help="keep the widened files for the next time")
     parser.set_defaults(
-        model=None, draft_model=None, typical=None, gpu_layers=None, rpc=None, draft_device=None, lora=None
+        model=None, draft_model=None, typical=None, exact=None, gpu_layers=None, rpc=None, draft_device=None, lora=None
     )
     return parser.parse_args(arguments)
 
