@@ -195,6 +195,7 @@ class ActiveModel:
         self.loaded = None
         self._page.top_bar.loaded = None
         self._page.status.clear()
+        self._page.status.promise("")  # that of the model before
         if self._page.welcome:
             await self._show_chat()
         self.start()
