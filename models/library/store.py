@@ -49,7 +49,7 @@ _ORDER: Final[tuple[Origin, ...]] = (
     "ollama",
 )
 _OWNERS: Final = {
-    "folder": ("your own folder", "Delete the file there, or take the folder out of models.folders."),
+    "folder": ("your own folder", "Delete the file there, or take the folder out of model.folders."),
     "package": ("a Python package", "Remove it there: pip uninstall."),
     "hf-cache": ("Hugging Face's cache", "Remove it there: hf cache rm."),
     "lmstudio": ("LM Studio", "Remove it there: My Models."),
