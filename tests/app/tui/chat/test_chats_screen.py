@@ -19,7 +19,7 @@ def kept(store: ChatStore, question: str, answer: str, turns: int = 1) -> str:
         number = f" {turn}" if turns > 1 else ""
         store.add_user(chat, question + number)
         reply = store.begin_reply(chat, model="m", fingerprint="f1", drafter="lookup", seed=1)
-        speed = Speed(tok_per_s=9.5, acceptance=0.5, plain_tok_per_s=7.6, tokens=30)
+        speed = Speed(tok_per_s=9.5, drafted=9, acceptance=0.5, plain_tok_per_s=7.6, tokens=30)
         figures = Figures(speed, prompt_tokens=40, ttft_ms=1500.0)
         store.finish_reply(reply.id, text=answer + number, tokens=[1, 2, 3], reason="stop", figures=figures)
     return chat
