@@ -111,6 +111,13 @@ class Drafter(ABC):
         should not outlive a reply is reset here.
         """
 
+    def known(self, history: History) -> int:
+        """How many tokens of the prompt, from its start, need not be read again for it; called after ``begin``.
+
+        A prompt that was read for another drafter, or for none, has left it no hidden states.
+        """
+        return len(history.tokens)
+
     def on_prefill(self, tokens: Sequence[Token], hidden: Mapping[int, Floats]) -> None:
         """Takes the hidden states of prompt tokens that the target has just read."""
 

@@ -47,6 +47,9 @@ class Combined(Drafter):
         for drafter in self.drafters:
             drafter.begin(history)
 
+    def known(self, history: History) -> int:
+        return min(drafter.known(history) for drafter in self.drafters)
+
     def on_prefill(self, tokens: Sequence[Token], hidden: Mapping[int, Floats]) -> None:
         for drafter in self.drafters:
             drafter.on_prefill(tokens, hidden)
@@ -94,6 +97,9 @@ class Continued(Drafter):
     def begin(self, history: History) -> None:
         self._inner.begin(history)
         self._copies.begin(history)
+
+    def known(self, history: History) -> int:
+        return self._inner.known(history)
 
     def on_prefill(self, tokens: Sequence[Token], hidden: Mapping[int, Floats]) -> None:
         self._inner.on_prefill(tokens, hidden)

@@ -93,6 +93,9 @@ class FeatureDrafter(Drafter):
         self.rewind(shared_prefix(self.queue.text, history.tokens))
         self.queue.text = list(history.tokens)
 
+    def known(self, history: History) -> int:
+        return self.queue.known
+
     def on_prefill(self, tokens: Sequence[Token], hidden: Mapping[int, Floats]) -> None:
         self.queue.take(self._target.cached - len(tokens), hidden)
         self._settle(len(self.queue.waiting) - 1)

@@ -41,6 +41,11 @@ class FeatureQueue:
         self._points, self._rewind = tuple(points), rewind
         self._features: list[Floats] = []  # features of the waiting positions, [joined width] each
 
+    @property
+    def known(self) -> int:
+        """The position after the last one whose features it has."""
+        return 1 + (self.waiting or self.read or [-1])[-1]
+
     def take(self, first: int, hidden: Mapping[int, Floats], rows: Sequence[int] | None = None) -> None:
         """Stores the features of the positions from ``first`` on; drops all that were stored from there on.
 

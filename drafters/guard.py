@@ -95,6 +95,9 @@ class Guarded(Drafter):
     def begin(self, history: History) -> None:
         self._run(self._inner.begin, None, history)
 
+    def known(self, history: History) -> int:
+        return self._run(self._inner.known, len(history.tokens), history)
+
     def on_prefill(self, tokens: Sequence[Token], hidden: Mapping[int, Floats]) -> None:
         self._run(self._inner.on_prefill, None, tokens, hidden)
 

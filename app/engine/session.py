@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from functools import partial
+from typing import Final
 
 from slipstream.app.engine.chat_model import ChatModel
 from slipstream.app.engine.drafter_list import Drafters
@@ -19,6 +20,12 @@ from slipstream.drafters.text_only import TextOnly
 from slipstream.models.errors import SlipstreamError
 from slipstream.models.llama.target import Prefill, PrefillChunk, Target
 from slipstream.models.types import History, Token, shared_prefix
+
+_READ_AGAIN: Final = 128
+"""Most tokens at the end of a prompt that are read again for a drafter that has not seen their hidden states.
+
+With a prompt that was read without it, EAGLE-3 guessed 25 % of first tokens right in place of 79 %.
+"""
 
 
 class PromptReader:
@@ -79,8 +86,11 @@ class PromptReader:
         """
         target, store = self._target, self._store
         store.enter(state, tokens, system)
-        target.request(drafter.needs.hidden)
         drafter.begin(history)
+        target.request(drafter.needs.hidden)
+        known = max(drafter.known(history), len(tokens) - _READ_AGAIN)
+        if known < len(tokens) and target.abilities.rewinds:
+            target.rewind(known)
 
         def chunk_read(chunk: PrefillChunk) -> None:
             drafter.on_prefill(chunk.tokens, chunk.hidden)

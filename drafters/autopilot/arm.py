@@ -120,6 +120,7 @@ class Arm:
         self.last_step = 0  # the autopilot's step in which it drafted last
         self.took_ms = 0.0  # milliseconds of its drafter's latest call
         self._clock = clock
+        self._heard = 0  # prompts that it read before it was tried
         self._begun = False  # whether its drafter began this reply
         self._fresh = 0  # drafts since it was activated
         self._observed = False  # whether it observed a step since it was activated
@@ -180,6 +181,14 @@ class Arm:
     def begin(self) -> None:
         """Starts a reply; its drafter begins when the arm is activated."""
         self._begun, self._draft = False, NO_DRAFT
+
+    def listens(self, history: History) -> bool:
+        """Lets its drafter begin, to read the first prompts, so that its first trial shows what it can do."""
+        if self.record.judged or self._heard >= settings.HEARD:
+            return False
+        self._heard += 1
+        self.activate(history)
+        return True
 
     def activate(self, history: History) -> None:
         """Lets its drafter observe the steps from now on."""

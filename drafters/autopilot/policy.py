@@ -54,6 +54,7 @@ class Autopilot(Drafter):
         self._active = ActiveSet(self.arms, self.throughput, abilities.max_rows, known)
         self._abilities, self._clock = abilities, clock
         self._drafters = list(drafters.values())
+        self._readers: list[Arm] = []  # the drafters that take the hidden states of this reply's prompt
         self._number = self._plain_at = 0  # numbers of this step, and of the latest plain one
         self._step: Step | None = None  # the latest step of this reply, until its time is recorded
         self._drafter: Arm | None = None  # the arm that drafted that step
@@ -70,17 +71,24 @@ class Autopilot(Drafter):
         self._step, self._resume = None, 0
         self.throughput.unmeasured = 0
         self._active.begin(history)
+        self._readers = [arm for arm in self.arms if arm.hidden and (arm in self._active.arms or arm.listens(history))]
         self._update_needs()
 
+    def known(self, history: History) -> int:
+        known = (arm.drafter.known(history) for arm in self._readers if arm in self._active.arms)
+        return min(known, default=len(history.tokens))
+
     def on_prefill(self, tokens: Sequence[Token], hidden: Mapping[int, Floats]) -> None:
-        """Passes the prompt's hidden states on to the active drafters that need them."""
-        for arm in self._active.arms:
-            if arm.hidden:
-                arm.drafter.on_prefill(tokens, hidden)
+        """Passes the prompt's hidden states on to the drafters that read them."""
+        for arm in self._readers:
+            arm.drafter.on_prefill(tokens, hidden)
 
     def draft(self, history: History, should_extend: ShouldExtend, sampler: Sampler) -> Draft:
         """Records the previous step's time, reviews the active drafters, and drafts."""
         self._number += 1
+        if self._readers:
+            self._readers = []
+            self._update_needs()
         if self._number < self._resume:
             return NO_DRAFT
         began = self._clock()
@@ -121,7 +129,8 @@ class Autopilot(Drafter):
 
     def _update_needs(self) -> None:
         self._hidden = next((arm for arm in self._active.arms if arm.hidden), None)
-        hidden = frozenset[int]().union(*(arm.drafter.needs.hidden for arm in self._active.arms))
+        reading = (*self._active.arms, *self._readers)
+        hidden = frozenset[int]().union(*(arm.drafter.needs.hidden for arm in reading))
         leaves = max((arm.drafter.needs.leaves for arm in self.arms), default=1)
         width = self.throughput.costs.width
         if width.rows > 1 and (not self._active.arms or self._active.tries_plain):

@@ -85,5 +85,6 @@ WARMUP_PREFILL: Final = 8  # the same for drafters that need hidden states, wher
 WARMUP_DEPTHS: Final = (1, 2, 1, 2)  # of the measured drafts; two different depths show the time of a level
 WARMUP_SECONDS: Final = 0.5  # no drafter is called after this time
 WARMUP_PASSES: Final = 10  # and this number of plain passes
+HEARD: Final = 4  # prompts that a drafter on hidden states reads before its first trial: without them it guesses badly
 
 JUDGED: Final = 32  # steps after which a record is shown as a gain

@@ -112,6 +112,9 @@ class Listener(Plain):
     def begin(self, history: History) -> None:
         del self.heard[shared_prefix(self.heard, history.tokens) :]
 
+    def known(self, history: History) -> int:
+        return len(self.heard)
+
     def on_prefill(self, tokens: Sequence[Token], hidden: Mapping[int, Floats]) -> None:
         assert len(hidden[LAST_HIDDEN]) == len(tokens)
         self.heard += tokens
@@ -125,6 +128,15 @@ def test_a_drafter_hears_every_token_of_the_prompt_once(fake: Session) -> None:
     reply(fake, ask(STORY, "listener"))
     prompt = fake.prompt(ask(STORY, "listener").messages)
     assert listener.heard == prompt[:-1]
+
+
+def test_a_drafter_hears_the_end_of_a_prompt_that_was_read_without_it(fake: Session) -> None:
+    listener = Listener()
+    fake.drafters.put("listener", listener)
+    reply(fake, ask(STORY, "none"))
+    reply(fake, ask(STORY, "listener"))
+    prompt = fake.prompt(ask(STORY, "listener").messages)
+    assert len(prompt) > 300 and listener.heard == prompt[:-1][-128:]
 
 
 def test_what_waits_ends_the_reading_after_a_chunk_which_is_kept(fake: Session) -> None:

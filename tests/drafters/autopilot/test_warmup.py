@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import count
 
+import numpy as np
 import pytest
 from tests.drafters.autopilot.virtual_time import DEAR, Clock, TimedTarget
 from tests.models.fake_target import FakeTarget
 
 from slipstream.drafters.autopilot.arm import Arm
 from slipstream.drafters.autopilot.cost_model import CostModel, measure_costs
+from slipstream.drafters.autopilot.policy import Autopilot
 from slipstream.drafters.autopilot.profile import warm_up
 from slipstream.drafters.autopilot.throughput import ThroughputMeter
 from slipstream.drafters.base import NO_DRAFT, Draft, Drafter, Needs, ShouldExtend, Step
@@ -124,3 +126,18 @@ def test_measuring_and_warming_up_stay_within_a_small_context(n_ctx: int) -> Non
     arms = [Arm("lookup", PromptLookup()), Arm("draft", DraftModel(model, target.abilities)), Arm("needy", Needy())]
     warm_up(arms, target, plain_ms=1.0)
     assert not target.tokens and arms[1].record.asked == 4
+
+
+def test_the_first_prompts_are_read_by_untried_drafters_on_hidden_states_too() -> None:
+    target, needy = FakeTarget(), Needy()
+    pilot = Autopilot({"needy": needy}, CostModel({1: 10.0, 2: 16.0, 4: 20.0}, {}, 0, 8), target.abilities)
+    for number in range(1, 8):
+        pilot.begin(History([1] * number))
+        reads = pilot.needs.hidden == needy.needs.hidden
+        assert reads is (number <= 4)
+        if reads:
+            before = needy.heard
+            pilot.on_prefill([1, 1], {LAST_HIDDEN: np.zeros((2, 4), np.float32)})
+            assert needy.heard == before + 2
+        pilot.draft(History([1] * number), lambda *_: True, Sampler())
+        assert not pilot.needs.hidden
