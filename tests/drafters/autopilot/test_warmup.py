@@ -130,7 +130,9 @@ def test_measuring_and_warming_up_stay_within_a_small_context(n_ctx: int) -> Non
 
 def test_the_first_prompts_are_read_by_untried_drafters_on_hidden_states_too() -> None:
     target, needy = FakeTarget(), Needy()
-    pilot = Autopilot({"needy": needy}, CostModel({1: 10.0, 2: 16.0, 4: 20.0}, {}, 0, 8), target.abilities)
+    pilot = Autopilot(
+        {"needy": needy}, CostModel({1: 10.0, 2: 16.0, 4: 20.0}, {}, 0, target.abilities.max_rows), target.abilities
+    )
     for number in range(1, 8):
         pilot.begin(History([1] * number))
         reads = pilot.needs.hidden == needy.needs.hidden
