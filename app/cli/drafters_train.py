@@ -141,7 +141,6 @@ def _train(
 ) -> int:
     try:
         from slipstream.drafters.training.heads import ANSWERS, HeadsJob, train_heads
-        from slipstream.drafters.training.texts import read_prompts
     except ImportError as error:
         missing = (error.name or "torch").split(".")[0]
         if missing == "slipstream":
@@ -157,7 +156,7 @@ def _train(
         tokens=tokens,
         folder=text.folder,
         chats=text.chats,
-        prompts=read_prompts(Path(prompts)) if prompts else (),
+        prompts=Path(prompts) if prompts else None,
         seed=seed,
     )
     progress = sys.stderr

@@ -37,7 +37,7 @@ _OF_THE_PROMPT: Final = frozenset(
 )
 STAY: Final = frozenset({"f1", "escape", "ctrl+q"})
 """Default keys that are always shown: help, back or stop, and quit."""
-STAYING: Final = frozenset({"app.help", "command('stop')", "app.quit"})  # their actions, which may have other keys
+STAYING: Final = frozenset({"app.help", "command('stop')", "app.quit", "unfold"})  # actions whose keys are shown, too
 BORDER_KEYS: Final = MappingProxyType({"Enter": "enter", "Esc": "escape", "^y": "ctrl+y"})  # that a click simulates
 
 

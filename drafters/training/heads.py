@@ -71,7 +71,7 @@ class HeadsJob:
     tokens: int = 500_000  # tokens of text
     folder: Path | None = None  # with text ``folder``
     chats: Mapping[str, Messages] = field(default_factory=dict)  # with text ``chats``: chat id to messages
-    prompts: Sequence[texts.Turns] = ()  # with text ``answers``: what is asked; empty for prompts from templates
+    prompts: Path | None = None  # with text ``answers``: a file of what is asked, see ``read_prompts``
     seed: int = 7  # of everything that is drawn
 
 
@@ -157,7 +157,7 @@ class _Training:
             path=job.work / ANSWERS,
             seed=job.seed,
             say=self._say,
-            prompts=job.prompts,
+            prompts=texts.read_prompts(job.prompts) if job.prompts else (),
         )
 
     @cached_property

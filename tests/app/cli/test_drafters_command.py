@@ -36,14 +36,14 @@ MODULE = "slipstream.drafters.training.heads"
 class HeadsJob(NamedTuple):
     """The fields of the real one, in its order."""
 
-    method: Any
     model: Path
-    out: Path
+    outs: dict[Any, Path]
     work: Path
     text: Any
     tokens: int
     folder: Path | None
     chats: Any
+    prompts: Path | None
     seed: int
 
 
@@ -89,7 +89,7 @@ def write(path: Path, model: Path, method: Any = "space", **facts: Any) -> Heads
 
 def good(job: HeadsJob, say: Callable[[str], None]) -> str:
     say("step 1\nof 2")
-    write(job.out, job.model, made=2, text=job.text, chats=tuple(job.chats))
+    write(job.outs["space"], job.model, made=2, text=job.text, chats=tuple(job.chats))
     return "0.612 0.400"
 
 
@@ -100,13 +100,13 @@ def training(monkeypatch: pytest.MonkeyPatch) -> Callable[[Train], list[HeadsJob
     def install(train: Train) -> list[HeadsJob]:
         jobs: list[HeadsJob] = []
 
-        def train_heads(job: HeadsJob, say: Callable[[str], None]) -> str:
+        def train_heads(job: HeadsJob, say: Callable[[str], None]) -> dict[str, str]:
             assert job.work.is_dir()
             jobs.append(job)
-            return train(job, say)
+            return dict.fromkeys(job.outs, train(job, say))
 
         module = ModuleType(MODULE)
-        module.__dict__.update(HeadsJob=HeadsJob, train_heads=train_heads)
+        module.__dict__.update(ANSWERS="answers.jsonl", HeadsJob=HeadsJob, train_heads=train_heads)
         monkeypatch.setitem(sys.modules, MODULE, module)
         return jobs
 
@@ -125,10 +125,10 @@ def test_training_ends_with_a_file_that_list_shows(command: Command, training: A
     out = home / "heads" / "tern-space.gguf"
     assert said == (0, f"{out}: 1 kB, acceptance by depth 0.612 0.400\n", "step 1 of 2\n")
     (job,) = jobs
-    assert (job.method, job.model, job.out, job.text) == ("space", target, out, "answers")
+    assert (job.model, job.outs, job.text) == (target, {"space": out}, "answers")
     assert (job.tokens, job.seed, job.folder, job.chats) == (500_000, 7, None, {})
     assert job.work.parent == home / "training" and not job.work.exists()
-    assert job.work.name.startswith(f"{identity(read_header(target))[:16]}-space-")
+    assert job.work.name.startswith(f"{identity(read_header(target))[:16]}-")
     row = next(line for line in command("list", "-m", str(target)).out.splitlines() if line.endswith(str(out)))
     assert row.split() == ["space", "tern", "answers", "0.61", "1", "kB", "yes", str(out)]
 
@@ -181,7 +181,7 @@ def test_chats_are_trained_on_only_when_asked_for(command: Command, training: An
     assert jobs[1].text == "chats" and jobs[1].chats == {full: said}
     assert jobs[2].chats == {full: [*said, {"role": "user", "content": "More"}]}
     assert jobs[1].work != jobs[2].work
-    assert read_info(jobs[1].out).chats == (full,)
+    assert read_info(jobs[1].outs["space"]).chats == (full,)
 
 
 def test_a_folder_is_named_by_its_path(
@@ -192,7 +192,7 @@ def test_a_folder_is_named_by_its_path(
     jobs = training(good)
     command("train", "space", "-m", str(target), "--on", "./answers", "--out", "mine.gguf")
     assert (jobs[0].text, jobs[0].folder) == ("folder", tmp_path / "answers")
-    assert jobs[0].out == tmp_path / "mine.gguf" and jobs[0].out.exists()
+    assert jobs[0].outs == {"space": tmp_path / "mine.gguf"} and (tmp_path / "mine.gguf").exists()
 
 
 @pytest.mark.parametrize(
