@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from slipstream.app.library.load_request import head_files
 from slipstream.app.platform.paths import Paths, private_folder
@@ -14,10 +15,21 @@ from slipstream.models.errors import SlipstreamError, UsageError
 from slipstream.models.gguf.parse import Value
 from slipstream.models.gguf.reader import Header, read_header
 from slipstream.models.gguf.vocabulary import HEADS_ARCHITECTURE
-from slipstream.models.heads.file import HeadsInfo, identity, move_heads, read_info, stale
+from slipstream.models.heads.file import (
+    QUANTIZATIONS,
+    HeadsInfo,
+    identity,
+    move_heads,
+    read_info,
+    stale,
+    works_with_any,
+)
 from slipstream.models.heads.matching_heads import ACCEPTANCE_KEY, TARGET_KEY, TEXT_KEY, method_of, why_unfit
 from slipstream.models.library.names import shown_name
 from slipstream.models.outside import quoted, shown_path
+
+_OTHER_MODEL: Final = "trained for another model"
+_QUANTIZED: Final = ", another quantization"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +54,13 @@ def heads_file(path: Path, own: str, header: Header) -> HeadsFile | None:
         size = path.stat().st_size
         if method := method_of(theirs):
             target = theirs.metadata.get(TARGET_KEY)  # a hash of its content; published heads have none
-            why_not = why_unfit(theirs, header) if not target else "" if target == own else "trained for another model"
+            also = target != own and works_with_any(theirs.metadata.get(QUANTIZATIONS), header)
+            why_not = why_unfit(theirs, header) if not target else "" if also or target == own else _OTHER_MODEL
             shares, text = theirs.metadata.get(ACCEPTANCE_KEY), theirs.metadata.get(TEXT_KEY)
             return HeadsFile(
                 path,
                 method,
-                trained_for="" if why_not else name,
+                trained_for="" if why_not else name + _QUANTIZED * also,
                 trained_on=one_line(text) if isinstance(text, str) else "",
                 first_depth=_first(shares),
                 size=size,
@@ -57,16 +70,17 @@ def heads_file(path: Path, own: str, header: Header) -> HeadsFile | None:
             return None
         info = read_info(path)
         deleted = stale(path)
+        also = info.target != own and works_with_any(info.quantizations, header)
     except (SlipstreamError, OSError):
         return HeadsFile(path, why_not="damaged, or not readable")
     return HeadsFile(
         path,
         info.method,
-        trained_for=name if info.target == own else one_line(info.target_name),
+        trained_for=name + _QUANTIZED * also if also or info.target == own else one_line(info.target_name),
         trained_on=plural(len(info.chats), "chat") if info.text == "chats" else info.text,
         first_depth=_first(info.settings.get("acceptance")),
         size=size,
-        why_not="" if info.target == own else f"trained for another {_what(info, header)}",
+        why_not="" if also or info.target == own else f"trained for another {_what(info, header)}",
         stale=f"trained on {plural(len(deleted), 'deleted chat')}; train again" if deleted else "",
     )
 

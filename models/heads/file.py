@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from slipstream.models.errors import ModelFileError, SlipstreamError
 from slipstream.models.gguf.parse import DamagedError, Value
 from slipstream.models.gguf.reader import Header, read_header
-from slipstream.models.gguf.tensors import NewTensor, read_tensor, replacing, samples, typed, write_gguf
+from slipstream.models.gguf.tensors import NewTensor, read_stored, read_tensor, replacing, samples, typed, write_gguf
 from slipstream.models.gguf.vocabulary import HEADS_ARCHITECTURE
 from slipstream.models.heads.check import METHODS, TOKEN_IDS, Method, check_heads, check_storage, check_values
 from slipstream.models.outside import is_sha256, quoted, shown_path
@@ -34,6 +34,8 @@ TEXTS: Final[tuple[Text, ...]] = ("answers", "folder", "chats", "corpus", "publi
 Kind = Literal["q8_0", "f16", "f32"]
 _KEY: Final = "slipstream.heads."
 _SETTING: Final = "slipstream.heads.setting."
+QUANTIZATIONS: Final = "slipstream.heads.quantizations"
+"""Metadata key of heads, also of those that llama.cpp runs, that work with every quantization of their model."""
 _KINDS: Final = {
     "q8_0": gguf.GGMLQuantizationType.Q8_0,
     "f16": gguf.GGMLQuantizationType.F16,
@@ -97,6 +99,8 @@ class HeadsInfo:
     # values of the method, for example ``exit_layer``; lists have one type and are not empty
     settings: Mapping[str, Value] = field(default_factory=dict)
     licence: str = ""  # licence of the heads; empty if unknown
+    # ``any_quantization`` of the model, if they work with all its quantizations; empty if only with the one
+    quantizations: str = ""
 
 
 @dataclass(frozen=True)
@@ -121,6 +125,24 @@ def identity(header: Header) -> str:
     for sample in samples(header):
         digest.update(sample)
     return digest.hexdigest()
+
+
+def any_quantization(header: Header) -> str:
+    """Identifies a model in whatever quantization, by its shape and its norms, which files keep in float32: SHA-256.
+
+    A fine-tune that left the norms as they were is taken for the model itself.
+    """
+    digest = hashlib.sha256(f"{header.architecture} {header.n_embd} {header.n_layer} {header.n_vocab}".encode())
+    for tensor in sorted(header.tensors, key=lambda tensor: tensor.name):
+        if len(tensor.shape) == 1 and tensor.type_name == "F32":
+            digest.update(tensor.name.encode())
+            digest.update(read_stored(header, tensor).tobytes())
+    return digest.hexdigest()
+
+
+def works_with_any(mark: Value | None, header: Header) -> bool:
+    """Whether heads with this mark (``QUANTIZATIONS``) work with every quantization of this model."""
+    return bool(mark) and mark == any_quantization(header)
 
 
 def write_heads(path: Path, info: HeadsInfo, tensors: Mapping[str, NDArray[Any]], kind: Kind = "q8_0") -> None:
@@ -148,6 +170,8 @@ def write_heads(path: Path, info: HeadsInfo, tensors: Mapping[str, NDArray[Any]]
     }
     if info.licence:
         facts["general.license"] = info.licence
+    if info.quantizations:
+        facts[QUANTIZATIONS] = info.quantizations
     facts |= {_SETTING + name: value for name, value in info.settings.items()}
     write_gguf(
         path,
@@ -176,8 +200,8 @@ def read_heads(path: Path, target: Header | None = None) -> Heads:
 
 
 def check_target(info: HeadsInfo, header: Header) -> None:
-    """Checks that heads were trained for this model, or for the original of this copy."""
-    if info.target == identity(header):
+    """Checks that heads were trained for this model, for the original of this copy, or for all its quantizations."""
+    if info.target == identity(header) or works_with_any(info.quantizations, header):
         return
     theirs = quoted(info.target_name)
     if info.target_name == header.name:
@@ -237,6 +261,7 @@ def _info(header: Header) -> HeadsInfo:
         made=made,
         settings={key.removeprefix("setting."): value for key, value in found.items() if key.startswith("setting.")},
         licence=licence if isinstance(licence, str) else "",
+        quantizations=str(found.get("quantizations", "")),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import resource
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,12 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from llama_cpp import llama_cpp as C
 from numpy.typing import NDArray
 
 from slipstream.models.errors import ModelFileError, SlipstreamError
 from slipstream.models.gguf.reader import Header, read_header
 from slipstream.models.heads.file import (
     HeadsInfo,
+    any_quantization,
     check_target,
     identity,
     mark_stale,
@@ -25,6 +28,7 @@ from slipstream.models.heads.file import (
     stale,
     write_heads,
 )
+from slipstream.models.heads.matching_heads import matching_heads
 
 if TYPE_CHECKING:
     from tests.models.conftest import RawModel
@@ -32,6 +36,7 @@ if TYPE_CHECKING:
 Save = Callable[..., Path]
 Tensors = dict[str, NDArray[Any]]
 WIDTH = 32
+BUNDLED = Path(__file__).parents[3] / "models" / "bundled"
 
 
 def medusa(rng: np.random.Generator, rows: int = 6, heads: int = 2) -> Tensors:
@@ -278,3 +283,23 @@ def test_deleted_chats_mark_heads_until_they_are_trained_again(
     assert stale(path) == ("b2",)
     write_heads(path, replace(info, chats=()), tensors)
     assert stale(path) == () and [entry.name for entry in tmp_path.glob("heads*")] == ["heads.gguf"]
+
+
+def test_heads_marked_for_any_quantization_follow_the_model_and_no_other(tmp_path: Path) -> None:
+    target = read_header(BUNDLED / "slipstream-mini-q8_0.gguf")
+    options = C.llama_model_quantize_default_params()
+    options.ftype, options.allow_requantize = C.LLAMA_FTYPE_MOSTLY_Q4_0, True
+    assert not C.llama_model_quantize(str(target.path).encode(), bytes(tmp_path / "small.gguf"), ctypes.byref(options))
+    small, tuned = read_header(tmp_path / "small.gguf"), read_header(BUNDLED / "slipstream-mini-tuned-q8_0.gguf")
+    marked, exact = tmp_path / "marked.gguf", tmp_path / "exact.gguf"
+    masks = {"masks": np.ones((2, 256), np.float32)}
+    info = HeadsInfo("space", identity(target), target.name, "answers", (), 1, quantizations=any_quantization(target))
+    write_heads(marked, info, masks)
+    write_heads(exact, replace(info, target=identity(small), quantizations=""), masks)
+    assert identity(small) != identity(target)
+    for model, found in ((target, marked), (small, marked), (tuned, None)):
+        assert matching_heads(model, [marked]).get("space") == found
+    assert matching_heads(small, [exact, marked]) == matching_heads(small, [marked, exact]) == {"space": exact}
+    assert read_heads(marked, small).info == info
+    with pytest.raises(SlipstreamError, match="trained for"):
+        read_heads(marked, tuned)
