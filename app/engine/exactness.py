@@ -145,7 +145,7 @@ def decide(
         return Decoding(fast, "this load keeps no proof")
     settings = f"{key} {replace(exact, n_ctx=0)} {comparison.threads}"
     proof = kept.get(settings) if kept else None
-    ended = proof.ended if proof else 0
+    ended, slower = (proof.ended, proof.slower) if proof else (0, None)
     if proof and not proof.proven and (wanted == "always" or 0 < ended < _TRIES):
         proof = None
     costs = wanted == "auto" and (proof is None or (not proof.why and proof.slower is None))
@@ -154,6 +154,7 @@ def decide(
             kept.put(settings, Proof("its proof did not end", proven=False, ended=ended + 1))
         try:
             proof = _measured(model, comparison, text, proof, costs)
+            proof = proof if costs else replace(proof, slower=slower)
             if kept:
                 kept.put(settings, proof)
         except SlipstreamError as error:
@@ -169,11 +170,14 @@ def _measured(
     assert comparison.exact
     text = list(text) * (1 + _LENGTH // max(1, len(text)))
     with closing(_opened(model, comparison.exact)) as exact:
+        slower = None
+        if costs:  # first: it takes a third of a proof's time, and what costs too much need not be proven
+            with closing(_opened(model, comparison.fast)) as fast:
+                slower = measure_cost(exact, fast, text, comparison.threads)
+            if slower > CHEAP:
+                return replace(known or Proof(proven=False), slower=slower)
         proof = known or prove(exact, text, comparison.threads, _MOST_SECONDS if costs else None)
-        if proof.why or not costs:
-            return proof
-        with closing(_opened(model, comparison.fast)) as fast:
-            return replace(proof, slower=measure_cost(exact, fast, text, comparison.threads))
+        return proof if proof.why else replace(proof, slower=slower)
 
 
 def _opened(model: LlamaModel, options: ContextOptions) -> LlamaTarget:
@@ -269,8 +273,9 @@ def measure_cost(exact: LlamaTarget, fast: LlamaTarget, text: Sequence[Token], t
     targets, count = (exact, fast), min(threads)
     clock = _clock(exact, count)
     for target in targets:
-        target.use_threads(count)
+        target.use_threads(max(threads))
         target.prefill(text[: PREFIXES[-1]])
+        target.use_threads(count)
     wide = TokenTree.chain((1, 2, 3)[: exact.abilities.max_rows - 1])
     took: list[list[float]] = [[], [], [], []]
     for _ in range(_STEPS):
