@@ -19,7 +19,6 @@ from slipstream.app.tui.chat.reply import ReplyView
 from slipstream.app.tui.parts.format import kept_footnote
 
 AT_ONCE = 12  # messages that are mounted at a time: Markdown takes about 20 ms per paragraph
-NEAR_END = 3  # rows below the screen up to which the newest text counts as seen
 MOST_SHOWN = 60  # maximum mounted messages; older ones are loaded on demand
 
 
@@ -45,16 +44,6 @@ class MoreMessages(Static):
         self.post_message(self.MoreWanted(self._later))
 
 
-class NewestMark(Static):
-    """Says that there is newer text below; a click scrolls to it."""
-
-    class NewestWanted(Message):
-        """The user wants to see the newest text."""
-
-    def on_click(self) -> None:
-        self.post_message(self.NewestWanted())
-
-
 class ContextLine(Static):
     """A line between the messages that were dropped from the context and the rest."""
 
@@ -76,7 +65,6 @@ class Transcript(VerticalScroll, can_focus=False):
         self._line_at: tuple[Widget, int, int] | None = None  # the message below the line, and the counts on the line
         self._looked_at = (0, 0.0, 0)  # screen height, scroll position and column height at the last ``_look``
         self._looking = False
-        self._newest = NewestMark("↓ newest · Ctrl-End")
         self.column = Vertical()  # at least as high as the screen: an anchored short one would stick to the bottom
         """The container of the messages."""
         self.coloured = False  # whether replies show the source of each word
@@ -84,7 +72,6 @@ class Transcript(VerticalScroll, can_focus=False):
 
     def compose(self) -> ComposeResult:
         yield self.column
-        yield self._newest
 
     # --- content --------------------------------------------------------------------------------------------------
 
@@ -276,13 +263,7 @@ class Transcript(VerticalScroll, can_focus=False):
     def on_resize(self) -> None:
         self._look_soon()
 
-    def on_newest_mark_newest_wanted(self) -> None:
-        self.to_end()
-
     def _moved(self) -> None:
-        below = self.max_scroll_y - self.scroll_y > NEAR_END
-        if below != self._newest.display:
-            self._newest.display = below
         height, at, whole = self._looked_at
         way = max(abs(self.scroll_y - at), abs(self.virtual_size.height - whole))
         if height != self.size.height or 2 * way >= height:

@@ -11,7 +11,6 @@ from textual.widgets import Markdown
 from slipstream.app.chats.store import ChatStore
 from slipstream.app.tui.chat.prompt import PromptBox
 from slipstream.app.tui.chat.replying import repeats
-from slipstream.app.tui.chat.transcript import NewestMark
 from slipstream.app.tui.engine_service import ModelReady, ReplyDone, ReplyPrefilling, ReplyStreamed
 from slipstream.models.errors import ContextFullError, EngineDiedError, SlipstreamError
 
@@ -214,18 +213,6 @@ async def test_a_message_that_waits_comes_back_if_the_reply_fails_and_is_kept_on
         chat.engine.go()
         await chat.until(lambda: chat.screen.prompt.text == "Two" and chat.idle())
         assert len(chat.engine.asked) == 1 and "next:" not in chat.shown()
-
-
-async def test_newer_text_below_is_marked_and_a_click_shows_it(open_chat: Open) -> None:
-    async with open_chat(Script("word \n\n" * 60, hold=200)) as chat:
-        await chat.begin("One", 200)
-        assert "↓ newest" not in chat.shown()
-        await chat.press("ctrl+home")
-        await chat.until(lambda: "↓ newest · Ctrl-End" in chat.shown())
-        chat.engine.go()
-        await chat.until(chat.idle)
-        await chat.pilot.click(NewestMark)
-        await chat.until(lambda: "↓ newest" not in chat.shown())
 
 
 async def test_a_fork_is_a_new_chat_up_to_the_selected_message(open_chat: Open, store: ChatStore) -> None:
