@@ -81,7 +81,8 @@ class Autopilot(Drafter):
     def on_prefill(self, tokens: Sequence[Token], hidden: Mapping[int, Floats]) -> None:
         """Passes the prompt's hidden states on to the drafters that read them."""
         for arm in self._readers:
-            arm.drafter.on_prefill(tokens, hidden)
+            if arm.drafter.needs.hidden <= hidden.keys():
+                arm.drafter.on_prefill(tokens, hidden)
 
     def draft(self, history: History, should_extend: ShouldExtend, sampler: Sampler) -> Draft:
         """Records the previous step's time, reviews the active drafters, and drafts."""

@@ -218,7 +218,8 @@ def test_the_text_is_the_same_from_a_kept_state(bundled: tuple[Session, Session]
         third = ask(session, "c", system, more)
         texts.append([first.text, second.text, third.text])
         if session is keeps:
-            assert second.prefilled_tokens < 2 * FEW and third.prefilled_tokens < 2 * FEW
+            again = 128 if drafter == "eagle3" else 0  # which a kept state gives no hidden states of
+            assert second.prefilled_tokens < 2 * FEW + again and third.prefilled_tokens < 2 * FEW + again
     assert texts[0] == texts[1]
     assert all(os.stat(path).st_mode & 0o777 == 0o600 for path in folder.iterdir())
 
