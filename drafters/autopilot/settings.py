@@ -1,4 +1,4 @@
-"""The 67 tuned numbers of the autopilot, each with its reason; TRIED.md in this folder has the measurements."""
+"""The 68 tuned numbers of the autopilot, each with its reason; TRIED.md in this folder has the measurements."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from slipstream.models.gguf.reader import Header, read_header
 from slipstream.models.gguf.vocabulary import HEADS_ARCHITECTURE
 from slipstream.models.heads.block_head import ARCHITECTURE, block_method, unfit_block
 from slipstream.models.heads.check import METHODS, expected_abilities, unfit
-from slipstream.models.heads.file import QUANTIZATIONS, identity, read_info, works_with_any
+from slipstream.models.heads.file import QUANTIZATIONS, any_quantization, identity, read_info
 from slipstream.models.heads.mtp_head import is_mtp_file, unfit_mtp
 
 TrainedMethod = Literal["medusa", "kangaroo", "space", "eagle3", "dflash"]
@@ -50,7 +50,7 @@ def matching_heads(
     """Finds the heads that were trained for a model; those for another quantization of it only where no others are."""
     found: dict[str, Path] = {}
     others: dict[str, Path] = {}
-    own = ""
+    own = model = ""
     for path in paths:
         try:
             theirs = read_header(path)
@@ -69,6 +69,8 @@ def matching_heads(
             continue
         if target == own:
             found[method] = path
-        elif works_with_any(theirs.metadata.get(QUANTIZATIONS), header):
-            others[method] = path
+        elif mark := theirs.metadata.get(QUANTIZATIONS):
+            model = model or any_quantization(header)
+            if mark == model:
+                others[method] = path
     return others | found

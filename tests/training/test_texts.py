@@ -1,5 +1,6 @@
 """The text that heads are trained on: the model's own answers, with second turns, in the ids of its own template."""
 
+import json
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -71,6 +72,8 @@ def test_own_answers_to_prompts_from_a_file_ask_on_with_its_turns(model: LlamaMo
         texts.read_prompts(asked)
 
 
-def test_a_reply_that_repeats_itself_is_trained_on_once() -> None:
-    text = texts._answered([([1, 2], [*range(3, 20), *[20, 21, 22] * 40], 0)])
+def test_a_reply_that_repeats_itself_is_trained_on_once(model: LlamaModel, tmp_path: Path) -> None:
+    answers = tmp_path / "answers.jsonl"
+    answers.write_text(json.dumps([[1, 2], [*range(3, 20), *[20, 21, 22] * 40], 0]) + "\n")
+    text = texts.made_answers(model, OPTIONS, 10, answers, 3, lambda _: None)
     assert text.weights.tolist() == [0.0] * 2 + [1.0] * (17 + 3 + 48) + [0.0] * (120 - 51)

@@ -106,7 +106,7 @@ def footnote(figures: Figures | None, drafter: str, reason: str, interrupted: bo
 
 
 def guesses_in_words(speed: Speed) -> tuple[str, str]:
-    """How many tokens of a reply were guessed, and what that gained, for a reader who has not heard of it before."""
+    """How many tokens of a reply were guessed, and what that gained, in words that need no knowledge of drafting."""
     if not speed.drafted:
         return "Nothing was guessed in this reply.", "Ctrl-D lists the drafters, and what each needs."
     words = (
