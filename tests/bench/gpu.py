@@ -94,8 +94,14 @@ class Clock:
 
 def cores() -> tuple[list[int], list[int]]:
     """The cores that measure, and those that widen models meanwhile; where there are few, both are all."""
-    every = sorted(os.sched_getaffinity(0))
+    every = sorted(os.sched_getaffinity(0)) if sys.platform == "linux" else list(range(os.cpu_count() or 1))
     return (every[:-_WIDENING], every[-_WIDENING:]) if len(every) > 2 * _WIDENING else (every, every)
+
+
+def stay_on(cores: Sequence[int]) -> None:
+    """Keeps the calling thread on these cores; only Linux can."""
+    if sys.platform == "linux":
+        os.sched_setaffinity(0, cores)
 
 
 class Figures:
@@ -121,7 +127,7 @@ class Widening(Thread):
     def run(self) -> None:
         for at, (plan, path) in enumerate(self._files):
             if at == self._first:
-                os.sched_setaffinity(0, cores()[1])
+                stay_on(cores()[1])
             try:
                 self._wait_for_room(plan, path.parent)
                 began = time()
@@ -379,7 +385,7 @@ def main(arguments: Sequence[str]) -> None:
     if not asked.part:
         run(asked)
     else:
-        os.sched_setaffinity(0, cores()[0])
+        stay_on(cores()[0])
         part = race if asked.part == "race" else passes
         part(asked, json.loads(asked.plan), Clock(asked.until))
 
