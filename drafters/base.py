@@ -18,8 +18,9 @@ product of the node's own and those of all nodes above it; the depth counts from
 False, the drafter must not draft in this step.
 
 The autopilot decides by the cost of a row and by the calibration of the drafter's probabilities. A drafter that is
-chosen by name gets ``FixedBudget``: it refuses paths of a probability below 0.5, depths above 8, every draft in one
-step of 64, and most drafts after many wrong ones in a row.
+chosen by name gets ``FixedBudget``: it refuses paths of a probability below 0.5 (down to
+0.1 where nodes take little time), depths above 8, every draft in one step of 64, and most drafts after many wrong ones
+in a row.
 
 A probability should be the share of such tokens that is accepted. Measure it in ``observe``, with
 ``calibration.Ratio`` or ``calibration.ProbabilityCalibration``, in steps without a draft, too: a drafter that measures

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
-from slipstream.app.engine.stopping import Silence
+from slipstream.app.engine.stopping import FixedRecord
 from slipstream.app.protocol.events import DrafterOffer
 from slipstream.app.protocol.requests import AUTO
 from slipstream.drafters import registry
@@ -47,7 +47,7 @@ class Drafters:
         self._target, self._plain_ms, self._profile = target, plain_ms, profile
         self._disabled, self._disabled_before = disabled, frozenset[str]()
         self._made: dict[str, Drafter] = {}
-        self._silences = defaultdict[str, Silence](Silence)
+        self._records = defaultdict[str, FixedRecord](FixedRecord)
         self._reported: set[str] = set()
         self.pilot: Autopilot | None = None
 
@@ -79,9 +79,9 @@ class Drafters:
         methods = [DrafterOffer(name, not why, why, registry.METHODS[name].about) for name, why in reasons.items()]
         return [DrafterOffer(AUTO, True, about=_ABOUT), *methods]
 
-    def silence(self, name: str) -> Silence:
-        """The silence of a drafter that was chosen by name."""
-        return self._silences[name]
+    def record(self, name: str) -> FixedRecord:
+        """The record of a drafter that was chosen by name."""
+        return self._records[name]
 
     def new_failures(self) -> dict[str, str]:
         """Maps each drafter that failed since the last call to the reason, worded as the end of a sentence."""

@@ -182,8 +182,8 @@ class Reply:
             return
         model, read, written = self._model, self._read, self._read.progress
         sampling, rules = self._request.sampling, written.rules
-        silence = self._drafters.silence(self._request.drafter)
-        budget = FixedBudget(rules, known=lambda: model.plain.milliseconds is not None, silence=silence)
+        record = self._drafters.record(self._request.drafter)
+        budget = FixedBudget(rules, plain_ms=lambda: model.plain.milliseconds, record=record)
         should_extend = WithinReply(rules) if written.pilot else budget
         self.resume()
         if read.prefill.complete:
@@ -230,11 +230,11 @@ class Reply:
                 speed=Speed(),
             )
         prompt, prefill, written, stats = read.prompt, read.prefill, read.progress, read.progress.stats
-        size, silence = len(prompt.tokens), self._drafters.silence(request.drafter)
+        size, record = len(prompt.tokens), self._drafters.record(request.drafter)
         remarks = written.remarks | model.new_remarks() | model.unknown_level(request.sampling.reasoning)
-        if silence.new:
-            silence.new = False
-            remarks[f"{request.drafter} is silent: {silence.reason}."] = "It tries again now and then."
+        if record.new:
+            record.new = False
+            remarks[f"{request.drafter} is silent: {record.reason}."] = "It tries again now and then."
         return Done(
             request=request.request,
             reason=written.rules.reason or "cancelled",
@@ -254,7 +254,7 @@ class Reply:
             dropped_tokens=prompt.trimmed,
             failed=self._drafters.new_failures(),
             remarks=remarks,
-            silent={request.drafter: silence.reason} if silence.reason else {},
+            silent={request.drafter: record.reason} if record.reason else {},
             complete=read.guide.complete(read.history),
             thoughts_closed=read.guide.closed,
         )

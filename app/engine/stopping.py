@@ -10,11 +10,14 @@ from typing import Final, Literal
 
 from slipstream.app.chats.reasoning import Thinking
 from slipstream.drafters.base import Step
+from slipstream.drafters.calibration import Ratio
 from slipstream.models.errors import UsageError
 from slipstream.models.types import Token
 
 _WRONG: Final = 24  # a drafter that is right once in 5 drafts gives as many wrong ones in a row once in 200 times
 _TRIAL: Final = 4  # drafts of a trial after a silence; methods with probes draft their first token in the second one
+_PRICES: Final = (0.1, 0.5)  # least and most probability that a path of a fixed drafter must have
+_DECAY, _NEW = 0.96, 0.1  # of the speed and of the price: what the latest 17 and 7 steps showed counts half
 _PAUSES: Final = (64, 1024)  # steps of the first and of the longest silence; each failed trial doubles them
 
 Reason = Literal["", "stop", "length", "context"]
@@ -106,29 +109,38 @@ def _end(text: bytes, strings: Sequence[bytes]) -> bytes:
 
 
 @dataclass(slots=True)
-class Silence:
-    """Silences a fixed drafter that is never right, and lets it try again at growing intervals.
+class FixedRecord:
+    """What is known of a drafter that was chosen by name; it lasts from reply to reply, while the model is loaded.
 
-    It lasts from reply to reply, while the model is loaded.
+    A drafter that is never right falls silent, and tries again at growing intervals.
     """
 
     wrong: int = 0  # its latest drafts without an accepted token
     steps: int = 0  # steps until it may draft again
     pause: int = _PAUSES[0]  # steps of the next silence
     new: bool = False  # whether a silence has begun that was not reported yet
+    price: float = _PRICES[1]  # of a node: the tokens that the time for drafting and checking it yields otherwise
+    speed: Ratio[float] = field(default_factory=lambda: Ratio(_DECAY, 0.0, 0.0))  # tokens and milliseconds of steps
 
     @property
     def reason(self) -> str:
         """Why it is silent, as the end of a sentence; empty until the first silence, and once a trial was right."""
         return f"its last {self.wrong} drafts were wrong" if self.wrong >= _WRONG else ""
 
-    def add(self, step: Step) -> None:
+    def add(self, step: Step, plain_ms: float) -> None:
         """Counts a step."""
+        drafted, times = step.draft.tree.tokens, step.timings
+        milliseconds = times.draft + times.evaluate
+        if plain_ms and milliseconds:
+            self.speed.add(len(step.tokens), milliseconds)
+            if drafted:
+                price = self.speed.value() * (milliseconds - plain_ms) / len(drafted)
+                self.price += _NEW * (min(max(price, _PRICES[0]), _PRICES[1]) - self.price)
         if self.steps:
             self.steps -= 1
         elif step.path:
             self.wrong, self.pause = 0, _PAUSES[0]
-        elif step.draft.tree.tokens and not step.ended:
+        elif drafted and not step.ended:
             self.wrong += 1
             if self.wrong >= _WRONG and (self.wrong - _WRONG) % _TRIAL == 0:
                 self.new = self.new or self.wrong == _WRONG
@@ -137,32 +149,33 @@ class Silence:
 
 @dataclass(slots=True)
 class FixedBudget:
-    """A ``should_extend`` with fixed limits."""
+    """A ``should_extend`` for a drafter that was chosen by name: it drafts whether or not that gains."""
 
     rules: StopRules  # decides when the reply is over; a draft past its end is wasted
     rows: int = 8  # maximum depth of a draft
-    least: float = 0.5  # minimum probability of a drafted path
+    least: float = _PRICES[1]  # minimum probability of a drafted path; less where nodes cost less
     # one plain step per this many steps, so that the speed of plain decoding stays measured
     probe_every: int = 64
     # the interval while that speed is unknown; used in the first ``probe_every`` steps only, since the speed may stay
     # unknown on a busy machine
     search_every: int = 8
-    known: Callable[[], bool] = lambda: True  # whether that speed is known
+    plain_ms: Callable[[], float | None] = lambda: 0.0  # of a plain step; None: not known yet; 0: not needed
     step: int = 0  # steps so far
-    silence: Silence = field(default_factory=Silence)
+    record: FixedRecord = field(default_factory=FixedRecord)
 
     def add(self, step: Step) -> None:
         """Counts a step; the caller of the loop adds each one."""
         self.step += 1
-        self.silence.add(step)
+        self.record.add(step, self.plain_ms() or 0.0)
 
     def __call__(self, probability: float, depth: int) -> bool:
-        if self.silence.steps or self.step % self.probe_every == self.probe_every // 8:
+        if self.record.steps or self.step % self.probe_every == self.probe_every // 8:
             return False
         searches = self.step < self.probe_every and self.step % self.search_every == self.search_every // 2
-        if searches and not self.known():
+        if searches and self.plain_ms() is None:
             return False
-        return probability >= self.least and depth <= min(self.rows, self.rules.left() - 1)
+        least = min(self.least, self.record.price)
+        return probability >= least and depth <= min(self.rows, self.rules.left() - 1)
 
 
 @dataclass(slots=True)

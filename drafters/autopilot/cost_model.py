@@ -238,7 +238,7 @@ def measure_costs(
     measure = partial(_measure, target, single=single, clock=clock, text=text)
     try:
         short_until = clock() + settings.SHORT_SHARE * (until - clock())
-        short, change_ms = measure(settings.SHORT_TEXT, widths, until=short_until)
+        short, change_ms = measure(settings.SHORT_TEXT, widths, until=short_until, sure=settings.SURE_WIDTHS)
         long = dict[int, float]()
         if long_at > settings.LONG_LEAST:
             some = [n for n in settings.LONG_WIDTHS if n in widths]
@@ -258,11 +258,12 @@ def _measure(
     until: float,
     clock: Callable[[], float],
     text: Sequence[Token],
+    sure: int = 0,
 ) -> tuple[dict[int, float], float]:
     """The least milliseconds of passes by rows, with ``length`` tokens in the cache, and of a change of the width.
 
     Empty if the tokens do not fit the context, or their prefill is too slow. A width is left out if its pass would
-    probably not end before ``until``.
+    probably not end before ``until``, unless it is one of the first ``sure``: on a busy machine there would be none.
 
     Most plain passes follow another plain pass, so that llama.cpp reuses its graph; padded passes do the same. So these
     are measured after others of the same width.
@@ -283,7 +284,7 @@ def _measure(
             below = max((n for n in took if n <= width), default=0)
             expected = min(took[below]) * width / below if below else single * width
             warm = settings.REPLAYED if steady else 1 if width == 1 or not turn else 0
-            if clock() + (warm + count) * expected / 1e3 > until:
+            if clock() + (warm + count) * expected / 1e3 > until and (turn or width not in (1, *widths[:sure])):
                 continue
             passes = list[float]()
             for _ in range(warm + count):

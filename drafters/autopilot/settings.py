@@ -1,4 +1,4 @@
-"""The 68 tuned numbers of the autopilot, each with its reason; TRIED.md in this folder has the measurements."""
+"""The 69 tuned numbers of the autopilot, each with its reason; TRIED.md in this folder has the measurements."""
 
 from __future__ import annotations
 
@@ -63,6 +63,7 @@ BEST_ROWS: Final = 4  # rows of such a step
 
 # Cost model
 WIDTHS: Final = (2, 4, 8, 16, 32, 64, 3, 6, 12, 24, 48)  # measured rows, the most informative first: time is limited
+SURE_WIDTHS: Final = 2  # of these are measured on the busiest machine: without any, a row would count as a whole pass
 SHORT_TEXT: Final = 16  # tokens in the cache at the first measurements
 LONG_TEXT: Final = 640  # the same at the second ones: more than the 512 cells where llama.cpp's attention changes
 LONG_LEAST: Final = 64  # tokens; a shorter second text would not show the cost of a token in the cache

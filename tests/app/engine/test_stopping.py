@@ -1,5 +1,6 @@
 from itertools import pairwise
 
+import numpy as np
 import pytest
 from tests.drafters.replies import steps_of
 from tests.models.fake_target import FakeTarget
@@ -7,11 +8,11 @@ from tests.models.fake_target import FakeTarget
 from slipstream.app.chats.reasoning import Thinking
 from slipstream.app.engine.stopping import FixedBudget, StopRules
 from slipstream.app.engine.text import TextStream
-from slipstream.drafters.base import Draft, Drafter, ShouldExtend
+from slipstream.drafters.base import Draft, Drafter, ShouldExtend, Step, Timings
 from slipstream.drafters.tree import chain_draft
 from slipstream.models.errors import UsageError
 from slipstream.models.sampling.sampler import Sampler
-from slipstream.models.types import History
+from slipstream.models.types import Evaluation, History
 
 
 def rules(room: int = 100, limit: int = 0, stops: tuple[str, ...] = ()) -> StopRules:
@@ -101,9 +102,20 @@ def test_the_budget_never_drafts_past_the_end_and_probes_plain_decoding() -> Non
     assert not budget(1.0, 1)
 
 
+@pytest.mark.parametrize(("row_ms", "least"), [(0.4, 0.1), (2.0, 0.25), (9.0, 0.5)])
+def test_a_fixed_drafter_drafts_more_where_a_row_takes_less_time(row_ms: float, least: float) -> None:
+    budget = FixedBudget(rules(limit=1000), plain_ms=lambda: 10.0)
+    for _ in range(60):  # two tokens in 10 ms and three rows: a row is worth two tokens in 10 ms
+        step = Step(chain_draft((1, 2, 3), (0.5,) * 3, "x"), (0,), (1, 2), Evaluation(np.zeros((4, 1), np.float32)))
+        step.timings = Timings(draft=0.0, evaluate=10 + 3 * row_ms)
+        budget.add(step)
+    bar = next(percent / 100 for percent in range(1, 101) if budget(percent / 100, 1))
+    assert bar == pytest.approx(least, abs=0.02)
+
+
 def test_the_budget_probes_more_often_until_plain_decoding_is_known() -> None:
     known = [False]
-    budget = FixedBudget(rules(limit=100), known=lambda: known[0])
+    budget = FixedBudget(rules(limit=100), plain_ms=lambda: 1.0 if known[0] else None)
     probed = []
     for budget.step in range(32):
         known[0] = budget.step > 20
@@ -112,7 +124,7 @@ def test_the_budget_probes_more_often_until_plain_decoding_is_known() -> None:
 
 
 def test_on_a_machine_where_plain_decoding_stays_unknown_few_steps_are_spent_on_it() -> None:
-    budget = FixedBudget(rules(limit=1000), known=lambda: False)
+    budget = FixedBudget(rules(limit=1000), plain_ms=lambda: None)
     probed = []
     for budget.step in range(640):
         probed.append(not budget(1.0, 1))

@@ -6,7 +6,7 @@ import json
 from dataclasses import replace
 
 import pytest
-from tests.drafters.autopilot.virtual_time import DEAR, Clock, TimedTarget
+from tests.drafters.autopilot.virtual_time import CHEAP, DEAR, Clock, TimedTarget
 
 from slipstream.drafters.autopilot.cost_model import CostModel, PassWidth, measure_costs
 from slipstream.models.types import EMPTY_TREE, Evaluation, Token, TokenTree
@@ -59,6 +59,13 @@ def test_the_costs_of_a_target_are_measured_within_their_time() -> None:
         assert not target.tokens
         for rows in (1, 2, 3, 4, 8):
             assert costs.rows[rows] == pytest.approx(CostModel(DEAR, {}, 0, 64).rows[rows], rel=worst)
+
+
+def test_the_first_widths_are_measured_although_a_busy_machine_leaves_no_time() -> None:
+    clock = Clock()
+    costs = measure_costs(TimedTarget(clock, CHEAP, slower=lambda: 4.0), 10.0, 0.0, clock)
+    assert costs.rows[2] / costs.rows[1] == pytest.approx(1.02)
+    assert costs.rows[4] < 1.1 * costs.rows[1]
 
 
 def test_passes_are_measured_with_the_text_that_is_given() -> None:
