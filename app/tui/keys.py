@@ -35,8 +35,7 @@ _SHOWN: Final = {"pageup": "PgUp", "pagedown": "PgDn", "escape": "Esc"}
 _OF_THE_PROMPT: Final = frozenset(
     {"enter", "alt+enter", "tab", "escape", "space", "backspace", "delete", "up", "down", "left", "right", "ctrl+p"}
 )
-STAY: Final = frozenset({"f1", "escape", "ctrl+q"})
-"""Default keys that are always shown: help, back or stop, and quit."""
+STAY: Final = frozenset({"f1", "escape", "ctrl+q"})  # default keys that are always shown: help, back or stop, and quit
 STAYING: Final = frozenset({"app.help", "command('stop')", "app.quit", "unfold"})  # actions whose keys are shown, too
 BORDER_KEYS: Final = MappingProxyType({"Enter": "enter", "Esc": "escape", "^y": "ctrl+y"})  # that a click simulates
 

@@ -20,8 +20,7 @@ from slipstream.app.speed import GAIN, LOSS, compared, times
 from slipstream.app.tui.keys import KeyBar
 
 WIDEST: Final = 120
-SHORT: Final = 2.0
-"""Seconds after which a message shows the elapsed time."""
+SHORT: Final = 2.0  # seconds after which a message shows the elapsed time
 _LOADING: Final = "Loading the model …"
 _STYLES: Final = {
     "title": "bold",
@@ -56,8 +55,7 @@ class RacePicture(Widget):
         self._frame = RaceFrame(Racer(), Racer())
         self._waiting: deque[RaceFrame | RaceResult] = deque()
         self._began = 0.0
-        self.finish: RaceResult | None = None
-        """The result; None until it is drawn."""
+        self.finish: RaceResult | None = None  # the result; None until it is drawn
 
     def say(self, words: str, *, counts: bool = False) -> None:
         """Shows a message instead of a race, with the elapsed seconds if ``counts``."""
@@ -118,8 +116,7 @@ class RaceScreen(Screen[None]):
         super().__init__()
         self._again, self._stop = again, stop
         self.picture = RacePicture(offer)
-        self.racing = True
-        """Whether a race is running."""
+        self.racing = True  # whether a race is running
 
     def compose(self) -> ComposeResult:
         yield self.picture

@@ -35,8 +35,7 @@ _BESIDE: Final = 1.3  # factor on the decoding time, for prefill and drafting
 ON, OFF, ONE = "✓ ", "· ", "● "
 KINDS = MappingProxyType({"greedy (T 0)": GREEDY, "default (T 0.8)": SAMPLED})
 """Temperature by the label of the sampling."""
-NARROW = 64
-"""Width below which the columns are stacked."""
+NARROW = 64  # width below which the columns are stacked
 
 
 @dataclass(frozen=True, slots=True)

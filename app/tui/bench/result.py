@@ -29,10 +29,8 @@ _NAME: Final = 14  # columns of a drafter's name
 _VALUE: Final = 8  # columns of its speed-up, with padding
 _TEXT: Final = 20  # columns of its speed-up with the interval
 _ROOMY: Final = 70  # width from which the interval is shown
-NOW: Final = "now"
-"""The key of the running benchmark's row."""
-MARGIN: Final = 6
-"""Columns of padding and scroll bar."""
+NOW: Final = "now"  # the key of the running benchmark's row
+MARGIN: Final = 6  # columns of padding and scroll bar
 WIDEST: Final = 120
 
 
@@ -44,10 +42,8 @@ class BenchView(TableView):
 
     def __init__(self) -> None:
         self.results: list[StoredResult] = []
-        self.measuring: RunningBench | None = None
-        """The running benchmark."""
-        self.width = 40
-        """Width of the bars."""
+        self.measuring: RunningBench | None = None  # the running benchmark
+        self.width = 40  # width of the bars
 
     @property
     def columns(self) -> Sequence[Column]:

@@ -23,8 +23,7 @@ from slipstream.app.tui.parts.browser import WIDE, Browser, BrowsingScreen
 from slipstream.app.tui.parts.dialogs import confirm
 from slipstream.app.tui.parts.run_in_thread import run_in_thread
 
-BESIDE: Final = 40
-"""Columns of the bars if the details are next to the list."""
+BESIDE: Final = 40  # columns of the bars if the details are next to the list
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,8 +102,6 @@ class BenchScreen(BrowsingScreen[None]):
         }
         return offered.get(action, True)
 
-    # --- data -----------------------------------------------------------------------------------------------------
-
     def look(self) -> None:
         run_in_thread(self, lambda: kept_results(Paths.default().benches), self._known, self.fail)
 
@@ -127,8 +124,6 @@ class BenchScreen(BrowsingScreen[None]):
             self._page = None
 
         self.app.push_screen(page, closed)
-
-    # --- actions --------------------------------------------------------------------------------------------------
 
     def action_new(self) -> None:
         context = self._chat

@@ -46,8 +46,6 @@ class ChatSwitcher:
         self._page, self._store, self._replies, self._show_chat = page, store, replies, show_chat
         self._deleted: StoredChat | None = None  # the chat that was deleted last
 
-    # --- switching chats ------------------------------------------------------------------------------------------
-
     def toggle(self) -> None:
         if not self._page.sidebar.toggle():
             self._page.prompt.focus()
@@ -82,8 +80,6 @@ class ChatSwitcher:
     def _is_open(self, chat: str) -> bool:
         now = self._page.conversation.chat
         return now is not None and now.id == chat
-
-    # --- actions on a chat ----------------------------------------------------------------------------------------
 
     async def asked(self, event: Sidebar.ChatRequest) -> None:
         chat, push = event.chat, self._page.screen.app.push_screen
@@ -149,8 +145,6 @@ class ChatSwitcher:
 
     def _erase(self) -> None:
         run_in_thread(self._page.screen, self._store.erase_deleted, lambda _: None, self._page.tell_error)
-
-    # --- search ---------------------------------------------------------------------------------------------------
 
     def recall(self) -> None:
         prompts = self._store.prompts(MOST_RECALLED)

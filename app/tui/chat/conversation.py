@@ -18,8 +18,7 @@ from slipstream.app.settings.presets import FIELDS, suggested, values_of
 from slipstream.app.settings.values import ReplySettings, Value
 from slipstream.models.errors import UsageError
 
-FRAME = 40.0
-"""Milliseconds between two events of a reply: 25 a second look smooth and cost little CPU time."""
+FRAME = 40.0  # milliseconds between two events of a reply: 25 a second look smooth and cost little CPU time
 
 
 @dataclass(frozen=True, slots=True)

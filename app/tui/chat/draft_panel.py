@@ -32,8 +32,7 @@ from slipstream.app.tui.parts.format import BARS, percent
 MOST = 100  # steps kept for scrolling back
 EMPTY = Content("Guesses appear here during the next reply.").stylize("$foreground 55%")
 DRAW_EVERY = 0.1  # seconds between two redraws, so that the reply has priority
-BESIDE = 96
-"""Screen width from which the panel is next to the transcript instead of below."""
+BESIDE = 96  # screen width from which the panel is next to the transcript instead of below
 CHART = 64  # width from which the chart is next to the trees
 SAMPLE = 24  # drafted tokens per point of the sparkline; fewer are too noisy
 POINTS = 120

@@ -16,8 +16,7 @@ MOST_DRAWN = 48  # maximum nodes that are drawn, the most probable ones; more wo
 LONGEST = 14  # cells of one token's text
 SMALLEST = 16  # width below which no tree is drawn
 FAINT, REJECTED = "$foreground 40%", "$foreground 60%"
-MARKS = "¹²³⁴⁵⁶⁷⁸⁹"
-"""Marks of the drafters, if a tree has several."""
+MARKS = "¹²³⁴⁵⁶⁷⁸⁹"  # marks of the drafters, if a tree has several
 CIRCLED = "①②③④⑤⑥⑦⑧⑨⑩⑪⑫⑬⑭⑮⑯⑰⑱⑲⑳"
 PICTURES = str.maketrans({" ": "·", "\n": "↵", "\r": "␍", "\t": "⇥"})
 

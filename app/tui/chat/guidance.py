@@ -32,7 +32,7 @@ from slipstream.models.errors import SlipstreamError, UsageError
 LARGEST_SEED: Final = (1 << 63) - 1
 LARGEST_BUDGET: Final = 1_000_000
 CUSTOM: Final = "own values"  # shown for a sampling that is no preset
-LABELS: Final = {
+LABELS: Final = {  # the fields of the panel below the system prompt, by name
     "preset": "Preset",
     "temperature": "Temperature",
     "top_p": "Top-p",
@@ -40,7 +40,6 @@ LABELS: Final = {
     "drafter": "Drafter",
     "context": "Context in tokens",
 }
-"""The fields of the panel below the system prompt, by name."""
 SETTINGS: Final = {"temperature": "sampling.temperature", "top_p": "sampling.top_p", "context": "model.context"}
 WANTED: Final = {"seed": "a whole number, 0 or more", "context": "a number of tokens, or auto"}
 

@@ -65,7 +65,7 @@ KEYS = (
     ("Ctrl-Z", "undo typing; /suspend goes back to the shell"),
     ("Ctrl-Q", "quit"),
 )
-SECTIONS = {
+SECTIONS = {  # the first key of a section to its title
     "Enter": "Writing",
     "F2": "Guesses",
     "Ctrl-L": "Models",
@@ -74,7 +74,6 @@ SECTIONS = {
     "Ctrl-N, Alt-N": "Chats",
     "PgUp, PgDn": "Screen and program",
 }
-"""The first key of a section to its title."""
 FIGURES = (
     ("tok/s", "tokens per second over the reply, once it began"),
     ("with drafter", "the speed now; a drafter guesses, the model checks"),

@@ -24,8 +24,7 @@ SIZE: Final = 1200  # characters after which the next block begins another passa
 STEP: Final = 150  # characters between two checks whether to end the passage
 CODE_SIZE: Final = 3000
 """``SIZE`` for code blocks; larger, since the parts of a block are highlighted and scrolled separately."""
-LINE: Final = 4 * SIZE
-"""Characters after which a paragraph without a suitable line end is cut between words."""
+LINE: Final = 4 * SIZE  # characters after which a paragraph without a suitable line end is cut between words
 TOLD: Final = 24  # characters after which the block type of a line is known; longer than a list number
 _DUNDER: Final = re.compile(r"__[a-z][a-z0-9_]*__(?!\w)")
 _ASCII_WORD: Final = re.compile(r"[0-9A-Za-z]")

@@ -63,8 +63,6 @@ class ActiveModel:
             return "The model is not loaded yet."
         return "The model is not loaded. The next message loads it."
 
-    # --- loading --------------------------------------------------------------------------------------------------
-
     def start(self) -> None:
         if self.unavailable:
             self._say(self.unavailable)
@@ -148,8 +146,6 @@ class ActiveModel:
     def _say(self, words: str) -> None:
         self._page.prompt.border_subtitle = words
 
-    # --- another model --------------------------------------------------------------------------------------------
-
     def apply_settings(self, now: Settings) -> None:
         self._settings = now
         self.load = now.loading(self.load)
@@ -200,8 +196,6 @@ class ActiveModel:
             await self._show_chat()
         self.start()
         self._page.hint(f"Loading {self.name}.")
-
-    # --- the drafter ----------------------------------------------------------------------------------------------
 
     def offers(self) -> list[DrafterOffer]:
         """The drafters of the last loaded model; a combination that the chat began with is added."""

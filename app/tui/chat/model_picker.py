@@ -27,8 +27,7 @@ if TYPE_CHECKING:  # slow imports: the chat is drawn first
     from slipstream.models.library.records import InstalledModel
 
 LOOK_EVERY: Final = 0.5  # interval in seconds at which downloads are polled
-OFFER_AFTER = 1.5
-"""Seconds between a load and slow imports; without the wait, they would delay the first reply."""
+OFFER_AFTER = 1.5  # seconds between a load and slow imports; without the wait, they would delay the first reply
 
 
 class ModelPicker:
@@ -46,8 +45,6 @@ class ModelPicker:
         self._looking = False
         self._taken = False  # whether the suggested model is being fetched, or was
         self._under_way: set[str] = set()  # ids of running downloads; their end is reported
-
-    # --- another model --------------------------------------------------------------------------------------------
 
     def open_manager(self) -> None:
         from slipstream.app.tui.models.screen import ModelsScreen
@@ -130,8 +127,6 @@ class ModelPicker:
 
         run_in_thread(self._page.screen, find, use, refuse)
 
-    # --- the first model ------------------------------------------------------------------------------------------
-
     def look_for_offer_soon(self) -> None:
         self._page.screen.set_timer(OFFER_AFTER, self.look_for_offer)
 
@@ -203,8 +198,6 @@ class ModelPicker:
         self._under_way |= {job.id for job in jobs}
         self._watch()
         self._page.hint("Fetching it: go on chatting. Ctrl-L shows how far it is.")
-
-    # --- downloads ------------------------------------------------------------------------------------------------
 
     def _watch(self) -> None:
         if self._timer is None:

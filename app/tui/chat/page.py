@@ -99,8 +99,6 @@ class ChatPage:
         self.mark_branches()
         self.show_title()
 
-    # --- the prompt -----------------------------------------------------------------------------------------------
-
     def edit(self, question: Question) -> None:
         if self.editing is None:
             self._set_aside = self.prompt.text
@@ -161,8 +159,6 @@ class ChatPage:
         except SlipstreamError:
             pass  # the chat may exist: keeps the text
         return True
-
-    # --- the transcript -------------------------------------------------------------------------------------------
 
     async def show_welcome(self, model: str, loaded: Loaded | None) -> None:
         self.welcome = Welcome(model, self._examples)

@@ -141,8 +141,6 @@ class PromptBox(TextArea):
         self.focus()
         self.insert(text)
 
-    # --- keys -----------------------------------------------------------------------------------------------------
-
     async def _on_key(self, event: events.Key) -> None:
         if self._key_for_the_list(event.key) or self._key(event.key):
             event.stop()
@@ -194,8 +192,6 @@ class PromptBox(TextArea):
             return
         self.insert(self._folds.fold(text) if is_long(text) else text.removesuffix("\n"))
         self.scroll_cursor_visible()
-
-    # --- the list -------------------------------------------------------------------------------------------------
 
     def offer(self) -> None:
         row, column = self.cursor_location

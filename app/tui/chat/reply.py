@@ -25,10 +25,8 @@ from slipstream.app.tui.chat.reply_text import FenceHead, ReplyText
 from slipstream.app.tui.parts.format import bar, spent
 from slipstream.app.tui.parts.long_column import LongColumn, Part
 
-CHUNK = 1500
-"""Characters after which the next line end begins a new widget, so that a step redraws only the last one."""
-LINE = 4 * CHUNK
-"""Characters after which a new widget begins even without a line end."""
+CHUNK = 1500  # characters after which the next line end begins a new widget, so that a step redraws only the last one
+LINE = 4 * CHUNK  # characters after which a new widget begins even without a line end
 LAST_WORDS = 400  # characters kept for the preview of the newest thoughts
 
 

@@ -28,10 +28,9 @@ from slipstream.models.errors import ContextFullError, SlipstreamError, UsageErr
 
 AsyncCallback = Callable[[], Awaitable[None]]
 NO_MESSAGE: Final = -1  # id of a reply that is not stored
-GUESSERS: Final = (
+GUESSERS: Final = (  # the drafters, those first that are right more often on any text
     "eagle3", "mtp", "dspark", "dflash", "medusa", "kangaroo", "draft", "space", "recycle", "lookahead", "lookup",
 )  # fmt: skip
-"""The drafters, those first that are right more often on any text."""
 GUARD_EVERY: Final = 32  # tokens of a reply between two looks whether it repeats itself
 MOST_READ: Final = 1200  # characters that one look reads
 TIMES: Final = 4  # how often a passage stands in a row in a reply that repeats itself

@@ -67,7 +67,7 @@ IN_THE_LIST: Final = frozenset({"search", "thoughts", "retry", "page", "go", "to
 WHILE_IDLE: Final = frozenset(
     {"edit", "branch", "delete", "undelete"}
 )  # commands that are refused while a reply is being generated
-OF_THE_APP: Final = {
+OF_THE_APP: Final = {  # commands that are actions of the whole program
     "help": "app.help",
     "settings": "app.settings",
     "commands": "app.command_palette",
@@ -76,7 +76,6 @@ OF_THE_APP: Final = {
     "suspend": "app.suspend_job",
     "quit": "app.quit",
 }
-"""Commands that are actions of the whole program."""
 
 
 class ChatScreen(Screen[None]):

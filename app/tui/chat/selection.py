@@ -72,8 +72,6 @@ class Selection:
         if question := self.question:
             self._page.edit(question)
 
-    # --- delete ---------------------------------------------------------------------------------------------------
-
     async def delete(self) -> None:
         selected, page = self._page.transcript.selected, self._page
         if selected is None:
@@ -120,8 +118,6 @@ class Selection:
         page.mark_branches()
         if shown := page.transcript.find(other):
             self._select(shown)
-
-    # --- copy -----------------------------------------------------------------------------------------------------
 
     def copy(self) -> None:
         if selected := self._page.transcript.selected:

@@ -156,8 +156,6 @@ class Sidebar(Vertical):
     def on_mount(self) -> None:
         self._lay_out()
 
-    # --- visibility -----------------------------------------------------------------------------------------------
-
     def fit(self, width: int) -> None:
         self._wide = width >= WIDE
         self._lay_out()
@@ -197,8 +195,6 @@ class Sidebar(Vertical):
         self.set_class(not self._wide, "over")
         self.display = self._shown_wide if self._wide else self._shown_over
 
-    # --- content --------------------------------------------------------------------------------------------------
-
     def update(self, current: str | None) -> None:
         self._current = current
         if self.display and self.is_mounted:
@@ -234,8 +230,6 @@ class Sidebar(Vertical):
             near = (place for place in enabled if place >= (at_before or 0))  # the selected row may be gone
             at = next(known, next(near, enabled[-1] if enabled else None))
             options.highlighted = at
-
-    # --- keys -----------------------------------------------------------------------------------------------------
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         line = self.query_one(Input)

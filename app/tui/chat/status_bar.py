@@ -22,8 +22,7 @@ LABEL: Final = 14  # columns of "with drafter", so that both bars are aligned
 RATE: Final = 14  # columns of "12,345 tok/s"
 NOTE: Final = 15  # columns of the note after a speed
 WIDEST: Final = 60  # columns of the longest bar
-NAME, RIGHT, PER_STEP, OUTPUT = 21, 10, 20, 16
-"""Columns of the third line's parts, without the two spaces after each."""
+NAME, RIGHT, PER_STEP, OUTPUT = 21, 10, 20, 16  # columns of the third line's parts, without the two spaces after each
 SHORT_MS: Final = 10.0  # milliseconds of a plain step below which drafting gains almost nothing
 DEAR: Final = 1.3  # cost of checking two tokens, in plain passes, from which it is why nothing is guessed
 BUSY: Final = "machine is busy"
@@ -116,8 +115,6 @@ class StatusBar(Widget):
         pad = Content(" " * MARGIN)
         return Content("\n").join([pad.append(line.truncate(width)) for line in lines])
 
-    # --- the bars -------------------------------------------------------------------------------------------------
-
     def _bars(self, width: int) -> list[Content]:
         speed = self.speed
         room = min(max(width - LABEL - RATE - NOTE, 0), WIDEST)
@@ -147,8 +144,6 @@ class StatusBar(Widget):
         speed, known = self.speed, self.speed.plain_tok_per_s
         note = BUSY if speed.busy else "measured here" if known else "unsteady" if speed.unsteady_tok_per_s else ""
         return _Bar("without", known or speed.unsteady_tok_per_s, note, FAINT, "$warning" if speed.busy else FAINT)
-
-    # --- the drafter ----------------------------------------------------------------------------------------------
 
     def _about(self, width: int) -> Content:
         following = self._next()
@@ -213,8 +208,6 @@ class StatusBar(Widget):
         if not self._exact:
             return Content("changes the text").stylize("bold $warning")
         return Content(PROMISES.get(self._promise, self._promise)).stylize(FAINT)
-
-    # --- low screens ----------------------------------------------------------------------------------------------
 
     def _line(self, width: int) -> Content:
         speed, bar, name = self.speed, self._with(), one_line(self._guesser or self._drafter)

@@ -73,8 +73,6 @@ class Transcript(VerticalScroll, can_focus=False):
     def compose(self) -> ComposeResult:
         yield self.column
 
-    # --- content --------------------------------------------------------------------------------------------------
-
     @property
     def said(self) -> list[MessageView]:
         return [child for child in self.column.children if isinstance(child, MessageView)]
@@ -228,8 +226,6 @@ class Transcript(VerticalScroll, can_focus=False):
         reply.colour(self.coloured)
         reply.show_formulas(self.formulas)
         return reply
-
-    # --- scrolling ------------------------------------------------------------------------------------------------
 
     def to_top(self) -> None:
         self.release_anchor()

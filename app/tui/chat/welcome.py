@@ -16,8 +16,7 @@ from slipstream.app.protocol.events import Loaded
 from slipstream.app.protocol.requests import AUTO, PLAIN
 from slipstream.app.tui.parts.format import bar
 
-STORY = "Tell me a story about a kite."
-"""What ``/guess`` asks for by itself."""
+STORY = "Tell me a story about a kite."  # what ``/guess`` asks for by itself
 SEA = "Tell me about the sea."  # the first example once ``STORY`` was told
 EXAMPLES = (
     f"/guess {STORY}",

@@ -145,8 +145,6 @@ class DraftersScreen(BrowsingScreen[DrafterChoice | None]):
         }
         return offered.get(action, True)
 
-    # --- data -----------------------------------------------------------------------------------------------------
-
     def look(self) -> None:
         file = self._chat.file
 
@@ -169,8 +167,6 @@ class DraftersScreen(BrowsingScreen[DrafterChoice | None]):
     def _offer(self) -> DrafterOffer | None:
         at = self.browser.at
         return None if at is None else self.view.offer(at)
-
-    # --- choosing -------------------------------------------------------------------------------------------------
 
     @on(Browser.Chosen)
     def action_use(self) -> None:
@@ -203,8 +199,6 @@ class DraftersScreen(BrowsingScreen[DrafterChoice | None]):
             self.look()
 
         run_in_thread(self, lambda: leave_out(Paths.default().drafters, fingerprint, name, off), done, self.fail)
-
-    # --- work -----------------------------------------------------------------------------------------------------
 
     def action_train(self) -> None:
         offer, known = self._offer(), self.view.standing

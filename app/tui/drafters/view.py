@@ -30,7 +30,7 @@ NO_TEXT: Final = "it needs indexed text"  # begins the reason of ``retrieval`` w
 _LEAST_WORDS: Final = 12
 _WIDTHS: Final = (2, 4, 8, 16)  # batch sizes whose cost is shown
 
-WOULD: Final = {
+WOULD: Final = {  # how to make a drafter usable
     "draft": "Ctrl-L, then d: fetch or choose a smaller model.",
     "medusa": "t trains heads here, i imports published ones.",
     "kangaroo": "t trains an adapter here, i imports a published one.",
@@ -39,7 +39,6 @@ WOULD: Final = {
     "dflash": "t trains a head here; Ctrl-L, then d fetches one, where there are some.",
     **dict.fromkeys(("eagle3", "mtp", "dspark"), "Ctrl-L, then d: fetch heads, where there are some."),
 }
-"""How to make a drafter usable."""
 
 
 class DraftersView(View):

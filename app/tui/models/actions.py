@@ -182,8 +182,6 @@ class ModelActions:
         note(f"Taking in {name} …")
         self._listing.ask(lambda models: models.import_path(path, how, read), taken, refused)
 
-    # --- fetching ---------------------------------------------------------------------------------------------------
-
     def fetch_recommended(self) -> None:
         at = self._listing.browser.at
         if at is None:
@@ -216,8 +214,6 @@ class ModelActions:
             hint(self._screen, "All of it is here already.")
         else:
             hint(self._screen, f"Fetching {' and '.join(one_line(name_of(job)) for job in jobs)}.")
-
-    # --- the hub --------------------------------------------------------------------------------------------------
 
     def sort(self) -> None:
         search = self._listing.search
@@ -261,8 +257,6 @@ class ModelActions:
             return jobs
 
         self._listing.ask_hub(fetch, self._begun)
-
-    # --- downloads ------------------------------------------------------------------------------------------------
 
     def pause(self) -> None:
         job = self._listing.job

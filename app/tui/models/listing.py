@@ -133,8 +133,6 @@ class Listing:
     def offline(self) -> bool:
         return self._models.offline
 
-    # --- display --------------------------------------------------------------------------------------------------
-
     @property
     def tab(self) -> int:
         return self.tabs.current
@@ -193,8 +191,6 @@ class Listing:
     def job(self) -> QueuedDownload | None:
         at = self.browser.at
         return self.downloads.jobs[at] if at is not None and self.tab == DOWNLOADS else None
-
-    # --- queries --------------------------------------------------------------------------------------------------
 
     def mark_in_use(self, fingerprint: str, machines: Sequence[str]) -> None:
         self.installed.in_use = self.here.in_use = fingerprint
@@ -292,8 +288,6 @@ class Listing:
                 self.redraw(view)
 
         self._models.ask_hub(self._screen, lambda models: models.search(text, sort), came, failed, slow=slow)
-
-    # --- downloads ------------------------------------------------------------------------------------------------
 
     def look(self) -> None:
         if not self._looking:

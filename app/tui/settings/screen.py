@@ -24,7 +24,7 @@ from slipstream.models.errors import SlipstreamError, UsageError
 from slipstream.models.outside import shown_path
 
 WIDE = 104  # width from which the explanation is next to the list instead of below
-FIRST: Final = {
+FIRST: Final = {  # the settings that people look for first, with their labels; the others are folded
     "reply.system": "system prompt",
     "sampling.temperature": "temperature",
     "sampling.top_p": "top-p",
@@ -36,7 +36,6 @@ FIRST: Final = {
     "screen.sidebar": "list of chats",
     "keeping.chats": "keep chats",
 }
-"""The settings that people look for first, with their labels; the others are folded."""
 MORE: Final = "more"  # id of the row that unfolds them
 Values = Mapping[str, Value | None]  # values by name; None for the default
 
@@ -122,8 +121,6 @@ class SettingsScreen(Sheet[None]):
             return action == "leave"
         return action != "step" or self.row.has_steps
 
-    # --- moving ---------------------------------------------------------------------------------------------------
-
     def go_to(self, name: str) -> None:
         if name not in self._seen:
             self._folded = False
@@ -159,8 +156,6 @@ class SettingsScreen(Sheet[None]):
             self.list.focus()
         else:
             self.dismiss(None)
-
-    # --- changing -------------------------------------------------------------------------------------------------
 
     @on(OptionList.OptionSelected, "#settings-list")
     def _chosen(self, event: OptionList.OptionSelected) -> None:
@@ -266,8 +261,6 @@ class SettingsScreen(Sheet[None]):
                 self.list.replace_option_prompt(name, content)
         self._explain()
         return kept
-
-    # --- showing --------------------------------------------------------------------------------------------------
 
     def _made(self) -> Iterable[Row]:
         for name, setting in all_settings().items():
