@@ -12,19 +12,13 @@ from asyncio.subprocess import PIPE, Process
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
-
-from textual.content import Content
-from textual.widgets import Static
+from typing import Final
 
 from slipstream.app.engine.process.process import engine_environment
 from slipstream.app.platform.processes import kill_group
 from slipstream.app.platform.safe_text import one_line
 from slipstream.app.tui.parts.format import bar
 from slipstream.models.errors import SlipstreamError, UsageError, unstartable
-
-if TYPE_CHECKING:  # the lists are loaded when they are first opened
-    from slipstream.app.tui.parts.browser import Browser
 
 NICE: Final = 10  # niceness of a long job
 
@@ -224,17 +218,3 @@ def failure(ended: JobEnd) -> SlipstreamError:
     end = f"exit code {ended.code}" if ended.code >= 0 else f"signal {-ended.code}"
     why = ", probably out of memory" if ended.code == -9 else ""
     return SlipstreamError(f"it ended with {end}{why}.", "Try the same command in a terminal: it says more there.")
-
-
-class WorkNote:
-    """Shows the running job, or the outcome of the last one, above a list."""
-
-    def __init__(self, browser: Browser, heading: str, jobs: Jobs, news: Callable[[], str]) -> None:
-        self.title = Static(Content(one_line(heading)), classes="machine")
-        self._browser, self._jobs, self._news = browser, jobs, news
-
-    def draw(self) -> None:
-        job = self._jobs.job
-        self._browser.view.note = str(job) if job else self._news()
-        self._browser.draw()
-        self._browser.screen.refresh_bindings()

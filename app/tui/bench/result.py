@@ -34,44 +34,26 @@ MARGIN: Final = 6  # columns of padding and scroll bar
 WIDEST: Final = 120
 
 
-class BenchView(TableView):
+class BenchView(TableView[StoredResult | RunningBench]):
     """Lists the running benchmark, then stored results, newest first."""
 
     nothing = "No benchmark was run from here yet. n begins one."
     waiting = "Looking for earlier results …"
 
+    columns = (Column("when"), Column("model", 2), Column("text", 1), Column("auto", 0, right=True), Column("best", 1))
+
     def __init__(self) -> None:
-        self.results: list[StoredResult] = []
-        self.measuring: RunningBench | None = None  # the running benchmark
+        super().__init__()
         self.width = 40  # width of the bars
 
-    @property
-    def columns(self) -> Sequence[Column]:
-        return (Column("when"), Column("model", 2), Column("text", 1), Column("auto", 0, right=True), Column("best", 1))
+    def key(self, kept: StoredResult | RunningBench) -> str:
+        return NOW if isinstance(kept, RunningBench) else kept.path.name
 
-    def __len__(self) -> int:
-        return len(self.results) + (self.measuring is not None)
-
-    def kept(self, at: int) -> StoredResult | None:
-        if self.measuring:
-            return self.results[at - 1] if at else None
-        return self.results[at]
-
-    def key(self, at: int) -> str:
-        kept = self.kept(at)
-        return kept.path.name if kept else NOW
-
-    def cells(self, at: int) -> list[Content]:
-        kept = self.kept(at)
-        if kept is None:
-            update = self.measuring.update if self.measuring else None
-            kind = Content(one_line(update.kind) if update else "")
-            return [
-                Content("now").stylize("bold $primary"),
-                text(update.model if update else ""),
-                kind,
-                *[Content("")] * 2,
-            ]
+    def cells(self, kept: StoredResult | RunningBench) -> list[Content]:
+        if isinstance(kept, RunningBench):
+            now, update = Content.styled("now", "bold $primary"), kept.update
+            words = (text(update.model), text(update.kind)) if update else [Content("")] * 2
+            return [now, *words, *[Content("")] * 2]
         when = Content(f"{kept.when:%d %b %H:%M}")
         if kept.report is None:
             return [when.stylize("$foreground 45%"), *[Content("")] * 2, Content("✗").stylize("$error"), Content("")]
@@ -83,11 +65,9 @@ class BenchView(TableView):
         unsure = bool(kept.report.noise.remarks() or _few(kept.report))
         return [when, text(kept.report.model), Content(texts), _marked(auto, unsure), _marked(best, unsure)]
 
-    def details(self, at: int) -> list[Content]:
-        kept = self.kept(at)
-        if kept is None:
-            assert self.measuring
-            return [progress(self.measuring, self.width), live_bars(self.measuring, self.width)]
+    def details(self, kept: StoredResult | RunningBench) -> list[Content]:
+        if isinstance(kept, RunningBench):
+            return [progress(kept, self.width), live_bars(kept, self.width)]
         title = heading(f"{kept.when:%d %B %Y, %H:%M}", kept.processor)
         if kept.report is None:
             return [title, Content(f"This result cannot be shown: {kept.problem}. x deletes it.")]

@@ -10,19 +10,21 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
+from textual.containers import Vertical
+from textual.content import Content
+from textual.widgets import Input, Static
 
+from slipstream.app.library import TOKENS
 from slipstream.app.library.format import rate
 from slipstream.app.platform.paths import Paths
-from slipstream.app.platform.safe_text import sentence
+from slipstream.app.platform.safe_text import one_line, sentence
 from slipstream.app.protocol.events import DrafterOffer, Loaded
 from slipstream.app.protocol.requests import AUTO, PLAIN
 from slipstream.app.settings.disabled_drafters import leave_out
-from slipstream.app.tui.drafters.dialogs import PathScreen, TrainScreen
 from slipstream.app.tui.drafters.view import DraftersView
-from slipstream.app.tui.jobs import Jobs, WorkNote
-from slipstream.app.tui.keys import KeyBar
+from slipstream.app.tui.jobs import Jobs
 from slipstream.app.tui.parts.browser import Browser, BrowsingScreen
-from slipstream.app.tui.parts.dialogs import confirm
+from slipstream.app.tui.parts.dialogs import Dialog, LineScreen, PathSuggester, confirm, sheet
 from slipstream.app.tui.parts.run_in_thread import run_in_thread
 from slipstream.models.errors import SlipstreamError
 
@@ -71,25 +73,45 @@ class DrafterChoice:
 
 @dataclass(frozen=True, slots=True)
 class DraftersContext:
-    """What the screen needs from the chat.
+    """What the screen needs from the chat."""
 
-    Attributes:
-        model: The argument of ``-m``.
-        file: The model's file.
-        plain_tok_per_s: Its measured speed without a drafter; None before the first reply.
-        jobs: The background jobs.
-        begin: Starts work, which continues while the screen is closed.
-        news: Outcome of the last work; empty if there was none.
-        fresh: Whether there are heads or an index newer than the loaded model.
-    """
-
-    model: str
-    file: Path
-    plain_tok_per_s: float | None
+    model: str  # the argument of ``-m``
+    file: Path  # the model's file
+    plain_tok_per_s: float | None  # its measured speed without a drafter; None before the first reply
     jobs: Jobs
-    begin: Callable[[BackgroundCommand], None]
-    news: Callable[[], str]
-    fresh: Callable[[], bool]
+    begin: Callable[[BackgroundCommand], None]  # starts work, which continues while the screen is closed
+    news: Callable[[], str]  # outcome of the last work; empty if there was none
+    fresh: Callable[[], bool]  # whether there are heads or an index newer than the loaded model
+
+
+class TrainScreen(Dialog[tuple[str, int] | None]):
+    """Edits the training text and the number of tokens. Closes with both, or None."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [("escape", "dismiss", "Back")]
+
+    def __init__(self, method: str) -> None:
+        super().__init__()
+        self._method = method
+
+    def compose(self) -> ComposeResult:
+        with sheet(Vertical(classes="dialog"), f"Train {self._method}", "Enter trains", "Esc back"):
+            yield Static("Text: answers, chats, or a folder")
+            yield Input("answers", id="text", suggester=PathSuggester())
+            yield Static("Tokens of it", classes="heading")
+            yield Input(f"{TOKENS}", id="tokens", type="integer")
+            yield Static(
+                "answers: what the model itself writes. chats: your own, on this machine only. It takes from minutes"
+                " to many hours and says how long; the chat goes on meanwhile. Cancelled, it goes on where it was.",
+                classes="detail",
+            )
+            yield Static(classes="problem")
+
+    def on_input_submitted(self) -> None:
+        text, tokens = (self.query_one(name, Input).value.strip() for name in ("#text", "#tokens"))
+        if text and tokens.isdecimal() and int(tokens):
+            self.dismiss((text, int(tokens)))
+        else:
+            self.query_one(".problem", Static).update("Both are needed: a text, and a number above 0.")
 
 
 class DraftersScreen(BrowsingScreen[DrafterChoice | None]):
@@ -113,24 +135,17 @@ class DraftersScreen(BrowsingScreen[DrafterChoice | None]):
         plain = context.plain_tok_per_s
         facts = (loaded.title, f"{rate(plain)} tok/s without a drafter" if plain else "", loaded.device)
         heading = f"Drafters for {' · '.join(filter(None, facts))}"
-        self._work = WorkNote(self.browser, heading, context.jobs, lambda: context.news() or self._trouble)
+        self.title_line.update(Content(one_line(heading)))
         self._loaded, self._chat = loaded, context
         self._trouble = f"Same odds, not same text: {loaded.promise_why}." if loaded.promise_why else ""
 
-    def compose(self) -> ComposeResult:
-        yield self._work.title
-        yield self.browser
-        yield KeyBar()
-
     def on_mount(self) -> None:
-        self.browser.rows.focus()
         self.show_work()
         self.browser.rows.highlighted = self.view.find(self.view.current) or 0
-        self.watch(self.browser.rows, "highlighted", self.refresh_bindings, init=False)
         self.look()
 
     def show_work(self) -> None:
-        self._work.draw()
+        self.note(str(self._chat.jobs.job or self._chat.news() or self._trouble))
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         offer, working = self._offer(), self._chat.jobs.job is not None
@@ -156,7 +171,8 @@ class DraftersScreen(BrowsingScreen[DrafterChoice | None]):
         run_in_thread(self, find, self._known, self._unknown)
 
     def _known(self, found: Standing) -> None:
-        self.view.standing, self._trouble = found, found.trouble
+        self.view.take(found)
+        self._trouble = found.trouble
         self.show_work()
 
     def _unknown(self, error: SlipstreamError) -> None:
@@ -165,8 +181,8 @@ class DraftersScreen(BrowsingScreen[DrafterChoice | None]):
         self._known(Standing(trouble=f"{sentence(error.title)} {error.hint}"))
 
     def _offer(self) -> DrafterOffer | None:
-        at = self.browser.at
-        return None if at is None else self.view.offer(at)
+        row: DrafterOffer | str | None = self.browser.row
+        return None if isinstance(row, str) else row
 
     @on(Browser.Chosen)
     def action_use(self) -> None:
@@ -207,25 +223,24 @@ class DraftersScreen(BrowsingScreen[DrafterChoice | None]):
         if known and not known.trains:
             self.say(NO_TORCH)
             return
-        method, model = offer.name, self._chat.model
 
         def answered(answer: tuple[str, int] | None) -> None:
             if answer:
-                self._chat.begin(training(method, model, *answer))
+                self._chat.begin(training(offer.name, self._chat.model, *answer))
 
-        self.app.push_screen(TrainScreen(method), answered)
+        self.app.push_screen(TrainScreen(offer.name), answered)
 
     def action_import(self) -> None:
         about = "A folder with published Medusa heads or a Kangaroo adapter, or the file in it with the weights."
-        self._begin_with_path(PathScreen("Import heads", about, "imports"), importing)
+        self._begin_with_path(LineScreen("Import heads", "", "imports", about), importing)
 
     def action_index(self) -> None:
         about = (
             "Text and code below it are drafted from, on this machine only; the same folder again takes what is new."
         )
-        self._begin_with_path(PathScreen("Index a folder or file", about, "indexes"), indexing)
+        self._begin_with_path(LineScreen("Index a folder or file", "", "indexes", about), indexing)
 
-    def _begin_with_path(self, screen: PathScreen, command: Callable[[str, str], BackgroundCommand]) -> None:
+    def _begin_with_path(self, screen: LineScreen, command: Callable[[str, str], BackgroundCommand]) -> None:
         def answered(path: str | None) -> None:
             if path:
                 self._chat.begin(command(path, self._chat.model))

@@ -41,50 +41,33 @@ WOULD: Final = {  # how to make a drafter usable
 }
 
 
-class DraftersView(View):
+class DraftersView(View[DrafterOffer | str]):
     """All drafters: measured ones and plain decoding by gain, then those without a gain, then unusable ones."""
 
     ready = True
 
     def __init__(self, offers: Sequence[DrafterOffer], current: str, plain_tok_per_s: float | None) -> None:
+        super().__init__()
         self.current = current
         self._offers, self._plain = offers, plain_tok_per_s
-        self._standing: Standing | None = None
-        self._rows: list[DrafterOffer | str] = []
-        self._arrange()
+        self.take(None)
 
-    @property
-    def standing(self) -> Standing | None:
-        return self._standing
-
-    @standing.setter
-    def standing(self, found: Standing) -> None:
-        self._standing = found
-        self._arrange()
-
-    def _arrange(self) -> None:
+    def take(self, found: Standing | None) -> None:
+        self.standing = found
         usable = [offer for offer in self._offers if offer.usable]
         tried = [offer for offer in usable if offer.name == PLAIN or self._gain_of(offer.name) is not None]
         tried.sort(key=lambda offer: -(self._gain_of(offer.name) or 1.0))
         fresh = [offer for offer in usable if offer not in tried]
         cannot = [offer for offer in self._offers if not offer.usable]
-        self._rows = [*tried]
+        self.rows = [*tried]
         for title, offers in ((FRESH, fresh), (CANNOT, cannot)):
-            self._rows += [title, *offers] if offers else []
+            self.rows += [title, *offers] if offers else []
 
-    def offer(self, at: int) -> DrafterOffer | None:
-        row = self._rows[at]
-        return None if isinstance(row, str) else row
+    def key(self, row: DrafterOffer | str) -> str:
+        return row if isinstance(row, str) else row.name
 
-    def __len__(self) -> int:
-        return len(self._rows)
-
-    def key(self, at: int) -> str:
-        offer = self.offer(at)
-        return offer.name if offer else str(self._rows[at])
-
-    def is_heading(self, at: int) -> bool:
-        return self.offer(at) is None
+    def is_heading(self, row: DrafterOffer | str) -> bool:
+        return isinstance(row, str)
 
     def lines(self, width: int) -> list[Content]:
         names = max(len(one_line(offer.name)) for offer in self._offers)
@@ -92,12 +75,12 @@ class DraftersView(View):
         room = min(_WIDEST, max(_NARROWEST, (width - names) // 4)) if width >= _ROOMY else _NARROWEST
         return [
             Content(self._advice).truncate(width, ellipsis=True),
-            *(self._line(row, names, room, max([1.4, *gains]), width) for row in self._rows),
+            *(self._line(row, names, room, max([1.4, *gains]), width) for row in self.rows),
         ]
 
     @property
     def _advice(self) -> str:
-        if self._standing is None:
+        if self.standing is None:
             return ""
         names = [offer.name for offer in self._offers if offer.usable and offer.name != PLAIN]
         gains = [(gain, name) for name in names if (gain := self._gain_of(name)) is not None]
@@ -131,12 +114,12 @@ class DraftersView(View):
 
     def _gain_of(self, name: str) -> float | None:
         if name == PLAIN:
-            return 1.0 if self._plain or (self._standing and self._standing.gains.known) else None
-        return self._standing.gains.known.get(name) if self._standing else None
+            return 1.0 if self._plain or (self.standing and self.standing.gains.known) else None
+        return self.standing.gains.known.get(name) if self.standing else None
 
     def _source_of(self, name: str) -> str:
         """A word for where the gain was measured; empty for plain decoding, to which gains are relative."""
-        return self._standing.gains.sources.get(name, "") if self._standing and name != PLAIN else ""
+        return self.standing.gains.sources.get(name, "") if self.standing and name != PLAIN else ""
 
     @property
     def _source_width(self) -> int:
@@ -144,7 +127,7 @@ class DraftersView(View):
 
     def text_came(self, offer: DrafterOffer) -> bool:
         """Whether text was indexed since the model was loaded without any; loading it again makes it usable."""
-        known = self._standing
+        known = self.standing
         lacked = not offer.usable and offer.why_not.startswith(NO_TEXT)
         return lacked and known is not None and known.index_on and known.tokens > 0
 
@@ -152,12 +135,12 @@ class DraftersView(View):
         return "no text was indexed when the model was loaded" if self.text_came(offer) else one_line(offer.why_not)
 
     def is_off(self, name: str) -> bool:
-        return bool(self._standing and name in self._standing.left_out)
+        return bool(self.standing and name in self.standing.left_out)
 
-    def details(self, at: int) -> list[Content]:
-        offer, standing = self.offer(at), self._standing
-        if offer is None:
+    def details(self, offer: DrafterOffer | str) -> list[Content]:
+        if isinstance(offer, str):
             return []
+        standing = self.standing
         marks = ("in use" if offer.name == self.current else "", "off for auto" if self.is_off(offer.name) else "")
         said = Content(one_line(offer.about)).stylize("$foreground 80%")
         blocks = [below(heading(offer.name, *marks), said)]

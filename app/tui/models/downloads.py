@@ -24,50 +24,34 @@ STYLES = {"done": "$success", "failed": "$error", "paused": "$warning"}
 QUIET = 5.0  # seconds without data after which the row shows how long there was none
 
 
-class DownloadsView(View):
+class DownloadsView(View["QueuedDownload"]):
     """Two lines per download, newest first: name and bar, then figures."""
 
     nothing = "No downloads."
     ready = True
 
-    def __init__(self) -> None:
-        self.jobs: list[QueuedDownload] = []
-
-    def __len__(self) -> int:
-        return len(self.jobs)
-
     def take(self, jobs: list[QueuedDownload]) -> None:
-        self.jobs = [job for job in reversed(jobs) if job.state != "cancelled"]
+        self.rows = [job for job in reversed(jobs) if job.state != "cancelled"]
 
-    def key(self, at: int) -> str:
-        return self.jobs[at].id
+    def key(self, job: QueuedDownload) -> str:
+        return job.id
 
     def lines(self, width: int) -> list[Content]:
-        return [Content(""), *(self._row(job, width) for job in self.jobs)]
+        return [Content(""), *(self._line(job, width) for job in self.rows)]
 
-    def _row(self, job: QueuedDownload, width: int) -> Content:
+    def _line(self, job: QueuedDownload, width: int) -> Content:
         progress = job.progress
         share = 1.0 if job.state == "done" else progress.done / progress.total if progress.total else 0.0
         room = max(min(width // 3, 40), 8)
         colour = STYLES.get(job.state, "$primary")
         full, rest = bar(share, room)
-        shown = (
-            Content(f"{full}{rest} {percent(share):>6}")
-            .stylize(colour, 0, len(full))
-            .stylize("$border-blurred", len(full), room)
-        )
+        shown = Content.assemble((full, colour), (rest, "$border-blurred"), f" {percent(share):>6}")
         name = text(name_of(job), "bold").truncate(max(width - room - 9, 6), ellipsis=True, pad=True)
         figures = Content(clean(state_of(job))).truncate(width, ellipsis=True)
-        error = job.state == "failed"
-        return (
-            name.append(Content("  "))
-            .append(shown)
-            .append(Content("\n"))
-            .append(figures.stylize("$error" if error else "$foreground 65%"))
-        )
+        figures = figures.stylize("$error" if job.state == "failed" else "$foreground 65%")
+        return Content.assemble(name, "  ", shown, "\n", figures)
 
-    def details(self, at: int) -> list[Content]:
-        job = self.jobs[at]
+    def details(self, job: QueuedDownload) -> list[Content]:
         parts = f"{len(job.files)} files" if len(job.files) > 1 else ""
         title, hint = job.error or ("", "")
         kept = "What came is kept; Enter goes on from there." if job.state in ("paused", "failed") else ""

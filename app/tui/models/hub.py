@@ -6,7 +6,6 @@ The card is untrusted Markdown: it is shown inert, cut to a maximum size, and la
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, ClassVar
 
@@ -15,7 +14,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, VerticalScroll
 from textual.content import Content
-from textual.widgets import Input, Markdown, Static
+from textual.widgets import Input, Markdown
 
 from slipstream.app.library.format import context, number, parameters, size
 from slipstream.app.platform.safe_text import clean, one_line, sentence
@@ -63,21 +62,20 @@ class SearchLine(Input):
             await self.screen.run_action(f"tab({int(event.character) - 1})")
 
 
-class SearchView(TableView):
+class SearchView(TableView["RepoSummary"]):
     """Repositories that a search found."""
 
     waiting = "Words, owner/name, or the address of a page; Enter asks the hub."
     nothing = "Nothing was found. Fewer words find more."
 
     def __init__(self) -> None:
-        self.found: list[RepoSummary] = []
+        super().__init__()
         self.asked = ""
-        self.sort: Sort = "downloads"
+        self.sort_by("downloads")
 
-    @property
-    def columns(self) -> Sequence[Column]:
-        arrow = {self.sort: " ▾"}
-        return (
+    def sort_by(self, sort: Sort) -> None:
+        self.sort, arrow = sort, {sort: " ▾"}
+        self.columns = (
             Column("Repository"),
             Column("", 1, style="$warning"),
             Column("Params", 1, right=True),
@@ -86,17 +84,10 @@ class SearchView(TableView):
             Column(f"Updated{arrow.get('updated', '')}", 3, right=True, style="$foreground 60%"),
         )
 
-    def next_sort(self) -> None:
-        self.sort = SORTS[(SORTS.index(self.sort) + 1) % len(SORTS)]
+    def key(self, repo: RepoSummary) -> str:
+        return repo.id
 
-    def __len__(self) -> int:
-        return len(self.found)
-
-    def key(self, at: int) -> str:
-        return self.found[at].id
-
-    def cells(self, at: int) -> list[Content]:
-        repo = self.found[at]
+    def cells(self, repo: RepoSummary) -> list[Content]:
         return [
             text(repo.id),
             Content("gated" if repo.gated else ""),
@@ -106,8 +97,7 @@ class SearchView(TableView):
             Content(changed(repo)),
         ]
 
-    def details(self, at: int) -> list[Content]:
-        repo = self.found[at]
+    def details(self, repo: RepoSummary) -> list[Content]:
         tokens = f"{context(repo.context)} context" if repo.context else ""
         size = f"{parameters(repo.total_params)} parameters" if repo.total_params else ""
         gated = "Gated: accept its licence on its page, and set HF_TOKEN, before fetching." if repo.gated else ""
@@ -127,36 +117,29 @@ def changed(repo: RepoSummary) -> str:
     return f"{months:.0f} months" if months < 23.5 else f"{months / 12:.0f} years"
 
 
-class QuantsView(TableView):
+class QuantsView(TableView["QuantOffer"]):
     """The quantizations; a star marks the best for this machine."""
 
     waiting = "Asking the hub …"
     nothing = "There are no GGUF models in this repository."
+    columns = COLUMNS
 
     def __init__(self, drafter: CatalogFile | None) -> None:
-        self.offers: list[QuantOffer] = []
+        super().__init__()
         self._drafter = drafter
 
-    @property
-    def columns(self) -> Sequence[Column]:
-        return COLUMNS
+    def key(self, offer: QuantOffer) -> str:
+        return offer.quant.label
 
-    def __len__(self) -> int:
-        return len(self.offers)
-
-    def key(self, at: int) -> str:
-        return self.offers[at].quant.label
-
-    def cells(self, at: int) -> list[Content]:
-        offer = self.offers[at]
+    def cells(self, offer: QuantOffer) -> list[Content]:
         quant, fit = offer.quant, offer.fit
         parts = f"{len(quant.files)} files" if len(quant.files) > 1 else ""
         drafts = "drafts only" if quant.drafts else ""
         here = "here" if offer.installed else ""
         return [
-            Content(BEST if offer.best else NO_MARK)
-            .stylize("$accent")
-            .append(text(quant.label, "bold" if offer.best else "")),
+            Content.styled(BEST if offer.best else NO_MARK, "$accent").append(
+                text(quant.label, "bold" if offer.best else "")
+            ),
             Content(size(quant.size)),
             Content(size(fit.need.total)),
             tok_per_s(offer.speed),
@@ -165,39 +148,33 @@ class QuantsView(TableView):
             Content(" · ".join(part for part in (here, parts, drafts) if part)),
         ]
 
-    def details(self, at: int) -> list[Content]:
-        offer = self.offers[at]
+    def details(self, offer: QuantOffer) -> list[Content]:
         files = offer.quant.files
         names = clean(files[0].name) + (f" and {len(files) - 1} more" if len(files) > 1 else "")
         return [
             heading(offer.quant.label, "best for this machine" if offer.best else ""),
             below(expected(offer.speed), Content(_drafting(offer.drafting)).stylize("$foreground 70%")),
             fit_block(offer.fit),
-            Content("" if offer.quant.drafts else self._along(at)),
+            Content("" if offer.quant.drafts else self._along(offer)),
             Content(names).stylize("$foreground 60%"),
             Content(f"It is here: {clean(offer.installed)}" if offer.installed else "").stylize("$success"),
         ]
 
-    def _along(self, at: int) -> str:
+    def _along(self, offer: QuantOffer) -> str:
         parts = []
         if self._drafter:
             amount = f", {size(self._drafter.about)}" if self._drafter.about else ""
             parts.append(f"Its drafter comes along: {clean(self._drafter.model)}{amount}")
-        projector = self.offers[at].quant.projector
-        if projector:
+        if projector := offer.quant.projector:
             parts.append(f"It sees images: its mmproj file comes along, {size(projector.size)}")
         return "\n".join(parts)
 
 
 def _drafting(gain: float) -> str:
     """What drafting can gain with a quantization; empty if it is unknown."""
-    return (
-        ""
-        if not gain
-        else f"A good step of drafting gains {gain:.1f}x."
-        if gain >= LITTLE
-        else "Drafting gains little."
-    )
+    if not gain:
+        return ""
+    return f"A good step of drafting gains {gain:.1f}x." if gain >= LITTLE else "Drafting gains little."
 
 
 class Card(Markdown):
@@ -257,7 +234,8 @@ class RepoScreen(BrowsingScreen["QuantOffer | None"]):
         facts += [f"changed {when} ago" if (when := changed(repo)) else "", "gated" if repo.gated else ""]
         title = Content("◢ ").stylize("$primary").append(Content(one_line(repo.id)).stylize("bold"))
         more = Content("  " + " · ".join(fact for fact in facts if fact)).stylize("$foreground 70%")
-        yield Static(title.append(more), classes="machine")
+        self.title_line.update(title.append(more))
+        yield self.title_line
         with Horizontal(classes="repo"):
             yield self.browser
             with VerticalScroll(classes="card"):
@@ -266,7 +244,6 @@ class RepoScreen(BrowsingScreen["QuantOffer | None"]):
 
     def on_mount(self) -> None:
         repo = self._repo.id
-        self.browser.rows.focus()
         ask = self._models.ask_hub
         ask(self, lambda models: models.quants(repo), self._quants_came, self._no_quants, slow=self._slow)
         self._models.ask(self, lambda models: models.card(repo), self.card.show, self._no_card)
@@ -278,14 +255,13 @@ class RepoScreen(BrowsingScreen["QuantOffer | None"]):
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         if action == "card":
             return not self.has_class("wide")  # it is next to the list there
-        return self.browser.at is not None if action == "fetch" else True
+        return self.browser.row is not None if action == "fetch" else True
 
     def _quants_came(self, offers: list[QuantOffer]) -> None:
-        self.quants.offers, self.quants.ready = offers, True
+        self.quants.rows, self.quants.ready = offers, True
         self.browser.draw()
         best = next((at for at, offer in enumerate(offers) if offer.best), 0)
         self.browser.rows.highlighted = best if offers else None
-        self.refresh_bindings()
 
     def _no_quants(self, error: SlipstreamError) -> None:
         self.quants.ready = True
@@ -315,13 +291,10 @@ class RepoScreen(BrowsingScreen["QuantOffer | None"]):
 
     @on(Browser.Chosen)
     def action_fetch(self) -> None:
-        at = self.browser.at
-        if at is None:
-            return
-        offer = self.quants.offers[at]
-        if offer.fit.verdict == "too big":
+        offer: QuantOffer | None = self.browser.row
+        if offer and offer.fit.verdict == "too big":
             self.say(f"It is too big for this machine: {offer.fit.why}")
-        else:
+        elif offer:
             self.dismiss(offer)
 
     @on(Markdown.LinkClicked)

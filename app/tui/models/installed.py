@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -62,36 +61,28 @@ class ModelFacts:
         return None if self.drafter else next((pair for pair in self.pairs if pair.ready and pair.gain), None)
 
 
-class InstalledView(TableView):
+class InstalledView(TableView["InstalledModel"]):
     """One row per model; the loaded one is marked."""
 
     waiting = "Looking at what is here …"
     nothing = "No models are here. The tab “Recommended” has some that fit this machine."
+    columns = COLUMNS
 
     def __init__(self) -> None:
-        self.models: list[InstalledModel] = []
+        super().__init__()
         self.facts: dict[str, ModelFacts] = {}
         self.in_use = ""  # fingerprint of the loaded model
         self.verifying: dict[str, float] = {}  # verified share by name
 
-    @property
-    def columns(self) -> Sequence[Column]:
-        return COLUMNS
+    def key(self, model: InstalledModel) -> str:
+        return model.name
 
-    def __len__(self) -> int:
-        return len(self.models)
-
-    def key(self, at: int) -> str:
-        return self.models[at].name
-
-    def cells(self, at: int) -> list[Content]:
-        model = self.models[at]
+    def cells(self, model: InstalledModel) -> list[Content]:
         used = self._used(model)
-        mark = Content("✗ ").stylize("$error") if model.problem else Content(IN_USE if used else NO_MARK)
-        mark = mark if model.problem else mark.stylize("$primary")
+        mark = ("✗ ", "$error") if model.problem else (IN_USE if used else NO_MARK, "$primary")
         name = text(model.title or model.name.removesuffix(f":{model.quant}"), "bold" if used else "")
         cells = [
-            mark.append(name),
+            Content.styled(*mark).append(name),
             text(model.quant),
             Content(size(model.size)),
             self._speed(model),
@@ -99,11 +90,9 @@ class InstalledView(TableView):
             self._drafter(model),
             text(model.repo if model.origin == "ours" and model.repo else FROM[model.origin]),
         ]
-        return (
-            cells
-            if model.usable
-            else [cell.stylize("$foreground 50%", 2 if not column else 0) for column, cell in enumerate(cells)]
-        )
+        if model.usable:
+            return cells
+        return [cell.stylize("$foreground 50%", 2 if not column else 0) for column, cell in enumerate(cells)]
 
     def _used(self, model: InstalledModel) -> bool:
         return bool(model.fingerprint) and model.fingerprint == self.in_use
@@ -126,8 +115,7 @@ class InstalledView(TableView):
         gain = drafter.gain
         return name.append(Content(f" {times(gain)}").stylize(STYLES[judged(gain)])) if gain else name
 
-    def details(self, at: int) -> list[Content]:
-        model = self.models[at]
+    def details(self, model: InstalledModel) -> list[Content]:
         facts = self.facts.get(model.name)
         size_words = f"{parameters(model.params)} parameters" if model.params else ""
         typed = f"-m {model.name}" if model.usable else model.name

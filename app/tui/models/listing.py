@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from textual import events
 from textual.content import Content
@@ -108,10 +108,9 @@ class Listing:
         self._done: set[str] = set()  # downloads that have ended
         self._asking_facts = False
         self._looking = False
-        self._keys_for: tuple[int, View, bool] | None = None  # the state that the footer shows
+        self._keys_for: tuple[int, View[Any], bool] | None = None  # the state that the footer shows
 
     def begin(self) -> None:
-        self.browser.rows.focus()
         self.ask(lambda models: models.offers(), self._offers_came)
         self._screen.set_interval(LOOK_EVERY, self.look)
         self.look()
@@ -141,7 +140,7 @@ class Listing:
         self.tabs.current = tab
         self.line.display = tab == SEARCH
         here = self.here if self.offline else self.search
-        views: tuple[View, ...] = (self.installed, self.recommended, here, self.downloads)
+        views: tuple[View[Any], ...] = (self.installed, self.recommended, here, self.downloads)
         self.browser.rows.can_focus = tab != SEARCH  # typing searches
         if tab == SEARCH:
             self.line.placeholder = "Offline: only what is here" if self.offline else "Search the hub"
@@ -163,34 +162,32 @@ class Listing:
 
     def narrow(self) -> None:
         words = self.line.value.casefold().split()
-        names = [(model, f"{model.name} {model.repo}".casefold()) for model in self.installed.models]
-        self.here.models = [model for model, name in names if all(word in name for word in words)]
+        names = [(model, f"{model.name} {model.repo}".casefold()) for model in self.installed.rows]
+        self.here.rows = [model for model, name in names if all(word in name for word in words)]
         self.here.ready = True
         self.here.error = "Offline: the hub is not asked. These models are here." if self.offline else ""
         if self.browser.view is self.here:
             self.browser.draw()
 
-    def redraw(self, view: View) -> None:
+    def redraw(self, view: View[Any]) -> None:
         if self.browser.view is view:
             self.browser.draw()
             self._refresh_keys()
 
     def _refresh_keys(self) -> None:
         """Refreshes the footer only if other keys apply; a refresh at every poll would cost too much."""
-        now = (self.tab, self.browser.view, self.browser.at is None)
+        now = (self.tab, self.browser.view, self.browser.row is None)
         if now != self._keys_for:
             self._keys_for = now
             self._screen.refresh_bindings()
 
     @property
     def model(self) -> InstalledModel | None:
-        view, at = self.browser.view, self.browser.at
-        return view.models[at] if isinstance(view, InstalledView) and at is not None else None
+        return self.browser.row if isinstance(self.browser.view, InstalledView) else None
 
     @property
     def job(self) -> QueuedDownload | None:
-        at = self.browser.at
-        return self.downloads.jobs[at] if at is not None and self.tab == DOWNLOADS else None
+        return self.browser.row if self.tab == DOWNLOADS else None
 
     def mark_in_use(self, fingerprint: str, machines: Sequence[str]) -> None:
         self.installed.in_use = self.here.in_use = fingerprint
@@ -223,9 +220,9 @@ class Listing:
         self.ask(lambda models: models.installed(), self._installed_came, partial(self._no_list, self.installed))
 
     def _installed_came(self, models: list[InstalledModel]) -> None:
-        if models != self.installed.models:  # a new model may draft for the others
+        if models != self.installed.rows:  # a new model may draft for the others
             self._forget_facts()
-        self.installed.models = models
+        self.installed.rows = models
         self.installed.ready, self.installed.error = True, ""
         self._count()
         self.narrow()
@@ -237,20 +234,18 @@ class Listing:
         self.recommended.ready, self.recommended.error = True, ""
         self.redraw(self.recommended)
 
-    def _no_list(self, view: View, error: SlipstreamError) -> None:
+    def _no_list(self, view: View[Any], error: SlipstreamError) -> None:
         view.ready = True
         view.error = f"{sentence(error.title)}\n{error.hint}"
         self.redraw(view)
 
     def _ask_facts(self) -> None:
         known = self.installed.facts
-        unknown = [model for model in self.installed.models if model.name not in known]
+        unknown = [model for model in self.installed.rows if model.name not in known]
         if self._asking_facts or not unknown:
             return
         self._asking_facts = True
-        under = self.installed.find(self.browser.key) if self.browser.view is self.installed else None
-        marked = self.installed.models[under] if under is not None else None
-        model = marked if marked in unknown and marked else unknown[0]
+        model = self.model if self.model and self.model in unknown else unknown[0]
 
         def ask(models: ModelManager) -> ModelFacts:
             if not model.usable:
@@ -268,13 +263,13 @@ class Listing:
 
     def search_hub(self, text: str) -> None:
         view, sort = self.search, self.search.sort
-        view.asked, view.found, view.error, view.ready = text, [], "", False
+        view.asked, view.rows, view.error, view.ready = text, [], "", False
         view.waiting = f"Asking the hub for “{one_line(text)}” …"
         self.browser.draw()
 
         def came(found: list[RepoSummary]) -> None:
             if view.asked == text and view.sort == sort:
-                view.found, view.ready = found, True
+                view.rows, view.ready = found, True
                 self.redraw(view)
 
         def failed(error: SlipstreamError) -> None:
@@ -314,5 +309,5 @@ class Listing:
             self.redraw(self.downloads)
 
     def _count(self) -> None:
-        under_way = sum(1 for job in self.downloads.jobs if job.state != "done")
-        self.tabs.counts = (len(self.installed.models), 0, 0, under_way)
+        under_way = sum(1 for job in self.downloads.rows if job.state != "done")
+        self.tabs.counts = (len(self.installed.rows), 0, 0, under_way)

@@ -18,10 +18,9 @@ from slipstream.app.library.format import parameters, size
 from slipstream.app.library.offers import READING, best_offer, recommended
 from slipstream.app.platform.safe_text import clean, one_line, plural, sentence
 from slipstream.app.speed import times
-from slipstream.app.tui.keys import sheet_keys
 from slipstream.app.tui.models.machine import BEST, NO_MARK, expected, fit_block, tok_per_s, verdict
 from slipstream.app.tui.parts.browser import Column, TableView, below, heading, text
-from slipstream.app.tui.parts.dialogs import Dialog
+from slipstream.app.tui.parts.dialogs import Dialog, sheet
 from slipstream.app.tui.parts.notice import hint
 from slipstream.models.heads.matching_heads import MTP
 from slipstream.models.library.pairing import DRAFT, unserved
@@ -41,48 +40,38 @@ COLUMNS = (
     Column("", 2, style="$success"),
 )
 KEY = "F6"
+SLOW = f"None is recommended: all are untested, slower than people read ({READING:.0f} tokens a second), or large."
 BORDERS = 8  # columns of border, padding and scroll bar
 WIDTH = 100
 READY, FETCH, CANNOT = "● ", "↓ ", "✗ "
 
 
-class RecommendedView(TableView):
+class RecommendedView(TableView["CatalogOffer"]):
     """The pairs that run on this machine, best first; a star marks the best."""
 
     waiting = "Weighing the catalogue against this machine …"
     nothing = "No model of the catalogue runs on this machine. Close other programs, or search for a smaller one."
+    columns = COLUMNS
 
     def __init__(self) -> None:
-        self.offers: list[CatalogOffer] = []
+        super().__init__()
         self._best: CatalogOffer | None = None
 
     def take(self, offers: Sequence[CatalogOffer]) -> None:
-        self.offers, self._best = recommended(offers), best_offer(offers)
+        self.rows, self._best = recommended(offers), best_offer(offers)
         names = {offer.pair.target.model.casefold() for offer in offers}
-        hidden = len(names) - len(self.offers)
+        hidden = len(names) - len(self.rows)
         left = f"Not shown: {plural(hidden, 'model')} too big for this machine, or of unknown size." if hidden else ""
-        slow = (
-            f"None is recommended: all are untested, slower than people read ({READING:.0f} tokens a second), or large."
-        )
-        self.note = " ".join(filter(None, (slow if self.offers and not self._best else "", left)))
+        self.note = " ".join(filter(None, (SLOW if self.rows and not self._best else "", left)))
 
-    @property
-    def columns(self) -> Sequence[Column]:
-        return COLUMNS
+    def key(self, offer: CatalogOffer) -> str:
+        return offer.pair.id
 
-    def __len__(self) -> int:
-        return len(self.offers)
-
-    def key(self, at: int) -> str:
-        return self.offers[at].pair.id
-
-    def cells(self, at: int) -> list[Content]:
-        offer = self.offers[at]
+    def cells(self, offer: CatalogOffer) -> list[Content]:
         target = offer.pair.target
         best = offer is self._best
-        mark = Content(BEST if best else NO_MARK).stylize("$accent")
         return [
-            mark.append(text(name_of(offer), "bold" if best else "")),
+            Content.styled(BEST if best else NO_MARK, "$accent").append(text(name_of(offer), "bold" if best else "")),
             text(target.quant),
             Content(size(target.about) if target.about else ""),
             tok_per_s(offer.speed),
@@ -91,14 +80,14 @@ class RecommendedView(TableView):
             Content("here" if offer.installed else ""),
         ]
 
-    def details(self, at: int) -> list[Content]:
-        offer = self.offers[at]
+    def details(self, offer: CatalogOffer) -> list[Content]:
         pair = offer.pair
         best = "best for this machine" if offer is self._best else ""
         inside = f"{pair.method}, inside the model itself" if pair.method == MTP else f"{pair.method}, needs no file"
         if pair.first:
             inside = f"{offer.heads or 'some'} of them ship with Slipstream"
         needs = " · ".join(f"{count // 1024}k: {size(total)}" for count, total in sorted(offer.memory.items()))
+        drafter = _file(pair.drafter) if pair.drafter else Content.styled(clean(inside), "$foreground 70%")
         why_not = unserved(pair)
         return [
             heading(name_of(offer), pair.target.quant, pair.licence, best),
@@ -107,9 +96,7 @@ class RecommendedView(TableView):
             Content(f"Memory by context, with the drafter: {needs}" if needs else ""),
             below(
                 Content("Target  ").append(_file(pair.target)),
-                Content("Drafter ").append(
-                    _file(pair.drafter) if pair.drafter else Content(clean(inside)).stylize("$foreground 70%")
-                ),
+                Content("Drafter ").append(drafter),
             ),
             Content(f"It is here: {clean(offer.installed)}" if offer.installed else "").stylize("$success"),
             Content(f"{sentence(why_not)}; the model is fetched without it." if why_not else "").stylize("$warning"),
@@ -178,9 +165,7 @@ class PairsScreen(Dialog["PairOffer | None"]):
         self._pairs = pairs
 
     def compose(self) -> ComposeResult:
-        with Vertical(classes="sheet", id="pairs") as sheet:
-            sheet.border_title = Content(f"Drafters for {one_line(self._model)}")
-            sheet.border_subtitle = sheet_keys("Enter uses or fetches", "Esc back")
+        with sheet(Vertical(id="pairs"), f"Drafters for {one_line(self._model)}", "Enter uses or fetches", "Esc back"):
             yield OptionList(*(Option("") for _ in self._pairs), markup=False)
             legend = "● ready   ↓ Enter fetches it   ✗ not supported" if self._pairs else ""
             nothing = "No drafter is known for this model. lookup drafts for every model, from its own text."

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Final, TypeVar
+from typing import Any, ClassVar, Final, Generic, TypeVar
 
 from textual import events, on
 from textual.app import ComposeResult
@@ -17,10 +17,12 @@ from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
 from slipstream.app.platform.safe_text import clean, one_line
+from slipstream.app.tui.keys import KeyBar
 from slipstream.app.tui.parts.dialogs import Sheet
 from slipstream.app.tui.parts.notice import hint, trouble
 from slipstream.models.errors import SlipstreamError
 
+R = TypeVar("R")
 T = TypeVar("T")
 GAP: Final = 2  # cells between two columns of a table
 WIDE: Final = 110  # width from which the details are next to the list
@@ -67,7 +69,7 @@ def _line(columns: Sequence[Column], cells: Sequence[Content], wide: Sequence[in
     return Content(" " * GAP).join(parts)
 
 
-class View(ABC):
+class View(ABC, Generic[R]):
     """The content of a list: rows, and details of one."""
 
     waiting = ""  # message while the list is loading
@@ -76,12 +78,11 @@ class View(ABC):
     note = ""  # a line above the list about background work
     ready = False  # whether the list is loaded
 
-    @abstractmethod
-    def __len__(self) -> int:
-        """The number of rows."""
+    def __init__(self) -> None:
+        self.rows: list[R] = []
 
     @abstractmethod
-    def key(self, at: int) -> str:
+    def key(self, row: R) -> str:
         """An identifier of a row that stays the same when the list changes."""
 
     @abstractmethod
@@ -89,15 +90,15 @@ class View(ABC):
         """The heading, which may be empty, then the rows; each may take several lines."""
 
     @abstractmethod
-    def details(self, at: int) -> list[Content]:
+    def details(self, row: R) -> list[Content]:
         """Blocks of text about a row; blank lines separate them on a wide screen, and empty ones are dropped."""
 
-    def is_heading(self, at: int) -> bool:
+    def is_heading(self, row: R) -> bool:
         """Whether a row is a heading, which cannot be selected."""
         return False
 
     def find(self, key: str | None) -> int | None:
-        return next((at for at in range(len(self)) if self.key(at) == key), None)
+        return next((at for at, row in enumerate(self.rows) if self.key(row) == key), None)
 
     @property
     def words(self) -> str:
@@ -105,20 +106,17 @@ class View(ABC):
         return self.error or self.note or (self.nothing if self.ready else self.waiting)
 
 
-class TableView(View):
-    """A list with columns."""
+class TableView(View[R]):
+    """A list with columns, the first of which is the name."""
 
-    @property
-    @abstractmethod
-    def columns(self) -> Sequence[Column]:
-        """The columns; the first is the name."""
+    columns: Sequence[Column] = ()
 
     @abstractmethod
-    def cells(self, at: int) -> list[Content]:
+    def cells(self, row: R) -> list[Content]:
         """The cells of a row, one per column."""
 
     def lines(self, width: int) -> list[Content]:
-        return table(self.columns, [self.cells(at) for at in range(len(self))], width)
+        return table(self.columns, [self.cells(row) for row in self.rows], width)
 
 
 def text(words: str, style: str = "") -> Content:
@@ -178,7 +176,7 @@ class Browser(Container):
     class Chosen(Message):
         """The user chose the selected row with the mouse."""
 
-    def __init__(self, view: View) -> None:
+    def __init__(self, view: View[Any]) -> None:
         super().__init__()
         self.view = view
         self._keys: list[str] = []
@@ -202,15 +200,16 @@ class Browser(Container):
         self.describe()
 
     @property
-    def at(self) -> int | None:
+    def row(self) -> Any:
+        """The selected row of the view; None if there is none."""
         at = self.rows.highlighted
-        return at if at is not None and at < len(self.view) else None
+        return self.view.rows[at] if at is not None and at < len(self.view.rows) else None
 
     @property
     def key(self) -> str | None:
-        return None if self.at is None else self.view.key(self.at)
+        return None if self.row is None else self.view.key(self.row)
 
-    def show(self, view: View) -> None:
+    def show(self, view: View[Any]) -> None:
         self.view = view
         self._keys = []
         self.draw()
@@ -218,13 +217,15 @@ class Browser(Container):
     @on(Rows.Resized)
     def draw(self) -> None:
         view, rows = self.view, self.rows
-        heading, *lines = view.lines(max(rows.room, 1)) if len(view) else [Content("")]
-        keys = [view.key(at) for at in range(len(view))]
+        heading, *lines = view.lines(max(rows.room, 1)) if view.rows else [Content("")]
+        keys = [view.key(row) for row in view.rows]
         self._columns.update(heading)
         self._columns.display = bool(heading.plain)
         if keys != self._keys:
             marked = view.find(self._marked.get(id(view)))
-            rows.set_options(Option(line, disabled=view.is_heading(at)) for at, line in enumerate(lines))
+            rows.set_options(
+                Option(line, disabled=view.is_heading(row)) for row, line in zip(view.rows, lines, strict=True)
+            )
             self._keys = keys
             if keys:
                 rows.highlighted = self._choosable(marked or 0, 1)
@@ -240,8 +241,7 @@ class Browser(Container):
         self.describe()
 
     def describe(self) -> None:
-        at = self.at
-        blocks = [] if at is None else [block for block in self.view.details(at) if block.plain]
+        blocks = [] if self.row is None else [block for block in self.view.details(self.row) if block.plain]
         self._box.display = bool(blocks)
         self._details.update(Content("\n\n" if self.has_class("wide") else "\n").join(blocks))
 
@@ -252,11 +252,9 @@ class Browser(Container):
 
     def _choosable(self, at: int, step: int) -> int | None:
         """The nearest row that is not a heading, in this direction if possible, else in the other."""
-        ways = (
-            range(at, len(self.view) if step > 0 else -1, step),
-            range(at, -1 if step > 0 else len(self.view), -step),
-        )
-        return next((row for way in ways for row in way if not self.view.is_heading(row)), None)
+        below, above = range(at, len(self.view.rows)), range(at, -1, -1)
+        ways = (*below, *above) if step > 0 else (*above, *below)
+        return next((place for place in ways if not self.view.is_heading(self.view.rows[place])), None)
 
     def scroll_details(self, step: int) -> None:
         self._box.scroll_relative(y=step, animate=False)
@@ -264,8 +262,8 @@ class Browser(Container):
     @on(OptionList.OptionHighlighted)
     def _moved(self, event: OptionList.OptionHighlighted) -> None:
         event.stop()
-        if self.at is not None:
-            self._marked[id(self.view)] = self.view.key(self.at)
+        if self.key is not None:
+            self._marked[id(self.view)] = self.key
         self.describe()
 
     @on(OptionList.OptionSelected)
@@ -287,9 +285,19 @@ class BrowsingScreen(Sheet[T]):
         Binding("f1", "app.help", "Help", show=False),
     ]
 
-    def __init__(self, view: View) -> None:
+    def __init__(self, view: View[Any]) -> None:
         super().__init__()
+        self.title_line = Static(classes="machine")
         self.browser = Browser(view)
+
+    def compose(self) -> ComposeResult:
+        yield self.title_line
+        yield self.browser
+        yield KeyBar()
+
+    def on_mount(self) -> None:
+        self.browser.rows.focus()
+        self.watch(self.browser.rows, "highlighted", self.refresh_bindings, init=False)
 
     def on_resize(self) -> None:
         self.set_class(self.size.height < LOW, "low")
@@ -303,6 +311,12 @@ class BrowsingScreen(Sheet[T]):
     def action_leave(self) -> None:
         """Closes the screen without a choice; background work continues."""
         self.dismiss(None)
+
+    def note(self, words: str) -> None:
+        """Shows a line above the list: the running work, or the outcome of the last."""
+        self.browser.view.note = words
+        self.browser.draw()
+        self.refresh_bindings()
 
     def say(self, words: str) -> None:
         hint(self, words)

@@ -17,6 +17,7 @@ from textual.containers import Vertical
 from textual.content import Content
 from textual.screen import ModalScreen, Screen
 from textual.suggester import Suggester
+from textual.widget import Widget
 from textual.widgets import Input, OptionList, Static
 from textual.worker import Worker
 
@@ -24,7 +25,7 @@ from slipstream.app.platform.safe_text import clean
 from slipstream.app.tui.keys import sheet_keys
 
 T = TypeVar("T")
-ENDING = ".gguf"
+W = TypeVar("W", bound=Widget)
 
 
 class Sheet(Screen[T]):
@@ -41,6 +42,13 @@ class Sheet(Screen[T]):
 
 class Dialog(ModalScreen[T], Sheet[T]):
     """A sheet that leaves the screen below visible."""
+
+
+def sheet(box: W, title: str, *keys: str) -> W:
+    """Makes a container the box of a dialog, with a title and keys on its border."""
+    box.add_class("sheet")
+    box.border_title, box.border_subtitle = Content(title), sheet_keys(*keys)
+    return box
 
 
 class Palette(CommandPalette, Sheet[None]):
@@ -75,8 +83,7 @@ class ConfirmScreen(Dialog[bool]):
 
     def compose(self) -> ComposeResult:
         question, detail, yes = self._words
-        with Vertical(classes="sheet dialog") as sheet:
-            sheet.border_subtitle = sheet_keys(f"Enter {yes}", "Esc back")
+        with sheet(Vertical(classes="dialog"), "", f"Enter {yes}", "Esc back"):
             yield Static(Content(clean(question)), classes="question")
             yield Static(Content(clean(detail)), classes="detail")
 
@@ -95,30 +102,32 @@ def confirm(app: App[Any], question: str, detail: str, yes: str, then: Callable[
 
 
 class LineScreen(Dialog[str | None]):
-    """Edits a line of text. Closes with it, or None."""
+    """Edits a line of text, or a path if there are words ``about`` it. Closes with it, or None."""
 
     BINDINGS: ClassVar[list[BindingType]] = [("escape", "dismiss", "Back")]
 
-    def __init__(self, title: str, text: str, enter: str) -> None:
+    def __init__(self, title: str, text: str, enter: str, about: str = "") -> None:
         super().__init__()
-        self._title, self._text, self._enter = title, text, enter
+        self._title, self._text, self._enter, self._about = title, text, enter, about
 
     def compose(self) -> ComposeResult:
-        with Vertical(classes="sheet dialog") as sheet:
-            sheet.border_title = self._title
-            sheet.border_subtitle = sheet_keys(f"Enter {self._enter}", "Esc back")
-            yield Input(self._text, max_length=1000)
+        with sheet(Vertical(classes="dialog"), self._title, f"Enter {self._enter}", "Esc back"):
+            if self._about:
+                yield Input(self._text, placeholder="~/a/folder", suggester=PathSuggester())
+                yield Static(Content(f"→ completes. {self._about}"), classes="detail")
+            else:
+                yield Input(self._text, max_length=1000)
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
-        self.dismiss(event.value.strip() or None)
+        if (text := event.value.strip()) or not self._about:
+            self.dismiss(text or None)
 
 
 class PathSuggester(Suggester):
     """Completes the path of a folder or of a model file."""
 
     def __init__(self) -> None:
-        """Disables the cache, since files change."""
-        super().__init__(use_cache=False, case_sensitive=True)
+        super().__init__(use_cache=False, case_sensitive=True)  # no cache: files change
 
     async def get_suggestion(self, value: str) -> str | None:
         return await asyncio.to_thread(completed, value)
@@ -128,15 +137,9 @@ def completed(typed: str) -> str | None:
     folder, _, begun = typed.rpartition("/")
     if not typed.startswith(("/", "~", ".")):
         return None
-    try:
-        inside = sorted(Path(folder + "/").expanduser().iterdir())
-        for path in inside:
+    with suppress(OSError, RuntimeError):  # no such folder, no right to read it, or no such user
+        for path in sorted(Path(folder + "/").expanduser().iterdir()):
             hidden = path.name.startswith(".") and not begun.startswith(".")
-            if path.name.startswith(begun) and not hidden:
-                if path.is_dir():
-                    return f"{folder}/{path.name}/"
-                if path.name.endswith(ENDING):
-                    return f"{folder}/{path.name}"
-    except (OSError, RuntimeError):  # no such folder, no right to read it, or no such user
-        return None
+            if path.name.startswith(begun) and not hidden and (path.is_dir() or path.name.endswith(".gguf")):
+                return f"{folder}/{path.name}{'/' * path.is_dir()}"
     return None

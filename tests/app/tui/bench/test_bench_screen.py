@@ -128,7 +128,7 @@ async def test_a_benchmark_has_the_machine_for_itself_and_its_result_is_kept(
         (file,) = benches(tmp_path).iterdir()
         assert file.suffix == ".json" and file.stat().st_mode & 0o777 == 0o600
         screen = await opened(chat)
-        await chat.until(lambda: len(screen.view) == 1)
+        await chat.until(lambda: len(screen.view.rows) == 1)
         assert "Small model" in chat.shown() and "lookup 1.9x?" in chat.shown()
         assert screen.view.note == "The benchmark is done; Enter opens it."
         await chat.press("n")
@@ -172,7 +172,7 @@ async def test_it_is_cancelled_with_what_was_measured(open_chat: Open, tmp_path:
         await chat.until(lambda: running(chat))
         result(Path(commands.asked[0][-1]), stopped=True)
         await chat.press("c")
-        await chat.until(lambda: len(screen.view.results) == 1 and chat.screen.model.loaded is not None)
+        await chat.until(lambda: len(screen.results) == 1 and chat.screen.model.loaded is not None)
         assert screen.view.note == "Cancelled; what was measured until then is kept."
         assert isinstance(chat.app.screen, BenchResult)
         await chat.until(lambda: "STOPPED before its end" in said(chat))
@@ -195,8 +195,8 @@ async def test_what_a_killed_chat_had_measured_is_kept_at_the_next_start(
         async with open_chat() as chat:
             await chat.until(lambda: any("was cut short" in words for words in chat.toasts()))
             screen = await opened(chat)
-            assert [kept.when for kept in screen.view.results] == [WHEN]
-            assert screen.view.results[0].report
+            assert [kept.when for kept in screen.results] == [WHEN]
+            assert screen.results[0].report
         assert {path.name for path in benches(tmp_path).iterdir()} == {held.name, "2026-03-04 05.06.07.json"}
     assert recover(benches(tmp_path)) == [] and not held.exists()
 
@@ -237,7 +237,7 @@ async def test_results_are_listed_opened_and_deleted(open_chat: Open, tmp_path: 
     broken.write_text('{"machine": {}}')
     async with open_chat(size=size) as chat:
         screen = await opened(chat)
-        assert [kept.path for kept in screen.view.results] == [newer, broken, older]
+        assert [kept.path for kept in screen.results] == [newer, broken, older]
         assert "09 Mar 05:06" in chat.shown()
         await chat.press("enter")
         assert isinstance(chat.app.screen, BenchResult)
@@ -250,7 +250,7 @@ async def test_results_are_listed_opened_and_deleted(open_chat: Open, tmp_path: 
         await chat.press("enter")
         assert isinstance(chat.app.screen, BenchScreen)  # there is nothing to open
         await chat.press("x", "n", "x", "y")
-        await chat.until(lambda: len(screen.view) == 2)
+        await chat.until(lambda: len(screen.view.rows) == 2)
         assert newer.exists() and not broken.exists() and older.exists()
 
 
@@ -266,8 +266,8 @@ def test_unsure_figures_have_a_question_mark_in_the_list(
     assert kept.report
     report = replace(kept.report, prompts={"chat": 5, "copy": prompts}, noise=noise)
     view = BenchView()
-    view.results = [replace(kept, report=report)]
-    figures = view.cells(0)[-2:]
+    view.rows = [replace(kept, report=report)]
+    figures = view.cells(view.rows[0])[-2:]
     assert [cell.plain for cell in figures] == (["1.7x?", "lookup 1.9x?"] if unsure else ["1.7x ", "lookup 1.9x "])
     styled = [(cell.plain[span.start : span.end], span.style) for cell in figures for span in cell.spans]
     assert styled == ([("?", "$warning")] * 2 if unsure else [])
@@ -359,7 +359,7 @@ async def test_hostile_names_are_shown_as_text(
     commands.lines, commands.error, commands.written = (offer.name,), offer.name, None
     async with open_chat(engine=ScriptedEngine(loaded=loaded), size=size) as chat:
         screen = await opened(chat)
-        assert screen.view.results[0].report
+        assert screen.results[0].report
         assert_inert(chat)
         await chat.press("enter")
         assert_inert(chat)

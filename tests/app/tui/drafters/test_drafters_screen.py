@@ -21,10 +21,10 @@ from slipstream.app.library.resolve_model import choose
 from slipstream.app.platform.paths import Paths
 from slipstream.app.protocol.events import DrafterOffer
 from slipstream.app.settings.disabled_drafters import left_out
-from slipstream.app.tui.drafters.dialogs import PathScreen, TrainScreen
-from slipstream.app.tui.drafters.screen import NO_TORCH, TRAINED, DraftersScreen
+from slipstream.app.tui.drafters.screen import NO_TORCH, TRAINED, DraftersScreen, TrainScreen
 from slipstream.app.tui.drafters.view import NO_TEXT, DraftersView, costs_words
 from slipstream.app.tui.jobs import Background, Job
+from slipstream.app.tui.parts.dialogs import LineScreen
 from slipstream.drafters.resources import Resources
 from slipstream.drafters.retrieval import METHOD
 from slipstream.models.errors import SlipstreamError
@@ -181,7 +181,7 @@ def test_each_gain_has_its_source_and_the_sources_are_aligned() -> None:
     names = ("none", "draft", "lookup", "recycle")
     view = DraftersView([DrafterOffer(name, True, about="what it does") for name in names], "draft", 40.0)
     measured = DrafterGains({"draft": 1.7}, {"draft": 1.5, "lookup": 1.2}, {"lookup": 1.1, "recycle": 1.05})
-    view.standing = Standing(gains=measured)
+    view.take(Standing(gains=measured))
     rows = {row.plain[2:].split(" ")[0]: row.plain for row in view.lines(76)}
     assert "1.7x" in rows["draft"] and "1.2x" in rows["lookup"] and "1.1x" in rows["recycle"]
     at = rows["draft"].index("chats")
@@ -192,8 +192,8 @@ def test_each_gain_has_its_source_and_the_sources_are_aligned() -> None:
 
 def test_a_file_whose_rows_are_dear_gets_advice() -> None:
     view = DraftersView([DrafterOffer("auto", True, about="picks")], "auto", 40.0)
-    view.standing = Standing(costs={1: 1.0, 4: 2.6}, advice="Q4_0 of the same model would gain.")
-    details = "\n".join(block.plain for at in range(len(view)) for block in view.details(at))
+    view.take(Standing(costs={1: 1.0, 4: 2.6}, advice="Q4_0 of the same model would gain."))
+    details = "\n".join(block.plain for row in view.rows for block in view.details(row))
     assert "writing 2.6" in details and "Q4_0 of the same model would gain." in details
 
 
@@ -203,11 +203,11 @@ def test_figures_of_a_busy_machine_are_marked() -> None:
     measured = DrafterGains(
         {"draft": 1.7}, {"lookup": 1.2}, {"recycle": 1.1}, frozenset({"draft"}), busy_benchmark=True
     )
-    view.standing = Standing(gains=measured)
+    view.take(Standing(gains=measured))
     rows = {row.plain[2:].split(" ")[0]: row.plain for row in view.lines(76)}
     assert "chats, busy  what" in rows["draft"] and "bench, busy  what" in rows["lookup"]
     assert "auto         what" in rows["recycle"]
-    details = "\n".join(block.plain for at in range(len(view)) for block in view.details(at))
+    details = "\n".join(block.plain for row in view.rows for block in view.details(row))
     assert "1.7x in your chats (machine busy)." in details and "1.2x in the last benchmark (machine busy)." in details
     assert "1.1x as the autopilot measured." in details
 
@@ -222,10 +222,10 @@ def test_text_that_was_indexed_since_the_load_is_told() -> None:
         (Standing(documents=1, tokens=510, index_on=False), False),
         (Standing(), False),
     ):
-        view.standing = standing
+        view.take(standing)
         at = view.find("retrieval")
         assert at is not None
-        words = "\n".join(block.plain for block in view.details(at))
+        words = "\n".join(block.plain for block in view.details(view.rows[at]))
         assert ("no text was indexed when the model was loaded" in words) == came != ("there is none" in words)
         assert ("Enter loads the model again" in words) == came == view.text_came(offer)
 
@@ -299,7 +299,7 @@ async def test_work_is_cancelled_and_says_what_is_kept(open_chat: Open, model: P
     async with open_chat(engine=engine_of(model)) as chat:
         screen = await go_to(chat, "retrieval")
         await chat.press("f")
-        assert isinstance(chat.app.screen, PathScreen)
+        assert isinstance(chat.app.screen, LineScreen)
         await chat.press(*"~/texts", "enter")
         await chat.until(lambda: "Indexing: step 1 of 4" in told(screen))
         assert commands.asked == [["drafters", "index", "~/texts", "-m", str(model), "--progress"]]

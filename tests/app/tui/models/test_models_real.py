@@ -99,12 +99,12 @@ async def test_a_model_is_found_fetched_used_removed_and_brought_back(
         assert "license: mit" not in chat.shown()
         server.hold_after(server.sent + 100_000)  # fetch; the hub stops sending after a part of it
         await chat.press("enter")
-        await chat.until(lambda: screen.listing.tab == DOWNLOADS and bool(screen.listing.downloads.jobs))
-        await chat.until(lambda: screen.listing.downloads.jobs[0].progress.done > 0)
+        await chat.until(lambda: screen.listing.tab == DOWNLOADS and bool(screen.listing.downloads.rows))
+        await chat.until(lambda: screen.listing.downloads.rows[0].progress.done > 0)
         await chat.press("enter")  # pause
         server.hang_up()
-        await chat.until(lambda: screen.listing.downloads.jobs[0].state == "paused")
-        came = screen.listing.downloads.jobs[0].progress.done
+        await chat.until(lambda: screen.listing.downloads.rows[0].state == "paused")
+        came = screen.listing.downloads.rows[0].progress.done
         assert 0 < came < model.stat().st_size and "paused" in chat.shown()
         assert not list(paths.models.rglob("*.gguf"))
         sent = server.sent
@@ -112,8 +112,8 @@ async def test_a_model_is_found_fetched_used_removed_and_brought_back(
         await chat.press("enter")  # go on
         await chat.until(lambda: "checked and installed" in chat.shown())
         assert server.sent - sent <= model.stat().st_size - came  # no byte came twice
-        await chat.until(lambda: len(screen.listing.installed) == 4)
-        name = next(known.name for known in screen.listing.installed.models if known.origin == "ours")
+        await chat.until(lambda: len(screen.listing.installed.rows) == 4)
+        name = next(known.name for known in screen.listing.installed.rows if known.origin == "ours")
         await chat.press("1")  # use
         screen.browser.rows.highlighted = screen.listing.installed.find(name)
         await chat.press("enter")
@@ -136,7 +136,7 @@ async def test_a_model_is_found_fetched_used_removed_and_brought_back(
         asked = str(chat.app.screen.query_one(".detail", Static).content)
         assert f"It wrote in 1 chat, which stay: “{chat.store.list_chats()[0].title}”" in asked
         await chat.press("y")
-        await chat.until(lambda: len(screen.listing.installed) == 3)
+        await chat.until(lambda: len(screen.listing.installed.rows) == 3)
         assert not list((paths.models / "acme").rglob("*.gguf"))
         await chat.press("u")  # and bring back
         await chat.until(lambda: screen.listing.installed.find(name) is not None)

@@ -35,7 +35,7 @@ async def opened(chat: Driver, tab: int = INSTALLED) -> ModelsScreen:
     screen = manager(chat)
     listing = screen.listing
     await chat.until(lambda: listing.installed.ready and listing.recommended.ready and chat.app.screen is screen)
-    await chat.until(lambda: len(listing.installed.facts) == len(listing.installed.models))
+    await chat.until(lambda: len(listing.installed.facts) == len(listing.installed.rows))
     screen.listing.go_to(tab)
     await chat.pilot.pause()
     return screen
@@ -98,20 +98,20 @@ async def test_machines_are_asked_at_each_opening_except_those_that_serve_this_c
 @pytest.mark.parametrize(("gain", "colour", "words"), [(1.7, "gain", "1.7x faster"), (1.04, "even", "same speed")])
 def test_a_gain_has_the_colour_and_the_words_of_what_it_is(gain: float, colour: str, words: str) -> None:
     view, pair = InstalledView(), replace(PAIRS[QWEN.name][0], gain=gain)
-    view.models, view.facts = [QWEN], {QWEN.name: ModelFacts(None, [pair])}
-    [cell] = [cell for cell in view.cells(0) if "qwen3-0.6b" in cell.plain]
+    view.rows, view.facts = [QWEN], {QWEN.name: ModelFacts(None, [pair])}
+    [cell] = [cell for cell in view.cells(view.rows[0]) if "qwen3-0.6b" in cell.plain]
     assert cell.plain == f"qwen3-0.6b {gain:.1f}x" and [span.style for span in cell.spans] == [STYLES[colour]]
-    assert f"{words}, measured here" in view.details(0)[2].plain
+    assert f"{words}, measured here" in view.details(view.rows[0])[2].plain
 
 
 def test_the_model_in_use_is_never_too_big() -> None:
     view = InstalledView()
-    view.models, view.facts = (
+    view.rows, view.facts = (
         [BUNDLED, QWEN],
         {each.name: ModelFacts(fit("too big", 90), []) for each in (BUNDLED, QWEN)},
     )
     view.in_use = BUNDLED.fingerprint
-    used, other = ("\n".join(block.plain for block in view.details(at)) for at in (0, 1))
+    used, other = ("\n".join(block.plain for block in view.details(row)) for row in view.rows[:2])
     assert "● runs now" in used and "too big" not in used
     assert "✗ too big" in other
 
@@ -162,7 +162,7 @@ async def test_what_does_not_run_here_is_not_recommended_and_the_rest_says_how_f
     async with open_chat(size=(140, 40), models=models) as chat:
         screen = await opened(chat, RECOMMENDED)
         await chat.until(lambda: "Not shown: 1 model" in chat.shown())
-        assert [offer.pair.id for offer in screen.listing.recommended.offers] == [offer.pair.id for offer in OFFERS[:4]]
+        assert [offer.pair.id for offer in screen.listing.recommended.rows] == [offer.pair.id for offer in OFFERS[:4]]
         assert "Llama-3.3-70B" not in chat.shown()
         row = next(line for line in chat.shown().splitlines() if "★ Qwen3-8B" in line)
         assert "≤ 60" in row
@@ -178,12 +178,12 @@ def test_only_the_offer_that_f6_makes_has_the_star_and_a_busy_machine_is_named()
     view = RecommendedView()
     view.take(offers)
     assert best_offer(offers) == offers[2]
-    assert [view.cells(at)[0].plain[0] for at in range(3)] == [" ", " ", "★"]
-    details = ["\n".join(block.plain for block in view.details(at)) for at in range(3)]
+    assert [view.cells(row)[0].plain[0] for row in view.rows[:3]] == [" ", " ", "★"]
+    details = ["\n".join(block.plain for block in view.details(row)) for row in view.rows[:3]]
     assert ["best for this machine" in each for each in details] == [False, False, True]
     assert ["measured while the machine was busy" in each for each in details] == [False, False, True]
     view.take(offers[:2])
-    assert "★" not in view.cells(0)[0].plain + view.cells(1)[0].plain and "None is recommended" in view.note
+    assert not any("★" in view.cells(row)[0].plain for row in view.rows) and "None is recommended" in view.note
 
 
 @pytest.mark.slow
@@ -221,7 +221,7 @@ async def test_only_the_answer_to_the_newest_question_is_shown(open_chat: Open) 
         models.go("search")
         await chat.until(lambda: screen.listing.search.ready)
         await asyncio.sleep(0)
-        assert screen.listing.search.asked == "nothing" and len(screen.listing.search) == 0
+        assert screen.listing.search.asked == "nothing" and len(screen.listing.search.rows) == 0
 
 
 @pytest.mark.slow
@@ -244,7 +244,7 @@ async def test_offline_says_so_at_once_and_searches_what_is_here(open_chat: Open
         await chat.press("slash")
         assert "Offline: the hub is not asked." in chat.shown()
         await chat.press(*"gemma")
-        assert [model.name for model in screen.listing.here.models] == ["gemma-3-12b-it:Q4_K_M"]
+        assert [model.name for model in screen.listing.here.rows] == ["gemma-3-12b-it:Q4_K_M"]
         await chat.press("enter")
         await chat.until(lambda: len(chat.engine.loads) == 2)
         assert "gemma" in chat.engine.loads[1].model
@@ -260,7 +260,7 @@ async def test_a_repository_shows_what_fits_and_fetches_it_with_its_drafter(open
         await chat.press("enter")
         repo = chat.app.screen
         assert isinstance(repo, RepoScreen)
-        await chat.until(lambda: len(repo.quants) == 6)
+        await chat.until(lambda: len(repo.quants.rows) == 6)
         assert repo.browser.key == "Q4_K_M"  # the best for this machine
         for text in ("★ Q4_K_M", "● GPU", "◐ GPU + memory", "○ runs on the CPU", "✗ too big", "4 files", "32k"):
             assert text in chat.shown(), text
@@ -281,7 +281,7 @@ async def test_a_model_comes_even_where_its_drafter_cannot(open_chat: Open) -> N
         await chat.press("enter")
         await chat.until(lambda: isinstance(chat.app.screen, RepoScreen) and chat.app.screen.browser.key == "Q4_K_M")
         await chat.press("enter")
-        await chat.until(lambda: screen.listing.tab == DOWNLOADS and len(screen.listing.downloads) == 1)
+        await chat.until(lambda: screen.listing.tab == DOWNLOADS and len(screen.listing.downloads.rows) == 1)
         await chat.until(lambda: any("The drafter is gone from the hub." in word for word in chat.toasts()))
 
 
@@ -328,7 +328,7 @@ async def test_downloads_show_how_far_they_are_and_obey(open_chat: Open) -> None
         await chat.press("n")
         assert models.queue["j1"].state == "running"
         await chat.press("x", "y")
-        await chat.until(lambda: [job.id for job in screen.listing.downloads.jobs] == ["j0"])
+        await chat.until(lambda: [job.id for job in screen.listing.downloads.rows] == ["j0"])
         assert any("Gave up Split-Q8_0" in word for word in chat.toasts())
         models.move("j0", 1)
         await chat.until(lambda: "checked and installed" in chat.shown() and "Installed (7)" in chat.shown())

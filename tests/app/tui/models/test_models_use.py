@@ -16,9 +16,9 @@ from slipstream.app.chats.records import Figures
 from slipstream.app.chats.store import ChatStore
 from slipstream.app.speed import Speed
 from slipstream.app.tui.chat.screen import ChatScreen
-from slipstream.app.tui.models.actions import ImportScreen
 from slipstream.app.tui.models.listing import DOWNLOADS, RECOMMENDED
 from slipstream.app.tui.models.pairs import PairsScreen
+from slipstream.app.tui.models.screen import ImportScreen
 from slipstream.app.tui.parts.dialogs import ConfirmScreen, completed
 from slipstream.models.errors import SlipstreamError
 
@@ -147,10 +147,10 @@ async def test_removing_says_what_it_frees_and_can_be_undone(open_chat: Open) ->
         await chat.press("x")
         await chat.until(lambda: isinstance(chat.app.screen, ConfirmScreen))
         await chat.press("y")
-        await chat.until(lambda: len(screen.listing.installed) == len(MODELS) - 1)
+        await chat.until(lambda: len(screen.listing.installed.rows) == len(MODELS) - 1)
         assert "qwen3-4b" not in chat.shown().splitlines()[6]
         await chat.press("u")
-        await chat.until(lambda: len(screen.listing.installed) == len(MODELS))
+        await chat.until(lambda: len(screen.listing.installed.rows) == len(MODELS))
         assert any("qwen3-4b:Q4_K_M is here again" in word for word in chat.toasts())
         await chat.press("u")
         await chat.until(lambda: any("Nothing was removed" in word for word in chat.toasts()))
@@ -186,7 +186,7 @@ async def test_a_file_is_imported_from_a_path(open_chat: Open, tmp_path: Path, k
         await chat.press(key)
         await chat.until(lambda: "Taking in mine.gguf: 50 %" in chat.shown())
         models.go("import")
-        await chat.until(lambda: len(screen.listing.installed) == len(MODELS) + 1)
+        await chat.until(lambda: len(screen.listing.installed.rows) == len(MODELS) + 1)
         assert "Taking in" not in chat.shown()
         assert models.called("import") == [(tmp_path / "folder" / "mine.gguf", how)]
 
