@@ -15,9 +15,8 @@ from rich.console import Group, RenderableType
 from rich.control import Control
 from rich.text import Text
 from textual import events
-from textual.app import App, SystemCommand
+from textual.app import SystemCommand
 from textual.binding import Binding, BindingType
-from textual.driver import Driver
 from textual.geometry import Size
 from textual.notifications import Notify
 from textual.screen import Screen
@@ -25,22 +24,18 @@ from textual.screen import Screen
 from slipstream.app.chats.store import ChatStore
 from slipstream.app.library.load_request import title_of
 from slipstream.app.platform.paths import Paths
-from slipstream.app.platform.safe_text import sentence
 from slipstream.app.protocol.requests import Load, Sampling
 from slipstream.app.settings.file import SettingsFile
 from slipstream.app.settings.presets import led_by, values_of
-from slipstream.app.tui.chat.commands import COMMANDS
+from slipstream.app.tui.chat.commands import COMMANDS, HelpScreen
 from slipstream.app.tui.chat.conversation import Conversation, SamplingChoice
-from slipstream.app.tui.chat.help import HelpScreen
 from slipstream.app.tui.chat.screen import ChatScreen
 from slipstream.app.tui.engine_service import EngineService
-from slipstream.app.tui.input_guard import InputGuard, guard_handlers
-from slipstream.app.tui.keys import teach_alt_enter, types_nothing
+from slipstream.app.tui.guarded_app import GuardedApp
+from slipstream.app.tui.keys import teach_alt_enter
 from slipstream.app.tui.models.context import ModelsAccess, manager
 from slipstream.app.tui.parts.dialogs import Palette
-from slipstream.app.tui.parts.notice import TROUBLE
-from slipstream.app.tui.settings.apply_settings import Settled
-from slipstream.app.tui.theme import DARK, LIGHT
+from slipstream.app.tui.settings.apply_settings import DARK, LIGHT, Settled
 from slipstream.models.errors import UsageError
 
 if TYPE_CHECKING:  # slow imports: the chat is drawn first
@@ -51,7 +46,7 @@ SMALLEST = Size(20, 5)  # the smallest window that the chat is drawn in
 LAST_WORDS = 0.5  # seconds to wait for a reply to end when the chat is closed
 
 
-class ChatApp(App[int]):
+class ChatApp(GuardedApp):
     """A chat with one model. ``run`` returns the exit code."""
 
     CSS_PATH: ClassVar = ["app.tcss", "chats.tcss", "settings.tcss"]
@@ -75,8 +70,6 @@ class ChatApp(App[int]):
         """Prepares the chat; the engine starts once the screen is shown. ``shown`` is called after the first frame."""
         super().__init__()
         teach_alt_enter()
-        guard_handlers()
-        self.input_guard = InputGuard(self._show_survived)
         self._engine = engine
         file = settings or SettingsFile(Paths.default().settings)
         now = file.settings
@@ -114,21 +107,8 @@ class ChatApp(App[int]):
             self._styled = self.theme
             super().refresh_css(animate)
 
-    def get_driver_class(self) -> type[Driver]:
-        """Uses a driver that restores the terminal even after its launcher is gone."""
-        usual = super().get_driver_class()
-        if sys.platform != "win32":
-            from slipstream.app.tui.terminal import chat_driver
-
-            return chat_driver(usual)
-        return usual
-
     async def on_event(self, event: events.Event) -> None:
-        """Drops unbound Alt keys, and resizes to too small a window: Textual cannot wrap text at a width of zero."""
-        if self.input_guard.refuses(event, self):
-            return
-        if isinstance(event, events.Key) and types_nothing(event, self.screen):
-            return
+        """Drops resizes to too small a window: Textual cannot wrap text at a width of zero."""
         if isinstance(event, events.Resize):
             self._too_small = event.size.width < SMALLEST.width or event.size.height < SMALLEST.height
             if self._too_small:
@@ -144,17 +124,6 @@ class ChatApp(App[int]):
             lines = wrap("too small", self._window.width)[: self._window.height]
             renderable = Group(Control.clear(), Control.home(), Text("\n".join(lines), end=""))
         super()._display(screen, renderable)
-
-    def _show_survived(self, words: str) -> None:
-        self.notify(sentence(words), severity="warning", timeout=TROUBLE, markup=False)
-
-    def exit(self, result: int | None = None, return_code: int = 0, message: RenderableType | None = None) -> None:
-        """Ends the chat within ``terminal.PATIENCE``, even if the engine, a thread or the terminal hangs."""
-        super().exit(result, return_code, message)
-        if sys.platform != "win32" and not self.is_headless:
-            from slipstream.app.tui.terminal import end_in_time
-
-            end_in_time(return_code)
 
     def action_suspend_job(self) -> None:
         """Suspends the chat; the shell's ``fg`` continues it. Raises ``UsageError`` if no shell can continue it."""

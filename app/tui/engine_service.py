@@ -65,14 +65,14 @@ class PromptCounted(Message):
 
 @dataclass
 class ReplyPrefilling(Message):
-    """Progress of the prefill."""
+    """Progress of the prefill of a reply or a summary."""
 
     event: Prefilling
 
 
 @dataclass
 class ReplyStreamed(Message):
-    """New text."""
+    """New text of a reply or a summary."""
 
     step: Stepped  # one or more steps: the engine joins those faster than the frame rate
 
@@ -86,18 +86,11 @@ class ReplyDone(Message):
 
 @dataclass
 class ReplyFailed(Message):
-    """A reply ended with an error."""
+    """A reply or a summary ended with an error."""
 
     error: SlipstreamError
-    begun: bool  # whether part of the reply was received
+    begun: bool  # whether part of it was received
     died: bool  # whether the engine has to be started again
-
-
-@dataclass
-class SummaryStreamed(Message):
-    """New text of a summary, or progress of its prefill."""
-
-    event: Stepped | Prefilling
 
 
 @dataclass
@@ -105,14 +98,6 @@ class SummaryDone(Message):
     """A summary is written; empty if it was stopped."""
 
     text: str
-
-
-@dataclass
-class SummaryFailed(Message):
-    """A summary could not be written."""
-
-    error: SlipstreamError
-    died: bool  # whether the engine has to be started again
 
 
 @dataclass
@@ -188,7 +173,7 @@ class EngineService(Widget):
         self._reply(self._numbered(generate), message, before)
 
     def summarize(self, write: Callable[[Callable[[Generate], Done]], str]) -> None:
-        """Generates a summary without storing it; ``SummaryDone`` or ``SummaryFailed`` follows."""
+        """Generates a summary without storing it; ``SummaryDone`` or ``ReplyFailed`` follows."""
         self.busy = True
         self._summarize(write)
 
@@ -224,7 +209,7 @@ class EngineService(Widget):
                 if told:
                     self._tell(outcome)
 
-    @work(thread=True, exclusive=True, exit_on_error=False, group="engine", description="reply")
+    @work(thread=True, exclusive=True, exit_on_error=False, group="engine")
     def _reply(self, generate: Generate, message: int, before: StoredMessage | None) -> None:
         begun = False
         try:
@@ -239,12 +224,12 @@ class EngineService(Widget):
         except SlipstreamError as error:
             self._tell(ReplyFailed(error, begun, isinstance(error, EngineDiedError)))
 
-    @work(thread=True, exclusive=True, exit_on_error=False, group="engine", description="summary")
+    @work(thread=True, exclusive=True, exit_on_error=False, group="engine")
     def _summarize(self, write: Callable[[Callable[[Generate], Done]], str]) -> None:
         try:
             self._tell(SummaryDone(write(self._asked)))
         except SlipstreamError as error:
-            self._tell(SummaryFailed(error, isinstance(error, EngineDiedError)))
+            self._tell(ReplyFailed(error, False, isinstance(error, EngineDiedError)))
 
     def _numbered(self, generate: Generate) -> Generate:
         """The request with the next number, which ``stop`` names from now on."""
@@ -258,12 +243,12 @@ class EngineService(Widget):
             if isinstance(event, Done):
                 done = event
             else:
-                self._tell(SummaryStreamed(event))
+                self._tell(ReplyStreamed(event) if isinstance(event, Stepped) else ReplyPrefilling(event))
         assert done  # ``reply`` raises otherwise
         return done
 
     def _tell(self, message: Message) -> None:
-        if isinstance(message, ModelReady | LoadFailed | ReplyDone | ReplyFailed | SummaryDone | SummaryFailed):
+        if isinstance(message, ModelReady | LoadFailed | ReplyDone | ReplyFailed | SummaryDone):
             self.busy = False
         self.post_message(message)
 
@@ -271,5 +256,5 @@ class EngineService(Widget):
         """Reports an internal error as a failed reply or load instead of ending the chat."""
         if event.state is WorkerState.ERROR and event.worker.group == "engine":
             error = SlipstreamError(f"Internal error: {event.worker.error!r}.", "Please report this.")
-            failed = {"load": LoadFailed(error), "summary": SummaryFailed(error, True)}
-            self._tell(failed.get(event.worker.description, ReplyFailed(error, True, True)))
+            loads = event.worker.description == "load"
+            self._tell(LoadFailed(error) if loads else ReplyFailed(error, True, True))

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from rich.console import RenderableType
 from textual import on
-from textual.app import App, ComposeResult
+from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.content import Content
-from textual.driver import Driver
-from textual.events import Event, Key
+from textual.events import Key
 from textual.message import Message
 from textual.widgets import Static, TextArea
 
@@ -25,30 +22,16 @@ from slipstream.app.library.format import rate
 from slipstream.app.library.load_request import remember_file
 from slipstream.app.platform.paths import Paths
 from slipstream.app.platform.safe_text import clean, plural, typed
-from slipstream.app.protocol.events import Loaded, Prefilling, Stepped, failure_words
+from slipstream.app.protocol.events import Loaded, failure_words
 from slipstream.app.protocol.requests import Load, Sampling
 from slipstream.app.settings.file import SettingsFile
 from slipstream.app.settings.presets import led_by, values_of
+from slipstream.app.tui import engine_service
 from slipstream.app.tui.chat.commands import MARK as SLASH
 from slipstream.app.tui.chat.commands import is_command
 from slipstream.app.tui.chat.conversation import Conversation, Exchange, SamplingChoice
-from slipstream.app.tui.engine_service import (
-    EngineEnded,
-    EngineService,
-    LoadFailed,
-    LoadProgress,
-    MachineAwaited,
-    ModelReady,
-    ReplyDone,
-    ReplyFailed,
-    ReplyPrefilling,
-    ReplyStreamed,
-    SummaryDone,
-    SummaryFailed,
-    SummaryStreamed,
-)
-from slipstream.app.tui.input_guard import InputGuard, guard_handlers
-from slipstream.app.tui.keys import types_nothing
+from slipstream.app.tui.engine_service import EngineService
+from slipstream.app.tui.guarded_app import GuardedApp
 from slipstream.app.tui.parts.notice import ChatsChanged
 from slipstream.models.errors import SlipstreamError, UsageError
 
@@ -85,7 +68,7 @@ class Ask(TextArea):
             await super()._on_key(event)
 
 
-class InlineChat(App[int]):
+class InlineChat(GuardedApp):
     """A chat in a few lines, which stay in the terminal after it ends."""
 
     ENABLE_COMMAND_PALETTE = False
@@ -112,9 +95,7 @@ class InlineChat(App[int]):
         sampling: Sampling,
         settings: SettingsFile,
     ) -> None:
-        super().__init__()
-        guard_handlers()
-        self.input_guard = InputGuard(lambda words: self.call_later(self._show, words))
+        super().__init__(inline=True)
         now = settings.settings
         self._engine = engine
         self._store = store
@@ -146,19 +127,8 @@ class InlineChat(App[int]):
         self.ask.focus()
         self._start()
 
-    async def on_event(self, event: Event) -> None:
-        """Drops Alt keys without a binding: the input would insert their character."""
-        without_effect = isinstance(event, Key) and types_nothing(event, self.screen)
-        if not without_effect and not self.input_guard.refuses(event, self):
-            await super().on_event(event)
-
-    def get_driver_class(self) -> type[Driver]:
-        usual = super().get_driver_class()
-        if sys.platform != "win32":
-            from slipstream.app.tui.terminal import chat_driver
-
-            return chat_driver(usual, inline=True)
-        return usual
+    def show_survived(self, words: str) -> None:
+        self.call_later(self._show, words)
 
     def action_stop_or_leave(self) -> None:
         if self.turn or self._summary:
@@ -172,13 +142,6 @@ class InlineChat(App[int]):
             self._keep(self.shown)
         self._left = True
         self.exit(0)
-
-    def exit(self, result: int | None = None, return_code: int = 0, message: RenderableType | None = None) -> None:
-        super().exit(result, return_code, message)
-        if sys.platform != "win32" and not self.is_headless:
-            from slipstream.app.tui.terminal import end_in_time
-
-            end_in_time(result or return_code)
 
     async def on_unmount(self) -> None:
         if self.turn or self._summary:
@@ -207,9 +170,7 @@ class InlineChat(App[int]):
                 await self._show_error(error)
             return
         if self.loaded is None:
-            self._waiting = message.text
-            if not self._service.busy:
-                self._start()
+            self._await_model(message.text)
             return
         self._waiting, text = "", message.text.removeprefix(SLASH)
         try:
@@ -220,11 +181,19 @@ class InlineChat(App[int]):
         self.ask.text = ""
         question = clean(text)
         self.said.append(f"{MARK}{question}")
+        await self._begin_answer(Static(Content(f"{MARK}{question}"), classes="asked"))
+        self._service.reply(self.turn.generate, self.turn.reply.id, self.turn.before)
+
+    def _await_model(self, text: str) -> None:
+        self._waiting = text
+        if not self._service.busy:
+            self._start()
+
+    async def _begin_answer(self, *above: Static) -> None:
         self.text = self.shown = self._written = ""
         self._answer = Static(classes="answer")
-        await self._column.mount(Static(Content(f"{MARK}{question}"), classes="asked"), self._answer)
+        await self._column.mount(*above, self._answer)
         self._column.anchor()
-        self._service.reply(self.turn.generate, self.turn.reply.id, self.turn.before)
 
     async def _command(self, words: str) -> None:
         if words not in (COMPACT, UNDO):
@@ -239,33 +208,15 @@ class InlineChat(App[int]):
             return
         plan = self._conversation.compaction()
         if self.loaded is None:
-            self._waiting = words
-            if not self._service.busy:
-                self._start()
+            self._await_model(words)
             return
         self._summary, self.ask.text = (plan, self.loaded), ""
-        self.text = self.shown = self._written = ""
-        self._answer = Static(classes="answer")
-        await self._column.mount(self._answer)
-        self._column.anchor()
+        await self._begin_answer()
         self._set_status(f"summarizing {plural(plan.count, 'message')} · Esc stops")
         self._service.summarize(self._conversation.summary_of(plan, self.loaded))
 
-    @on(SummaryStreamed)
-    def _summary_streamed(self, message: SummaryStreamed) -> None:
-        if not self._summary:
-            return
-        match message.event:
-            case Stepped() as step:
-                self._written += clean("".join(piece.text for piece in step.parts.answer), self._written)
-                self._answer.update(Content(self._written.strip("\n") or "thinking\u2026"))
-                self._set_status(f"summarizing {plural(self._summary[0].count, 'message')} · Esc stops")
-            case Prefilling(done=done, total=total):
-                self._written = ""  # drop an intermediate summary: the last one covers all messages
-                self._set_status(f"summarizing: reading {done:,} of {total:,} tokens · Esc stops")
-
-    @on(SummaryDone)
-    async def _summarized(self, message: SummaryDone) -> None:
+    @on(engine_service.SummaryDone)
+    async def _summarized(self, message: engine_service.SummaryDone) -> None:
         under_way, self._summary = self._summary, None
         if not under_way or self._left:
             return
@@ -283,25 +234,16 @@ class InlineChat(App[int]):
             await self._show(f"{plural(plan.count, 'message')} summarized; {UNDO} brings them back.")
         self._set_status("Enter sends · Esc leaves")
 
-    @on(SummaryFailed)
-    async def _summary_failed(self, message: SummaryFailed) -> None:
-        self._summary = None
-        if message.died:
-            self.loaded = None
-        await self._answer.remove()
-        error = message.error
-        await self._show_error(SlipstreamError(error.title, f"{error.hint} The chat is as it was.".strip()))
-
-    @on(LoadProgress)
-    def _progress(self, message: LoadProgress) -> None:
+    @on(engine_service.LoadProgress)
+    def _progress(self, message: engine_service.LoadProgress) -> None:
         self._set_status(message.words)
 
-    @on(MachineAwaited)
-    def _machine_awaited(self, message: MachineAwaited) -> None:
+    @on(engine_service.MachineAwaited)
+    def _machine_awaited(self, message: engine_service.MachineAwaited) -> None:
         self._set_status(f"waiting for {clean(message.names)} · Esc stops")
 
-    @on(ModelReady)
-    async def _model_ready(self, message: ModelReady) -> None:
+    @on(engine_service.ModelReady)
+    async def _model_ready(self, message: engine_service.ModelReady) -> None:
         self.loaded = message.loaded
         remember_file(Paths.default(), self._settings, self._load.model)
         self._conversation.take_advice(message.loaded.sampling)
@@ -313,27 +255,33 @@ class InlineChat(App[int]):
             text, self._waiting = self._waiting, ""
             await self._sent(Ask.Sent(text))
 
-    @on(LoadFailed)
-    def _load_failed(self, message: LoadFailed) -> None:
+    @on(engine_service.LoadFailed)
+    def _load_failed(self, message: engine_service.LoadFailed) -> None:
         self.said.append(clean(f"{message.error.title} {message.error.hint}"))
         self.exit(message.error.code)
 
-    @on(ReplyPrefilling)
-    def _prefilling(self, message: ReplyPrefilling) -> None:
-        self._set_status(f"reading {message.event.done:,} of {message.event.total:,} tokens")
+    @on(engine_service.ReplyPrefilling)
+    def _prefilling(self, message: engine_service.ReplyPrefilling) -> None:
+        words = f"reading {message.event.done:,} of {message.event.total:,} tokens"
+        if self._summary:
+            self._written = ""  # drop an intermediate summary: the last one covers all messages
+            words = f"summarizing: {words} · Esc stops"
+        self._set_status(words)
 
-    @on(ReplyStreamed)
-    def _streamed(self, message: ReplyStreamed) -> None:
+    @on(engine_service.ReplyStreamed)
+    def _streamed(self, message: engine_service.ReplyStreamed) -> None:
         step, speed = message.step, message.step.speed
         self.text += "".join(piece.text for piece in step.pieces)
         self._written += clean("".join(piece.text for piece in step.parts.answer), self._written)
         self.shown = self._written.strip("\n")
         self._answer.update(Content(self.shown or "thinking\u2026"))
         pace = f"{rate(speed.tok_per_s)} tok/s" if speed.tok_per_s else ""
+        if self._summary:
+            pace = f"summarizing {plural(self._summary[0].count, 'message')}"
         self._set_status(" · ".join(filter(None, [pace, "Esc stops"])))
 
-    @on(ReplyDone)
-    async def _done(self, message: ReplyDone) -> None:
+    @on(engine_service.ReplyDone)
+    async def _done(self, message: engine_service.ReplyDone) -> None:
         done = message.done
         self._answer.update(Content(self.shown))
         self._keep(self.shown)
@@ -343,24 +291,28 @@ class InlineChat(App[int]):
         self.turn = None
         self._set_status("Enter sends · Esc leaves" if done.reason != "context" else "the context is full · Esc leaves")
 
-    @on(ReplyFailed)
-    async def _failed(self, message: ReplyFailed) -> None:
-        turn, self.turn = self.turn, None
+    @on(engine_service.ReplyFailed)
+    async def _failed(self, message: engine_service.ReplyFailed) -> None:
+        turn, self.turn, error = self.turn, None, message.error
         if message.died:
             self.loaded = None
-        if self.text:
+        if self._summary:
+            self._summary = None
+            await self._answer.remove()
+            error = SlipstreamError(error.title, f"{error.hint} The chat is as it was.".strip())
+        elif self.text:
             self._keep(self.shown)
         elif turn:  # refused before any text: give the question back
             self.ask.text = turn.asked.content
             with suppress(SlipstreamError):  # show the first error, not this one
                 self._conversation.withdraw(turn)
-        await self._show_error(message.error)
+        await self._show_error(error)
 
     @on(ChatsChanged)
     async def _chats_changed(self, message: ChatsChanged) -> None:
         await self._show(message.words)
 
-    @on(EngineEnded)
+    @on(engine_service.EngineEnded)
     def _ended(self) -> None:
         if not self._service.busy:
             self.loaded = None
@@ -368,8 +320,7 @@ class InlineChat(App[int]):
 
     async def _show_failures(self, failed: Mapping[str, str]) -> None:
         for words in failure_words(failed):
-            self.said.append(f"{clean(words)}.")
-            await self._column.mount(Static(Content(self.said[-1]), classes="answer"))
+            await self._show(f"{words}.")
 
     async def _show_error(self, error: SlipstreamError) -> None:
         await self._show(f"{error.title} {error.hint}".strip())

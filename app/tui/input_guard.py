@@ -1,31 +1,19 @@
-"""Keeps what a terminal sends from ending the program.
-
-``InputReader`` stands between the terminal and Textual: it drops what is malformed. ``guard_handlers`` stands between
-Textual and the app: an error in a handler that input has caused is logged and shown, and the chat goes on.
-"""
+"""Reads what a terminal sends, and drops what is malformed, so that it cannot end the program."""
 
 from __future__ import annotations
 
 import re
-import time
-import traceback
 from codecs import getincrementaldecoder
-from collections.abc import Callable, Coroutine, Iterable, Iterator
-from contextlib import suppress
-from typing import Any, Final, cast
+from collections.abc import Iterable, Iterator
+from typing import Final, cast
 
 from textual import constants, events
 from textual._xterm_parser import BRACKETED_PASTE_END, BRACKETED_PASTE_START, FOCUSIN, FOCUSOUT, XTermParser
-from textual.app import App
-from textual.css.query import NoMatches
-from textual.errors import NoWidget
 from textual.keys import Keys
 from textual.message import Message
-from textual.message_pump import MessagePump
 from textual.messages import TerminalSupportsSynchronizedOutput
-from textual.widget import MountError
 
-from slipstream.app.platform.error_log import explained, note
+from slipstream.app.platform.error_log import note
 from slipstream.app.platform.safe_text import typed
 
 ESC: Final = "\x1b"
@@ -185,68 +173,3 @@ def _begun(end: str, text: str, at: int) -> int:
     """Where a sequence that may go on in the next read begins at the end of a text; the length of the text if none."""
     first = max(len(text) - len(end) + 1, at)
     return next((place for place in range(first, len(text)) if end.startswith(text[place:])), len(text))
-
-
-class InputGuard:
-    """Decides which input the app handles, and which errors in handlers it survives."""
-
-    def __init__(self, show: Callable[[str], object]) -> None:
-        self._show = show
-        self._seen: dict[str, float] = {}  # when an error was last shown, by its place in the code
-
-    def refuses(self, event: events.Event, app: App[Any]) -> bool:
-        """Whether an event is a mouse report from outside the window, or a click on a widget that has just gone."""
-        if not isinstance(event, events.MouseEvent):
-            return False
-        screen = app.screen
-        if not screen.region.contains(int(event.x), int(event.y)) or event.x < 0 or event.y < 0:
-            return True
-        if isinstance(event, events.MouseDown | events.MouseUp):
-            with suppress(NoWidget):
-                widget, _ = screen.get_widget_at(int(event.x), int(event.y))
-                return not widget.is_attached
-        return False
-
-    def survives(self, error: Exception, message: Message, ending: bool) -> bool:
-        """Logs and shows an error caused by input; False for any other, or one that leaves a screen half made."""
-        if FromInput not in message._prevent or isinstance(message, events.Compose | events.Mount):
-            return False
-        place, now = str(traceback.extract_tb(error.__traceback__)[-1:]), time.monotonic()
-        if not ending and now - self._seen.get(place, -LOG_EVERY) >= LOG_EVERY:
-            self._seen[place] = now
-            self._show(f"a key or a click had no effect: {explained(error)}")
-        return True
-
-
-def guard_handlers() -> None:
-    """Guards the handlers of every widget of an app with an ``input_guard``.
-
-    Textual 8.2.8 ends a widget, and with it the program, at the first error in a handler, and has no hook around one.
-    """
-    dispatch = MessagePump._dispatch_message
-    if getattr(dispatch, "guards", False):
-        return
-
-    async def guarded(pump: MessagePump, message: Message) -> None:
-        if isinstance(message, events.InputEvent | events.Paste) and pump.app._exit:
-            return  # the chat ends: thousands of keys may wait
-        try:
-            await dispatch(pump, message)
-        except Exception as error:
-            guard: InputGuard | None = getattr(pump.app, "input_guard", None)
-            if guard is None or not guard.survives(error, message, pump.app._exit):
-                raise
-
-    def dispatched(pump: MessagePump, message: Message) -> Coroutine[Any, Any, None]:
-        """Only what input has caused is guarded: most messages have other causes."""
-        return guarded(pump, message) if FromInput in message._prevent else dispatch(pump, message)
-
-    report = App._handle_exception
-
-    def reported(app: App[Any], error: Exception) -> None:
-        if not (app._exit and isinstance(error, MountError | NoMatches)):  # nothing can be mounted while the chat ends
-            report(app, error)
-
-    cast(Any, dispatched).guards = True
-    cast(Any, MessagePump)._dispatch_message = dispatched
-    cast(Any, App)._handle_exception = reported

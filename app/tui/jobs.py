@@ -39,107 +39,8 @@ class JobEnd:
 
     code: int  # its exit code; a negative one is the number of a signal
     said: tuple[str, ...]  # the last lines of its output
-    error: str = ""  # its last error message; empty if it printed none
-
-
-class Background:
-    """Runs one command."""
-
-    def __init__(self, arguments: Sequence[str], nice: int = NICE) -> None:
-        """Starts nothing yet; ``nice`` is 0 for measurements."""
-        self._argv = command(arguments, nice)
-        self._process: Process | None = None
-        self._stops = 0
-
-    async def run(self, say: Callable[[str], None], on_output: Callable[[str], None] | None = None) -> JobEnd:
-        """Runs the command, or ends it if cancelled; ``say`` gets lines of stderr, ``on_output`` those of stdout."""
-        try:
-            self._process = process = await asyncio.create_subprocess_exec(
-                *self._argv,
-                stdin=PIPE,
-                stdout=PIPE,
-                stderr=PIPE,
-                limit=_LINE,
-                env=engine_environment(os.environ),
-                start_new_session=True,  # Ctrl-C in the terminal must not reach it
-            )
-        except OSError as error:
-            raise unstartable("the command's process", error) from error
-        if self._stops:  # it was stopped before it started
-            self._signal()
-        assert process.stdout and process.stderr
-        said: list[str] = []
-        told: list[str] = []
-
-        def tell(line: str) -> None:
-            told.append(line)
-            del told[:-_KEPT]
-            say(line)
-
-        try:
-            await asyncio.gather(_read(process.stdout, on_output or said.append), _read(process.stderr, tell))
-            code = await process.wait()
-        finally:
-            await self.end()
-        named = [line.removeprefix(_PREFIX) for line in told if line.startswith(_PREFIX)]
-        last = (named or (told if code else []))[-1:]
-        return JobEnd(code, tuple(said[-_KEPT:]), "".join(last))
-
-    async def end(self) -> None:
-        if self._process and self._process.returncode is None:
-            await _end(self._process)
-
-    def stop(self) -> None:
-        """Interrupts it, so that it keeps its results; the third call kills it."""
-        self._stops += 1
-        self._signal()
-
-    def _signal(self) -> None:
-        process = self._process
-        if process and process.returncode is None:
-            with suppress(ProcessLookupError):
-                if self._stops > 2:
-                    kill_group(process.pid)
-                else:
-                    _interrupt(process)
-
-
-def command(arguments: Sequence[str], nice: int) -> list[str]:
-    """The command line that runs a slipstream command; the command ends when this process does."""
-    return [sys.executable, "-m", "slipstream.app.cli.main", "--supervised", str(nice), *arguments]
-
-
-def _interrupt(process: Process) -> None:
-    if sys.platform != "win32":
-        process.send_signal(signal.SIGINT)
-    elif process.stdin:
-        process.stdin.close()  # ends the command; Windows cannot signal a single process
-
-
-async def _end(process: Process) -> None:
-    """Interrupts it, waits ``_PATIENCE``, then kills the process group."""
-    with suppress(ProcessLookupError):
-        _interrupt(process)
-        with suppress(TimeoutError):
-            await asyncio.wait_for(process.wait(), _PATIENCE)
-        kill_group(process.pid)
-        await process.wait()
-
-
-async def _read(stream: StreamReader, on_line: Callable[[str], None]) -> None:
-    """Passes on every line; drops a line of more than ``_LINE`` bytes, except sometimes its end."""
-    while True:
-        try:
-            raw = await stream.readuntil(b"\n")
-        except asyncio.IncompleteReadError as end:
-            if line := one_line(end.partial.decode("utf-8", "replace")):
-                on_line(line)
-            return
-        except asyncio.LimitOverrunError as over:
-            await stream.readexactly(over.consumed)
-            continue
-        if line := one_line(raw.decode("utf-8", "replace")):
-            on_line(line)
+    error: str  # its last error message; empty if it printed none
+    stopped: bool  # whether a stop was requested
 
 
 @dataclass(slots=True)
@@ -174,27 +75,57 @@ class Jobs:
     def __init__(self, changed: Callable[[], None]) -> None:
         self.changed = changed
         self.job: Job | None = None  # the running job
-        self._background: Background | None = None
+        self._process: Process | None = None
+        self._stops = 0
 
     async def run(
-        self, title: str, arguments: Sequence[str], nice: int = NICE, on_line: Callable[[str], None] | None = None
-    ) -> tuple[JobEnd, bool]:
-        """Runs a command to its end; returns how it ended, and whether a stop was requested."""
+        self, title: str, arguments: Sequence[str], nice: int = NICE, on_output: Callable[[str], None] | None = None
+    ) -> JobEnd:
+        """Runs a command; ``nice`` is 0 for measurements, and ``on_output`` gets its lines of stdout."""
         self.check_free()
         self.job = job = Job(title)
-        self._background = Background(arguments, nice)
+        self._stops = 0
+        self.changed()
+        try:
+            return await self._run(job, command(arguments, nice), on_output)
+        finally:
+            self.job = self._process = None
+            self.changed()
 
-        def say(line: str) -> None:
+    async def _run(self, job: Job, argv: list[str], on_output: Callable[[str], None] | None) -> JobEnd:
+        try:
+            self._process = process = await asyncio.create_subprocess_exec(
+                *argv,
+                stdin=PIPE,
+                stdout=PIPE,
+                stderr=PIPE,
+                limit=_LINE,
+                env=engine_environment(os.environ),
+                start_new_session=True,  # Ctrl-C in the terminal must not reach it
+            )
+        except OSError as error:
+            raise unstartable("the command's process", error) from error
+        if self._stops:  # it was stopped before it started
+            self._signal()
+        assert process.stdout and process.stderr
+        said: list[str] = []
+        told: list[str] = []
+
+        def tell(line: str) -> None:
+            told.append(line)
+            del told[:-_KEPT]
             if not _NOISE.match(line):
                 job.line = line
                 self.changed()
 
-        self.changed()
         try:
-            return await self._background.run(say, on_line), job.stopping
+            await asyncio.gather(_read(process.stdout, on_output or said.append), _read(process.stderr, tell))
+            code = await process.wait()
         finally:
-            self.job = self._background = None
-            self.changed()
+            await self.end()
+        named = [line.removeprefix(_PREFIX) for line in told if line.startswith(_PREFIX)]
+        last = (named or (told if code else []))[-1:]
+        return JobEnd(code, tuple(said[-_KEPT:]), "".join(last), job.stopping)
 
     def check_free(self) -> None:
         """Raises ``UsageError``, which names the job, if one is running."""
@@ -202,14 +133,59 @@ class Jobs:
             raise UsageError(f"{self.job.title.lower()} is under way.", "Wait for its end, or cancel it first.")
 
     async def end(self) -> None:
-        if self._background:
-            await self._background.end()
+        """Interrupts the running job, waits ``_PATIENCE``, then kills its process group."""
+        process = self._process
+        if process and process.returncode is None:
+            with suppress(ProcessLookupError):
+                _interrupt(process)
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(process.wait(), _PATIENCE)
+                kill_group(process.pid)
+                await process.wait()
 
     def stop(self) -> None:
-        """Interrupts the running job; its results so far are kept."""
-        if self.job and self._background:
+        """Interrupts the running job, so that it keeps its results; the third call kills it."""
+        if self.job:
             self.job.stopping = True
-            self._background.stop()
+            self._stops += 1
+            self._signal()
+
+    def _signal(self) -> None:
+        process = self._process
+        if process and process.returncode is None:
+            with suppress(ProcessLookupError):
+                if self._stops > 2:
+                    kill_group(process.pid)
+                else:
+                    _interrupt(process)
+
+
+def command(arguments: Sequence[str], nice: int) -> list[str]:
+    """The command line that runs a slipstream command; the command ends when this process does."""
+    return [sys.executable, "-m", "slipstream.app.cli.main", "--supervised", str(nice), *arguments]
+
+
+def _interrupt(process: Process) -> None:
+    if sys.platform != "win32":
+        process.send_signal(signal.SIGINT)
+    elif process.stdin:
+        process.stdin.close()  # ends the command; Windows cannot signal a single process
+
+
+async def _read(stream: StreamReader, on_line: Callable[[str], None]) -> None:
+    """Passes on every line; drops a line of more than ``_LINE`` bytes, except sometimes its end."""
+    while True:
+        try:
+            raw = await stream.readuntil(b"\n")
+        except asyncio.IncompleteReadError as end:
+            if line := one_line(end.partial.decode("utf-8", "replace")):
+                on_line(line)
+            return
+        except asyncio.LimitOverrunError as over:
+            await stream.readexactly(over.consumed)
+            continue
+        if line := one_line(raw.decode("utf-8", "replace")):
+            on_line(line)
 
 
 def failure(ended: JobEnd) -> SlipstreamError:

@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
-from types import MappingProxyType
 from typing import Any, Final, cast
 
 from textual import events
@@ -15,7 +14,6 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.events import Key
 from textual.keys import Keys
-from textual.markup import escape
 from textual.screen import Screen
 from textual.widgets import Footer, TextArea
 from textual.widgets._footer import FooterKey
@@ -37,7 +35,6 @@ _OF_THE_PROMPT: Final = frozenset(
 )
 STAY: Final = frozenset({"f1", "escape", "ctrl+q"})  # default keys that are always shown: help, back or stop, and quit
 STAYING: Final = frozenset({"app.help", "command('stop')", "app.quit", "unfold"})  # actions whose keys are shown, too
-BORDER_KEYS: Final = MappingProxyType({"Enter": "enter", "Esc": "escape", "^y": "ctrl+y"})  # that a click simulates
 
 
 class ExtraKeys(Enum):
@@ -65,10 +62,7 @@ def named(bindings: Iterable[Binding]) -> list[BindingType]:
 
     The bindings take priority over those of the focused widget, except Esc.
     """
-    return [
-        replace(each, id=each.id or _name(each.action), priority=each.priority or each.key != "escape")
-        for each in bindings
-    ]
+    return [replace(each, id=each.id or _name(each.action), priority=each.key != "escape") for each in bindings]
 
 
 def shown(keys: str) -> str:
@@ -88,7 +82,6 @@ class KeyMap:
 
     @staticmethod
     def made(wanted: Mapping[str, str], bindings: Iterable[BindingType]) -> KeyMap:
-        """Checks the keys in the settings, by action."""
         usual: dict[str, str] = {}
         for binding in bindings:
             if isinstance(binding, Binding) and binding.id:
@@ -162,7 +155,6 @@ def _checked(action: str, key: str, free: set[str]) -> str:
 
 
 def _editing() -> set[str]:
-    """The keys that edit what is typed."""
     bindings = (binding for binding in TextArea.BINDINGS if isinstance(binding, Binding))
     return {key for binding in bindings for key in binding.key.split(",")} - {"f7", "f6"}
 
@@ -210,13 +202,3 @@ class KeyBar(Footer):
 
 def _stays(key: FooterKey) -> bool:
     return bool(STAY & set(key.key.split(","))) or key.action in STAYING
-
-
-def sheet_keys(*words: str) -> str:
-    """Formats keys for a border, each as "Enter runs"; a click on one of ``BORDER_KEYS`` simulates the key."""
-    return " · ".join(map(_part, words))
-
-
-def _part(words: str) -> str:
-    key = BORDER_KEYS.get(words.split()[0])
-    return f"[@click=app.simulate_key('{key}')]{escape(words)}[/]" if key else escape(words)

@@ -6,7 +6,7 @@ import textwrap
 from collections import deque
 from collections.abc import Callable
 from time import monotonic
-from typing import ClassVar, Final, Literal
+from typing import ClassVar, Final
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
@@ -15,6 +15,7 @@ from textual.screen import Screen
 from textual.widget import Widget
 
 from slipstream.app.bench.race_events import FRAMES, RaceEvent, RaceFrame, Racer, RaceResult, RaceStart
+from slipstream.app.library.format import rate
 from slipstream.app.platform.safe_text import clean, one_line, plural, shortened
 from slipstream.app.speed import GAIN, LOSS, compared, times
 from slipstream.app.tui.keys import KeyBar
@@ -22,18 +23,9 @@ from slipstream.app.tui.keys import KeyBar
 WIDEST: Final = 120
 SHORT: Final = 2.0  # seconds after which a message shows the elapsed time
 _LOADING: Final = "Loading the model …"
-_STYLES: Final = {
-    "title": "bold",
-    "faint": "$foreground 60%",
-    "head": "bold",
-    "ours": "$success",
-    "plain": "$foreground 60%",
-    "text": "",
-    "good": "bold $success",
-    "bad": "bold $warning",
-}
-LineKind = Literal["title", "faint", "head", "ours", "plain", "text", "good", "bad"]
-Line = tuple[str, LineKind]
+BOLD, FAINT, TEXT = "bold", "$foreground 60%", ""  # the styles of lines
+OURS, GOOD, BAD = "$success", "bold $success", "bold $warning"
+Line = tuple[str, str]  # text and style
 _NOTE: Final = 15
 _TALL: Final = 18  # minimum height for blank lines between the parts
 _SHORT_MS: Final = 10.0  # if a plain step takes fewer milliseconds, drafting gains next to nothing
@@ -99,7 +91,7 @@ class RacePicture(Widget):
             return Content(self._words + clock).stylize("$foreground 70%")
         width = max(min(self.size.width, WIDEST), 20)
         lines = picture(self._start, self._frame, self.finish, width, max(self.size.height, 8), offer=self._offer)
-        drawn = (Content(text).stylize(_STYLES[kind]) if _STYLES[kind] else Content(text) for text, kind in lines)
+        drawn = (Content.styled(text, style) for text, style in lines)
         return Content("\n").join(drawn)
 
 
@@ -150,14 +142,14 @@ def picture(
 
     The bars show the tokens so far, and at the end the seconds that each reply took. ``offer`` names a larger model.
     """
-    gap: list[Line] = [("", "faint")] if height >= _TALL else []
+    gap: list[Line] = [("", FAINT)] if height >= _TALL else []
     slower = f" · shown {start.slower:.0f}x slower" if start.slower >= 2 else ""
-    heading: list[Line] = [(f"RACE · same prompt, same seed{slower}", "title"), (_title(start, width), "faint"), *gap]
+    heading: list[Line] = [(f"RACE · same prompt, same seed{slower}", BOLD), (_title(start, width), FAINT), *gap]
     end = _end(start, finish, offer)
     room = height - len(heading) - 4 - 2 * len(gap) - len(end)
     ratio = None if finish and finish.acceptance is None else _ratio(frame)
     note = compared(ratio) if ratio else "" if finish else "measuring"
-    ours: LineKind = "bad" if ratio and ratio < LOSS else "ours"
+    ours = BAD if ratio and ratio < LOSS else OURS
     with_drafter = f"with drafter ({one_line(start.drafter)})"
     slowest = frame.seconds if finish and not finish.stopped else None
     lines = [
@@ -166,11 +158,11 @@ def picture(
             with_drafter, frame.ours, (width, room - room // 2), _share(frame.ours, start, slowest), ours, note=note
         ),
         *gap,
-        *_lane("without", frame.plain, (width, room // 2), _share(frame.plain, start, slowest), "plain"),
+        *_lane("without", frame.plain, (width, room // 2), _share(frame.plain, start, slowest), FAINT),
         *gap,
         *end,
     ]
-    return [(shortened(text, width), kind) for text, kind in lines][:height]
+    return [(shortened(text, width), style) for text, style in lines][:height]
 
 
 def _title(start: RaceStart, width: int) -> str:
@@ -184,10 +176,10 @@ def _share(racer: Racer, start: RaceStart, slowest: float | None) -> float:
     return racer.seconds / slowest if slowest else min(racer.tokens / max(start.limit, 1), 1.0)
 
 
-def _lane(label: str, racer: Racer, size: tuple[int, int], share: float, kind: LineKind, note: str = "") -> list[Line]:
+def _lane(label: str, racer: Racer, size: tuple[int, int], share: float, style: str, note: str = "") -> list[Line]:
     width, room = size
-    rate = f" · {_rate(racer.tokens / racer.seconds)} tok/s" if racer.seconds else ""
-    figures = f"{racer.tokens} tokens · {racer.seconds:.2f} s{rate}"
+    speed = f" · {rate(racer.tokens / racer.seconds)} tok/s" if racer.seconds else ""
+    figures = f"{racer.tokens} tokens · {racer.seconds:.2f} s{speed}"
     columns = max(width - _NOTE - 2, 8)
     done = round(columns * share)
     text = clean(racer.text).strip("\n")
@@ -195,22 +187,22 @@ def _lane(label: str, racer: Racer, size: tuple[int, int], share: float, kind: L
     wrapped = [line for part in (text + cursor).split("\n") for line in textwrap.wrap(part, width) or [""]]
     shown = wrapped[-room:] if room > 0 else []
     return [
-        (f"{label:<{max(width - len(figures), len(label) + 1)}}{figures}", "head"),
-        (f"{'█' * done}{'░' * (columns - done)}  {note}", kind),
-        *((line, "text") for line in shown),
-        *(("", "text") for _ in range(max(room, 0) - len(shown))),
+        (f"{label:<{max(width - len(figures), len(label) + 1)}}{figures}", BOLD),
+        (f"{'█' * done}{'░' * (columns - done)}  {note}", style),
+        *((line, TEXT) for line in shown),
+        *(("", TEXT) for _ in range(max(room, 0) - len(shown))),
     ]
 
 
 def _end(start: RaceStart, finish: RaceResult | None, offer: str) -> list[Line]:
     """The verdict, why it is so, whether the texts are equal, and the figures behind it."""
     if finish is None:
-        return [("", "faint")] * 4
+        return [("", FAINT)] * 4
     if finish.differs_at is None:
-        same: Line = ("Text identical ✓", "good")
+        same: Line = ("Text identical ✓", GOOD)
     else:
         words = f"The texts differ from token {finish.differs_at + 1} on: same odds, single words may differ."
-        same = (words, "faint")
+        same = (words, FAINT)
     drafted = finish.acceptance is not None
     figures = [
         f"{100 * (finish.acceptance or 0):.0f} % right · {finish.tokens_per_step:.1f} tokens a pass" if drafted else "",
@@ -218,25 +210,25 @@ def _end(start: RaceStart, finish: RaceResult | None, offer: str) -> list[Line]:
         "machine was busy" if finish.busy else "",
     ]
     verdict = _verdict(start, finish)
-    why = "" if verdict[1] in ("good", "faint") else _why(start, finish, offer)
-    return [verdict, (why, "faint"), same, (" · ".join(filter(None, figures)), "faint")]
+    why = "" if verdict[1] in (GOOD, FAINT) else _why(start, finish, offer)
+    return [verdict, (why, FAINT), same, (" · ".join(filter(None, figures)), FAINT)]
 
 
 def _verdict(start: RaceStart, finish: RaceResult) -> Line:
     frame, ratio, name = finish.frame, _ratio(finish.frame), one_line(start.drafter)
     if finish.stopped:
-        return "Stopped before the end.", "faint"
+        return "Stopped before the end.", FAINT
     if finish.acceptance is None:
-        return f"{name} guessed nothing here: both wrote alike.", "head"
+        return f"{name} guessed nothing here: both wrote alike.", BOLD
     if ratio is None:
-        return "Both replies are too short for a ratio.", "faint"
+        return "Both replies are too short for a ratio.", FAINT
     if ratio >= GAIN:
-        return f"{name} is {times(ratio)} faster here: {_compared_figures(frame)}.", "good"
+        return f"{name} is {times(ratio)} faster here: {_compared_figures(frame)}.", GOOD
     if ratio >= LOSS:
-        return f"{name} gains nothing here: {_compared_figures(frame)}.", "head"
+        return f"{name} gains nothing here: {_compared_figures(frame)}.", BOLD
     lost = frame.ours.seconds - frame.plain.seconds
     loses = f"loses {lost:.1f} s" if frame.ours.tokens == frame.plain.tokens else "loses"
-    return f"{name} {loses} here: {_compared_figures(frame)}.", "bad"
+    return f"{name} {loses} here: {_compared_figures(frame)}.", BAD
 
 
 def _ratio(frame: RaceFrame) -> float | None:
@@ -246,7 +238,6 @@ def _ratio(frame: RaceFrame) -> float | None:
 
 
 def _why(start: RaceStart, finish: RaceResult, offer: str) -> str:
-    """Why nothing was gained, and what to try."""
     plain_ms = 1e3 * finish.frame.plain.seconds / max(finish.frame.plain.tokens, 1)
     larger = f"F6 fetches {offer}." if offer else "Ctrl-L lists larger ones."
     if plain_ms < _SHORT_MS:
@@ -266,7 +257,3 @@ def _compared_figures(frame: RaceFrame) -> str:
     own, other = ours.tokens / ours.seconds, plain.tokens / plain.seconds
     digits = 1 if min(own, other) < 20 else 0  # both with as many
     return f"{own:,.{digits}f} tok/s instead of {other:,.{digits}f}"
-
-
-def _rate(tok_per_s: float) -> str:
-    return f"{tok_per_s:.1f}" if tok_per_s < 20 else f"{tok_per_s:,.0f}"

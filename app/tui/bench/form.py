@@ -22,8 +22,7 @@ from slipstream.app.bench.prompts import BUILT_IN, read_prompts
 from slipstream.app.bench.report import FEW
 from slipstream.app.platform.safe_text import one_line, plural, sentence
 from slipstream.app.protocol.requests import PLAIN
-from slipstream.app.tui.keys import sheet_keys
-from slipstream.app.tui.parts.dialogs import Dialog, PathSuggester
+from slipstream.app.tui.parts.dialogs import Dialog, PathSuggester, sheet
 from slipstream.app.tui.parts.run_in_thread import run_in_thread
 from slipstream.models.errors import SlipstreamError
 
@@ -154,9 +153,7 @@ class BenchForm(Dialog[BenchPlan | None]):
         plan = self._plan
         own = next((name for name in plan.prompts if name not in BUILT_IN), "")
         kinds = [name for name, value in KINDS.items() if value in plan.temperatures]
-        with VerticalScroll(classes="sheet", id="bench-form") as sheet:
-            sheet.border_title = "New benchmark"
-            sheet.border_subtitle = sheet_keys("Space switches", "Enter runs", "Esc back")
+        with sheet(VerticalScroll(id="bench-form"), "New benchmark", "Space switches", "Enter runs", "Esc back"):
             with Horizontal(classes="columns"):
                 with Vertical(classes="choices"):
                     yield Static("Prompts", classes="label")

@@ -121,10 +121,8 @@ def read_attachment(name: str) -> Attachment:
         reason = (getattr(error, "strerror", None) or str(error)).lower()
         raise UsageError(f"cannot attach {shown}: {reason}.", "Nothing was attached.") from error
     if len(raw) > MOST_BYTES:
-        raise UsageError(
-            f"cannot attach {shown}: it is too large, {size(whole)}.",
-            f"Attach a part of it, at most {size(MOST_BYTES)}.",
-        )
+        words = f"cannot attach {shown}: it is too large, {size(whole)}."
+        raise UsageError(words, f"Attach a part of it, at most {size(MOST_BYTES)}.")
     return Attachment(name, len(raw), _decoded(raw, shown))
 
 
@@ -180,7 +178,7 @@ def _completions(typed: str) -> Iterator[PathCompletion]:
             named = [entry for entry in islice(entries, MOST_LISTED) if _fits(entry.name, begin)]
     except (OSError, ValueError):
         return
-    rows = [(not _is_folder(entry), entry.name.casefold(), entry) for entry in named]
+    rows = [(not os.path.isdir(entry), entry.name.casefold(), entry) for entry in named]
     for is_file, _, entry in sorted(rows, key=lambda row: row[:2]):
         path = f"{folder}{slash}{entry.name}"
         try:
@@ -196,48 +194,29 @@ def _fits(name: str, begin: str) -> bool:
     return name.casefold().startswith(begin.casefold())
 
 
-def _is_folder(entry: os.DirEntry[str]) -> bool:
-    try:
-        return entry.is_dir()
-    except OSError:
-        return False
-
-
 def _is_file(name: str) -> bool:
-    try:
-        return _path(name).is_file()
-    except (OSError, ValueError):
-        return False
+    return os.path.isfile(_path(name))
 
 
 def _why_no_file(name: str) -> str:
-    try:
-        path = _path(name)
-        return "it is a folder" if path.is_dir() else "it is not a file" if path.exists() else "no such file"
-    except (OSError, ValueError):  # too long, or no permission
-        return "no such file"
+    path = _path(name)  # a name that is too long or may not be read does not exist
+    return "it is a folder" if os.path.isdir(path) else "it is not a file" if os.path.exists(path) else "no such file"
 
 
 def _path(name: str) -> Path:
-    try:
-        return Path(name).expanduser()
-    except RuntimeError:  # there is no such user
-        return Path(name)
+    return Path(os.path.expanduser(name))  # unlike ``Path.expanduser``, leaves the name of an unknown user
 
 
 def _decoded(raw: bytes, shown: str) -> str:
     wide = raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
     if b"\0" in raw and not wide:
-        raise UsageError(
-            f"cannot attach {shown}: it is not text: it contains zero bytes.", "Only text files can be attached."
-        )
+        words = f"cannot attach {shown}: it is not text: it contains zero bytes."
+        raise UsageError(words, "Only text files can be attached.")
     try:
         text = raw.decode("utf-16" if wide else "utf-8-sig")
     except UnicodeDecodeError as error:
-        raise UsageError(
-            f"cannot attach {shown}: it is not UTF-8 text: byte {error.start:,} is invalid.",
-            "Convert it, or attach another file.",
-        ) from error
+        words = f"cannot attach {shown}: it is not UTF-8 text: byte {error.start:,} is invalid."
+        raise UsageError(words, "Convert it, or attach another file.") from error
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 

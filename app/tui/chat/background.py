@@ -90,11 +90,11 @@ class DrafterWork:
     async def _run(self, work: BackgroundCommand) -> None:
         self.news = ""
         try:
-            ended, stopped = await self._jobs.run(work.title, work.arguments)
+            ended = await self._jobs.run(work.title, work.arguments)
         except SlipstreamError as error:
             self._page.tell_error(error)
             return
-        self.news = _end_of_work(work, ended, stopped)
+        self.news = _end_of_work(work, ended)
         self.fresh = self.fresh or not ended.code
         if self._screen is None:
             self._page.screen.notify(self.news, timeout=8, severity="information", markup=False)
@@ -194,9 +194,9 @@ class Benchmark:
         try:
             with unfinished(paths.benches) as written:
                 model, more = model_name(self._model.load, paths), drafting_arguments(self._model.load, paths)
-                ended, stopped = await self._jobs.run("Benchmark", plan.arguments(model, more, written), 0, self._take)
+                ended = await self._jobs.run("Benchmark", plan.arguments(model, more, written), 0, self._take)
                 kept = keep(written, place_for(paths.benches, datetime.now()))
-            self.news = _end_of_benchmark(ended, stopped, kept)
+            self.news = _end_of_benchmark(ended, kept)
         except SlipstreamError as error:
             self.news = one_line(f"The benchmark failed: {error.title} {error.hint}")
         finally:
@@ -289,8 +289,8 @@ class Races:
 
         try:
             arguments = [RACE, json.dumps(asdict(request))]
-            ended, stopped = await self._jobs.run("Race", arguments, nice=0, on_line=show)
-            words = "" if stopped or not ended.code else f"{failure(ended).title} {failure(ended).hint}"
+            ended = await self._jobs.run("Race", arguments, nice=0, on_output=show)
+            words = "" if ended.stopped or not ended.code else f"{failure(ended).title} {failure(ended).hint}"
         except SlipstreamError as error:
             words = f"{error.title} {error.hint}"
         if self._screen:
@@ -304,18 +304,18 @@ def run_beside(page: ChatPage, work: Coroutine[Any, Any, None]) -> None:
     page.screen.run_worker(work, group="jobs", exit_on_error=False)
 
 
-def _end_of_work(work: BackgroundCommand, ended: JobEnd, stopped: bool) -> str:
+def _end_of_work(work: BackgroundCommand, ended: JobEnd) -> str:
     if not ended.code:
         said = f": {'; '.join(ended.said)}" if ended.said else ""
         return one_line(f"{work.title} is done{said}. r in the list of drafters loads the model again, with it.")
-    if stopped:
+    if ended.stopped:
         return f"{work.title} was cancelled. {work.cancelled}"
     error = failure(ended)
     return one_line(f"{work.title} failed: {error.title} {error.hint}")
 
 
-def _end_of_benchmark(ended: JobEnd, stopped: bool, kept: StoredResult | None) -> str:
-    if stopped:
+def _end_of_benchmark(ended: JobEnd, kept: StoredResult | None) -> str:
+    if ended.stopped:
         return "Cancelled; what was measured until then is kept." if kept else "Cancelled before anything was measured."
     if ended.code or kept is None:
         error = failure(ended)

@@ -22,9 +22,7 @@ from slipstream.app.chats.store import ChatStore
 from slipstream.app.platform.safe_text import one_line
 from slipstream.app.tui.chat.page import ChatPage
 from slipstream.app.tui.chat.replying import ReplyWriter
-from slipstream.app.tui.chat.sidebar import Sidebar
-from slipstream.app.tui.keys import sheet_keys
-from slipstream.app.tui.parts.dialogs import Dialog, LineScreen, RowList
+from slipstream.app.tui.parts.dialogs import Dialog, LineScreen, RowList, sheet
 from slipstream.app.tui.parts.run_in_thread import run_in_thread
 from slipstream.models.errors import UsageError
 
@@ -81,15 +79,15 @@ class ChatSwitcher:
         now = self._page.conversation.chat
         return now is not None and now.id == chat
 
-    async def asked(self, event: Sidebar.ChatRequest) -> None:
-        chat, push = event.chat, self._page.screen.app.push_screen
-        if event.what == "rename":
+    async def manage(self, what: str, chat: StoredChat) -> None:
+        push = self._page.screen.app.push_screen
+        if what == "rename":
             screen = LineScreen("Title", one_line(chat.title), "keeps")
             push(screen, lambda title: self._rename(chat, title) if title else None)
-        elif event.what == "export":
+        elif what == "export":
             screen = LineScreen("Export as .md or .json", str(Path.cwd() / file_name(chat)), "writes")
             push(screen, lambda path: self._export(chat, path) if path else None)
-        elif event.what == "pin":
+        elif what == "pin":
             self._pin(chat)
         elif self._is_open(chat.id):
             await self._replies.after(partial(self._delete, chat))
@@ -182,9 +180,7 @@ class RecallScreen(Dialog[str | None]):
         self.found: list[str] = []
 
     def compose(self) -> ComposeResult:
-        with Vertical(classes="sheet", id="recall") as sheet:
-            sheet.border_title = "Earlier prompts"
-            sheet.border_subtitle = sheet_keys("Enter takes it", "Esc back")
+        with sheet(Vertical(id="recall"), "", "Enter takes it", "Esc back"):
             yield Input(placeholder="type to search", max_length=1000)
             yield RowList(markup=False)
 
@@ -204,8 +200,7 @@ class RecallScreen(Dialog[str | None]):
         options.clear_options()
         options.add_options(Option(_row(prompt, words)) for prompt in self.found)
         options.highlighted = 0 if self.found else None
-        sheet = self.query_one("#recall", Vertical)
-        sheet.border_title = f"Earlier prompts · {len(fits):,} of {len(self._prompts):,}"
+        self.query_one("#recall").border_title = f"Earlier prompts · {len(fits):,} of {len(self._prompts):,}"
 
     def action_move(self, step: int) -> None:
         options = self.query_one(OptionList)

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from textwrap import wrap
+from typing import Any, ClassVar, Final
 
+from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
+from textual.containers import VerticalScroll
+from textual.content import Content, Span
+from textual.message import Message
+from textual.widgets import Static
 
-from slipstream.app.tui.keys import named
+from slipstream.app.tui.chat.authorship import legend
+from slipstream.app.tui.keys import KeyMap, named
+from slipstream.app.tui.parts.dialogs import Dialog, sheet
 from slipstream.models.errors import UsageError
 
 MARK: Final = "/"
@@ -16,46 +25,122 @@ KEYS: Final[list[BindingType]] = named(
     [
         Binding("escape", "command('stop')", "Stop", id="stop", key_display="Esc"),
         Binding("escape", "command('leave-edit')", "Leave it", key_display="Esc", id="stop"),
-        Binding("ctrl+g", "command('go')", "Go on", priority=True, id="go-on"),
+        Binding("ctrl+g", "command('go')", "Go on", id="go-on"),
         Binding("f1", "app.help", "Help"),
         Binding("f2", "command('next')", "Next drafter", show=False, id="next-drafter"),
-        Binding("ctrl+d", "command('drafter')", "Drafters", priority=True, id="drafters"),
+        Binding("ctrl+d", "command('drafter')", "Drafters", id="drafters"),
         Binding("f3", "command('colours')", "Colours", id="colours"),
         Binding("f4", "command('trees')", "Guesses", id="trees"),
         Binding("f6", "command('offer')", "Fetch a model", show=False, id="offer"),
-        Binding("ctrl+l", "command('models')", "Models", priority=True, id="models"),
-        Binding("alt+n", "command('new')", "New", priority=True, id="new-chat", key_display="^n"),
-        Binding("ctrl+o", "command('chats')", "Chats", priority=True, id="chats"),
-        Binding("ctrl+up,alt+up", "command('select', -1)", "Messages", show=False, priority=True, id="message-before"),
-        Binding(
-            "ctrl+down,alt+down",
-            "command('select', 1)",
-            "Next message",
-            show=False,
-            priority=True,
-            id="message-after",
-        ),
-        Binding("alt+s", "command('panel')", "This chat", show=False, priority=True, id="panel"),
+        Binding("ctrl+l", "command('models')", "Models", id="models"),
+        Binding("alt+n", "command('new')", "New", id="new-chat", key_display="^n"),
+        Binding("ctrl+o", "command('chats')", "Chats", id="chats"),
+        Binding("ctrl+up,alt+up", "command('select', -1)", "Messages", show=False, id="message-before"),
+        Binding("ctrl+down,alt+down", "command('select', 1)", "Next message", show=False, id="message-after"),
+        Binding("alt+s", "command('panel')", "This chat", show=False, id="panel"),
         Binding("f9", "app.settings", "Settings", show=False),
-        Binding("f5", "command('retry')", "Again", show=False, priority=True, id="again"),
-        Binding("alt+r", "command('dry')", "Again without repeats", show=False, priority=True, id="dry"),
-        Binding("f8", "command('bench')", "Benchmark", show=False, priority=True, id="bench"),
-        Binding("ctrl+r", "command('search')", "Search prompts", show=False, priority=True, id="recall"),
-        Binding("ctrl+t", "command('thoughts')", "Thoughts", show=False, priority=True, id="thoughts"),
-        Binding("alt+t", "command('next-thinking')", "More or less thinking", show=False, priority=True, id="thinking"),
-        Binding("alt+a", "command('answer-now')", "Stop thinking now", show=False, priority=True, id="answer-now"),
-        Binding("ctrl+y", "command('copy')", "Copy reply", show=False, priority=True, id="copy-reply"),
-        Binding("alt+e", "command('editor')", "Open in $EDITOR", show=False, priority=True, id="editor"),
-        Binding("ctrl+q", "app.quit", "Quit", priority=True),
-        Binding("ctrl+p", "history(-1)", "Earlier prompts", show=False, priority=True, id="prompt-before"),
-        Binding("ctrl+n", "history(1)", "Later prompts", show=False, priority=True, id="prompt-after"),
-        Binding("ctrl+c", "interrupt", "Copy, stop or quit", show=False, priority=True),
-        Binding("pageup", "command('page', -1)", "Page up", show=False, priority=True, id="page-up"),
-        Binding("pagedown", "command('page', 1)", "Page down", show=False, priority=True, id="page-down"),
-        Binding("ctrl+home", "command('top')", "Top", show=False, priority=True, id="top"),
-        Binding("ctrl+end", "command('bottom')", "Newest", show=False, priority=True, id="bottom"),
+        Binding("f5", "command('retry')", "Again", show=False, id="again"),
+        Binding("alt+r", "command('dry')", "Again without repeats", show=False, id="dry"),
+        Binding("f8", "command('bench')", "Benchmark", show=False, id="bench"),
+        Binding("ctrl+r", "command('search')", "Search prompts", show=False, id="recall"),
+        Binding("ctrl+t", "command('thoughts')", "Thoughts", show=False, id="thoughts"),
+        Binding("alt+t", "command('next-thinking')", "More or less thinking", show=False, id="thinking"),
+        Binding("alt+a", "command('answer-now')", "Stop thinking now", show=False, id="answer-now"),
+        Binding("ctrl+y", "command('copy')", "Copy reply", show=False, id="copy-reply"),
+        Binding("alt+e", "command('editor')", "Open in $EDITOR", show=False, id="editor"),
+        Binding("ctrl+q", "app.quit", "Quit"),
+        Binding("ctrl+p", "history(-1)", "Earlier prompts", show=False, id="prompt-before"),
+        Binding("ctrl+n", "history(1)", "Later prompts", show=False, id="prompt-after"),
+        Binding("ctrl+c", "interrupt", "Copy, stop or quit", show=False),
+        Binding("pageup", "command('page', -1)", "Page up", show=False, id="page-up"),
+        Binding("pagedown", "command('page', 1)", "Page down", show=False, id="page-down"),
+        Binding("ctrl+home", "command('top')", "Top", show=False, id="top"),
+        Binding("ctrl+end", "command('bottom')", "Newest", show=False, id="bottom"),
     ]
 )
+HELP = (
+    ("Enter", "send; while a reply is written, after it"),
+    ("Ctrl-J, Alt-Enter", "new line (also Shift-Enter, if the terminal tells it apart)"),
+    ("Alt-E", "write the prompt in $EDITOR; read a selected message there"),
+    ("Esc", "stop the reply; what was written stays"),
+    ("Up, Down", "in an empty prompt: earlier prompts"),
+    ("Ctrl-P, Ctrl-N", "in the prompt: earlier prompts, later ones"),
+    ("Ctrl-R", "search earlier prompts, in all chats"),
+    ("/, //", "a command; a message that begins with a slash"),
+    ("@", "attach a text file"),
+    ("Tab", "on pasted or attached text: put it into the prompt"),
+    ("Tab", "in an empty prompt: something to try"),
+    ("F2", "next drafter, from the next reply on"),
+    ("Ctrl-D", "drafters: choose, train, import, index"),
+    ("F8", "benchmark: what drafting gains on this machine"),
+    ("F3", "colours: guessed, copied words"),
+    ("F4", "guesses of each step, and how often they are right"),
+    ("/guess", "one reply with guesses shown, and what they gained"),
+    ("Ctrl-L", "models: use, find, fetch, remove"),
+    ("F6", "take the model that is suggested: fetch or load it"),
+    ("F5", "reply again, with another seed"),
+    ("Alt-R", "reply again, with a penalty for repeats (DRY)"),
+    ("Ctrl-T", "open or fold the thoughts of the last reply"),
+    ("Alt-T", "how much the model thinks before it answers"),
+    ("Alt-A", "stop thinking now: the model answers at once"),
+    ("Ctrl-Y", "copy the last reply"),
+    ("Ctrl-G", "continue a stopped reply"),
+    ("Ctrl-Up, Ctrl-Down", "select a message (also with Alt), then:"),
+    ("  e, r", "edit it, reply again; the old version is kept"),
+    ("  Left, Right", "the other versions of it, where it says 2/3"),
+    ("  c, 1 to 9", "copy it, or a code block of it"),
+    ("  f", "fork: a new chat that ends with it"),
+    ("  d, u", "delete it, bring it back"),
+    ("Ctrl-N, Alt-N", "new chat"),
+    ("Ctrl-O", "all chats; type to search, then:"),
+    ("  Enter, Ctrl-R", "open it, rename it"),
+    ("  Ctrl-T, Ctrl-X", "pin it, delete it (Ctrl-Z brings it back)"),
+    ("  Ctrl-S", "export it"),
+    ("PgUp, PgDn", "scroll; the mouse wheel does too"),
+    ("Ctrl-Home, Ctrl-End", "to the top, to the newest"),
+    ("Ctrl-C", "copy what is selected, else stop, clear, quit"),
+    ("F1", "this help"),
+    ("Alt-S", "this chat: system prompt, sampling, drafter, context"),
+    ("F9", "settings: all of them, explained"),
+    ("Alt-P", "all commands, and light or dark"),
+    ("Ctrl-Z", "undo typing; /suspend goes back to the shell"),
+    ("Ctrl-Q", "quit"),
+)
+SECTIONS = {  # the first key of a section to its title
+    "Enter": "Writing",
+    "F2": "Guesses",
+    "Ctrl-L": "Models",
+    "F5": "Replies",
+    "Ctrl-Up, Ctrl-Down": "Messages",
+    "Ctrl-N, Alt-N": "Chats",
+    "PgUp, PgDn": "Screen and program",
+}
+FIGURES = (
+    ("tok/s", "tokens per second over the reply, once it began"),
+    ("with drafter", "the speed now; a drafter guesses, the model checks"),
+    ("without", "this model without a drafter, measured just now"),
+    ("unsteady", "its steps differ too much for a comparison"),
+    ("machine is busy", "other programs use much of the processor"),
+    ("1.8x faster", "speed-up: with drafter over without"),
+    ("68 % right", "acceptance: share of guesses that the model took"),
+    ("tokens per step", "how many tokens one pass of the model yields"),
+    ("text identical", "same text: a drafter changes no word"),
+    ("same odds", "same distribution: single words may differ; Ctrl-D says why"),
+    ("corrected", "recovered: the model's word where a guess was wrong"),
+    ("free extra token", "bonus: the model's own, after right guesses"),
+)
+
+WIDTH = 80  # largest width of the sheet, as in ``app.tcss``
+FRAME = 7  # cells of its border, its padding and its scrollbar
+NARROW = 70  # screen width below which a meaning is on the line below its key
+
+
+@dataclass
+class CommandRequest(Message):
+    """A widget asks the screen to run a command."""
+
+    name: str
+    arguments: tuple[Any, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +152,7 @@ class Command:
     about: str  # what it does, an imperative that can be read alone
     argument: str = ""  # name of the argument, in brackets if optional; empty for none
     key: str = ""  # default key, or empty
+    app: str = ""  # the action of the whole program that it is; empty for one of the chat
     plain: bool = False  # whether it works on screens other than the chat
 
     @property
@@ -79,9 +165,8 @@ class Command:
 
     @property
     def help(self) -> str:
-        return " · ".join(
-            filter(None, (self.key, self.usage.replace("[", r"\["), self.about))
-        )  # the palette parses markup
+        usage = self.usage.replace("[", r"\[")  # the palette parses markup
+        return " · ".join(filter(None, (self.key, usage, self.about)))
 
 
 COMMANDS: tuple[Command, ...] = (
@@ -119,13 +204,13 @@ COMMANDS: tuple[Command, ...] = (
     Command("bench", "Benchmark", "measure what drafting gains on this machine", key="F8"),
     Command("colours", "Colours", "show which words were guessed, copied or corrected", key="F3"),
     Command("trees", "Guesses", "show each step's guesses, and how many are right", key="F4"),
-    Command("help", "Keys and figures", "show all keys, and what the figures mean", key="F1"),
-    Command("settings", "Settings", "see and change the settings, all explained", key="F9"),
-    Command("commands", "All commands", "list all commands", key="Alt-P", plain=True),
-    Command("light", "Light or dark", "switch between the light and the dark theme", plain=True),
-    Command("theme", "All themes", "choose from all themes", plain=True),
-    Command("suspend", "Suspend", "go back to the shell; fg continues"),
-    Command("quit", "Quit", "quit; everything is kept", key="Ctrl-Q", plain=True),
+    Command("help", "Keys and figures", "show all keys, and what the figures mean", key="F1", app="help"),
+    Command("settings", "Settings", "see and change the settings, all explained", key="F9", app="settings"),
+    Command("commands", "All commands", "list all commands", key="Alt-P", app="command_palette", plain=True),
+    Command("light", "Light or dark", "switch between the light and the dark theme", app="light_or_dark", plain=True),
+    Command("theme", "All themes", "choose from all themes", app="change_theme", plain=True),
+    Command("suspend", "Suspend", "go back to the shell; fg continues", app="suspend_job"),
+    Command("quit", "Quit", "quit; everything is kept", key="Ctrl-Q", app="quit", plain=True),
 )
 
 
@@ -145,18 +230,66 @@ def parsed(text: str) -> tuple[Command, str]:
     argument = rest[0].strip() if rest else ""
     command = next((command for command in COMMANDS if command.name == name.casefold()), None)
     if command is None:
-        raise UsageError(
-            f"there is no command {MARK}{name}; nothing was sent.",
-            "/ lists all; // sends a message that begins with /.",
-        )
+        words = f"there is no command {MARK}{name}; nothing was sent."
+        raise UsageError(words, "/ lists all; // sends a message that begins with /.")
     if command.needs and not argument:
         raise UsageError(f"{MARK}{command.name} needs a word more: {command.usage}.", "Nothing was changed.")
     if argument and not command.argument:
-        raise UsageError(
-            f"nothing follows {command.usage}; nothing was sent.", "// sends a message that begins with /."
-        )
+        words = f"nothing follows {command.usage}; nothing was sent."
+        raise UsageError(words, "// sends a message that begins with /.")
     return command, argument
 
 
 def matching(begin: str) -> list[Command]:
     return [command for command in COMMANDS if command.name.startswith(begin.casefold())]
+
+
+class HelpScreen(Dialog[None]):
+    """Lists the keys, the figures and the colours."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [("escape,f1,q,enter", "dismiss", "Close")]
+
+    def __init__(self, keys: KeyMap, here: Sequence[tuple[str, str]] = ()) -> None:
+        """Lists the chat's keys, and before them ``here``, the keys of another screen that is open."""
+        super().__init__()
+        self._keys, self._here = keys, here
+
+    def compose(self) -> ComposeResult:
+        with sheet(VerticalScroll(id="help"), "Keys", "Esc closes"):
+            screen = self.app.size.width
+            narrow, room = screen < NARROW, min(screen, WIDTH) - FRAME
+            sections: dict[str, list[tuple[str, str]]] = {}
+            for usual, meaning in HELP:
+                title = SECTIONS.get(usual) or next(reversed(sections))
+                rows = sections.setdefault(title, [])
+                if name := with_command(usual, self._keys):
+                    rows.append((name, meaning))
+            every = [*FIGURES, *(row for rows in sections.values() for row in rows)]
+            width = 0 if narrow else max(len(name) for name, _ in every)
+            if self._here:
+                yield Static(_rows(self._here, width, room))
+                yield Static(Content("In the chat"), classes="heading")
+            for title, rows in sections.items():
+                yield Static(Content(title), classes="heading")
+                yield Static(_rows(rows, width, room))
+            yield Static(Content("Status bar"), classes="heading")
+            yield Static(_rows(FIGURES, width, room))
+            yield Static(Content("Colours (F3)"), classes="heading")
+            yield Static(legend(room))
+
+
+def with_command(usual: str, keys: KeyMap) -> str:
+    """The current keys of a row, and the command with the same action; empty if there is neither."""
+    command = next((each for each in COMMANDS if each.key and each.key == usual.split(", ")[0]), None)
+    return ", ".join(filter(None, (keys.now(usual), f"{MARK}{command.name}" if command else "")))
+
+
+def _rows(rows: Sequence[tuple[str, str]], width: int, room: int) -> Content:
+    """The rows in at most ``room`` cells, with keys of ``width`` cells; 0 puts a meaning below its key."""
+    indent = "\n" + " " * (width + 2)
+    lines = []
+    for name, meaning in rows:
+        column = indent.join(wrap(meaning, max(room - width - 2, 1)))
+        between = "  " if width else indent
+        lines.append(Content(f"{name:<{width}}{between}{column}", [Span(0, len(name), "bold $primary")]))
+    return Content("\n").join(lines)

@@ -162,7 +162,6 @@ class Conversation:
         return self._store.remove(message)
 
     def put_back(self, removed: RemovedMessages) -> bool:
-        """Undoes ``remove`` if its chat is open."""
         here = self.chat is not None and self.chat.id == removed.chat
         if here:
             self._store.put_back(removed)

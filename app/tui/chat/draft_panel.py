@@ -52,9 +52,8 @@ class DraftTreeLog(ScrollView):
     def __init__(self) -> None:
         super().__init__()
         self.kept: deque[DraftTree] = deque(maxlen=MOST)  # the steps that are drawn, oldest first
-        self._runs: deque[tuple[int, int]] = deque(
-            maxlen=MOST
-        )  # first step and number of steps of each entry: plain steps are joined
+        # first step and number of steps of each entry: plain steps are joined
+        self._runs: deque[tuple[int, int]] = deque(maxlen=MOST)
         self._new: deque[tuple[DraftTree, int, int]] = deque(maxlen=MOST)  # added since the last redraw
         self._lines: list[Strip] = []
         self._heights: deque[int] = deque(maxlen=MOST)  # lines of each tree
@@ -187,10 +186,6 @@ class DraftPanel(Container):
             self._record.add(step.watched.by_drafter, step.watched.drafter_depths)
             self.trees.add(step.watched.trees)
 
-    @on(DraftTreeLog.Drawn)
-    def _draw_chart(self) -> None:
-        self._draw()
-
     def end(self, done: Done | None) -> None:
         """Ends the reply; ``done`` has its figures, or is None if it failed."""
         if done:
@@ -198,53 +193,59 @@ class DraftPanel(Container):
         self._record.end()
         self._draw()
 
-    def on_show(self) -> None:
-        self._draw()
-
+    @on(events.Show)
+    @on(DraftTreeLog.Drawn)
     def _draw(self) -> None:
         if self.display:
-            self.chart.draw()
+            self.chart.refresh(layout=True)
 
 
 @dataclass(slots=True)
 class DrafterCounts:
-    """Acceptance counts of one drafter."""
+    """Acceptance counts of one drafter in a chat, including the current reply."""
 
     drafted: int = 0  # drafted tokens
     accepted: int = 0  # accepted tokens
     depths: Depths = field(default_factory=list)  # see ``Depths``
     # acceptance rates over time, oldest first; each covers ``SAMPLE`` or more drafted tokens, except a reply's last
     points: deque[float] = field(default_factory=lambda: deque(maxlen=POINTS))
+    _before: tuple[int, int, Depths] = (0, 0, [])  # the counts without the current reply
+    _told: tuple[int, int] = (0, 0)  # drafted and accepted tokens that ``points`` covers
 
     @property
     def acceptance(self) -> float:
         return self.accepted / self.drafted if self.drafted else 0.0
 
+    def update(self, count: Mapping[str, int], depths: Depths) -> None:
+        drafted, accepted, before = self._before
+        self.drafted, self.accepted = drafted + count["drafted"], accepted + count.get("accepted", 0)
+        self.depths = _added(before, depths)
+        if self.drafted - self._told[0] >= SAMPLE:
+            self._mark()
 
-@dataclass(slots=True)
-class _ReplyCounts:
-    """A drafter's counts in the current reply, and the part of them that ``points`` covers."""
+    def end(self) -> None:
+        if self.drafted > self._told[0]:
+            self._mark()
+        self._before = self.drafted, self.accepted, self.depths
 
-    drafted: int = 0
-    accepted: int = 0
-    depths: Depths = field(default_factory=list)
-    drafted_told: int = 0
-    accepted_told: int = 0
+    def _mark(self) -> None:
+        drafted, accepted = self._told
+        self.points.append((self.accepted - accepted) / (self.drafted - drafted))
+        self._told = self.drafted, self.accepted
 
 
 class AcceptanceRecord:
     """Sums the counts over the replies of a chat, including the current one."""
 
     def __init__(self) -> None:
-        self._before: dict[str, DrafterCounts] = {}
-        self._now: dict[str, _ReplyCounts] = {}
+        self._drafters: dict[str, DrafterCounts] = {}
 
     def fill(self, figures: Iterable[Figures]) -> None:
         """Replaces all counts by the stored figures of a chat's replies, oldest first.
 
         Older versions stored the depths only for all drafters together; these are used if a reply had one drafter.
         """
-        self._before, self._now = {}, {}
+        self._drafters = {}
         for kept in figures:
             drafters = {name: count for name, count in kept.by_drafter.items() if count.get("drafted")}
             alone = {name: kept.by_depth for name in drafters} if len(drafters) == 1 else {}
@@ -253,40 +254,16 @@ class AcceptanceRecord:
 
     def add(self, drafters: Mapping[str, Mapping[str, int]], depths: Mapping[str, Depths]) -> None:
         for name, count in drafters.items():
-            if not count.get("drafted"):
-                continue
-            now = self._now.setdefault(name, _ReplyCounts())
-            now.drafted, now.accepted = count["drafted"], count.get("accepted", 0)
-            now.depths = depths.get(name, [])
-            if now.drafted - now.drafted_told >= SAMPLE:
-                self._mark(name, now)
+            if count.get("drafted"):
+                self._drafters.setdefault(name, DrafterCounts()).update(count, depths.get(name, []))
 
     def end(self) -> None:
-        for name, now in self._now.items():
-            if now.drafted > now.drafted_told:
-                self._mark(name, now)
-            fared = self._before[name]
-            fared.drafted += now.drafted
-            fared.accepted += now.accepted
-            fared.depths = _added(fared.depths, now.depths)
-        self._now = {}
+        for counts in self._drafters.values():
+            counts.end()
 
     def drafters(self) -> dict[str, DrafterCounts]:
-        """The counts of each drafter, including the current reply; most drafted tokens first."""
-        names = dict.fromkeys((*self._before, *self._now))
-        before, now = self._before, self._now
-        all_of = {name: self._sum(before.get(name, DrafterCounts()), now.get(name, _ReplyCounts())) for name in names}
-        return dict(sorted(all_of.items(), key=lambda item: -item[1].drafted))
-
-    def _mark(self, name: str, now: _ReplyCounts) -> None:
-        share = (now.accepted - now.accepted_told) / (now.drafted - now.drafted_told)
-        self._before.setdefault(name, DrafterCounts()).points.append(share)
-        now.drafted_told, now.accepted_told = now.drafted, now.accepted
-
-    @staticmethod
-    def _sum(before: DrafterCounts, now: _ReplyCounts) -> DrafterCounts:
-        depths = _added(before.depths, now.depths)
-        return DrafterCounts(before.drafted + now.drafted, before.accepted + now.accepted, depths, before.points)
+        """The counts of each drafter, most drafted tokens first."""
+        return dict(sorted(self._drafters.items(), key=lambda item: -item[1].drafted))
 
 
 def _added(first: Depths, second: Depths) -> Depths:
@@ -300,9 +277,6 @@ class AcceptanceChart(Widget):
     def __init__(self, record: AcceptanceRecord) -> None:
         super().__init__()
         self._record = record
-
-    def draw(self) -> None:
-        self.refresh(layout=True)
 
     def get_content_height(self, container: object, viewport: object, width: int) -> int:
         return max(1 + LARGE * len(self._record.drafters()), 2)

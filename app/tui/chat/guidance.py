@@ -24,8 +24,7 @@ from slipstream.app.settings.presets import FIELDS, NONE, OLD_NAMES, Presets, va
 from slipstream.app.tui.chat.conversation import SamplingChoice
 from slipstream.app.tui.chat.model import ActiveModel
 from slipstream.app.tui.chat.page import ChatPage
-from slipstream.app.tui.keys import sheet_keys
-from slipstream.app.tui.parts.dialogs import Dialog
+from slipstream.app.tui.parts.dialogs import Dialog, sheet
 from slipstream.models.chat_template.marks import AUTO_LEVEL, LEVELS
 from slipstream.models.errors import SlipstreamError, UsageError
 
@@ -103,9 +102,7 @@ class ChatPanel(Dialog[Mapping[str, str] | None]):
         self._wrong: dict[str, str] = {}  # the errors of fields, by name
 
     def compose(self) -> ComposeResult:
-        with Vertical(classes="sheet dialog", id="chat-panel") as sheet:
-            sheet.border_title = "This chat"
-            sheet.border_subtitle = sheet_keys("^s keeps", "Tab next", "Esc back")
+        with sheet(Vertical(classes="dialog", id="chat-panel"), "This chat", "^s keeps", "Tab next", "Esc back"):
             yield Static(Content("System prompt"), classes="question")
             yield TextArea(self._values["system"], id="system", tab_behavior="focus", compact=True)
             for name, label in LABELS.items():

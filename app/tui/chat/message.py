@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from textual import events
 from textual.binding import Binding, BindingType
 from textual.content import Content, Span
-from textual.message import Message
 from textual.widget import Widget
 
 from slipstream.app.chats.images import image_label
 from slipstream.app.library.format import size
 from slipstream.app.platform.safe_text import clean, plural
 from slipstream.app.tui.chat.attach import folded
+from slipstream.app.tui.chat.commands import CommandRequest
 
 CODE_KEYS = range(1, 10)  # number keys that copy a code block
 MOST_LINES = 40  # lines that a folded message shows; drawing ten thousand takes seconds
@@ -38,13 +37,6 @@ class MessageView(Widget):
         *(Binding(str(key), f"screen.command('copy-code', {key})", show=False) for key in CODE_KEYS),
         Binding("escape,enter", "screen.command('deselect')", "Back", key_display="Esc"),
     ]
-
-    @dataclass
-    class TextTyped(Message):
-        """Text for the prompt was typed while the message was selected."""
-
-        text: str
-        pasted: bool = False
 
     def __init__(self, message: int) -> None:
         super().__init__()
@@ -79,11 +71,11 @@ class MessageView(Widget):
         if event.is_printable and event.character and event.key not in self.screen.active_bindings:
             event.stop()
             event.prevent_default()
-            self.post_message(self.TextTyped(event.character))
+            self.post_message(CommandRequest("type", (event.character,)))
 
     def on_paste(self, event: events.Paste) -> None:
         event.stop()
-        self.post_message(self.TextTyped(event.text, pasted=True))
+        self.post_message(CommandRequest("type", (event.text, True)))
 
     def on_blur(self) -> None:
         """Makes it unfocusable again, unless it was selected again."""

@@ -16,10 +16,10 @@ from slipstream.app.tui.chat.model import ActiveModel
 from slipstream.app.tui.chat.page import ChatPage
 from slipstream.app.tui.chat.replying import ReplyWriter
 from slipstream.app.tui.models.context import ModelsAccess
-from slipstream.app.tui.parts.run_in_thread import run_in_thread
 from slipstream.models.errors import SlipstreamError, UsageError
 
 if TYPE_CHECKING:  # slow imports: the chat is drawn first
+    from slipstream.app.library.manager import ModelManager
     from slipstream.app.library.offers import CatalogOffer
     from slipstream.app.tui.models.listing import ModelChoice
     from slipstream.app.tui.models.screen import ModelsScreen
@@ -59,7 +59,8 @@ class ModelPicker:
 
     async def _chosen(self, choice: ModelChoice | None) -> None:
         self._names = None
-        self._look_for_offer_again()
+        if self.offer_looked_for and not self._taken:  # the model manager may have measured this machine
+            self._find_offer()
         if choice:
             await self._replies.after(partial(self._model.use, choice.load, choice.model))
 
@@ -72,27 +73,21 @@ class ModelPicker:
                 self._names = {model.name: model.title for model in models if model.usable}
                 self._page.prompt.offer()
 
-            self._models.ask(
-                self._page.screen, lambda models: models.installed(), found, lambda _: None
-            )  # an error recurs when a model is used
+            ask, failed = self._models.ask, lambda _: None  # an error recurs when a model is used
+            ask(self._page.screen, lambda models: models.installed(), found, failed)
         return self._names
 
     def use_named(self, name: str) -> None:
-        def find() -> tuple[Load, InstalledModel]:
-            models = self._models.open()
-            installed = models.installed()
-            found = [model for model in installed if model.name.casefold() == name.casefold()]
-            if not found:
-                names = ", ".join(one_line(model.name) for model in installed)
-                raise UsageError(f"no model is called {one_line(name)}.", f"There are: {names}." if names else "")
-            return models.load_of(found[0]), found[0]
+        def missing(installed: list[InstalledModel]) -> UsageError:
+            names = ", ".join(one_line(model.name) for model in installed)
+            return UsageError(f"no model is called {one_line(name)}.", f"There are: {names}." if names else "")
 
         def refuse(error: SlipstreamError) -> None:
             self._page.tell_error(error)
             if not self._page.prompt.text:
                 self._page.prompt.put(f"{MARK}model {name}")
 
-        self._find_and_use(find, refuse)
+        self._find_and_use(lambda model: model.name.casefold() == name.casefold(), missing, refuse)
 
     async def name_writer(self, messages: Sequence[StoredMessage]) -> None:
         """Says if another model than the loaded one wrote the last reply of the chat; F6 loads that one."""
@@ -106,29 +101,26 @@ class ModelPicker:
         self._page.refresh_keys()
 
     def _use_writer(self, writer: StoredMessage) -> None:
-        """Loads the model that wrote a reply, in place of the loaded one."""
-
-        def find() -> tuple[Load, InstalledModel]:
-            models = self._models.open()
-            found = [model for model in models.installed() if model.fingerprint == writer.model]
-            if not found:
-                raise UsageError(
-                    f"{one_line(writer.writer)} is not on this machine any more.", "Ctrl-L lists the models that are."
-                )
-            return models.load_of(found[0]), found[0]
-
-        self._find_and_use(find, self._page.tell_error)
+        words = f"{one_line(writer.writer)} is not on this machine any more."
+        missing = UsageError(words, "Ctrl-L lists the models that are.")
+        self._find_and_use(lambda model: model.fingerprint == writer.model, lambda _: missing, self._page.tell_error)
 
     def _find_and_use(
-        self, find: Callable[[], tuple[Load, InstalledModel]], refuse: Callable[[SlipstreamError], object]
+        self,
+        fits: Callable[[InstalledModel], bool],
+        missing: Callable[[list[InstalledModel]], UsageError],
+        refuse: Callable[[SlipstreamError], object],
     ) -> None:
+        def find(models: ModelManager) -> tuple[Load, InstalledModel]:
+            installed = models.installed()
+            if found := next(filter(fits, installed), None):
+                return models.load_of(found), found
+            raise missing(installed)
+
         def use(found: tuple[Load, InstalledModel]) -> None:
             self._page.screen.call_later(self._replies.after, partial(self._model.use, *found))
 
-        run_in_thread(self._page.screen, find, use, refuse)
-
-    def look_for_offer_soon(self) -> None:
-        self._page.screen.set_timer(OFFER_AFTER, self.look_for_offer)
+        self._models.ask(self._page.screen, find, use, refuse)
 
     def look_for_offer(self) -> None:
         """Searches once, in a thread and offline, for a model to suggest in an empty chat."""
@@ -136,19 +128,13 @@ class ModelPicker:
             self.offer_looked_for = True
             self._find_offer()
 
-    def _look_for_offer_again(self) -> None:
-        """Searches again unless the offer was taken: the model manager may have measured this machine."""
-        if self.offer_looked_for and not self._taken:
-            self._find_offer()
-
     def _find_offer(self) -> None:
-        def suggest() -> tuple[list[CatalogOffer], InstalledModel | None]:
-            models = self._models.open()
+        def suggest(models: ModelManager) -> tuple[list[CatalogOffer], InstalledModel | None]:
             offers = models.offers_for_this_machine()
             here = offers[0].installed if offers else ""
             return offers, next((model for model in models.installed() if model.name == here), None) if here else None
 
-        run_in_thread(self._page.screen, suggest, self._offers_came, lambda error: None)
+        self._models.ask(self._page.screen, suggest, self._offers_came, lambda error: None)
 
     def _offers_came(self, found: tuple[list[CatalogOffer], InstalledModel | None]) -> None:
         if self._taken:
@@ -159,7 +145,6 @@ class ModelPicker:
 
     @property
     def offered(self) -> str:
-        """The name of the suggested model; empty without one."""
         if not self.offers:
             return ""
         from slipstream.app.tui.models.pairs import name_of
@@ -236,10 +221,10 @@ class ModelPicker:
         self._page.screen.notify(f"{name} is here. Ctrl-L lists it.", timeout=6, markup=False)
         if self.offers and job.files[0].repo == self.offers[0].pair.target.repo:
 
-            def find() -> InstalledModel | None:
-                return next((m for m in self._models.open().installed() if m.path == job.path), None)
+            def find(models: ModelManager) -> InstalledModel | None:
+                return next((model for model in models.installed() if model.path == job.path), None)
 
-            run_in_thread(self._page.screen, find, self._offer_is_here, self._page.tell_error)
+            self._models.ask(self._page.screen, find, self._offer_is_here, self._page.tell_error)
 
     def _offer_is_here(self, model: InstalledModel | None) -> None:
         self.fetched = model

@@ -16,14 +16,13 @@ from slipstream.app.chats.store import ChatStore
 from slipstream.app.platform.paths import write_private
 from slipstream.app.platform.safe_text import one_line, shortened
 from slipstream.app.protocol.events import Loaded, failure_words
+from slipstream.app.tui.chat.bars import ContextMeter, StatusBar, TopBar
 from slipstream.app.tui.chat.commands import literal
 from slipstream.app.tui.chat.conversation import Conversation
 from slipstream.app.tui.chat.draft_panel import DraftPanel
 from slipstream.app.tui.chat.message import Question
 from slipstream.app.tui.chat.prompt import PromptBox
 from slipstream.app.tui.chat.sidebar import Sidebar
-from slipstream.app.tui.chat.status_bar import StatusBar
-from slipstream.app.tui.chat.top_bar import ContextMeter, TopBar
 from slipstream.app.tui.chat.transcript import Transcript
 from slipstream.app.tui.chat.welcome import EXAMPLES, SEA, STORY, Welcome
 from slipstream.app.tui.parts.notice import Notice, hint, trouble

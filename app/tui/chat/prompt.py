@@ -18,7 +18,7 @@ from slipstream.app.chats.images import MARK as MARK_OF_IMAGE
 from slipstream.app.library.format import size
 from slipstream.app.platform.safe_text import one_line, typed
 from slipstream.app.tui.chat.attach import Attachment, Files, Folds, is_long, pasted_image, path_completions
-from slipstream.app.tui.chat.commands import MARK, is_command, literal, matching
+from slipstream.app.tui.chat.commands import MARK, CommandRequest, is_command, literal, matching
 from slipstream.app.tui.parts.dialogs import RowList
 
 NEW_LINE = ("ctrl+j", "alt+enter", "shift+enter", "ctrl+enter")
@@ -66,12 +66,6 @@ class PromptBox(TextArea):
     @dataclass
     class MessageSent(Message):
         """The user pressed Enter on a message."""
-
-        text: str
-
-    @dataclass
-    class Commanded(Message):
-        """The user pressed Enter on a command."""
 
         text: str
 
@@ -136,6 +130,10 @@ class PromptBox(TextArea):
         """Restores a refused message, and keeps the text that was typed since below it."""
         self.put(f"{literal(text)}\n{self.text}" if self.text.strip() else literal(text))
 
+    def try_example(self, text: str) -> None:
+        self.put(text)
+        self.focus()
+
     def begin(self, text: str) -> None:
         self.put("")
         self.focus()
@@ -179,7 +177,7 @@ class PromptBox(TextArea):
 
     def _send(self) -> None:
         if is_command(self.text):
-            self.post_message(self.Commanded(self._folds.unfold(self.text)))
+            self.post_message(CommandRequest("typed", (self._folds.unfold(self.text),)))
         elif self._files.attach_mentioned():
             self.post_message(self.MessageSent(self.message))
 
@@ -266,10 +264,6 @@ class PromptBox(TextArea):
     @property
     def whole(self) -> str:
         return self._folds.unfold(self.text)
-
-    def clear_typed(self) -> None:
-        self.remember_typed(self.text)
-        self.put("")
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import ClassVar
 
 from rich.cells import cell_len
+from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.content import Content, Span
-from textual.message import Message
 from textual.widget import Widget
 from textual.widgets import Static
 
@@ -20,6 +19,7 @@ from slipstream.app.chats.records import Run
 from slipstream.app.platform.safe_text import clean, one_line, plural
 from slipstream.app.protocol.events import Divided, Piece, Prefilling
 from slipstream.app.speed import Speed
+from slipstream.app.tui.chat.commands import CommandRequest
 from slipstream.app.tui.chat.message import MessageView
 from slipstream.app.tui.chat.reply_text import FenceHead, ReplyText
 from slipstream.app.tui.parts.format import bar, spent
@@ -34,12 +34,6 @@ class ReplyView(MessageView):
     """A reply: reasoning, answer as Markdown, and a footnote."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("t", "thoughts", "Thoughts")]
-
-    @dataclass
-    class CodeWanted(Message):
-        """The user wants to copy a code block."""
-
-        code: str
 
     def __init__(
         self,
@@ -72,7 +66,6 @@ class ReplyView(MessageView):
 
     @property
     def text(self) -> str:
-        """The whole text of the model, including its reasoning."""
         self._text = ["".join(self._text)]
         return self._text[0]
 
@@ -114,11 +107,9 @@ class ReplyView(MessageView):
 
     async def finish(self, footnote: str, text: str | None = None, speed: Speed | None = None) -> None:
         """Ends the reply; ``text`` is the whole of it, if it may differ from the streamed text."""
-        thoughts, answer = divided(self.text, self._opened)
-        thoughts, answer = (
-            thoughts[self._shown[0] :],
-            answer[self._shown[1] :],
-        )  # held back as a possible reasoning mark
+        # what was held back as a possible reasoning mark
+        both = zip(divided(self.text, self._opened), self._shown, strict=True)
+        thoughts, answer = (part[shown:] for part, shown in both)
         if thoughts or not self.thinking.empty:
             self._think(thoughts, speed, False)
         self._answer([Piece(answer, "plain")] if answer else [])
@@ -162,9 +153,9 @@ class ReplyView(MessageView):
         return self._markdown.codes
 
     def on_fence_head_copy_click(self, event: FenceHead.CopyClick) -> None:
-        """Posts the whole code of the block, of which only a part may be mounted."""
+        """Copies the whole code of the block, of which only a part may be mounted."""
         event.stop()
-        self.post_message(self.CodeWanted(self._markdown.code_of(event.fence)))
+        self.post_message(CommandRequest("take-code", (self._markdown.code_of(event.fence),)))
 
     def on_focus(self) -> None:
         self._markdown.number(True)
@@ -249,9 +240,6 @@ class PlainColumn(LongColumn):
 class ThinkingHead(Widget):
     """The head line: duration, and a preview of the newest thoughts. A click folds or unfolds them."""
 
-    class FoldClick(Message):
-        """The user clicked the line."""
-
     def __init__(self) -> None:
         super().__init__()
         self._words = self._last = ""
@@ -270,9 +258,6 @@ class ThinkingHead(Widget):
                 words = Content("…" + words.plain[max(words.cell_length - room, 1) + 1 :])
             line = line.append(Content(" · ").append(words).stylize("italic")) if room > 12 else line
         return line.truncate(max(self.size.width, 1), ellipsis=True)
-
-    def on_click(self) -> None:
-        self.post_message(self.FoldClick())
 
 
 class ThinkingView(Vertical):
@@ -319,9 +304,9 @@ class ThinkingView(Vertical):
         self.opened = not self.opened
         self._draw()
 
-    def on_thinking_head_fold_click(self, event: ThinkingHead.FoldClick) -> None:
-        event.stop()
-        self.toggle()
+    def on_click(self, event: events.Click) -> None:
+        if event.widget is self._head:
+            self.toggle()
 
     def _draw(self) -> None:
         self.display = not self.empty or self.under_way

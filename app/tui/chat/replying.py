@@ -88,12 +88,13 @@ class SummaryWriter:
         await self._show_chat()
         self._page.hint("The model reads the summarized messages again.")
 
-    def streamed(self, event: Stepped | Prefilling) -> None:
-        if self._summary:
-            if isinstance(event, Stepped):
-                self._summary.widget.write(event.pieces, event.speed, event.divided)
-            else:
-                self._summary.widget.prefilling(event)
+    def streamed(self, event: Stepped | Prefilling) -> bool:
+        """Shows an event; returns whether it is one of a summary."""
+        if self._summary and isinstance(event, Stepped):
+            self._summary.widget.write(event.pieces, event.speed, event.divided)
+        elif self._summary:
+            self._summary.widget.prefilling(event)
+        return self._summary is not None
 
     async def done(self, text: str) -> None:
         """Applies the summary; an empty text means that it was stopped, and changes nothing."""
@@ -375,6 +376,11 @@ class ReplyWriter:
     async def failed(self, message: ReplyFailed) -> None:
         """Shows the error; if the engine died before the reply began, sends the question again, once."""
         page, exchange, widget = self._page, self.exchange, self.widget
+        if self.summary.active:
+            if message.died:
+                self._model.died()
+            await self.summary.failed(message.error)
+            return
         page.status.idle()
         if page.waiting:
             page.prompt.give_back(page.take_waiting())

@@ -20,39 +20,20 @@ from slipstream.app.chats.store import ChatStore
 from slipstream.app.protocol.requests import NO_MMPROJ, Load
 from slipstream.app.settings.presets import led_by
 from slipstream.app.settings.values import Settings
+from slipstream.app.tui import engine_service
 from slipstream.app.tui.chat.background import Benchmark, DrafterWork, Races
 from slipstream.app.tui.chat.chat_switcher import ChatSwitcher
-from slipstream.app.tui.chat.commands import KEYS, MARK, Command, parsed
+from slipstream.app.tui.chat.commands import COMMANDS, KEYS, MARK, Command, CommandRequest, parsed
 from slipstream.app.tui.chat.conversation import Conversation
 from slipstream.app.tui.chat.draft_panel import SplitView
 from slipstream.app.tui.chat.guidance import Guidance
-from slipstream.app.tui.chat.message import MessageView
 from slipstream.app.tui.chat.model import ActiveModel
-from slipstream.app.tui.chat.model_picker import ModelPicker
+from slipstream.app.tui.chat.model_picker import OFFER_AFTER, ModelPicker
 from slipstream.app.tui.chat.page import ChatPage
 from slipstream.app.tui.chat.prompt import PromptBox
-from slipstream.app.tui.chat.reply import ReplyView
 from slipstream.app.tui.chat.replying import ReplyWriter, TypingPrefill
 from slipstream.app.tui.chat.selection import Selection
-from slipstream.app.tui.chat.sidebar import Sidebar
-from slipstream.app.tui.chat.transcript import MoreMessages
-from slipstream.app.tui.chat.welcome import Example
-from slipstream.app.tui.engine_service import (
-    EngineEnded,
-    EngineService,
-    LoadFailed,
-    LoadProgress,
-    MachineAwaited,
-    ModelReady,
-    PromptCounted,
-    ReplyDone,
-    ReplyFailed,
-    ReplyPrefilling,
-    ReplyStreamed,
-    SummaryDone,
-    SummaryFailed,
-    SummaryStreamed,
-)
+from slipstream.app.tui.engine_service import EngineService
 from slipstream.app.tui.jobs import Jobs
 from slipstream.app.tui.keys import KeyBar
 from slipstream.app.tui.models.context import ModelsAccess
@@ -64,18 +45,8 @@ LOW: Final = 18  # screen height below which the status bar has one line
 QUIT_WITHIN: Final = 2.0  # seconds within which a second Ctrl-C quits
 IN_THE_LIST: Final = frozenset({"search", "thoughts", "retry", "page", "go", "top", "bottom", "select"})
 """Commands that are disabled while the list of chats has the focus, because it uses their keys."""
-WHILE_IDLE: Final = frozenset(
-    {"edit", "branch", "delete", "undelete"}
-)  # commands that are refused while a reply is being generated
-OF_THE_APP: Final = {  # commands that are actions of the whole program
-    "help": "app.help",
-    "settings": "app.settings",
-    "commands": "app.command_palette",
-    "light": "app.light_or_dark",
-    "theme": "app.change_theme",
-    "suspend": "app.suspend_job",
-    "quit": "app.quit",
-}
+WHILE_IDLE: Final = frozenset({"edit", "branch", "delete", "undelete"})  # refused while a reply is being generated
+OF_THE_APP: Final = {command.name: f"app.{command.app}" for command in COMMANDS if command.app}
 
 
 class ChatScreen(Screen[None]):
@@ -168,6 +139,14 @@ class ChatScreen(Screen[None]):
             "copy-code": self.selection.copy_code,
             "editor": self.selection.open_in_editor,
             "thoughts": self.selection.fold_reasoning,
+            "type": self.selection.type,
+            "take-code": self.selection.take_code,
+            "leave-list": self.chats.leave,
+            "open": self.chats.chosen,
+            "manage": self.chats.manage,
+            "more": self.page.show_more,
+            "try": self.prompt.try_example,
+            "typed": self.run_typed,
         }
 
     # --- display --------------------------------------------------------------------------------------------------
@@ -245,16 +224,16 @@ class ChatScreen(Screen[None]):
 
     # --- the engine -----------------------------------------------------------------------------------------------
 
-    @on(LoadProgress)
-    def _load_progress(self, message: LoadProgress) -> None:
+    @on(engine_service.LoadProgress)
+    def _load_progress(self, message: engine_service.LoadProgress) -> None:
         self.model.progress(message)
 
-    @on(ModelReady)
-    async def _model_ready(self, message: ModelReady) -> None:
+    @on(engine_service.ModelReady)
+    async def _model_ready(self, message: engine_service.ModelReady) -> None:
         if self.model.known is None:
             self.benchmark.keep_cut_short()
         self.drafters.fresh = False
-        self.picker.look_for_offer_soon()
+        self.set_timer(OFFER_AFTER, self.picker.look_for_offer)
         self.conversation.take_advice(message.loaded.sampling)
         self.guidance.show()
         self.typing.read()
@@ -262,68 +241,59 @@ class ChatScreen(Screen[None]):
         with suppress(SlipstreamError):  # an unreadable chat was already reported
             await self.picker.name_writer(self.conversation.messages())
 
-    @on(LoadFailed)
-    async def _load_failed(self, message: LoadFailed) -> None:
+    @on(engine_service.LoadFailed)
+    async def _load_failed(self, message: engine_service.LoadFailed) -> None:
         await self.model.failed(message.error)
 
-    @on(EngineEnded)
-    async def _engine_ended(self, message: EngineEnded) -> None:
+    @on(engine_service.EngineEnded)
+    async def _engine_ended(self, message: engine_service.EngineEnded) -> None:
         if not self.engine.busy:  # else a request has restarted it meanwhile
             self.model.died()
             await self.page.notice(message.error)
 
-    @on(MachineAwaited)
-    def _machine_awaited(self, message: MachineAwaited) -> None:
+    @on(engine_service.MachineAwaited)
+    def _machine_awaited(self, message: engine_service.MachineAwaited) -> None:
         if self.engine.busy and self.model.loaded is None:
             self.model.wait(message.names)
             self.refresh_bindings()
         else:
             self.page.hint(f"Waiting for {message.names}. Esc stops.")
 
-    @on(PromptCounted)
-    async def _prompt_counted(self, message: PromptCounted) -> None:
+    @on(engine_service.PromptCounted)
+    async def _prompt_counted(self, message: engine_service.PromptCounted) -> None:
         if not self.reply.writing:
             await self.page.meter.counted(message.counted)
 
-    @on(ReplyPrefilling)
-    def _prefilling(self, message: ReplyPrefilling) -> None:
-        self.page.meter.prefilling(message.event)
-        self.reply.prefilling(message.event)
+    @on(engine_service.ReplyPrefilling)
+    def _prefilling(self, message: engine_service.ReplyPrefilling) -> None:
+        if not self.reply.summary.streamed(message.event):
+            self.page.meter.prefilling(message.event)
+            self.reply.prefilling(message.event)
 
-    @on(ReplyStreamed)
-    def _streamed(self, message: ReplyStreamed) -> None:
-        self.drafts.stepped(message.step)
-        self.page.meter.stepped(message.step)
-        self.reply.stepped(message.step)
+    @on(engine_service.ReplyStreamed)
+    def _streamed(self, message: engine_service.ReplyStreamed) -> None:
+        if not self.reply.summary.streamed(message.step):
+            self.drafts.stepped(message.step)
+            self.page.meter.stepped(message.step)
+            self.reply.stepped(message.step)
 
-    @on(ReplyDone)
-    async def _done(self, message: ReplyDone) -> None:
+    @on(engine_service.ReplyDone)
+    async def _done(self, message: engine_service.ReplyDone) -> None:
         self.drafts.end(message.done)
         await self.page.meter.done(message.done)
         await self.reply.done(message.done)
         self.picker.writer = None
         self.typing.read()
 
-    @on(ReplyFailed)
-    async def _failed(self, message: ReplyFailed) -> None:
+    @on(engine_service.ReplyFailed)
+    async def _failed(self, message: engine_service.ReplyFailed) -> None:
         self.drafts.end(None)
         await self.reply.failed(message)
         self.typing.read()
 
-    @on(SummaryStreamed)
-    def _summary_streamed(self, message: SummaryStreamed) -> None:
-        self.reply.summary.streamed(message.event)
-
-    @on(SummaryDone)
-    async def _summary_done(self, message: SummaryDone) -> None:
+    @on(engine_service.SummaryDone)
+    async def _summary_done(self, message: engine_service.SummaryDone) -> None:
         await self.reply.summary.done(message.text)
-        self.typing.read()
-
-    @on(SummaryFailed)
-    async def _summary_failed(self, message: SummaryFailed) -> None:
-        if message.died:
-            self.model.died()
-        await self.reply.summary.failed(message.error)
         self.typing.read()
 
     @on(Worker.StateChanged)
@@ -356,40 +326,11 @@ class ChatScreen(Screen[None]):
         if room and message.attachment.tokens > room:
             self.page.hint(f"{message.attachment.label}: more than the {room:,} that this model takes.")
 
-    @on(PromptBox.Commanded)
-    async def _commanded(self, message: PromptBox.Commanded) -> None:
-        await self.run_typed(message.text)
+    @on(CommandRequest)
+    async def _command_asked(self, message: CommandRequest) -> None:
+        await self._run(message.name, *message.arguments)
 
     # --- the chat -------------------------------------------------------------------------------------------------
-
-    @on(Sidebar.ListLeft)
-    def _list_left(self) -> None:
-        self.chats.leave()
-
-    @on(Sidebar.ChatOpened)
-    async def _chat_chosen(self, event: Sidebar.ChatOpened) -> None:
-        await self.chats.chosen(event.chat, event.message)
-
-    @on(Sidebar.ChatRequest)
-    async def _chat_asked(self, event: Sidebar.ChatRequest) -> None:
-        await self.chats.asked(event)
-
-    @on(MessageView.TextTyped)
-    def _typed_on(self, message: MessageView.TextTyped) -> None:
-        self.selection.typed(message)
-
-    @on(ReplyView.CodeWanted)
-    def _code_clicked(self, message: ReplyView.CodeWanted) -> None:
-        self.selection.take_code(message.code)
-
-    @on(MoreMessages.MoreWanted)
-    async def _more_requested(self, message: MoreMessages.MoreWanted) -> None:
-        await self.page.show_more(message.later)
-
-    @on(Example.ExamplePicked)
-    def _picked(self, message: Example.ExamplePicked) -> None:
-        self.prompt.put(message.text)
-        self.prompt.focus()
 
     @on(Markdown.LinkClicked)
     def _link_clicked(self, message: Markdown.LinkClicked) -> None:
@@ -496,7 +437,8 @@ class ChatScreen(Screen[None]):
         elif self.reply.writing:
             self.reply.stop()
         elif self.prompt.text.strip():
-            self.prompt.clear_typed()
+            self.prompt.remember_typed(self.prompt.text)
+            self.prompt.put("")
             self.page.hint("Cleared; Up brings it back.")
         elif now - self._interrupted < QUIT_WITHIN:
             self.app.exit()

@@ -45,12 +45,13 @@ class Selection:
         if self._page.transcript.whole and self._page.transcript.is_vertical_scroll_end:
             self._page.transcript.to_end()
 
-    def typed(self, message: MessageView.TextTyped) -> None:
+    def type(self, text: str, pasted: bool = False) -> None:
+        """Leaves the selected message, and types a text into the prompt."""
         self.leave()
-        if message.pasted:
-            self._page.prompt.post_message(events.Paste(message.text))
+        if pasted:
+            self._page.prompt.post_message(events.Paste(text))
         else:
-            self._page.prompt.insert(message.text)
+            self._page.prompt.insert(text)
 
     @property
     def message(self) -> int | None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
 from itertools import groupby
 from typing import ClassVar
 
@@ -14,7 +13,6 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.content import Content, Span
-from textual.message import Message
 from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
@@ -22,6 +20,7 @@ from slipstream.app.chats.records import StoredChat
 from slipstream.app.chats.search import Hit
 from slipstream.app.chats.store import ChatStore
 from slipstream.app.platform.safe_text import one_line
+from slipstream.app.tui.chat.commands import CommandRequest
 from slipstream.app.tui.parts.dialogs import RowList
 from slipstream.models.errors import SlipstreamError
 
@@ -122,23 +121,6 @@ class Sidebar(Vertical):
         Binding("ctrl+z", "screen.command('undelete')", "Undo", show=False, priority=True),
     ]
 
-    @dataclass
-    class ChatOpened(Message):
-        """The user chose a chat, or a message in it."""
-
-        chat: str
-        message: int | None
-
-    @dataclass
-    class ChatRequest(Message):
-        """The user chose an action for a chat: "rename", "pin", "delete" or "export"."""
-
-        what: str
-        chat: StoredChat
-
-    class ListLeft(Message):
-        """The user goes back to the prompt."""
-
     def __init__(self, store: ChatStore) -> None:
         super().__init__()
         self._store = store
@@ -177,12 +159,6 @@ class Sidebar(Vertical):
         self.query_one(Input).value = ""
         self._shown_over = False
         self._lay_out()
-
-    def on_descendant_focus(self) -> None:
-        self.add_class("active")
-
-    def on_descendant_blur(self) -> None:
-        self.remove_class("active")
 
     def _show(self, shown: bool) -> None:
         if self._wide:
@@ -250,13 +226,13 @@ class Sidebar(Vertical):
         if self.query_one(Input).value:
             self.query_one(Input).value = ""
         else:
-            self.post_message(self.ListLeft())
+            self.post_message(CommandRequest("leave-list"))
 
     def action_ask(self, what: str) -> None:
         key = self._highlighted_id()
         chat = self._chats.get(self._places[key].chat if key in self._places else key or "")
         if chat:
-            self.post_message(self.ChatRequest(what, chat))
+            self.post_message(CommandRequest("manage", (what, chat)))
 
     @on(Input.Submitted)
     def _submitted(self, event: Input.Submitted) -> None:
@@ -271,9 +247,9 @@ class Sidebar(Vertical):
     def _open(self, key: str | None) -> None:
         hit = self._places.get(key or "") if self.query_one(Input).value.strip() else None
         if hit:
-            self.post_message(self.ChatOpened(hit.chat, hit.message))
+            self.post_message(CommandRequest("open", (hit.chat, hit.message)))
         elif key in self._chats:
-            self.post_message(self.ChatOpened(key, None))
+            self.post_message(CommandRequest("open", (key, None)))
 
     def _highlighted_id(self) -> str | None:
         options = self.query_one(OptionList)

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from textual import events
 from textual.app import ComposeResult
 from textual.containers import Vertical, VerticalScroll
 from textual.content import Content
-from textual.message import Message
 from textual.widget import Widget
 from textual.widgets import Static
 
 from slipstream.app.chats.records import StoredMessage, changes_of_writer
 from slipstream.app.platform.safe_text import plural
+from slipstream.app.tui.chat.commands import CommandRequest
 from slipstream.app.tui.chat.message import MessageView, Question, Summary
 from slipstream.app.tui.chat.reply import ReplyView
-from slipstream.app.tui.parts.format import kept_footnote
+from slipstream.app.tui.parts.format import footnote
 
 AT_ONCE = 12  # messages that are mounted at a time: Markdown takes about 20 ms per paragraph
 MOST_SHOWN = 60  # maximum mounted messages; older ones are loaded on demand
@@ -24,12 +22,6 @@ MOST_SHOWN = 60  # maximum mounted messages; older ones are loaded on demand
 
 class MoreMessages(Static):
     """Shows the number of older or newer messages that are not mounted; a click mounts some."""
-
-    @dataclass
-    class MoreWanted(Message):
-        """The user wants to see more messages."""
-
-        later: bool  # newer ones
 
     def __init__(self, later: bool) -> None:
         super().__init__(classes="later" if later else "earlier")
@@ -41,7 +33,7 @@ class MoreMessages(Static):
         self.update(Content(f"{mark} {plural(count, f'{word} message')}"))
 
     def on_click(self) -> None:
-        self.post_message(self.MoreWanted(self._later))
+        self.post_message(CommandRequest("more", (self._later,)))
 
 
 class ContextLine(Static):
@@ -221,7 +213,8 @@ class Transcript(VerticalScroll, can_focus=False):
             return Question(message.id, message.content)
         speed = message.figures.speed if message.figures else None
         origins = message.figures.origins if message.figures else ()
-        note = kept_footnote(message, self._writers.get(message.id, ""))
+        writer, interrupted = self._writers.get(message.id, ""), message.status == "interrupted"
+        note = footnote(message.figures, message.drafter, message.reason, interrupted, writer)
         reply = ReplyView(message.id, message.content, note, speed, origins)
         reply.colour(self.coloured)
         reply.show_formulas(self.formulas)
@@ -240,12 +233,12 @@ class Transcript(VerticalScroll, can_focus=False):
 
     def page(self, direction: int) -> None:
         if direction < 0 and self.scroll_y <= 0 and self._above:
-            self.post_message(MoreMessages.MoreWanted(later=False))
+            self.post_message(CommandRequest("more", (False,)))
         elif direction < 0:
             self.release_anchor()
             self.scroll_page_up(animate=False)
         elif self.is_vertical_scroll_end and self._below:
-            self.post_message(MoreMessages.MoreWanted(later=True))
+            self.post_message(CommandRequest("more", (True,)))
         else:
             self.scroll_page_down(animate=False)
 
@@ -283,10 +276,10 @@ class Transcript(VerticalScroll, can_focus=False):
 
     def _on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
         if self.scroll_y <= 0 and self._above:
-            self.post_message(MoreMessages.MoreWanted(later=False))
+            self.post_message(CommandRequest("more", (False,)))
         super()._on_mouse_scroll_up(event)
 
     def _on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
         if self.is_vertical_scroll_end and self._below:
-            self.post_message(MoreMessages.MoreWanted(later=True))
+            self.post_message(CommandRequest("more", (True,)))
         super()._on_mouse_scroll_down(event)

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.content import Content, Span
-from textual.message import Message
 from textual.widgets import Static
 
 from slipstream.app.library.load_request import TITLES
 from slipstream.app.platform.safe_text import one_line, plural
 from slipstream.app.protocol.events import Loaded
 from slipstream.app.protocol.requests import AUTO, PLAIN
+from slipstream.app.tui.chat.commands import CommandRequest
 from slipstream.app.tui.parts.format import bar
 
 STORY = "Tell me a story about a kite."  # what ``/guess`` asks for by itself
@@ -32,20 +32,13 @@ BAR_WIDTH = 32
 class Example(Static):
     """An example prompt; a click puts it into the prompt."""
 
-    class ExamplePicked(Message):
-        """The user clicked an example."""
-
-        def __init__(self, text: str) -> None:
-            super().__init__()
-            self.text = text
-
     def __init__(self, text: str) -> None:
         shown = f"See it guess: {STORY}" if text == EXAMPLES[0] else text
         super().__init__(Content(f"› {shown}", [Span(0, 1, "$primary")]))
         self._text = text
 
     def on_click(self) -> None:
-        self.post_message(self.ExamplePicked(self._text))
+        self.post_message(CommandRequest("try", (self._text,)))
 
 
 class Welcome(Vertical):

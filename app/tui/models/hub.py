@@ -171,7 +171,6 @@ class QuantsView(TableView["QuantOffer"]):
 
 
 def _drafting(gain: float) -> str:
-    """What drafting can gain with a quantization; empty if it is unknown."""
     if not gain:
         return ""
     return f"A good step of drafting gains {gain:.1f}x." if gain >= LITTLE else "Drafting gains little."

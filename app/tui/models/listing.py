@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from textual import events
 from textual.content import Content
-from textual.message import Message
 from textual.reactive import reactive
 from textual.screen import Screen
 from textual.widget import Widget
@@ -45,12 +44,6 @@ LOOK_EVERY = 0.25  # interval in seconds at which downloads are polled
 class TabNames(Widget):
     """Tabs with their number keys and counts; a click chooses one."""
 
-    @dataclass
-    class Switched(Message):
-        """The user clicked a tab."""
-
-        at: int
-
     current: reactive[int] = reactive(0)
     counts: reactive[tuple[int, ...]] = reactive(())  # number of entries of each tab; 0 is not shown
 
@@ -74,12 +67,11 @@ class TabNames(Widget):
             parts.append(Content.styled(f"{key} ", "$primary").append(shown))
         return Content(" ").append(Content(" " * TAB_GAP).join(parts))
 
-    def on_click(self, event: events.Click) -> None:
+    async def on_click(self, event: events.Click) -> None:
         left = 1
         for at, label in enumerate(self._labels()):
             if left - 1 <= event.x <= left + len(label):
-                self.post_message(self.Switched(at))
-                return
+                await self.run_action(f"screen.tab({at})")
             left += len(label) + TAB_GAP
 
 

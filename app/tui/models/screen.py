@@ -28,7 +28,6 @@ from slipstream.app.tui.models.listing import (
     SEARCH,
     Listing,
     ModelChoice,
-    TabNames,
 )
 from slipstream.app.tui.models.pairs import PairsScreen
 from slipstream.app.tui.parts.browser import Browser, BrowsingScreen
@@ -139,10 +138,6 @@ class ModelsScreen(BrowsingScreen[ModelChoice | None]):
             self.listing.leave_line()
         else:
             super().action_leave()
-
-    @on(TabNames.Switched)
-    def _tab_chosen(self, message: TabNames.Switched) -> None:
-        self.listing.go_to(message.at)
 
     def action_tab(self, at: int) -> None:
         self.listing.go_to(at)

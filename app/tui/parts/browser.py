@@ -313,7 +313,6 @@ class BrowsingScreen(Sheet[T]):
         self.dismiss(None)
 
     def note(self, words: str) -> None:
-        """Shows a line above the list: the running work, or the outcome of the last."""
         self.browser.view.note = words
         self.browser.draw()
         self.refresh_bindings()

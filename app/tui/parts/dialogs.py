@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Final, TypeVar
 
 from textual import events
 from textual.app import App, ComposeResult
@@ -15,6 +15,7 @@ from textual.binding import BindingType
 from textual.command import CommandPalette
 from textual.containers import Vertical
 from textual.content import Content
+from textual.markup import escape
 from textual.screen import ModalScreen, Screen
 from textual.suggester import Suggester
 from textual.widget import Widget
@@ -22,10 +23,10 @@ from textual.widgets import Input, OptionList, Static
 from textual.worker import Worker
 
 from slipstream.app.platform.safe_text import clean
-from slipstream.app.tui.keys import sheet_keys
 
 T = TypeVar("T")
 W = TypeVar("W", bound=Widget)
+BORDER_KEYS: Final = {"Enter": "enter", "Esc": "escape", "^y": "ctrl+y"}  # that a click on a border simulates
 
 
 class Sheet(Screen[T]):
@@ -36,7 +37,6 @@ class Sheet(Screen[T]):
     """
 
     def dismiss(self, result: T | None = None) -> AwaitComplete:
-        """Closes the screen, once."""
         return super().dismiss(result) if self.app.screen_stack[-1:] == [self] else AwaitComplete()
 
 
@@ -47,8 +47,14 @@ class Dialog(ModalScreen[T], Sheet[T]):
 def sheet(box: W, title: str, *keys: str) -> W:
     """Makes a container the box of a dialog, with a title and keys on its border."""
     box.add_class("sheet")
-    box.border_title, box.border_subtitle = Content(title), sheet_keys(*keys)
+    box.border_title, box.border_subtitle = Content(title), " · ".join(map(_border_key, keys))
     return box
+
+
+def _border_key(words: str) -> str:
+    """A key on a border, such as "Enter runs"; a click simulates one of ``BORDER_KEYS``."""
+    key = BORDER_KEYS.get(words.split()[0])
+    return f"[@click=app.simulate_key('{key}')]{escape(words)}[/]" if key else escape(words)
 
 
 class Palette(CommandPalette, Sheet[None]):

@@ -6,7 +6,7 @@ from typing import Final
 
 from textual.content import Content
 
-from slipstream.app.chats.records import Figures, StoredMessage
+from slipstream.app.chats.records import Figures
 from slipstream.app.library.format import rate
 from slipstream.app.platform.safe_text import one_line, plural
 from slipstream.app.protocol.requests import PLAIN
@@ -122,7 +122,3 @@ def guesses_in_words(speed: Speed) -> tuple[str, str]:
         return words, f"That is {compared(gain, speed.noise)} on this machine."
     cost = f"a step with guesses takes {speed.tokens_per_step / gain:.1f} times as long"
     return words, f"No faster here: {cost}. Larger models gain more: Ctrl-L."
-
-
-def kept_footnote(message: StoredMessage, writer: str) -> str:
-    return footnote(message.figures, message.drafter, message.reason, message.status == "interrupted", writer)

@@ -39,7 +39,6 @@ class Part(ABC):
         """Estimated lines at a width, at least 1."""
 
     def changed(self) -> None:
-        """Invalidates the cached height."""
         self._known = (0, 0)
 
     def lines(self, width: int) -> int:
@@ -161,7 +160,6 @@ class LongColumn(Vertical):
         return [0, *accumulate(part.lines(width) for part in self.parts)]
 
     def _wanted(self, starts: list[int], top: int, height: int) -> tuple[int, int]:
-        """The range of parts to mount, end excluded."""
         first, end = self._around(starts, top - NEAR * height, top + (1 + NEAR) * height)
         keep_first, keep_end = self._around(starts, top - FAR * height, top + (1 + FAR) * height)
         if self.screen.selections:  # selected text stays mounted
@@ -172,7 +170,6 @@ class LongColumn(Vertical):
         return (min(first, keep_first), max(end, keep_end)) if first < end else (keep_first, keep_end)
 
     def _around(self, starts: list[int], top: int, bottom: int) -> tuple[int, int]:
-        """The range of parts between two lines, end excluded."""
         first = min(max(bisect_right(starts, top) - 1, 0), len(self.parts))
         return first, max(first, min(bisect_right(starts, bottom - 1), len(self.parts)))
 

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from textual import on
 from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.content import Content, Span
-from textual.message import Message
 from textual.widgets import Input, OptionList
 from textual.widgets.option_list import Option
 
@@ -40,7 +38,6 @@ class Row:
 
     @property
     def searched(self) -> str:
-        """The text that a search looks in."""
         return f"{self.name} {self.label} {self.setting.about.text if self.setting else ''}".casefold()
 
     def word(self, value: Value) -> str:
@@ -60,27 +57,13 @@ class Row:
 
 
 class Editor(Vertical):
-    """Edits a setting, below its explanation."""
-
-    @dataclass
-    class Wanted(Message):
-        """The user entered a value; text is not parsed yet."""
-
-        row: Row
-        value: Value
-
-    @dataclass
-    class Typed(Message):
-        """The text changed but was not entered yet."""
-
-        row: Row
-        text: str
+    """Edits a setting, below its explanation; the screen handles what is typed and chosen."""
 
     def __init__(self) -> None:
         super().__init__()
         self.row: Row | None = None  # the row that is being edited
-        self.line = Input(compact=True, select_on_focus=False, max_length=20_000)
-        self.choices = OptionList(markup=False)
+        self.line = Input(id="settings-line", compact=True, select_on_focus=False, max_length=20_000)
+        self.choices = OptionList(markup=False, id="settings-choices")
 
     def compose(self) -> ComposeResult:
         yield self.line
@@ -109,28 +92,6 @@ class Editor(Vertical):
 
     def wrong(self, wrong: bool) -> None:
         self.line.set_class(wrong, "-invalid")
-
-    @on(Input.Changed)
-    def _typing(self, event: Input.Changed) -> None:
-        event.stop()
-        if self.row:
-            self.post_message(self.Typed(self.row, event.value))
-
-    @on(Input.Submitted)
-    def _entered(self, event: Input.Submitted) -> None:
-        event.stop()
-        if self.row:
-            self.post_message(self.Wanted(self.row, event.value))
-
-    @on(OptionList.OptionSelected)
-    def _chosen(self, event: OptionList.OptionSelected) -> None:
-        event.stop()
-        if self.row:
-            self.post_message(self.Wanted(self.row, str(event.option_id)))
-
-    @on(OptionList.OptionHighlighted)
-    def _moved(self, event: OptionList.OptionHighlighted) -> None:
-        event.stop()
 
 
 def written(value: Value) -> str:

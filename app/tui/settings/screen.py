@@ -190,16 +190,25 @@ class SettingsScreen(Sheet[None]):
     def _searched(self) -> None:
         self.list.focus()
 
-    @on(Editor.Wanted)
-    def _wanted(self, message: Editor.Wanted) -> None:
-        if self._settle(message.row, message.value):
+    @on(Input.Submitted, "#settings-line")
+    def _entered(self, event: Input.Submitted) -> None:
+        self._take(event.value)
+
+    @on(OptionList.OptionSelected, "#settings-choices")
+    def _picked(self, event: OptionList.OptionSelected) -> None:
+        self._take(str(event.option_id))
+
+    def _take(self, value: Value) -> None:
+        if self.editor.row and self._settle(self.editor.row, value):
             self._end_edit()
 
-    @on(Editor.Typed)
-    def _typed(self, message: Editor.Typed) -> None:
+    @on(Input.Changed, "#settings-line")
+    def _typed(self, event: Input.Changed) -> None:
+        if self.editor.row is None:
+            return
         self._error = ""
         try:
-            self._settled.checked(message.row.name, message.text)
+            self._settled.checked(self.editor.row.name, event.value)
         except UsageError as error:
             self._error = error.title
         self.editor.wrong(bool(self._error))
@@ -226,20 +235,20 @@ class SettingsScreen(Sheet[None]):
     def action_reset(self) -> None:
         own = self._own(self.row)
         if own is None:
-            self._hint("It is at its default.")
+            hint(self, "It is at its default.")
         else:
             self._carry({self.row.name: None}, {self.row.name: own})
 
     def action_reset_all(self) -> None:
         own = {name: value for name, row in self.rows.items() if (value := self._own(row)) is not None}
         if not own:
-            self._hint("Everything is at its default.")
+            hint(self, "Everything is at its default.")
         elif self._carry(dict.fromkeys(own), own):
-            self._hint(f"{len(own)} {'settings are' if len(own) > 1 else 'setting is'} at the default. Ctrl-Z undoes.")
+            hint(self, f"{len(own)} {'settings are' if len(own) > 1 else 'setting is'} at the default. Ctrl-Z undoes.")
 
     def action_undo(self) -> None:
         if not self._undo:
-            self._hint("Nothing to undo.")
+            hint(self, "Nothing to undo.")
             return
         values = self._undo.pop()
         self._carry(values, None)
@@ -277,9 +286,6 @@ class SettingsScreen(Sheet[None]):
 
     def _own(self, row: Row) -> Value | None:
         return self._settled.file.settled(row.name) if row.setting else self._settled.file.settings.keys.get(row.action)
-
-    def _hint(self, text: str) -> None:
-        hint(self, text)
 
     def _explain(self) -> None:
         row, file, faint = self.row, self._settled.file, "$foreground 70%"

@@ -11,8 +11,8 @@ from textual.theme import Theme
 from slipstream.app.protocol.events import Piece
 from slipstream.app.speed import Speed
 from slipstream.app.tui.chat.authorship import BONUS, DRAFTERS, RECOVERED, SPARE, legend, style_of
-from slipstream.app.tui.chat.status_bar import StatusBar
-from slipstream.app.tui.theme import DARK, LIGHT
+from slipstream.app.tui.chat.bars import StatusBar
+from slipstream.app.tui.settings.apply_settings import DARK, LIGHT
 from slipstream.drafters.registry import METHODS
 
 TEXT = "The sea is **wide**.\n\n```python\nprint('a line of code that is longer than forty characters')\n```\n"

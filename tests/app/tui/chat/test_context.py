@@ -8,8 +8,8 @@ from tests.app.tui.driver import Driver
 from tests.app.tui.scripted import Script, ScriptedEngine
 
 from slipstream.app.chats.store import ChatStore
+from slipstream.app.tui.chat.bars import gauge
 from slipstream.app.tui.chat.reply import ReplyView
-from slipstream.app.tui.chat.top_bar import gauge
 from slipstream.app.tui.chat.transcript import ContextLine
 
 TEXT = "The sea is wide and blue."

@@ -7,8 +7,7 @@ from tests.app.tui.conftest import Open
 from textual.content import Content
 from textual.widgets import Static
 
-from slipstream.app.tui.chat.commands import COMMANDS
-from slipstream.app.tui.chat.help import FRAME, HelpScreen
+from slipstream.app.tui.chat.commands import COMMANDS, FRAME, HelpScreen
 
 ROOM = 71  # cells of a command and its description on a screen of 80 columns
 

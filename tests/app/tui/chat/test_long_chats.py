@@ -12,7 +12,7 @@ from tests.app.tui.scripted import Script
 
 from slipstream.app.chats.records import StoredChat, StoredMessage
 from slipstream.app.chats.store import ChatStore
-from slipstream.app.tui.chat.sidebar import Sidebar
+from slipstream.app.tui.chat.commands import CommandRequest
 
 MESSAGES = 10_000
 MOST_S = 2.0  # processor seconds of each action
@@ -50,7 +50,7 @@ async def within(what: Awaitable[object]) -> None:
 
 
 async def deleted(chat: Driver, number: str, store: ChatStore) -> None:
-    chat.screen.sidebar.post_message(Sidebar.ChatRequest("delete", store.get(number)))
+    chat.screen.sidebar.post_message(CommandRequest("manage", ("delete", store.get(number))))
     await chat.until(lambda: not chat.texts())
 
 

@@ -14,7 +14,7 @@ from slipstream.app.platform.paths import Paths
 from slipstream.app.protocol.events import Choice, Piece, Stepped
 from slipstream.app.protocol.requests import Generate
 from slipstream.app.speed import Speed
-from slipstream.app.tui.chat.status_bar import StatusBar
+from slipstream.app.tui.chat.bars import StatusBar
 
 SPEED = Speed(44.0, 0.5, 1.5, 40.0, drafted=20, accepted=10, steps=40, tokens=60)
 PLAIN = Speed(800.0, None, 1.0, 800.0, steps=60, tokens=60)

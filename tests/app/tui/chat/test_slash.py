@@ -12,8 +12,7 @@ from textual.content import Content
 
 from slipstream.app.chats.store import ChatStore
 from slipstream.app.tui.chat.chat_switcher import RecallScreen
-from slipstream.app.tui.chat.commands import COMMANDS, is_command, literal, matching, parsed
-from slipstream.app.tui.chat.help import HelpScreen
+from slipstream.app.tui.chat.commands import COMMANDS, HelpScreen, is_command, literal, matching, parsed
 from slipstream.app.tui.drafters.screen import DraftersScreen
 from slipstream.models.errors import UsageError
 

@@ -23,7 +23,7 @@ from slipstream.app.protocol.events import DrafterOffer
 from slipstream.app.settings.disabled_drafters import left_out
 from slipstream.app.tui.drafters.screen import NO_TORCH, TRAINED, DraftersScreen, TrainScreen
 from slipstream.app.tui.drafters.view import NO_TEXT, DraftersView, costs_words
-from slipstream.app.tui.jobs import Background, Job
+from slipstream.app.tui.jobs import Job, Jobs
 from slipstream.app.tui.parts.dialogs import LineScreen
 from slipstream.drafters.resources import Resources
 from slipstream.drafters.retrieval import METHOD
@@ -364,13 +364,12 @@ async def test_a_command_that_cannot_be_run_says_its_last_words(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SLIPSTREAM_HOME", str(tmp_path))
-    lines: list[str] = []
-    ended = await Background(["drafters", "index", "/nowhere/at/all", "-m", "bundled"]).run(lines.append)
-    assert ended.code == 2 and not ended.said
-    assert "no such file or folder" in ended.error and lines[-1].endswith(ended.error)
+    jobs = Jobs(lambda: None)
+    ended = await jobs.run("Indexing", ["drafters", "index", "/nowhere/at/all", "-m", "bundled"])
+    assert ended.code == 2 and not ended.said and "no such file or folder" in ended.error
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
     with pytest.raises(SlipstreamError, match="the command's process cannot be started: no such file"):
-        await Background([]).run(lines.append)
+        await jobs.run("Indexing", [])
 
 
 @pytest.mark.parametrize(
@@ -408,7 +407,7 @@ async def test_secrets_do_not_reach_a_command(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setenv("HF_TOKEN", "hidden")
     program = "import os; print('HF_TOKEN' in os.environ, 'PATH' in os.environ)"
     monkeypatch.setattr("slipstream.app.tui.jobs.command", lambda *_: [sys.executable, "-c", program])
-    assert (await Background([]).run(print)).said == ("False True",)
+    assert (await Jobs(lambda: None).run("Indexing", [])).said == ("False True",)
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,7 @@ from tests.app.tui.conftest import Open
 from textual.binding import Binding
 from textual.widgets import Static
 
-from slipstream.app.tui.chat.commands import COMMANDS
-from slipstream.app.tui.chat.help import KEYS, with_command
+from slipstream.app.tui.chat.commands import COMMANDS, HELP, with_command
 from slipstream.app.tui.chat.screen import ChatScreen
 from slipstream.app.tui.keys import KeyMap, shown
 
@@ -98,13 +97,13 @@ def test_words_of_the_help_name_the_keys_of_now() -> None:
 
 
 def test_the_help_names_every_key_that_is_not_mentioned_elsewhere() -> None:
-    words = {word for names, _ in KEYS for word in names.split(", ")}
+    words = {word for names, _ in HELP for word in names.split(", ")}
     missing = {shown(key.split(",")[0]) for key in made().usual.values()} - words
     assert not missing
 
 
 def test_the_help_names_the_command_of_every_function_key_and_of_all_others_that_have_one() -> None:
-    rows = {words.split(", ")[0]: with_command(words, made()) for words, _ in KEYS}
+    rows = {words.split(", ")[0]: with_command(words, made()) for words, _ in HELP}
     functions = {shown(key) for keys in made().usual.values() for key in keys.split(",") if re.fullmatch(r"f\d+", key)}
     assert len(functions) >= 8 and all(re.fullmatch(rf"{key}, /[a-z-]+", rows[key]) for key in functions)
     assert all(rows[each.key].endswith(f", /{each.name}") for each in COMMANDS if each.key)

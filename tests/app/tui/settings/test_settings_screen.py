@@ -17,8 +17,8 @@ from slipstream.app.protocol.requests import Sampling
 from slipstream.app.settings.file import SettingsFile, load
 from slipstream.app.settings.presets import Presets, led_by
 from slipstream.app.settings.values import Settings, all_settings
+from slipstream.app.tui.settings.apply_settings import CONTRAST, DARK, LIGHT
 from slipstream.app.tui.settings.screen import SettingsScreen
-from slipstream.app.tui.theme import CONTRAST, DARK, LIGHT
 from slipstream.models.errors import SlipstreamError
 
 
