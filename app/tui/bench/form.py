@@ -23,7 +23,7 @@ from slipstream.app.bench.report import FEW
 from slipstream.app.platform.safe_text import one_line, plural, sentence
 from slipstream.app.protocol.requests import PLAIN
 from slipstream.app.tui.parts.dialogs import Dialog, PathSuggester, sheet
-from slipstream.app.tui.parts.run_in_thread import run_in_thread
+from slipstream.app.tui.parts.notice import run_in_thread
 from slipstream.models.errors import SlipstreamError
 
 SIZES: Final = MappingProxyType({"small": (2, 48), "medium": (4, 96), "large": (8, 160)})

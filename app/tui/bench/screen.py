@@ -21,7 +21,7 @@ from slipstream.app.tui.bench.result import BenchResult, BenchView
 from slipstream.app.tui.jobs import Jobs
 from slipstream.app.tui.parts.browser import WIDE, Browser, BrowsingScreen
 from slipstream.app.tui.parts.dialogs import confirm
-from slipstream.app.tui.parts.run_in_thread import run_in_thread
+from slipstream.app.tui.parts.notice import run_in_thread
 
 BESIDE: Final = 40  # columns of the bars if the details are next to the list
 

@@ -22,7 +22,7 @@ from slipstream.app.tui.chat.page import ChatPage
 from slipstream.app.tui.chat.replying import ReplyWriter
 from slipstream.app.tui.engine_service import EngineService
 from slipstream.app.tui.jobs import JobEnd, Jobs, failure
-from slipstream.app.tui.parts.run_in_thread import run_in_thread
+from slipstream.app.tui.parts.notice import run_in_thread
 from slipstream.models.errors import SlipstreamError
 
 if TYPE_CHECKING:  # slow imports: the chat is drawn first

@@ -23,7 +23,7 @@ from slipstream.app.platform.safe_text import one_line
 from slipstream.app.tui.chat.page import ChatPage
 from slipstream.app.tui.chat.replying import ReplyWriter
 from slipstream.app.tui.parts.dialogs import Dialog, LineScreen, RowList, sheet
-from slipstream.app.tui.parts.run_in_thread import run_in_thread
+from slipstream.app.tui.parts.notice import run_in_thread
 from slipstream.models.errors import UsageError
 
 MOST_RECALLED: Final = 100_000  # prompts that can be searched

@@ -212,7 +212,7 @@ class ModelPicker:
                 self._tell_end(job)
 
     def _tell_end(self, job: QueuedDownload) -> None:
-        from slipstream.app.tui.models.downloads import name_of
+        from slipstream.app.tui.models.installed import name_of
 
         name = one_line(name_of(job))
         if job.error:

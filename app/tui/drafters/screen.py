@@ -25,7 +25,7 @@ from slipstream.app.tui.drafters.view import DraftersView
 from slipstream.app.tui.jobs import Jobs
 from slipstream.app.tui.parts.browser import Browser, BrowsingScreen
 from slipstream.app.tui.parts.dialogs import Dialog, LineScreen, PathSuggester, confirm, sheet
-from slipstream.app.tui.parts.run_in_thread import run_in_thread
+from slipstream.app.tui.parts.notice import run_in_thread
 from slipstream.models.errors import SlipstreamError
 
 if TYPE_CHECKING:

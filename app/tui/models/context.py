@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 from textual.message_pump import MessagePump
 
 from slipstream.app.settings.values import HubSettings
-from slipstream.app.tui.parts.run_in_thread import run_in_thread
+from slipstream.app.tui.parts.notice import run_in_thread
 from slipstream.models.errors import SlipstreamError
 
 if TYPE_CHECKING:  # slow imports: the chat is drawn first

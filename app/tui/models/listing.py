@@ -16,9 +16,8 @@ from textual.widget import Widget
 from slipstream.app.platform.safe_text import one_line, sentence
 from slipstream.app.protocol.requests import Load
 from slipstream.app.tui.models.context import ModelsAccess
-from slipstream.app.tui.models.downloads import DownloadsView
 from slipstream.app.tui.models.hub import SearchLine, SearchView
-from slipstream.app.tui.models.installed import InstalledView, ModelFacts
+from slipstream.app.tui.models.installed import DownloadsView, InstalledView, ModelFacts
 from slipstream.app.tui.models.machine import MemoryLine
 from slipstream.app.tui.models.pairs import RecommendedView
 from slipstream.app.tui.parts.browser import Browser, View

@@ -17,9 +17,8 @@ from slipstream.app.library.format import size
 from slipstream.app.platform.safe_text import one_line, plural
 from slipstream.app.tui.keys import KeyBar
 from slipstream.app.tui.models.context import ModelsAccess
-from slipstream.app.tui.models.downloads import name_of
 from slipstream.app.tui.models.hub import SORTS, RepoScreen
-from slipstream.app.tui.models.installed import InstalledView
+from slipstream.app.tui.models.installed import InstalledView, name_of
 from slipstream.app.tui.models.listing import (
     DOWNLOADS,
     INSTALLED,

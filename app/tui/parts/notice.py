@@ -1,12 +1,17 @@
-"""Notices in the transcript, and toasts."""
+"""Notices in the transcript, toasts, and blocking work in a thread, whose outcome is shown."""
 
 from __future__ import annotations
 
+import contextvars
+import threading
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
 
 from textual.content import Content, Span
 from textual.message import Message
+from textual.message_pump import MessagePump
 from textual.widget import Widget
 from textual.widgets import Static
 
@@ -16,6 +21,7 @@ from slipstream.models.errors import SlipstreamError
 NOTICED: Final = 1.2  # seconds until a user notices a toast
 READ: Final = 0.045  # seconds to read one character
 TROUBLE: Final = 8.0  # seconds that an error is shown
+T = TypeVar("T")
 
 
 @dataclass
@@ -43,3 +49,27 @@ def hint(on: Widget, words: str) -> None:
 
 def trouble(on: Widget, error: SlipstreamError) -> None:
     on.notify(sentence(f"{error.title} {error.hint}"), severity="error", timeout=TROUBLE, markup=False)
+
+
+def run_in_thread(
+    node: MessagePump,
+    what: Callable[[], T],
+    then: Callable[[T], object],
+    failed: Callable[[SlipstreamError], object],
+) -> None:
+    """Calls ``what`` in a daemon thread, then ``then`` or ``failed`` as a callback of the node unless it is gone."""
+
+    def run() -> None:
+        with suppress(RuntimeError):  # the loop is closed: the program has ended meanwhile
+            try:
+                result = what()
+            except SlipstreamError as error:
+                node.call_later(failed, error)
+            except Exception as error:  # an internal error is shown and does not end the chat
+                fault = SlipstreamError(f"Internal error: {error!r}.", "Please report this.")
+                node.call_later(failed, fault)
+            else:
+                node.call_later(then, result)
+
+    context = contextvars.copy_context()  # holds the running app
+    threading.Thread(target=context.run, args=(run,), name="behind", daemon=True).start()
