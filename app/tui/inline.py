@@ -117,10 +117,7 @@ class InlineChat(GuardedApp):
 
     def compose(self) -> ComposeResult:
         self._column.can_focus = False
-        yield self._column
-        yield self._status
-        yield self.ask
-        yield self._service
+        yield from (self._column, self._status, self.ask, self._service)
 
     def on_mount(self) -> None:
         self._store.listen(lambda words: self.post_message(ChatsChanged(words)))
@@ -163,21 +160,20 @@ class InlineChat(GuardedApp):
     async def _sent(self, message: Ask.Sent) -> None:
         if not message.text.strip() or self.turn or self._waiting or self._summary:
             return
-        if is_command(message.text):
-            try:
-                await self._command(" ".join(message.text.split()))
-            except SlipstreamError as error:
-                await self._show_error(error)
-            return
-        if self.loaded is None:
-            self._await_model(message.text)
-            return
-        self._waiting, text = "", message.text.removeprefix(SLASH)
         try:
-            self.turn = self._conversation.ask(text, self.loaded)
+            if is_command(message.text):
+                await self._command(" ".join(message.text.split()))
+            else:
+                await self._send(message.text)
         except SlipstreamError as error:
             await self._show_error(error)
+
+    async def _send(self, typed: str) -> None:
+        if self.loaded is None:
+            self._await_model(typed)
             return
+        text = typed.removeprefix(SLASH)
+        self.turn = self._conversation.ask(text, self.loaded)
         self.ask.text = ""
         question = clean(text)
         self.said.append(f"{MARK}{question}")
@@ -222,16 +218,15 @@ class InlineChat(GuardedApp):
             return
         plan, loaded = under_way
         await self._answer.remove()
-        if not message.text:
-            await self._show("stopped; nothing was changed.")
-        else:
+        said = ["stopped; nothing was changed."]
+        if message.text:
             try:
                 self._conversation.compact(plan, message.text, loaded)
+                said = [message.text, f"{plural(plan.count, 'message')} summarized; {UNDO} brings them back."]
             except SlipstreamError as error:
-                await self._show_error(error)
-                return
-            await self._show(message.text)
-            await self._show(f"{plural(plan.count, 'message')} summarized; {UNDO} brings them back.")
+                said = [f"{error.title} {error.hint}".strip()]
+        for words in said:
+            await self._show(words)
         self._set_status("Enter sends · Esc leaves")
 
     @on(engine_service.LoadProgress)

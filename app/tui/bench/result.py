@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import ClassVar, Final
 
+from textual import events, on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
@@ -60,8 +61,8 @@ class BenchView(TableView[StoredResult | RunningBench]):
         over = kept.report.best[-1] if kept.report.best else None
         texts = " ".join(one_line(name) for name in kept.report.prompts)
         own = _auto(kept.report, over) if over else None
-        auto = Content(times(own.gain.value) if own and own.gain else "")
-        best = Content(f"{one_line(over.drafter)} {times(over.speedup.value)}" if over else "")
+        auto = times(own.gain.value) if own and own.gain else ""
+        best = f"{one_line(over.drafter)} {times(over.speedup.value)}" if over else ""
         unsure = bool(kept.report.noise.remarks() or _few(kept.report))
         return [when, text(kept.report.model), Content(texts), _marked(auto, unsure), _marked(best, unsure)]
 
@@ -82,8 +83,7 @@ def progress(measuring: RunningBench, width: int) -> Content:
     time = "" if left is None else f" · {about(left)} left"
     by = "without a drafter" if update.drafter == PLAIN else f"with {one_line(update.drafter)}"
     now = f" · writing {one_line(update.kind)} {by}" if update.drafter else ""
-    done = Content(full).stylize("$primary").append(Content(rest).stylize("$foreground 30%"))
-    return done.append(Content(f"  {percent(update.share)}{time}{now}"))
+    return Content.assemble((full, "$primary"), (rest, "$foreground 30%"), f"  {percent(update.share)}{time}{now}")
 
 
 def live_bars(measuring: RunningBench, width: int) -> Content:
@@ -134,9 +134,9 @@ def bars(rows: Sequence[DrafterFigures], width: int, noise: Noise, room_for: Seq
     return Content("\n").join(lines)
 
 
-def _marked(figure: Content, unsure: bool) -> Content:
+def _marked(figure: str, unsure: bool) -> Content:
     """Adds a question mark to an unsure figure, and a blank to any other, so that the column stays aligned."""
-    return figure.append(Content("?").stylize("$warning") if unsure else Content(" ")) if figure else figure
+    return Content.assemble(figure, ("?", "$warning") if unsure else " ") if figure else Content("")
 
 
 def _advice(report: DrafterReport) -> Content:
@@ -214,8 +214,8 @@ class BenchResult(Screen[None]):
     """Shows bars, table and remarks; updates while the benchmark runs."""
 
     DEFAULT_CSS = """
-    BenchResult VerticalScroll { padding: 1 2 0 2; scrollbar-size-vertical: 1; }
-    BenchResult VerticalScroll Static { height: auto; margin: 0 0 1 0; }
+    BenchResult VerticalScroll { padding: 1 2; scrollbar-size-vertical: 1; }
+    BenchResult VerticalScroll Static { height: auto; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("c", "cancel", "Cancel"),
@@ -229,14 +229,12 @@ class BenchResult(Screen[None]):
         """``model`` is the model's name until the first update has it."""
         super().__init__()
         self._shown, self._model, self._cancel = shown, model, cancel
+        self._title, self._page = Static(classes="machine"), Static()
 
     def compose(self) -> ComposeResult:
-        yield Static(id="title", classes="machine")
+        yield self._title
         with VerticalScroll():
-            yield Static(id="doubts")
-            yield Static(id="bars")
-            yield Static(id="figures")
-            yield Static(id="remarks")
+            yield self._page
         yield KeyBar()
 
     def on_mount(self) -> None:
@@ -250,8 +248,13 @@ class BenchResult(Screen[None]):
         if self._cancel:
             self._cancel()
 
-    def on_resize(self) -> None:
-        self.draw()
+    @on(events.Resize)
+    def draw(self) -> None:
+        width = max(min(self.size.width, WIDEST) - MARGIN, 20)
+        shown = self._shown
+        title, *parts = self._measuring(shown, width) if isinstance(shown, RunningBench) else _result(shown, width)
+        self._title.update(title)
+        self._page.update(Content("\n\n").join([part for part in parts if part.plain]))
 
     def show(self, shown: StoredResult | RunningBench) -> None:
         self._shown = shown
@@ -262,36 +265,19 @@ class BenchResult(Screen[None]):
         if isinstance(self._shown, RunningBench):
             self.draw()
 
-    def draw(self) -> None:
-        width = max(min(self.size.width, WIDEST) - MARGIN, 20)
-        if isinstance(self._shown, RunningBench):
-            parts = self._measuring(self._shown, width)
-        else:
-            parts = self._result(self._shown, width)
-        for name, content in parts.items():
-            part = self.query_one(f"#{name}", Static)
-            part.update(content)
-            part.display = bool(content.plain)
-
-    def _measuring(self, measuring: RunningBench, width: int) -> dict[str, Content]:
+    def _measuring(self, measuring: RunningBench, width: int) -> list[Content]:
         update = measuring.update
         title = Content(f"Measuring {one_line(update.model if update else self._model)}")
         remarks = update.noise.remarks() if update else []
-        noisy = below(progress(measuring, width), *(Content(f"! {line}").stylize("$warning") for line in remarks))
-        drawn = live_bars(measuring, width)
+        noisy = below(progress(measuring, width), *(Content.styled(f"! {line}", "$warning") for line in remarks))
         table = figures(measuring.rows, width) if measuring.rows else Content("")
-        note = "Esc leaves this page; the benchmark goes on." if update else ""
-        said = Content(note).stylize("$foreground 60%")
-        return {"title": title, "doubts": noisy, "bars": drawn, "figures": table, "remarks": said}
+        note = Content.styled("Esc leaves this page; the benchmark goes on." if update else "", "$foreground 60%")
+        return [title, noisy, live_bars(measuring, width), table, note]
 
-    def _result(self, kept: StoredResult, width: int) -> dict[str, Content]:
-        report = kept.report
-        assert report
-        facts = (one_line(report.model), f"{kept.when:%d %B %Y, %H:%M}", one_line(kept.processor))
-        return {
-            "title": Content(" · ".join(facts)),
-            "doubts": below(_advice(report), doubts(report)),
-            "bars": bars(report.rows, width, report.noise),
-            "figures": figures(report.rows, width),
-            "remarks": remarks(report),
-        }
+
+def _result(kept: StoredResult, width: int) -> list[Content]:
+    report = kept.report
+    assert report
+    title = Content(" · ".join((one_line(report.model), f"{kept.when:%d %B %Y, %H:%M}", one_line(kept.processor))))
+    drawn, table = bars(report.rows, width, report.noise), figures(report.rows, width)
+    return [title, below(_advice(report), doubts(report)), drawn, table, remarks(report)]
