@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from rich.console import Group, RenderableType
 from rich.control import Control
 from rich.text import Text
-from textual import events
+from textual import events, on
 from textual.app import SystemCommand
 from textual.binding import Binding, BindingType
 from textual.geometry import Size
 from textual.notifications import Notify
 from textual.screen import Screen
+from textual.widgets import Markdown
 
 from slipstream.app.chats.store import ChatStore
 from slipstream.app.library.load_request import title_of
@@ -35,6 +36,7 @@ from slipstream.app.tui.guarded_app import GuardedApp
 from slipstream.app.tui.keys import teach_alt_enter
 from slipstream.app.tui.models.context import ModelsAccess, manager
 from slipstream.app.tui.parts.dialogs import Palette
+from slipstream.app.tui.parts.notice import hint
 from slipstream.app.tui.settings.apply_settings import DARK, LIGHT, Settled
 from slipstream.models.errors import UsageError
 
@@ -153,6 +155,12 @@ class ChatApp(GuardedApp):
             if command.plain or isinstance(screen, ChatScreen):
                 shown = replace(command, key=self.settled.keys.now(command.key))
                 yield SystemCommand(command.title, shown.help, partial(self.chat.choose, command))
+
+    @on(Markdown.LinkClicked)
+    def _link_clicked(self, message: Markdown.LinkClicked) -> None:
+        """Copies the address instead of opening it."""
+        self.copy_to_clipboard(message.href)
+        hint(self.screen, "Copied the address; slipstream opens no links.")
 
     def on_notify(self, event: Notify) -> None:
         """Before a toast is shown, removes all others but the newest, and that one too if its text is the same."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from textual import on
@@ -47,12 +48,11 @@ REPLY_END_S: Final = 2.0  # seconds that a stopped reply may take to end when th
 class Ask(TextArea):
     """Input of the question: Enter sends, Ctrl-J begins a new line, Ctrl-D leaves if it is empty."""
 
+    @dataclass
     class Sent(Message):
         """A question."""
 
-        def __init__(self, text: str) -> None:
-            super().__init__()
-            self.text = text
+        text: str
 
     async def _on_key(self, event: Key) -> None:
         if event.key == "enter":
@@ -97,9 +97,7 @@ class InlineChat(GuardedApp):
     ) -> None:
         super().__init__(inline=True)
         now = settings.settings
-        self._engine = engine
-        self._store = store
-        self._settings = settings
+        self._engine, self._store, self._settings = engine, store, settings
         self._service, self._load = EngineService(engine, store, now.ahead), load
         asked = bool(values_of(sampling, settings.kept.sampling.sampling(seed=0)))
         choice = SamplingChoice(sampling, lambda: settings.chosen)
@@ -193,10 +191,8 @@ class InlineChat(GuardedApp):
 
     async def _command(self, words: str) -> None:
         if words not in (COMPACT, UNDO):
-            raise UsageError(
-                f"only {COMPACT} and {UNDO} work here; nothing was sent.",
-                "Start slipstream without --inline for the other commands; // sends a message that begins with /.",
-            )
+            hint = "Start slipstream without --inline for the other commands; // sends a message that begins with /."
+            raise UsageError(f"only {COMPACT} and {UNDO} work here; nothing was sent.", hint)
         if words == UNDO:
             there = self._conversation.undo_compact()
             self.ask.text = ""

@@ -140,10 +140,7 @@ class BenchForm(Dialog[BenchPlan | None]):
     #bench-form #estimate.wrong { color: $error; }
     BenchForm.narrow .columns { layout: vertical; }
     """
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("enter", "run", "Run", priority=True),
-        Binding("escape", "dismiss", "Back"),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "run", "Run", priority=True)]
 
     def __init__(self, drafters: Sequence[str], plan: BenchPlan, tok_per_s: Mapping[str, float]) -> None:
         super().__init__()

@@ -166,7 +166,6 @@ class RecallScreen(Dialog[str | None]):
     RecallScreen OptionList > .option-list--option { text-wrap: nowrap; text-overflow: ellipsis; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape", "dismiss", "Back"),
         Binding("up", "move(-1)", show=False, priority=True),
         Binding("down,ctrl+r", "move(1)", show=False, priority=True),
         Binding("pageup", "move(-10)", show=False, priority=True),

@@ -78,7 +78,6 @@ class ChatPanel(Dialog[Mapping[str, str] | None]):
     """What the next replies of this chat are written with. Closes with the changed values by name, or None."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape", "dismiss", "Back"),
         Binding("ctrl+s", "keep", "Keep", priority=True),
         Binding("down", "app.focus_next", show=False),
         Binding("up", "app.focus_previous", show=False),
@@ -87,16 +86,10 @@ class ChatPanel(Dialog[Mapping[str, str] | None]):
     def __init__(
         self,
         values: Mapping[str, str],
-        presets: Mapping[str, Mapping[str, str]],
+        presets: Mapping[str, Mapping[str, str]],  # the temperature and top-p of each
         drafters: Sequence[str],
-        check: Callable[[str, str], object],
+        check: Callable[[str, str], object],  # raises ``UsageError`` if a value of a name cannot be used
     ) -> None:
-        """Shows values by name.
-
-        Args:
-            presets: The temperature and top-p of each preset.
-            check: Raises ``UsageError`` if a value of a name cannot be used.
-        """
         super().__init__()
         self._values, self._presets, self._drafters, self._check = values, presets, drafters, check
         self._wrong: dict[str, str] = {}  # the errors of fields, by name
@@ -105,15 +98,15 @@ class ChatPanel(Dialog[Mapping[str, str] | None]):
         with sheet(Vertical(classes="dialog", id="chat-panel"), "This chat", "^s keeps", "Tab next", "Esc back"):
             yield Static(Content("System prompt"), classes="question")
             yield TextArea(self._values["system"], id="system", tab_behavior="focus", compact=True)
+            choices = {"preset": list(self._presets), "drafter": self._drafters}
             for name, label in LABELS.items():
+                value = self._values[name]
                 with Horizontal():
                     yield Static(Content(label), classes="label")
-                    if name == "preset":
-                        yield ChoiceLine(list(self._presets), self._values[name], name)
-                    elif name == "drafter":
-                        yield ChoiceLine(self._drafters, self._values[name], name)
+                    if name in choices:
+                        yield ChoiceLine(choices[name], value, name)
                     else:
-                        yield Input(self._values[name], id=name, compact=True, max_length=40)
+                        yield Input(value, id=name, compact=True, max_length=40)
             yield Static(classes="detail")
 
     @on(ChoiceLine.WordChosen)
@@ -222,10 +215,8 @@ class Guidance:
             return
         name = name if name in presets else OLD_NAMES.get(name, name)
         if name not in presets:
-            raise UsageError(
-                f"there is no preset {one_line(name)}.",
-                f"There are {', '.join(map(one_line, presets))}; /keep-preset NAME keeps the present one.",
-            )
+            there = f"There are {', '.join(map(one_line, presets))}; /keep-preset NAME keeps the present one."
+            raise UsageError(f"there is no preset {one_line(name)}.", there)
         usual = self._sampling.default
         values = {field: getattr(usual, field) for field in FIELDS} | presets[name]
         self._sample(replace(self._sampling.effective, **values))
@@ -233,12 +224,11 @@ class Guidance:
 
     def named_presets(self) -> dict[str, str]:
         """The presets, each with its values in words; none if the file is broken, which using one reports."""
+        found: dict[str, str] = {}
         with suppress(SlipstreamError):
-            return {
-                name: ", ".join(f"{field.replace('_', ' ')} {value}" for field, value in values.items())
-                for name, values in self._presets.presets().items()
-            }
-        return {}
+            for name, values in self._presets.presets().items():
+                found[name] = ", ".join(f"{field.replace('_', ' ')} {value}" for field, value in values.items())
+        return found
 
     def named_systems(self) -> dict[str, str]:
         with suppress(SlipstreamError):
@@ -289,10 +279,8 @@ class Guidance:
             self._sample(replace(sampling, reasoning=word, reasoning_budget=budget))
             self._page.hint(f"Thinking, from the next reply on: {word}")
         else:
-            raise UsageError(
-                f"not a valid level of reasoning: {one_line(text)}.",
-                f"There are {', '.join((AUTO_LEVEL, *LEVELS))}, and a number of tokens.",
-            )
+            there = f"There are {', '.join((AUTO_LEVEL, *LEVELS))}, and a number of tokens."
+            raise UsageError(f"not a valid level of reasoning: {one_line(text)}.", there)
 
     def next_reasoning(self) -> None:
         loaded = self._model.loaded

@@ -164,9 +164,8 @@ class ActiveModel:
         try:
             tokens = None if text.casefold() == "auto" else int(text.replace(",", "").replace("_", ""))
         except ValueError:
-            raise UsageError(
-                f"not a valid context: {one_line(text)}.", "It is a number of tokens, or auto for the model's own."
-            ) from None
+            hint = "It is a number of tokens, or auto for the model's own."
+            raise UsageError(f"not a valid context: {one_line(text)}.", hint) from None
         if known and tokens and tokens > (known.n_ctx_longest or tokens):
             raise UsageError(f"a context of {tokens:,} tokens is too long for {known.name}.", context_words(known))
         former, before = (self.load, self.name), self._settings.contexts.get(file) if self._settings else None

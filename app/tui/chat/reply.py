@@ -53,7 +53,7 @@ class ReplyView(MessageView):
         self.thinking.think(parts.thoughts, self._thought, self._thought_ms, False)
         if text and not parts.answer:
             self.thinking.open()
-        self._markdown = ReplyText(_answer_pieces(text, parts.answer, origins))
+        self.markdown = ReplyText(_answer_pieces(text, parts.answer, origins))
         self._known = bool(origins) or not text  # whether the source of each word is known
         self._note = Content(clean(footnote))
         self._footnote = Static(self._note, classes="footnote")
@@ -61,7 +61,7 @@ class ReplyView(MessageView):
 
     def compose(self) -> ComposeResult:
         yield self.thinking
-        yield self._markdown
+        yield self.markdown
         yield self._footnote
 
     @property
@@ -71,7 +71,7 @@ class ReplyView(MessageView):
 
     @property
     def columns(self) -> list[LongColumn]:
-        return [column for column in (self.thinking.body, self._markdown) if column.display]
+        return [column for column in (self.thinking.body, self.markdown) if column.display]
 
     def prefilling(self, event: Prefilling) -> None:
         done, rest = bar(event.done / max(event.total, 1), 24)
@@ -103,7 +103,7 @@ class ReplyView(MessageView):
         if pieces:
             text = "".join(piece.text for piece in pieces)
             self._shown = (self._shown[0], self._shown[1] + len(text))
-            self._markdown.write(pieces)
+            self.markdown.write(pieces)
 
     async def finish(self, footnote: str, text: str | None = None, speed: Speed | None = None) -> None:
         """Ends the reply; ``text`` is the whole of it, if it may differ from the streamed text."""
@@ -116,7 +116,7 @@ class ReplyView(MessageView):
         self._writing = False
         if text is not None and text != self.text:
             self._text = [text]
-            await self._markdown.replace(self.answer)
+            await self.markdown.replace(self.answer)
         for column in self.columns:
             await column.draw()
         if not self.thinking.empty and not self.answer:
@@ -148,31 +148,24 @@ class ReplyView(MessageView):
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         return not self.thinking.empty if action == "thoughts" else True
 
-    @property
-    def codes(self) -> list[str]:
-        return self._markdown.codes
-
     def on_fence_head_copy_click(self, event: FenceHead.CopyClick) -> None:
         """Copies the whole code of the block, of which only a part may be mounted."""
         event.stop()
-        self.post_message(CommandRequest("take-code", (self._markdown.code_of(event.fence),)))
+        self.post_message(CommandRequest("take-code", (self.markdown.code_of(event.fence),)))
 
     def on_focus(self) -> None:
-        self._markdown.number(True)
+        self.markdown.number(True)
 
     def on_blur(self) -> None:
         """Hides the key numbers of the code blocks. Textual also calls ``MessageView.on_blur``."""
-        self._markdown.number(False)
-
-    def colour(self, on: bool) -> None:
-        self._markdown.colour(on and self._known)
-
-    def show_formulas(self, on: bool) -> None:
-        self._markdown.show_formulas(on)
+        self.markdown.number(False)
 
     @property
     def coloured(self) -> bool:
-        return self._markdown.coloured
+        return self.markdown.coloured
+
+    def colour(self, on: bool) -> None:
+        self.markdown.colour(on and self._known)
 
 
 def _answer_pieces(text: str, answer: str, origins: Sequence[Run]) -> list[Piece]:

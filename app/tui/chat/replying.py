@@ -356,10 +356,8 @@ class ReplyWriter:
         for words, hint in done.remarks.items():
             await page.remark(words, hint)
         if done.reason == "context":
-            await page.remark(
-                "the context is full: the reply could not go on.",
-                "Ctrl-G goes on without the oldest messages; Ctrl-N begins a new chat.",
-            )
+            hint = "Ctrl-G goes on without the oldest messages; Ctrl-N begins a new chat."
+            await page.remark("the context is full: the reply could not go on.", hint)
         if exchange and exchange.once and figures.speed.tokens:
             self._larger_offered = True
             await page.remark(*guesses_in_words(figures.speed))

@@ -13,7 +13,6 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import Horizontal
 from textual.screen import Screen
-from textual.widgets import Markdown
 from textual.worker import Worker, WorkerState
 
 from slipstream.app.chats.store import ChatStore
@@ -329,14 +328,6 @@ class ChatScreen(Screen[None]):
     @on(CommandRequest)
     async def _command_asked(self, message: CommandRequest) -> None:
         await self._run(message.name, *message.arguments)
-
-    # --- the chat -------------------------------------------------------------------------------------------------
-
-    @on(Markdown.LinkClicked)
-    def _link_clicked(self, message: Markdown.LinkClicked) -> None:
-        """Copies the address instead of opening it."""
-        self.app.copy_to_clipboard(message.href)
-        self.page.hint("Copied the address; slipstream opens no links.")
 
     # --- keys -----------------------------------------------------------------------------------------------------
 

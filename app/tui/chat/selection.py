@@ -133,7 +133,7 @@ class Selection:
 
     def copy_code(self, number: int) -> None:
         selected = self._page.transcript.selected
-        codes = selected.codes if isinstance(selected, ReplyView) else []
+        codes = selected.markdown.codes if isinstance(selected, ReplyView) else []
         if number <= len(codes):
             self.take_code(codes[number - 1])
         else:

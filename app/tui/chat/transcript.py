@@ -144,7 +144,7 @@ class Transcript(VerticalScroll, can_focus=False):
         """Adds a widget at the bottom; if scrolled to the end, unmounts the oldest messages beyond ``MOST_SHOWN``."""
         if isinstance(widget, ReplyView):
             widget.colour(self.coloured)
-            widget.show_formulas(self.formulas)
+            widget.markdown.show_formulas(self.formulas)
         await self._mount(widget)
         spare = self.said[:-MOST_SHOWN]
         if spare and self.is_vertical_scroll_end:
@@ -178,7 +178,7 @@ class Transcript(VerticalScroll, can_focus=False):
     def show_formulas(self, on: bool) -> None:
         self.formulas = on
         for reply in self.query(ReplyView):
-            reply.show_formulas(on)
+            reply.markdown.show_formulas(on)
 
     async def _mount(self, widget: Widget) -> None:
         await self.column.mount(widget, before=self._later if self._later.is_attached else None)
@@ -217,7 +217,7 @@ class Transcript(VerticalScroll, can_focus=False):
         note = footnote(message.figures, message.drafter, message.reason, interrupted, writer)
         reply = ReplyView(message.id, message.content, note, speed, origins)
         reply.colour(self.coloured)
-        reply.show_formulas(self.formulas)
+        reply.markdown.show_formulas(self.formulas)
         return reply
 
     def to_top(self) -> None:

@@ -87,8 +87,6 @@ class DraftersContext:
 class TrainScreen(Dialog[tuple[str, int] | None]):
     """Edits the training text and the number of tokens. Closes with both, or None."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [("escape", "dismiss", "Back")]
-
     def __init__(self, method: str) -> None:
         super().__init__()
         self._method = method

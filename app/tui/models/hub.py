@@ -295,8 +295,3 @@ class RepoScreen(BrowsingScreen["QuantOffer | None"]):
             self.say(f"It is too big for this machine: {offer.fit.why}")
         elif offer:
             self.dismiss(offer)
-
-    @on(Markdown.LinkClicked)
-    def _link_clicked(self, message: Markdown.LinkClicked) -> None:
-        self.app.copy_to_clipboard(message.href)
-        self.say("Copied the address; slipstream opens no links.")

@@ -51,7 +51,7 @@ TITLES = 3  # maximum number of chats that the removal dialog names
 class ImportScreen(Dialog[tuple[Path, Literal["link", "copy"]] | None]):
     """Edits a path. Closes with the path and whether to link or copy the file, or with None."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [("escape", "dismiss", "Back"), ("ctrl+y", "take('copy')", "Copy")]
+    BINDINGS: ClassVar[list[BindingType]] = [("ctrl+y", "take('copy')", "Copy")]
 
     def compose(self) -> ComposeResult:
         with sheet(Vertical(classes="dialog"), "Import a model file", "Enter links", "^y copies", "Esc back"):

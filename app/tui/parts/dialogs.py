@@ -43,6 +43,8 @@ class Sheet(Screen[T]):
 class Dialog(ModalScreen[T], Sheet[T]):
     """A sheet that leaves the screen below visible."""
 
+    BINDINGS: ClassVar[list[BindingType]] = [("escape", "dismiss", "Back")]
+
 
 def sheet(box: W, title: str, *keys: str) -> W:
     """Makes a container the box of a dialog, with a title and keys on its border."""
@@ -109,8 +111,6 @@ def confirm(app: App[Any], question: str, detail: str, yes: str, then: Callable[
 
 class LineScreen(Dialog[str | None]):
     """Edits a line of text, or a path if there are words ``about`` it. Closes with it, or None."""
-
-    BINDINGS: ClassVar[list[BindingType]] = [("escape", "dismiss", "Back")]
 
     def __init__(self, title: str, text: str, enter: str, about: str = "") -> None:
         super().__init__()

@@ -203,4 +203,4 @@ async def test_a_kept_reply_goes_on_in_its_last_block(open_chat: Open, store: Ch
         reply.write([Piece(" + 0\nthree = 3\n```\n\nAfter.", "plain")], Speed())
         await chat.until(lambda: "After." in chat.shown())
         assert all(line in chat.shown() for line in ("one = 1", "two = 2 + 0", "three = 3"))
-        assert reply.codes == ["one = 1\ntwo = 2 + 0\nthree = 3"]
+        assert reply.markdown.codes == ["one = 1\ntwo = 2 + 0\nthree = 3"]
