@@ -182,7 +182,7 @@ class EngineService(Widget):
         self._counting += 1
         self._prepare(make, self._counting)
 
-    @work(thread=True, exclusive=True, exit_on_error=False, group="ahead")
+    @work(thread=True, exclusive=True, exit_on_error=False, group="ahead", description="prepare")
     def _prepare(self, make: Callable[[], Prepare], number: int) -> None:
         with suppress(SlipstreamError):  # the error recurs, and is shown, when the message is sent
             read = self.ahead.read and (self.ahead.on_battery or not on_battery())
@@ -209,7 +209,7 @@ class EngineService(Widget):
                 if told:
                     self._tell(outcome)
 
-    @work(thread=True, exclusive=True, exit_on_error=False, group="engine")
+    @work(thread=True, exclusive=True, exit_on_error=False, group="engine", description="reply")
     def _reply(self, generate: Generate, message: int, before: StoredMessage | None) -> None:
         begun = False
         try:
@@ -224,7 +224,7 @@ class EngineService(Widget):
         except SlipstreamError as error:
             self._tell(ReplyFailed(error, begun, isinstance(error, EngineDiedError)))
 
-    @work(thread=True, exclusive=True, exit_on_error=False, group="engine")
+    @work(thread=True, exclusive=True, exit_on_error=False, group="engine", description="summarize")
     def _summarize(self, write: Callable[[Callable[[Generate], Done]], str]) -> None:
         try:
             self._tell(SummaryDone(write(self._asked)))

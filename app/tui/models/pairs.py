@@ -94,10 +94,7 @@ class RecommendedView(TableView["CatalogOffer"]):
             expected(offer.speed),
             fit_block(offer.fit) if offer.fit else Content(""),
             Content(f"Memory by context, with the drafter: {needs}" if needs else ""),
-            below(
-                Content("Target  ").append(_file(pair.target)),
-                Content("Drafter ").append(drafter),
-            ),
+            below(Content("Target  ").append(_file(pair.target)), Content("Drafter ").append(drafter)),
             Content(f"It is here: {clean(offer.installed)}" if offer.installed else "").stylize("$success"),
             Content(f"{sentence(why_not)}; the model is fetched without it." if why_not else "").stylize("$warning"),
             below(Content(evidence(pair.evidence)), Content(clean(pair.note)).stylize("$foreground 60%")),

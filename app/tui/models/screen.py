@@ -19,15 +19,7 @@ from slipstream.app.tui.keys import KeyBar
 from slipstream.app.tui.models.context import ModelsAccess
 from slipstream.app.tui.models.hub import SORTS, RepoScreen
 from slipstream.app.tui.models.installed import InstalledView, name_of
-from slipstream.app.tui.models.listing import (
-    DOWNLOADS,
-    INSTALLED,
-    NAMES,
-    RECOMMENDED,
-    SEARCH,
-    Listing,
-    ModelChoice,
-)
+from slipstream.app.tui.models.listing import DOWNLOADS, INSTALLED, NAMES, RECOMMENDED, SEARCH, Listing, ModelChoice
 from slipstream.app.tui.models.pairs import PairsScreen
 from slipstream.app.tui.parts.browser import Browser, BrowsingScreen
 from slipstream.app.tui.parts.dialogs import Dialog, PathSuggester, confirm, sheet

@@ -16,11 +16,7 @@ STYLES: Final = {"gain": "$success", "loss": "$error", "even": "$foreground 70%"
 """The styles of verdicts on a speed-up."""
 UNKNOWN = "–"
 BARS = "▁▂▃▄▅▆▇█"
-ENDINGS = {
-    "length": "ended at its longest",
-    "context": "the context is full",
-    "cancelled": "stopped",
-}
+ENDINGS = {"length": "ended at its longest", "context": "the context is full", "cancelled": "stopped"}
 
 
 def gain_bar(value: float, most: float, width: int, style: str, high: float | None = None) -> Content:
