@@ -10,7 +10,7 @@ import time
 import traceback
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
-from typing import Any, Final, cast
+from typing import Any, ClassVar, Final, cast
 
 from rich.console import RenderableType
 from textual import events
@@ -65,11 +65,12 @@ class InputGuard:
 class GuardedApp(App[int]):
     """An app that survives faulty input, and leaves the terminal as it was."""
 
-    def __init__(self, inline: bool = False) -> None:
+    INLINE: ClassVar[bool] = False  # whether it takes a few lines of the terminal only
+
+    def __init__(self) -> None:
         super().__init__()
         guard_handlers()
         self.input_guard = InputGuard(self.show_survived)
-        self._inline = inline
 
     def show_survived(self, words: str) -> None:
         """Shows that a key or a click had no effect."""
@@ -87,7 +88,7 @@ class GuardedApp(App[int]):
         if sys.platform != "win32":
             from slipstream.app.tui.terminal import chat_driver
 
-            return chat_driver(usual, self._inline)
+            return chat_driver(usual, self.INLINE)
         return usual
 
     def exit(self, result: int | None = None, return_code: int = 0, message: RenderableType | None = None) -> None:

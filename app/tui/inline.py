@@ -71,6 +71,7 @@ class Ask(TextArea):
 class InlineChat(GuardedApp):
     """A chat in a few lines, which stay in the terminal after it ends."""
 
+    INLINE = True
     ENABLE_COMMAND_PALETTE = False
     INLINE_PADDING = 0
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -95,7 +96,7 @@ class InlineChat(GuardedApp):
         sampling: Sampling,
         settings: SettingsFile,
     ) -> None:
-        super().__init__(inline=True)
+        super().__init__()
         now = settings.settings
         self._engine, self._store, self._settings = engine, store, settings
         self._service, self._load = EngineService(engine, store, now.ahead), load

@@ -88,7 +88,8 @@ class ChatSwitcher:
             screen = LineScreen("Export as .md or .json", str(Path.cwd() / file_name(chat)), "writes")
             push(screen, lambda path: self._export(chat, path) if path else None)
         elif what == "pin":
-            self._pin(chat)
+            self._store.pin(chat.id, not chat.pinned)
+            self._page.list_chats()
         elif self._is_open(chat.id):
             await self._replies.after(partial(self._delete, chat))
         else:
@@ -100,11 +101,6 @@ class ChatSwitcher:
             if self._is_open(chat.id):
                 self._page.conversation.open(chat.id)
                 self._page.top_bar.chat = title
-        self._page.list_chats()
-
-    def _pin(self, chat: StoredChat) -> None:
-        with self._page.errors_told():
-            self._store.pin(chat.id, not chat.pinned)
         self._page.list_chats()
 
     def export_as(self, file: str = "") -> None:

@@ -315,10 +315,8 @@ class ChatScreen(Screen[None]):
     def _attached(self, message: PromptBox.Attached) -> None:
         image, loaded = message.attachment.image, self.model.loaded
         if image:
-            try:
+            with self.page.errors_told():
                 self.conversation.keep_image(image)
-            except SlipstreamError as error:
-                self.page.tell_error(error)
             if loaded and not loaded.images:
                 self.page.hint(f"{loaded.name} cannot see images. {NO_MMPROJ}")
         room = loaded.n_ctx if loaded else 0
@@ -373,12 +371,11 @@ class ChatScreen(Screen[None]):
     async def run_typed(self, text: str) -> None:
         """Runs a typed command; a failed one stays in the prompt."""
         before = self.prompt.text
-        with self.page.errors_told():
-            command, argument = parsed(text)
-            if await self._run(command.name, *([argument] if command.argument else [])):
-                self.prompt.remember_typed(text)
-                if self.prompt.text == before:
-                    self.prompt.put("")
+        command, argument = parsed(text)
+        if await self._run(command.name, *([argument] if command.argument else [])):
+            self.prompt.remember_typed(text)
+            if self.prompt.text == before:
+                self.prompt.put("")
 
     async def _undelete(self) -> None:
         if not await self.selection.undo_delete():
