@@ -27,9 +27,8 @@ from slipstream.app.library.load_request import title_of
 from slipstream.app.platform.paths import Paths
 from slipstream.app.protocol.requests import Load, Sampling
 from slipstream.app.settings.file import SettingsFile
-from slipstream.app.settings.presets import led_by, values_of
 from slipstream.app.tui.chat.commands import COMMANDS, HelpScreen
-from slipstream.app.tui.chat.conversation import Conversation, SamplingChoice
+from slipstream.app.tui.chat.conversation import opened
 from slipstream.app.tui.chat.screen import ChatScreen
 from slipstream.app.tui.engine_service import EngineService
 from slipstream.app.tui.guarded_app import GuardedApp
@@ -77,10 +76,7 @@ class ChatApp(GuardedApp):
         now = file.settings
         self._engine_room = EngineService(engine, store, now.ahead)
         self.models_access = ModelsAccess(models)
-        drawn = sampling or now.sampling.sampling(seed=0)
-        asked = bool(values_of(drawn, file.kept.sampling.sampling(seed=0)))  # whether the command line set the sampling
-        choice = SamplingChoice(drawn, lambda: file.chosen)
-        conversation = Conversation(store, choice, load.drafter, led_by(now.reply), chat=chat, own=not asked)
+        conversation = opened(store, load, sampling or now.sampling.sampling(seed=0), file, chat)
         name = title_of(Path(load.model))
         self.chat = ChatScreen(self._engine_room, load, store, conversation, model=name, models=self.models_access)
         self.settled = Settled(self, file, self.chat, self.models_access)

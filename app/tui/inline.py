@@ -26,11 +26,10 @@ from slipstream.app.platform.safe_text import clean, plural, typed
 from slipstream.app.protocol.events import Loaded, failure_words
 from slipstream.app.protocol.requests import Load, Sampling
 from slipstream.app.settings.file import SettingsFile
-from slipstream.app.settings.presets import led_by, values_of
 from slipstream.app.tui import engine_service
 from slipstream.app.tui.chat.commands import MARK as SLASH
 from slipstream.app.tui.chat.commands import is_command
-from slipstream.app.tui.chat.conversation import Conversation, Exchange, SamplingChoice
+from slipstream.app.tui.chat.conversation import Exchange, opened
 from slipstream.app.tui.engine_service import EngineService
 from slipstream.app.tui.guarded_app import GuardedApp
 from slipstream.app.tui.parts.notice import ChatsChanged
@@ -97,12 +96,9 @@ class InlineChat(GuardedApp):
         settings: SettingsFile,
     ) -> None:
         super().__init__()
-        now = settings.settings
         self._engine, self._store, self._settings = engine, store, settings
-        self._service, self._load = EngineService(engine, store, now.ahead), load
-        asked = bool(values_of(sampling, settings.kept.sampling.sampling(seed=0)))
-        choice = SamplingChoice(sampling, lambda: settings.chosen)
-        self._conversation = Conversation(store, choice, load.drafter, led_by(now.reply), chat=chat, own=not asked)
+        self._service, self._load = EngineService(engine, store, settings.settings.ahead), load
+        self._conversation = opened(store, load, sampling, settings, chat)
         self.ask = Ask(compact=True, show_line_numbers=False, highlight_cursor_line=False)
         self._status, self._column = Static(id="doing"), VerticalScroll(id="said")
         self.loaded: Loaded | None = None  # the model, while it is loaded

@@ -13,8 +13,9 @@ from slipstream.app.chats.recording import history, last_summary, turns
 from slipstream.app.chats.records import StoredChat, StoredMessage, new_id
 from slipstream.app.chats.store import ChatStore
 from slipstream.app.protocol.events import Done, Loaded, check_size
-from slipstream.app.protocol.requests import Generate, Message, Prepare, Sampling, new_seed
-from slipstream.app.settings.presets import FIELDS, suggested, values_of
+from slipstream.app.protocol.requests import Generate, Load, Message, Prepare, Sampling, new_seed
+from slipstream.app.settings.file import SettingsFile
+from slipstream.app.settings.presets import FIELDS, led_by, suggested, values_of
 from slipstream.app.settings.values import ReplySettings, Value
 from slipstream.models.errors import UsageError
 
@@ -72,16 +73,7 @@ class Exchange:
 class Conversation:
     """A stored chat, or a new one that its first message stores. Raises ``SlipstreamError`` if storing fails."""
 
-    def __init__(
-        self,
-        store: ChatStore,
-        sampling: SamplingChoice,
-        drafter: str,
-        reply: ReplySettings,
-        *,
-        chat: str | None = None,
-        own: bool = True,
-    ) -> None:
+    def __init__(self, store: ChatStore, sampling: SamplingChoice, drafter: str, reply: ReplySettings) -> None:
         self._store = store
         self.sampling = sampling
         self.drafter = drafter  # of the next reply
@@ -91,10 +83,6 @@ class Conversation:
         self._reply = reply
         self._new_system = reply.system  # system prompt of a new chat
         self.chat: StoredChat | None = None
-        if chat:
-            self.open(chat)
-        if not own:
-            self.sampling = replace(self.sampling, own={})
 
     @property
     def exact(self) -> bool:
@@ -330,3 +318,14 @@ class Conversation:
         """The file of the chat's KV cache, which saves the prefill when the chat is opened."""
         state = self._store.state(chat)
         return str(state) if state else None
+
+
+def opened(store: ChatStore, load: Load, sampling: Sampling, settings: SettingsFile, chat: str | None) -> Conversation:
+    """The chat that the program begins with; a sampling other than the file's is the command line's, and prevails."""
+    choice = SamplingChoice(sampling, lambda: settings.chosen)
+    conversation = Conversation(store, choice, load.drafter, led_by(settings.settings.reply))
+    if chat:
+        conversation.open(chat)
+    if values_of(sampling, settings.kept.sampling.sampling(seed=0)):
+        conversation.sampling = choice
+    return conversation
