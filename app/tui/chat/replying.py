@@ -90,11 +90,13 @@ class SummaryWriter:
 
     def streamed(self, event: Stepped | Prefilling) -> bool:
         """Shows an event; returns whether it is one of a summary."""
-        if self._summary and isinstance(event, Stepped):
+        if self._summary is None:
+            return False
+        if isinstance(event, Stepped):
             self._summary.widget.write(event.pieces, event.speed, event.divided)
-        elif self._summary:
+        else:
             self._summary.widget.prefilling(event)
-        return self._summary is not None
+        return True
 
     async def done(self, text: str) -> None:
         """Applies the summary; an empty text means that it was stopped, and changes nothing."""

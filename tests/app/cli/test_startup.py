@@ -31,8 +31,8 @@ SELDOM = {
     "ctypes", "importlib.resources", "secrets", "tomlkit", "tomllib", "slipstream.app.bench.results",
     "slipstream.app.library.manager", "slipstream.models.library.catalog", "slipstream.models.gguf.reader",
     *(f"slipstream.app.tui.{name}" for name in (
-        "bench.screen", "bench.form", "bench.result", "parts.browser", "drafters.screen", "drafters.dialogs",
-        "models.screen", "models.pairs", "models.repo", "settings.screen", "settings.editor",
+        "bench.screen", "bench.form", "bench.result", "parts.browser", "drafters.screen",
+        "models.screen", "models.pairs", "settings.screen",
     )),
 }  # fmt: skip
 FIRST_SCREEN = """
