@@ -1,12 +1,12 @@
 """Drafter ``lookup``: copies the continuation of the last occurrence of the same words.
 
-Sources: LLMA (arXiv 2304.04487), prompt lookup decoding (github.com/apoorvumang/prompt-lookup-decoding), SAM-Decoding
-(arXiv 2411.10666). No weights: the index is a suffix automaton over prompt and reply.
+Sources: LLMA (arXiv 2304.04487), prompt lookup decoding (github.com/apoorvumang/prompt-lookup-decoding). No weights: it
+searches prompt and reply.
 """
 
 from __future__ import annotations
 
-from array import array
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from math import prod
 from typing import Final
@@ -18,60 +18,54 @@ from slipstream.drafters.tree import chain_draft, lengthened
 from slipstream.models.sampling.sampler import Sampler
 from slipstream.models.types import History, Token
 
-_NO_STATE: Final = -1
-_FRESHENED: Final = 32  # suffixes whose latest end is updated per token
+LONGEST: Final = 64  # tokens of a suffix; a longer one makes a draft no surer
 _BEHIND: Final = 4  # least tokens that a draft's end must share with the text; shorter ones repeat by chance
 
 
-class SuffixAutomaton:
-    """Finds the longest suffix of a text that occurred earlier in it, with amortised constant work per token.
+class RepeatedText:
+    """Finds the longest suffix of a text that occurred earlier in it, and the latest place where it did.
 
-    The classic construction (Blumer et al., 1985) with end positions, as SAM-Decoding (arXiv 2411.10666) uses it, but
-    with the *latest* end of every state instead of the first. The suffix link of the whole text points to the state of
-    the longest suffix that occurred before, so no separate matching is needed.
-
-    Exact latest ends would need a write per token for each of its distinct suffixes, which is quadratic in text like
-    "aaaa". So only the 32 longest suffixes are updated. The end in ``match`` is always a true occurrence; it is the
-    most recent one unless the matched text was more than 32 suffix links deep when it last occurred.
+    The text is a string of one character a token, so that Python's own search finds a suffix, at some microseconds for
+    a thousand tokens. A suffix can only be where each shorter one is, so few lengths are tried.
     """
-
-    __slots__ = ("_last", "_latest_end", "_length", "_link", "_match", "_more", "_only_target", "_only_token", "tokens")
 
     def __init__(self, tokens: Iterable[Token] = ()) -> None:
         self.tokens: list[Token] = []
-        # Most states have one edge, stored in two arrays; only branching states need a dict.
-        self._length, self._link = array("i", [0]), array("i", [_NO_STATE])
-        self._latest_end = array("i", [-1])
-        self._only_token, self._only_target = array("q", [0]), array("i", [_NO_STATE])
-        self._more: dict[int, dict[Token, int]] = {0: {}}
-        self._last = 0
-        self._match = (0, -1)
+        self._text = ""
         self.extend(tokens)
 
     def __len__(self) -> int:
         return len(self.tokens)
 
-    @property
-    def match(self) -> tuple[int, int]:
-        """Length of the longest suffix that occurred before, and the index where an earlier occurrence of it ends.
-
-        (0, -1) if the last token is new. Occurrences may overlap.
-        """
-        return self._match
-
     def extend(self, tokens: Iterable[Token]) -> None:
-        for token in tokens:
-            self._append(token)
+        added = list(tokens)
+        self.tokens += added
+        self._text += "".join(map(chr, added))
 
-    def match_after(self, ahead: Sequence[Token]) -> tuple[int, int]:
-        """``match`` as it would be after further tokens, which are not added."""
-        state, matched = self._last, len(self.tokens)
-        for token in ahead:
-            while state != _NO_STATE and (target := self._target(state, token)) == _NO_STATE:
-                state = self._link[state]
-                matched = self._length[state] if state != _NO_STATE else 0
-            state, matched = (0, 0) if state == _NO_STATE else (target, matched + 1)
-        return (matched, self._latest_end[state]) if matched else (0, -1)
+    def cut(self, length: int) -> None:
+        """Drops the tokens from index ``length`` on."""
+        del self.tokens[length:]
+        self._text = self._text[:length]
+
+    def match(self, ahead: Sequence[Token] = ()) -> tuple[int, int]:
+        """Length of the longest suffix that occurred before, and the index where its latest earlier occurrence ends.
+
+        (0, -1) if the last token is new. Occurrences may overlap. A longer suffix counts as one of ``LONGEST`` tokens.
+
+        Args:
+            ahead: Tokens that follow the text, and count as its end; occurrences are in the text alone.
+        """
+        whole = self._text + "".join(map(chr, ahead))
+        end = len(self._text) - (not ahead)
+
+        def latest(length: int) -> int:
+            return whole.rfind(whole[-length:], 0, end)
+
+        shorter, longer, most = 0, 1, min(LONGEST, end)
+        while longer <= most and latest(longer) >= 0:
+            shorter, longer = longer, 2 * longer
+        length = shorter + bisect_left(range(shorter + 1, min(longer, most + 1)), True, key=lambda n: latest(n) < 0)
+        return (length, latest(length) + length - 1) if length else (0, -1)
 
     def continuation(self, end: int, count: int, ahead: Sequence[Token] = ()) -> list[Token]:
         """Copies ``count`` tokens after index ``end``; past the end of the text, it repeats the copied tokens.
@@ -87,66 +81,6 @@ class SuffixAutomaton:
             copied.append(copied[len(copied) - (size + len(ahead) - start)])
         return copied
 
-    def _append(self, token: Token) -> None:
-        end = len(self.tokens)
-        self.tokens.append(token)
-        length, link, latest_end = self._length, self._link, self._latest_end
-        current = self._new_state(end + 1, end)
-        state, target = self._last, _NO_STATE
-        while state != _NO_STATE:
-            target = self._target(state, token)
-            if target != _NO_STATE:
-                break
-            self._set_target(state, token, current)
-            state = link[state]
-        if state == _NO_STATE:
-            link[current] = 0
-        elif length[target] == length[state] + 1:
-            link[current] = target
-        else:
-            link[current] = self._split(state, token, target)
-        self._last = current
-        repeated = link[current]
-        self._match = (length[repeated], latest_end[repeated])
-        for _ in range(_FRESHENED):
-            if repeated <= 0:
-                return
-            latest_end[repeated] = end
-            repeated = link[repeated]
-
-    def _split(self, state: int, token: Token, target: int) -> int:
-        """Clones ``target`` for those of its suffixes that also end here."""
-        clone = self._new_state(self._length[state] + 1, self._latest_end[target])
-        self._link[clone] = self._link[target]
-        self._only_token[clone], self._only_target[clone] = self._only_token[target], self._only_target[target]
-        if target in self._more:
-            self._more[clone] = dict(self._more[target])
-        self._link[target] = clone
-        while state != _NO_STATE and self._target(state, token) == target:
-            self._set_target(state, token, clone)
-            state = self._link[state]
-        return clone
-
-    def _new_state(self, length: int, end: int) -> int:
-        self._length.append(length)
-        self._link.append(_NO_STATE)
-        self._latest_end.append(end)
-        self._only_token.append(0)
-        self._only_target.append(_NO_STATE)
-        return len(self._length) - 1
-
-    def _target(self, state: int, token: Token) -> int:
-        if self._only_target[state] != _NO_STATE and self._only_token[state] == token:
-            return self._only_target[state]
-        more = self._more.get(state)
-        return _NO_STATE if more is None else more.get(token, _NO_STATE)
-
-    def _set_target(self, state: int, token: Token, target: int) -> None:
-        if self._only_target[state] == _NO_STATE or self._only_token[state] == token:
-            self._only_token[state], self._only_target[state] = token, target
-        else:
-            self._more.setdefault(state, {})[token] = target
-
 
 class PromptLookup(Drafter):
     """Drafts the continuation of the most recent earlier occurrence of the longest repeated suffix.
@@ -160,8 +94,7 @@ class PromptLookup(Drafter):
         """Creates an empty index."""
         self._min_match = max(1, min_match)
         self._limit = limit
-        self.index = SuffixAutomaton()
-        self._cut = False  # whether the end of the history was cut, but is still in the index
+        self.index = RepeatedText()
         self.acceptance = MatchTrust()  # of copies behind other drafts
         self._at = -1  # length of the history for which they were made
         # by the drafted tokens before a copy: the tokens that they share with the text, and those that follow there
@@ -173,9 +106,9 @@ class PromptLookup(Drafter):
 
     def draft(self, history: History, should_extend: ShouldExtend, sampler: Sampler) -> Draft:
         """Copies a chain; drafts nothing if no suffix of enough tokens occurred before."""
-        if self._cut or len(self.index) != len(history.tokens):
+        if len(self.index) != len(history.tokens):
             self._follow(history)
-        matched, end = self.index.match
+        matched, end = self.index.match()
         if matched < self._min_match:
             return chain_draft((), (), self.name)
         probs: list[float] = []
@@ -194,13 +127,13 @@ class PromptLookup(Drafter):
         A copy is measured even if it did not pay, and whatever the step evaluated.
         """
         size = len(history.tokens)
-        if self._cut or len(self.index) != size:
+        if len(self.index) != size:
             self._follow(history)
         if self._at != size:
             self._at, self._behind = size, {}
         depth = draft.tree.first_path
         first = draft.tree.tokens[:depth]
-        matched, end = self.index.match_after(first)
+        matched, end = self.index.match(first)
         if matched < _BEHIND or draft.tree.probes:
             return draft
         copied = self.index.continuation(end, min(self._limit, matched + 1), first)
@@ -223,23 +156,21 @@ class PromptLookup(Drafter):
                         if guess != token:
                             break
             self._at = -1
-        if not self._cut and len(self.index) + len(step.tokens) == len(history.tokens):
+        if len(self.index) + len(step.tokens) == len(history.tokens):
             self.index.extend(step.tokens)
 
     def rewind(self, length: int) -> None:
-        """Records a cut; the next draft or prompt rebuilds the index, unless the text is the same again."""
-        self._cut = self._cut or length < len(self.index)
+        self.index.cut(length)
 
     def close(self) -> None:
-        self.index = SuffixAutomaton()
+        self.index = RepeatedText()
 
     def _follow(self, history: History) -> None:
         """Makes the index cover exactly the history; extends it if its text is a prefix, else rebuilds it."""
         known = len(self.index)
         if self.index.tokens != history.tokens[:known]:
-            self.index, known = SuffixAutomaton(), 0
+            self.index, known = RepeatedText(), 0
         self.index.extend(history.tokens[known:])
-        self._cut = False
 
 
 METHOD: Final = Method(
