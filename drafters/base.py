@@ -150,3 +150,13 @@ class Drafter(ABC):
 
     def close(self) -> None:
         """Frees its resources."""
+
+
+class Plain(Drafter):
+    """Guesses nothing, so every step is one plain decode."""
+
+    name = "none"
+    needs = Needs(leaves=0)
+
+    def draft(self, history: History, should_extend: ShouldExtend, sampler: Sampler) -> Draft:
+        return NO_DRAFT

@@ -238,12 +238,12 @@ class TranslatedModel(Drafter):
         return [*guesses, _Guess(control, final[1])] if final and control is not None else guesses
 
 
-def _lacks(resources: Resources) -> str:
+def _unfit(resources: Resources) -> str:
     return "" if resources.draft_model else "it needs a draft model, and this model has none"
 
 
 def _make(resources: Resources) -> Drafter:
-    assert resources.draft_model is not None  # _lacks has checked it
+    assert resources.draft_model is not None  # ``_unfit`` has checked it
     if resources.vocabulary_mapping:
         return TranslatedModel(resources.draft_model, resources.abilities, resources.vocabulary_mapping)
     return DraftModel(resources.draft_model, resources.abilities)
@@ -252,7 +252,6 @@ def _make(resources: Resources) -> Drafter:
 METHOD: Final = Method(
     DraftModel.name,
     _make,
-    lacks=_lacks,
+    unfit=_unfit,
     about="a smaller model writes ahead",
-    auto=True,
 )

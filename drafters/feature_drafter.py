@@ -1,6 +1,9 @@
-"""The common part of EAGLE-3 and MTP: a head that pairs each token with the target's feature of the position before.
+"""Drafters ``eagle3`` and ``mtp``: a head that pairs each token with the target's feature of the position before.
 
-It works like llama.cpp's ``common/speculative.cpp``: the head's cache holds the pairs of the text, with the target's
+Sources: EAGLE-3 (Li et al., arXiv 2503.01840; github.com/SafeAILab/EAGLE), one trained layer; DeepSeek-V3 (arXiv
+2412.19437, section 2.2), whose prediction layer a model was trained with, in its file or a separate one.
+
+They work like llama.cpp's ``common/speculative.cpp``: the head's cache holds the pairs of the text, with the target's
 features. A draft continues from them with the head's own features; its pairs are dropped afterwards. Drafts are trees
 as in EAGLE-2 (Li et al., arXiv 2406.16858): for each level, one pass extends the most probable paths of the level
 above, and the best of all nodes form the draft.
@@ -9,17 +12,24 @@ above, and the best of all nodes form the draft.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
-from typing import Final, NamedTuple, Protocol
+from contextlib import ExitStack, closing
+from pathlib import Path
+from typing import Final, NamedTuple
 
 from slipstream.drafters.base import NO_DRAFT, Draft, Drafter, Needs, ShouldExtend, Step
 from slipstream.drafters.calibration import RankedTokens
 from slipstream.drafters.feature_queue import HELD, FeatureQueue
+from slipstream.drafters.resources import FEATURE_CALLS, LAYER_CALLS, Method, Resources
 from slipstream.drafters.tree import TOP, TreeBuilder
+from slipstream.models.gguf.architectures import ASSISTANT, without_mtp
+from slipstream.models.gguf.reader import read_header
+from slipstream.models.heads.check import target_layers, unfit
+from slipstream.models.heads.mtp_head import unfit_mtp
 from slipstream.models.llama.context import LlamaTarget
-from slipstream.models.llama.features import HeadOutput
+from slipstream.models.llama.features import AssistantContext, FeatureContext, HeadOutput
+from slipstream.models.llama.model import LlamaModel
 from slipstream.models.sampling.sampler import Sampler
-from slipstream.models.types import Floats, History, Token, shared_prefix
+from slipstream.models.types import MTP_HIDDEN, Floats, History, Token, shared_prefix
 
 _SIBLINGS: Final = 3  # candidate tokens below each node
 _NODES: Final = 16
@@ -36,24 +46,6 @@ class _Open(NamedTuple):
     tokens: tuple[Token, ...]  # the path's tokens
 
 
-class Head(Protocol):
-    """A head's context, as ``FeatureContext`` describes it."""
-
-    @property
-    def leaves(self) -> int: ...
-
-    @property
-    def length(self) -> int: ...
-
-    def append(self, tokens: Sequence[Token], features: Floats, *, answer: bool) -> HeadOutput | None: ...
-
-    def grow(self, parents: Sequence[int], tokens: Sequence[Token], features: Floats) -> HeadOutput: ...
-
-    def rewind(self, length: int) -> None: ...
-
-    def close(self) -> None: ...
-
-
 class FeatureDrafter(Drafter):
     """Drafts with a head on the target's hidden states.
 
@@ -66,7 +58,7 @@ class FeatureDrafter(Drafter):
     def __init__(
         self,
         name: str,
-        head: Head,
+        head: FeatureContext | AssistantContext,
         target: LlamaTarget,
         points: Sequence[int],
         encode: Callable[[Floats], Floats] = lambda joined: joined,
@@ -167,3 +159,65 @@ class FeatureDrafter(Drafter):
             return output
 
         return self.queue.settle(count, read)
+
+
+def open_eagle3(path: Path, target: LlamaTarget) -> FeatureDrafter:
+    """Loads a head, which projects the concatenated inputs of three target layers to one feature."""
+    with ExitStack() as opened:
+        model = opened.enter_context(closing(LlamaModel(path, placement=target.placement.beside())))
+        head, points = FeatureContext(target, model), target_layers(model.header)
+        return FeatureDrafter("eagle3", head, target, points, encode=head.encode, opened=opened.pop_all())
+
+
+def open_mtp(target: LlamaTarget, path: Path | None = None) -> FeatureDrafter:
+    """Opens a second context for MTP layers: on a separate file, or on the target's own weights.
+
+    After the first drafted token the layer reads its own output. Its pairs are those of EAGLE-3, without the projection
+    of the features. llama.cpp gives a pair its token's position; this shifts all positions by one and has no effect.
+    """
+    with ExitStack() as opened:
+        head: FeatureContext | AssistantContext
+        if path is None:
+            head = FeatureContext(target)
+        else:
+            model = opened.enter_context(closing(LlamaModel(path, placement=target.placement.beside())))
+            head = (AssistantContext if model.header.architecture == ASSISTANT else FeatureContext)(target, model)
+        return FeatureDrafter("mtp", head, target, (MTP_HIDDEN,), opened=opened.pop_all())
+
+
+def _make_eagle3(resources: Resources) -> Drafter:
+    assert resources.llama is not None  # ``Method.lacks`` has checked it
+    return open_eagle3(resources.heads["eagle3"], resources.llama)
+
+
+def _make_mtp(resources: Resources) -> Drafter:
+    assert resources.llama and resources.header  # a model has a header
+    return open_mtp(resources.llama, resources.heads["mtp"] if without_mtp(resources.header) else None)
+
+
+def _unfit_mtp(resources: Resources) -> str:
+    if resources.header is None:
+        return "it needs MTP layers, and this model has none"
+    own = without_mtp(resources.header)
+    if not own or "mtp" not in resources.heads:
+        return own
+    if resources.llama is not None and MTP_HIDDEN not in resources.abilities.hidden:
+        return "this model does not hand out what MTP layers read"
+    return unfit_mtp(read_header(resources.heads["mtp"]), resources.header)
+
+
+EAGLE3: Final = Method(
+    "eagle3",
+    _make_eagle3,
+    heads=True,
+    unfit=lambda resources: unfit(read_header(resources.heads["eagle3"]), resources.abilities),
+    about="a trained layer drafts from the model's own features",
+    calls=LAYER_CALLS,
+)
+MTP: Final = Method(
+    "mtp",
+    _make_mtp,
+    unfit=_unfit_mtp,
+    about="layers that the model was trained with predict what follows",
+    calls=FEATURE_CALLS,
+)

@@ -10,15 +10,14 @@ import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Final, TypeVar
+from typing import TypeVar
 
-from slipstream.drafters.base import NO_DRAFT, Draft, Drafter, Needs, ShouldExtend, Step
+from slipstream.drafters.base import NO_DRAFT, Draft, Drafter, Needs, Plain, ShouldExtend, Step
 from slipstream.drafters.crash_note import add_drafter, unmapped_note
 from slipstream.models.errors import NotANumberError, SlipstreamError, reason_of
 from slipstream.models.sampling.sampler import Sampler
 from slipstream.models.types import Abilities, Floats, History, Token, TokenTree
 
-_NO_NEEDS: Final = Needs()
 _Result = TypeVar("_Result")
 _Other = TypeVar("_Other")
 
@@ -43,7 +42,7 @@ class Guard:
     def made(self, name: str, make: Callable[[], Drafter], abilities: Abilities) -> Drafter:
         """Makes a drafter whose methods never raise; if making it raises, it counts as failed."""
         inner = self.run(name, make, None)
-        return inner if isinstance(inner, Guarded) else Guarded(self, name, inner or _Nothing(), abilities)
+        return inner if isinstance(inner, Guarded) else Guarded(self, name, inner or Plain(), abilities)
 
     def run(self, name: str, call: Callable[..., _Result], otherwise: _Other, *arguments: object) -> _Result | _Other:
         """Runs a call of a drafter; during the call, the note has the drafter's number.
@@ -84,9 +83,8 @@ class Guarded(Drafter):
     needs: Needs = Needs()
 
     def __init__(self, guard: Guard, name: str, inner: Drafter, abilities: Abilities) -> None:
-        self.name = name
+        self.name, self.needs = name, inner.needs
         self._guard, self._inner, self._abilities = guard, inner, abilities
-        self.needs = inner.needs
 
     @property
     def failed(self) -> str:
@@ -136,7 +134,7 @@ class Guarded(Drafter):
 
     def _run(self, call: Callable[..., _Result], otherwise: _Result, *arguments: object) -> _Result:
         result = self._guard.run(self.name, call, otherwise, *arguments)
-        self.needs = _NO_NEEDS if self.name in self._guard.failed else self._inner.needs
+        self.needs = Needs() if self.name in self._guard.failed else self._inner.needs
         return result
 
     def _fitted(self, draft: Draft, size: int) -> Draft:
@@ -162,13 +160,6 @@ class Guarded(Drafter):
         """Whether all tokens beyond the vocabulary are masks, which only probes carry."""
         beyond = (node for node, token in enumerate(tree.tokens) if token >= self._abilities.n_vocab)
         return self._abilities.masks and all(node in tree.probes for node in beyond)
-
-
-class _Nothing(Drafter):
-    """Replaces a drafter that could not be made."""
-
-    def draft(self, history: History, should_extend: ShouldExtend, sampler: Sampler) -> Draft:
-        return NO_DRAFT
 
 
 def _reason(error: BaseException) -> str:

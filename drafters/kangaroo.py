@@ -21,7 +21,7 @@ import numpy as np
 from slipstream.drafters.base import NO_DRAFT, Draft, Drafter, ShouldExtend, Step
 from slipstream.drafters.calibration import Ratio
 from slipstream.drafters.draft_cache import DraftCache
-from slipstream.drafters.resources import Method, Resources, needs_heads
+from slipstream.drafters.resources import Method, Resources
 from slipstream.drafters.tree import TreeBuilder
 from slipstream.models.gguf.lora import Adapter
 from slipstream.models.gguf.reader import read_header
@@ -194,11 +194,8 @@ def _price(should_extend: ShouldExtend) -> float | None:
     return high
 
 
-def _lacks(resources: Resources) -> str:
-    missing = needs_heads(Kangaroo.name)(resources)
-    if missing or resources.header is None:
-        return missing or "it needs a model that was read from a file"
-    return why_not_cut(resources.header)
+def _unfit(resources: Resources) -> str:
+    return why_not_cut(resources.header) if resources.header else "it needs a model that was read from a file"
 
 
 def _cut_adapters(resources: Resources, cut: Path, folder: Path) -> list[Adapter]:
@@ -213,7 +210,7 @@ def _cut_adapters(resources: Resources, cut: Path, folder: Path) -> list[Adapter
 
 
 def _make(resources: Resources) -> Drafter:
-    assert resources.llama and resources.header  # _lacks has checked it
+    assert resources.llama and resources.header  # ``Method.lacks`` has checked it
     llama = resources.llama
     with ExitStack() as opened:
         folder = resources.folder or Path(opened.enter_context(TemporaryDirectory(prefix="slipstream-")))
@@ -238,7 +235,7 @@ def _make(resources: Resources) -> Drafter:
 METHOD: Final = Method(
     Kangaroo.name,
     _make,
-    lacks=_lacks,
+    heads=True,
+    unfit=_unfit,
     about="the model's own first layers and a trained adapter draft",
-    auto=True,
 )

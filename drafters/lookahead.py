@@ -252,5 +252,4 @@ METHOD: Final = Method(
     Lookahead.name,
     lambda resources: Lookahead(resources.abilities),
     about="the model refines guesses of whole phrases in the same pass",
-    auto=True,
 )

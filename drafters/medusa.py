@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from slipstream.drafters.base import NO_DRAFT, Draft, Drafter, Needs, ShouldExtend, Step
 from slipstream.drafters.calibration import Ratio
-from slipstream.drafters.resources import Method, Resources, needs_heads
+from slipstream.drafters.resources import Method, Resources
 from slipstream.drafters.tree import TOP, TreeBuilder
 from slipstream.models.errors import ModelFileError, NotANumberError
 from slipstream.models.gguf.reader import Header, read_header
@@ -284,15 +284,8 @@ def _token_ids(header: Header, rows: int) -> NDArray[np.int32]:
     return np.arange(rows, dtype=np.int32)
 
 
-def _lacks(resources: Resources) -> str:
-    missing = needs_heads(Medusa.name)(resources)
-    if missing:
-        return f"{missing}; slipstream drafters train medusa -m MODEL trains them"
-    return unfit(resources.heads[Medusa.name], resources.abilities)
-
-
 def _make(resources: Resources) -> Drafter:
-    assert resources.llama is not None  # _lacks has checked it
+    assert resources.llama is not None  # ``Method.lacks`` has checked it
     llama = resources.llama
     heads = MedusaHeads(resources.heads[Medusa.name], lambda: threads_of(llama.context), _KEPT)
     return Medusa(heads, resources.abilities)
@@ -302,7 +295,8 @@ METHOD: Final = Method(
     Medusa.name,
     _make,
     Medusa.needs,
-    _lacks,
+    heads=True,
+    train="; slipstream drafters train medusa -m MODEL trains them",
+    unfit=lambda resources: unfit(resources.heads[Medusa.name], resources.abilities),
     about="trained heads guess a tree of the next few tokens at once",
-    auto=True,
 )

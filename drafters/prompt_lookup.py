@@ -177,5 +177,4 @@ METHOD: Final = Method(
     PromptLookup.name,
     lambda _: PromptLookup(),
     about="copies what followed the same words earlier in the chat",
-    auto=True,
 )

@@ -211,5 +211,4 @@ METHOD: Final = Method(
     TokenRecycling.name,
     lambda resources: TokenRecycling(resources.abilities, memory=resources.memory),
     about="reuses the model's recent runner-up words",
-    auto=True,
 )

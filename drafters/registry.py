@@ -4,15 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from importlib import import_module
 from types import MappingProxyType
 from typing import Final
 
+from slipstream.drafters import (
+    block_drafter,
+    draft_model,
+    feature_drafter,
+    kangaroo,
+    lookahead,
+    medusa,
+    prompt_lookup,
+    recycle,
+    retrieval,
+    space,
+)
 from slipstream.drafters.autopilot import AUTO
-from slipstream.drafters.base import Drafter
+from slipstream.drafters.base import Drafter, Plain
 from slipstream.drafters.combine import Continued, in_order, together
-from slipstream.drafters.none import Plain
-from slipstream.drafters.prompt_lookup import PromptLookup
 from slipstream.drafters.resources import Method, Resources
 from slipstream.models.errors import SlipstreamError, UsageError, did_you_mean
 from slipstream.models.llama.hidden import SYMBOLS
@@ -22,30 +31,17 @@ IN_ORDER: Final = "+"  # chains drafters: in ``lookup+draft`` the first confiden
 TOGETHER: Final = "|"  # merges drafts, and binds tighter: in ``lookup|draft`` both draft, into one tree
 BEHIND: Final = ":"  # binds tightest: in ``draft:lookup`` copies go on behind the chain of ``draft``
 
-# modules of this folder that define a ``METHOD``; a module and its method may have different names
-_FILES: Final = (
-    "none",
-    "draft_model",
-    "medusa",
-    "kangaroo",
-    "space",
-    "prompt_lookup",
-    "lookahead",
-    "recycle",
-    "eagle3",
-    "mtp",
-    "dflash",
-    "dspark",
-    "retrieval",
+_PLAIN: Final = Method(Plain.name, lambda _: Plain(), about="no guessing: the model writes alone", auto=False)
+METHODS: Final[Mapping[str, Method]] = MappingProxyType(  # by name, in display order
+    {
+        method.name: method
+        for method in (
+            *(_PLAIN, draft_model.METHOD, medusa.METHOD, kangaroo.METHOD, space.METHOD, prompt_lookup.METHOD),
+            *(lookahead.METHOD, recycle.METHOD, feature_drafter.EAGLE3, feature_drafter.MTP),
+            *(block_drafter.DFLASH, block_drafter.DSPARK, retrieval.METHOD),
+        )
+    }
 )
-
-
-def _methods() -> dict[str, Method]:
-    found: list[Method] = [import_module(f"slipstream.drafters.{file}").METHOD for file in _FILES]
-    return {method.name: method for method in found}
-
-
-METHODS: Final[Mapping[str, Method]] = MappingProxyType(_methods())  # by name, in display order
 
 
 def why_not(name: str, resources: Resources) -> str:
@@ -97,7 +93,7 @@ def check_name(name: str) -> None:
             raise UsageError(f"{name!r} names {each!r} twice.", "Each drafter can be joined once.")
     for joined in name.replace(TOGETHER, IN_ORDER).split(IN_ORDER):
         first, *behind = joined.split(BEHIND)
-        if behind not in ([], [PromptLookup.name]) or (behind and first == Plain.name):
+        if behind not in ([], [prompt_lookup.PromptLookup.name]) or (behind and first == Plain.name):
             raise UsageError(
                 f"{joined!r}: only lookup copies on behind another drafter's guesses.", "An example: draft:lookup."
             )

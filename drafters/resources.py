@@ -43,22 +43,6 @@ class Resources:
     guard: Guard | None = None
 
 
-def needs_nothing(_resources: Resources) -> str:
-    """``Method.lacks`` of a method that needs no resources."""
-    return ""
-
-
-def needs_heads(name: str) -> Callable[[Resources], str]:
-    """``Method.lacks`` of a method that needs trained heads and a target on llama.cpp."""
-
-    def lacks(resources: Resources) -> str:
-        if name not in resources.heads or resources.llama is None:
-            return f"it needs {name} heads, and this model has none"
-        return ""
-
-    return lacks
-
-
 @dataclass(frozen=True, slots=True)
 class Method:
     """A drafting method, as the registry lists it.
@@ -71,8 +55,15 @@ class Method:
     name: str
     make: Callable[[Resources], Drafter]  # makes the drafter if ``lacks`` returned nothing
     needs: Needs = Needs()  # noqa: RUF009 (frozen)
-    # what the method lacks, worded to follow "does not work with this model:"; empty if it lacks nothing
-    lacks: Callable[[Resources], str] = needs_nothing
+    heads: bool = False  # whether it needs trained heads, and a target on llama.cpp
+    train: str = ""  # how to get these heads, appended to the reason why it lacks them
+    unfit: Callable[[Resources], str] = lambda _: ""  # what else the method lacks; see ``lacks``
     about: str = ""  # what it does, in one plain line of at most 60 characters, without a full stop
-    auto: bool = False  # whether the autopilot may use it: all methods but plain decoding
+    auto: bool = True  # whether the autopilot may use it: all methods but plain decoding
     calls: tuple[str, ...] = ()
+
+    def lacks(self, resources: Resources) -> str:
+        """What the method lacks, worded to follow "does not work with this model:"; empty if it lacks nothing."""
+        if self.heads and (self.name not in resources.heads or resources.llama is None):
+            return f"it needs {self.name} heads, and this model has none{self.train}"
+        return self.unfit(resources)

@@ -124,14 +124,14 @@ class Retrieval(Drafter):
         return [(token, trust * count / len(rows)) for token, count in counts.most_common()]
 
 
-def _lacks(resources: Resources) -> str:
+def _unfit(resources: Resources) -> str:
     if resources.text_index is None or resources.text_index.empty:
         return "it needs indexed text, and there is none: slipstream drafters index FOLDER"
     return ""
 
 
 def _make(resources: Resources) -> Drafter:
-    assert resources.text_index is not None  # _lacks has checked it
+    assert resources.text_index is not None  # ``_unfit`` has checked it
     abilities = resources.abilities
     return Retrieval(resources.text_index, min(8, abilities.max_leaves), min(63, abilities.max_rows - 1))
 
@@ -139,7 +139,6 @@ def _make(resources: Resources) -> Drafter:
 METHOD: Final = Method(
     Retrieval.name,
     _make,
-    lacks=_lacks,
+    unfit=_unfit,
     about="what followed the same words in your past chats and files",
-    auto=True,
 )

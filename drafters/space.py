@@ -16,7 +16,7 @@ import numpy as np
 
 from slipstream.drafters.base import NO_DRAFT, Draft, Drafter, Needs, ShouldExtend, Step
 from slipstream.drafters.calibration import ProbabilityCalibration, Ratio
-from slipstream.drafters.resources import Method, Resources, needs_heads
+from slipstream.drafters.resources import Method, Resources
 from slipstream.drafters.tree import TOP, Children, TreeBuilder
 from slipstream.models.heads.file import read_heads
 from slipstream.models.sampling.sampler import Sampler
@@ -192,15 +192,14 @@ class Space(Drafter):
         self.gains.add(min(self._ready, judged), accepted)
 
 
-def _lacks(resources: Resources) -> str:
-    missing = needs_heads(Space.name)(resources)
-    if missing or resources.abilities.masks:
-        return missing
+def _unfit(resources: Resources) -> str:
+    if resources.abilities.masks:
+        return ""
     return "llama.cpp takes vectors in another way than tokens in models of this kind, and masks are vectors"
 
 
 def _make(resources: Resources) -> Drafter:
-    assert resources.llama is not None  # _lacks has checked it
+    assert resources.llama is not None  # ``Method.lacks`` has checked it
     masks = read_heads(resources.heads[Space.name]).tensors["masks"]
     resources.llama.use_masks(masks)
     return Space(resources.abilities, len(masks))
@@ -210,7 +209,7 @@ METHOD: Final = Method(
     Space.name,
     _make,
     Space.needs,
-    _lacks,
-    "the model guesses ahead while it checks",
-    auto=True,
+    heads=True,
+    unfit=_unfit,
+    about="the model guesses ahead while it checks",
 )

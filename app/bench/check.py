@@ -27,7 +27,7 @@ from slipstream.app.engine.session import Session
 from slipstream.app.engine.stopping import StopRules
 from slipstream.app.platform.safe_text import one_line
 from slipstream.app.protocol.requests import Load
-from slipstream.drafters.none import Plain
+from slipstream.drafters.base import Plain
 from slipstream.models.errors import UsageError
 from slipstream.models.llama.target import Target
 from slipstream.models.sampling.noise import gumbel

@@ -22,7 +22,7 @@ from slipstream.app.engine.load import load
 from slipstream.app.engine.session import Session
 from slipstream.app.protocol.events import Done, Loaded, Prefilling, Stepped
 from slipstream.app.protocol.requests import Generate, Load, Message, Sampling
-from slipstream.drafters.none import Plain
+from slipstream.drafters.base import Plain
 from slipstream.models.errors import ContextFullError, SlipstreamError, UsageError
 from slipstream.models.llama.library import PassCount, process_log
 from slipstream.models.types import Token

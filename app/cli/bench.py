@@ -26,7 +26,7 @@ from slipstream.app.platform.paths import Paths
 from slipstream.app.protocol.requests import AUTO, Load, Lora, Sampling
 from slipstream.app.settings.file import known
 from slipstream.drafters.accept import accept_rule
-from slipstream.drafters.none import Plain
+from slipstream.drafters.base import Plain
 from slipstream.models.errors import SlipstreamError, UsageError, reason_of
 from slipstream.models.library.records import read_facts
 from slipstream.models.outside import decimal_number

@@ -24,8 +24,8 @@ from slipstream.app.platform.paths import Paths, private_folder
 from slipstream.app.platform.safe_text import one_line, plural
 from slipstream.app.protocol.requests import Load
 from slipstream.app.settings.disabled_drafters import leave_out, left_out
+from slipstream.drafters.base import Plain
 from slipstream.drafters.draft_model import DraftModel
-from slipstream.drafters.none import Plain
 from slipstream.drafters.registry import METHODS
 from slipstream.drafters.resources import Resources
 from slipstream.drafters.text_index import Document, TextIndex, folder_of, forget, open_index, remove_earlier

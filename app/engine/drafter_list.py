@@ -13,10 +13,9 @@ from slipstream.app.protocol.requests import AUTO
 from slipstream.drafters import registry
 from slipstream.drafters.autopilot.policy import Autopilot
 from slipstream.drafters.autopilot.profile import Profile
-from slipstream.drafters.base import Drafter
+from slipstream.drafters.base import Drafter, Plain
 from slipstream.drafters.combine import Continued
 from slipstream.drafters.guard import Guard
-from slipstream.drafters.none import Plain
 from slipstream.drafters.prompt_lookup import PromptLookup
 from slipstream.drafters.resources import Resources
 from slipstream.models.llama.target import Target

@@ -16,7 +16,7 @@ from slipstream.app.engine.reply import ReadPrompt, Reply, ReplyProgress
 from slipstream.app.protocol.events import Counted, Done, Prefilling, Stepped
 from slipstream.app.protocol.requests import AUTO, Generate, Message, Prepare
 from slipstream.drafters.base import Drafter
-from slipstream.drafters.text_only import TextOnly
+from slipstream.drafters.combine import TextOnly
 from slipstream.models.errors import SlipstreamError
 from slipstream.models.llama.target import Prefill, PrefillChunk, Target
 from slipstream.models.types import History, Token, shared_prefix

@@ -8,8 +8,7 @@ from slipstream.drafters.autopilot import settings
 from slipstream.drafters.autopilot.arm import Arm
 from slipstream.drafters.autopilot.cost_model import CostModel, Disturbance, clipped
 from slipstream.drafters.autopilot.tree_pruning import Objective
-from slipstream.drafters.base import Step
-from slipstream.drafters.none import Plain
+from slipstream.drafters.base import Plain, Step
 
 PLAIN: Final = Plain.name
 

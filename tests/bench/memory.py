@@ -72,7 +72,7 @@ def _child() -> None:
     """Reads what to load from standard input and writes what it took to standard output."""
     from tests.bench.plain import opened, ordinary, run_loop
 
-    from slipstream.drafters.none import Plain
+    from slipstream.drafters.base import Plain
     from slipstream.models.sampling.sampler import Sampler
 
     asked = json.load(sys.stdin)

@@ -10,7 +10,7 @@ from tests.bench.plain import ordinary, run_loop
 from tests.bench.shapes import ScriptedDrafter, TreeShape
 
 from slipstream.app.bench.report import table
-from slipstream.drafters.none import Plain
+from slipstream.drafters.base import Plain
 
 
 @dataclass(frozen=True, slots=True)

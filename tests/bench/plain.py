@@ -15,8 +15,7 @@ from slipstream.app.bench.report import table
 from slipstream.app.engine.calibrate import Threads
 from slipstream.app.engine.loop import generate
 from slipstream.app.engine.stopping import StopRules
-from slipstream.drafters.base import Drafter, Step
-from slipstream.drafters.none import Plain
+from slipstream.drafters.base import Drafter, Plain, Step
 from slipstream.models.llama.library import physical_cores
 from slipstream.models.llama.model import LlamaModel
 from slipstream.models.llama.target import ContextOptions

@@ -9,7 +9,7 @@ from tests.bench.plain import compare_with_bare, opened, ordinary, run_loop
 from tests.bench.shapes import NODES_1, NODES_4, NODES_16, ScriptedDrafter, TreeShape
 from tests.bench.weights import ModelShape, write_model
 
-from slipstream.drafters.none import Plain
+from slipstream.drafters.base import Plain
 from slipstream.models.errors import SlipstreamError
 from slipstream.models.gguf.reader import read_header
 from slipstream.models.llama.target import ContextOptions

@@ -22,8 +22,7 @@ from slipstream.app.library.resolve_model import choose
 from slipstream.app.platform.paths import HOME_VARIABLE, Paths
 from slipstream.drafters.autopilot.cost_model import CostModel
 from slipstream.drafters.autopilot.policy import Autopilot
-from slipstream.drafters.base import NO_DRAFT, Draft, Drafter, ShouldExtend
-from slipstream.drafters.none import Plain
+from slipstream.drafters.base import NO_DRAFT, Draft, Drafter, Plain, ShouldExtend
 from slipstream.drafters.prompt_lookup import PromptLookup
 from slipstream.models.errors import ContextFullError, UsageError
 from slipstream.models.sampling.sampler import Sampler

@@ -13,7 +13,7 @@ from tests.bench.topic_figures import TopicFigures, topic_figures
 from slipstream.app.bench.turns import ReplyPlan, session_of, usable_drafters
 from slipstream.app.engine.session import Session
 from slipstream.app.protocol.requests import AUTO, Load, Message
-from slipstream.drafters.none import Plain
+from slipstream.drafters.base import Plain
 from slipstream.models.errors import UsageError
 from slipstream.models.types import Token
 

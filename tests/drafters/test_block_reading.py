@@ -9,8 +9,7 @@ import pytest
 from tests.drafters.block_file import TOKENS, write_head
 from tests.drafters.changed_file import changed
 
-from slipstream.drafters.dflash import selected
-from slipstream.drafters.dspark import MarkovTerm
+from slipstream.drafters.block_drafter import MarkovTerm, selected
 from slipstream.models.gguf.reader import read_header
 from slipstream.models.heads.block_head import BlockHead
 from slipstream.models.llama.features import BlockOutput

@@ -14,9 +14,8 @@ import pytest
 from tests.drafters.changed_file import changed
 from tests.drafters.replies import ask, reply
 
-from slipstream.drafters.eagle3 import METHOD, open_eagle3
-from slipstream.drafters.feature_drafter import FeatureDrafter
-from slipstream.drafters.none import Plain
+from slipstream.drafters.base import Plain
+from slipstream.drafters.feature_drafter import EAGLE3, FeatureDrafter, open_eagle3
 from slipstream.drafters.registry import why_not
 from slipstream.drafters.resources import Resources
 from slipstream.models.errors import SlipstreamError
@@ -269,10 +268,10 @@ def test_a_head_that_would_end_the_process_is_refused(
 
 
 def test_what_it_lacks_is_said(target: LlamaTarget, tmp_path: Path) -> None:
-    assert METHOD.lacks(Resources(target.abilities, llama=target)) == "it needs eagle3 heads, and this model has none"
-    assert METHOD.lacks(Resources(target.abilities, heads={"eagle3": HEAD}, llama=target)) == ""
+    assert EAGLE3.lacks(Resources(target.abilities, llama=target)) == "it needs eagle3 heads, and this model has none"
+    assert EAGLE3.lacks(Resources(target.abilities, heads={"eagle3": HEAD}, llama=target)) == ""
     other = replace(target.abilities, n_vocab=4000)
-    assert "has 4,096 tokens" in METHOD.lacks(Resources(other, heads={"eagle3": HEAD}, llama=target))
+    assert "has 4,096 tokens" in EAGLE3.lacks(Resources(other, heads={"eagle3": HEAD}, llama=target))
     cut = tmp_path / "cut.gguf"
     cut.write_bytes(HEAD.read_bytes()[:100])
     assert "is cut short" in why_not("eagle3", Resources(target.abilities, heads={"eagle3": cut}, llama=target))

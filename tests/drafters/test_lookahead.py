@@ -9,9 +9,8 @@ import pytest
 from tests.drafters.replies import always, steps_of, text_of
 from tests.models.fake_target import FakeTarget
 
-from slipstream.drafters.base import NO_DRAFT, Drafter, ShouldExtend, Step
+from slipstream.drafters.base import NO_DRAFT, Drafter, Plain, ShouldExtend, Step
 from slipstream.drafters.lookahead import Lookahead, NGramPool
-from slipstream.drafters.none import Plain
 from slipstream.models.sampling.sampler import Sampler
 from slipstream.models.types import ROOT, Abilities, Evaluation, History, Token, TokenTree
 

@@ -15,9 +15,8 @@ import pytest
 from numpy.typing import NDArray
 from tests.drafters.replies import always, ask, reply
 
-from slipstream.drafters.base import NO_DRAFT, Draft, Drafter, ShouldExtend, Step
+from slipstream.drafters.base import NO_DRAFT, Draft, Drafter, Plain, ShouldExtend, Step
 from slipstream.drafters.medusa import METHOD, Medusa, MedusaHeads, rank_accuracies, unfit
-from slipstream.drafters.none import Plain
 from slipstream.drafters.resources import Resources
 from slipstream.models.errors import ModelFileError, NotANumberError
 from slipstream.models.gguf.reader import read_header

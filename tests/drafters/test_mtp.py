@@ -16,9 +16,8 @@ from tests.drafters.mtp_file import ARCHITECTURES, LAYERS, TOKENS, WIDTH, Guesse
 
 from slipstream.app.engine.drafter_list import Drafters
 from slipstream.drafters.autopilot.profile import Profile
-from slipstream.drafters.base import Drafter, Step
-from slipstream.drafters.mtp import METHOD, open_mtp
-from slipstream.drafters.none import Plain
+from slipstream.drafters.base import Drafter, Plain, Step
+from slipstream.drafters.feature_drafter import MTP, open_mtp
 from slipstream.drafters.resources import Resources
 from slipstream.models.errors import ModelFileError
 from slipstream.models.gguf.architectures import without_mtp
@@ -128,10 +127,10 @@ def test_a_long_prompt_a_rewind_and_an_unheard_prefix(open_target: Open) -> None
 def test_what_it_lacks_is_said(open_target: Open, tmp_path: Path) -> None:
     open_target("glm4moe", "right")
     path = tmp_path / "glm4moe.gguf"
-    assert METHOD.lacks(Resources(FACTS, header=read_header(path))) == ""
-    assert METHOD.lacks(Resources(FACTS)) == "it needs MTP layers, and this model has none"
+    assert MTP.lacks(Resources(FACTS, header=read_header(path))) == ""
+    assert MTP.lacks(Resources(FACTS)) == "it needs MTP layers, and this model has none"
     bundled = Path(__file__).parents[2] / "models" / "bundled" / "slipstream-mini-q8_0.gguf"
-    assert METHOD.lacks(Resources(FACTS, header=read_header(bundled))) == "it needs MTP layers, and this model has none"
+    assert MTP.lacks(Resources(FACTS, header=read_header(bundled))) == "it needs MTP layers, and this model has none"
 
 
 @pytest.mark.parametrize(
@@ -160,7 +159,7 @@ def test_a_file_without_its_mtp_layer_is_a_plain_model(tmp_path: Path) -> None:
     names = [tensor.name for tensor in read_header(good).tensors if tensor.name.startswith(f"blk.{LAYERS - 1}.")]
     model = LlamaModel(changed(good, tmp_path / "bare.gguf", tensors=dict.fromkeys(names)))
     with closing(LlamaTarget(model, OPTIONS)) as target:
-        assert not model.mtp and "leaves out" in METHOD.lacks(Resources(target.abilities, header=model.header))
+        assert not model.mtp and "leaves out" in MTP.lacks(Resources(target.abilities, header=model.header))
         history = History(prompt())
         reply(target, Plain(), history)
         assert history.tokens == prompt(46)

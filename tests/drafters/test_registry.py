@@ -14,15 +14,14 @@ from slipstream.app.engine.load import load
 from slipstream.app.library.resolve_model import choose
 from slipstream.app.platform.paths import Paths
 from slipstream.drafters import registry
-from slipstream.drafters.base import Drafter
-from slipstream.drafters.none import Plain
+from slipstream.drafters.base import Drafter, Plain
 from slipstream.drafters.resources import Method, Resources
 
 
 def test_every_file_with_a_method_is_listed() -> None:
     files = Path(next(iter(drafters.__path__))).glob("*.py")
     modules = [import_module(f"slipstream.drafters.{file.stem}") for file in files if file.stem != "__init__"]
-    methods = {module.METHOD.name: module.METHOD for module in modules if hasattr(module, "METHOD")}
+    methods = {each.name: each for module in modules for each in vars(module).values() if isinstance(each, Method)}
     assert methods == dict(registry.METHODS)
     assert [name for name, method in methods.items() if not method.auto] == ["none"]
 
@@ -36,7 +35,7 @@ def test_the_autopilot_uses_a_method_only_if_it_allows_that(auto: bool, monkeypa
         made.append(resources)
         return Plain()
 
-    method = replace(Method("extra", make), auto=True) if auto else Method("extra", make)
+    method = Method("extra", make, auto=auto)
     monkeypatch.setattr(registry, "METHODS", MappingProxyType({**registry.METHODS, "extra": method}))
     session, loaded = load(replace(choose(Paths.default({})), derived=None, index=None), lambda _: None)
     session.drafters.get("auto")

@@ -12,9 +12,8 @@ from tests.models.fake_target import FakeTarget
 from slipstream.app.engine.loop import generate
 from slipstream.app.engine.stats import PlainClock, ReplyStats
 from slipstream.app.engine.stopping import FixedBudget, StopRules
-from slipstream.drafters.base import NO_DRAFT, Draft, Drafter, Step
+from slipstream.drafters.base import NO_DRAFT, Draft, Drafter, Plain, Step
 from slipstream.drafters.calibration import copy_probability
-from slipstream.drafters.none import Plain
 from slipstream.drafters.retrieval import Retrieval
 from slipstream.drafters.text_index import FILE, TextIndex, TextPiece
 from slipstream.models.sampling.sampler import Sampler

@@ -10,8 +10,7 @@ import pytest
 from tests.drafters.replies import PROMPT, always, steps_of, text_of
 from tests.models.fake_target import FakeTarget
 
-from slipstream.drafters.base import NO_DRAFT, Draft, ShouldExtend, Step
-from slipstream.drafters.none import Plain
+from slipstream.drafters.base import NO_DRAFT, Draft, Plain, ShouldExtend, Step
 from slipstream.drafters.space import MaskGains, Space
 from slipstream.drafters.tree import chain_draft
 from slipstream.models.sampling.sampler import Sampler

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from tests.drafters.replies import ask, reply
 
-from slipstream.drafters.none import Plain
+from slipstream.drafters.base import Plain
 from slipstream.drafters.resources import Resources
 from slipstream.drafters.space import METHOD, Space
 from slipstream.models.heads.file import read_heads

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slipstream.drafters.base import NO_DRAFT
-from slipstream.drafters.none import Plain
+from slipstream.drafters.base import NO_DRAFT, Plain
 from slipstream.drafters.tree import TreeBuilder, chain_draft
 from slipstream.models.sampling.sampler import Sampler
 from slipstream.models.types import ROOT, History

@@ -23,7 +23,7 @@ from slipstream.app.engine.load import load
 from slipstream.app.protocol.events import Done, Loaded
 from slipstream.app.protocol.requests import AUTO, Generate, Load, Message, Sampling
 from slipstream.drafters.autopilot import settings
-from slipstream.drafters.base import NO_DRAFT, Draft, Drafter, ShouldExtend
+from slipstream.drafters.base import NO_DRAFT, Draft, Drafter, Plain, ShouldExtend
 from slipstream.drafters.draft_model import DraftModel
 from slipstream.drafters.feature_drafter import FeatureDrafter
 from slipstream.drafters.guard import Guard
@@ -31,7 +31,6 @@ from slipstream.drafters.kangaroo import Kangaroo
 from slipstream.drafters.lookahead import Lookahead
 from slipstream.drafters.medusa import Medusa
 from slipstream.drafters.memory import DrafterMemory
-from slipstream.drafters.none import Plain
 from slipstream.drafters.prompt_lookup import PromptLookup
 from slipstream.drafters.recycle import TokenRecycling
 from slipstream.drafters.space import Space

@@ -12,7 +12,7 @@ from tests.app.engine.forced import Forced, check_same, write
 from tests.models.kinds import KINDS, PLAIN, write_kind
 
 from slipstream.drafters import registry
-from slipstream.drafters.none import Plain
+from slipstream.drafters.base import Plain
 from slipstream.drafters.resources import Resources
 from slipstream.models.errors import UsageError
 from slipstream.models.llama.context import LlamaTarget

@@ -17,7 +17,7 @@ from slipstream.app.engine.session import Session
 from slipstream.app.protocol.events import Done, Stepped
 from slipstream.app.protocol.requests import Generate, Load, Message, Sampling
 from slipstream.drafters import registry
-from slipstream.drafters.none import Plain
+from slipstream.drafters.base import Plain
 from slipstream.drafters.resources import Resources
 from slipstream.models.llama.context import LlamaTarget
 from slipstream.models.llama.model import LlamaModel

@@ -24,8 +24,7 @@ from slipstream.app.protocol.events import Done, Stepped
 from slipstream.app.protocol.requests import Generate, Load, Message, Sampling
 from slipstream.drafters import registry
 from slipstream.drafters.accept import Typical
-from slipstream.drafters.base import Drafter
-from slipstream.drafters.none import Plain
+from slipstream.drafters.base import Drafter, Plain
 from slipstream.drafters.resources import Resources
 from slipstream.models.chat_template.template import CHATML, ChatTemplate
 from slipstream.models.sampling.sampler import Sampler

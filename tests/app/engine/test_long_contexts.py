@@ -22,8 +22,8 @@ from slipstream.app.library.resolve_model import choose
 from slipstream.app.platform.paths import Paths
 from slipstream.app.protocol.events import Done
 from slipstream.app.protocol.requests import Generate, Load, Message, Sampling
-from slipstream.drafters.mtp import open_mtp
-from slipstream.drafters.none import Plain
+from slipstream.drafters.base import Plain
+from slipstream.drafters.feature_drafter import open_mtp
 from slipstream.models.errors import UsageError
 from slipstream.models.gguf.reader import read_header
 from slipstream.models.gguf.rope import RopeScaling

@@ -25,8 +25,7 @@ from slipstream.app.platform.paths import Paths
 from slipstream.app.protocol.events import Done
 from slipstream.app.protocol.requests import Generate, Message, Prepare, Sampling
 from slipstream.drafters.autopilot.profile import Profile
-from slipstream.drafters.base import Needs
-from slipstream.drafters.none import Plain
+from slipstream.drafters.base import Needs, Plain
 from slipstream.drafters.resources import Resources
 from slipstream.models.chat_template.template import CHATML, ChatTemplate
 from slipstream.models.errors import ContextFullError, EngineDiedError

@@ -20,7 +20,7 @@ from slipstream.app.bench.estimate import Estimate
 from slipstream.app.bench.turns import ReplyPlan, play, session_of, usable_drafters
 from slipstream.app.engine.session import Session
 from slipstream.app.protocol.requests import Load
-from slipstream.drafters.none import Plain
+from slipstream.drafters.base import Plain
 from slipstream.models.errors import ContextFullError
 from slipstream.models.llama.context import LlamaTarget
 from slipstream.models.llama.target import ContextOptions

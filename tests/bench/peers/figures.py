@@ -10,7 +10,7 @@ from typing import Final
 from tests.bench.peers.sweep import Timing, Tried, Variant, rate
 
 from slipstream.app.bench.intervals import Interval, ReplyPair, TimedTokens, advantage, speedup
-from slipstream.drafters.none import Plain
+from slipstream.drafters.base import Plain
 
 OURS: Final = "slipstream"
 OUR_PLAIN: Final = Variant(OURS, Plain.name)

@@ -10,7 +10,7 @@ from slipstream.drafters.autopilot.active_set import Exploration, Trial, trials
 from slipstream.drafters.autopilot.arm import Arm, Calibration
 from slipstream.drafters.autopilot.settings import EXPLORE_SHARE
 from slipstream.drafters.autopilot.tree_pruning import Objective, prune
-from slipstream.drafters.none import Plain
+from slipstream.drafters.base import Plain
 from slipstream.drafters.tree import TreeBuilder, chain_draft
 from slipstream.models.types import History
 
