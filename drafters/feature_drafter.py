@@ -181,7 +181,8 @@ def open_mtp(target: LlamaTarget, path: Path | None = None) -> FeatureDrafter:
             head = FeatureContext(target)
         else:
             model = opened.enter_context(closing(LlamaModel(path, placement=target.placement.beside())))
-            head = (AssistantContext if model.header.architecture == ASSISTANT else FeatureContext)(target, model)
+            shares = model.header.architecture == ASSISTANT
+            head = AssistantContext(target, model) if shares else FeatureContext(target, model)
         return FeatureDrafter("mtp", head, target, (MTP_HIDDEN,), opened=opened.pop_all())
 
 

@@ -1,7 +1,7 @@
 """Loads model files in a separate process before their first use, so that a crash or hang is harmless.
 
 The checks of the header (:mod:`slipstream.models.gguf.check`) refuse nearly all files that crash llama.cpp; the probe
-catches the rest. The process runs ``slipstream.models.llama.probe_child``. Files that pass are recorded.
+catches the rest. The process runs ``slipstream.models.probe_child``. Files that pass are recorded.
 """
 
 from __future__ import annotations
@@ -27,8 +27,7 @@ from slipstream.models.outside import quoted, read_object, shown_path
 _RECORD_BYTES: Final = 4 << 20
 MOST: Final = 1_000  # maximum recorded files; the oldest records are dropped
 SHIPPED: Final = Path(__file__).resolve().parents[1] / "bundled"  # the bundled files, which need no probe
-COMMAND: Final = (sys.executable, "-m", "slipstream.models.llama.probe_child")
-PROJECTOR_COMMAND: Final = (sys.executable, "-m", "slipstream.models.vision.projector_child")
+COMMAND: Final = (sys.executable, "-m", "slipstream.models.probe_child")
 _START_SECONDS: Final = 120.0
 _WALL_SECONDS: Final = 15.0
 _TO_END: Final = 5.0  # maximum seconds from the end of its answers to the end of the process
@@ -77,7 +76,7 @@ def probe_once(
     if not new:
         return
     on_start()
-    with closing(Prober(PROJECTOR_COMMAND if model else COMMAND)) as prober:
+    with closing(Prober()) as prober:
         for path in new:
             prober.check(path, model)
             record.add(path)

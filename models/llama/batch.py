@@ -9,8 +9,9 @@ from typing import Final
 import numpy as np
 from llama_cpp import llama_cpp as C
 
+from slipstream.models.llama.library import pointer_to
 from slipstream.models.llama.mask_rows import MaskRows
-from slipstream.models.types import Floats, Token
+from slipstream.models.types import Floats, Token, TokenTree
 
 _SECTIONS: Final = 4  # positions of one row with M-RoPE
 
@@ -23,7 +24,6 @@ class Batch:
     """
 
     def __init__(self, rows: int, sequences: int) -> None:
-        """Allocates room for ``rows`` rows in up to ``sequences`` sequences."""
         self._tokens = np.zeros(rows, np.int32)
         self._positions = np.zeros(_SECTIONS * rows, np.int32)
         self._counts = np.ones(rows, np.int32)
@@ -55,33 +55,22 @@ class Batch:
         self._outputs[:count] = output_all
         self.batch.n_tokens = count
 
-    def tree(
-        self,
-        run: Sequence[Token],
-        position: int,
-        tokens: Sequence[Token],
-        *,
-        depths: Sequence[int],
-        first_leaves: Sequence[int],
-        last_leaves: Sequence[int],
-        leaves: int,
-        output_all: bool,
-    ) -> None:
+    def tree(self, run: Sequence[Token], position: int, tree: TokenTree, leaves: int, *, output_all: bool) -> None:
         """Fills in a run of tokens that all leaves share, and a tree below its last token.
 
         That token and the tree have outputs. With ``output_all``, the rest of the run has outputs too; llama.cpp would
         otherwise add them and log a warning.
         """
-        shared, count = len(run), len(run) + len(tokens)
+        shared, count = len(run), len(run) + len(tree)
         root = position + shared - 1
         self.batch.token, self.batch.embd = self._by_token, None
         # one assignment per array: for a few rows, each numpy call costs more than the rows
-        self._tokens[:count] = [*run, *tokens]
-        self._positions[:count] = [*range(position, root + 1), *(root + depth for depth in depths)]
+        self._tokens[:count] = [*run, *tree.tokens]
+        self._positions[:count] = [*range(position, root + 1), *(root + depth for depth in tree.depths)]
         self._outputs[:count] = [output_all] * (shared - 1) + [1] * (count - shared + 1)
-        spans = zip(first_leaves, last_leaves, strict=True)
+        spans = zip(tree.first_leaves, tree.last_leaves, strict=True)
         self._counts[:count] = [leaves] * shared + [last - first + 1 for first, last in spans]
-        starts = [self._origin + 4 * first for first in first_leaves]  # a sequence number has 4 bytes
+        starts = [self._origin + 4 * first for first in tree.first_leaves]  # a sequence number has 4 bytes
         self._lists[:count] = [self._origin] * shared + starts
         self.batch.n_tokens = count
 
@@ -106,7 +95,7 @@ class Batch:
         count = len(rows)
         self.prompt([0] * count, position, output_all=False)
         self._positions[: sections * count] = np.tile(np.arange(position, position + count), sections)
-        self.batch.token, self.batch.embd = None, rows.ctypes.data_as(ctypes.POINTER(ctypes.c_float))
+        self.batch.token, self.batch.embd = None, pointer_to(rows)
 
     def by_vector(self, rows: MaskRows) -> None:
         """Replaces the tokens of the batch with vectors: a batch with a mask may contain vectors only."""
@@ -114,5 +103,4 @@ class Batch:
         if self._vectors is None:
             self._vectors = np.empty((len(self._tokens), rows.width), np.float32)
         rows.fill(self._tokens[:count].tolist(), self._vectors)
-        address = self._vectors.ctypes.data
-        self.batch.token, self.batch.embd = None, ctypes.cast(address, ctypes.POINTER(ctypes.c_float))
+        self.batch.token, self.batch.embd = None, pointer_to(self._vectors)

@@ -25,7 +25,7 @@ from slipstream.models.types import EMPTY_TREE, Abilities, Evaluation, Floats, T
 
 
 class LlamaTarget:
-    """A model with a KV cache, as ``slipstream.models.llama.target.Target`` describes it.
+    """A model with a KV cache.
 
     A tree is evaluated in one ``llama_decode``. Every leaf has its own sequence; the first leaf has sequence 0, the
     conversation's. A row belongs to the sequences of all leaves below it, and attends to the cells of the first one.
@@ -143,7 +143,12 @@ class LlamaTarget:
         return self._model.placement
 
     def request(self, points: frozenset[int], rows: int = 1) -> None:
-        """Chooses the hidden points of all later evaluations and prefill chunks; see ``Target.request``."""
+        """Chooses the hidden points of all later evaluations and prefill chunks.
+
+        Args:
+            points: See ``Abilities.hidden``.
+            rows: Minimum rows of an evaluation, if there are ``Abilities.widths``: passes of equal size reuse a graph.
+        """
         self._hidden.request(points)
         self._least = rows
 
@@ -236,16 +241,7 @@ class LlamaTarget:
             self._shape = (rows, leaves)
         if leaves > 1:
             cache.branch(leaves)
-        self._batch.tree(
-            run,
-            cache.layout.position(cache.cached),
-            tree.tokens,
-            depths=tree.depths,
-            first_leaves=tree.first_leaves,
-            last_leaves=tree.last_leaves,
-            leaves=leaves,
-            output_all=whole,
-        )
+        self._batch.tree(run, cache.layout.position(cache.cached), tree, leaves, output_all=whole)
         if tree.probes and max(tree.tokens) >= self.abilities.n_vocab:
             self._batch.by_vector(self._masks)
         root = len(run) - 1
@@ -258,7 +254,7 @@ class LlamaTarget:
         return Evaluation(logits, hidden)
 
     def keep(self, path: Sequence[int]) -> None:
-        """Commits the last evaluation's ``last`` token and the nodes of ``path``, and drops the other rows.
+        """Commits the last evaluation's ``last`` token and the nodes of a path from the root; drops other rows.
 
         With ``same_text``, nodes outside the batch's first path are queued and decoded again: the order of their cells
         differs from plain decoding, so sums over them would round differently.

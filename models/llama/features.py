@@ -4,34 +4,92 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from llama_cpp import llama_cpp as C
 
 from slipstream.models.errors import SlipstreamError
 from slipstream.models.heads.block_head import BlockHead
+from slipstream.models.llama.batch import Batch
 from slipstream.models.llama.context import LlamaTarget
-from slipstream.models.llama.head_context import ROWS, HeadContext, pointer_to
+from slipstream.models.llama.hidden import SYMBOLS
+from slipstream.models.llama.library import pointer_to, rows_at, run_pass, threads_of
 from slipstream.models.llama.model import LlamaModel
 from slipstream.models.llama.target import KV_TYPES, ContextOptions
 from slipstream.models.types import PACKED, Floats, Token
 
+ROWS: Final = 64
+"""Maximum rows of one pass; small, since these graphs compute the logits of every row."""
 MTP: Final = 1  # llama_context_type
 _ENCODED: Final = 8  # rows that passes of the encoder are padded to, where passes are replayed
 _BRANCHES: Final = 4  # maximum branches of a draft; the target's ``max_leaves`` also applies
 
 
+class HeadContext:
+    """A head's context; provides logits, and features, which llama.cpp calls nextn embeddings."""
+
+    def __init__(self, target: LlamaTarget, model: Any, params: Any, width: int, masked: bool = True) -> None:
+        """Opens a context.
+
+        Args:
+            target: The target; it provides the weights that the head lacks, and the number of threads.
+            model: The ``llama_model`` of the head. The caller has checked that it fits the target; otherwise a later
+                pass would crash the process.
+            masked: Whether only rows with outputs have features; otherwise all rows have them.
+        """
+        params.n_batch = params.n_ubatch = ROWS
+        params.ctx_other = target.context
+        self._target, self._width = target, width
+        self.pointer = C.llama_init_from_model(model, params)
+        if not self.pointer:
+            raise SlipstreamError("there is not enough memory for the drafting head.", "Use another drafter.")
+        self.memory = C.llama_get_memory(self.pointer)
+        self.batch = Batch(ROWS, params.n_seq_max)
+        self._logits_width = C.llama_vocab_n_tokens(C.llama_model_get_vocab(model))
+        self._threads = params.n_threads
+        SYMBOLS.set_features(self.pointer, True, masked)
+
+    def run(self, call: Any = C.llama_decode) -> None:
+        """Runs the batch with the target's current number of threads.
+
+        Raises:
+            SlipstreamError: If the pass fails; some of its rows may already be in the cache.
+        """
+        threads = threads_of(self._target.context)
+        if threads != self._threads:
+            C.llama_set_n_threads(self.pointer, threads, threads)
+            self._threads = threads
+        code = run_pass(call, self.pointer, self.batch.batch)
+        if code:
+            raise SlipstreamError(
+                f"the drafting head could not be evaluated: llama.cpp returned {code}.", "Use another drafter."
+            )
+
+    def logits(self, rows: int) -> Floats:
+        """Views the logits of the last pass: [rows, n_vocab of the target]."""
+        logits = rows_at(C.llama_get_logits(self.pointer), rows, self._logits_width)
+        return logits[:, : self._target.abilities.n_vocab]
+
+    def features(self, rows: int) -> Floats:
+        """Views the features of the last pass: [rows, width]."""
+        return rows_at(SYMBOLS.get_features(self.pointer), rows, self._width)
+
+    def cut(self, length: int) -> None:
+        """Drops the cells of all sequences from position ``length`` on."""
+        C.llama_memory_seq_rm(self.memory, -1, length, -1)
+
+    def close(self) -> None:
+        if self.pointer:
+            C.llama_free(self.pointer)
+            self.pointer = None
+
+
 class HeadOutput(NamedTuple):
-    """The result of a pass, valid until the next one.
+    """The result of a pass, valid until the next one."""
 
-    Attributes:
-        logits: [rows, n_vocab], for the token that follows each row's token.
-        features: [rows, width], the feature to pair with the token that is drafted from the row's logits.
-    """
-
-    logits: Floats
-    features: Floats
+    logits: Floats  # [rows, n_vocab], for the token that follows each row's token
+    features: Floats  # [rows, width], to pair with the token that is drafted from the row's logits
 
 
 class FeatureContext:
@@ -222,15 +280,10 @@ class AssistantContext:
 
 
 class BlockOutput(NamedTuple):
-    """The result of a block, one row per token of the block; valid until the next pass.
+    """The result of a block, one row per token of the block; valid until the next pass."""
 
-    Attributes:
-        logits: [rows, n_vocab]; no rows for a head with a selector.
-        features: [rows, n_embd]: the selector's scores, or a DSpark head's confidence.
-    """
-
-    logits: Floats
-    features: Floats
+    logits: Floats  # [rows, n_vocab]; no rows for a head with a selector
+    features: Floats  # [rows, n_embd]: the selector's scores, or a DSpark head's confidence
 
 
 class BlockContext:

@@ -7,8 +7,7 @@ function. A missing function is None here: the drafters that need it report that
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, Final
 
 from llama_cpp import llama_cpp as C
@@ -18,38 +17,13 @@ from slipstream.models.llama.library import rows_at
 from slipstream.models.llama.model import LlamaModel
 from slipstream.models.types import LAST_HIDDEN, MTP_HIDDEN, Floats
 
-_FLOATS: Final = ctypes.POINTER(ctypes.c_float)
-_CONTEXT: Final = ctypes.c_void_p
-# field: plain name, suffix of GCC and Clang, suffix of MSVC, types of the arguments, type of the result
-_NAMES: Final[dict[str, tuple[str, str, str, list[Any], Any]]] = {
-    "set_layer_input": (
-        "llama_set_embeddings_layer_inp",
-        "P13llama_contextjb",
-        "YAXPEAUllama_context@@I_N@Z",
-        [_CONTEXT, ctypes.c_uint32, ctypes.c_bool],
-        None,
-    ),
-    "get_layer_input": (
-        "llama_get_embeddings_layer_inp",
-        "P13llama_contextj",
-        "YAPEAMPEAUllama_context@@I@Z",
-        [_CONTEXT, ctypes.c_uint32],
-        _FLOATS,
-    ),
-    "set_features": (
-        "llama_set_embeddings_nextn",
-        "P13llama_contextbb",
-        "YAXPEAUllama_context@@_N1@Z",
-        [_CONTEXT, ctypes.c_bool, ctypes.c_bool],
-        None,
-    ),
-    "get_features": (
-        "llama_get_embeddings_nextn",
-        "P13llama_context",
-        "YAPEAMPEAUllama_context@@@Z",
-        [_CONTEXT],
-        _FLOATS,
-    ),
+_TYPES: Final = {"j": ctypes.c_uint32, "b": ctypes.c_bool}  # as GCC and Clang name them
+_NAMES: Final = {
+    # field: plain name; types of the arguments behind the context, as GCC and Clang and as MSVC name them
+    "set_layer_input": ("llama_set_embeddings_layer_inp", "jb", "I_N"),
+    "get_layer_input": ("llama_get_embeddings_layer_inp", "j", "I"),
+    "set_features": ("llama_set_embeddings_nextn", "bb", "_N1"),
+    "get_features": ("llama_get_embeddings_nextn", "", ""),
 }
 
 
@@ -71,17 +45,16 @@ class Symbols:
 def find_symbols(library: Any) -> Symbols:
     """Looks up the functions."""
     found: dict[str, Any] = {}
-    for field in fields(Symbols):
-        plain, gcc, msvc, arguments, result = _NAMES[field.name]
-        call = _first(library, (plain, f"_Z{len(plain)}{plain}{gcc}", f"?{plain}@@{msvc}"))
+    for field, (plain, arguments, windows) in _NAMES.items():
+        sets = field.startswith("set")
+        named = f"?{plain}@@YA{'X' if sets else 'PEAM'}PEAUllama_context@@{windows}@Z"
+        names = (plain, f"_Z{len(plain)}{plain}P13llama_context{arguments}", named)
+        call = next((call for name in names if (call := getattr(library, name, None)) is not None), None)
         if call is not None:
-            call.argtypes, call.restype = arguments, result
-        found[field.name] = call
+            call.argtypes = [ctypes.c_void_p, *(_TYPES[kind] for kind in arguments)]
+            call.restype = None if sets else ctypes.POINTER(ctypes.c_float)
+        found[field] = call
     return Symbols(**found)
-
-
-def _first(library: Any, names: Iterable[str]) -> Any:
-    return next((call for name in names if (call := getattr(library, name, None)) is not None), None)
 
 
 SYMBOLS: Final = find_symbols(C._lib)

@@ -136,6 +136,11 @@ def _view(address: int, rows: int, width: int) -> Floats:
     return np.frombuffer(memory, np.float32).reshape(rows, width)
 
 
+def pointer_to(rows: Floats) -> Any:
+    """A C pointer to contiguous floats."""
+    return rows.ctypes.data_as(ctypes.POINTER(ctypes.c_float))
+
+
 def model_params() -> Any:
     """llama.cpp's default model parameters, made safe for this machine and build."""
     params = C.llama_model_default_params()

@@ -30,137 +30,75 @@ _ROPE_TYPES: Final[dict[RopeKind, int]] = {"none": 0, "linear": 1, "yarn": 2}  #
 
 @dataclass(frozen=True, slots=True)
 class PrefillChunk:
-    """One chunk of a prompt that has just been read.
-
-    Attributes:
-        tokens: The chunk's tokens.
-        done: Number of prompt tokens in the KV cache so far.
-        total: Number of tokens of the prompt.
-        hidden: The requested hidden points, each [len(tokens), n_embd].
-    """
+    """One chunk of a prompt that has just been read."""
 
     tokens: Sequence[Token]
-    done: int
-    total: int
-    hidden: Mapping[int, Floats] = field(default_factory=dict)
+    done: int  # number of prompt tokens in the KV cache so far
+    total: int  # number of tokens of the prompt
+    hidden: Mapping[int, Floats] = field(default_factory=dict)  # the requested hidden points, [len(tokens), n_embd]
 
 
 @dataclass(frozen=True, slots=True)
 class Prefill:
-    """The result of a prefill.
+    """The result of a prefill."""
 
-    Attributes:
-        reused: Number of tokens that were already in the KV cache.
-        decoded: Number of tokens that had to be read.
-        complete: False if it was cancelled; the tokens read so far stay in the cache.
-    """
-
-    reused: int
-    decoded: int
-    complete: bool
+    reused: int  # number of tokens that were already in the KV cache
+    decoded: int  # number of tokens that had to be read
+    complete: bool  # False if it was cancelled; the tokens read so far stay in the cache
 
 
 class Target(Protocol):
-    """A model with a KV cache that evaluates trees.
+    """A model with a KV cache that evaluates trees; ``LlamaTarget`` describes the methods.
 
     Between calls, the cache holds committed tokens only. A generation step calls ``evaluate``, then ``keep``.
     """
 
     @property
     def abilities(self) -> Abilities: ...
-
     @property
-    def tokens(self) -> Sequence[Token]:
-        """The committed tokens, in the cache or queued by ``feed``."""
-
-    def request(self, points: frozenset[int], rows: int = 1) -> None:
-        """Chooses the hidden points of all later evaluations and prefill chunks.
-
-        Args:
-            points: See ``Abilities.hidden``.
-            rows: Minimum rows of an evaluation, if there are ``Abilities.widths``: passes of equal size reuse a graph.
-        """
-
-    def prepare_drafts(self) -> None:
-        """Prepares to roll back drafted tokens, if it was opened without that; the cache keeps its tokens."""
-
-    def use_masks(self, masks: Floats) -> None:
-        """Sets the mask vectors [k, n_embd], which probes of a tree use under the ids n_vocab to n_vocab + k - 1."""
-
+    def tokens(self) -> Sequence[Token]: ...
+    def request(self, points: frozenset[int], rows: int = 1) -> None: ...
+    def prepare_drafts(self) -> None: ...
+    def use_masks(self, masks: Floats) -> None: ...
     def prefill(
         self,
         tokens: Sequence[Token],
         on_chunk: Callable[[PrefillChunk], None] | None = None,
         cancelled: Callable[[], bool] | None = None,
-    ) -> Prefill:
-        """Makes the cache hold exactly ``tokens``, reusing the prefix that it already has."""
-
-    def feed(self, tokens: Sequence[Token]) -> None:
-        """Commits a few tokens; the next evaluation decodes them as its first rows."""
-
-    def evaluate(self, last: Token, tree: TokenTree = EMPTY_TREE) -> Evaluation:
-        """Evaluates ``last`` and the tree below it in one pass."""
-
-    def keep(self, path: Sequence[int]) -> None:
-        """Commits ``last`` and the nodes of ``path`` (a path from the root), and drops the other rows."""
-
-    def rewind(self, length: int) -> None:
-        """Drops every token from index ``length`` on."""
-
-    def reset(self) -> None:
-        """Drops every token, and zeroes the memory that held them."""
-
-    def save(self) -> bytearray:
-        """Returns the cache's state; only the same build and model can restore it."""
-
-    def restore(self, state: bytearray, tokens: Sequence[Token]) -> None:
-        """Replaces the cache with a saved state of ``tokens``."""
-
-    def close(self) -> None:
-        """Frees the memory; the target must not be used after."""
+    ) -> Prefill: ...
+    def feed(self, tokens: Sequence[Token]) -> None: ...
+    def evaluate(self, last: Token, tree: TokenTree = EMPTY_TREE) -> Evaluation: ...
+    def keep(self, path: Sequence[int]) -> None: ...
+    def rewind(self, length: int) -> None: ...
+    def reset(self) -> None: ...
+    def save(self) -> bytearray: ...
+    def restore(self, state: bytearray, tokens: Sequence[Token]) -> None: ...
+    def close(self) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
 class ContextOptions:
-    """Options of a context.
+    """Options of a context."""
 
-    Attributes:
-        n_ctx: Its length in tokens; 0 for the model's training length, at most ``DEFAULT_CONTEXT``.
-        max_rows: Maximum rows of one evaluation.
-        max_leaves: Maximum leaves of a tree.
-        kv: Type of the KV cache.
-        flash: Flash attention on, off, or None for llama.cpp's choice.
-        scores: Whether ``flash=None`` turns flash attention off, which is often faster on a CPU. A quantized KV cache
-            ignores this.
-        same_text: Whether to keep the cells in plain decoding's order; accepted nodes outside a tree's first path are
-            then decoded again.
-        threads: Number of threads; 0 for one per physical core.
-        rollback: Rows that a recurrent or hybrid model can roll back. It keeps a copy of its state for each, 50 MB in a
-            large model; drafted chains have at most 8 tokens.
-        borrow: llama.cpp's ``op_offload``: whether a GPU computes large passes with weights copied to it.
-        widths: See ``Abilities.widths``; None for ``WIDTHS`` if the model's devices keep graphs, else none.
-        rope: Scaling of positions; None to keep the file's.
-    """
-
-    n_ctx: int = 0
-    max_rows: int = 64
-    max_leaves: int = 16
+    n_ctx: int = 0  # its length in tokens; 0 for the model's training length, at most ``DEFAULT_CONTEXT``
+    max_rows: int = 64  # maximum rows of one evaluation
+    max_leaves: int = 16  # maximum leaves of a tree
     kv: KvType = "f16"
-    flash: bool | None = None
+    flash: bool | None = None  # flash attention on, off, or None for llama.cpp's choice
+    # whether ``flash=None`` turns flash attention off, often faster on a CPU; a quantized KV cache ignores this
     scores: bool = False
+    # whether to keep the cells in plain decoding's order; accepted nodes outside a tree's first path are decoded again
     same_text: bool = False
-    threads: int = 0
+    threads: int = 0  # 0 for one per physical core
+    # rows that a recurrent or hybrid model can roll back; it keeps a copy of its state for each, 50 MB in a large model
     rollback: int = 8
-    borrow: bool = True
+    borrow: bool = True  # llama.cpp's ``op_offload``: whether a GPU computes large passes with weights copied to it
+    # see ``Abilities.widths``; None for ``WIDTHS`` if the model's devices keep graphs, else none
     widths: tuple[int, ...] | None = None
-    rope: RopeScaling | None = None
+    rope: RopeScaling | None = None  # scaling of positions; None to keep the file's
 
     def params(self, n_ctx: int, recurrent: bool = False) -> Any:
-        """Fills in llama.cpp's parameters.
-
-        Args:
-            recurrent: Whether the model is recurrent or hybrid; then it takes chains only.
-        """
+        """Fills in llama.cpp's parameters; a ``recurrent`` model, also a hybrid one, takes chains only."""
         params = C.llama_context_default_params()
         params.n_ctx = n_ctx
         flash = False if self.flash is None and self.scores and self.kv not in PACKED else self.flash

@@ -18,7 +18,7 @@ from slipstream.models.errors import EvaluationError, ModelFileError, Slipstream
 from slipstream.models.gguf.reader import Header, read_header
 from slipstream.models.library.places import ARCHITECTURE
 from slipstream.models.llama.image_layout import image_tokens
-from slipstream.models.llama.library import process_log, rows_at
+from slipstream.models.llama.library import pointer_to, process_log, rows_at
 from slipstream.models.llama.model import LlamaModel
 from slipstream.models.outside import shown_path
 from slipstream.models.types import Floats, Token
@@ -112,7 +112,7 @@ class Projector:
             self._pointer,
             context,
             chunk.pointer,
-            rows.ctypes.data_as(ctypes.POINTER(ctypes.c_float)),
+            pointer_to(rows),
             position,
             0,
             self._most_rows,

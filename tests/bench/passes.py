@@ -16,7 +16,7 @@ from llama_cpp import llama_cpp as C
 from slipstream.app.bench.report import table
 from slipstream.models.errors import SlipstreamError
 from slipstream.models.llama import context as llama_context
-from slipstream.models.llama import head_context
+from slipstream.models.llama import features
 from slipstream.models.llama.batch import Batch
 from slipstream.models.llama.ggml import calls
 from slipstream.models.llama.library import process_log, rows_at, run_pass
@@ -24,7 +24,7 @@ from slipstream.models.llama.memory import open_context
 from slipstream.models.llama.model import LlamaModel
 from slipstream.models.llama.target import ContextOptions
 from slipstream.models.sampling.sampler import Sampler
-from slipstream.models.types import Floats, History
+from slipstream.models.types import EMPTY_TREE, Floats, History
 
 ROWS: Final = (1, 2, 4, 8, 16)
 _CONTEXT: Final = 512  # tokens of the measured context
@@ -68,9 +68,7 @@ class PassTimer:
 
     def run(self, rows: int, all_outputs: bool = True) -> tuple[float, float]:
         """Milliseconds of a pass until it is submitted, and until its logits can be read."""
-        self._batch.tree(
-            self._tokens(rows), _USED, (), depths=(), first_leaves=(), last_leaves=(), leaves=1, output_all=all_outputs
-        )
+        self._batch.tree(self._tokens(rows), _USED, EMPTY_TREE, 1, output_all=all_outputs)
         began = perf_counter()
         code = C.llama_decode(self._context, self._batch.batch)
         submitted = perf_counter()
@@ -241,7 +239,7 @@ class PassClock:
 
         with (
             patch.object(llama_context, "run_pass", timed),
-            patch.object(head_context, "run_pass", timed),
+            patch.object(features, "run_pass", timed),
             patch.object(calls(), "backend_graph_compute", computed),
         ):
             yield

@@ -23,8 +23,7 @@ from slipstream.models.gguf.reader import read_header
 from slipstream.models.gguf.tensors import read_tensor
 from slipstream.models.heads.check import target_layers, unfit
 from slipstream.models.llama.context import LlamaTarget
-from slipstream.models.llama.features import FeatureContext, HeadOutput
-from slipstream.models.llama.head_context import ROWS
+from slipstream.models.llama.features import ROWS, FeatureContext, HeadOutput
 from slipstream.models.llama.model import LlamaModel
 from slipstream.models.llama.target import ContextOptions
 from slipstream.models.sampling.sampler import Sampler

@@ -162,9 +162,7 @@ def test_the_process_leaves_with_the_one_that_asks() -> None:
     ids=["processor time", "memory", "core files"],
 )
 def test_the_process_is_limited(code: str, ends: int) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", f"import slipstream.models.llama.probe_child as p\n{code}"], timeout=120
-    )
+    done = subprocess.run([sys.executable, "-c", f"import slipstream.models.probe_child as p\n{code}"], timeout=120)
     assert done.returncode == ends
 
 

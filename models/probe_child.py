@@ -1,6 +1,7 @@
 """The process that loads model files for ``slipstream.models.gguf.probe``: it may crash, hang or run out of memory.
 
-Each line of its input is a JSON list of paths. It answers with ``{}`` or the error, and exits when its input ends.
+Each line of its input is a JSON list: a model's path, or those of an mmproj file and its model. It answers with ``{}``
+or the error, and exits when its input ends.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ import os
 import queue
 import sys
 import threading
-from collections.abc import Callable
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import IO, Final
@@ -25,7 +25,7 @@ from slipstream.models.llama.library import physical_cores
 from slipstream.models.llama.model import LlamaModel
 from slipstream.models.llama.placement import Placement
 from slipstream.models.llama.target import ContextOptions
-from slipstream.models.types import EMPTY_TREE
+from slipstream.models.types import pass_tokens
 
 TEXT: Final = "Hello, the world \u20ac \U0001f600 of 1234!\n\0 <|im_end|>"
 """Words, digits, a control character, and characters that most vocabularies split into bytes: all kinds of tokens."""
@@ -35,6 +35,7 @@ _SPACE: Final = 8 << 30
 _LOG_BYTES: Final = 16 << 20
 _LARGE: Final = 1 << 30
 _TOKENS: Final = 8
+_WORK: Final = 20  # an image takes as much computation as a short text in a model of 20 times the mmproj file's size
 
 
 def probe(path: Path) -> None:
@@ -57,7 +58,21 @@ def probe(path: Path) -> None:
             model.pieces(tokens)
             model.special_names()
             target.prefill(tokens[:_TOKENS])
-            target.evaluate(tokens[-1], EMPTY_TREE)
+            target.evaluate(tokens[-1])
+
+
+def probe_projector(path: Path, model: Path) -> None:
+    """Loads an mmproj file with its model and encodes an image; see ``probe``."""
+    from slipstream.models.vision.projector import Projector
+
+    size = sum(part.stat().st_size for part in read_header(model).parts) + _WORK * path.stat().st_size
+    threads = physical_cores()
+    limit(size, threads)
+    with (
+        closing(LlamaModel(model, placement=Placement(0), repack=False)) as text,
+        closing(Projector(path, text, pass_tokens(True), gpu=False, threads=threads)) as projector,
+    ):
+        projector.try_out()
 
 
 def limit(size: int, threads: int) -> None:
@@ -95,7 +110,7 @@ def _listen(requests: IO[bytes], wanted: queue.SimpleQueue[list[str]]) -> None:
     os._exit(0)
 
 
-def main(probe: Callable[..., None] = probe) -> None:
+def main() -> None:
     """Runs the process."""
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # keep printf of C libraries out of the answers
@@ -105,8 +120,10 @@ def main(probe: Callable[..., None] = probe) -> None:
     while True:
         files, answer = wanted.get(), {}
         try:
-            if files:  # the first request is empty and checks that the process runs
-                probe(*map(Path, files))
+            if len(files) > 1:
+                probe_projector(*map(Path, files))
+            elif files:  # the first request is empty and checks that the process runs
+                probe(Path(files[0]))
         except SlipstreamError as error:
             answer = {"title": error.title, "hint": error.hint, "file": isinstance(error, ModelFileError)}
         except (MemoryError, OSError) as error:
