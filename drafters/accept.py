@@ -96,7 +96,6 @@ class Typical:
             )
 
     def __call__(self, draft: Draft, evaluation: Evaluation, sampler: Spreader, history: History, over: Over) -> Step:
-        """Applies the rule; the arguments and the step are those of ``accept``."""
         path = self._best_path(draft, evaluation, sampler, history)
         tokens: list[Token] = []
         for at, node in enumerate(path):

@@ -97,7 +97,6 @@ class Drafter(ABC):
     # properties, so that a subclass may have either a plain attribute or a property of its own
     @property
     def needs(self) -> Needs:
-        """Its requirements of the target."""
         return _NO_NEEDS
 
     @property

@@ -93,7 +93,6 @@ class BlockDrafter(Drafter):
         self._settle()
 
     def draft(self, history: History, should_extend: ShouldExtend, sampler: Sampler) -> Draft:
-        """Drafts a tree, or a chain if only one branch is worth its cost."""
         newest = (self.queue.waiting or self.queue.read)[-1:]
         room = min(self._nodes, self._n_ctx - len(history.tokens))
         if newest != [len(history.tokens) - 2] or room < 1 or not should_extend(1.0, 1):
@@ -124,7 +123,6 @@ class BlockDrafter(Drafter):
             self._settle()
 
     def rewind(self, length: int) -> None:
-        """Drops all features of tokens from index ``length`` on."""
         del self.queue.text[length:]
         self.queue.drop(length, length)
 

@@ -64,7 +64,6 @@ class ProbabilityCalibration:
         return self._ratios[bisect_right(_BOUNDS, prob)].given(prob, _WEIGHT)
 
     def add(self, prob: float, right: bool) -> None:
-        """Adds whether the target drew a token that had this probability."""
         self._ratios[bisect_right(_BOUNDS, prob)].add(right, 1.0)
 
 

@@ -82,7 +82,6 @@ class DraftModel(Drafter):
         return chain_draft(tokens, probs, self.name)
 
     def observe(self, history: History, step: Step) -> None:
-        """Calibrates the probabilities with the target's tokens, even if the step evaluated another draft."""
         self._ranked.observe(history, step)
 
     def reading_ms(self, history: History) -> float:

@@ -93,7 +93,6 @@ class FeatureDrafter(Drafter):
         self._settle(len(self.queue.waiting) - 1)
 
     def draft(self, history: History, should_extend: ShouldExtend, sampler: Sampler) -> Draft:
-        """Drafts a tree, or a chain if only one branch is worth its cost."""
         waiting = self.queue.waiting
         if waiting[-1:] != [len(history.tokens) - 2] or not should_extend(1.0, 1):
             return NO_DRAFT
@@ -120,7 +119,6 @@ class FeatureDrafter(Drafter):
             self._settle(len(self.queue.waiting) - 1)
 
     def rewind(self, length: int) -> None:
-        """Drops all pairs and features that depend on tokens from ``length`` on."""
         del self.queue.text[length:]
         self.queue.drop(length - 1, length)
 

@@ -100,8 +100,6 @@ class Guarded(Drafter):
         self._run(self._inner.on_prefill, None, tokens, hidden)
 
     def draft(self, history: History, should_extend: ShouldExtend, sampler: Sampler) -> Draft:
-        """Drafts within the target's rows and context."""
-
         def fitted() -> Draft:
             return self._fitted(self._inner.draft(history, should_extend, sampler), len(history.tokens))
 

@@ -157,7 +157,6 @@ class Lookahead(Drafter):
         self._brought = Ratio(_DECAY, 0.0, 0.0)
 
     def draft(self, history: History, should_extend: ShouldExtend, sampler: Sampler) -> Draft:
-        """Drafts the n-grams that begin with the last token, and the window where it pays."""
         room = min(self._abilities.max_rows - 1, self._abilities.n_ctx - len(history.tokens))
         builder = TreeBuilder()
         ranked = [(self._probs(gram, rank), gram) for rank, gram in enumerate(self.pool.after(history.tokens[-1]))]

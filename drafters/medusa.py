@@ -180,7 +180,6 @@ class Medusa(Drafter):
         self._state = hidden[LAST_HIDDEN][-1].copy()
 
     def draft(self, history: History, should_extend: ShouldExtend, sampler: Sampler) -> Draft:
-        """Grows a tree, the most probable node first, while nodes pay."""
         self._guess = None
         room = min(self._nodes, self._n_ctx - len(history.tokens))
         stale = self._at not in (None, len(history.tokens))  # it did not observe some steps

@@ -22,7 +22,6 @@ class DrafterMemory:
     """
 
     def __init__(self, folder: Path, model: str) -> None:
-        """Creates no files yet."""
         self._folder, self._model = folder, model
 
     def read(self, name: str) -> bytes | None:

@@ -43,7 +43,6 @@ class RepeatedText:
         self._text += "".join(map(chr, added))
 
     def cut(self, length: int) -> None:
-        """Drops the tokens from index ``length`` on."""
         del self.tokens[length:]
         self._text = self._text[:length]
 
@@ -91,7 +90,6 @@ class PromptLookup(Drafter):
     name = "lookup"
 
     def __init__(self, min_match: int = 2, limit: int = 16) -> None:
-        """Creates an empty index."""
         self._min_match = max(1, min_match)
         self._limit = limit
         self.index = RepeatedText()
@@ -101,7 +99,6 @@ class PromptLookup(Drafter):
         self._behind: dict[tuple[Token, ...], tuple[int, list[Token]]] = {}
 
     def begin(self, history: History) -> None:
-        """Indexes the new part of the prompt."""
         self._follow(history)
 
     def draft(self, history: History, should_extend: ShouldExtend, sampler: Sampler) -> Draft:

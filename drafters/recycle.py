@@ -107,12 +107,10 @@ class TokenRecycling(Drafter):
                 self.load(packed)
 
     def begin(self, history: History) -> None:
-        """Saves the table every few minutes."""
         if monotonic() - self._saved_at > _SAVE_EVERY:
             self._save()
 
     def draft(self, history: History, should_extend: ShouldExtend, sampler: Sampler) -> Draft:
-        """Grows a tree, the most probable node first, while nodes pay."""
         tree = TreeBuilder()
         tree.offer(TOP, self._after(history.tokens[-1]))
         for node in tree.grow(

@@ -53,7 +53,6 @@ class Retrieval(Drafter):
         ] = {}  # shares of the last draft, by the path above them
 
     def begin(self, history: History) -> None:
-        """Loads changes of the index."""
         with suppress(
             SlipstreamError
         ):  # the open segments stay valid, and the next change of the index reports the reason
@@ -69,7 +68,6 @@ class Retrieval(Drafter):
         return self._follow(found, should_extend) if len(found.ahead) == 1 else self._grow(found.ahead, should_extend)
 
     def observe(self, history: History, step: Step) -> None:
-        """Compares the last draft with the target's tokens."""
         position, self._position = self._position, _NOWHERE
         if position != history.position - len(step.tokens):
             return
@@ -98,7 +96,6 @@ class Retrieval(Drafter):
         return chain_draft(tokens, probs, self.name)
 
     def _grow(self, ahead: Sequence[tuple[Token, ...]], should_extend: ShouldExtend) -> Draft:
-        """Drafts a tree of the continuations of several matches."""
         tree = TreeBuilder()
         rows: dict[tuple[Token, ...], Sequence[tuple[Token, ...]]] = {(): ahead}  # by their common path
         tree.offer(TOP, self._counted(ahead, 0))

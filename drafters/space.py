@@ -103,11 +103,9 @@ class Space(Drafter):
         self._evaluated: tuple[Draft, dict[int, tuple[int, int]]] = (NO_DRAFT, {})  # node to first mask, mask count
 
     def begin(self, history: History) -> None:
-        """Starts a reply without guesses."""
         self._ready = 0
 
     def draft(self, history: History, should_extend: ShouldExtend, sampler: Sampler) -> Draft:
-        """Drafts the guesses of the masks, and adds masks for new ones."""
         self._at = len(history.tokens)
         if self._follow != self._at:
             self._ready = 0  # later steps evaluated other drafts

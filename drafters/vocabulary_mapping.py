@@ -42,7 +42,6 @@ class Tokenizer:
         self._leads = {lead: vocabulary.tokenize(lead, False) for lead in ("a", "\n")}
 
     def piece(self, token: Token) -> bytes:
-        """The bytes of a token, cached."""
         piece = self._pieces.get(token)
         if piece is None:
             piece = self._pieces[token] = self._vocabulary.piece(token)
@@ -91,7 +90,6 @@ class VocabularyMapping:
         self._cuts = [(0, len(self.tokens))]  # tokens of the history and of ``tokens`` before each cut
 
     def begin(self) -> None:
-        """Prepares for any history."""
         self._agreed = 0
 
     def rewind(self, length: int) -> None:

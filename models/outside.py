@@ -69,7 +69,6 @@ def decimal_number(text: str) -> float:
 
 
 def is_sha256(value: object) -> TypeGuard[str]:
-    """Whether a value is a sha256 in hex."""
     return isinstance(value, str) and bool(_SHA256.fullmatch(value))
 
 

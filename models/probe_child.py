@@ -111,7 +111,6 @@ def _listen(requests: IO[bytes], wanted: queue.SimpleQueue[list[str]]) -> None:
 
 
 def main() -> None:
-    """Runs the process."""
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # keep printf of C libraries out of the answers
     _harden()

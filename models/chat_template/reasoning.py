@@ -146,5 +146,4 @@ class _Renderer:
 
 
 def with_word(text: str, word: str) -> str:
-    """A message with a word appended."""
     return f"{text} {word}" if word else text

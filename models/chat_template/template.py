@@ -356,7 +356,6 @@ class _Pieces:
         return ""
 
     def parts(self) -> list[TemplatePart]:
-        """Lists the non-empty pieces, in order."""
         parts = [TemplatePart(self.texts[0], None)]
         for (index, content), text in zip(self.contents, self.texts[1:], strict=True):
             parts += [TemplatePart(content, index), TemplatePart(text, None)]

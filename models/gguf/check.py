@@ -84,7 +84,6 @@ def check_metadata(framing: Framing, architecture: str) -> None:
 
 
 def alignment_of(framing: Framing) -> int:
-    """Returns the alignment of tensor data in bytes."""
     value = framing.metadata.get("general.alignment", DEFAULT_ALIGNMENT)
     if (
         framing.types.get("general.alignment", U32) != U32

@@ -58,7 +58,6 @@ class Adapter:
 
 
 def read_adapter(path: Path, scale: float, model: Header) -> Adapter:
-    """Reads an adapter's file, and checks that it fits a model."""
     header = read_header(path)
     found = next((key for key, value in _NAMED if header.metadata.get(key) != value), None)
     if found or any(header.types[key] != STRING for key, _ in _NAMED):

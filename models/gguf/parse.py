@@ -112,7 +112,6 @@ class TensorInfo:
 
     @property
     def type_name(self) -> str:
-        """Name of the type, for example ``Q8_0``."""
         return TENSOR_TYPES[self.type][0]
 
 
@@ -132,7 +131,6 @@ class Cursor:
     """A read position in a file's header, with bounds checks."""
 
     def __init__(self, file: BinaryIO, size: int) -> None:
-        """Starts at the first byte."""
         self._file = file
         self.size = size
         self.read = bytearray()
@@ -211,7 +209,6 @@ class Cursor:
 
 
 def parse(file: BinaryIO, size: int) -> Framing:
-    """Parses the key/value list and the tensor list of a GGUF file."""
     cursor = Cursor(file, size)
     cursor.take(8)
     n_tensors, n_keys = cursor.u64(), cursor.u64()

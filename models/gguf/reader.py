@@ -136,7 +136,6 @@ class Header:
 
     @property
     def n_ctx_train(self) -> int | None:
-        """Context length that the model was trained with, in tokens."""
         return self.number("context_length")
 
     @property
@@ -161,7 +160,6 @@ class Header:
 
     @cached_property
     def tokens(self) -> tuple[str, ...]:
-        """Text of each token as in the file."""
         return tuple(str(text) for text in self._list("tokenizer.ggml.tokens")[: self.n_vocab])
 
     @cached_property

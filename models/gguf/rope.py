@@ -28,7 +28,6 @@ class RopeScaling:
 
     @property
     def longest(self) -> int:
-        """The longest context with this scaling, in tokens."""
         return min(round(self.factor * self.trained), _MOST)
 
     @property
@@ -50,12 +49,10 @@ class ContextRange:
         return self.beyond if n_ctx > self.trained else self.within
 
     def shortened(self, n_ctx: int) -> int:
-        """The smaller of ``n_ctx`` and the longest context."""
         return min(n_ctx, self.longest or n_ctx)
 
 
 def context_range(header: Header, published: RopeScaling | None = None) -> ContextRange:
-    """Derives a model's contexts from its header."""
     trained = header.n_ctx_train or 0
     if published and trained and _value(header, "type") in (None, "none"):
         return ContextRange(trained, max(trained, published.longest), published)

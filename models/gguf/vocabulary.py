@@ -98,7 +98,6 @@ def _named(token: int | None) -> str:
 
 
 def _added(added: bool, token: int | None) -> int | None:
-    """The token if it is added to texts, else None."""
     return token if added else None
 
 

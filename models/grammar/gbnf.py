@@ -209,7 +209,6 @@ class GbnfTokens:
         return Reached((reached.stacks if piece else frozenset()) | named, reached.value, reached.left)
 
     def mask(self, reached: Reached) -> NDArray[np.bool_]:
-        """Whether each token fits."""
         if reached not in self._masks:
             if len(self._masks) >= _MOST_MASKS:
                 self._masks.clear()

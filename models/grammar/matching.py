@@ -198,7 +198,6 @@ class LexedMatcher:
 
 
 def matcher_of(kind: GrammarKind, text: str, tokens: GrammarTokens) -> Matcher:
-    """Compiles a grammar."""
     problem = ""
     if len(text.encode("utf-8", "replace")) > MOST_BYTES:
         problem = f"it has more than {MOST_BYTES >> 10} KiB"

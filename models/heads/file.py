@@ -183,7 +183,6 @@ def write_heads(path: Path, info: HeadsInfo, tensors: Mapping[str, NDArray[Any]]
 
 
 def read_info(path: Path) -> HeadsInfo:
-    """Reads the metadata of a file of heads."""
     return _read(path, None)[1]
 
 

@@ -171,7 +171,6 @@ def _sound_target(path: Path) -> Header:
 
 
 def _plan(header: Header, adapter: Path) -> _Plan:
-    """Lists the metadata and tensors of a cut."""
     heads, layers = read_header(adapter), read_info(adapter).settings.get("exit_layer")
     if not isinstance(layers, int):
         raise ModelFileError(f"{shown_path(adapter)} is no Kangaroo adapter.", "Train or import one for this model.")

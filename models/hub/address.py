@@ -120,7 +120,6 @@ def is_repo(name: object) -> bool:
 
 
 def checked_repo(repo: str) -> str:
-    """Returns a repository's name."""
     if not is_repo(repo):
         raise UsageError(f"{quoted(repo, 80)} is no repository.", "Write it as owner/name, such as Qwen/Qwen3-4B-GGUF.")
     return repo

@@ -162,7 +162,6 @@ async def paced(response: httpx.Response, seconds: float) -> AsyncGenerator[byte
 
 
 def _redirected(response: httpx.Response, endpoint: str) -> str:
-    """The target of a redirect."""
     try:
         address = urljoin(str(response.url), response.headers["location"])
     except ValueError:
@@ -173,7 +172,6 @@ def _redirected(response: httpx.Response, endpoint: str) -> str:
 
 
 def content_range(headers: Mapping[str, str]) -> tuple[int, int, int | None] | None:
-    """Parses ``Content-Range``."""
     match = _RANGE.fullmatch(headers.get("content-range", ""))
     if not match:
         return None
@@ -208,7 +206,6 @@ class Connection:
                 self._waiting.get_loop().call_soon_threadsafe(self._waiting.cancel)
 
     def json(self, address: str) -> tuple[Any, str]:
-        """Fetches JSON."""
         response, raw = self._get(address, {}, lambda response: _JSON_BYTES + 1)
         if len(raw) > _JSON_BYTES:
             raise odd_answer(self._endpoint, f"more than {_JSON_BYTES >> 20} MB where a list was asked for")

@@ -127,7 +127,6 @@ class Download:
             raise too_little_room(self.folder, needed, max(0, free), reserve)
 
     def discard(self) -> Discarded:
-        """Removes the unfinished files."""
         freed, kept = 0, list[Path]()
         for index, file in enumerate(self.files):
             path = file.path_in(self.folder)
@@ -286,7 +285,6 @@ class Downloads:
             return [entry.job for entry in self._entries.values()]
 
     def job(self, id: str) -> QueuedDownload:
-        """A snapshot of one job."""
         with self._changed:
             return self._entries[id].job
 

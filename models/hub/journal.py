@@ -205,7 +205,6 @@ class Ranges:
         self.total = 0
 
     def add(self, start: int, end: int) -> None:
-        """Adds a range; it may touch or overlap other ranges."""
         if start >= end:
             return
         first = bisect_left(self._ends, start)
@@ -218,7 +217,6 @@ class Ranges:
         self.total += end - start - gone
 
     def missing(self, start: int, end: int) -> list[tuple[int, int]]:
-        """The gaps between two offsets."""
         gaps: list[tuple[int, int]] = []
         index = bisect_right(self._ends, start)
         while start < end:
@@ -237,7 +235,6 @@ class Ranges:
 
     @property
     def end(self) -> int:
-        """The end of the last range."""
         return self._ends[-1] if self._ends else 0
 
     def copy(self) -> Ranges:

@@ -27,7 +27,6 @@ class PartFile:
     """``<file>.part`` and its journal, locked while open."""
 
     def __init__(self, files: Sequence[RemoteFile], index: int, folder: Path, tuning: Tuning) -> None:
-        """Opens both files, and creates them if needed."""
         self.file = files[index]
         self.path = self.file.path_in(folder)
         self.part = self.path.with_name(self.path.name + PART)
@@ -61,7 +60,6 @@ class PartFile:
 
     @property
     def done(self) -> int:
-        """Bytes on the disk."""
         return self.size if self.placed else self.ranges.total
 
     @property
@@ -149,12 +147,10 @@ class PartFile:
         return freed
 
     def close(self) -> None:
-        """Closes both files and keeps them on the disk."""
         self._disk.close()
         self.journal.close()
 
     def expect(self, etag: str) -> None:
-        """Records the hub's ETag of the file."""
         with self._explain_errors():
             self.journal.expect(etag)
 

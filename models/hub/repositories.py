@@ -137,7 +137,6 @@ class Hub:
 
     @property
     def host(self) -> str:
-        """The hub's host, for messages."""
         return host_of(self.endpoint)
 
     def stop(self) -> bool:
@@ -191,7 +190,6 @@ class Hub:
         return files
 
     def quants(self, repo: str, revision: str | None = None) -> list[Quant]:
-        """The quantizations in a repository, smallest first."""
         files = self.files(repo, revision)
         quants = quants_of(files)
         if not quants:
@@ -224,7 +222,6 @@ class Hub:
             return read_streams(Path(file.repo, file.name), streams)
 
     def check_online(self) -> None:
-        """Raises an ``OfflineError`` if offline mode is on."""
         if self.offline:
             raise offline()
 
@@ -252,7 +249,6 @@ class Hub:
 
     @contextmanager
     def _connected(self) -> Iterator[Connection]:
-        """Connects to the hub, if the network may be used."""
         self.check_online()
         disable_telemetry()
         from slipstream.models.hub.client import Connection

@@ -144,5 +144,4 @@ class QueuedDownload:
 
     @property
     def path(self) -> Path:
-        """Final path of its first file."""
         return self.files[0].path_in(self.folder)

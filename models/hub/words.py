@@ -95,7 +95,6 @@ def duration(seconds: int) -> str:
 
 
 def refusal(status: int, headers: Mapping[str, str], address: str, endpoint: str, known: bool) -> HubError:
-    """The error for an HTTP status."""
     host, repo = host_of(address), _repo(address, endpoint)
     code = headers.get("x-error-code", "")
     page = f"{endpoint}/{repo}"
@@ -135,7 +134,6 @@ def gigabytes(count: int) -> str:
 
 
 def disk_error(path: Path, error: OSError) -> DownloadError:
-    """The error for a file or folder that cannot be written."""
     reason = reason_of(error)
     hint = "Check the folder and its permissions, or choose another."
     if error.errno in _FULL:
@@ -208,7 +206,6 @@ def silent(file: RemoteFile, host: str, seconds: float) -> DownloadError:
 
 
 def asked_to_wait(file: RemoteFile, why: str, seconds: int) -> DownloadError:
-    """The error for a hub that demands a long wait."""
     return DownloadError(f"{shown_path(file.name)}: {why}.", f"{_KEPT}: resume in {duration(seconds)}.")
 
 

@@ -67,7 +67,6 @@ class CatalogFile:
 
     @property
     def quant(self) -> str:
-        """Its quantization; empty if unknown."""
         return split_name(self.file.rpartition("/")[2].removesuffix(".gguf"))[1]
 
     @property
@@ -126,7 +125,6 @@ class Catalog:
     contexts: tuple[CatalogContext, ...] = ()  # scalings for long contexts, the user's first
 
     def of(self, names: Iterable[str], sha256: str | None = None) -> list[CatalogPair]:
-        """The pairs for a target."""
         names = list(names)
         return [pair for pair in self.pairs if is_model(pair.target, names, sha256)]
 
@@ -147,7 +145,6 @@ class Catalog:
 
 
 def catalog(own: Path | None = None) -> Catalog:
-    """Reads the catalogue."""
     mine, problem = Catalog(()), ""
     if own:
         try:

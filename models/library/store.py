@@ -103,7 +103,6 @@ class ModelStore:
         on_progress: OnProgress = lambda done, size: None,
         cancelled: Callable[[], bool] = lambda: False,
     ) -> InstalledModel:
-        """Imports a file after checking its header."""
         place = place_of(path.expanduser())
 
         @contextmanager
@@ -141,7 +140,6 @@ class ModelStore:
         return checked
 
     def removable(self, name: str) -> InstalledModel:
-        """The model of that name, if it may be removed."""
         model = self.find(name)
         if model.origin == "bundled":
             raise UsageError(f"{model.name} ships with slipstream and stays.")
@@ -161,7 +159,6 @@ class ModelStore:
         return freed_by(model.files)
 
     def undo(self) -> RemovedModel:
-        """Restores the model that was removed last."""
         with self._changing():
             return self._trash.undo()
 

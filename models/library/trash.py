@@ -73,7 +73,6 @@ class Trash:
         return removed
 
     def undo(self) -> RemovedModel:
-        """Brings back the model that was removed last."""
         removed, links = self._last()
         if not (lost := [file for file in removed.files if not os.path.lexists(file)]):
             at = shown_path(removed.files[0])

@@ -162,7 +162,6 @@ class LlamaTarget:
 
     @property
     def most_rows(self) -> int:
-        """Maximum rows of one pass."""
         return int(self._chunk)
 
     def use_threads(self, count: int) -> None:

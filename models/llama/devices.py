@@ -65,7 +65,6 @@ def _address_space(root: Path) -> int:
 
 
 def processor(root: Path = Path("/")) -> str:
-    """The product name of the processor."""
     if sys.platform == "darwin":
         return _output_of("sysctl", "-n", "machdep.cpu.brand_string").strip() or platform.machine()
     with suppress(OSError):

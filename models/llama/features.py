@@ -264,7 +264,6 @@ class AssistantContext:
         return self._pass(tokens, features)
 
     def rewind(self, length: int) -> None:
-        """Drops the pairs from ``length`` on."""
         self.length = min(length, self.length)
 
     def close(self) -> None:
@@ -343,7 +342,6 @@ class BlockContext:
         return BlockOutput(logits, self._context.features(len(tokens)))
 
     def rewind(self, length: int) -> None:
-        """Drops the features from ``length`` on."""
         self._context.cut(length)
         self.length = min(length, self.length)
 

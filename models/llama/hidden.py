@@ -43,7 +43,6 @@ class Symbols:
 
 
 def find_symbols(library: Any) -> Symbols:
-    """Looks up the functions."""
     found: dict[str, Any] = {}
     for field, (plain, arguments, windows) in _NAMES.items():
         sets = field.startswith("set")

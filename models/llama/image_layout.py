@@ -88,12 +88,10 @@ class Layout:
         self._spans: list[_Span] = []
 
     def add(self, start: int, rows: int, positions: int) -> None:
-        """Appends an image."""
         self._spans.append(_Span(start, start + rows, rows - positions))
 
     @property
     def rows(self) -> int:
-        """Rows of all images."""
         return sum(span.end - span.start for span in self._spans)
 
     def whole(self, length: int) -> int:

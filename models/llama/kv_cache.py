@@ -39,7 +39,6 @@ class KvCache:
         self._jumped = False  # whether tokens were fed or cut since the last ``mark``
 
     def feed(self, tokens: Sequence[Token]) -> None:
-        """Queues tokens."""
         self.tokens.extend(tokens)
         self._jumped = True
 

@@ -14,7 +14,6 @@ _STATE_ONLY: Final = 1  # LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY: without the attent
 
 
 def open_context(model: LlamaModel, params: Any) -> Any:
-    """Opens a context and applies the model's adapters."""
     context = C.llama_init_from_model(model.pointer, params)
     if not context:
         raise SlipstreamError(
@@ -67,7 +66,6 @@ class Memory:
         self._state, self._size, self._marked = (ctypes.c_uint8 * 0)(), 0, 0  # state, its bytes, its length in tokens
 
     def wrote(self, rows: int) -> None:
-        """Records a successful batch."""
         if self.rollback is not None:
             self._copies = min(rows - 1, self.rollback)
 

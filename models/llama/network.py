@@ -144,7 +144,6 @@ class Network:
         raise SlipstreamError("no device of this computer can run the drafting heads.", _OTHER)
 
     def _prepare(self, rows: int) -> _Graph:
-        """Builds the graph for a number of rows and gives it memory."""
         graph = self._describe(rows, self._opened)
         self._allocate(graph.context)
         self._graphs[rows] = graph
@@ -179,7 +178,6 @@ class Network:
 
 
 def _stack(header: Header, names: Sequence[str]) -> list[TensorInfo]:
-    """Finds the tensors to stack."""
     by_name = {tensor.name: tensor for tensor in header.tensors}
     stack = [by_name[name] for name in names]
     for tensor in stack:

@@ -57,7 +57,6 @@ class Placement:
         return Placement(-1 if self.gpu_layers else 0, self.devices)
 
     def fill(self, params: Any) -> None:
-        """Fills in llama.cpp's model parameters."""
         params.n_gpu_layers = self.gpu_layers
         if self.devices is None:
             ggml = calls()
@@ -75,7 +74,6 @@ class Placement:
 
 
 def handle(name: str) -> int:
-    """Finds ggml's handle of a device."""
     machine, _, number = name.rpartition("/")
     found = register(machine)[int(number)] if machine else calls().backend_dev_by_name(name.encode())
     if not found:

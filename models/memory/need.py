@@ -134,7 +134,6 @@ class ContextSize:
 
     @property
     def cells(self) -> int:
-        """Cells of the KV cache."""
         return -(-self.n_ctx // _PAGE) * _PAGE
 
     @property

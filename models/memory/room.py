@@ -85,7 +85,6 @@ def gigabytes(count: float) -> str:
 
 
 def parts(need: Need) -> str:
-    """A model's need in words."""
     shares = f"weights {gigabytes(need.weights)}, KV cache {gigabytes(need.kv)}, buffers {gigabytes(need.compute)}"
     return f"Needs {gigabytes(need.total)} ({shares}{f', extras {gigabytes(need.extras)}' if need.extras else ''})"
 

@@ -137,7 +137,6 @@ def bandwidth() -> list[Bandwidth]:
 
 
 def packed(found: Sequence[Bandwidth]) -> str:
-    """The measurements as JSON, on one line."""
     return json.dumps({"bandwidth": [asdict(each) for each in found]})
 
 

@@ -226,5 +226,4 @@ def _last(count: int, history: History, ahead: Sequence[Token]) -> list[Token]:
 
 
 def _deviation(row: Floats) -> float:
-    """Standard deviation of the finite logits."""
     return float(row[row > -np.inf].std(dtype=np.float64))

@@ -53,7 +53,6 @@ def named_like_image(name: str) -> bool:
 
 
 def read_image(path: Path) -> bytes:
-    """Reads an image file."""
     try:
         raw = read_limited(path, MOST_BYTES)
     except (OSError, ValueError) as error:  # a zero byte in a name is a ValueError
@@ -67,7 +66,6 @@ def read_image(path: Path) -> bytes:
 
 
 def facts_of(raw: bytes, name: str) -> ImageFacts:
-    """Reads the header of an image."""
     with _opened(raw, name) as image:
         width, height = image.size
         if _turns(image) and image.getexif().get(_ORIENTATION) in _TURNED:

@@ -45,7 +45,6 @@ class _Chunk:
     positions: int  # number of positions it takes; with M-RoPE, fewer than its rows
 
     def decode(self, context: Any, position: int) -> int:
-        """See ``ImageChunk.decode``."""
         return self.projector.decode(self, context, position)
 
 
@@ -99,14 +98,12 @@ class Projector:
         return self._images[sha256]
 
     def chunk_at(self, tokens: Sequence[Token], start: int) -> _Chunk:
-        """Returns the chunk whose tokens start at ``tokens[start]``."""
         chunk = self._chunks.get(tokens[start])
         if chunk is None or chunk.tokens != list(tokens[start : start + len(chunk.tokens)]):
             raise SlipstreamError("an image of this chat is not there any more.", "Send the message and image again.")
         return chunk
 
     def decode(self, chunk: _Chunk, context: Any, position: int) -> int:
-        """See ``ImageChunk.decode``."""
         rows, after = self._rows_of(chunk), C.llama_pos(0)
         code: int = M.mtmd_helper_decode_image_chunk(
             self._pointer,
@@ -136,7 +133,6 @@ class Projector:
         M.mtmd_input_chunks_free(chunks)
 
     def close(self) -> None:
-        """Frees the memory."""
         for chunks in self._lists:
             M.mtmd_input_chunks_free(chunks)
         self._lists.clear()
