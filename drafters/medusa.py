@@ -27,8 +27,7 @@ from slipstream.models.llama.ggml import Operations, Tensor
 from slipstream.models.llama.library import threads_of
 from slipstream.models.llama.network import Network
 from slipstream.models.outside import shown_path
-from slipstream.models.sampling.noise import gumbel
-from slipstream.models.sampling.sampler import Sampler
+from slipstream.models.sampling.sampler import Sampler, gumbel
 from slipstream.models.sampling.top_k import Doubles
 from slipstream.models.types import LAST_HIDDEN, Abilities, Floats, History, Token
 

@@ -30,8 +30,7 @@ from slipstream.app.protocol.requests import Load
 from slipstream.drafters.base import Plain
 from slipstream.models.errors import UsageError
 from slipstream.models.llama.target import Target
-from slipstream.models.sampling.noise import gumbel
-from slipstream.models.sampling.sampler import Sampler
+from slipstream.models.sampling.sampler import Sampler, gumbel
 from slipstream.models.types import Floats, History, Token, TokenTree, shared_prefix
 
 _WIDTHS: Final = (2, 3, 5, 9, 17)  # rows of the passes in which a row is computed again

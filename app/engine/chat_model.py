@@ -16,8 +16,7 @@ from slipstream.app.protocol.requests import Generate, Sampling
 from slipstream.models.chat_template.marks import AUTO_LEVEL
 from slipstream.models.llama.target import Target
 from slipstream.models.sampling.bias import bias_of
-from slipstream.models.sampling.dry import BREAKERS
-from slipstream.models.sampling.sampler import Sampler
+from slipstream.models.sampling.sampler import BREAKERS, Sampler
 from slipstream.models.types import Token
 
 if TYPE_CHECKING:  # grammars are seldom used

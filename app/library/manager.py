@@ -39,6 +39,7 @@ from slipstream.models.library.import_model import How, OnProgress
 from slipstream.models.library.pairing import PairOffer
 from slipstream.models.library.places import gguf_files
 from slipstream.models.library.store import InstalledModel, RemovedModel, Verification
+from slipstream.models.library.trash import freed_by
 from slipstream.models.llama.devices import Device, devices, memory
 from slipstream.models.llama.remote import Lender, ask, endpoints
 from slipstream.models.memory.fit import Fit, FitOptions, fit
@@ -246,7 +247,7 @@ class ModelManager:
         """The effect of removing a model; removes nothing."""
         model = self.store.removable(name)
         chats = chats_of(self.paths.chats, model.fingerprint) if model.fingerprint else ()
-        return Removal(model, self.store.frees(model), chats)
+        return Removal(model, freed_by(model.files), chats)
 
     def remove(self, name: str, now: bool = False) -> RemovedModel:
         """Moves one of slipstream's own models to the system's trash, or deletes it permanently."""

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final, Protocol
+from typing import Final
 
 import numpy as np
 from llguidance import LLMatcher, LLTokenizer
@@ -83,54 +83,35 @@ class _Wrapped:
         return self._tokenize(text)
 
 
-class Matcher(Protocol):
-    """The state of a grammar after some text."""
-
-    @property
-    def complete(self) -> bool:
-        """Whether the text so far fits the grammar."""
-
-    @property
-    def refused(self) -> AbstractSet[Token] | None:
-        """Tokens that are known not to fit; None if ``allowed`` costs less than tests of single tokens."""
-
-    def copy(self) -> Matcher:
-        """An independent copy of the state."""
-
-    def allowed(self) -> NDArray[np.bool_]:
-        """Whether each token may follow, [n_vocab]; an end token may follow if the text may end here."""
-
-    def fits(self, token: Token) -> bool:
-        """Whether ``allowed`` holds a token."""
-
-    def take(self, token: Token) -> None:
-        """Advances by a token that fits."""
-
-
 class GbnfMatcher:
-    """The state of a grammar in llama.cpp's notation."""
+    """The state of a grammar in llama.cpp's notation after some text; ``LexedMatcher`` has the same methods."""
 
     def __init__(self, grammar: GbnfTokens, reached: Reached | None = None) -> None:
         self._grammar, self._reached = grammar, reached or grammar.begin
 
     @property
     def complete(self) -> bool:
+        """Whether the text so far fits the grammar."""
         return self._grammar.ends(self._reached)
 
     @property
     def refused(self) -> AbstractSet[Token]:
+        """Tokens that are known not to fit; None if ``allowed`` costs less than tests of single tokens."""
         return self._grammar.refused(self._reached)
 
     def copy(self) -> GbnfMatcher:
         return GbnfMatcher(self._grammar, self._reached)
 
     def allowed(self) -> NDArray[np.bool_]:
+        """Whether each token may follow, [n_vocab]; an end token may follow if the text may end here."""
         return self._grammar.mask(self._reached)
 
     def fits(self, token: Token) -> bool:
+        """Whether ``allowed`` holds a token."""
         return self._grammar.fits(self._reached, token)
 
     def take(self, token: Token) -> None:
+        """Advances by a token that fits."""
         if not (self.complete and self._grammar.ending(token)):
             self._reached = self._grammar.after(self._reached, token)
 
@@ -195,6 +176,9 @@ class LexedMatcher:
     @property
     def complete(self) -> bool:
         return self._state.is_accepting() or (self._state.is_stopped() and not self._state.is_error())
+
+
+Matcher = GbnfMatcher | LexedMatcher
 
 
 def matcher_of(kind: GrammarKind, text: str, tokens: GrammarTokens) -> Matcher:

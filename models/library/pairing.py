@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from math import inf, log
 from pathlib import Path
 from types import MappingProxyType
-from typing import Final, Literal
+from typing import Final, Literal, get_args
 
 from slipstream.models.errors import SlipstreamError
 from slipstream.models.gguf.architectures import HAS_FEATURES, LAYER_INPUTS, NO_ROLLBACK, without_mtp
@@ -23,17 +23,8 @@ from slipstream.models.library.records import InstalledModel, parameters, size_o
 from slipstream.models.outside import quoted
 
 Source = Literal["in the model", "trained for it", "catalogue", "same vocabulary", "sizes fit", "other vocabulary"]
-"""Why a drafter is offered."""
-__all__ = ["PairOffer", "Source", "Surroundings", "pairs_for"]
+"""Why a drafter is offered, the best reason first."""
 DRAFT: Final = "draft"
-_SOURCES: Final[tuple[Source, ...]] = (
-    "in the model",
-    "trained for it",
-    "catalogue",
-    "same vocabulary",
-    "sizes fit",
-    "other vocabulary",
-)
 _TAKES_NOTHING_BACK: Final = "this model cannot take back tokens, so nothing can draft for it"
 _SMALLER: Final = 2.0  # minimum ratio of sizes: a draft model of half the target's size costs as much as it gains
 _BEST_RATIO: Final = 12.0
@@ -125,11 +116,8 @@ def _inside(header: Header, pairs: Iterable[CatalogPair]) -> list[PairOffer]:
         return []
     why_not = without_mtp(header)
     note = next((pair.note for pair in pairs if pair.method == MTP and pair.drafter is None), "")
-    return [
-        PairOffer(
-            "its own MTP layers", MTP, "in the model", why_not=why_not, instead=_ANY_MODEL if why_not else "", note=note
-        )
-    ]
+    instead = _ANY_MODEL if why_not else ""
+    return [PairOffer("its own MTP layers", MTP, "in the model", why_not=why_not, instead=instead, note=note)]
 
 
 def _beside(
@@ -203,7 +191,7 @@ def _no_heads_for(header: Header, method: str) -> str:
 
 
 def _to_fetch(header: Header, params: int, around: Surroundings) -> list[PairOffer]:
-    offers: list[PairOffer] = []
+    offers: dict[tuple[str, str], PairOffer] = {}
     for pair in around.pairs:
         drafter = pair.drafter
         if drafter is None or not drafter.repo or pair.method in around.heads:
@@ -211,27 +199,19 @@ def _to_fetch(header: Header, params: int, around: Surroundings) -> list[PairOff
         if pair.method == DRAFT and any(_means(drafter, model) for model in around.models):
             continue
         why_not = unserved(pair) or _no_heads_for(header, pair.method)
-        offers.append(
-            PairOffer(
-                drafter.model,
-                pair.method,
-                "catalogue",
-                fetch=drafter,
-                size=drafter.size,
-                ratio=params / drafter.params if drafter.params and pair.method == DRAFT else 0.0,
-                why_not=why_not,
-                instead=_ANY_MODEL if why_not else "",
-                note=_evidence(pair),
-            )
+        offer = PairOffer(
+            drafter.model,
+            pair.method,
+            "catalogue",
+            fetch=drafter,
+            size=drafter.size,
+            ratio=params / drafter.params if drafter.params and pair.method == DRAFT else 0.0,
+            why_not=why_not,
+            instead=_ANY_MODEL if why_not else "",
+            note=_evidence(pair),
         )
-    seen: set[tuple[str, str]] = set()
-    fresh: list[PairOffer] = []
-    for offer in offers:
-        key = (offer.method, offer.name.lower())
-        if key not in seen:
-            fresh.append(offer)
-        seen.add(key)
-    return fresh
+        offers.setdefault((pair.method, drafter.model.lower()), offer)
+    return list(offers.values())
 
 
 def _means(file: CatalogFile, model: InstalledModel) -> bool:
@@ -255,7 +235,7 @@ def _rank(offer: PairOffer) -> tuple[bool, int, float, int, float, int]:
     """Sort key: suitability first, then measured gain, then the source and the ratio of sizes."""
     measured = 1 if offer.gain is None else 0 if offer.gain > 1.0 else 2
     distance = abs(log(offer.ratio / _BEST_RATIO)) if offer.ratio > 0 else inf
-    likely = _SOURCES.index(offer.source) + (2 if offer.fetch else 0)
+    likely = get_args(Source).index(offer.source) + (2 if offer.fetch else 0)
     return bool(offer.why_not), measured, -(offer.gain or 0.0), likely, distance, -offer.size
 
 

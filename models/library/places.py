@@ -157,17 +157,11 @@ def projector_files(folder: Path, environment: Mapping[str, str]) -> Iterator[Pa
 
 def ollama_projector(model: Path) -> Path | None:
     """The mmproj file in Ollama's manifest of a model; None if there is none, or the model is not Ollama's."""
-    digest = model.name.removeprefix("sha256-")
-    if model.parent.name != "blobs" or not is_sha256(digest):
-        return None
-    with suppress(OSError):
-        for manifest in sorted(path for path in (model.parent.parent / "manifests").rglob("*") if path.is_file()):
-            layers = read_object(manifest, _MOST_BYTES).get("layers")
-            kinds = [each for each in layers if isinstance(each, dict)] if isinstance(layers, list) else []
-            files = {str(each.get("mediaType")): str(each.get("digest")).removeprefix("sha256:") for each in kinds}
-            found = files.get(_OLLAMA_PROJECTOR, "")
-            if files.get(_OLLAMA_MODEL) == digest and is_sha256(found):
-                return model.with_name(f"sha256-{found}")
+    if model.parent.name == "blobs":
+        for _, layers in _manifests(model.parent.parent):
+            files = dict(layers)
+            if files.get(_OLLAMA_MODEL) == model:
+                return files.get(_OLLAMA_PROJECTOR)
     return None
 
 
@@ -258,39 +252,33 @@ def _llama_cpp(folder: Path) -> Iterator[FoundModel]:
 
 
 def _ollama(folder: Path) -> Iterator[FoundModel]:
-    """Reads ``manifests/<host>/<owner>/<model>/<tag>``, which list layers: files ``blobs/sha256-<hash>``."""
-    manifests = folder / "manifests"
+    for (host, *owner, model, tag), layers in _manifests(folder):
+        of = dict(layers)
+        for path in (file for kind, file in layers if kind == _OLLAMA_MODEL):
+            place = [] if host == _OLLAMA_HOST else [host]
+            place += [] if owner == [_OLLAMA_OWNER] else owner
+            yield FoundModel(
+                path,
+                "ollama",
+                "/".join([*place, f"{model}:{tag}"]).lower(),
+                f"{owner[0]}/{model}" if host in ("hf.co", "huggingface.co") and len(owner) == 1 else None,
+                path.name.removeprefix("sha256-"),
+                adapters=tuple(file for kind, file in layers if kind == _OLLAMA_ADAPTER),
+                system=_text_of(of.get(_OLLAMA_SYSTEM)),
+                parameters=read_object(of[_OLLAMA_PARAMETERS], _MOST_BYTES) if _OLLAMA_PARAMETERS in of else {},
+            )
+
+
+def _manifests(folder: Path) -> Iterator[tuple[tuple[str, ...], list[tuple[str, Path]]]]:
+    """The places of Ollama's manifests, ``<host>/<owner>/<model>/<tag>``, and the kind and the file of their layers."""
     with suppress(OSError):
-        for manifest in sorted(path for path in manifests.rglob("*") if path.is_file()):
-            parts = manifest.relative_to(manifests).parts
+        for manifest in sorted(path for path in (folder / "manifests").rglob("*") if path.is_file()):
+            parts = manifest.relative_to(folder / "manifests").parts
             layers = read_object(manifest, _MOST_BYTES).get("layers")
-            if len(parts) < 4 or not isinstance(layers, list):
-                continue
-            host, *owner, model, tag = parts
-            known = [(str(layer["mediaType"]), file) for layer in layers if (file := _blob(folder, layer))]
-            of = dict(known)
-            for digest in (file.name.removeprefix("sha256-") for kind, file in known if kind == _OLLAMA_MODEL):
-                place = [] if host == _OLLAMA_HOST else [host]
-                place += [] if owner == [_OLLAMA_OWNER] else owner
-                repo = f"{owner[0]}/{model}" if host in ("hf.co", "huggingface.co") and len(owner) == 1 else None
-                yield FoundModel(
-                    folder / "blobs" / f"sha256-{digest}",
-                    "ollama",
-                    "/".join([*place, f"{model}:{tag}"]).lower(),
-                    repo,
-                    digest,
-                    adapters=tuple(file for kind, file in known if kind == _OLLAMA_ADAPTER),
-                    system=_text_of(of.get(_OLLAMA_SYSTEM)),
-                    parameters=read_object(of[_OLLAMA_PARAMETERS], _MOST_BYTES) if _OLLAMA_PARAMETERS in of else {},
-                )
-
-
-def _blob(folder: Path, layer: object) -> Path | None:
-    """The file of a layer; None if the layer is none."""
-    if not isinstance(layer, dict) or not isinstance(layer.get("mediaType"), str):
-        return None
-    digest = str(layer.get("digest", "")).removeprefix("sha256:")
-    return folder / "blobs" / f"sha256-{digest}" if is_sha256(digest) else None
+            if len(parts) > 3 and isinstance(layers, list):
+                known = ((str(each.get("mediaType")), each) for each in layers if isinstance(each, dict))
+                hashes = ((kind, str(each.get("digest")).removeprefix("sha256:")) for kind, each in known)
+                yield parts, [(kind, folder / "blobs" / f"sha256-{name}") for kind, name in hashes if is_sha256(name)]
 
 
 def _text_of(file: Path | None) -> str:
@@ -313,7 +301,8 @@ def projector_of(model: Path, elsewhere: Callable[[], Iterable[Path]]) -> Projec
     The same width and family are not enough: fine-tuned models have different projectors, and the model cannot
     interpret the output of a wrong one.
     """
-    if (path := projector_beside(model)) or (path := _of_width(model, ollama_projector(model))):
+    path = projector_beside(model)
+    if path or ((path := ollama_projector(model)) and _fitting(model, [path])[1]):
         return ProjectorChoice(path)
     own, fitting = _fitting(model, islice(elsewhere(), _MOST_FILES))
     if own is None or not fitting:
@@ -360,11 +349,6 @@ def _fitting(model: Path, files: Iterable[Path]) -> tuple[Header | None, list[He
             if header.architecture == ARCHITECTURE and header.metadata.get(_WIDTH) == own.n_embd:
                 fitting.append(header)
     return own, fitting
-
-
-def _of_width(model: Path, path: Path | None) -> Path | None:
-    """``path``, if it is an mmproj file of the model's width; else None."""
-    return path if path and _fitting(model, [path])[1] else None
 
 
 def _says_the_same(header: Header, own: Header) -> bool:

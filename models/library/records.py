@@ -8,8 +8,9 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields
 from math import prod
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Final, Literal, get_args
+
+import gguf
 
 from slipstream.models.errors import SlipstreamError, reason_of
 from slipstream.models.files import locked, make_folder, replace_file
@@ -18,19 +19,11 @@ from slipstream.models.gguf.tensors import replacing
 from slipstream.models.gguf.vocabulary import Role, check_vocabulary, role_of, vocabulary_digest
 from slipstream.models.outside import count_of, is_sha256, read_json, read_object
 
-Origin = Literal["ours", "bundled", "folder", "package", "hf-cache", "lmstudio", "ollama", "llama.cpp"]
-"""The owner of a model's folder: Slipstream, its package, the user, a Python package, or another program."""
+Origin = Literal["ours", "folder", "package", "bundled", "lmstudio", "hf-cache", "llama.cpp", "ollama"]
+"""The owner of a model's folder, in the order of lists: Slipstream, the user, a package, or another program."""
 _MOST_BYTES: Final = 1 << 16
 _VERSION: Final = 2
 _MOST_FACTS_BYTES: Final = 64 << 20
-# ``general.file_type`` to its label: ``llama_ftype`` in llama.cpp's ``llama.h``
-_FILE_TYPES: Final = MappingProxyType(
-    {0: "F32", 1: "F16", 2: "Q4_0", 3: "Q4_1", 7: "Q8_0", 8: "Q5_0", 9: "Q5_1", 10: "Q2_K", 11: "Q3_K_S"}
-    | {12: "Q3_K_M", 13: "Q3_K_L", 14: "Q4_K_S", 15: "Q4_K_M", 16: "Q5_K_S", 17: "Q5_K_M", 18: "Q6_K"}
-    | {19: "IQ2_XXS", 20: "IQ2_XS", 21: "Q2_K_S", 22: "IQ3_XS", 23: "IQ3_XXS", 24: "IQ1_S", 25: "IQ4_NL"}
-    | {26: "IQ3_S", 27: "IQ3_M", 28: "IQ2_S", 29: "IQ2_M", 30: "IQ4_XS", 31: "IQ1_M", 32: "BF16", 36: "TQ1_0"}
-    | {37: "TQ2_0", 38: "MXFP4_MOE", 39: "NVFP4", 40: "Q1_0"}
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +50,7 @@ class InstalledModel:
     hint: str = ""  # what to do about the problem
     adapters: tuple[Path, ...] = ()  # LoRA adapters that its store applies to it
     system: str = ""  # the system prompt that its store gives it
-    parameters: Mapping[str, object] = field(
-        default_factory=dict, hash=False
-    )  # its store's, by Ollama's names; untrusted
+    parameters: Mapping[str, object] = field(default_factory=dict, hash=False)  # its store's; untrusted
 
     @property
     def usable(self) -> bool:
@@ -230,8 +221,10 @@ def read_facts(path: Path) -> Facts:
 
 
 def _label_of(file_type: object) -> str:
-    """The label of ``general.file_type``; empty if unknown."""
-    return _FILE_TYPES.get(file_type, "") if isinstance(file_type, int) else ""
+    """The label of ``general.file_type``, a ``llama_ftype`` of llama.cpp; empty if unknown."""
+    with suppress(ValueError):
+        return str(gguf.LlamaFileType(file_type).name).partition("_")[2]
+    return ""
 
 
 def parameters(header: Header) -> int:

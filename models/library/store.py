@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import Final, get_args
 
 from slipstream.models.errors import ModelFileError, UsageError
 from slipstream.models.files import locked, make_folder
@@ -33,21 +33,11 @@ from slipstream.models.library.records import (
     size_of,
     write_record,
 )
-from slipstream.models.library.trash import Trash, freed_by
+from slipstream.models.library.trash import Trash
 from slipstream.models.outside import shown_path
 
 __all__ = ["InstalledModel", "ModelStore", "RemovedModel", "Verification"]
-
-_ORDER: Final[tuple[Origin, ...]] = (
-    "ours",
-    "folder",
-    "package",
-    "bundled",
-    "lmstudio",
-    "hf-cache",
-    "llama.cpp",
-    "ollama",
-)
+_ORDER: Final = get_args(Origin)
 _OWNERS: Final = {
     "folder": ("your own folder", "Delete the file there, or take the folder out of model.folders."),
     "package": ("a Python package", "Remove it there: pip uninstall."),
@@ -153,10 +143,6 @@ class ModelStore:
         with self._changing():
             model = self.removable(name)
             return self._trash.skip(model.name, model.files) if now else self._trash.put(model.name, model.files)
-
-    def frees(self, model: InstalledModel) -> int:
-        """Bytes that removing a model frees; links free none."""
-        return freed_by(model.files)
 
     def undo(self) -> RemovedModel:
         with self._changing():

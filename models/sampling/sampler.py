@@ -3,25 +3,35 @@
 Gumbel noise, a hash of (seed, position, token id), is added to the truncated logits divided by the temperature; the
 token with the largest sum is drawn. It is the same token in plain decoding and in the verification of a draft
 ("drafter-invariant", Daliri et al., arXiv 2408.07978), and there is no generator state to clone or rewind.
+
+DRY makes a token less likely the longer the repetition that it would continue. Source: p-e-w's "DRY" for
+text-generation-webui (pull request 5677), as llama.cpp's sampler computes it.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from slipstream.models.errors import UsageError
-from slipstream.models.sampling.dry import repetitions
-from slipstream.models.sampling.noise import gumbel
 from slipstream.models.sampling.top_k import NONE, Doubles, Ids, best, cleaned, with_penalties
 from slipstream.models.types import Floats, History, Token
 
 _HEAD: Final = 1024  # best tokens that top-p tries first when top-k is off; sorting the whole row is slow
 _CONFIDENCE_TOP: Final = 64
+BREAKERS: Final = (b"\n", b":", b'"', b"*")
+"""A token that contains one of these ends a repetition: they structure lists, names and dialogue."""
+
+LONGEST: Final = 64
+"""Maximum counted length of a repetition; the penalty of much shorter ones already exceeds any logit."""
+_MASK: Final = (1 << 64) - 1
+_WEYL: Final = 0x9E3779B97F4A7C15  # 2^64 / golden ratio
+_MIX: Final = ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB))  # SplitMix64's finalizer (Steele et al., 2014)
 
 
 @dataclass(frozen=True)
@@ -42,7 +52,7 @@ class Sampler:
     presence_penalty: float = 0.0  # subtracted from logits of tokens in the window; 0 is off
     penalty_window: int = 256  # number of latest tokens to which the penalties apply
     top_n_sigma: float = 0.0  # keeps tokens within n standard deviations of the best logit; 0 is off
-    dry: float = 0.0  # strength of the penalty for repetitions, see ``slipstream.models.sampling.dry``; 0 is off
+    dry: float = 0.0  # strength of the penalty for repetitions, 0 is off
     dry_base: float = 1.75  # the penalty is dry * dry_base ** (length of the repetition - dry_allowed)
     dry_allowed: int = 2  # length from which continuing a repetition is penalized
     dry_window: int = 1024  # number of latest tokens in which DRY finds repetitions
@@ -227,3 +237,64 @@ def _last(count: int, history: History, ahead: Sequence[Token]) -> list[Token]:
 
 def _deviation(row: Floats) -> float:
     return float(row[row > -np.inf].std(dtype=np.float64))
+
+
+def repetitions(tokens: Sequence[Token], breakers: Collection[Token], least: int) -> dict[Token, int]:
+    """Finds the tokens that would continue a repetition at the end of the text.
+
+    Args:
+        least: Shortest repetition that counts, in tokens.
+
+    Returns:
+        Each such token with the length of the longest repetition that it would continue.
+    """
+    end = len(tokens)
+    longest = 0
+    while longest < min(LONGEST, end) and tokens[end - 1 - longest] not in breakers:
+        longest += 1
+    found: dict[Token, int] = {}
+    if longest < max(least, 1):
+        return found
+    last = tokens[-1]
+    for place, token in enumerate(tokens[:-1], 1):  # ``place`` is the index of the following token
+        if token != last:
+            continue
+        size = 1
+        while size < min(longest, place) and tokens[place - 1 - size] == tokens[end - 1 - size]:
+            size += 1
+        if size >= least and size > found.get(tokens[place], 0):
+            found[tokens[place]] = size
+    return found
+
+
+def gumbel(seed: int, position: int, ids: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Hashes (seed, position, id) to standard Gumbel noise.
+
+    Args:
+        seed: Any integer; only its low 64 bits are used.
+        position: Index of the token in the whole conversation.
+
+    Returns:
+        Noise [n], the same on every machine up to the last bits of ``log``.
+    """
+    key = _mix_int(_mix_int(seed & _MASK) + _WEYL * (position + 1))
+    whitening = _mix_int(_mix_int(key))  # mixed twice: once would equal the first round of id 1 and cancel it
+    bits = _mix(_mix(ids.astype(np.uint64) * np.uint64(_WEYL) + np.uint64(key)) ^ np.uint64(whitening))
+    uniform = ((bits >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52  # exact, and never 0 or 1
+    return -np.log(-np.log(uniform))
+
+
+def _mix_int(value: int) -> int:
+    value = (value + _WEYL) & _MASK
+    for shift, factor in _MIX:
+        value = ((value ^ (value >> shift)) * factor) & _MASK
+    return value ^ (value >> 31)
+
+
+def _mix(bits: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Mixes an array in place, as ``_mix_int`` does after its increment."""
+    for shift, factor in _MIX:
+        bits ^= bits >> shift
+        bits *= factor
+    bits ^= bits >> 31
+    return bits

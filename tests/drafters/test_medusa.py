@@ -24,8 +24,7 @@ from slipstream.models.heads.file import HeadsInfo, Kind, read_heads, write_head
 from slipstream.models.llama.context import LlamaTarget
 from slipstream.models.llama.model import LlamaModel
 from slipstream.models.llama.target import ContextOptions
-from slipstream.models.sampling.noise import gumbel
-from slipstream.models.sampling.sampler import Sampler
+from slipstream.models.sampling.sampler import Sampler, gumbel
 from slipstream.models.types import LAST_HIDDEN, Abilities, Evaluation, Floats, History, Token
 
 BUNDLED = Path(__file__).parents[2] / "models" / "bundled"

@@ -29,8 +29,7 @@ from slipstream.app.library.resolve_model import choose
 from slipstream.app.platform.paths import HOME_VARIABLE, Paths
 from slipstream.drafters.base import Draft, Drafter, ShouldExtend
 from slipstream.drafters.tree import chain_draft
-from slipstream.models.sampling.noise import gumbel
-from slipstream.models.sampling.sampler import Sampler
+from slipstream.models.sampling.sampler import Sampler, gumbel
 from slipstream.models.types import EMPTY_TREE, Evaluation, Floats, History, Token, TokenTree
 
 PLAN = ReplyPlan(

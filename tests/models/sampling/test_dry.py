@@ -15,8 +15,7 @@ from llama_cpp import llama_cpp as C
 
 from slipstream.models.errors import UsageError
 from slipstream.models.llama.model import LlamaModel
-from slipstream.models.sampling.dry import repetitions
-from slipstream.models.sampling.sampler import Sampler
+from slipstream.models.sampling.sampler import Sampler, repetitions
 from slipstream.models.types import Floats, History
 
 BUNDLED = Path(__file__).parents[3] / "models" / "bundled" / "slipstream-mini-q8_0.gguf"

@@ -8,9 +8,7 @@ import numpy as np
 import pytest
 
 from slipstream.models.errors import SlipstreamError, UsageError
-from slipstream.models.sampling.dry import LONGEST
-from slipstream.models.sampling.noise import gumbel
-from slipstream.models.sampling.sampler import Sampler
+from slipstream.models.sampling.sampler import LONGEST, Sampler, gumbel
 from slipstream.models.sampling.top_k import NONE, best
 from slipstream.models.types import Floats, History
 
