@@ -186,7 +186,7 @@ class MarkovTerm:
     """The two Markov matrices of a head, kept quantized as in its file."""
 
     def __init__(self, header: Header) -> None:
-        tensors = {tensor.name: tensor for tensor in header.tensors}
+        tensors = header.by_name
         self._tables = [tensors["markov_w1.weight"], tensors["markov_w2.weight"]]
         self._stored = [read_stored(header, table).reshape(table.shape[1], -1) for table in self._tables]
         self._scale = float(read_tensor(header, tensors["markov_w2.scale"])[0]) if "markov_w2.scale" in tensors else 1.0

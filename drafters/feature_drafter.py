@@ -24,7 +24,7 @@ from slipstream.drafters.tree import TOP, TreeBuilder
 from slipstream.models.gguf.architectures import ASSISTANT, without_mtp
 from slipstream.models.gguf.reader import read_header
 from slipstream.models.heads.check import target_layers, unfit
-from slipstream.models.heads.mtp_head import unfit_mtp
+from slipstream.models.heads.matching_heads import unfit_mtp
 from slipstream.models.llama.context import LlamaTarget
 from slipstream.models.llama.features import AssistantContext, FeatureContext, HeadOutput
 from slipstream.models.llama.model import LlamaModel

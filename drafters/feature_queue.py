@@ -22,10 +22,6 @@ class FeatureQueue:
 
     A token's features come only with the pass that evaluates the token. If the target reuses a part of a prompt whose
     features were dropped, the positions of that part are missing, and the head drafts from the others.
-
-    Attributes:
-        read: Positions whose features are in the head's cache, ascending.
-        waiting: Later positions, ascending, whose features are not in the cache yet.
     """
 
     def __init__(self, points: Sequence[int], rewind: Callable[[int], None]) -> None:
@@ -35,8 +31,8 @@ class FeatureQueue:
             points: The hidden points whose states are concatenated to a feature, in this order.
             rewind: Cuts the head's cache to a number of positions.
         """
-        self.read: list[int] = []
-        self.waiting: list[int] = []
+        self.read: list[int] = []  # positions whose features are in the head's cache, ascending
+        self.waiting: list[int] = []  # later positions, ascending, whose features are not in the cache yet
         self.text: list[Token] = []
         self._points, self._rewind = tuple(points), rewind
         self._features: list[Floats] = []  # features of the waiting positions, [joined width] each

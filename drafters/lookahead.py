@@ -115,10 +115,6 @@ class Lookahead(Drafter):
     gain is the number of tokens per step that guessed n-grams match beyond those of the text. Divided by the window's
     nodes, the gain is passed to ``should_extend`` like the probability of a drafted token. So the window pauses where
     rows are expensive, and runs where they are nearly free. A new reply starts from the prior.
-
-    Attributes:
-        first: Share of first tokens that were right, by how recently the n-gram was used.
-        later: Share of later tokens that were right, by depth from the second on.
     """
 
     name = "lookahead"
@@ -144,7 +140,9 @@ class Lookahead(Drafter):
         self._read: list[Token] = []  # the text whose n-grams are in the pool
         self._levels: list[list[Token]] = []  # lowest first; in the tree, the root replaces column 0 of the lowest
         self._evaluated: tuple[Draft, tuple[int, ...]] = (NO_DRAFT, ())  # the draft, and each column's top node
+        # share of first tokens that were right, by how recently the n-gram was used
         self.first = [Ratio(_DECAY, 0.0, 0.0) for _ in range(ngrams)]
+        # share of later tokens that were right, by depth from the second on
         self.later = [Ratio(_DECAY, 0.0, 0.0) for _ in range(length - 2)]
         self._brought = Ratio(_DECAY, 0.0, 0.0)
 

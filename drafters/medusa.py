@@ -21,7 +21,7 @@ from slipstream.drafters.tree import TOP, TreeBuilder
 from slipstream.models.errors import ModelFileError, NotANumberError
 from slipstream.models.gguf.reader import Header, read_header
 from slipstream.models.gguf.tensors import read_tensor
-from slipstream.models.heads.check import TOKEN_IDS
+from slipstream.models.heads.check import TOKEN_IDS, count_tensors
 from slipstream.models.heads.file import HeadsInfo, read_info
 from slipstream.models.llama.ggml import Operations, Tensor
 from slipstream.models.llama.library import threads_of
@@ -61,9 +61,9 @@ class MedusaHeads:
             kept: Most candidates of each head.
         """
         self.info, header = read_info(path), read_header(path)
-        shapes = _shapes(header)
-        count = self.count = _count(shapes, "head.{}.0.weight")
-        layers = _count(shapes, "head.0.{}.weight")
+        shapes = {tensor.name: tensor.shape for tensor in header.tensors}
+        count = self.count = count_tensors(shapes, "head.{}.0.weight")
+        layers = count_tensors(shapes, "head.0.{}.weight")
         shared = _SHARED in shapes
         outputs = [_SHARED] if shared else [_OWN.format(head) for head in range(count)]
         width, rows = shapes[outputs[0]]
@@ -237,8 +237,7 @@ def unfit(path: Path, abilities: Abilities) -> str:
     info, header = read_info(path), read_header(path)
     if info.method != "medusa":
         return f"its medusa heads are {info.method} heads"
-    shapes = _shapes(header)
-    width, rows = shapes.get(_SHARED) or shapes[_OWN.format(0)]
+    width, rows = (header.by_name.get(_SHARED) or header.by_name[_OWN.format(0)]).shape
     if width != abilities.n_embd:
         return f"its medusa heads read states of {width:,} numbers, and this model's have {abilities.n_embd:,}"
     ids = _token_ids(header, rows)
@@ -262,24 +261,12 @@ def rank_accuracies(info: HeadsInfo, heads: int) -> Floats:
     return ranks[np.minimum(np.arange(heads), len(ranks) - 1)]
 
 
-def _shapes(header: Header) -> dict[str, tuple[int, ...]]:
-    return {tensor.name: tensor.shape for tensor in header.tensors}
-
-
-def _count(shapes: Mapping[str, tuple[int, ...]], name: str) -> int:
-    count = 0
-    while name.format(count) in shapes:
-        count += 1
-    return count
-
-
 def _token_ids(header: Header, rows: int) -> NDArray[np.int32]:
     """The token of each row of the vocabulary matrix."""
-    for tensor in header.tensors:
-        if tensor.name == TOKEN_IDS:
-            ids: NDArray[np.int32] = read_tensor(header, tensor)
-            return ids
-    return np.arange(rows, dtype=np.int32)
+    if TOKEN_IDS not in header.by_name:
+        return np.arange(rows, dtype=np.int32)
+    ids: NDArray[np.int32] = read_tensor(header, header.by_name[TOKEN_IDS])
+    return ids
 
 
 def _make(resources: Resources) -> Drafter:

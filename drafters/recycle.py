@@ -75,10 +75,6 @@ class TokenRecycling(Drafter):
     several rows of a token, a row on the accepted path takes precedence. The paper uses one static tree; here the tree
     grows best first, by the accuracy of each rank. It is measured on every token of the text, even if not drafted; the
     static tree's shape is the prior. The table depends on the target, not on the text, so it is kept between runs.
-
-    Attributes:
-        table: [n_vocab, k] the tokens ranked highest after each token.
-        sure: [n_vocab] the sureness class of the first of these, 0 to 4; below 0 for a token not seen yet.
     """
 
     name = "recycle"
@@ -95,7 +91,9 @@ class TokenRecycling(Drafter):
         self._nodes = min(nodes, abilities.max_rows - 1)
         self._leaves = min(leaves, abilities.max_leaves)
         self._kept = min(len(_PRIOR), abilities.n_vocab)
+        # [n_vocab, k] the tokens ranked highest after each token
         self.table = np.zeros((self._n_vocab, self._kept), np.int32)
+        # [n_vocab] the sureness class of the first of these, 0 to 4; below 0 for a token not seen yet
         self.sure = np.full(self._n_vocab, _UNSEEN, np.int8)
         self.accuracy = RankAccuracy(self._kept)
         self._memory = memory

@@ -45,21 +45,18 @@ class Resources:
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """A drafting method, as the registry lists it.
-
-    Attributes:
-        needs: Its requirements of every target; a drafter may need more.
-        calls: The functions of llama.cpp that it needs beyond the C interface, by their names in ``Symbols``.
-    """
+    """A drafting method, as the registry lists it."""
 
     name: str
     make: Callable[[Resources], Drafter]  # makes the drafter if ``lacks`` returned nothing
+    # its requirements of every target; a drafter may need more
     needs: Needs = Needs()  # noqa: RUF009 (frozen)
     heads: bool = False  # whether it needs trained heads, and a target on llama.cpp
     train: str = ""  # how to get these heads, appended to the reason why it lacks them
     unfit: Callable[[Resources], str] = lambda _: ""  # what else the method lacks; see ``lacks``
     about: str = ""  # what it does, in one plain line of at most 60 characters, without a full stop
     auto: bool = True  # whether the autopilot may use it: all methods but plain decoding
+    # the functions of llama.cpp that it needs beyond the C interface, by their names in ``Symbols``
     calls: tuple[str, ...] = ()
 
     def lacks(self, resources: Resources) -> str:

@@ -34,13 +34,10 @@ class MaskGains:
 
     The estimate is optimistic: unknown outcomes count as accepted, and old ones fade. So masks that did not pay are
     tried again after a while; the less they gained, the later.
-
-    Attributes:
-        ratios: Per mask, its accepted guesses over its tries.
     """
 
     def __init__(self, masks: int) -> None:
-        self.ratios = [Ratio(_DECAY, 0.0, 0.0) for _ in range(masks)]
+        self.ratios = [Ratio(_DECAY, 0.0, 0.0) for _ in range(masks)]  # per mask, its accepted guesses over its tries
 
     def expected(self) -> list[float]:
         """Per mask, the probability that its guess and those before it will be accepted."""

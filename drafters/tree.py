@@ -52,13 +52,10 @@ class TreeBuilder:
 
     Siblings with the same token are merged: the node has the children of both, and the probability and source of the
     more probable sibling (of the first one if both are equal). Probes are never merged.
-
-    Attributes:
-        leaves: Number of leaves so far; 1 for an empty tree.
     """
 
     def __init__(self) -> None:
-        self.leaves = 1
+        self.leaves = 1  # number of leaves so far; 1 for an empty tree
         self._nodes: list[_Node] = []
         self._top: list[int] = []
         self._offered = 0

@@ -65,11 +65,6 @@ class VocabularyMapping:
     Tokens are translated by their bytes. The history is cut where a word or a control token begins. When the history
     grows, only the text after the last cut is tokenized again, so a step costs work for its new tokens only. Control
     tokens have no bytes: those with equal names are matched, others are left out.
-
-    Attributes:
-        tokens: The history in the draft model's tokens; read-only.
-        whole: Whether ``tokens`` covers the whole history.
-        ends: The draft model's tokens that end a reply.
     """
 
     def __init__(self, target: Vocabulary, draft: Vocabulary, controls: Mapping[Token, Token]) -> None:
@@ -84,9 +79,9 @@ class VocabularyMapping:
         self._to_target = {theirs: ours for ours, theirs in controls.items()}
         self._source: list[Token] = []  # the part of the history that was translated
         self._agreed = 0  # how many of these tokens the next history is known to share
-        self.tokens = list(draft.opening())
-        self.whole = False
-        self.ends = draft.ends
+        self.tokens = list(draft.opening())  # the history in the draft model's tokens; read-only
+        self.whole = False  # whether ``tokens`` covers the whole history
+        self.ends = draft.ends  # the draft model's tokens that end a reply
         self._cuts = [(0, len(self.tokens))]  # tokens of the history and of ``tokens`` before each cut
 
     def begin(self) -> None:

@@ -54,7 +54,7 @@ HAS_FEATURES: Final = MTP_ARCHITECTURES | {ASSISTED}
 
 def mtp_only(header: Header) -> bool:
     """Whether a file has MTP layers only; like llama.cpp, this looks for the first layer."""
-    has_trunk = any(tensor.name == "blk.0.attn_norm.weight" for tensor in header.tensors)
+    has_trunk = "blk.0.attn_norm.weight" in header.by_name
     return bool(header.number("nextn_predict_layers")) and not has_trunk and header.architecture in MTP_ARCHITECTURES
 
 
@@ -67,7 +67,7 @@ def without_mtp(header: Header) -> str:
         return f"MTP layers of the architecture {architecture} are not supported"
     if layers > 1 and architecture not in _SEVERAL:
         return f"this model has {layers} MTP layers, and only one is supported"
-    if not _tensors_wanted(header, f"blk.{(header.n_layer or 0) - layers}") <= {each.name for each in header.tensors}:
+    if not _tensors_wanted(header, f"blk.{(header.n_layer or 0) - layers}") <= header.by_name.keys():
         return "this file leaves out the model's MTP layers"
     if architecture in _WHOLE_HEADS and not _rotates_whole_heads(header):
         return "llama.cpp does not run its MTP layers where heads are rotated in part"
@@ -81,15 +81,14 @@ def without_mtp(header: Header) -> str:
 def _tensors_wanted(header: Header, layer: str) -> set[str]:
     """The tensors that llama.cpp uses in an MTP layer without checking that the file has them."""
     wanted = ["nextn.eh_proj", "nextn.enorm", "nextn.hnorm"]
-    names = {tensor.name for tensor in header.tensors}
-    mixed = f"{layer}.ffn_gate_inp.weight" in names
+    mixed = f"{layer}.ffn_gate_inp.weight" in header.by_name
     if header.architecture in _EXPERTS:
         wanted.append("ffn_gate_inp")
     elif header.architecture == _FUSED:
         wanted += ["attn_qkv", *_DENSE]
     elif header.architecture in _EITHER:
         wanted += _MIXED if mixed else _DENSE
-    if f"{layer}.ffn_gate_up_exps.weight" in names:
+    if f"{layer}.ffn_gate_up_exps.weight" in header.by_name:
         wanted = [name for name in wanted if name not in ("ffn_gate_exps", "ffn_up_exps")]
     return {f"{layer}.{name}.weight" for name in wanted}
 

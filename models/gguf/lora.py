@@ -54,7 +54,7 @@ class Adapter:
 
     @property
     def changes_embedding(self) -> bool:
-        return f"{EMBEDDING}{ENDINGS[0]}" in {tensor.name for tensor in self.header.tensors}
+        return f"{EMBEDDING}{ENDINGS[0]}" in self.header.by_name
 
 
 def read_adapter(path: Path, scale: float, model: Header) -> Adapter:
@@ -82,7 +82,6 @@ def read_adapter(path: Path, scale: float, model: Header) -> Adapter:
 
 def _check_pairs(header: Header, model: Header) -> None:
     """Compares each pair with the weight that it changes."""
-    weights = {tensor.name: tensor.shape for tensor in model.tensors}
     own = {tensor.name: tensor for tensor in header.tensors if not tensor.name.endswith("_norm.weight")}
     if not own:
         raise ModelFileError(f"{shown_path(header.path)} is damaged: it changes no weight.", "Fetch it again.")
@@ -100,13 +99,15 @@ def _check_pairs(header: Header, model: Header) -> None:
                 f"An adapter's weights may be {', '.join(sorted(_STORED))}.",
             )
         a, b = (tensor, other) if ending == ENDINGS[0] else (other, tensor)
-        if weight not in weights or not _fits(a.shape, b.shape, weights[weight], weight == EMBEDDING):
+        if weight not in model.by_name or not _fits(a.shape, b.shape, model.by_name[weight].shape, weight == EMBEDDING):
             raise ModelFileError(
                 f"{shown_path(header.path)} does not fit {quoted(model.name)}: its {quoted(weight, 64)} changes a "
                 "weight of another shape.",
                 _HINT,
             )
-        if weight == EMBEDDING and _OUTPUT not in weights:  # llama.cpp would multiply by the embedding's pair there
+        if (
+            weight == EMBEDDING and _OUTPUT not in model.by_name
+        ):  # llama.cpp would multiply by the embedding's pair there
             raise ModelFileError(
                 f"{shown_path(header.path)} changes the embedding of {quoted(model.name)}, which is its output matrix "
                 "too; llama.cpp cannot do that.",

@@ -134,6 +134,10 @@ class Header:
         value = self.metadata.get(f"{self.architecture}.{key}")
         return value if isinstance(value, int) else None
 
+    @cached_property
+    def by_name(self) -> Mapping[str, TensorInfo]:
+        return {tensor.name: tensor for tensor in self.tensors}
+
     @property
     def n_ctx_train(self) -> int | None:
         return self.number("context_length")

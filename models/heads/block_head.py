@@ -11,7 +11,6 @@ from typing import Final, Literal
 
 import numpy as np
 
-from slipstream.models.gguf.parse import TensorInfo
 from slipstream.models.gguf.reader import Header
 from slipstream.models.gguf.tensors import read_tensor
 from slipstream.models.gguf.vocabulary import other_vocabulary
@@ -47,12 +46,12 @@ class BlockHead:
 
 def block_method(header: Header) -> BlockMethod:
     """The method of a head of the architecture ``dflash``, by llama.cpp's rule."""
-    return "dspark" if "markov_w1.weight" in _tensors(header) else "dflash"
+    return "dspark" if "markov_w1.weight" in header.by_name else "dflash"
 
 
 def block_head(header: Header) -> BlockHead:
     """Reads a head's metadata, which ``unfit_block`` has checked."""
-    tensors, dspark = _tensors(header), block_method(header) == "dspark"
+    tensors, dspark = header.by_name, block_method(header) == "dspark"
     mask = header.metadata.get("tokenizer.ggml.mask_token_id")
     return BlockHead(
         layers=target_layers(header),
@@ -91,7 +90,6 @@ def unfit_block(header: Header, target: Abilities, model: Header | None = None) 
 
 
 def _damage(header: Header, head: BlockHead) -> str:
-    tensors = _tensors(header)
     if not heads_fit(header):
         return "its attention heads contradict each other"
     sections = header.metadata.get("dflash.rope.dimension_sections")
@@ -110,11 +108,11 @@ def _damage(header: Header, head: BlockHead) -> str:
         taps = header.number("conv_kernel_size") or 0
         if head.choices > min(_MOST_CHOICES, header.n_rows) or not 1 <= taps <= _MOST_TAPS:
             return "the sizes of its selector are out of range"
-    return _vocabulary_damage(header, tensors, head)
+    return _vocabulary_damage(header, head)
 
 
-def _vocabulary_damage(header: Header, tensors: dict[str, TensorInfo], head: BlockHead) -> str:
-    output, chosen = tensors.get("output.weight"), tensors.get("d2t")
+def _vocabulary_damage(header: Header, head: BlockHead) -> str:
+    output, chosen = header.by_name.get("output.weight"), header.by_name.get("d2t")
     if not chosen:
         return ""
     if chosen.type != _I64 or not output or output.shape[1:] != chosen.shape:
@@ -128,7 +126,3 @@ def _vocabulary_damage(header: Header, tensors: dict[str, TensorInfo], head: Blo
 def _block(header: Header) -> int:
     size = header.number("block_size")
     return 16 if size is None and block_method(header) == "dflash" else size or 0  # the default of llama.cpp
-
-
-def _tensors(header: Header) -> dict[str, TensorInfo]:
-    return {tensor.name: tensor for tensor in header.tensors}

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.models.gguf.architectures import LAYER_INPUTS
-from slipstream.models.gguf.parse import DamagedError, TensorInfo, Value
+from slipstream.models.gguf.parse import DamagedError, Value
 from slipstream.models.gguf.reader import Header
 from slipstream.models.gguf.tensors import read_tensor
 from slipstream.models.outside import quoted
@@ -118,8 +118,10 @@ def attention_rows(target: Header, key: str) -> int | None:
 
 
 def _medusa(shapes: Shapes) -> Shapes:
-    width, heads = _size(shapes, "head.0.0.weight", 0), _count(shapes, "head.{}.0.weight")
-    blocks = [f"head.{head}.{layer}" for head in range(heads) for layer in range(_count(shapes, "head.0.{}.weight"))]
+    width, heads = _size(shapes, "head.0.0.weight", 0), count_tensors(shapes, "head.{}.0.weight")
+    blocks = [
+        f"head.{head}.{layer}" for head in range(heads) for layer in range(count_tensors(shapes, "head.0.{}.weight"))
+    ]
     outputs = ["output.weight"]
     if "output.weight" not in shapes:
         outputs = [f"head.{head}.output.weight" for head in range(heads)]
@@ -158,7 +160,8 @@ def _size(shapes: Shapes, name: str, axis: int) -> int:
     return shapes[name][axis]
 
 
-def _count(shapes: Shapes, name: str) -> int:
+def count_tensors(shapes: Shapes, name: str) -> int:
+    """How many tensors have a name with the numbers 0, 1 and so on in it."""
     count = 0
     while name.format(count) in shapes:
         count += 1
@@ -177,7 +180,7 @@ def target_layers(header: Header) -> tuple[int, ...]:
 
 def unfit(header: Header, target: Abilities) -> str:
     """Why an EAGLE-3 head does not work with a target, to follow "does not work with this model:"; empty if it does."""
-    layers, tensors = target_layers(header), {tensor.name: tensor for tensor in header.tensors}
+    layers = target_layers(header)
     width, hidden = header.n_embd or 0, header.number("target_hidden_size") or 0
     if len(layers) != _POINTS or header.n_layer != 1:
         return "its eagle3 head does not have one layer that reads three of the model's"
@@ -189,9 +192,9 @@ def unfit(header: Header, target: Abilities) -> str:
         return f"its eagle3 head is for a model {hidden:,} wide, and this one is {target.n_embd:,} wide"
     if header.n_vocab != target.n_vocab:
         return f"its eagle3 head has {header.n_vocab:,} tokens, and this model {target.n_vocab:,}"
-    if width != target.n_embd and not {"token_embd.weight", "output.weight"} <= tensors.keys():
+    if width != target.n_embd and not {"token_embd.weight", "output.weight"} <= header.by_name.keys():
         return "its eagle3 head is not as wide as the model whose embedding it borrows"
-    if not heads_fit(header) or not _vocabulary_fits(header, tensors):
+    if not heads_fit(header) or not _vocabulary_fits(header):
         return "its eagle3 head is damaged: its sizes contradict each other"
     return ""
 
@@ -223,8 +226,8 @@ def heads_fit(header: Header) -> bool:
     return size == values and 0 < turned <= size and turned % 2 == 0
 
 
-def _vocabulary_fits(header: Header, tensors: dict[str, TensorInfo]) -> bool:
-    embedding, output, chosen = (tensors.get(name) for name in ("token_embd.weight", "output.weight", "d2t"))
+def _vocabulary_fits(header: Header) -> bool:
+    embedding, output, chosen = (header.by_name.get(name) for name in ("token_embd.weight", "output.weight", "d2t"))
     if embedding and (len(embedding.shape) != 2 or embedding.shape[1] < header.n_rows):
         return False
     if not chosen:

@@ -196,14 +196,13 @@ def _plan(header: Header, adapter: Path) -> _Plan:
         if tensor.name != "output_norm.weight"
         and not ((block := _BLOCK.fullmatch(tensor.name)) and int(block[1]) >= layers)
     ]
-    trained = {tensor.name: tensor for tensor in heads.tensors}
     for name in (*_ATTENTION, *(_HEAD_NORMS if own == "qwen3" else ()), "output_norm"):
-        if f"{name}.weight" not in trained:
+        if f"{name}.weight" not in heads.by_name:
             raise ModelFileError(
                 f"{shown_path(adapter)} has no {quoted(name)}, which a {own} model needs.", "Train it again."
             )
         where = "output_norm.weight" if name == "output_norm" else f"blk.{layers}.{name}.weight"
-        pieces.append(_copy(where, heads, trained[f"{name}.weight"]))
+        pieces.append(_copy(where, heads, heads.by_name[f"{name}.weight"]))
     pieces.append(_zeros(f"blk.{layers}.ffn_norm.weight", (width,)))
     for name in _FEED_FORWARD:
         shape = (width, units) if name == "ffn_down" else (units, width)

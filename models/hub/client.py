@@ -24,7 +24,7 @@ from huggingface_hub.errors import OIDCError
 
 from slipstream.models.errors import HubError, reason_of
 from slipstream.models.hub.address import check_proxies, is_web_address, may_see_token
-from slipstream.models.hub.words import odd_answer, refusal, stopped, too_slow, unreachable
+from slipstream.models.hub.words import host_of, odd_answer, refusal, unreachable
 from slipstream.models.outside import number_in, parse_json, quoted
 
 if TYPE_CHECKING:
@@ -237,9 +237,11 @@ class Connection:
         except (httpx.TransportError, httpx.InvalidURL, httpx.StreamError) as error:
             raise unreachable(error, address) from error
         except (TooSlowError, TimeoutError) as error:
-            raise too_slow(address) from error
+            words = f"{host_of(address)} answers too slowly.", "Check the network, or try again later."
+            raise HubError(*words) from error
         except asyncio.CancelledError as error:
-            raise stopped(address) from error
+            words = f"stopped waiting for {host_of(address)}.", "Try again when the network is better."
+            raise HubError(*words) from error
         finally:
             with self._lock:
                 self._waiting = None

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from slipstream.models.errors import SlipstreamError
+from slipstream.models.errors import DownloadError, SlipstreamError
 from slipstream.models.files import HeldError, close_removed, open_locked
 from slipstream.models.hub.address import disable_telemetry
 from slipstream.models.hub.journal import ENDING, JournalContent, Ranges, read
@@ -29,7 +29,8 @@ from slipstream.models.hub.types import (
     State,
     Tuning,
 )
-from slipstream.models.hub.words import disk_error, too_little_room
+from slipstream.models.hub.words import disk_error, gigabytes
+from slipstream.models.outside import shown_path
 
 if TYPE_CHECKING:  # loads huggingface_hub
     from slipstream.models.hub.transfer import Transfer
@@ -124,7 +125,12 @@ class Download:
         needed, reserve = sum(part.size - part.done for part in parts), self._tuning.reserve
         free = shutil.disk_usage(parts[0].path.parent).free - self._promised()
         if needed and needed + reserve > free:
-            raise too_little_room(self.folder, needed, max(0, free), reserve)
+            free = max(0, free)
+            raise DownloadError(
+                f"not enough room in {shown_path(self.folder)}: {gigabytes(needed)} to fetch, {gigabytes(free)} free.",
+                f"Free {gigabytes(needed + reserve - free)} there ({gigabytes(reserve)} are kept free), or choose a "
+                "smaller quantization.",
+            )
 
     def discard(self) -> Discarded:
         freed, kept = 0, list[Path]()

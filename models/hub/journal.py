@@ -17,11 +17,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from slipstream.models.errors import DownloadError
 from slipstream.models.files import HeldError, close_removed, is_at, open_locked
 from slipstream.models.hub.address import is_repo, safe_name
 from slipstream.models.hub.types import RemoteFile
-from slipstream.models.hub.words import held
-from slipstream.models.outside import count_of, parse_json
+from slipstream.models.outside import count_of, parse_json, shown_path
 
 ENDING: Final = ".journal"
 _VERSION: Final = 1
@@ -55,7 +55,7 @@ class Journal:
             self._handle = open_locked(path)
         except HeldError:
             there = read(path)
-            raise held(files[index], there.owner if there else "another process") from None
+            raise _held(files[index], there.owner if there else "another process") from None
         try:
             there, good = _parsed(_content(self._handle))
             self.written = JournalContent(tuple(files), index)
@@ -98,7 +98,7 @@ class Journal:
             try:
                 handle = open_locked(self.path)
             except HeldError:
-                raise held(self.written.file, "another process") from None
+                raise _held(self.written.file, "another process") from None
             os.close(self._handle)
             self._handle = handle
         if os.fstat(self._handle).st_size != self._length:
@@ -126,6 +126,11 @@ class Journal:
             yield {"etag": about.etag}
         for start, end, crc in about.ranges:
             yield {"from": start, "to": end, "crc": crc}
+
+
+def _held(file: RemoteFile, holder: str) -> DownloadError:
+    name = shown_path(file.name)
+    return DownloadError(f"{name} is being downloaded by {holder}.", "Wait until that is done, or stop it there.")
 
 
 def read(path: Path) -> JournalContent | None:

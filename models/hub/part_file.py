@@ -13,11 +13,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, Final
 
+from slipstream.models.errors import DownloadError
 from slipstream.models.files import is_at, make_folder, open_own, sync_folder
 from slipstream.models.hub.journal import ENDING, Journal, Ranges
 from slipstream.models.hub.types import RemoteFile, Tuning
-from slipstream.models.hub.words import damaged, disk_error, disk_full, interfered
-from slipstream.models.outside import is_sha256
+from slipstream.models.hub.words import disk_error, disk_full, interfered
+from slipstream.models.outside import is_sha256, shown_path
 
 PART: Final = ".part"
 _STEP: Final = 8 << 20  # bytes hashed between two polls of ``cancelled``
@@ -118,7 +119,10 @@ class PartFile:
         if self.expected and got != self.expected:
             wanted = self.expected
             self.discard()
-            raise damaged(self.file, wanted, got)
+            raise DownloadError(
+                f"{shown_path(self.file.name)} arrived damaged: its sha256 is {got[:12]}…, not {wanted[:12]}….",
+                "It was removed. Download it again; if it happens again, a proxy or the connection alters it.",
+            )
         self._check_untouched()
         with self._explain_errors():
             self._disk.truncate(self.size)

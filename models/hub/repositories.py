@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, urlencode
 
-from slipstream.models.errors import HubError
+from slipstream.models.errors import HubError, OfflineError
 from slipstream.models.gguf.reader import Header, read_streams
 from slipstream.models.hub.address import (
     checked_endpoint,
@@ -27,7 +27,7 @@ from slipstream.models.hub.address import (
     safe_name,
 )
 from slipstream.models.hub.types import Quant, RemoteFile, RepoSummary, Sort, is_projector, projector_rank
-from slipstream.models.hub.words import host_of, odd_answer, offline
+from slipstream.models.hub.words import host_of, odd_answer
 from slipstream.models.outside import count_of, is_sha256, quoted
 
 if TYPE_CHECKING:
@@ -113,11 +113,7 @@ def _quant(stem: str, parts: tuple[RemoteFile, ...], taken: set[str], projector:
 
 
 class Hub:
-    """Reads from the hub; every call blocks, and raises a ``HubError`` if the hub fails, is slow or offline mode is on.
-
-    Attributes:
-        offline: Whether offline mode is on; may be changed at any time. Nothing else of the program keeps it.
-    """
+    """Reads from the hub; calls block, and raise a ``HubError`` if the hub fails, is slow or offline mode is on."""
 
     def __init__(self, endpoint: str | None = None, offline: bool | None = None) -> None:
         """Only stores the settings.
@@ -126,6 +122,7 @@ class Hub:
             endpoint: The hub's address; None for ``HF_ENDPOINT`` or the default one.
             offline: Whether offline mode is on; None to read ``HF_HUB_OFFLINE``.
         """
+        # whether offline mode is on; may be changed at any time. Nothing else of the program keeps it
         self.offline = offline_by_environment(os.environ) if offline is None else offline
         self._address = endpoint or os.environ.get("HF_ENDPOINT", "")
         self._connections: set[Connection] = set()
@@ -223,7 +220,11 @@ class Hub:
 
     def check_online(self) -> None:
         if self.offline:
-            raise offline()
+            raise OfflineError(
+                "the model hub was not contacted: offline mode is on.",
+                "Installed models work without the network. To go online, turn offline mode off or unset "
+                "HF_HUB_OFFLINE.",
+            )
 
     def _listed(self, connection: Connection, address: str, limit: int) -> list[RepoSummary]:
         """Reads a list page by page until it is long enough."""

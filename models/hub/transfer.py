@@ -12,21 +12,13 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import aclosing, asynccontextmanager
 from typing import TYPE_CHECKING, Final
 
+from slipstream.models.errors import DownloadError
 from slipstream.models.hub.address import file_address, origin
 from slipstream.models.hub.client import LEAST_RATE, TooSlowError, answer, content_range, open_client, paced
 from slipstream.models.hub.part_file import PartFile, Writer
 from slipstream.models.hub.types import Phase, Tuning
-from slipstream.models.hub.words import (
-    asked_to_wait,
-    changed,
-    gave_up,
-    keeps_changing,
-    refusal,
-    retry_after,
-    silent,
-    unreachable,
-)
-from slipstream.models.outside import is_sha256, number_in
+from slipstream.models.hub.words import KEPT, duration, refusal, retry_after, unreachable
+from slipstream.models.outside import is_sha256, number_in, shown_path
 
 if TYPE_CHECKING:
     import httpx2 as httpx
@@ -40,32 +32,25 @@ _SMALLEST_SEGMENT: Final = 1 << 20
 _FIRST_TRIES: Final = 3
 _TIMES_ANEW: Final = 3
 _WORDS_S: Final = 5.0  # seconds without a byte after which the host is named
+_RESUME: Final = f"{KEPT}: check the network, then resume."
 _Segment = tuple[PartFile, int, int]
 
 
 class PassingError(Exception):
-    """A failure after which a retry may succeed.
-
-    Attributes:
-        wait: Seconds that the server asks to wait; None if it gives no time.
-    """
+    """A failure after which a retry may succeed."""
 
     def __init__(self, why: str, wait: int | None = None) -> None:
         super().__init__(why)
-        self.wait = wait
+        self.wait = wait  # seconds that the server asks to wait; None if it gives no time
 
 
 class ContentChangedError(Exception):
-    """The file changed on the hub and no sha256 is known: the download has to start over.
-
-    Attributes:
-        etag: Its new ETag; empty if unknown.
-    """
+    """The file changed on the hub and no sha256 is known: the download has to start over."""
 
     def __init__(self, part: PartFile, etag: str = "") -> None:
         super().__init__("the file changed on the hub")
         self.part = part
-        self.etag = etag
+        self.etag = etag  # its new ETag; empty if unknown
 
 
 class Source:
@@ -140,7 +125,10 @@ class Source:
         file, before = self._part.file, self._part.journal.written.etag
         size = number_in(headers.get("x-linked-size", ""))
         if size not in (None, file.size) or (file.sha256 and is_sha256(etag) and etag != file.sha256):
-            raise changed(file)
+            raise DownloadError(
+                f"{shown_path(file.name)} was changed on the hub after it was listed.",
+                "Look up the repository again, then download what it has now.",
+            )
         if not etag or before == etag:
             return
         if before and not file.sha256:
@@ -210,17 +198,12 @@ def _trouble(error: Exception, address: str) -> PassingError:
 
 
 class Transfer:
-    """Fetches the missing ranges of a job over several connections.
-
-    Attributes:
-        idle: Seconds without a new byte; waits that the hub asked for do not count.
-        note: The reason for a wait or restart, for the screen; else empty.
-    """
+    """Fetches the missing ranges of a job over several connections."""
 
     def __init__(self, parts: Sequence[PartFile], endpoint: str, tuning: Tuning) -> None:
         self.received = 0
-        self.idle = 0.0
-        self.note = ""
+        self.idle = 0.0  # seconds without a new byte; waits that the hub asked for do not count
+        self.note = ""  # the reason for a wait or restart, for the screen; else empty
         self._host = ""
         self._waiting = 0
         self._parts = parts
@@ -269,7 +252,10 @@ class Transfer:
                 elif self.phase != "waiting":
                     self.idle += at - before
                 if self.idle >= self._tuning.idle_s and not task.done():
-                    raise silent(self._parts[0].file, self._host, self.idle)
+                    raise DownloadError(
+                        f"{shown_path(self._parts[0].file.name)}: {self._host} sent nothing for {self.idle:.0f} s.",
+                        _RESUME,
+                    )
             task.result()
             return True
         finally:
@@ -290,7 +276,8 @@ class Transfer:
                         part.expect(anew.etag)
                     self.note = "the file changed on the hub: begun anew"
                     sources[part] = Source(client, self._endpoint, part, stall)
-            raise keeps_changing(part.file)
+            what = f"{shown_path(part.file.name)} changes on the hub while it is fetched."
+            raise DownloadError(what, "Wait until its publisher is done.")
 
     async def _rounds(self, sources: dict[PartFile, Source]) -> None:
         """Runs all connections until the files are complete, or until all connections give up without progress."""
@@ -305,10 +292,12 @@ class Transfer:
                     worker.cancel()
                 await asyncio.gather(*workers, return_exceptions=True)
             why = next((trouble for trouble in troubles if trouble), None)
-            if why and (why.wait or 0) > _LONGEST_WAIT:
-                raise asked_to_wait(self._given_up[0][0].file, str(why), why.wait or 0) from why
-            if why and self.received - before < self._little:
-                raise gave_up(self._given_up[0][0].file, str(why), self._tries) from why
+            if why:
+                name, wait = shown_path(self._given_up[0][0].file.name), why.wait or 0
+                if wait > _LONGEST_WAIT:
+                    raise DownloadError(f"{name}: {why}.", f"{KEPT}: resume in {duration(wait)}.") from why
+                if self.received - before < self._little:
+                    raise DownloadError(f"{name}: {why}, {self._tries} times in a row.", _RESUME) from why
 
     async def _work(self, sources: dict[PartFile, Source]) -> PassingError | None:
         """Runs one connection: fetches ranges until none is left, or until it fails too often in a row."""

@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
-from slipstream.models.errors import DownloadError, HubError, OfflineError, reason_of
+from slipstream.models.errors import DownloadError, HubError, reason_of
 from slipstream.models.hub.address import USUAL
-from slipstream.models.hub.types import RemoteFile
 from slipstream.models.outside import number_in, shown_path
 
 _PROXIES: Final = frozenset({"HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"})
@@ -24,14 +23,7 @@ _RESET: Final = re.compile(r"\bt\s*=\s*([0-9]+)")
 _LONGEST_WAIT: Final = 366 * 86_400
 _LATER: Final = "Try again in a few minutes."
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT)
-_KEPT: Final = "What was fetched is kept"
-
-
-def offline() -> OfflineError:
-    return OfflineError(
-        "the model hub was not contacted: offline mode is on.",
-        "Installed models work without the network. To go online, turn offline mode off or unset HF_HUB_OFFLINE.",
-    )
+KEPT: Final = "What was fetched is kept"
 
 
 def odd_answer(endpoint: str, what: str) -> HubError:
@@ -62,14 +54,6 @@ def unreachable(error: Exception, address: str) -> HubError:
         hint = f"Check the network{also}. Installed models work without it."
         return HubError(f"cannot reach {host}: {_short(error)}.", hint)
     return HubError(f"the connection to {host} broke: {_short(error)}.", "Try again.")
-
-
-def too_slow(address: str) -> HubError:
-    return HubError(f"{host_of(address)} answers too slowly.", "Check the network, or try again later.")
-
-
-def stopped(address: str) -> HubError:
-    return HubError(f"stopped waiting for {host_of(address)}.", "Try again when the network is better.")
 
 
 def retry_after(headers: Mapping[str, str]) -> int | None:
@@ -153,7 +137,7 @@ def disk_error(path: Path, error: OSError) -> DownloadError:
 
 def disk_full(path: Path) -> DownloadError:
     return DownloadError(
-        f"the disk with {shown_path(path.parent)} is full.", f"{_KEPT}: free some room there, then resume."
+        f"the disk with {shown_path(path.parent)} is full.", f"{KEPT}: free some room there, then resume."
     )
 
 
@@ -161,57 +145,6 @@ def interfered(part: Path) -> DownloadError:
     return DownloadError(
         f"{shown_path(part)} was removed, replaced or shortened by another program while it was fetched.",
         "Start the download again; only the lost part is fetched again.",
-    )
-
-
-def too_little_room(folder: Path, needed: int, free: int, reserve: int) -> DownloadError:
-    short = needed + reserve - free
-    return DownloadError(
-        f"not enough room in {shown_path(folder)}: {gigabytes(needed)} to fetch, {gigabytes(free)} free.",
-        f"Free {gigabytes(short)} there ({gigabytes(reserve)} are kept free), or choose a smaller quantization.",
-    )
-
-
-def held(file: RemoteFile, holder: str) -> DownloadError:
-    return DownloadError(
-        f"{shown_path(file.name)} is being downloaded by {holder}.", "Wait until that is done, or stop it there."
-    )
-
-
-def damaged(file: RemoteFile, wanted: str, got: str) -> DownloadError:
-    return DownloadError(
-        f"{shown_path(file.name)} arrived damaged: its sha256 is {got[:12]}…, not {wanted[:12]}….",
-        "It was removed. Download it again; if it happens again, a proxy or the connection alters it.",
-    )
-
-
-def changed(file: RemoteFile) -> DownloadError:
-    return DownloadError(
-        f"{shown_path(file.name)} was changed on the hub after it was listed.",
-        "Look up the repository again, then download what it has now.",
-    )
-
-
-def gave_up(file: RemoteFile, why: str, tries: int) -> DownloadError:
-    return DownloadError(
-        f"{shown_path(file.name)}: {why}, {tries} times in a row.", f"{_KEPT}: check the network, then resume."
-    )
-
-
-def silent(file: RemoteFile, host: str, seconds: float) -> DownloadError:
-    return DownloadError(
-        f"{shown_path(file.name)}: {host} sent nothing for {seconds:.0f} s.",
-        f"{_KEPT}: check the network, then resume.",
-    )
-
-
-def asked_to_wait(file: RemoteFile, why: str, seconds: int) -> DownloadError:
-    return DownloadError(f"{shown_path(file.name)}: {why}.", f"{_KEPT}: resume in {duration(seconds)}.")
-
-
-def keeps_changing(file: RemoteFile) -> DownloadError:
-    return DownloadError(
-        f"{shown_path(file.name)} changes on the hub while it is fetched.", "Wait until its publisher is done."
     )
 
 

@@ -22,11 +22,7 @@ _CHUNK_SECONDS: Final = 0.25  # target time of a chunk, for smooth progress; onl
 
 
 class ChunkReader:
-    """Reads the queued tokens of a context; each image has its own pass.
-
-    Attributes:
-        size: Tokens of every chunk but the last, where the chunks' sizes change the logits; 0 to choose them by time.
-    """
+    """Reads the queued tokens of a context; each image has its own pass."""
 
     def __init__(
         self, context: Any, cache: KvCache, hidden: HiddenPoints, batch: Batch, most_rows: int, most_outputs: int
@@ -38,6 +34,7 @@ class ChunkReader:
         """
         self._context, self._cache, self._hidden, self._batch = context, cache, hidden, batch
         self._most_rows, self._most_outputs = most_rows, most_outputs
+        # tokens of every chunk but the last, where the chunks' sizes change the logits; 0 to choose them by time
         self.size = 0
         self._cancelled: Callable[[], bool] | None = None
         self._abort = C.ggml_abort_callback(lambda _: bool(self._cancelled and self._cancelled()))

@@ -29,10 +29,6 @@ class LlamaTarget:
 
     A tree is evaluated in one ``llama_decode``. Every leaf has its own sequence; the first leaf has sequence 0, the
     conversation's. A row belongs to the sequences of all leaves below it, and attends to the cells of the first one.
-
-    Attributes:
-        scores: See ``ContextOptions``; contexts of drafting heads use the same value.
-        rope: See ``ContextOptions``; contexts of drafting heads must use the same scaling.
     """
 
     def __init__(
@@ -49,6 +45,8 @@ class LlamaTarget:
         self._model, self._masks, self._logits = model, MaskRows(model), model.n_rows
         wanted = options.n_ctx or min(model.n_ctx_train, DEFAULT_CONTEXT)
         self.options, self._threads, self._chunks = replace(options, n_ctx=wanted), 0, 0
+        # ``rope``: see ``ContextOptions``; contexts of drafting heads must use the same scaling
+        # ``scores``: see ``ContextOptions``; contexts of drafting heads use the same value
         self.scores, self.rope = options.scores, options.rope
         params = options.params(wanted, model.recurrent)
         self._chunk, self._outputs = params.n_batch, params.n_outputs_max

@@ -92,43 +92,29 @@ def _output_of(*command: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """One device that llama.cpp can run on.
+    """One device that llama.cpp can run on."""
 
-    Attributes:
-        name: llama.cpp's name of it, such as ``CUDA0`` or ``CPU``.
-        kind: "gpu" has its own memory; "igpu" and "cpu" share the machine's; "accel" speeds up the processor.
-        machine: ``HOST:PORT`` of the machine that lends it; empty for a device of this machine.
-    """
-
-    name: str
-    kind: Kind
+    name: str  # llama.cpp's name of it, such as ``CUDA0`` or ``CPU``
+    kind: Kind  # "gpu" has its own memory; "igpu" and "cpu" share the machine's; "accel" speeds up the processor
     description: str
     total_bytes: int
     free_bytes: int
-    machine: str = ""
+    machine: str = ""  # ``HOST:PORT`` of the machine that lends it; empty for a device of this machine
 
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """The devices and the build that llama.cpp reports.
-
-    Attributes:
-        cores: Physical cores that this process may use; 0 if not known.
-        quota: Number of processors whose time its container may use; 0 without a limit.
-        amx_left_out: Whether the processor has AMX and this build cannot use it.
-        problem: Why only the processor is listed; empty if the survey succeeded.
-        cure: How to repair it, with the command; empty if unknown.
-    """
+    """The devices and the build that llama.cpp reports."""
 
     devices: tuple[Device, ...]
     backends: tuple[str, ...] = ()
     features: tuple[str, ...] = ()
     version: str = ""
-    cores: int = 0
-    quota: float = 0.0
-    amx_left_out: bool = False
-    problem: str = ""
-    cure: str = ""
+    cores: int = 0  # physical cores that this process may use; 0 if not known
+    quota: float = 0.0  # number of processors whose time its container may use; 0 without a limit
+    amx_left_out: bool = False  # whether the processor has AMX and this build cannot use it
+    problem: str = ""  # why only the processor is listed; empty if the survey succeeded
+    cure: str = ""  # how to repair it, with the command; empty if unknown
 
 
 def devices() -> list[Device]:

@@ -97,10 +97,6 @@ class FeatureContext:
 
     Positions count pairs: the n-th pair of sequence 0 has position n, even if text before it was skipped. RoPE depends
     only on differences of positions, so a gap costs only some accuracy.
-
-    Attributes:
-        leaves: Maximum rows in one level of a draft.
-        length: Number of pairs of the text, all in sequence 0; drafted pairs follow them.
     """
 
     def __init__(self, target: LlamaTarget, head: LlamaModel | None = None) -> None:
@@ -112,7 +108,7 @@ class FeatureContext:
                 checked that it fits the target; otherwise a later pass would crash the process.
         """
         model = head.pointer if head else C.llama_get_model(target.context)
-        self.leaves = max(1, min(_BRANCHES, target.abilities.max_leaves))
+        self.leaves = max(1, min(_BRANCHES, target.abilities.max_leaves))  # maximum rows in one level of a draft
         width = head.n_embd if head else target.abilities.n_embd
         options = ContextOptions(max_rows=ROWS, max_leaves=self.leaves, scores=target.scores, rope=target.rope)
         params = options.params(target.abilities.n_ctx)
@@ -128,7 +124,7 @@ class FeatureContext:
         self._batch = self._context.batch
         self._features = np.zeros((ROWS, width), np.float32)
         self._features_pointer = pointer_to(self._features)
-        self.length = 0
+        self.length = 0  # number of pairs of the text, all in sequence 0; drafted pairs follow them
         self._shared = [0] * self.leaves  # positions that each sequence shares with sequence 0
         self._level = [0]  # the sequence of each row in the last drafted level; sequence 0 before the first level
         self._depth = 0  # number of drafted levels
@@ -293,9 +289,6 @@ class BlockContext:
 
     Positions count features: the n-th feature has position n, even if text before it was skipped. RoPE depends only on
     differences of positions, so a gap costs only some accuracy.
-
-    Attributes:
-        length: Number of features in its cache.
     """
 
     def __init__(self, target: LlamaTarget, model: LlamaModel, head: BlockHead) -> None:
@@ -305,7 +298,7 @@ class BlockContext:
             target: The target; the head uses its embedding, its output matrix and its number of threads.
             model: The head's weights; the caller has checked with ``unfit_block`` that they fit the target.
         """
-        self.head, self.length = head, 0
+        self.head, self.length = head, 0  # ``length``: number of features in its cache
         params = ContextOptions(max_rows=ROWS, max_leaves=1, scores=target.scores, rope=target.rope).params(
             target.abilities.n_ctx + head.block
         )

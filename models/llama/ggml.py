@@ -177,16 +177,13 @@ def rpc_call(name: str) -> Any:
 
 
 class Operations:
-    """Builds a graph. Tensors have three dimensions in ggml's order, which is numpy's reversed.
-
-    Attributes:
-        inputs: Float32 tensors that are set before each run, and their shapes.
-        outputs: Tensors that are read after each run, and the arrays for their values.
-    """
+    """Builds a graph. Tensors have three dimensions in ggml's order, which is numpy's reversed."""
 
     def __init__(self, context: int) -> None:
         self._context, self._ggml = context, calls()
+        # float32 tensors that are set before each run, and their shapes
         self.inputs: list[tuple[Tensor, tuple[int, ...]]] = []
+        # tensors that are read after each run, and the arrays for their values
         self.outputs: list[tuple[Tensor, NDArray[Any]]] = []
 
     def input(self, *shape: int) -> Tensor:

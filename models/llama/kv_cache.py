@@ -18,21 +18,17 @@ class KvCache:
 
     Sequence 0 is the conversation's. The other sequences hold the branches of a tree; ``branch`` copies the positions
     that they lack from sequence 0.
-
-    Attributes:
-        cached: Number of tokens in sequence 0; the tokens after them are queued.
-        layout: Images of the cached tokens; converts counts of tokens to the positions that memory calls take.
-        images: Encodes the images of prompts.
-        open: Last token, tree and number of sequences of an evaluation before its ``keep``; None after it.
     """
 
     def __init__(self, memory: Memory, sequences: int, same_text: bool) -> None:
         """Starts empty; see ``ContextOptions`` for ``same_text``."""
         self.memory: Final = memory
         self.tokens: list[Token] = []
-        self.cached = 0
+        self.cached = 0  # number of tokens in sequence 0; the tokens after them are queued
+        # images of the cached tokens; converts counts of tokens to the positions that memory calls take
         self.layout = Layout()
-        self.images: Images = NoImages()
+        self.images: Images = NoImages()  # encodes the images of prompts
+        # last token, tree and number of sequences of an evaluation before its ``keep``; None after it
         self.open: tuple[Token, TokenTree, int] | None = None
         self._same_text = same_text
         self._in_step = [0] * sequences  # number of tokens that each sequence shares with sequence 0

@@ -65,17 +65,12 @@ class PassCount:
 
 
 class Log:
-    """Keeps the last lines of llama.cpp's log; ``process_log`` returns the process's only instance.
-
-    Attributes:
-        lines: The last lines at warning level or above.
-        passes: Counts the passes of ``run_pass``.
-    """
+    """Keeps the last lines of llama.cpp's log; ``process_log`` returns the process's only instance."""
 
     def __init__(self) -> None:
         """Redirects llama.cpp's log to this object."""
-        self.lines: deque[str] = deque(maxlen=50)
-        self.passes = PassCount()
+        self.lines: deque[str] = deque(maxlen=50)  # the last lines at warning level or above
+        self.passes = PassCount()  # counts the passes of ``run_pass``
         self._captured: list[str] | None = None
         self.callback = C.llama_log_callback(self._receive)  # kept: C holds no reference
         C.llama_log_set(self.callback, None)

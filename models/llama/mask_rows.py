@@ -46,9 +46,6 @@ class MaskRows:
     dequantized by the ggml function that the graph uses (``ggml_get_rows`` on a CPU, where llama.cpp keeps this
     tensor), so they are bit-equal to the graph's. The table stays on disk: a large model's would take gigabytes, and a
     text has few different tokens.
-
-    Attributes:
-        offered: Whether the model takes masks.
     """
 
     def __init__(self, model: LlamaModel) -> None:
@@ -57,6 +54,7 @@ class MaskRows:
         self.width, self._n_vocab = model.n_embd, model.n_vocab
         table = next((t for t in header.tensors if t.name == _TABLE and t.shape[0] == model.n_embd), None)
         adapted = any(adapter.changes_embedding for adapter in model.adapters)  # an adapter does not change vectors
+        # whether the model takes masks
         self.offered: Final = header.architecture in MASK_ARCHITECTURES and table is not None and not adapted
         if table:
             self._path, self._type = header.parts[table.part], table.type

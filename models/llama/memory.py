@@ -52,14 +52,12 @@ class Memory:
     with copies of the states before its last few rows (``n_rs_seq``). llama.cpp does not check that the window is
     complete, or that the last batch wrote the copy; ``cut`` does. To cut further back, it restores the state that
     ``mark`` saved.
-
-    Attributes:
-        rollback: Maximum rows to roll back; None for any number.
     """
 
     def __init__(self, context: Any, model: LlamaModel) -> None:
         self._context = context
         self.pointer = C.llama_get_memory(context)
+        # maximum rows to roll back; None for any number
         self.rollback: int | None = C.llama_n_rs_seq(context) if model.recurrent else None
         self._window: int = C.llama_model_n_swa(model.pointer)  # 0 for none
         self._copies = 0  # rows that the last batch kept states for
@@ -80,7 +78,7 @@ class Memory:
             Number of positions left: ``length`` if it can be cut there, else those up to the mark, or 0 without a mark.
         """
         if self.rollback is None:
-            whole = not self._window or self._first() <= max(0, length + 1 - self._window)
+            whole = not self._window or C.llama_memory_seq_pos_min(self.pointer, 0) <= max(0, length + 1 - self._window)
             possible = whole and C.llama_memory_seq_rm(self.pointer, -1, length, -1)
         else:
             back = C.llama_memory_seq_pos_max(self.pointer, 0) + 1 - length
@@ -130,10 +128,6 @@ class Memory:
             return True
         self.cut(0)
         return False
-
-    def _first(self) -> int:
-        """The first remaining position; -1 if there is none."""
-        return int(C.llama_memory_seq_pos_min(self.pointer, 0))
 
 
 def _bytes_of(state: bytearray) -> ctypes.Array[ctypes.c_uint8]:

@@ -55,15 +55,7 @@ class _ControlNames:
 
 
 class LlamaModel:
-    """Weights and vocabulary of one GGUF file.
-
-    Attributes:
-        n_rows: Length of a row of logits; a padded vocabulary matrix makes it longer than ``n_vocab``.
-        mtp: Whether it has an MTP layer that llama.cpp can draft with; otherwise the layer is not loaded.
-        recurrent: Whether it is recurrent or hybrid; its memory can then be cut at few positions only.
-        token_bytes: Maximum bytes of text in one token, whitespace not counted; 0 if there is no limit.
-        adapters: The LoRA adapters that change its weights in every context.
-    """
+    """Weights and vocabulary of one GGUF file."""
 
     def __init__(
         self,
@@ -85,6 +77,7 @@ class LlamaModel:
         C.llama_backend_init()
         params = weight_params(self.header, repack and not vocabulary_only, placement)
         placement.fill(params)
+        # whether it has an MTP layer that llama.cpp can draft with; otherwise the layer is not loaded
         self.mtp = params.load_mtp = not without_mtp(self.header)
         params.vocab_only = vocabulary_only
 
@@ -113,20 +106,23 @@ class LlamaModel:
         self._remarks: dict[str, str] = {}
         self._remarked = False
         self._vocab = C.llama_model_get_vocab(self.pointer)
+        # length of a row of logits; a padded vocabulary matrix makes it longer than ``n_vocab``
         self.n_rows: int = C.llama_vocab_n_tokens(self._vocab)
         self.n_vocab = self.header.n_vocab if REAL_TOKENS in self.header.metadata else self.n_rows
         self.n_ctx_train: int = C.llama_model_n_ctx_train(self.pointer)
         self.n_embd: int = C.llama_model_n_embd(self.pointer)
         self.n_layer: int = C.llama_model_n_layer(self.pointer)
+        # whether it is recurrent or hybrid; its memory can then be cut at few positions only
         self.recurrent = bool(C.llama_model_is_recurrent(self.pointer) or C.llama_model_is_hybrid(self.pointer))
         self._kept = self._cut_names()
         longest_first = sorted(self._kept, key=len, reverse=True)
         self._cuts = re.compile("|".join(map(re.escape, longest_first))) if longest_first else None
         self.ends = frozenset(t for t in range(self.n_vocab) if C.llama_vocab_is_eog(self._vocab, t))
+        # maximum bytes of text in one token, whitespace not counted; 0 if there is no limit
         self.token_bytes = _token_bytes(self.header)
         controls = (t for t, kind in enumerate(self.header.token_types) if kind == _CONTROL and t not in self.ends)
         self._marks = {t: name.encode() for t in controls if (name := self.text_of(t)) in THINKING}
-        self.adapters: Sequence[Adapter] = adapters
+        self.adapters: Sequence[Adapter] = adapters  # the LoRA adapters that change its weights in every context
         self._loras: list[Any] = []  # loaded before any context, which reserves room for them in its graph
         for adapter in adapters:
             log.lines.clear()

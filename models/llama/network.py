@@ -178,8 +178,7 @@ class Network:
 
 
 def _stack(header: Header, names: Sequence[str]) -> list[TensorInfo]:
-    by_name = {tensor.name: tensor for tensor in header.tensors}
-    stack = [by_name[name] for name in names]
+    stack = [header.by_name[name] for name in names]
     for tensor in stack:
         if (tensor.shape, tensor.type) != (stack[0].shape, stack[0].type):
             raise ModelFileError(

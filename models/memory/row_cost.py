@@ -39,12 +39,7 @@ _KNOWN: Final = 0.9  # least share of a file's bytes whose types are measured
 
 
 class Products:
-    """Times products of matrices on a device, as a model computes them.
-
-    Attributes:
-        kind: "gpu" or "cpu".
-        share: Processor time of all threads during the latest products, as a share; 1 for a GPU.
-    """
+    """Times products of matrices on a device, as a model computes them."""
 
     def __init__(self, kind: str, opened: ExitStack, threads: int) -> None:
         """Opens a device.
@@ -58,7 +53,7 @@ class Products:
         """
         from slipstream.models.llama import ggml
 
-        self._ggml, self._calls, self.kind = ggml, ggml.calls(), kind
+        self._ggml, self._calls, self.kind = ggml, ggml.calls(), kind  # ``kind``: "gpu" or "cpu"
         calls = self._calls
         numbers = (ggml.GPU, ggml.INTEGRATED_GPU) if kind == "gpu" else (ggml.CPU,)
         device = next((found for number in numbers if (found := calls.backend_dev_by_type(number))), None)
@@ -72,7 +67,7 @@ class Products:
         if kind == "cpu" and address:
             self._threads = threads
             ggml.SetThreads(address)(self._backend, threads)
-        self.share = 1.0
+        self.share = 1.0  # processor time of all threads during the latest products, as a share; 1 for a GPU
 
     def seconds(
         self, kind: int, shape: tuple[int, int], matrices: int, rows: tuple[int, ...], seconds: float, least: int = 1

@@ -23,7 +23,7 @@ from slipstream.drafters.resources import Resources
 from slipstream.models.errors import SlipstreamError
 from slipstream.models.gguf.probe import SHIPPED
 from slipstream.models.gguf.reader import read_header
-from slipstream.models.heads.mtp_head import unfit_mtp
+from slipstream.models.heads.matching_heads import unfit_mtp
 from slipstream.models.llama.context import LlamaTarget
 from slipstream.models.llama.model import LlamaModel
 from slipstream.models.types import History
