@@ -66,11 +66,7 @@ class BlockDrafter(Drafter):
     def __init__(
         self, name: str, head: BlockContext, target: LlamaTarget, following: Following, opened: ExitStack
     ) -> None:
-        """Creates a drafter, which owns the head.
-
-        Args:
-            target: The target; it must outlive this drafter.
-        """
+        """Creates a drafter, which owns the head; the target must outlive it."""
         self.name, self.needs = name, Needs(frozenset(head.head.layers))
         self._head, self._target, self._following, self._opened = head, target, following, opened
         self.queue = FeatureQueue(head.head.layers, head.rewind)

@@ -91,11 +91,7 @@ class MatchTrust:
         return min(_MOST, self._ratios[at].given(copy_probability(at), _WEIGHT))
 
     def add(self, matched: int, share: float, right: bool) -> None:
-        """Adds one token of the target.
-
-        Args:
-            share: Sum of the shares of the guessed tokens.
-        """
+        """Adds one token of the target; ``share`` is the sum of the shares of the guessed tokens."""
         self._ratios[min(matched, _LONGEST)].add(right, share)
 
 

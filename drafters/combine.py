@@ -28,12 +28,7 @@ class Combined(Drafter):
     def __init__(
         self, name: str, drafters: Sequence[Drafter], combine: Callable[[Iterable[Draft], int], Draft]
     ) -> None:
-        """Combines drafters; the target must meet the needs of all.
-
-        Args:
-            drafters: The preferred one first.
-            combine: Makes one draft of several and the text's number of tokens; each iteration calls one drafter.
-        """
+        """Combines drafters, the preferred one first; ``combine`` takes their drafts and the length of the text."""
         self.name, self.drafters, self._combine = name, tuple(drafters), combine
 
     @property
@@ -134,11 +129,7 @@ class TextOnly(Drafter):
     """
 
     def __init__(self, inner: Drafter, n_ctx: int) -> None:
-        """Wraps a drafter for one prompt.
-
-        Args:
-            n_ctx: Tokens that the target's context holds, images included.
-        """
+        """Wraps a drafter for one prompt; the context holds ``n_ctx`` tokens, images included."""
         self.name, self._inner, self._n_ctx = inner.name, inner, n_ctx
         self._text, self._seen = History([]), 0
 
@@ -222,8 +213,7 @@ def _first_confident(drafts: Iterable[Draft], _size: int) -> Draft:
 def merged(drafts: Sequence[Draft], abilities: Abilities, size: int) -> Draft:
     """Makes one tree of several drafts, the most probable path first, parents before their children.
 
-    Args:
-        drafts: The drafts to merge; probes are left out, and equal nodes take the larger probability.
+    Probes are left out, and equal nodes take the larger probability.
     """
     room = min(abilities.max_rows - 1, abilities.n_ctx - size)
     children: list[dict[int, list[int]]] = []  # per draft

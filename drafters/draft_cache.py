@@ -41,11 +41,7 @@ class DraftCache:
         self._agreed = min(self._agreed, length)
 
     def reading_ms(self, tokens: list[Token], more: int = 0) -> float:
-        """Milliseconds that ``follow`` needs, over several calls, to read a text; 0 for few tokens.
-
-        Args:
-            tokens: The text; it may differ from the one that the last reply began with.
-        """
+        """Milliseconds that ``follow`` needs, over several calls, to read any text; 0 for few tokens."""
         cached, at = self.model.tokens, self._agreed
         if at > min(len(tokens), len(cached)) or (at and cached[at - 1] != tokens[at - 1]):
             self._agreed = 0

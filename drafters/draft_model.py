@@ -42,12 +42,7 @@ class DraftModel(Drafter):
     name = "draft"
 
     def __init__(self, model: Target, abilities: Abilities, leaves: int = _LEAVES) -> None:
-        """Takes over a draft model.
-
-        Args:
-            model: The draft model; only this drafter may use it during a reply, and its owner closes it.
-            abilities: The target's; its vocabulary may be smaller than the draft model's (padding).
-        """
+        """Takes over a model, which its owner closes; its vocabulary may be larger than the target's (padding)."""
         self._model, self._n_vocab = model, abilities.n_vocab
         # chains need passes of one row only: a recurrent draft model returns to its mark and rereads accepted tokens
         self._leaves = max(1, min(leaves, abilities.max_leaves, model.abilities.max_leaves))
@@ -144,12 +139,7 @@ class TranslatedModel(Drafter):
     name = "draft"
 
     def __init__(self, model: Target, abilities: Abilities, mapping: VocabularyMapping) -> None:
-        """Takes over a draft model.
-
-        Args:
-            model: The draft model; only this drafter may use it during a reply, and its owner closes it.
-            mapping: Between the two vocabularies; only this drafter may use it during a reply.
-        """
+        """Takes over a draft model and the mapping between the vocabularies; the model's owner closes it."""
         self._model, self._mapping = model, mapping
         self._rows = abilities.max_rows - 1
         self._cache = DraftCache(model)

@@ -66,9 +66,7 @@ class FeatureDrafter(Drafter):
     ) -> None:
         """Creates a drafter, which owns the head.
 
-        Args:
-            points: The hidden points whose states are concatenated to a feature, in this order.
-            encode: Converts the concatenated hidden states [positions, joined width] to features.
+        The states of the points are concatenated, in this order; ``encode`` converts them to features.
         """
         self.name, self.needs = name, Needs(frozenset(points))
         self._head, self._target = head, target

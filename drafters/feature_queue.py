@@ -25,12 +25,7 @@ class FeatureQueue:
     """
 
     def __init__(self, points: Sequence[int], rewind: Callable[[int], None]) -> None:
-        """Creates an empty queue.
-
-        Args:
-            points: The hidden points whose states are concatenated to a feature, in this order.
-            rewind: Cuts the head's cache to a number of positions.
-        """
+        """Takes the hidden points that a feature consists of, in order; ``rewind`` cuts the head's cache."""
         self.read: list[int] = []  # positions whose features are in the head's cache, ascending
         self.waiting: list[int] = []  # later positions, ascending, whose features are not in the cache yet
         self.text: list[Token] = []
@@ -43,11 +38,7 @@ class FeatureQueue:
         return 1 + (self.waiting or self.read or [-1])[-1]
 
     def take(self, first: int, hidden: Mapping[int, Floats], rows: Sequence[int] | None = None) -> None:
-        """Stores the features of the positions from ``first`` on; drops all that were stored from there on.
-
-        Args:
-            hidden: The target's hidden states: point to [rows, width].
-        """
+        """Stores the features of the positions from ``first`` on, and drops all that were stored from there on."""
         self.drop(first, first)
         joined = [hidden[point] if rows is None else hidden[point][rows] for point in self._points]
         features = np.concatenate(joined, axis=1)

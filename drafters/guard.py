@@ -26,11 +26,7 @@ class Guard:
     """Runs the calls of a target's drafters, and records the drafters that failed."""
 
     def __init__(self, failed: Mapping[str, str] | None = None, note: memoryview | None = None) -> None:
-        """Starts with the drafters that failed before.
-
-        Args:
-            note: See ``slipstream.drafters.crash_note``; None for one that only this process reads.
-        """
+        """Starts with the drafters that failed before; without a note (``crash_note``), only this process reads it."""
         self.failed = dict(failed or {})  # name of each failed drafter to the reason, as the end of a sentence
         self._note = unmapped_note() if note is None else note
         self._numbers: dict[str, int] = {}

@@ -64,11 +64,7 @@ class Sureness:
         self._pairs = 0
 
     def add(self, probability: float, accepted: bool, after: bool) -> None:
-        """Records a decided token.
-
-        Args:
-            after: Whether it follows an accepted drafted token.
-        """
+        """Records a decided token, and whether it comes ``after`` an accepted one."""
         tried = self._each[min(int(probability * self._BINS), self._BINS - 1)]
         self._right.add(tried * accepted, tried)
         self._pairs += 1
@@ -76,11 +72,7 @@ class Sureness:
             self._following.add(accepted, 1.0)
 
     def settle(self, price: float) -> None:
-        """Moves the bound toward the best one.
-
-        Args:
-            price: The price of a node: the least path probability for which a node pays.
-        """
+        """Moves the bound toward the best one for a price of a node."""
         if self._pairs < self._ENOUGH:
             return
         gains = self._right.observed * self._following.value() - price * self._right.expected

@@ -54,12 +54,7 @@ class MedusaHeads:
     """K heads: residual blocks x + SiLU(Wx + b), then a vocabulary matrix, either one for each head or one for all."""
 
     def __init__(self, path: Path, threads: Callable[[], int], kept: int) -> None:
-        """Loads heads.
-
-        Args:
-            path: File of trained heads, which ``unfit`` has found to fit the target.
-            kept: Most candidates of each head.
-        """
+        """Loads heads, which ``unfit`` has found to fit the target, with at most ``kept`` candidates each."""
         self.info, header = read_info(path), read_header(path)
         shapes = {tensor.name: tensor.shape for tensor in header.tensors}
         count = self.count = count_tensors(shapes, "head.{}.0.weight")
@@ -120,11 +115,7 @@ class RankRecord:
     """
 
     def __init__(self, accuracies: Floats, ranks: int) -> None:
-        """Starts from the accuracies that training measured.
-
-        Args:
-            accuracies: [heads, known ranks]; further ranks get the accuracy of the last one.
-        """
+        """Starts from trained accuracies [heads, known ranks]; further ranks get the accuracy of the last one."""
         known = accuracies[:, np.minimum(np.arange(ranks), accuracies.shape[1] - 1)]
         trained = np.maximum(_FROM_TRAINING * known, 1e-3).astype(np.float64)
         self._ratios = [Ratio[Doubles](_DECAY, head, head) for head in trained]
@@ -154,11 +145,7 @@ class Medusa(Drafter):
     needs = Needs(frozenset({LAST_HIDDEN}))
 
     def __init__(self, heads: MedusaHeads, abilities: Abilities, nodes: int = _NODES) -> None:
-        """Takes over heads.
-
-        Args:
-            heads: The target's heads; closed with the drafter.
-        """
+        """Takes over the target's heads, and closes them in the end."""
         self._heads = heads
         self._n_ctx = abilities.n_ctx
         self._nodes = min(nodes, abilities.max_rows - 1)

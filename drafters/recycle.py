@@ -82,11 +82,7 @@ class TokenRecycling(Drafter):
     def __init__(
         self, abilities: Abilities, nodes: int = 16, leaves: int = _LEAVES, memory: DrafterMemory | None = None
     ) -> None:
-        """Loads the stored table, or starts an empty one.
-
-        Args:
-            memory: Stores the table; a stored table that does not fit the model is ignored and replaced.
-        """
+        """Loads the stored table; one that does not fit the model is ignored and replaced."""
         self._n_vocab, self._n_ctx = abilities.n_vocab, abilities.n_ctx
         self._nodes = min(nodes, abilities.max_rows - 1)
         self._leaves = min(leaves, abilities.max_leaves)

@@ -82,11 +82,7 @@ class Space(Drafter):
     needs = Needs(leaves=2)
 
     def __init__(self, abilities: Abilities, masks: int) -> None:
-        """Sets the sizes.
-
-        Args:
-            masks: Number of masks that the target has (``Target.use_masks``).
-        """
+        """Prepares for the number of masks that the target has (``Target.use_masks``)."""
         if not abilities.masks or masks < 1:
             raise ValueError(f"no drafting with {masks} masks on this target")
         self._abilities = abilities

@@ -15,12 +15,7 @@ Children = Iterable[tuple[Token, float]]
 
 
 def chain_draft(tokens: Sequence[Token], probs: Sequence[float], source: str) -> Draft:
-    """Builds the draft of one path.
-
-    Args:
-        tokens: The tokens after the last committed one.
-        probs: Per token, the drafter's probability of it given the tokens before.
-    """
+    """Builds the draft of one path, each token with its probability given those before."""
     if not tokens:
         return NO_DRAFT
     return Draft(TokenTree.chain(tokens), tuple(probs), (source,) * len(tokens))

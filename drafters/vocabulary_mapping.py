@@ -68,11 +68,7 @@ class VocabularyMapping:
     """
 
     def __init__(self, target: Vocabulary, draft: Vocabulary, controls: Mapping[Token, Token]) -> None:
-        """Starts with an empty history.
-
-        Args:
-            controls: Control tokens that both models have: the target's to the draft model's.
-        """
+        """Starts empty; ``controls`` maps control tokens that both models have, the target's to the draft model's."""
         self._target, self._draft = Tokenizer(target), Tokenizer(draft)
         self._opening = len(target.opening())  # replaced by the draft model's own
         self._to_draft = dict(controls)

@@ -84,14 +84,7 @@ def number_in(text: str, most: int = MOST) -> int | None:
 
 
 def parsed(text: str, parse: Callable[[str], Any]) -> Any:
-    """Parses text.
-
-    Args:
-        parse: ``json.loads`` or ``tomllib.loads``.
-
-    Raises:
-        ValueError: If the text is invalid, or nested too deeply.
-    """
+    """Parses text, as JSON or TOML; raises ``ValueError`` if it is invalid or nested too deeply."""
     try:
         return parse(text)
     except RecursionError as error:

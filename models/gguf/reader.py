@@ -269,11 +269,9 @@ def stamp_of(parts: Iterable[str | Path]) -> list[list[int]]:
 
 
 def read_streams(path: Path, files: Sequence[tuple[BinaryIO, int]]) -> Header:
-    """Reads and checks the header of a model from streams, such as one on the hub.
+    """Reads and checks the header of a model from streams at their start, with their lengths, such as those on the hub.
 
-    Args:
-        path: Its name, for messages and as the header's ``path``.
-        files: Streams at their start, with their lengths in bytes; the first part of a split model is enough.
+    The first part of a split model is enough; the path is its name, for messages.
     """
     try:
         return _assembled(path, _framing(*files[0]), (path,) * len(files), lambda number: _framing(*files[number]))

@@ -35,11 +35,7 @@ _FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def read_tensor(header: Header, tensor: TensorInfo) -> NDArray[Any]:
-    """Reads a tensor and converts its weights to float32; integers and float64 keep their type.
-
-    Returns:
-        An array in numpy's order of dimensions: ``tensor.shape`` reversed.
-    """
+    """Reads a tensor in numpy's order of dimensions, weights as float32; integers and float64 keep their type."""
     raw = read_stored(header, tensor)
     shape = tensor.shape[::-1]
     if tensor.type in PLAIN:
@@ -57,10 +53,7 @@ def read_tensor(header: Header, tensor: TensorInfo) -> NDArray[Any]:
 
 
 def read_stored(header: Header, tensor: TensorInfo) -> NDArray[np.uint8]:
-    """Reads a tensor's bytes as stored in the file.
-
-    Reading a mapped file would end the process on a disk error; this raises instead.
-    """
+    """Reads a tensor's bytes as stored; reading a mapped file would end the process on a disk error, this raises."""
     path = header.parts[tensor.part]
     try:
         start = header.data_offsets[tensor.part] + tensor.offset

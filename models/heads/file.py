@@ -148,9 +148,8 @@ def works_with_any(mark: Value | None, header: Header) -> bool:
 def write_heads(path: Path, info: HeadsInfo, tensors: Mapping[str, NDArray[Any]], kind: Kind = "q8_0") -> None:
     """Writes a file of heads, replacing an old one atomically.
 
-    Args:
-        kind: Storage type of matrices. With ``q8_0``, matrices whose rows are not whole blocks of 32 become F16.
-            One-dimensional tensors and SPACE's masks are always F32.
+    With ``q8_0``, matrices whose rows are not whole blocks of 32 become F16. One-dimensional tensors and SPACE's masks
+    are always F32.
     """
     try:
         check_heads(info.method, {name: values.shape for name, values in tensors.items()}, info.settings)

@@ -57,12 +57,7 @@ class Download:
         promised: Callable[[], int] = lambda: 0,
         on_verified: Callable[[Sequence[RemoteFile]], None] = lambda files: None,
     ) -> None:
-        """Only stores the arguments; ``run`` starts the download.
-
-        Args:
-            folder: The folder of all models; see ``RemoteFile.path_in``.
-            promised: Returns the bytes that other downloads still have to write to the same disk.
-        """
+        """Only stores the arguments; ``promised`` returns the bytes that other downloads will write to the disk."""
         self.files = tuple(files)
         self.folder = folder
         self._hub = hub
@@ -82,11 +77,8 @@ class Download:
     ) -> Path | None:
         """Checks what is there, fetches the rest, verifies it and moves it into place; blocks until the end.
 
-        Args:
-            cancelled: Polled several times a second; True stops the download and keeps the fetched bytes.
-
         Returns:
-            The file, or the first of several files; None if the download was stopped.
+            The first file; None if ``cancelled``, polled several times a second, stopped it. Fetched bytes stay.
         """
         self._hub.check_online()
         disable_telemetry()
@@ -247,13 +239,7 @@ class Downloads:
         on_change: Callable[[QueuedDownload], None] = lambda job: None,
         on_verified: Callable[[Sequence[RemoteFile]], None] = lambda files: None,
     ) -> None:
-        """Creates an empty queue.
-
-        Args:
-            on_change: Called when a job's state or progress changes, in the thread that changes it; that thread waits
-                until the call returns.
-            on_verified: See ``Download``.
-        """
+        """Creates an empty queue; the thread that changes a job's state or progress waits for ``on_change``."""
         self._hub = hub
         self._at_once = at_once
         self._tuning = tuning

@@ -116,12 +116,7 @@ class Hub:
     """Reads from the hub; calls block, and raise a ``HubError`` if the hub fails, is slow or offline mode is on."""
 
     def __init__(self, endpoint: str | None = None, offline: bool | None = None) -> None:
-        """Only stores the settings.
-
-        Args:
-            endpoint: The hub's address; None for ``HF_ENDPOINT`` or the default one.
-            offline: Whether offline mode is on; None to read ``HF_HUB_OFFLINE``.
-        """
+        """Takes from ``HF_ENDPOINT`` and ``HF_HUB_OFFLINE`` what is None."""
         # whether offline mode is on; may be changed at any time. Nothing else of the program keeps it
         self.offline = offline_by_environment(os.environ) if offline is None else offline
         self._address = endpoint or os.environ.get("HF_ENDPOINT", "")
@@ -209,8 +204,7 @@ class Hub:
     def header(self, file: RemoteFile, *further: RemoteFile) -> Header:
         """Reads a model's header from the first bytes of its files, a few megabytes at a time.
 
-        Args:
-            further: The other parts in order; without them the header has the tensors of the first part only.
+        Without the further parts, in order, it has the tensors of the first part only.
         """
         parts = (file, *further)
         with self._connected() as connection:

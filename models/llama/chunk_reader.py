@@ -27,11 +27,7 @@ class ChunkReader:
     def __init__(
         self, context: Any, cache: KvCache, hidden: HiddenPoints, batch: Batch, most_rows: int, most_outputs: int
     ) -> None:
-        """Creates a reader for ``cache``.
-
-        Args:
-            most_outputs: Maximum outputs of a pass; every row is an output if the last hidden state is requested.
-        """
+        """Takes the most rows and outputs of a pass; with the last hidden state, every row is an output."""
         self._context, self._cache, self._hidden, self._batch = context, cache, hidden, batch
         self._most_rows, self._most_outputs = most_rows, most_outputs
         # tokens of every chunk but the last, where the chunks' sizes change the logits; 0 to choose them by time

@@ -37,11 +37,7 @@ class LlamaTarget:
         options: ContextOptions = ContextOptions(),  # noqa: B008 (frozen)
         drafts: bool = True,
     ) -> None:
-        """Opens a context on a loaded model.
-
-        Args:
-            drafts: Whether a drafter is used from the start; otherwise call ``prepare_drafts`` before the first draft.
-        """
+        """Opens a context on a model; without ``drafts``, call ``prepare_drafts`` before the first draft."""
         self._model, self._masks, self._logits = model, MaskRows(model), model.n_rows
         wanted = options.n_ctx or min(model.n_ctx_train, DEFAULT_CONTEXT)
         self.options, self._threads, self._chunks = replace(options, n_ctx=wanted), 0, 0

@@ -235,10 +235,9 @@ class AssistantContext:
     """
 
     def __init__(self, target: LlamaTarget, model: LlamaModel) -> None:
-        """Opens a context; llama.cpp empties the target's cache for it, so the target must read its text again.
+        """Opens a context on an assistant, which ``unfit_mtp`` has found to fit.
 
-        Args:
-            model: The assistant; the caller has checked with ``unfit_mtp`` that it fits the target.
+        llama.cpp empties the target's cache for it, so the target must read its text again.
         """
         target.rewind(0)
         self.length = 0
@@ -292,12 +291,7 @@ class BlockContext:
     """
 
     def __init__(self, target: LlamaTarget, model: LlamaModel, head: BlockHead) -> None:
-        """Opens a context.
-
-        Args:
-            target: The target; the head uses its embedding, its output matrix and its number of threads.
-            model: The head's weights; the caller has checked with ``unfit_block`` that they fit the target.
-        """
+        """Opens a context on a head, which ``unfit_block`` has found to fit the target."""
         self.head, self.length = head, 0  # ``length``: number of features in its cache
         params = ContextOptions(max_rows=ROWS, max_leaves=1, scores=target.scores, rope=target.rope).params(
             target.abilities.n_ctx + head.block

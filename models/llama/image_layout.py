@@ -20,11 +20,7 @@ _SIGN: Final = np.int32(-(1 << 31))
 
 
 def image_tokens(key: str, rows: int) -> list[Token]:
-    """Returns one negative number for each row of an image.
-
-    Args:
-        key: Identifies the image and its encoder; equal keys give equal numbers, other keys give others.
-    """
+    """One negative number for each row of an image; the key identifies the image and its encoder."""
     drawn = np.frombuffer(hashlib.shake_256(key.encode()).digest(4 * rows), "<i4")
     numbers: list[Token] = (drawn | _SIGN).tolist()
     return numbers

@@ -35,12 +35,7 @@ _SYSTEMS: Final = {"libcud": "CUDA's runtime", "libcublas": "CUDA's runtime", "l
 
 
 def from_source(flags: str, version: str = "") -> str:
-    """The command that builds llama-cpp-python on this machine, without pip's cache of earlier builds.
-
-    Args:
-        flags: CMake flags, such as ``RPC``.
-        version: Empty for ``needed_version``.
-    """
+    """The command that builds llama-cpp-python, ``needed_version`` by default, without pip's cache of builds."""
     setting = f'$env:CMAKE_ARGS="{flags}"; ' if sys.platform == "win32" else f'CMAKE_ARGS="{flags}" '
     version = version or needed_version()
     return setting + install(version, "--no-binary llama-cpp-python --no-cache-dir")
@@ -58,11 +53,7 @@ def install(version: str, options: str) -> str:
 
 
 def prebuilt(version: str, page: str = "") -> str:
-    """The command that installs a prebuilt wheel of llama-cpp-python without compiling.
-
-    Args:
-        page: Name of the backend's page below ``PAGES``; empty for Metal on Apple silicon, the CPU elsewhere.
-    """
+    """The command that installs a prebuilt wheel, from a page below ``PAGES`` or that for Metal or the CPU."""
     import platform
 
     default = "metal" if (platform.system(), platform.machine()) == ("Darwin", "arm64") else "cpu"

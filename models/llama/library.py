@@ -159,10 +159,7 @@ def loses_tiles(cpu: str, library: bytes) -> bool:
     """Whether a machine has AMX and a library was built with a compiler that miscompiles AMX tiles.
 
     GCC before 11.5, 12.4, 13.3 and 14 loses all but the first bytes of a tile configuration (its bug 114098), and a
-    build on a machine with AMX uses tiles.
-
-    Args:
-        library: The bytes of a shared library, which contain the versions of its compilers.
+    build on a machine with AMX uses tiles. A shared library contains the versions of its compilers.
     """
     if "amx_int8" not in cpu.split():
         return False

@@ -66,12 +66,7 @@ class LlamaModel:
         repack: bool = True,
         adapters: Sequence[Adapter] = (),
     ) -> None:
-        """Loads the file.
-
-        Args:
-            vocabulary_only: Do not load the weights: the model can only tokenize.
-            repack: Let the processor keep copies of some weights in a faster layout.
-        """
+        """Loads the file, or only its vocabulary; ``repack`` lets the processor copy weights to a faster layout."""
         self.header: Header = read_header(path)
         self.placement = placement
         C.llama_backend_init()

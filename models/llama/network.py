@@ -74,10 +74,7 @@ class Network:
             raise
 
     def run(self, *inputs: Floats) -> list[NDArray[Any]]:
-        """Runs the graph.
-
-        Args:
-            inputs: One for each input of the graph, [m, rows, d]; the number of rows selects the graph.
+        """Runs the graph of the inputs' number of rows; each input is [m, rows, d].
 
         Returns:
             The outputs, in numpy's order of dimensions; the next run with as many rows overwrites them.

@@ -30,11 +30,7 @@ class _Override(ctypes.Structure):
 
 
 def weight_params(header: Header, repack: bool = True, placement: Placement = Placement()) -> Any:  # noqa: B008
-    """llama.cpp's model parameters, made safe for this machine and build, with the fastest layout of weights.
-
-    Args:
-        repack: Whether weights may be repacked, which takes additional memory.
-    """
+    """llama.cpp's model parameters for this machine and build; with ``repack``, which takes memory, in fast layouts."""
     params = model_params()
     params.use_extra_bufts = params.use_extra_bufts and repack
     places = list[tuple[str, int | None]]()

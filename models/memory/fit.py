@@ -195,10 +195,7 @@ def estimate(
 ) -> Fit:
     """Estimates the fit of a model without its header, from typical shapes of models of its size.
 
-    Args:
-        params: Number of its parameters; 0 if unknown.
-        context: Context that it was trained with, if known.
-        want_ctx: The requested context; None to choose one.
+    ``context`` is the one that it was trained with, ``want_ctx`` the requested one, if there is one.
     """
     room = room_of(devices)
     model, draft = rough_size(size, params, context or 0), rough_size(draft_size) if draft_size else None

@@ -329,13 +329,7 @@ def _per_layer(header: Header, key: str, count: int, default: int = 0) -> list[i
 
 
 def rough_size(size: int, params: int = 0, n_ctx_train: int = 0) -> ModelSize:
-    """Estimates a model's sizes from its file's.
-
-    Args:
-        size: Bytes of its weights.
-        params: Number of its parameters; 0 if unknown.
-        n_ctx_train: Context that it was trained with; 0 if unknown.
-    """
+    """Estimates a model's sizes from the bytes of its weights; what is 0 is unknown."""
     params = params or round(8 * size / _TYPICAL_BITS)
     _, layers, width, keys, inner, vocabulary = next(row for row in _TYPICAL if params <= row[0])
     embedding = min(size // 4, size * vocabulary * width // max(1, params))

@@ -125,8 +125,7 @@ def alternative(model: ModelSize, need: Need, room: Room, n_ctx: int | None) -> 
 def shared_out(sizes: Sequence[int], rooms: Sequence[int], fixed: int) -> tuple[int, ...]:
     """Distributes layers in order, so that the fullest device uses as small a share of its memory as possible.
 
-    Args:
-        fixed: Bytes that each device needs in addition.
+    Each device needs ``fixed`` bytes in addition.
     """
     low, high = 0.0, (sum(sizes) + fixed) / max(1, min(rooms)) + 1.0
     best = (len(sizes),) + (0,) * (len(rooms) - 1)

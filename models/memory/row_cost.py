@@ -42,15 +42,7 @@ class Products:
     """Times products of matrices on a device, as a model computes them."""
 
     def __init__(self, kind: str, opened: ExitStack, threads: int) -> None:
-        """Opens a device.
-
-        Args:
-            opened: Closes it.
-            threads: Threads on a processor.
-
-        Raises:
-            LookupError: If there is no such device.
-        """
+        """Opens a device, which ``opened`` closes; raises ``LookupError`` if there is none."""
         from slipstream.models.llama import ggml
 
         self._ggml, self._calls, self.kind = ggml, ggml.calls(), kind  # ``kind``: "gpu" or "cpu"
@@ -143,12 +135,7 @@ class Products:
 
 
 def measure_rows(kind: str, threads: int) -> dict[str, dict[int, float]]:
-    """Measures all types that a device can multiply, in about 0.2 s each; see ``RowTimes``.
-
-    Args:
-        kind: "gpu" or "cpu".
-        threads: Threads of a pass on a processor.
-    """
+    """Measures all types that a device ("gpu" or "cpu") can multiply, in about 0.2 s each; see ``RowTimes``."""
     found = dict[str, dict[int, float]]()
     with ExitStack() as opened:
         products = Products(kind, opened, 1)
@@ -173,11 +160,7 @@ def type_of(label: str) -> str:
 
 
 def pass_costs(weights: Mapping[str, float], times: RowTimes) -> dict[int, float]:
-    """What a pass costs by its rows, in passes of one row; empty if too few of the weights have a measured type.
-
-    Args:
-        weights: Bytes that a pass reads, by the name of their type.
-    """
+    """What a pass costs by its rows, in passes of one row; empty if too few of its bytes are of measured types."""
     known = {name: size for name, size in weights.items() if name in times}
     if not known or sum(known.values()) < _KNOWN * sum(weights.values()):
         return {}

@@ -162,14 +162,7 @@ def unpacked(text: str) -> list[Bandwidth]:
 
 
 def measure(kind: str) -> Bandwidth | None:
-    """Measures in this process.
-
-    Args:
-        kind: "gpu" or "cpu".
-
-    Returns:
-        The bandwidth; None if there is no such device, or if it cannot store or multiply the matrix.
-    """
+    """Measures a device ("gpu" or "cpu") in this process; None if there is none, or if it cannot multiply."""
     from slipstream.models.llama.library import physical_cores
 
     threads = physical_cores()  # as a model does

@@ -240,10 +240,7 @@ def _deviation(row: Floats) -> float:
 
 
 def repetitions(tokens: Sequence[Token], breakers: Collection[Token], least: int) -> dict[Token, int]:
-    """Finds the tokens that would continue a repetition at the end of the text.
-
-    Args:
-        least: Shortest repetition that counts, in tokens.
+    """Finds the tokens that would continue a repetition, of ``least`` tokens or more, at the end of the text.
 
     Returns:
         Each such token with the length of the longest repetition that it would continue.

@@ -81,11 +81,7 @@ def _turns(image: Image) -> bool:
 
 
 def pixels_of(raw: bytes, name: str) -> NDArray[np.uint8]:
-    """Decodes an image, turned upright, with transparency on white; of an animation, only the first frame.
-
-    Returns:
-        [height, width, 3] red, green and blue.
-    """
+    """Decodes an image, or the first frame, to [height, width, 3] RGB, turned upright, with transparency on white."""
     import numpy as np
     from PIL import ImageOps
 

@@ -52,12 +52,7 @@ class Projector:
     """Encodes images for one model."""
 
     def __init__(self, path: Path, model: LlamaModel, most_rows: int, gpu: bool, threads: int) -> None:
-        """Loads the file.
-
-        Args:
-            model: The model; close it after this.
-            most_rows: Maximum rows of one pass of the model.
-        """
+        """Loads the file for a model, which reads ``most_rows`` rows in a pass; close the model after this."""
         header = read_header(path)
         if header.architecture != ARCHITECTURE or not header.metadata.get("clip.has_vision_encoder"):
             raise ModelFileError(
