@@ -135,7 +135,8 @@ class Guarded(Drafter):
             return draft
         if not len(draft.probs) == len(draft.sources) == count or not 0 <= sum(draft.probs) <= 1.001 * count:
             raise SlipstreamError("its probabilities are not numbers from 0 to 1")
-        if min(tree.tokens) < 0 or (max(tree.tokens) >= most.n_vocab and not self._only_masks_beyond(tree)):
+        beyond = (node for node, token in enumerate(tree.tokens) if token >= most.n_vocab)  # masks, which probes carry
+        if min(tree.tokens) < 0 or not all(most.masks and node in tree.probes for node in beyond):
             raise SlipstreamError("it drafted a token that this model does not have")
         room = max(0, min(most.max_rows - 1, most.n_ctx - size)) if most.max_leaves else 0
         if count > room:  # nodes are in depth-first order, so the first ones form a tree
@@ -145,11 +146,6 @@ class Guarded(Drafter):
         if tree.leaves > max(1, most.max_leaves):
             raise SlipstreamError(f"its draft has {tree.leaves} leaves, and this target takes {most.max_leaves}")
         return draft
-
-    def _only_masks_beyond(self, tree: TokenTree) -> bool:
-        """Whether all tokens beyond the vocabulary are masks, which only probes carry."""
-        beyond = (node for node, token in enumerate(tree.tokens) if token >= self._abilities.n_vocab)
-        return self._abilities.masks and all(node in tree.probes for node in beyond)
 
 
 def _reason(error: BaseException) -> str:

@@ -71,6 +71,14 @@ def sync_folder(folder: Path) -> None:
         os.close(handle)
 
 
+def remove_empty(folder: Path, root: Path) -> None:
+    """Removes an empty folder, and those above it that become empty, up to but without ``root``."""
+    with suppress(OSError):  # not empty, or already removed
+        while folder != root and folder.is_relative_to(root):
+            folder.rmdir()
+            folder = folder.parent
+
+
 def open_locked(path: Path) -> int:
     """Opens or creates a file and locks it until it is closed.
 

@@ -38,7 +38,7 @@ from slipstream.models.errors import SlipstreamError, UsageError
 from slipstream.models.gguf.lora import Adapter
 from slipstream.models.gguf.probe import ProbeRecord, probe_once
 from slipstream.models.gguf.reader import Header, headers_kept, read_header
-from slipstream.models.gguf.vocabulary import same_vocabulary
+from slipstream.models.gguf.vocabulary import vocabulary_difference
 from slipstream.models.heads.file import identity
 from slipstream.models.library.catalog import catalog
 from slipstream.models.library.names import names_of, shown_name
@@ -247,7 +247,7 @@ class _Loading:
             )
             draft = own.enter_context(closing(LlamaTarget(small, small_options)))
             mapping = None
-            if not same_vocabulary(model.header, small.header):
+            if vocabulary_difference(model.header, small.header):
                 mapping = VocabularyMapping(model, small, shared_controls(model.header, small.header))
             self._opened.enter_context(own.pop_all())
             return draft, mapping

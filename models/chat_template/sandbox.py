@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Final, NoReturn
 
@@ -58,8 +59,10 @@ class TemplateSandbox(ImmutableSandboxedEnvironment):
         )
         self._time_limit, self._deadline = time_limit, float("inf")
         self.globals = {name: self.globals[name] for name in ("range", "dict", "namespace")}
-        self.globals.update(raise_exception=_raise_exception, strftime_now=_strftime_now)
-        self.filters["tojson"] = _tojson
+        self.globals.update(
+            raise_exception=_raise_exception, strftime_now=lambda pattern: datetime.now().strftime(pattern)
+        )
+        self.filters["tojson"] = partial(json.dumps, ensure_ascii=False)
 
     def call_binop(self, context: Context, operator: str, left: object, right: object) -> NoReturn:
         """Refuses powers: one of them may take hours."""
@@ -155,11 +158,3 @@ def _at_run_time(_context: Context, value: object) -> object:
 
 def _raise_exception(message: object = "") -> NoReturn:
     raise TemplateRefusal(str(message)[:1000])
-
-
-def _strftime_now(pattern: str) -> str:
-    return datetime.now().strftime(pattern)
-
-
-def _tojson(value: object, ensure_ascii: bool = False, indent: int | None = None) -> str:
-    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent)

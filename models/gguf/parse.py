@@ -175,7 +175,10 @@ class Cursor:
         length = self.u64()
         if length > limit:
             raise DamagedError(f"is damaged: {what} is {length:,} bytes long, more than the {limit:,} allowed")
-        text = _decoded(self.take(length), what)
+        try:
+            text = self.take(length).decode()
+        except UnicodeDecodeError:
+            raise DamagedError(f"is damaged: {what} is not UTF-8") from None
         self.spend(getsizeof(text), what)
         return text
 
@@ -225,13 +228,6 @@ def parse(file: BinaryIO, size: int) -> Framing:
     del cursor.read[cursor.position :]
     framing.header = cursor.read
     return framing
-
-
-def _decoded(raw: bytearray, what: str) -> str:
-    try:
-        return raw.decode()
-    except UnicodeDecodeError:
-        raise DamagedError(f"is damaged: {what} is not UTF-8") from None
 
 
 def _key_value(cursor: Cursor, framing: Framing) -> None:

@@ -79,13 +79,6 @@ def part_paths(path: Path, framing: Framing) -> tuple[Path, ...]:
     return (path, *(path.parent / name for name in names[1:]))
 
 
-def check_part(framing: Framing, number: int, count: int) -> None:
-    """Raises ``DamagedError`` unless the header of a further file agrees with its name."""
-    said = (framing.metadata.get("split.no"), framing.metadata.get("split.count"))
-    if said != (number, count):
-        raise DamagedError(f"does not belong to it: it is not part {number + 1} of {count}")
-
-
 def check_magic(file: BinaryIO, size: int) -> None:
     """Checks that a file starts like GGUF of a version that llama.cpp reads, and seeks back to its start."""
     if size == 0:
@@ -244,7 +237,9 @@ def read_header(path: str | Path) -> Header:
     if kept is not None and path in kept and kept[path][0] == state:
         return kept[path][1]
     try:
-        header = _read_model(path)
+        framing = _read_file(path)
+        parts = part_paths(path, framing)
+        header = _assembled(path, framing, parts, lambda number: _read_file(parts[number]))
     except DamagedError as error:
         raise ModelFileError(f"{shown_path(path)} {error}.", error.hint or "Try another copy of the file.") from None
     if kept is not None and state and len(header.parts) == 1:
@@ -279,12 +274,6 @@ def read_streams(path: Path, files: Sequence[tuple[BinaryIO, int]]) -> Header:
         raise ModelFileError(f"{shown_path(path)} {error}.", error.hint or "Choose another copy of it.") from None
 
 
-def _read_model(path: Path) -> Header:
-    framing = _read_file(path)
-    parts = part_paths(path, framing)
-    return _assembled(path, framing, parts, lambda number: _read_file(parts[number]))
-
-
 def _assembled(path: Path, framing: Framing, parts: tuple[Path, ...], part: Callable[[int], Framing]) -> Header:
     architecture = framing.metadata.get("general.architecture")
     if not isinstance(architecture, str) or not architecture.isascii() or not architecture.isprintable():
@@ -298,7 +287,8 @@ def _assembled(path: Path, framing: Framing, parts: tuple[Path, ...], part: Call
     for number, place in enumerate(parts[1:], 1):
         try:
             further = part(number)
-            check_part(further, number, len(parts))
+            if [further.metadata.get(f"split.{key}") for key in ("no", "count")] != [number, len(parts)]:
+                raise DamagedError(f"does not belong to it: it is not part {number + 1} of {len(parts)}")
             offsets.append(data_start(further, alignment_of(further)))
         except DamagedError as error:
             raise DamagedError(f"cannot be used: its part {shown_path(place.name)} {error}", error.hint) from None

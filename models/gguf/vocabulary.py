@@ -13,6 +13,13 @@ from slipstream.models.outside import quoted, shown_path
 MAX_SIZE_DIFFERENCE: Final = 128  # models pad their vocabularies; llama.cpp has the same limit
 FIRST_COMPARED: Final = 5  # the first ids are special tokens with varying names; llama.cpp starts here too
 _NONE: Final = (None, "none", "no_vocab")
+_TURNS: Final = (
+    "im_",
+    "end",
+    "eot",
+    "start",
+    "begin",
+)  # in names of control tokens that templates use, so they were trained
 _UNUSED_TYPE: Final = 5  # llama_token_type
 
 Role = Literal["chat", "drafter", "other"]
@@ -48,13 +55,8 @@ def check_vocabulary(header: Header) -> None:
         )
 
 
-def same_vocabulary(target: Header, draft: Header) -> bool:
-    """Whether two models share a vocabulary, by llama.cpp's rule."""
-    return not vocabulary_difference(target, draft)
-
-
 def vocabulary_digest(header: Header) -> str:
-    """Digest, in hex, of everything that ``same_vocabulary`` compares; equal digests mean equal vocabularies."""
+    """Digest, in hex, of everything that ``vocabulary_difference`` compares; equal digests mean equal vocabularies."""
     added = (_added(header.add_bos, header.bos), _added(header.add_eos, header.eos))
     digest = hashlib.sha256(f"{header.tokenizer_model} {header.n_vocab} {added}".encode())
     digest.update("\0".join(header.tokens[FIRST_COMPARED:]).encode("utf-8", "surrogatepass"))
@@ -109,11 +111,10 @@ def spare_token(header: Header) -> int:
     special = {value for key, value in header.metadata.items() if key.endswith("_token_id")}
     for kinds in ((_UNUSED_TYPE,), (3,), (2,)):  # unused, control, unknown
         for token in reversed(range(len(header.token_types))):
-            if header.token_types[token] in kinds and token not in special and not _is_turn(header.tokens[token]):
+            if (
+                header.token_types[token] in kinds
+                and token not in special
+                and not any(word in header.tokens[token] for word in _TURNS)
+            ):
                 return token
     return header.n_vocab - 1
-
-
-def _is_turn(text: str) -> bool:
-    """Whether a control token looks like one that chat templates use, so that it was trained."""
-    return any(word in text for word in ("im_", "end", "eot", "start", "begin"))

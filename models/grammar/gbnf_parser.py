@@ -148,8 +148,11 @@ class GbnfParser:
                 found += [Chars(((char, char),)) for char in self._until('"')]
             elif begin == "[":
                 found += self._class()
-            elif begin == "." or begin in "<!":
-                found.append(self._dot() if begin == "." else self._token())
+            elif begin == ".":
+                self._at += 1
+                found.append(Chars((), inside=False))
+            elif begin in "<!":
+                found.append(self._token())
             elif _in_name(begin):
                 found.append(self._id(self._word(_in_name, "a name")))
             elif begin == "(":
@@ -246,10 +249,6 @@ class GbnfParser:
             ranges.append((low, high))
         self._at += 1
         return [Chars(tuple(dict.fromkeys(ranges)), inside)] if ranges else []
-
-    def _dot(self) -> Chars:
-        self._at += 1
-        return Chars((), inside=False)
 
     def _token(self) -> OneToken:
         inside = self._next != "!"

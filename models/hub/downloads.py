@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from slipstream.models.errors import DownloadError, SlipstreamError
-from slipstream.models.files import HeldError, close_removed, open_locked
+from slipstream.models.files import HeldError, close_removed, open_locked, remove_empty
 from slipstream.models.hub.address import disable_telemetry
 from slipstream.models.hub.journal import ENDING, JournalContent, Ranges, read
 from slipstream.models.hub.part_file import PART, PartFile
@@ -133,14 +133,8 @@ class Download:
             if any(path.with_name(path.name + ending).exists() for ending in (PART, ENDING)):
                 with closing(PartFile(self.files, index, self.folder, self._tuning)) as part:
                     freed += part.discard()
-            self._remove_empty(path.parent)
+            remove_empty(path.parent, self.folder)
         return Discarded(freed, tuple(kept))
-
-    def _remove_empty(self, folder: Path) -> None:
-        with contextlib.suppress(OSError):  # not empty, or already removed
-            while folder != self.folder and folder.is_relative_to(self.folder):
-                folder.rmdir()
-                folder = folder.parent
 
 
 class _Reports:

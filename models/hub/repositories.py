@@ -178,7 +178,8 @@ class Hub:
             siblings = info["siblings"] or []
             files = [self._file(repo, commit, each) for each in siblings if safe_name(each["rfilename"])]
         if siblings and not files:
-            raise odd_answer(self.endpoint, f"names of files that no folder can hold, such as {_shown(siblings[0])}")
+            name = quoted(str(siblings[0]["rfilename"]))
+            raise odd_answer(self.endpoint, f"names of files that no folder can hold, such as {name}")
         return files
 
     def quants(self, repo: str, revision: str | None = None) -> list[Quant]:
@@ -320,8 +321,3 @@ def _summary(row: dict[str, Any]) -> RepoSummary:
 
 def _text(value: object) -> str:
     return value[:_LONGEST_TEXT] if isinstance(value, str) else ""
-
-
-def _shown(sibling: object) -> str:
-    name = sibling.get("rfilename") if isinstance(sibling, dict) else None
-    return quoted(name if isinstance(name, str) else "nothing")

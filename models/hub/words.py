@@ -92,7 +92,10 @@ def refusal(status: int, headers: Mapping[str, str], address: str, endpoint: str
     if code == "RevisionNotFound":
         return HubError(f"{repo} has no such revision.", f"Leave out the revision, or look at {page}/commits/main.")
     if code == "EntryNotFound":
-        return HubError(f"{repo} has no file {_file(address)}.", f"Look at {page}/tree/main for what it has.")
+        return HubError(
+            f"{repo} has no file {shown_path(unquote(urlsplit(address).path.rpartition('/')[2]))}.",
+            f"Look at {page}/tree/main for what it has.",
+        )
     if status in (401, 404) and code in ("RepoNotFound", ""):
         hint = "this account may not see it" if known else f"if it is private, {_LOGIN}"
         if status == 401 and known and not code:
@@ -156,10 +159,6 @@ def host_of(address: str) -> str:
 def _repo(address: str, endpoint: str) -> str:
     match = _REPO.match(unquote(urlsplit(address).path.removeprefix(urlsplit(endpoint).path)))
     return shown_path(match["repo"]) if match else "what was asked for"
-
-
-def _file(address: str) -> str:
-    return shown_path(unquote(urlsplit(address).path.rpartition("/")[2]))
 
 
 def _short(error: Exception) -> str:

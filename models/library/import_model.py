@@ -120,7 +120,12 @@ def _stage(
 ) -> None:
     size, copied = sum(part.stat().st_size for part in parts.values()), 0
     if how == "copy":
-        _check_free_space(staging, size)
+        free = shutil.disk_usage(staging).free
+        if free < size + _RESERVE:
+            raise SlipstreamError(
+                f"the copy needs {size / 1e9:.1f} GB, but only {free / 1e9:.1f} GB are free on the disk.",
+                "Free some room, or link the file: import without --copy.",
+            )
     for name, part in parts.items():
         source, target, sha256 = Path(os.path.realpath(part)), staging / name, ""
         if how == "copy":
@@ -168,15 +173,6 @@ def _copy(
             done += len(chunk)
             on_progress(done)
     return digest.hexdigest()
-
-
-def _check_free_space(folder: Path, size: int) -> None:
-    free = shutil.disk_usage(folder).free
-    if free < size + _RESERVE:
-        raise SlipstreamError(
-            f"the copy needs {size / 1e9:.1f} GB, but only {free / 1e9:.1f} GB are free on the disk.",
-            "Free some room, or link the file: import without --copy.",
-        )
 
 
 def check(

@@ -17,7 +17,7 @@ from typing import Any, Final
 from urllib.parse import unquote
 
 from slipstream.models.errors import SlipstreamError, UsageError, reason_of
-from slipstream.models.files import replace_file
+from slipstream.models.files import remove_empty, replace_file
 from slipstream.models.library.records import RemovedModel, record_path
 from slipstream.models.outside import count_of, read_json, read_limited, shown_path
 
@@ -56,7 +56,8 @@ class Trash:
                 f"{name} cannot be moved to the trash: {reason_of(error)}.",
                 f"Delete it for good: slipstream models rm {name} --now.",
             ) from error
-        _sweep(files, self._root)
+        for file in files:
+            remove_empty(file.parent, self._root)
         return removed
 
     def skip(self, name: str, files: Sequence[Path]) -> RemovedModel:
@@ -69,7 +70,8 @@ class Trash:
         except OSError as error:
             hint = f"Check the rights of {shown_path(error.filename or self._root)}."
             raise SlipstreamError(f"cannot remove {name}: {reason_of(error)}.", hint) from error
-        _sweep(files, self._root)
+        for file in files:
+            remove_empty(file.parent, self._root)
         return removed
 
     def undo(self) -> RemovedModel:
@@ -140,12 +142,3 @@ def freed_by(files: Sequence[Path]) -> int:
             found = file.lstat()
             size += found.st_size if not file.is_symlink() and found.st_nlink == 1 else 0
     return size
-
-
-def _sweep(files: Sequence[Path], root: Path) -> None:
-    for file in files:
-        for parent in file.parents:
-            if parent == root:
-                break
-            with suppress(OSError):
-                parent.rmdir()

@@ -238,7 +238,7 @@ class LlamaTarget:
         if tree.probes and max(tree.tokens) >= self.abilities.n_vocab:
             self._batch.by_vector(self._masks)
         root = len(run) - 1
-        self._decode(rows)
+        cache.passed(run_pass(C.llama_decode, self._context, self._batch.batch), rows)
         before = root if whole else 0  # number of outputs before the root's
         logits = rows_at(C.llama_get_logits(self._context), rows - root + before, self._logits)
         logits = logits[before : before + 1 + count, : self.abilities.n_vocab]
@@ -287,9 +287,6 @@ class LlamaTarget:
         if self._context:
             C.llama_free(self._context)
             self._context = None
-
-    def _decode(self, rows: int) -> None:
-        self._cache.passed(run_pass(C.llama_decode, self._context, self._batch.batch), rows)
 
     def _padded(self, tree: TokenTree, run: int, token: Token) -> TokenTree:
         """Pads the tree with probes to one of the ``widths``, if the context has room for them."""

@@ -6,6 +6,7 @@ loads it. The error that this process prints, or the signal that ends it, shows 
 
 from __future__ import annotations
 
+import platform
 import re
 import shlex
 import subprocess
@@ -29,6 +30,7 @@ _ERROR: Final = re.compile(r"^(?:\w+\.)*(\w+Error): (.*)$", re.MULTILINE)
 _NEEDS: Final = re.compile(r"([\w.+-]+\.(?:so[\w.]*|dylib|dll)): cannot open shared object|Library not loaded: (\S+)")
 _OTHER: Final = re.compile(r"wrong ELF class|incompatible architecture|not a valid Win32 application|WinError 193")
 _OLD: Final = re.compile(r"version [`'](\w+_[\d.]+)' not found|Symbol not found: .*was built for (macOS [\d.]+)")
+_OWN: Final = ("libllama", "libggml", "libmtmd")  # libraries that come with llama-cpp-python
 _SYSTEMS: Final = {"libcud": "CUDA's runtime", "libcublas": "CUDA's runtime", "libvulkan": "the Vulkan loader",
                    "libgomp": "GCC's OpenMP runtime", "libomp": "the OpenMP runtime"}  # fmt: skip
 """Prefix of a library's name to the software that contains it."""
@@ -54,8 +56,6 @@ def install(version: str, options: str) -> str:
 
 def prebuilt(version: str, page: str = "") -> str:
     """The command that installs a prebuilt wheel, from a page below ``PAGES`` or that for Metal or the CPU."""
-    import platform
-
     default = "metal" if (platform.system(), platform.machine()) == ("Darwin", "arm64") else "cpu"
     return install(version, f"--only-binary llama-cpp-python --extra-index-url {PAGES}/{page or default}")
 
@@ -116,10 +116,11 @@ def broken_install(log: str, code: int | None = 1) -> BrokenInstall | None:
     if needed := _NEEDS.search(said):
         name = (needed[1] or needed[2]).rpartition("/")[2]
         of = next((f" ({owner})" for start, owner in _SYSTEMS.items() if name.startswith(start)), "")
-        if "llama_cpp" not in (needed[2] or "") and not _own(name):
+        if "llama_cpp" not in (needed[2] or "") and not name.startswith(_OWN):
             return BrokenInstall("library", f"llama.cpp needs {name}{of}, which this machine does not have")
     if _OTHER.search(said) or _of_another_machine(said):
-        return BrokenInstall("architecture", f"llama.cpp is built for another kind of machine than this {_machine()}")
+        machine = f"{platform.system()} {platform.machine()}"
+        return BrokenInstall("architecture", f"llama.cpp is built for another kind of machine than this {machine}")
     if old := _OLD.search(said):
         return BrokenInstall("system", f"llama.cpp is built for a newer system than this one ({old[1] or old[2]})")
     if "Could not find module" in said:
@@ -141,11 +142,6 @@ def check_install(environment: Mapping[str, str] | None = None) -> None:
         raise found.error
 
 
-def _own(name: str) -> bool:
-    """Whether a library comes with llama-cpp-python."""
-    return name.startswith(("libllama", "libggml", "libmtmd"))
-
-
 def _of_another_machine(said: str) -> bool:
     """Whether a library's ELF header names another architecture: Linux's error does not say so."""
     path = re.search(r"Failed to load shared library '([^']+)'", said)
@@ -156,9 +152,3 @@ def _of_another_machine(said: str) -> bool:
             return file.read(20)[18:] != python.read(20)[18:]
     except OSError:
         return False
-
-
-def _machine() -> str:
-    import platform
-
-    return f"{platform.system()} {platform.machine()}"

@@ -67,16 +67,12 @@ def room_of(devices: Sequence[Device]) -> Room:
         kept = min(max(_KEPT, _KEPT_SHARE * processor.total_bytes), processor.free_bytes / 4)
         memory = round(processor.free_bytes - kept)
     return Room(
-        tuple(max(0, device.free_bytes - _kept(device)) for device in gpus),
+        tuple(max(0, each.free_bytes - (_METAL_KEPT if each.name.startswith("MTL") else _GPU_KEPT)) for each in gpus),
         memory,
         shared=bool(integrated and not own),
         names=tuple(device.name for device in gpus),
         machines=tuple(device.machine for device in gpus),
     )
-
-
-def _kept(device: Device) -> int:
-    return _METAL_KEPT if device.name.startswith("MTL") else _GPU_KEPT
 
 
 def gigabytes(count: float) -> str:

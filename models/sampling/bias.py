@@ -34,7 +34,8 @@ def entries_of(text: str) -> list[tuple[Token | str, float]]:
         entry = _ENTRY.match(text, at)
         try:
             token, value = (entry["token"], float(entry["value"])) if entry else ("", math.nan)
-            name = json.loads(token) if token.startswith('"') else int(token) if _is_number(token) else token
+            number = token.isascii() and token.isdigit() and len(token) < 10
+            name = json.loads(token) if token.startswith('"') else int(token) if number else token
         except ValueError:
             value = math.nan
         if not entry or not (-_MOST <= value <= _MOST or value == -math.inf):
@@ -61,7 +62,3 @@ def bias_of(text: str, tokenize: Callable[[str], list[Token]], n_vocab: int) -> 
             raise UsageError(f"logit-bias: this model has no token {name}.", f"Its tokens are 0 to {n_vocab - 1:,}.")
         found.append((tokens[0], value))
     return tuple(found)
-
-
-def _is_number(text: str) -> bool:
-    return text.isascii() and text.isdigit() and len(text) < 10

@@ -153,7 +153,8 @@ class Sampler:
         changed, adjusted = self._adjusted(logits, history, ahead)
         sigma_margin = math.inf
         if self.top_n_sigma > 0:
-            sigma_margin = self.top_n_sigma * _deviation(with_penalties(cleaned(logits), changed, adjusted))
+            row = with_penalties(cleaned(logits), changed, adjusted)
+            sigma_margin = self.top_n_sigma * float(row[row > -np.inf].std(dtype=np.float64))
         if self.top_k:
             ids, values = best(logits, self.top_k, changed, adjusted, min(self._min_p_margin, sigma_margin))
             if len(ids) == 1:
@@ -233,10 +234,6 @@ def _last(count: int, history: History, ahead: Sequence[Token]) -> list[Token]:
     """The last ``count`` tokens of the history followed by ``ahead``."""
     rest = count - len(ahead)
     return [*(history.tokens[-rest:] if rest > 0 else ()), *ahead[-count:]]
-
-
-def _deviation(row: Floats) -> float:
-    return float(row[row > -np.inf].std(dtype=np.float64))
 
 
 def repetitions(tokens: Sequence[Token], breakers: Collection[Token], least: int) -> dict[Token, int]:
