@@ -38,13 +38,7 @@ AcceptRule = Callable[[Draft, Evaluation, Spreader, History, Over], Step]
 """Makes a step from the draft, the target's rows, the sampler, the tokens before the step, and ``over``."""
 
 
-def accept(
-    draft: Draft,
-    evaluation: Evaluation,
-    sampler: Picker,
-    history: History,
-    over: Over,
-) -> Step:
+def accept(draft: Draft, evaluation: Evaluation, sampler: Picker, history: History, over: Over) -> Step:
     """Walks the tree with the target's own samples.
 
     Every emitted token is sampled from the target, one at each visited node, whether or not a child has that token. So

@@ -118,9 +118,8 @@ class RankedTokens:
     def after(self, above: tuple[Token, ...]) -> list[tuple[Token, float]]:
         """The tokens stored for a path with their corrected probabilities, the most probable first."""
         ranked, shares = self._ranked[above]
-        return sorted(
-            zip(ranked, map(self._calibration.corrected, shares), strict=True), key=itemgetter(1), reverse=True
-        )
+        corrected = map(self._calibration.corrected, shares)
+        return sorted(zip(ranked, corrected, strict=True), key=itemgetter(1), reverse=True)
 
     def observe(self, history: History, step: Step) -> None:
         """Calibrates the probabilities with the step's tokens, even if the step evaluated another draft."""

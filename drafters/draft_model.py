@@ -238,9 +238,4 @@ def _make(resources: Resources) -> Drafter:
     return DraftModel(resources.draft_model, resources.abilities)
 
 
-METHOD: Final = Method(
-    DraftModel.name,
-    _make,
-    unfit=_unfit,
-    about="a smaller model writes ahead",
-)
+METHOD: Final = Method(DraftModel.name, _make, unfit=_unfit, about="a smaller model writes ahead")

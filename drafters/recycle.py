@@ -54,9 +54,8 @@ class RankAccuracy:
         """The accuracy and number of each rank, the most accurate first."""
         found = self._sorted[sure]
         if not found:
-            rates = [
-                ratio.given(prior, _PRIOR_WEIGHT) for ratio, prior in zip(self._ratios[sure], _PRIOR, strict=False)
-            ]
+            pairs = zip(self._ratios[sure], _PRIOR, strict=False)
+            rates = [ratio.given(prior, _PRIOR_WEIGHT) for ratio, prior in pairs]
             found = sorted(zip(rates, range(len(rates)), strict=True), key=itemgetter(0), reverse=True)
             self._sorted[sure] = found
         return found

@@ -126,11 +126,8 @@ def main() -> None:
         except SlipstreamError as error:
             answer = {"title": error.title, "hint": error.hint, "file": isinstance(error, ModelFileError)}
         except (MemoryError, OSError) as error:
-            answer = {
-                "title": f"{files[0]} cannot be checked: {error!r}.",
-                "hint": "Close other programs.",
-                "file": False,
-            }
+            title = f"{files[0]} cannot be checked: {error!r}."
+            answer = {"title": title, "hint": "Close other programs.", "file": False}
         answers.write(json.dumps(answer).encode() + b"\n")
         answers.flush()
 

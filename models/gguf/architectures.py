@@ -95,10 +95,7 @@ def _tensors_wanted(header: Header, layer: str) -> set[str]:
 
 def _rotates_whole_heads(header: Header) -> bool:
     size = header.number("attention.key_length") or (header.n_embd or 0) // (header.number("attention.head_count") or 1)
-    return header.number("attention.value_length") in (None, size) and header.number("rope.dimension_count") in (
-        None,
-        size,
-    )
+    return all(header.number(key) in (None, size) for key in ("attention.value_length", "rope.dimension_count"))
 
 
 def _latent(header: Header) -> bool:

@@ -169,21 +169,17 @@ class Prober:
         except subprocess.TimeoutExpired:  # what it answered is no answer
             self._process.kill()
             code, late = self._process.wait(), True
-        words = self._last_words()
+        words, shown = self._last_words(), shown_path(path)
         self.close()
         if late or code == -getattr(signal, "SIGXCPU", 0):
-            return ModelFileError(
-                f"{shown_path(path)} cannot be used: llama.cpp hangs when it loads it{words}.", _AGAIN
-            )
+            return ModelFileError(f"{shown} cannot be used: llama.cpp hangs when it loads it{words}.", _AGAIN)
         if code == -getattr(signal, "SIGKILL", 0):
             return SlipstreamError(
-                f"{shown_path(path)}: there is not enough memory to check this model before its first use.",
+                f"{shown}: there is not enough memory to check this model before its first use.",
                 "Close other programs, or choose a smaller model or quantization.",
             )
         ended = signal.Signals(-code).name if code < 0 else f"exit code {code}"
-        return ModelFileError(
-            f"{shown_path(path)} cannot be used: llama.cpp crashes when it loads it ({ended}){words}.", _AGAIN
-        )
+        return ModelFileError(f"{shown} cannot be used: llama.cpp crashes when it loads it ({ended}){words}.", _AGAIN)
 
     def _last_words(self) -> str:
         assert self._log

@@ -13,13 +13,8 @@ from slipstream.models.outside import quoted, shown_path
 MAX_SIZE_DIFFERENCE: Final = 128  # models pad their vocabularies; llama.cpp has the same limit
 FIRST_COMPARED: Final = 5  # the first ids are special tokens with varying names; llama.cpp starts here too
 _NONE: Final = (None, "none", "no_vocab")
-_TURNS: Final = (
-    "im_",
-    "end",
-    "eot",
-    "start",
-    "begin",
-)  # in names of control tokens that templates use, so they were trained
+# in names of control tokens that templates use, so that they were trained
+_TURNS: Final = ("im_", "end", "eot", "start", "begin")
 _UNUSED_TYPE: Final = 5  # llama_token_type
 
 Role = Literal["chat", "drafter", "other"]
@@ -86,9 +81,8 @@ def other_vocabulary(target: Header, head: Header) -> str:
 
     A head's file may name tokens that its target leaves unused, such as a mask.
     """
-    differing = [
-        token for token, (ours, theirs) in enumerate(zip(target.tokens, head.tokens, strict=False)) if ours != theirs
-    ]
+    pairs = enumerate(zip(target.tokens, head.tokens, strict=False))
+    differing = [token for token, (ours, theirs) in pairs if ours != theirs]
     if len(differing) <= min(MAX_SIZE_DIFFERENCE, target.n_vocab // 16):
         return ""
     first = differing[0]
@@ -111,10 +105,7 @@ def spare_token(header: Header) -> int:
     special = {value for key, value in header.metadata.items() if key.endswith("_token_id")}
     for kinds in ((_UNUSED_TYPE,), (3,), (2,)):  # unused, control, unknown
         for token in reversed(range(len(header.token_types))):
-            if (
-                header.token_types[token] in kinds
-                and token not in special
-                and not any(word in header.tokens[token] for word in _TURNS)
-            ):
+            turn = any(word in header.tokens[token] for word in _TURNS)
+            if header.token_types[token] in kinds and token not in special and not turn:
                 return token
     return header.n_vocab - 1

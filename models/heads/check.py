@@ -80,32 +80,25 @@ def check_values(name: str, values: NDArray[Any], target: Header | None = None) 
 
 
 def _fits(method: Method, shapes: Shapes, exit_layer: Value | None, target: Header) -> None:
-    width = shapes["masks" if method == "space" else "head.0.0.weight" if method == "medusa" else "attn_norm.weight"][
-        -1
-    ]
+    first = {"space": "masks", "medusa": "head.0.0.weight", "kangaroo": "attn_norm.weight"}[method]
+    width, unfit = shapes[first][-1], f"does not fit {quoted(target.name)}"
     if width != target.n_embd:
-        raise DamagedError(f"does not fit {quoted(target.name)}: {width:,} wide, but the model is {target.n_embd:,}")
+        raise DamagedError(f"{unfit}: {width:,} wide, but the model is {target.n_embd:,}")
     if method == "medusa":
         rows = shapes["output.weight" if "output.weight" in shapes else "head.0.output.weight"][0]
         if rows > target.n_rows:
-            raise DamagedError(
-                f"does not fit {quoted(target.name)}: {rows:,} tokens, but the model has {target.n_vocab:,}"
-            )
+            raise DamagedError(f"{unfit}: {rows:,} tokens, but the model has {target.n_vocab:,}")
     if method == "kangaroo":
         if target.n_layer is not None and isinstance(exit_layer, int) and exit_layer >= target.n_layer:
-            raise DamagedError(
-                f"does not fit {quoted(target.name)}: it starts after layer {exit_layer} of {target.n_layer}"
-            )
+            raise DamagedError(f"{unfit}: it starts after layer {exit_layer} of {target.n_layer}")
         for name, key in (("attn_q.weight", "attention.head_count"), ("attn_k.weight", "attention.head_count_kv")):
             rows, wanted = shapes[name][0], attention_rows(target, key)
             if wanted is not None and rows != wanted:
-                raise DamagedError(
-                    f"does not fit {quoted(target.name)}: {quoted(name)} has {rows:,} rows, not {wanted:,}"
-                )
+                raise DamagedError(f"{unfit}: {quoted(name)} has {rows:,} rows, not {wanted:,}")
         theirs = {tensor.name.removeprefix("blk.0."): tensor.shape for tensor in target.tensors}
         for name in HEAD_NORMS:
             if shapes.get(name) != theirs.get(name):
-                raise DamagedError(f"does not fit {quoted(target.name)}: its heads' norms are other ones")
+                raise DamagedError(f"{unfit}: its heads' norms are other ones")
 
 
 def attention_rows(target: Header, key: str) -> int | None:

@@ -19,16 +19,7 @@ from slipstream.models.hub.address import disable_telemetry
 from slipstream.models.hub.journal import ENDING, JournalContent, Ranges, read
 from slipstream.models.hub.part_file import PART, PartFile
 from slipstream.models.hub.repositories import Hub
-from slipstream.models.hub.types import (
-    Discarded,
-    Partial,
-    Phase,
-    Progress,
-    QueuedDownload,
-    RemoteFile,
-    State,
-    Tuning,
-)
+from slipstream.models.hub.types import Discarded, Partial, Phase, Progress, QueuedDownload, RemoteFile, State, Tuning
 from slipstream.models.hub.words import disk_error, gigabytes
 from slipstream.models.outside import shown_path
 

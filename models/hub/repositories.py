@@ -178,7 +178,7 @@ class Hub:
             siblings = info["siblings"] or []
             files = [self._file(repo, commit, each) for each in siblings if safe_name(each["rfilename"])]
         if siblings and not files:
-            name = quoted(str(siblings[0]["rfilename"]))
+            name = quoted(str(siblings[0]["rfilename"] or "nothing"))
             raise odd_answer(self.endpoint, f"names of files that no folder can hold, such as {name}")
         return files
 

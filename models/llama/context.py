@@ -19,7 +19,6 @@ from slipstream.models.llama.library import rows_at, run_pass
 from slipstream.models.llama.mask_rows import MaskRows
 from slipstream.models.llama.memory import Memory, open_context, rollback_of
 from slipstream.models.llama.model import LlamaModel
-from slipstream.models.llama.placement import Placement
 from slipstream.models.llama.target import WIDTHS, ContextOptions, Prefill, PrefillChunk
 from slipstream.models.types import EMPTY_TREE, Abilities, Evaluation, Floats, Token, TokenTree, padded, shared_prefix
 
@@ -38,14 +37,15 @@ class LlamaTarget:
         drafts: bool = True,
     ) -> None:
         """Opens a context on a model; without ``drafts``, call ``prepare_drafts`` before the first draft."""
-        self._model, self._masks, self._logits = model, MaskRows(model), model.n_rows
+        self.model, self.placement = model, model.placement
+        self._masks, self._logits = MaskRows(model), model.n_rows
         wanted = options.n_ctx or min(model.n_ctx_train, DEFAULT_CONTEXT)
         self.options, self._threads, self._chunks = replace(options, n_ctx=wanted), 0, 0
         # ``rope``: see ``ContextOptions``; contexts of drafting heads must use the same scaling
         # ``scores``: see ``ContextOptions``; contexts of drafting heads use the same value
         self.scores, self.rope = options.scores, options.rope
         params = options.params(wanted, model.recurrent)
-        self._chunk, self._outputs = params.n_batch, params.n_outputs_max
+        self.most_rows, self._outputs = int(params.n_batch), params.n_outputs_max  # of one pass
         self._batch = Batch(params.n_batch, params.n_seq_max)
         self._open_context(self.options if drafts else replace(self.options, rollback=0))
         rollback = self._cache.memory.rollback if drafts else rollback_of(model, options.rollback)
@@ -97,12 +97,12 @@ class LlamaTarget:
                 self._cache.memory.take_mark(before.memory)
 
     def _open_context(self, options: ContextOptions) -> None:
-        params = options.params(options.n_ctx, self._model.recurrent)
-        self._context = open_context(self._model, params)
-        self._hidden = HiddenPoints(self._context, self._model)
-        self._cache = KvCache(Memory(self._context, self._model), params.n_seq_max, options.same_text)
+        params = options.params(options.n_ctx, self.model.recurrent)
+        self._context = open_context(self.model, params)
+        self._hidden = HiddenPoints(self._context, self.model)
+        self._cache = KvCache(Memory(self._context, self.model), params.n_seq_max, options.same_text)
         self._reader = ChunkReader(
-            self._context, self._cache, self._hidden, self._batch, most_rows=self._chunk, most_outputs=self._outputs
+            self._context, self._cache, self._hidden, self._batch, most_rows=self.most_rows, most_outputs=self._outputs
         )
         self._reader.size = self._chunks
         if self._threads:
@@ -128,14 +128,6 @@ class LlamaTarget:
         """The ``llama_context``, for contexts that use its weights or cache; ``close`` frees it."""
         return self._context
 
-    @property
-    def model(self) -> LlamaModel:
-        return self._model
-
-    @property
-    def placement(self) -> Placement:
-        return self._model.placement
-
     def request(self, points: frozenset[int], rows: int = 1) -> None:
         """Chooses the hidden points of all later evaluations and prefill chunks.
 
@@ -153,10 +145,6 @@ class LlamaTarget:
     def use_images(self, images: Images) -> None:
         """Sets the encoder for the images of prompts; without it no image can be read."""
         self._cache.images = images
-
-    @property
-    def most_rows(self) -> int:
-        return int(self._chunk)
 
     def use_threads(self, count: int) -> None:
         """Sets the number of threads of every pass from now on."""
@@ -183,7 +171,7 @@ class LlamaTarget:
             ContextFullError: If the tokens do not fit.
             ModelChangedError: If the model's file was written to since it was loaded.
         """
-        self._model.check_unchanged()
+        self.model.check_unchanged()
         if len(tokens) > self.abilities.n_ctx:
             raise ContextFullError(
                 f"the prompt has {len(tokens):,} tokens, but the context holds {self.abilities.n_ctx:,}.",
@@ -223,7 +211,7 @@ class LlamaTarget:
         whole = self._hidden.last or bool(self.abilities.widths)  # whether all rows have outputs
         queued = len(cache.tokens) - cache.cached
         image = queued > 0 and min(cache.tokens[cache.cached :]) < 0
-        if image or queued + 1 + count > (self._outputs if whole else self._chunk):
+        if image or queued + 1 + count > (self._outputs if whole else self.most_rows):
             self._reader.read()
         run = [*cache.tokens[cache.cached :], last]
         if self.abilities.widths:

@@ -93,10 +93,7 @@ class LlamaModel:
                 "Close other programs, or choose a smaller model or quantization.",
             )
         if not self.pointer:
-            raise ModelFileError(
-                f"{shown_path(path)}: llama.cpp cannot load this model: {reason}.",
-                _other_file(reason),
-            )
+            raise ModelFileError(f"{shown_path(path)}: llama.cpp cannot load this model: {reason}.", _instead(reason))
         self._facts = [_facts(part) for part in self.header.parts]
         self._remarks: dict[str, str] = {}
         self._remarked = False
@@ -314,7 +311,7 @@ class LlamaModel:
             self.pointer = None
 
 
-def _other_file(reason: str) -> str:
+def _instead(reason: str) -> str:
     """What to try with a file that llama.cpp cannot load."""
     if "unknown" in reason:
         return "A newer llama.cpp may know it: update slipstream, or get another conversion of the model."

@@ -15,16 +15,7 @@ from slipstream.models.errors import ModelFileError, SlipstreamError
 from slipstream.models.gguf.parse import TensorInfo
 from slipstream.models.gguf.reader import Header
 from slipstream.models.gguf.tensors import read_stored, read_tensor
-from slipstream.models.llama.ggml import (
-    CPU,
-    F32,
-    InitParams,
-    Operations,
-    SetThreads,
-    Tensor,
-    calls,
-    own_gpus,
-)
+from slipstream.models.llama.ggml import CPU, F32, InitParams, Operations, SetThreads, Tensor, calls, own_gpus
 from slipstream.models.outside import quoted, shown_path
 from slipstream.models.types import Floats
 

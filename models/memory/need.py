@@ -287,9 +287,8 @@ def _kept(header: Header, shapes: Shapes, heads: int, number: int) -> tuple[int,
     if "attn_kv_a_mqa.weight" in shapes:
         if header.number("attention.key_length_mla"):
             return shapes["attn_kv_a_mqa.weight"][1], 0
-        return heads * (header.number("attention.key_length") or 0), heads * (
-            header.number("attention.value_length") or 0
-        )
+        key, value = (header.number(f"attention.{name}_length") or 0 for name in ("key", "value"))
+        return heads * key, heads * value
     if "attn_k.weight" in shapes:
         keys = shapes["attn_k.weight"][1]
         return keys, shapes.get("attn_v.weight", (0, keys))[1]

@@ -145,9 +145,8 @@ def measure_rows(kind: str, threads: int) -> dict[str, dict[int, float]]:
             columns, unit = _SHAPE
             height = max(1, _EACH[kind] * block // size // columns // unit) * unit
             with suppress(LookupError):
-                times = products.seconds(
-                    number, (columns, height), _MATRICES[kind], ROWS, seconds=_SECONDS, least=_LEAST
-                )
+                shape, counted = (columns, height), _MATRICES[kind]
+                times = products.seconds(number, shape, counted, ROWS, seconds=_SECONDS, least=_LEAST)
                 weight_bytes = columns * height * size // block * (threads if kind == "cpu" else 1)
                 found[name] = {rows: 1e9 * took / weight_bytes for rows, took in times.items()}
     return found
