@@ -77,5 +77,4 @@ def set_devices(note: memoryview, gpu: bool, machines: bool) -> None:
 
 
 def elsewhere(note: memoryview) -> bool:
-    """Whether a GPU or other machines compute."""
     return bool(note[-1])

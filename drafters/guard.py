@@ -149,7 +149,6 @@ class Guarded(Drafter):
 
 
 def _reason(error: BaseException) -> str:
-    """Why a drafter failed, as the end of a sentence."""
     if isinstance(error, NotANumberError):
         return "what it computes is not a number"
     if isinstance(error, SlipstreamError):

@@ -122,7 +122,6 @@ class Kangaroo(Drafter):
         self._cache.begin()
 
     def draft(self, history: History, should_extend: ShouldExtend, sampler: Sampler) -> Draft:
-        """Drafts a chain, or a chain that ends in several leaves."""
         self._drafted_at = _NOWHERE
         if not should_extend(1.0, 1):
             return NO_DRAFT

@@ -239,7 +239,6 @@ class Lookahead(Drafter):
         return max(0, best[True] - best[False])
 
     def _learn(self, tokens: Sequence[Token], start: int) -> None:
-        """Adds the n-grams that end at or after index ``start``."""
         for end in range(max(start, self._length - 1) + 1, len(tokens) + 1):
             first, *rest = tokens[end - self._length : end]
             self.pool.add(first, tuple(rest), guessed=False)

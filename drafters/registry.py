@@ -79,12 +79,10 @@ def _why_not(name: str, resources: Resources) -> str:
 
 
 def parts_of(name: str) -> list[str]:
-    """The names of the methods that a name joins, in order."""
     return name.replace(TOGETHER, IN_ORDER).replace(BEHIND, IN_ORDER).split(IN_ORDER)
 
 
 def check_name(name: str) -> None:
-    """Rejects a name with an unknown method, or with one method twice."""
     names = parts_of(name)
     for each in names:
         if each not in METHODS:
@@ -146,7 +144,6 @@ def _continued(name: str, resources: Resources) -> Drafter:
 
 
 def _guarded(name: str, resources: Resources, make: Callable[[], Drafter]) -> Drafter:
-    """Makes a drafter, guarded if there is a guard; plain decoding needs none."""
     guard = resources.guard
     return guard.made(name, make, resources.abilities) if guard and name != Plain.name else make()
 

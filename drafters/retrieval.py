@@ -59,7 +59,6 @@ class Retrieval(Drafter):
             self._index.refresh()
 
     def draft(self, history: History, should_extend: ShouldExtend, sampler: Sampler) -> Draft:
-        """Drafts a tree; nothing if no match of two tokens is found."""
         self._guessed, self._position = {}, _NOWHERE
         if not should_extend(1.0, 1):
             return NO_DRAFT

@@ -343,7 +343,6 @@ def _read(folder: Path) -> _Contents | None:
 
 @contextmanager
 def _explained(folder: Path) -> Iterator[None]:
-    """Converts errors of the disk to a ``SlipstreamError``."""
     try:
         yield
     except OSError as error:

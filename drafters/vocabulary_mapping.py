@@ -181,7 +181,6 @@ class VocabularyMapping:
         return words
 
     def _cut(self, words: bytes, at: int) -> None:
-        """Translates words, and cuts before token ``at`` of the history."""
         if words:
             self.tokens += self._draft.inside(words.decode("utf-8", "replace"))
         self._cuts.append((at, len(self.tokens)))

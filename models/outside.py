@@ -73,7 +73,6 @@ def is_sha256(value: object) -> TypeGuard[str]:
 
 
 def count_of(value: object, most: int = MOST) -> int | None:
-    """Returns ``value`` if it is a whole number from 0 to ``most``, else None."""
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= most else None
 
 

@@ -48,7 +48,6 @@ def padded(rows: int, widths: Sequence[int]) -> int:
 
 
 def repeats(tokens: Sequence[Token]) -> list[int]:
-    """The indices of the tokens that end a run of four that occurred earlier in the text."""
     seen: set[tuple[Token, ...]] = set()
     found = []
     for last in range(_RUN - 1, len(tokens)):
@@ -146,7 +145,6 @@ class TokenTree:
 
     @property
     def drafted(self) -> int:
-        """Number of nodes that may be accepted."""
         return len(self.tokens) - len(self.probes)
 
     def child(self, parent: int, token: Token) -> int | None:

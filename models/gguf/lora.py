@@ -81,7 +81,6 @@ def read_adapter(path: Path, scale: float, model: Header) -> Adapter:
 
 
 def _check_pairs(header: Header, model: Header) -> None:
-    """Compares each pair with the weight that it changes."""
     own = {tensor.name: tensor for tensor in header.tensors if not tensor.name.endswith("_norm.weight")}
     if not own:
         raise ModelFileError(f"{shown_path(header.path)} is damaged: it changes no weight.", "Fetch it again.")

@@ -138,7 +138,6 @@ class Cursor:
         self.memory = MAX_MEMORY
 
     def reach(self, end: int) -> None:
-        """Reads all bytes before ``end``."""
         if end <= len(self.read):
             return
         if end > self.size:

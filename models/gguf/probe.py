@@ -162,7 +162,6 @@ class Prober:
             clock.cancel()
 
     def _crashed(self, path: Path, late: bool) -> SlipstreamError:
-        """The error for a file that crashed the process or timed out."""
         assert self._process
         try:
             code = self._process.wait(_TO_END)

@@ -141,7 +141,6 @@ class Header:
 
     @property
     def n_embd(self) -> int | None:
-        """Width of a hidden state."""
         return self.number("embedding_length")
 
     @property
@@ -248,7 +247,6 @@ def read_header(path: str | Path) -> Header:
 
 
 def _settled_state(path: Path) -> _State | None:
-    """The state of a file that has not changed lately; otherwise None."""
     try:
         found = path.stat()
     except (OSError, ValueError):  # ValueError: a zero byte in the path

@@ -103,7 +103,6 @@ class NewTensor:
     values: Callable[[], NDArray[Any]]  # returns its values; called when they are written
 
     def pieces(self) -> Iterator[NDArray[Any]]:
-        """Yields the stored values, in several pieces if they are too large for memory."""
         yield self.stored()
 
     def stored(self) -> NDArray[Any]:

@@ -68,7 +68,6 @@ def settle(path: Path, chats: Iterable[str]) -> None:
 
 
 def move_heads(path: Path, to: Path) -> None:
-    """Renames a file of heads together with its marks of deleted chats."""
     with suppress(FileNotFoundError):
         os.replace(_beside(path), _beside(to))
     os.replace(path, to)

@@ -135,7 +135,6 @@ def _pattern(header: Header) -> list[bool]:
 
 
 def _per_layer(header: Header, layers: int) -> list[int]:
-    """Number of KV heads of each layer."""
     value = header.metadata.get(f"{header.architecture}.attention.head_count_kv")
     if isinstance(value, list):
         return [int(each) for each in value] if len(value) == layers else [0] * layers

@@ -229,7 +229,6 @@ def _zeros(name: str, shape: tuple[int, ...]) -> _Piece:
 
 
 def _is_whole(path: Path, plan: _Plan) -> bool:
-    """Whether a file matches the plan: its header, and samples of every tensor."""
     try:
         made = read_header(path)
         wanted = {"general.architecture": plan.architecture} | {key: value for key, (_, value) in plan.metadata.items()}

@@ -358,7 +358,6 @@ class Downloads:
             self._set(entry, "queued" if state == "paused" and not entry.stop.is_set() else state, error=error)
 
     def _promised(self, running: _Entry) -> int:
-        """Bytes that the other running jobs still have to write."""
         with self._changed:
             others = [entry.job for entry in self._entries.values() if entry is not running]
             return sum(job.progress.total - job.progress.done for job in others if job.state == "running")

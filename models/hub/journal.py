@@ -112,7 +112,6 @@ class Journal:
         self._length = os.fstat(self._handle).st_size
 
     def _all(self) -> Iterator[dict[str, Any]]:
-        """Everything known about the download, as lines."""
         about, rows = self.written, [[file.name, file.size, file.sha256] for file in self.written.files]
         yield {
             "version": _VERSION,

@@ -95,7 +95,6 @@ class PartFile:
         return Writer(self, self._tuning)
 
     def restart(self) -> None:
-        """Discards all bytes: they belong to another version of the file."""
         with self._explain_errors():
             self._disk.truncate(0)
             self.journal.restart()

@@ -124,7 +124,6 @@ class Hub:
 
     @property
     def endpoint(self) -> str:
-        """The hub's address; raises a ``HubError`` if ``HF_ENDPOINT`` is none."""
         return checked_endpoint(self._address)
 
     @property

@@ -136,7 +136,6 @@ class Source:
         self._part.expect(etag)
 
     def _check_status(self, response: httpx.Response, address: str, known: bool) -> None:
-        """Raises unless the response has content."""
         status = response.status_code
         if status in (200, 206):
             return

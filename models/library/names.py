@@ -123,7 +123,6 @@ def _shared(model: InstalledModel) -> str:
 
 
 def _places(model: InstalledModel) -> set[str]:
-    """Other names of a model: its file, its repository, and both."""
     places = {model.path.name.lower(), model.path.stem.lower(), str(model.path).lower()}
     if model.repo:
         repo = model.repo.lower()

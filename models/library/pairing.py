@@ -111,7 +111,6 @@ def unserved(pair: CatalogPair) -> str:
 
 
 def _inside(header: Header, pairs: Iterable[CatalogPair]) -> list[PairOffer]:
-    """The MTP layers of a model."""
     if not header.number("nextn_predict_layers"):
         return []
     why_not = without_mtp(header)
@@ -215,7 +214,6 @@ def _to_fetch(header: Header, params: int, around: Surroundings) -> list[PairOff
 
 
 def _means(file: CatalogFile, model: InstalledModel) -> bool:
-    """Whether an entry of the catalogue is about an installed model."""
     return is_model(file, [model.name.partition(":")[0], model.title, model.repo or ""], model.sha256)
 
 

@@ -84,7 +84,6 @@ def processor_flags(root: Path = Path("/")) -> str:
 
 
 def _output_of(*command: str) -> str:
-    """The output of a system command; empty if it is missing or fails."""
     with suppress(OSError, subprocess.SubprocessError):
         return subprocess.run(command, capture_output=True, text=True, timeout=5, check=True).stdout
     return ""

@@ -76,7 +76,6 @@ class HeadContext:
         return rows_at(SYMBOLS.get_features(self.pointer), rows, self._width)
 
     def cut(self, length: int) -> None:
-        """Drops the cells of all sequences from position ``length`` on."""
         C.llama_memory_seq_rm(self.memory, -1, length, -1)
 
     def close(self) -> None:
@@ -189,7 +188,6 @@ class FeatureContext:
         return output
 
     def rewind(self, length: int) -> None:
-        """Drops the pairs from ``length`` on, and all drafted pairs."""
         self._context.cut(length)
         self.length = min(length, self.length)
         self._shared = [min(shared, self.length) for shared in self._shared]
@@ -200,7 +198,6 @@ class FeatureContext:
         self._context.close()
 
     def _copy(self, source: int, into: int) -> None:
-        """Copies all cells of a sequence to another."""
         if self._depth:
             C.llama_memory_seq_rm(self._context.memory, into, self.length, -1)
         if into and self._shared[into] < self.length:
@@ -215,7 +212,6 @@ class FeatureContext:
         return HeadOutput(self._context.logits(len(features)), self._context.features(len(features)))
 
     def _read(self, features: Floats) -> None:
-        """Runs the batch of pairs."""
         self._features[: len(features)] = features
         self._batch.batch.embd = self._features_pointer  # llama.cpp takes tokens and features in one batch
         try:
@@ -255,7 +251,6 @@ class AssistantContext:
         return self._pass(tokens[-1:], features[-1:]) if answer else None
 
     def grow(self, parents: Sequence[int], tokens: Sequence[Token], features: Floats) -> HeadOutput:
-        """Reads one level of drafted pairs; see ``FeatureContext.grow``."""
         return self._pass(tokens, features)
 
     def rewind(self, length: int) -> None:

@@ -205,15 +205,12 @@ class Operations:
         return int(self._ggml.mul_mat(self._context, weight, states))
 
     def add(self, one: Tensor, other: Tensor) -> Tensor:
-        """The sum; ``other`` is broadcast along axes of size 1."""
         return int(self._ggml.add(self._context, one, other))
 
     def silu(self, tensor: Tensor) -> Tensor:
-        """Computes x * sigmoid(x) for each number."""
         return int(self._ggml.silu(self._context, tensor))
 
     def soft_max(self, tensor: Tensor) -> Tensor:
-        """Softmax along the first axis."""
         return int(self._ggml.soft_max(self._context, tensor))
 
     def top_k(self, tensor: Tensor, count: int) -> Tensor:

@@ -74,7 +74,6 @@ class HiddenPoints:
         self.last = False  # whether the last hidden state is requested: every row of a pass is then an output
 
     def request(self, points: frozenset[int]) -> None:
-        """Chooses the points of every pass from now on."""
         if points == self.requested:
             return
         if not points <= self.offered:

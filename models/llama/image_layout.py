@@ -95,7 +95,6 @@ class Layout:
         return next((span.start for span in self._spans if span.start < length < span.end), length)
 
     def cut(self, length: int) -> None:
-        """Drops the images that end after index ``length``."""
         self._spans = [span for span in self._spans if span.end <= length]
 
     def position(self, index: int) -> int:

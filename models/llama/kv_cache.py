@@ -94,12 +94,10 @@ class KvCache:
             self._in_step[sequence] = after + shared
 
     def mark(self) -> None:
-        """Saves the state after the cached tokens, see ``Memory.mark``."""
         self.memory.mark(self.layout.position(self.cached))
         self._jumped = False
 
     def rewind(self, length: int) -> None:
-        """Drops every token from ``length`` on; see ``LlamaTarget.rewind``."""
         self.open, self._jumped = None, True
         length = self.layout.whole(length)
         if length < len(self.tokens):
@@ -109,7 +107,6 @@ class KvCache:
         self.cached = keep
 
     def restore(self, state: bytearray, tokens: Sequence[Token]) -> None:
-        """Replaces the cache with a saved state of ``tokens``; see ``LlamaTarget.restore``."""
         self.rewind(0)
         layout, at = Layout(), first_image(tokens, 0, len(tokens))
         while at < len(tokens):

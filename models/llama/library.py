@@ -46,7 +46,6 @@ class PassCount:
     captured: int = 0
 
     def add_line(self, text: bytes) -> bool:
-        """Counts a line of the log; returns whether it tells of a graph."""
         if text.startswith(_REUSED):
             self.reused += 1
         elif _CAPTURED in text:

@@ -182,7 +182,6 @@ class LlamaModel:
         return _ControlNames.of((names | self._kept.keys()) - {""})
 
     def _written(self, text: str, joins: bool) -> list[Token]:
-        """Tokenizes a person's text."""
         tokens, start = list[Token](), 0
         found = self._cuts.search(text) if self._cuts else None
         while found and self._cuts:
@@ -321,7 +320,6 @@ def _instead(reason: str) -> str:
 
 
 def _remark(path: Path, replaced: bool) -> dict[str, str]:
-    """The remark and the hint for a file that was deleted or replaced while it is mapped."""
     happened, then = "deleted or moved", ". Put the file back or choose another model before the next start."
     if replaced:
         happened, then = "replaced", "; the next start loads the new file."

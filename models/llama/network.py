@@ -94,7 +94,6 @@ class Network:
         self._free()
 
     def _load(self, header: Header, stacks: Mapping[str, list[TensorInfo]]) -> None:
-        """Describes the weights, chooses a device, and uploads them to it."""
         ggml = self._ggml
         context = self._context(len(stacks) * ggml.tensor_overhead(), self._opened)
         self._weights: dict[str, Tensor] = {}
@@ -138,7 +137,6 @@ class Network:
         return graph
 
     def _describe(self, rows: int, opened: ExitStack) -> _Graph:
-        """Builds the graph for a number of rows, without memory for its data."""
         ggml = self._ggml
         size = _MOST_NODES * ggml.tensor_overhead() + ggml.graph_overhead_custom(_MOST_NODES, False)
         context = self._context(size, opened)

@@ -248,7 +248,6 @@ def _places(case: _Case, room: Room, experts: bool = False) -> Iterator[_Place]:
 
 
 def _placed(case: _Case, place: _Place, n_ctx: int, kv: KvType) -> Fit | None:
-    """The fit of a model in one place; None if it does not fit there."""
     room = place.room
     count = case.layers if place.verdict == "gpu" or place.experts else 0
     if place.experts:  # as few as the GPUs allow; those of all layers, if that is not enough
@@ -288,7 +287,6 @@ def _most(low: int, high: int, fits: Callable[[int], bool]) -> int:
 
 
 def _named(room: Room, shares: Sequence[int]) -> Mapping[str, int]:
-    """Name of each GPU to its number of layers."""
     return {name: count for name, count in zip(room.names, shares, strict=False) if count}
 
 

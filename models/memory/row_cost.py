@@ -103,7 +103,6 @@ class Products:
         raise AssertionError  # ``count`` does not end
 
     def _graphs(self, weights: list[Tensor], columns: int, rows: int, opened: ExitStack) -> list[int]:
-        """A graph for each matrix: its product with some rows."""
         calls, graphs = self._calls, list[int]()
         context = self._context(4 * len(weights), opened, graphs=len(weights))
         operations = self._ggml.Operations(context)
@@ -122,7 +121,6 @@ class Products:
         return found
 
     def _store(self, context: int, opened: ExitStack, where: int | None = None) -> None:
-        """Gives the tensors of a context their memory."""
         calls = self._calls
         buffer = (
             calls.backend_alloc_ctx_tensors_from_buft(context, where)

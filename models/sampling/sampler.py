@@ -231,7 +231,6 @@ class Sampler:
 
 
 def _last(count: int, history: History, ahead: Sequence[Token]) -> list[Token]:
-    """The last ``count`` tokens of the history followed by ``ahead``."""
     rest = count - len(ahead)
     return [*(history.tokens[-rest:] if rest > 0 else ()), *ahead[-count:]]
 

@@ -93,7 +93,6 @@ def pixels_of(raw: bytes, name: str) -> NDArray[np.uint8]:
 
 
 def _flat(image: Image) -> Image:
-    """Converts an image to RGB, with transparency on white."""
     from PIL import Image as Pillow
 
     if image.mode.startswith("I"):  # 16 bits a pixel

@@ -189,7 +189,6 @@ class Projector:
         return rows_at(M.mtmd_get_output_embd(self._pointer), count, self._width).copy()
 
     def _keep(self, key: tuple[str, int], rows: Floats) -> None:
-        """Caches the rows of a chunk; evicts the least recently used rows of other images."""
         self._rows[key] = rows
         self._rows.move_to_end(key)
         size = sum(kept.nbytes for kept in self._rows.values())
