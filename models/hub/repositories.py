@@ -140,9 +140,7 @@ class Hub:
             connection.stop()
         return bool(waiting)
 
-    def search(
-        self, text: str, sort: Sort = "downloads", limit: int = 30, author: str | None = None
-    ) -> list[RepoSummary]:
+    def search(self, text: str, sort: Sort = "downloads", limit: int = 30) -> list[RepoSummary]:
         """Finds repositories with GGUF files.
 
         Args:
@@ -152,10 +150,9 @@ class Hub:
         named = repo_in(text, self.endpoint)
         asked = [("filter", "gguf"), ("sort", _SORTS[sort]), ("limit", str(limit)), *_FACTS]
         asked += [("search", named or text.strip())] if named or text.strip() else []
-        asked += [("author", author)] if author else []
         with self._connected() as connection, self._understood("a list of models"):
             rows = self._listed(connection, f"{self.endpoint}/api/models?{urlencode(asked)}", limit)
-        if named and author is None and named not in [row.id for row in rows]:
+        if named and named not in [row.id for row in rows]:
             try:
                 with self._connected() as connection, self._understood("a model's facts"):
                     row = connection.json(f"{self.endpoint}/api/models/{named}?{urlencode(_FACTS)}")[0]
