@@ -129,11 +129,7 @@ class Typical:
 
 
 def accept_rule(typical: float | None, temperature: float) -> AcceptRule:
-    """Chooses the rule: the exact one unless typical acceptance is requested.
-
-    Raises:
-        UsageError: If the threshold is out of its range, or the temperature is 0, where only one token is possible.
-    """
+    """Chooses the rule: the exact one unless typical acceptance is requested, which a temperature of 0 refuses."""
     if typical is None:
         return accept
     if temperature == 0:

@@ -61,14 +61,7 @@ class FeatureQueue:
         del self.waiting[kept:], self._features[kept:]
 
     def settle(self, count: int, read: Callable[[Sequence[int], Floats], Result]) -> Result | None:
-        """Lets the head read the first ``count`` waiting features.
-
-        Args:
-            read: Reads positions and their features [positions, joined width] into the head's cache.
-
-        Raises:
-            SlipstreamError: If the pass fails; the features stay in the queue.
-        """
+        """Lets ``read`` put the first ``count`` waiting features into the head's cache; if it fails, they stay here."""
         if count < 1:
             return None
         positions = self.waiting[:count]

@@ -140,9 +140,6 @@ class TokenRecycling(Drafter):
         """Stores the rows that ``dump`` packed.
 
         Wrong rows cost only speed and never change a text, so only a table that cannot be this model's is rejected.
-
-        Raises:
-            SlipstreamError: If the bytes are not a table for this model; the current table stays.
         """
         if len(packed) < _HEADER.size:
             raise _misfit("it is cut off")

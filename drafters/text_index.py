@@ -251,9 +251,6 @@ class TextIndex:
         """Removes documents, and returns their number of tokens; no file of the folder then holds them.
 
         Another process that has the index open keeps them in memory until its next ``refresh``.
-
-        Raises:
-            SlipstreamError: If it cannot be written; then nothing is removed.
         """
         with self._changing():
             gone = [part.tokens for part in self._contents.documents if part.name in names]
@@ -274,11 +271,7 @@ class TextIndex:
         return IndexSize(sum(each.tokens for each in documents.values()), len(documents), self._contents.bytes)
 
     def refresh(self) -> None:
-        """Loads changes by other processes; costs one ``stat`` if there are none.
-
-        Raises:
-            SlipstreamError: If the index was damaged or its vocabulary changed; the contents stay as they were.
-        """
+        """Loads changes by other processes; costs one ``stat`` if there are none, and changes nothing if it fails."""
         try:
             facts = (self._folder / FILE).stat()
         except FileNotFoundError:
@@ -378,8 +371,7 @@ def open_index(root: Path, header: Header) -> TextIndex:
 def forget(root: Path, unwanted: Callable[[str], bool]) -> set[str]:
     """Removes the documents whose names are unwanted from every index in the folders of ``root``; returns the names.
 
-    Raises:
-        SlipstreamError: If an index cannot be read or written; the others are still processed.
+    If an index cannot be read or written, the others are still processed.
     """
     removed, failure = set[str](), None
     for folder in sorted(root.iterdir()) if root.is_dir() else []:

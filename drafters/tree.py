@@ -96,12 +96,7 @@ class TreeBuilder:
         return tuple(handles)
 
     def offer(self, parent: Grown, children: Children) -> None:
-        """Offers the children of a node to ``grow``.
-
-        Args:
-            parent: The node: one that ``grow`` has yielded, or ``TOP``.
-            children: Read lazily: a child is read only after the previous one was added to the tree.
-        """
+        """Offers the children of a node that ``grow`` has yielded, or of ``TOP``; they are read one by one."""
         rest = iter(children)
         for token, prob in rest:
             self._offered += 1  # ties go to the path that was offered first

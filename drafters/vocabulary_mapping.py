@@ -95,11 +95,7 @@ class VocabularyMapping:
         return len(history) - shared_prefix(self._source, history, at)
 
     def follow(self, history: list[Token]) -> int:
-        """Translates the new part of a history, or only its start if it is long.
-
-        Returns:
-            How many of the first ``tokens`` are unchanged.
-        """
+        """Translates the new part of a history, or the start of a long one; returns how many ``tokens`` stay."""
         same = shared_prefix(self._source, history, self._agreed)
         while self._cuts[-1][0] > same:
             self._cuts.pop()

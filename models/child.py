@@ -14,13 +14,7 @@ def run_child(
 ) -> subprocess.CompletedProcess[bytes]:
     """Runs Python, and collects its output; its standard input is a pipe that only this process keeps open.
 
-    Args:
-        arguments: Arguments of Python; the code calls ``end_with_parent``.
-        environment: The variables of the child; None for this process's.
-
-    Raises:
-        OSError: If it cannot be started.
-        subprocess.TimeoutExpired: If it was killed at the limit.
+    The code calls ``end_with_parent``; at the limit it is killed, and ``subprocess.TimeoutExpired`` is raised.
     """
     ours, theirs = os.pipe()
     try:

@@ -80,12 +80,7 @@ def remove_empty(folder: Path, root: Path) -> None:
 
 
 def open_locked(path: Path) -> int:
-    """Opens or creates a file and locks it until it is closed.
-
-    Raises:
-        HeldError: If it is locked already.
-        OSError: If it cannot be opened.
-    """
+    """Opens or creates a file and locks it until it is closed; raises ``HeldError`` if it is locked already."""
     from filelock import lock_descriptor  # slow to load, and the chat's first screen needs no lock
 
     while True:
@@ -102,11 +97,7 @@ def open_locked(path: Path) -> int:
 
 
 def open_own(path: Path) -> int:
-    """Opens or creates a file for reading and writing.
-
-    Raises:
-        OSError: If it cannot be opened, or is a link or a pipe.
-    """
+    """Opens or creates a file for reading and writing; raises ``OSError`` if it is a link or a pipe."""
     flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_BINARY", 0) | getattr(os, "O_NOFOLLOW", 0)
     handle = os.open(path, flags, 0o600)
     if not stat.S_ISREG(os.fstat(handle).st_mode):

@@ -42,11 +42,7 @@ def shown_path(path: str | Path) -> str:
 
 
 def whole_number(text: str, low: int = -LARGEST, high: int = LARGEST) -> int:
-    """Parses a whole number that the user typed.
-
-    Raises:
-        ValueError: If the text is not a number, or is out of range; the message names the range.
-    """
+    """Parses a whole number that the user typed; a ``ValueError`` says what it must be."""
     text = text.strip()
     if len(text) > _MOST_CHARACTERS or not _WHOLE.fullmatch(text):
         raise ValueError(f"it must be a whole number, not {quoted(text)}")
@@ -56,11 +52,7 @@ def whole_number(text: str, low: int = -LARGEST, high: int = LARGEST) -> int:
 
 
 def decimal_number(text: str) -> float:
-    """Parses a finite decimal number that the user typed.
-
-    Raises:
-        ValueError: If the text is not a number.
-    """
+    """Parses a finite decimal number that the user typed; a ``ValueError`` says what it must be."""
     text = text.strip()
     plain = len(text) <= _MOST_CHARACTERS and _DECIMAL.fullmatch(text)
     if not plain or not math.isfinite(number := float(text)):
@@ -91,11 +83,7 @@ def parsed(text: str, parse: Callable[[str], Any]) -> Any:
 
 
 def parse_json(raw: bytes) -> Any:
-    """Parses JSON.
-
-    Raises:
-        ValueError: If it is not JSON, is nested too deeply, or contains a NaN, an infinity or a lone surrogate.
-    """
+    """Parses JSON; a ``ValueError`` also refuses NaN, infinities, lone surrogates and deep nesting."""
     import json  # imported late: some commands never need it
 
     found = parsed(raw.decode(), lambda text: json.loads(text, parse_constant=_refuse))
@@ -105,11 +93,7 @@ def parse_json(raw: bytes) -> Any:
 
 
 def parse_toml(raw: bytes) -> dict[str, Any]:
-    """Parses TOML in time that is linear in its length.
-
-    Raises:
-        ValueError: If it is not TOML, or is nested too deeply.
-    """
+    """Parses TOML in time that is linear in its length; raises ``ValueError`` if it is none, or nested too deeply."""
     import tomllib  # imported late: some commands never need it
 
     text = raw.decode()
@@ -141,15 +125,7 @@ def check_regular(path: Path) -> None:
 
 
 def read_limited(path: Path, most: int = MOST_BYTES, opener: Callable[..., Any] = open) -> bytes:
-    """Reads a small file whole or not at all.
-
-    Args:
-        most: Maximum size in bytes, unpacked.
-        opener: Opens the file; ``gzip.open``, for example, also unpacks it.
-
-    Raises:
-        OSError: If it cannot be read, is too large, or is not a regular file.
-    """
+    """Reads a small file of at most ``most`` bytes, unpacked by an opener such as ``gzip.open``, or not at all."""
     check_regular(path)
     with opener(path, "rb") as file:
         raw: bytes = file.read(most + 1)

@@ -39,11 +39,7 @@ _WORK: Final = 20  # an image takes as much computation as a short text in a mod
 
 
 def probe(path: Path) -> None:
-    """Loads a file, tokenizes a text and evaluates its first tokens.
-
-    Raises:
-        SlipstreamError: If the file is refused; a bad file may crash this process instead.
-    """
+    """Loads a file, tokenizes a text and evaluates its first tokens; a bad file may crash this process."""
     header = read_header(path)
     size = sum(part.stat().st_size for part in header.parts)
     threads = physical_cores() if size > _LARGE else 1

@@ -57,11 +57,7 @@ _NO_EFFECT: Final[Mapping[str, tuple[Any, ...]]] = {
 
 
 def readable(text: str) -> str:
-    """The schema as llguidance reads it; the text itself if nothing is to be changed.
-
-    Raises:
-        ValueError: If the text is no schema, and would allow anything.
-    """
+    """The schema as llguidance reads it; a ``ValueError`` says that the text is no schema, and would allow anything."""
     try:
         found = json.loads(text)
     except (ValueError, RecursionError):  # llguidance names the place

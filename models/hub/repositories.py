@@ -141,11 +141,7 @@ class Hub:
         return bool(waiting)
 
     def search(self, text: str, sort: Sort = "downloads", limit: int = 30) -> list[RepoSummary]:
-        """Finds repositories with GGUF files.
-
-        Args:
-            text: Search words, or ``owner/name`` or the address of a page; that repository is then the first result.
-        """
+        """Finds repositories with GGUF files; one that is named, also by the address of a page, comes first."""
         self.check_online()
         named = repo_in(text, self.endpoint)
         asked = [("filter", "gguf"), ("sort", _SORTS[sort]), ("limit", str(limit)), *_FACTS]

@@ -73,8 +73,7 @@ class LlamaTarget:
     def prepare_drafts(self) -> None:
         """Reopens the context with the state copies that rolling back drafts needs, unless it has them.
 
-        Raises:
-            SlipstreamError: If there is not enough memory for them; the context then stays as it was.
+        If there is not enough memory for them, it raises an error and stays as it was.
         """
         if self._ready:
             return
@@ -263,11 +262,7 @@ class LlamaTarget:
         return self._cache.memory.save()
 
     def restore(self, state: bytearray, tokens: Sequence[Token]) -> None:
-        """Replaces the cache with a saved state of ``tokens``; pass only states that ``save`` returned.
-
-        Raises:
-            SlipstreamError: If llama.cpp rejects the state, or one of its images is unknown; the cache is then empty.
-        """
+        """Replaces the cache with a state of ``tokens`` from ``save``; if the state does not fit, it is empty."""
         self._cache.restore(state, tokens)
 
     def close(self) -> None:

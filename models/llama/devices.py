@@ -26,11 +26,9 @@ _NO_LIMIT: Final = 1 << 60
 
 
 def memory(root: Path = Path("/")) -> tuple[int, int]:
-    """Reads the memory of the system.
+    """Total bytes of the system's memory, and those that a program can take without swapping; 0 and 0 if unknown.
 
-    Returns:
-        Total bytes, and bytes that a program can take without swapping; 0 and 0 if unknown.
-        Limits on this process (cgroup, ``ulimit -v``) are applied.
+    Limits on this process (cgroup, ``ulimit -v``) are applied.
     """
     if sys.platform == "linux":
         return _linux(root)

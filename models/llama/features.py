@@ -51,11 +51,7 @@ class HeadContext:
         SYMBOLS.set_features(self.pointer, True, masked)
 
     def run(self, call: Any = C.llama_decode) -> None:
-        """Runs the batch with the target's current number of threads.
-
-        Raises:
-            SlipstreamError: If the pass fails; some of its rows may already be in the cache.
-        """
+        """Runs the batch with the target's threads; if it fails, some of its rows may already be in the cache."""
         threads = threads_of(self._target.context)
         if threads != self._threads:
             C.llama_set_n_threads(self.pointer, threads, threads)
@@ -296,11 +292,7 @@ class BlockContext:
         self._context = HeadContext(target, model.pointer, params, model.n_embd, masked=not head.selected)
 
     def inject(self, features: Floats) -> None:
-        """Appends the target's features of the text: [positions, joined width].
-
-        Raises:
-            SlipstreamError: If a pass fails; the caller must then call ``rewind``.
-        """
+        """Appends the target's features of the text: [positions, joined width]; if it fails, call ``rewind``."""
         for start in range(0, len(features), ROWS):
             rows = np.ascontiguousarray(features[start : start + ROWS], np.float32)
             self._context.batch.vectors(rows, self.length, self.head.sections)
@@ -308,11 +300,7 @@ class BlockContext:
             self.length += len(rows)
 
     def draft(self, last: Token) -> BlockOutput:
-        """Runs a block after the text.
-
-        Args:
-            last: The last token of the text; the target has not computed its feature yet.
-        """
+        """Runs a block after the text; the target has not computed the feature of its last token yet."""
         head = self.head
         tokens = [last, *[head.mask] * (head.block - 1)]
         self._context.batch.prompt(tokens, self.length, output_all=not head.selected)

@@ -110,10 +110,9 @@ def _lender(endpoint: str, patience: float) -> Lender:
 
 @cache
 def register(endpoint: str) -> tuple[int, ...]:
-    """Connects this process to a lender; call ``ask`` first, since ggml ends the process if it cannot connect.
+    """Connects this process to a lender, and returns ggml's handles of its devices.
 
-    Returns:
-        ggml's handles of its devices.
+    Call ``ask`` first, since ggml ends the process if it cannot connect.
     """
     from slipstream.models.llama.ggml import calls, rpc_call
 

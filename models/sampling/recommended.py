@@ -26,12 +26,9 @@ _LARGEST: Final = MappingProxyType(
 
 
 def recommended(metadata: Mapping[str, object]) -> dict[str, float]:
-    """Reads the recommended values from a header.
+    """The recommended values of a header by field of ``Sampler``, without invalid ones.
 
-    Invalid values are left out. If top-k or top-p is given without min-p, min-p is off.
-
-    Returns:
-        Values by field of ``Sampler``; empty if the file recommends nothing.
+    If top-k or top-p is given without min-p, min-p is off.
     """
     named = {field: metadata.get(f"general.sampling.{key}") for key, field in _KEYS.items()}
     return checked({field: value for field, value in named.items() if isinstance(value, int | float)})
