@@ -6,7 +6,6 @@ searches prompt and reply.
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from math import prod
 from typing import Final
@@ -25,46 +24,48 @@ _BEHIND: Final = 4  # least tokens that a draft's end must share with the text; 
 class RepeatedText:
     """Finds the longest suffix of a text that occurred earlier in it, and the latest place where it did.
 
-    The text is a string of one character a token, so that Python's own search finds a suffix, at some microseconds for
-    a thousand tokens. A suffix can only be where each shorter one is, so few lengths are tried.
+    Each pair of tokens is kept with the places where it ended; the suffix is compared with the text before these.
     """
 
     def __init__(self, tokens: Iterable[Token] = ()) -> None:
         self.tokens: list[Token] = []
-        self._text = ""
+        self._ends: dict[tuple[Token, ...], list[int]] = {}
         self.extend(tokens)
 
     def __len__(self) -> int:
         return len(self.tokens)
 
     def extend(self, tokens: Iterable[Token]) -> None:
-        added = list(tokens)
-        self.tokens += added
-        self._text += "".join(map(chr, added))
+        for token in tokens:
+            self._ends.setdefault((*self.tokens[-1:], token), []).append(len(self.tokens))
+            self.tokens.append(token)
 
     def cut(self, length: int) -> None:
-        del self.tokens[length:]
-        self._text = self._text[:length]
+        while len(self.tokens) > length:
+            self._ends[tuple(self.tokens[-2:])].pop()
+            self.tokens.pop()
 
     def match(self, ahead: Sequence[Token] = ()) -> tuple[int, int]:
         """Length of the longest suffix that occurred before, and the index where its latest earlier occurrence ends.
 
-        (0, -1) if the last token is new. Occurrences may overlap. A longer suffix counts as one of ``LONGEST`` tokens.
+        (0, -1) if there is none of two tokens. Occurrences may overlap. A suffix longer than ``LONGEST`` counts as one
+        of that length.
 
         Args:
             ahead: Tokens that follow the text, and count as its end; occurrences are in the text alone.
         """
-        whole = self._text + "".join(map(chr, ahead))
-        end = len(self._text) - (not ahead)
-
-        def latest(length: int) -> int:
-            return whole.rfind(whole[-length:], 0, end)
-
-        shorter, longer, most = 0, 1, min(LONGEST, end)
-        while longer <= most and latest(longer) >= 0:
-            shorter, longer = longer, 2 * longer
-        length = shorter + bisect_left(range(shorter + 1, min(longer, most + 1)), True, key=lambda n: latest(n) < 0)
-        return (length, latest(length) + length - 1) if length else (0, -1)
+        whole, last = [*self.tokens[-LONGEST:], *ahead][-LONGEST:], len(self.tokens) - (not ahead)
+        longest, at = 0, -1
+        for end in reversed(self._ends.get(tuple(whole[-2:]), ()) if len(whole) > 1 else ()):
+            most = min(len(whole), end + 1)
+            length = 2 if end < last else 0
+            while 0 < length < most and self.tokens[end - length] == whole[-1 - length]:
+                length += 1
+            if length > longest:
+                longest, at = length, end
+            if length == LONGEST:
+                break
+        return longest, at
 
     def continuation(self, end: int, count: int, ahead: Sequence[Token] = ()) -> list[Token]:
         """Copies ``count`` tokens after index ``end``; past the end of the text, it repeats the copied tokens.
@@ -89,8 +90,7 @@ class PromptLookup(Drafter):
 
     name = "lookup"
 
-    def __init__(self, min_match: int = 2, limit: int = 16) -> None:
-        self._min_match = max(1, min_match)
+    def __init__(self, limit: int = 16) -> None:
         self._limit = limit
         self.index = RepeatedText()
         self.acceptance = MatchTrust()  # of copies behind other drafts
@@ -106,7 +106,7 @@ class PromptLookup(Drafter):
         if len(self.index) != len(history.tokens):
             self._follow(history)
         matched, end = self.index.match()
-        if matched < self._min_match:
+        if not matched:
             return chain_draft((), (), self.name)
         probs: list[float] = []
         path = 1.0

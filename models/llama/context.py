@@ -45,7 +45,7 @@ class LlamaTarget:
         # ``scores``: see ``ContextOptions``; contexts of drafting heads use the same value
         self.scores, self.rope = options.scores, options.rope
         params = options.params(wanted, model.recurrent)
-        self.most_rows, self._outputs = int(params.n_batch), params.n_outputs_max  # of one pass
+        self.most_rows, self._outputs = int(params.n_batch), params.n_outputs_max  # at most, of a pass
         self._batch = Batch(params.n_batch, params.n_seq_max)
         self._open_context(self.options if drafts else replace(self.options, rollback=0))
         rollback = self._cache.memory.rollback if drafts else rollback_of(model, options.rollback)
