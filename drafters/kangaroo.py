@@ -23,7 +23,6 @@ from slipstream.drafters.calibration import Ratio
 from slipstream.drafters.draft_cache import DraftCache
 from slipstream.drafters.resources import Method, Resources
 from slipstream.drafters.tree import TreeBuilder
-from slipstream.models.gguf.lora import Adapter
 from slipstream.models.gguf.reader import read_header
 from slipstream.models.heads.self_draft import cut_adapter, kept_cut, why_not_cut
 from slipstream.models.llama.context import LlamaTarget
@@ -189,17 +188,6 @@ def _unfit(resources: Resources) -> str:
     return why_not_cut(resources.header) if resources.header else "it needs a model that was read from a file"
 
 
-def _cut_adapters(resources: Resources, cut: Path, folder: Path) -> list[Adapter]:
-    """Writes the parts of the target's LoRA adapters that apply to the layers of its cut into a folder."""
-    assert resources.llama
-    adapters = resources.llama.model.adapters
-    if not adapters:
-        return []
-    header = read_header(cut)
-    parts = (cut_adapter(each, header, folder / f"{n}.gguf") for n, each in enumerate(adapters))
-    return [part for part in parts if part]
-
-
 def _make(resources: Resources) -> Drafter:
     assert resources.llama and resources.header  # ``Method.lacks`` has checked it
     llama = resources.llama
@@ -207,7 +195,9 @@ def _make(resources: Resources) -> Drafter:
         folder = resources.folder or Path(opened.enter_context(TemporaryDirectory(prefix="slipstream-")))
         path = kept_cut(resources.header.path, resources.heads[Kangaroo.name], folder)
         with TemporaryDirectory(prefix="slipstream-") as parts:  # only needed while the model loads
-            adapters = _cut_adapters(resources, path, Path(parts))
+            header = read_header(path)
+            cuts = (cut_adapter(each, header, Path(parts, f"{n}.gguf")) for n, each in enumerate(llama.model.adapters))
+            adapters = [each for each in cuts if each]
             place = llama.placement
             # not on other machines: each drafted token would wait for the network
             place = Placement(0, ()) if place.machines else place.beside()

@@ -6,7 +6,6 @@ Source: Token Recycling (Luo et al., ACL 2025, arXiv 2408.08696; github.com/Luow
 from __future__ import annotations
 
 import struct
-from contextlib import suppress
 from operator import itemgetter
 from time import monotonic
 from typing import Final
@@ -96,8 +95,7 @@ class TokenRecycling(Drafter):
         self._learned = False  # whether the table changed since it was saved
         packed = memory.read(self.name) if memory else None
         if packed:
-            with suppress(SlipstreamError):
-                self.load(packed)
+            self.load(packed)
 
     def begin(self, history: History) -> None:
         if monotonic() - self._saved_at > _SAVE_EVERY:
@@ -136,26 +134,24 @@ class TokenRecycling(Drafter):
         parts = (seen.astype("<i4"), self.table[seen].astype("<i4"), self.sure[seen])
         return head + b"".join(part.tobytes() for part in parts)
 
-    def load(self, packed: bytes) -> None:
-        """Stores the rows that ``dump`` packed.
+    def load(self, packed: bytes) -> bool:
+        """Stores the rows that ``dump`` packed; returns False if the bytes cannot be a table of this model.
 
-        Wrong rows cost only speed and never change a text, so only a table that cannot be this model's is rejected.
+        Wrong rows cost only speed and never change a text, so nothing else is checked.
         """
-        if len(packed) < _HEADER.size:
-            raise _misfit("it is cut off")
-        magic, n_vocab, kept, count = _HEADER.unpack_from(packed)
-        if magic != _MAGIC:
-            raise _misfit("it is none")
-        if (n_vocab, kept) != (self._n_vocab, self._kept):
-            raise _misfit("it is of another model")
-        if count > n_vocab or len(packed) != _HEADER.size + count * (4 + 4 * kept + 1):
-            raise _misfit("its size is wrong")
+        head, size = packed[: _HEADER.size], len(packed) - _HEADER.size
+        if size < 0 or head[:-4] != _HEADER.pack(_MAGIC, self._n_vocab, self._kept, 0)[:-4]:
+            return False
+        count, kept = _HEADER.unpack(head)[-1], self._kept
+        if count > self._n_vocab or size != count * (4 + 4 * kept + 1):
+            return False
         numbers = np.frombuffer(packed, "<i4", count * (1 + kept), _HEADER.size)
         seen, table = numbers[:count], numbers[count:].reshape(count, kept)
         sure = np.frombuffer(packed, np.int8, count, len(packed) - count)
-        if ((numbers < 0) | (numbers >= n_vocab)).any() or ((sure < 0) | (sure > len(_SURENESS))).any():
-            raise _misfit("a value is out of range")
+        if ((numbers < 0) | (numbers >= self._n_vocab)).any() or ((sure < 0) | (sure > len(_SURENESS))).any():
+            return False
         self.table[seen], self.sure[seen] = table, sure
+        return True
 
     def _save(self) -> None:
         if self._memory and self._learned:
@@ -189,10 +185,6 @@ class TokenRecycling(Drafter):
             return ()
         row = self.table[token].tolist()
         return ((row[rank], rate) for rate, rank in self.accuracy.best_first(sure))
-
-
-def _misfit(reason: str) -> SlipstreamError:
-    return SlipstreamError(f"the kept table of drafter recycle does not fit: {reason}.", "It is learned anew.")
 
 
 METHOD: Final = Method(

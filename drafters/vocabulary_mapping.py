@@ -17,20 +17,13 @@ _SPACE: Final = b" \t\n\r"
 
 
 class Vocabulary(Protocol):
-    """The part of a model's vocabulary that a mapping uses."""
+    """The part of ``LlamaModel`` that a mapping uses."""
 
     @property
-    def ends(self) -> frozenset[Token]:
-        """The tokens that end a reply."""
-
-    def tokenize(self, text: str, special: bool) -> list[Token]:
-        """Turns text into tokens."""
-
-    def piece(self, token: Token) -> bytes:
-        """The bytes of a token; nothing for control tokens."""
-
-    def opening(self) -> list[Token]:
-        """The tokens that every text starts with."""
+    def ends(self) -> frozenset[Token]: ...
+    def tokenize(self, text: str, special: bool) -> list[Token]: ...
+    def piece(self, token: Token) -> bytes: ...
+    def opening(self) -> list[Token]: ...
 
 
 class Tokenizer:

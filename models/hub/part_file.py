@@ -28,7 +28,7 @@ class PartFile:
     """``<file>.part`` and its journal, locked while open."""
 
     def __init__(self, files: Sequence[RemoteFile], index: int, folder: Path, tuning: Tuning) -> None:
-        self.file = files[index]
+        self.file, self.size = files[index], files[index].size
         self.path = self.file.path_in(folder)
         self.part = self.path.with_name(self.path.name + PART)
         self.ranges = Ranges()
@@ -48,10 +48,6 @@ class PartFile:
             except OSError:
                 self.journal.close()
                 raise
-
-    @property
-    def size(self) -> int:
-        return self.file.size
 
     @property
     def expected(self) -> str | None:
@@ -90,9 +86,6 @@ class PartFile:
                     self.ranges.add(start, end)
                 while not self.hash_more():
                     yield
-
-    def writer(self) -> Writer:
-        return Writer(self, self._tuning)
 
     def restart(self) -> None:
         with self._explain_errors():

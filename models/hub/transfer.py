@@ -303,7 +303,7 @@ class Transfer:
         failures = 0
         while segment := self._take():
             part, start, end = segment
-            writer, source = part.writer(), sources[part]
+            writer, source = Writer(part, self._tuning), sources[part]
             self._host = source.host
             try:
                 await self._fetch(writer, source, part, start, end)

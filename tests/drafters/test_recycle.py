@@ -19,7 +19,6 @@ from slipstream.drafters.base import NO_DRAFT, Draft, ShouldExtend, Step
 from slipstream.drafters.memory import DrafterMemory
 from slipstream.drafters.recycle import RankAccuracy, TokenRecycling
 from slipstream.drafters.tree import chain_draft
-from slipstream.models.errors import SlipstreamError
 from slipstream.models.sampling.sampler import Sampler
 from slipstream.models.types import Abilities, Evaluation, Floats, History, Token, TokenTree
 
@@ -249,28 +248,27 @@ def packed_table(count: int = 2, token: int = 4, sure: int = 1, magic: bytes = b
 
 
 @pytest.mark.parametrize(
-    ("packed", "reason"),
+    "packed",
     [
-        (b"", "cut off"),
-        (packed_table()[:19], "cut off"),
-        (packed_table(magic=b"SLIPSTRM"), "it is none"),
-        (packed_table(n_vocab=41), "another model"),
-        (packed_table(count=1), "size"),
-        (packed_table(count=2**32 - 1), "size"),
-        (packed_table()[:-1], "size"),
-        (packed_table(token=-1), "range"),
-        (packed_table(token=40), "range"),
-        (packed_table(sure=-1), "range"),
-        (packed_table(sure=5), "range"),
+        b"",
+        packed_table()[:19],
+        packed_table(magic=b"SLIPSTRM"),
+        packed_table(n_vocab=41),
+        packed_table(count=1),
+        packed_table(count=2**32 - 1),
+        packed_table()[:-1],
+        packed_table(token=-1),
+        packed_table(token=40),
+        packed_table(sure=-1),
+        packed_table(sure=5),
     ],
 )
-def test_what_is_no_table_of_this_model_is_refused(packed: bytes, reason: str) -> None:
+def test_what_is_no_table_of_this_model_is_refused(packed: bytes) -> None:
     drafter = filled(0, 16, 8)
     before = drafter.dump()
-    with pytest.raises(SlipstreamError, match=reason):
-        drafter.load(packed)
+    assert not drafter.load(packed)
     assert drafter.dump() == before
-    drafter.load(packed_table())
+    assert drafter.load(packed_table())
     assert rows_of(drafter)[4] == list(range(8)) and rows_of(drafter)[6] == list(range(8, 16))
 
 
@@ -280,9 +278,6 @@ def test_a_damaged_table_is_refused_or_harmless(place: int, value: int) -> None:
     packed = bytearray(packed_table())
     packed[place] = value
     drafter = TokenRecycling(ABILITIES)
-    try:
-        drafter.load(bytes(packed))
-    except SlipstreamError:
-        return
-    for token in rows_of(drafter):
-        assert all(0 <= node < N_VOCAB for node in drafter.draft(History([token]), always, GREEDY).tree.tokens)
+    if drafter.load(bytes(packed)):
+        for token in rows_of(drafter):
+            assert all(0 <= node < N_VOCAB for node in drafter.draft(History([token]), always, GREEDY).tree.tokens)
