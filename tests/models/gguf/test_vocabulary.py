@@ -11,7 +11,6 @@ from slipstream.models.errors import ModelFileError
 from slipstream.models.gguf.reader import Header, read_header
 from slipstream.models.gguf.vocabulary import (
     check_vocabulary,
-    same_vocabulary,
     vocabulary_difference,
     vocabulary_digest,
 )
@@ -27,33 +26,35 @@ def header(model: RawModel, save: Save, name: str) -> Header:
 
 
 def test_equal_vocabularies_are_the_same(model: RawModel, other_model: RawModel, save: Save) -> None:
-    assert same_vocabulary(header(model, save, "a.gguf"), header(other_model, save, "b.gguf"))
+    assert not vocabulary_difference(header(model, save, "a.gguf"), header(other_model, save, "b.gguf"))
 
 
 def test_special_tokens_below_five_may_have_other_names(model: RawModel, other_model: RawModel, save: Save) -> None:
     target = header(model.vocabulary([*"abcdefghij"]), save, "a.gguf")
-    assert same_vocabulary(target, header(other_model.vocabulary([*"ABCDEfghij"]), save, "b.gguf"))
-    assert not same_vocabulary(target, header(other_model.vocabulary([*"ABCDEFghij"]), save, "c.gguf"))
+    assert not vocabulary_difference(target, header(other_model.vocabulary([*"ABCDEfghij"]), save, "b.gguf"))
+    assert vocabulary_difference(target, header(other_model.vocabulary([*"ABCDEFghij"]), save, "c.gguf"))
 
 
 def test_sizes_may_differ_by_padding(model: RawModel, other_model: RawModel, save: Save) -> None:
     names = [f"token {n}" for n in range(10 + 129)]
     target = header(model.vocabulary(names[:10]), save, "a.gguf")
     other_model.drop("tokenizer.ggml.scores")
-    assert same_vocabulary(target, header(other_model.vocabulary(names[:-1]), save, "b.gguf"))
+    assert not vocabulary_difference(target, header(other_model.vocabulary(names[:-1]), save, "b.gguf"))
     draft = header(other_model.vocabulary(names), save, "c.gguf")
-    assert not same_vocabulary(target, draft) and not same_vocabulary(draft, target)
+    assert vocabulary_difference(target, draft) and vocabulary_difference(draft, target)
 
 
 def test_tokens_that_are_added_must_be_the_same(model: RawModel, other_model: RawModel, save: Save) -> None:
     target = header(model, save, "a.gguf")
-    assert not same_vocabulary(target, header(other_model.number("tokenizer.ggml.bos_token_id", 3), save, "b.gguf"))
+    assert vocabulary_difference(target, header(other_model.number("tokenizer.ggml.bos_token_id", 3), save, "b.gguf"))
     other_model.number("tokenizer.ggml.bos_token_id", 1).number("tokenizer.ggml.add_bos_token", 0, 7)
-    assert not same_vocabulary(target, header(other_model, save, "c.gguf"))
+    assert vocabulary_difference(target, header(other_model, save, "c.gguf"))
     other_model.number("tokenizer.ggml.add_bos_token", 1, 7).number("tokenizer.ggml.eos_token_id", 8)
-    assert same_vocabulary(target, header(other_model, save, "d.gguf"))  # an eos that is not added does not matter
+    assert not vocabulary_difference(
+        target, header(other_model, save, "d.gguf")
+    )  # an eos that is not added does not matter
     other_model.number("tokenizer.ggml.add_eos_token", 1, 7)
-    assert not same_vocabulary(target, header(other_model, save, "e.gguf"))
+    assert vocabulary_difference(target, header(other_model, save, "e.gguf"))
 
 
 def test_a_model_without_a_tokenizer_is_refused(model: RawModel, save: Save) -> None:
