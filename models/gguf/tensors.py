@@ -59,7 +59,7 @@ def read_stored(header: Header, tensor: TensorInfo) -> NDArray[np.uint8]:
         start = header.data_offsets[tensor.part] + tensor.offset
         raw = np.fromfile(path, np.uint8, tensor.nbytes, offset=start)
     except OSError as error:
-        raise _unreadable(path, error) from error
+        raise unreadable(path, error) from error
     if raw.size != tensor.nbytes:
         raise ModelFileError(
             f"{shown_path(path)} became shorter while it was read.",
@@ -85,12 +85,11 @@ def samples(header: Header) -> Iterator[bytes]:
                         file.seek(start + place)
                         yield file.read(size)
         except OSError as error:
-            raise _unreadable(path, error) from error
+            raise unreadable(path, error) from error
 
 
-def _unreadable(path: Path, error: OSError) -> ModelFileError:
-    reason = reason_of(error)
-    return ModelFileError(f"{shown_path(path)} cannot be read: {reason}.", "Check the path and the disk.")
+def unreadable(path: Path, error: OSError) -> ModelFileError:
+    return ModelFileError(f"{shown_path(path)} cannot be read: {reason_of(error)}.", "Check the path and the disk.")
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,9 +23,10 @@ from typing import Any, BinaryIO, Final, TypeGuard
 import numpy as np
 from numpy.typing import NDArray
 
-from slipstream.models.errors import ModelFileError, UsageError, reason_of
+from slipstream.models.errors import ModelFileError, UsageError
 from slipstream.models.gguf.parse import MAX_TENSORS, DamagedError, Value
 from slipstream.models.gguf.reader import Header
+from slipstream.models.gguf.tensors import unreadable
 from slipstream.models.heads.check import Method, attention_rows, check_heads
 from slipstream.models.heads.file import HeadsInfo, identity, write_heads
 from slipstream.models.outside import quoted, shown_path
@@ -78,8 +79,7 @@ def read_safetensors(path: Path) -> dict[str, NDArray[Any]]:
     except DamagedError as error:
         raise ModelFileError(f"{shown_path(path)} {error}.", error.hint or "Fetch the file again.") from None
     except OSError as error:
-        reason = reason_of(error)
-        raise ModelFileError(f"{shown_path(path)} cannot be read: {reason}.", "Check the path and the disk.") from None
+        raise unreadable(path, error) from None
 
 
 def _header(file: BinaryIO, size: int) -> tuple[int, dict[str, object]]:

@@ -35,7 +35,7 @@ from slipstream.models.files import make_folder
 from slipstream.models.gguf.lora import ALPHA, ENDINGS, Adapter
 from slipstream.models.gguf.parse import STRING, U32, TensorInfo
 from slipstream.models.gguf.reader import REAL_TOKENS, Header, read_header
-from slipstream.models.gguf.tensors import Metadata, NewTensor, read_stored, samples, write_gguf
+from slipstream.models.gguf.tensors import Metadata, NewTensor, read_stored, samples, unreadable, write_gguf
 from slipstream.models.heads.file import identity, read_heads, read_info
 from slipstream.models.outside import quoted, shown_path
 
@@ -250,5 +250,4 @@ def _hash(path: Path) -> str:
         with path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
-        reason = reason_of(error)
-        raise ModelFileError(f"{shown_path(path)} cannot be read: {reason}.", "Check the path and the disk.") from error
+        raise unreadable(path, error) from error

@@ -319,14 +319,9 @@ def projector_beside(model: Path) -> Path | None:
 
     Makers publish it in the model's folder. If a folder contains several models, the names in the headers decide.
     """
+    files: list[Path] = []
     with suppress(OSError):
-        files = [path for path in islice(model.parent.iterdir(), _MOST_FILES) if is_projector(path.name)]
-        return best_projector(model, sorted(files))
-    return None
-
-
-def best_projector(model: Path, files: Iterable[Path]) -> Path | None:
-    """The one of ``files`` that belongs to a model; None if none does, or if it is not certain which one does."""
+        files = sorted(path for path in islice(model.parent.iterdir(), _MOST_FILES) if is_projector(path.name))
     own, fitting = _fitting(model, files)
     if own is None or not fitting:
         return None

@@ -78,7 +78,7 @@ class LlamaTarget:
         if self._ready:
             return
         state, points, before = self.save(), self._hidden.requested, self._cache
-        C.llama_free(self._context)
+        C.llama_free(self.context)
         try:
             self._open_context(self.options)
             self._ready = True
@@ -97,11 +97,12 @@ class LlamaTarget:
 
     def _open_context(self, options: ContextOptions) -> None:
         params = options.params(options.n_ctx, self.model.recurrent)
-        self._context = open_context(self.model, params)
-        self._hidden = HiddenPoints(self._context, self.model)
-        self._cache = KvCache(Memory(self._context, self.model), params.n_seq_max, options.same_text)
+        # for contexts that use its weights or cache; ``close`` frees it
+        self.context: Any = open_context(self.model, params)
+        self._hidden = HiddenPoints(self.context, self.model)
+        self._cache = KvCache(Memory(self.context, self.model), params.n_seq_max, options.same_text)
         self._reader = ChunkReader(
-            self._context, self._cache, self._hidden, self._batch, most_rows=self.most_rows, most_outputs=self._outputs
+            self.context, self._cache, self._hidden, self._batch, most_rows=self.most_rows, most_outputs=self._outputs
         )
         self._reader.size = self._chunks
         if self._threads:
@@ -121,11 +122,6 @@ class LlamaTarget:
     def position(self) -> int:
         """Position of the token after the committed ones; an image takes fewer positions than rows."""
         return self._cache.layout.position(len(self._cache.tokens))
-
-    @property
-    def context(self) -> Any:
-        """The ``llama_context``, for contexts that use its weights or cache; ``close`` frees it."""
-        return self._context
 
     def request(self, points: frozenset[int], rows: int = 1) -> None:
         """Chooses the hidden points of all later evaluations and prefill chunks.
@@ -148,7 +144,7 @@ class LlamaTarget:
     def use_threads(self, count: int) -> None:
         """Sets the number of threads of every pass from now on."""
         self._threads = count
-        C.llama_set_n_threads(self._context, count, count)
+        C.llama_set_n_threads(self.context, count, count)
 
     def use_chunks(self, size: int) -> None:
         """Reads prompts in chunks of ``size`` tokens from now on; 0 for chunks that take about equally long."""
@@ -225,9 +221,9 @@ class LlamaTarget:
         if tree.probes and max(tree.tokens) >= self.abilities.n_vocab:
             self._batch.by_vector(self._masks)
         root = len(run) - 1
-        cache.passed(run_pass(C.llama_decode, self._context, self._batch.batch), rows)
+        cache.passed(run_pass(C.llama_decode, self.context, self._batch.batch), rows)
         before = root if whole else 0  # number of outputs before the root's
-        logits = rows_at(C.llama_get_logits(self._context), rows - root + before, self._logits)
+        logits = rows_at(C.llama_get_logits(self.context), rows - root + before, self._logits)
         logits = logits[before : before + 1 + count, : self.abilities.n_vocab]
         hidden = self._hidden.read(rows, slice(root, root + 1 + count))
         cache.open = (last, tree, leaves)
@@ -267,9 +263,9 @@ class LlamaTarget:
 
     def close(self) -> None:
         self._masks.close()
-        if self._context:
-            C.llama_free(self._context)
-            self._context = None
+        if self.context:
+            C.llama_free(self.context)
+            self.context = None
 
     def _padded(self, tree: TokenTree, run: int, token: Token) -> TokenTree:
         """Pads the tree with probes to one of the ``widths``, if the context has room for them."""
