@@ -221,7 +221,7 @@ class LlamaTarget:
         if tree.probes and max(tree.tokens) >= self.abilities.n_vocab:
             self._batch.by_vector(self._masks)
         root = len(run) - 1
-        cache.passed(run_pass(C.llama_decode, self.context, self._batch.batch), rows)
+        self._decode(rows)
         before = root if whole else 0  # number of outputs before the root's
         logits = rows_at(C.llama_get_logits(self.context), rows - root + before, self._logits)
         logits = logits[before : before + 1 + count, : self.abilities.n_vocab]
@@ -266,6 +266,9 @@ class LlamaTarget:
         if self.context:
             C.llama_free(self.context)
             self.context = None
+
+    def _decode(self, rows: int) -> None:
+        self._cache.passed(run_pass(C.llama_decode, self.context, self._batch.batch), rows)
 
     def _padded(self, tree: TokenTree, run: int, token: Token) -> TokenTree:
         """Pads the tree with probes to one of the ``widths``, if the context has room for them."""

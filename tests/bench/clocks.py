@@ -56,9 +56,9 @@ class TimedTarget(LlamaTarget):
         began = perf_counter()
         for at, token in enumerate(tokens):
             batch.token[0], batch.pos[0] = token, start + at
-            if C.llama_decode(self._context, batch):
+            if C.llama_decode(self.context, batch):
                 raise SlipstreamError("the model could not be evaluated in the benchmark.")
-            C.llama_get_logits(self._context)  # on a GPU, this waits for the result
+            C.llama_get_logits(self.context)  # on a GPU, this waits for the result
         seconds = perf_counter() - began
         C.llama_batch_free(batch)
         self.rewind(start)
@@ -67,7 +67,7 @@ class TimedTarget(LlamaTarget):
     def _decode(self, rows: int) -> None:
         began = perf_counter()
         super()._decode(rows)
-        C.llama_synchronize(self._context)  # on a GPU, llama_decode only starts the work
+        C.llama_synchronize(self.context)  # on a GPU, llama_decode only starts the work
         self.decoding += perf_counter() - began
 
 

@@ -19,7 +19,7 @@ from tests.models.hub_server import HubServer
 from slipstream.models.files import HeldError, close_removed, open_locked
 from slipstream.models.hub.downloads import partials
 from slipstream.models.hub.journal import Journal, Ranges, read
-from slipstream.models.hub.part_file import PartFile
+from slipstream.models.hub.part_file import PartFile, Writer
 from slipstream.models.hub.types import RemoteFile, Tuning
 
 PAIRS = some.lists(some.tuples(some.integers(0, 40), some.integers(0, 40)), max_size=12)
@@ -87,8 +87,9 @@ def test_a_range_is_noted_only_once_it_is_on_the_disk(tmp_path: Path, monkeypatc
     monkeypatch.setattr(PartFile, "sync", spied("sync", sync))
     monkeypatch.setattr(PartFile, "put", spied("write", put))
     monkeypatch.setattr(Journal, "note", spied("note", note))
-    part = PartFile([FILE], 0, tmp_path, Tuning(connections=1, interval=300, reserve=0))
-    writer = part.writer()
+    tuning = Tuning(connections=1, interval=300, reserve=0)
+    part = PartFile([FILE], 0, tmp_path, tuning)
+    writer = Writer(part, tuning)
     for offset in range(0, 1000, 200):
         writer.write(offset, bytes(200))
     writer.note()

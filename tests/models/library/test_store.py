@@ -17,6 +17,7 @@ from slipstream.models.hub.types import RemoteFile
 from slipstream.models.library.names import matching, plain_name, shown_name, split_name
 from slipstream.models.library.records import read_record, record_path
 from slipstream.models.library.store import ModelStore
+from slipstream.models.library.trash import freed_by
 
 
 @pytest.fixture
@@ -229,7 +230,7 @@ def test_a_link_to_another_disk_is_a_symbolic_one(
     source.write_bytes(tiny_gguf())
     monkeypatch.setattr(os, "link", refused)
     model = store.import_file(source)
-    assert model.path.is_symlink() and model.usable and store.frees(model) == 0
+    assert model.path.is_symlink() and model.usable and freed_by(model.files) == 0
     source.unlink()
     assert "no such file" in store.installed()[0].problem
     store.remove("mine")
@@ -249,7 +250,7 @@ def test_copying_copies_all_parts_hashes_them_and_leaves_nothing_when_stopped(
     model = store.import_file(first, "copy", lambda done, size: seen.append((done, size)))
     assert seen[-1] == (model.size, model.size) and [done for done, _ in seen] == sorted(done for done, _ in seen)
     assert not os.path.samefile(model.path, first) and not store.verify("big").problem
-    assert store.frees(model) == model.size
+    assert freed_by(model.files) == model.size
 
 
 def test_a_copy_that_does_not_fit_is_refused_first(
