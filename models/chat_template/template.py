@@ -161,23 +161,19 @@ class ChatTemplate:
                 ``reasoning_content``. Other keys are ignored.
             variables: More variables of the template, such as ``enable_thinking``.
         """
-        return self._pieces(messages, add_generation_prompt, variables, frozenset()).parts()
+        return self._pieces(messages, {**(variables or {}), "add_generation_prompt": add_generation_prompt}).parts()
 
     def complete_parts(
-        self,
-        messages: Sequence[Mapping[str, str]],
-        add_generation_prompt: bool = True,
-        variables: Mapping[str, object] | None = None,
+        self, messages: Sequence[Mapping[str, str]], variables: Mapping[str, object] | None = None
     ) -> list[TemplatePart]:
         """Renders a conversation as ``parts`` does, with contents in the form that the template reads.
 
-        Raises:
-            SlipstreamError: If the system prompt or the user's last message is not in the rendering as a whole.
+        It refuses a rendering that leaves out some of the system prompt or of the user's last message.
         """
         problem: SlipstreamError | None = None
         for listed in _LISTED:
             try:
-                pieces = self._pieces(messages, add_generation_prompt, variables, listed)
+                pieces = self._pieces(messages, {**(variables or {}), "add_generation_prompt": True}, listed)
             except _TemplateFailure as error:
                 problem = problem or error
                 continue
@@ -191,16 +187,11 @@ class ChatTemplate:
         raise problem from None
 
     def _pieces(
-        self,
-        messages: Sequence[Mapping[str, str]],
-        add_generation_prompt: bool,
-        variables: Mapping[str, object] | None,
-        listed: frozenset[str],
+        self, messages: Sequence[Mapping[str, str]], given: Mapping[str, object], listed: frozenset[str] = frozenset()
     ) -> _Pieces:
         unknown = {message["role"] for message in messages} - ROLES
         if unknown:
             raise ValueError(f"unknown roles: {sorted(unknown)}")
-        given = {**(variables or {}), "add_generation_prompt": add_generation_prompt}
         marks = _Marks(messages, self.words)
         pieces = _Pieces.of(self._render(marks.messages, given, listed), marks)
         if any("".join(_edges(message["content"])) for message in messages):
@@ -213,36 +204,27 @@ class ChatTemplate:
         self, messages: Sequence[Mapping[str, str]], given: Mapping[str, object], listed: frozenset[str]
     ) -> str:
         size = sum(len(message.get(key, "")) for message in messages for key in _TEXTS)
-        contents = [message["content"] for message in messages]
-        variables = {
-            **given,
-            "messages": [
-                {**message, "content": [{"type": "text", "text": content}] if message["role"] in listed else content}
-                for message, content in zip(messages, contents, strict=True)
-            ],
-            "bos_token": self.bos,
-            "eos_token": self.eos,
-            "tools": None,
-            "documents": None,
-        }
+        content = [
+            [{"type": "text", "text": message["content"]}] if message["role"] in listed else message["content"]
+            for message in messages
+        ]
+        texts = [{**message, "content": text} for message, text in zip(messages, content, strict=True)]
+        own = {"messages": texts, "bos_token": self.bos, "eos_token": self.eos, "tools": None, "documents": None}
         try:
-            text = self._sandbox.render(self._template, variables, size)
+            text = self._sandbox.render(self._template, {**given, **own}, size)
             if not (listed and _WRITTEN_OUT.search(text)):
                 return text
             reason = "it takes no content in parts"
         except TemplateRefusal as error:
             reason = str(error).rstrip(". ")
-            raise SlipstreamError(
-                f"the model's chat template refuses this conversation: {quoted(reason, 120)}.",
-                _refusal_hint(reason, messages),
-            ) from None
+            title = f"the model's chat template refuses this conversation: {quoted(reason, 120)}."
+            raise SlipstreamError(title, _refusal_hint(reason, messages)) from None
         except TemplateLimitError as error:
             reason = str(error)
         except Exception as error:  # foreign code may raise anything
             reason = quoted(f"{type(error).__name__}: {error}".rstrip(". "), 120)
-        raise _TemplateFailure(
-            f"the model's chat template failed: {reason}.", "Choose another conversion of the model."
-        ) from None
+        title = f"the model's chat template failed: {reason}."
+        raise _TemplateFailure(title, "Choose another conversion of the model.") from None
 
 
 class _TemplateFailure(SlipstreamError):

@@ -14,7 +14,7 @@ import numpy as np
 from slipstream.models.gguf.reader import Header
 from slipstream.models.gguf.tensors import read_tensor
 from slipstream.models.gguf.vocabulary import other_vocabulary
-from slipstream.models.heads.check import heads_fit, target_layers
+from slipstream.models.heads.check import heads_fit, missing_layers, target_layers
 from slipstream.models.types import Abilities, Token
 
 ARCHITECTURE: Final = "dflash"
@@ -71,10 +71,8 @@ def unfit_block(header: Header, target: Abilities, model: Header | None = None) 
         return f"{its} is of DeepSeek-V4's kind, which is not supported"
     if not head.layers:
         return f"{its} does not say which layers it reads"
-    missing = sorted(layer for layer in set(head.layers) if layer < 0 or layer not in target.hidden)
-    if missing:
-        points = ", ".join(map(str, missing))
-        return f"{its} reads the input of layer {points}, which this model does not hand out"
+    if missing := missing_layers(its, head.layers, target):
+        return missing
     if header.n_embd != target.n_embd:
         return f"{its} is for a model {header.n_embd or 0:,} wide, and this one is {target.n_embd:,} wide"
     if header.n_rows != target.n_vocab + target.spare_rows:

@@ -171,16 +171,21 @@ def target_layers(header: Header) -> tuple[int, ...]:
     return tuple(int(layer) for layer in value)
 
 
+def missing_layers(head: str, layers: tuple[int, ...], target: Abilities) -> str:
+    """Which inputs of layers a head reads that the target does not hand out; empty if there are none."""
+    missing = sorted(layer for layer in set(layers) if layer < 0 or layer not in target.hidden)
+    points = ", ".join(map(str, missing))
+    return f"{head} reads the input of layer {points}, which this model does not hand out" if missing else ""
+
+
 def unfit(header: Header, target: Abilities) -> str:
     """Why an EAGLE-3 head does not work with a target, to follow "does not work with this model:"; empty if it does."""
     layers = target_layers(header)
     width, hidden = header.n_embd or 0, header.number("target_hidden_size") or 0
     if len(layers) != _POINTS or header.n_layer != 1:
         return "its eagle3 head does not have one layer that reads three of the model's"
-    missing = sorted(layer for layer in set(layers) if layer < 0 or layer not in target.hidden)
-    if missing:
-        points = ", ".join(map(str, missing))
-        return f"its eagle3 head reads the input of layer {points}, which this model does not hand out"
+    if missing := missing_layers("its eagle3 head", layers, target):
+        return missing
     if hidden != target.n_embd:
         return f"its eagle3 head is for a model {hidden:,} wide, and this one is {target.n_embd:,} wide"
     if header.n_vocab != target.n_vocab:
