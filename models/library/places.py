@@ -160,8 +160,8 @@ def ollama_projector(model: Path) -> Path | None:
     if model.parent.name == "blobs":
         for _, layers in _manifests(model.parent.parent):
             files = dict(layers)
-            if files.get(_OLLAMA_MODEL) == model:
-                return files.get(_OLLAMA_PROJECTOR)
+            if files.get(_OLLAMA_MODEL) == model and (found := files.get(_OLLAMA_PROJECTOR)):
+                return found
     return None
 
 
