@@ -193,12 +193,9 @@ class MarkovTerm:
             self._row_of[ids] = np.arange(len(ids))
 
     def moved(self, logits: Floats, instead: Token, before: Token) -> Floats:
-        """Corrects a position's logits for the token before it; minus infinity for all but the best tokens.
+        """A position's logits with ``before`` as the token before it, where llama.cpp assumed ``instead``.
 
-        Args:
-            logits: The logits that llama.cpp computed.
-            instead: The previous token that llama.cpp assumed.
-            before: The actual previous token.
+        They are minus infinity for all but the best tokens.
         """
         ids, values = best(logits, _CORRECTED, NONE, logits[:0])
         first = self._rows(0, np.array([before, instead], np.int64))

@@ -191,11 +191,7 @@ class TranslatedModel(Drafter):
         self._mapping.rewind(length)
 
     def _write(self, size: int, should_extend: ShouldExtend) -> list[_Guess]:
-        """Drafts text until a token does not pay or ends the text, and returns it as the target's tokens.
-
-        Args:
-            should_extend: Called with the estimated depth of the drafted text in the target's tokens.
-        """
+        """Drafts text until a token does not pay, by its estimated depth, or ends it; returns the target's tokens."""
         model, mapping = self._model, self._mapping
         ratio = min(1.0, size / len(mapping.tokens))
         text, path = b"", 1.0

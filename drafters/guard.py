@@ -37,11 +37,7 @@ class Guard:
         return inner if isinstance(inner, Guarded) else Guarded(self, name, inner or Plain(), abilities)
 
     def run(self, name: str, call: Callable[..., _Result], otherwise: _Other, *arguments: object) -> _Result | _Other:
-        """Runs a call of a drafter; during the call, the note has the drafter's number.
-
-        Returns:
-            The call's result; ``otherwise`` if the drafter fails, or has failed before.
-        """
+        """Calls, with the drafter's number in the note; returns ``otherwise`` if the drafter fails or has failed."""
         if name in self.failed:
             return otherwise
         note, outer = self._note, self._note[0]

@@ -100,12 +100,9 @@ class Kangaroo(Drafter):
         in_step: Callable[[], None] = lambda: None,
         opened: ExitStack | None = None,
     ) -> None:
-        """Takes over a cut of the target: its first layers and the adapter, as a model.
+        """Takes over a cut of the target, and calls ``in_step`` before each draft.
 
-        Args:
-            model: The cut; only this drafter uses it.
-            sure: Initial ``Sureness.bound``; the authors' value for their 7B model.
-            in_step: Called before each draft, to give the cut the target's number of threads.
+        ``sure`` is the first ``Sureness.bound``: the authors' value for their 7B model.
         """
         self._model, self._cache = model, DraftCache(model)
         self._rows = abilities.max_rows - 1

@@ -115,12 +115,9 @@ def _unknown(each: str, name: str) -> UsageError:
 
 
 def make(name: str, resources: Resources) -> Drafter:
-    """Makes a drafter, or several joined.
+    """Makes a drafter, or several joined; a ``UsageError`` says why one is unknown or cannot serve this target.
 
     If a method serves this target but making its drafter fails, ``resources.guard`` records the failure.
-
-    Raises:
-        UsageError: If a name is unknown, or a method cannot serve this target, with the reason.
     """
     check_name(name)
     reason = why_not(name, resources)

@@ -38,12 +38,7 @@ class Retrieval(Drafter):
     name = "retrieval"
 
     def __init__(self, index: TextIndex, leaves: int = 8, limit: int = 63, continuations: int = 64) -> None:
-        """Sets the limits of its drafts.
-
-        Args:
-            limit: Most nodes of a tree (REST's 64 rows are 63 nodes and the last token).
-            continuations: Most continuations that are counted; REST's 5,000 would take milliseconds here.
-        """
+        """Limits its drafts as REST does, but not the continuations: its 5,000 would take milliseconds here."""
         self._index = index
         self._leaves, self._limit, self._continuations = leaves, limit, continuations
         self.acceptance = MatchTrust()

@@ -180,11 +180,7 @@ class TextIndex:
     def __init__(self, folder: Path, vocabulary: str, n_vocab: int) -> None:
         """Opens an index, or makes an empty one; an index of an earlier version is removed.
 
-        Args:
-            vocabulary: Fingerprint of the ids' vocabulary.
-
-        Raises:
-            SlipstreamError: If it is damaged, of another vocabulary, locked for too long, or cannot be written.
+        It fails if it is damaged, of another vocabulary, locked for too long, or cannot be written.
         """
         self._folder, self._vocabulary, self._n_vocab = folder, vocabulary, n_vocab
         self._signature: tuple[int, int, int] | None = None

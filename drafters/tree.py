@@ -60,15 +60,9 @@ class TreeBuilder:
         return len(self._nodes)
 
     def add(self, parent: int, token: Token, prob: float, source: str, *, probe: bool = False) -> int:
-        """Adds a node below ``parent`` (a handle, or ``ROOT``).
+        """Adds a node below a handle or ``ROOT``; returns its handle, or that of a sibling with the same token.
 
-        Args:
-            parent: The handle that an earlier call returned, or ``ROOT``.
-            prob: The drafter's probability of the node given its parent.
-            probe: Whether the node must never be accepted; all nodes below a probe are probes.
-
-        Returns:
-            The node's handle, or that of a sibling with the same token.
+        A ``probe`` must never be accepted; all nodes below it are probes.
         """
         nodes = self._nodes
         siblings = self._top if parent == ROOT else nodes[parent].children

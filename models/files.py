@@ -128,10 +128,7 @@ def is_at(handle: int, path: Path) -> bool:
 def locked(path: Path, seconds: float = _PATIENCE_S) -> Iterator[None]:
     """Holds the lock of a file, which is created if needed, while something that it guards is read and written.
 
-    A file system without locks gives none.
-
-    Raises:
-        SlipstreamError: If another process holds it for longer than ``seconds``; nothing was changed.
+    A file system without locks gives none; a lock that another process holds for too long is an error.
     """
     until = time.monotonic() + seconds
     while True:

@@ -144,12 +144,7 @@ def replacing(path: Path) -> Iterator[Path]:
 def write_gguf(
     path: Path, architecture: str, metadata: Metadata, tensors: Sequence[NewTensor], threads: int = 1
 ) -> None:
-    """Writes a GGUF file under a temporary name and moves it into place.
-
-    Args:
-        metadata: All other keys; empty lists are left out, since GGUFWriter cannot write them.
-        threads: How many tensors are written, and in memory, at the same time.
-    """
+    """Writes a GGUF file aside, some tensors at a time, and moves it into place; empty lists are left out."""
     sizes: list[int] = []
     with replacing(path) as part:
         writer = gguf.GGUFWriter(part, architecture)

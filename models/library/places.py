@@ -106,9 +106,6 @@ def packaged_models(cache: Path) -> Iterator[FoundModel]:
     """The model files that installed Python packages ship, each file once.
 
     The lists of files of all packages are read again only after a package was installed or removed.
-
-    Args:
-        cache: Folder of the file that keeps what was found.
     """
     folders = [str(path) for path in dict.fromkeys(Path(entry or ".").resolve() for entry in sys.path) if path.is_dir()]
     stamp = {folder: os.stat(folder).st_mtime_ns for folder in folders}

@@ -32,11 +32,7 @@ class Trash:
         self._root, self._note = root, root / _NOTE  # the folder of models
 
     def put(self, name: str, files: Sequence[Path]) -> RemovedModel:
-        """Moves a model's files to the trash; links are deleted, what they name stays.
-
-        Raises:
-            SlipstreamError: If there is no trash for them; files that were moved are moved back, if possible.
-        """
+        """Moves a model's files to the trash, all or none; links are deleted, what they name stays."""
         from send2trash import send2trash  # seldom needed
 
         removed = RemovedModel(name, freed_by(files), tuple(files))

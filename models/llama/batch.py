@@ -88,9 +88,7 @@ class Batch:
     def vectors(self, rows: Floats, position: int, sections: int = 1) -> None:
         """Fills in vectors of sequence 0, without outputs; they must stay in memory until the batch has run.
 
-        Args:
-            rows: [count, width], contiguous.
-            sections: Number of copies of all positions; 4 for a model with M-RoPE.
+        With M-RoPE there are four ``sections``, copies of all positions.
         """
         count = len(rows)
         self.prompt([0] * count, position, output_all=False)

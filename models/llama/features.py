@@ -30,13 +30,9 @@ class HeadContext:
     """A head's context; provides logits, and features, which llama.cpp calls nextn embeddings."""
 
     def __init__(self, target: LlamaTarget, model: Any, params: Any, width: int, masked: bool = True) -> None:
-        """Opens a context.
+        """Opens a context on a head that fits the target; otherwise a later pass would crash the process.
 
-        Args:
-            target: The target; it provides the weights that the head lacks, and the number of threads.
-            model: The ``llama_model`` of the head. The caller has checked that it fits the target; otherwise a later
-                pass would crash the process.
-            masked: Whether only rows with outputs have features; otherwise all rows have them.
+        The target provides the weights that the head lacks. With ``masked``, only rows with outputs have features.
         """
         params.n_batch = params.n_ubatch = ROWS
         params.ctx_other = target.context
@@ -95,13 +91,7 @@ class FeatureContext:
     """
 
     def __init__(self, target: LlamaTarget, head: LlamaModel | None = None) -> None:
-        """Opens a context.
-
-        Args:
-            target: The target; the head uses its embedding, its output matrix and its number of threads.
-            head: An EAGLE-3 head or MTP layers in a file, or None for the target's own MTP layer. The caller has
-                checked that it fits the target; otherwise a later pass would crash the process.
-        """
+        """Opens a context on a head in a file that fits the target, or on the target's own MTP layer."""
         model = head.pointer if head else C.llama_get_model(target.context)
         self.leaves = max(1, min(_BRANCHES, target.abilities.max_leaves))  # maximum rows in one level of a draft
         width = head.n_embd if head else target.abilities.n_embd

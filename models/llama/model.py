@@ -281,11 +281,7 @@ class LlamaModel:
         return b"".join(map(self.piece, tokens))
 
     def check_unchanged(self) -> None:
-        """Checks that no file was written to; a deleted or replaced file only adds to ``new_remarks``.
-
-        Raises:
-            ModelChangedError: If a file was written to, so the mapped weights may have changed.
-        """
+        """Raises an error if a file was written to; a deleted or replaced file only adds to ``new_remarks``."""
         for path, facts in zip(self.header.parts, self._facts, strict=True):
             now = _facts(path)
             if now == facts:

@@ -65,11 +65,7 @@ class Network:
             raise
 
     def run(self, *inputs: Floats) -> list[NDArray[Any]]:
-        """Runs the graph of the inputs' number of rows; each input is [m, rows, d].
-
-        Returns:
-            The outputs, in numpy's order of dimensions; the next run with as many rows overwrites them.
-        """
+        """Runs the graph of the inputs' number of rows; the next run with as many rows overwrites the outputs."""
         ggml, rows = self._ggml, inputs[0].shape[1]
         graph = self._graphs.get(rows) or self._prepare(rows)
         for (tensor, shape), values in zip(graph.ends.inputs, inputs, strict=True):

@@ -83,13 +83,9 @@ def bytes_read(header: Header) -> dict[str, float]:
 
 
 def predict(read: float, fit: Fit, machine: Sequence[Bandwidth]) -> Prediction | None:
-    """Predicts the speed of a model.
+    """Predicts the speed of a model of which a token reads so many bytes.
 
-    Args:
-        read: Bytes of weights that a token reads.
-
-    Returns:
-        The prediction; None if the model is too big, if it fits in a cache, or if its device was not measured.
+    None if it is too big, if it fits in a cache, or if its device was not measured.
     """
     if read < _CACHED or fit.verdict == "too big":
         return None

@@ -116,11 +116,7 @@ class Sampler:
         return ids[order].tolist(), shares.tolist()
 
     def distribution(self, logits: Floats, history: History, ahead: Sequence[Token] = ()) -> tuple[Ids, Doubles]:
-        """Computes the distribution that ``pick`` draws from.
-
-        Returns:
-            Ids [n] that can be drawn, best first, and their probabilities [n]; one id at temperature 0.
-        """
+        """Ids [n] that ``pick`` can draw, best first, and their probabilities [n]; one id at temperature 0."""
         if self.temperature == 0:
             ids, _ = best(logits, 1, *self._adjusted(logits, history, ahead))
             return ids, np.ones(1)
@@ -236,11 +232,7 @@ def _last(count: int, history: History, ahead: Sequence[Token]) -> list[Token]:
 
 
 def repetitions(tokens: Sequence[Token], breakers: Collection[Token], least: int) -> dict[Token, int]:
-    """Finds the tokens that would continue a repetition, of ``least`` tokens or more, at the end of the text.
-
-    Returns:
-        Each such token with the length of the longest repetition that it would continue.
-    """
+    """The tokens that would continue a repetition at the end of the text, and the length of the longest one."""
     end = len(tokens)
     longest = 0
     while longest < min(LONGEST, end) and tokens[end - 1 - longest] not in breakers:
@@ -261,15 +253,7 @@ def repetitions(tokens: Sequence[Token], breakers: Collection[Token], least: int
 
 
 def gumbel(seed: int, position: int, ids: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Hashes (seed, position, id) to standard Gumbel noise.
-
-    Args:
-        seed: Any integer; only its low 64 bits are used.
-        position: Index of the token in the whole conversation.
-
-    Returns:
-        Noise [n], the same on every machine up to the last bits of ``log``.
-    """
+    """Hashes (seed, position, id) to standard Gumbel noise [n], the same everywhere up to the last bits of ``log``."""
     key = _mix_int(_mix_int(seed & _MASK) + _WEYL * (position + 1))
     whitening = _mix_int(_mix_int(key))  # mixed twice: once would equal the first round of id 1 and cancel it
     bits = _mix(_mix(ids.astype(np.uint64) * np.uint64(_WEYL) + np.uint64(key)) ^ np.uint64(whitening))

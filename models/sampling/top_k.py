@@ -112,11 +112,7 @@ def with_penalties(row: Floats, penalised: Ids, adjusted: Floats) -> Floats:
 
 
 def cleaned(row: Floats) -> Floats:
-    """Replaces NaN by minus infinity; returns a row without NaN itself.
-
-    Raises:
-        NotANumberError: If no logit is finite, or one is plus infinity.
-    """
+    """Replaces NaN by minus infinity; raises ``NotANumberError`` if no logit is finite, or one is infinity."""
     highest = row.max()
     if highest < math.inf and highest > -math.inf:
         return row
