@@ -11,7 +11,6 @@ import contextlib
 import json
 import os
 import platform
-from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -201,47 +200,36 @@ def _me() -> str:
 
 
 class Ranges:
-    """A set of bytes of a file, kept as disjoint half-open ranges."""
+    """A set of bytes of a file, kept as disjoint half-open ranges in order; there are few of them."""
 
-    def __init__(self) -> None:
-        self._starts: list[int] = []
-        self._ends: list[int] = []
-        self.total = 0
+    def __init__(self, ranges: Sequence[tuple[int, int]] = ()) -> None:
+        self._ranges = list(ranges)
+
+    @property
+    def total(self) -> int:
+        return sum(end - start for start, end in self._ranges)
 
     def add(self, start: int, end: int) -> None:
-        if start >= end:
-            return
-        first = bisect_left(self._ends, start)
-        last = bisect_right(self._starts, end)
-        gone = sum(self._ends[i] - self._starts[i] for i in range(first, last))
-        if first < last:
-            start, end = min(start, self._starts[first]), max(end, self._ends[last - 1])
-        self._starts[first:last] = [start]
-        self._ends[first:last] = [end]
-        self.total += end - start - gone
+        if start < end:
+            near = [each for each in self._ranges if each[0] <= end and start <= each[1]]  # they touch or overlap it
+            whole = min([start, *(first for first, _ in near)]), max([end, *(last for _, last in near)])
+            self._ranges = sorted([*(each for each in self._ranges if each not in near), whole])
 
     def missing(self, start: int, end: int) -> list[tuple[int, int]]:
         gaps: list[tuple[int, int]] = []
-        index = bisect_right(self._ends, start)
-        while start < end:
-            if index == len(self._starts) or self._starts[index] >= end:
-                gaps.append((start, end))
-                break
-            if self._starts[index] > start:
-                gaps.append((start, self._starts[index]))
-            start = self._ends[index]
-            index += 1
-        return gaps
+        for first, last in self._ranges:
+            if start < min(first, end):
+                gaps.append((start, min(first, end)))
+            start = max(start, last)
+        return [*gaps, (start, end)] if start < end else gaps
 
     def contiguous(self) -> int:
         """Length of the range that begins at the first byte."""
-        return self._ends[0] if self._starts and self._starts[0] == 0 else 0
+        return self._ranges[0][1] if self._ranges and self._ranges[0][0] == 0 else 0
 
     @property
     def end(self) -> int:
-        return self._ends[-1] if self._ends else 0
+        return self._ranges[-1][1] if self._ranges else 0
 
     def copy(self) -> Ranges:
-        other = Ranges()
-        other._starts, other._ends, other.total = self._starts[:], self._ends[:], self.total
-        return other
+        return Ranges(self._ranges)
