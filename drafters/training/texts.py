@@ -92,7 +92,7 @@ class ChatIds:
         """Ids and weights of a chat: 1 for the assistant's text and the token that ends it, 0 for the rest."""
         ids, weights = self._model.opening(), [0.0] * len(self._model.opening())
         said = False
-        parts = self._template.complete_parts(messages, add_generation_prompt=False)
+        parts = self._template.complete_parts(messages, {"add_generation_prompt": False})
         for of_reply, run in groupby(parts, lambda part: self._is_reply(part, messages)):
             tokens = self._tokens(run, joins=said or of_reply)
             ending = said and bool(tokens) and tokens[0] in self._model.ends

@@ -173,7 +173,7 @@ class ChatTemplate:
         problem: SlipstreamError | None = None
         for listed in _LISTED:
             try:
-                pieces = self._pieces(messages, {**(variables or {}), "add_generation_prompt": True}, listed)
+                pieces = self._pieces(messages, {"add_generation_prompt": True, **(variables or {})}, listed)
             except _TemplateFailure as error:
                 problem = problem or error
                 continue
