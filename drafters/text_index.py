@@ -1,8 +1,7 @@
 """An index on disk over the token ids of past chats and of folders, which finds the continuations of the last words.
 
 One folder holds the text of one vocabulary, in one file: the text, the sorted array of its contexts, and the list of
-its documents. A change sorts the whole text anew, writes the file aside and renames it, under one lock; so a killed
-process leaves the old state or the new one, and of several processes none undoes what another has done.
+its documents. A change sorts the whole text anew, writes the file aside and renames it, under one lock.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ import struct
 import sys
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import astuple, dataclass
 from itertools import compress
 from pathlib import Path
@@ -47,7 +46,6 @@ _AHEAD: Final = struct.Struct(f">{DEPTH}i")
 _BEHIND_ALL: Final = b"\xff" * (_CONTEXT + 4)
 _TOKENIZER: Final = "tokenizer.ggml."
 _SPECIAL: Final = ("_token", "_token_id")  # keys of BOS, EOS and padding, which differ between uploads of one model
-
 _UNFINISHED: Final = f".{FILE}.*"  # what ``replace_file`` leaves behind if its process is killed
 
 Ids = NDArray[np.uint32]
@@ -83,7 +81,7 @@ class Matches(NamedTuple):
 
 
 class IndexSize(NamedTuple):
-    """The size of an index; it takes 8 bytes for each token and about 40 for each piece."""
+    """The size of an index."""
 
     tokens: int
     documents: int
@@ -93,8 +91,8 @@ class IndexSize(NamedTuple):
 def sorted_contexts(stream: Ids) -> Ids:
     """Sorts the places of a stream by the ``DEPTH`` ids that begin there, in about 1.2 s for a million.
 
-    The stream runs backwards, with ``_PADDING`` around it: the ids that begin at a place are the context of the token
-    before it, nearest token first. Places without such a token, the continuation to draft, are left out.
+    The stream runs backwards: the ids that begin at a place are the context of the token before it, nearest token
+    first. Places without such a token, the continuation to draft, are left out.
     """
     ids = stream.astype(np.uint64)
     pairs = ids[:-1] << np.uint64(32) | ids[1:]
@@ -115,11 +113,9 @@ class _Contents:
     def __init__(self, raw: bytes) -> None:
         """Reads a file, and checks every place and every id in it; raises ``ValueError`` if it is damaged."""
         magic, order, table, slots, contexts = _HEAD.unpack_from(raw.ljust(_HEAD.size))
-        if magic != _MAGIC or order != _SAME_ORDER:
-            raise ValueError("it is no index of this machine and version")
         start = _HEAD.size + 4 * slots
-        if len(raw) != start + 4 * contexts + table or slots < 2 * DEPTH:
-            raise ValueError("its length is wrong")
+        if magic != _MAGIC or order != _SAME_ORDER or len(raw) != start + 4 * contexts + table or slots < 2 * DEPTH:
+            raise ValueError("it is no index of this machine and version, or cut short")
         self._raw, self.bytes = raw, len(raw)
         self._stream = np.frombuffer(raw, _ORDER, slots, _HEAD.size)
         self._positions = memoryview(raw)[start : start + 4 * contexts].cast("I")
@@ -136,7 +132,7 @@ class _Contents:
             raise ValueError("it points outside its text or vocabulary")
 
     @staticmethod
-    def packed(vocabulary: str, n_vocab: int, documents: Sequence[Document], bodies: Sequence[Ids]) -> bytes:
+    def packed(vocabulary: str, n_vocab: int, documents: Sequence[Document] = (), bodies: Sequence[Ids] = ()) -> bytes:
         """Makes a file of documents and their parts of the stream."""
         stream = np.concatenate([_PADDING, *bodies, _PADDING], dtype=_ORDER)
         places = sorted_contexts(stream)
@@ -173,18 +169,16 @@ class _Contents:
 class TextIndex:
     """Token ids of one vocabulary in one folder; threads and processes may share it.
 
-    Searching takes no lock: the contents are replaced as a whole. A search reads 3 log2(n) contexts and ``most``
-    continuations; its time does not depend on the length of ``tail``.
+    Searching takes no lock: the contents are replaced as a whole.
     """
 
     def __init__(self, folder: Path, vocabulary: str, n_vocab: int) -> None:
-        """Opens an index, or makes an empty one; an index of an earlier version is removed.
+        """Opens an index, or makes an empty one; raises ``SlipstreamError`` if it is damaged or of another vocabulary.
 
-        It fails if it is damaged, of another vocabulary, locked for too long, or cannot be written.
+        ``vocabulary`` is the fingerprint of the ids' vocabulary.
         """
         self._folder, self._vocabulary, self._n_vocab = folder, vocabulary, n_vocab
-        self._signature: tuple[int, int, int] | None = None
-        self._contents = _Contents(_Contents.packed(vocabulary, n_vocab, [], []))
+        self.close()
         with _explained(folder):
             make_folder(folder)
             if sys.platform != "win32" and folder.stat().st_mode & 0o077:
@@ -204,7 +198,7 @@ class TextIndex:
 
     @property
     def empty(self) -> bool:
-        return not any(document.tokens for document in self._contents.documents)
+        return not self.size().tokens
 
     def search(self, tail: Sequence[Token], least: int = 2, most: int = 64) -> Matches:
         """Finds what followed the longest match, of at least ``least`` tokens, of a text's end.
@@ -225,23 +219,18 @@ class TextIndex:
 
         Returns:
             Whether it was still wanted.
-
-        Raises:
-            ValueError: If an id is not of the vocabulary.
-            SlipstreamError: If it cannot be written; nothing is added then.
         """
         for piece in pieces:
             if len(piece.tokens) and not 0 <= min(piece.tokens) <= max(piece.tokens) < self._n_vocab:
                 raise ValueError(f"{piece.name!r} has tokens that the vocabulary lacks")
+        fresh = [Document(p.name, p.stamp, len(p.tokens), len(p.tokens) + 1) for p in pieces]
+        bodies = [np.array([*reversed(piece.tokens), _SEPARATOR], _ORDER) for piece in pieces]
         if not pieces:
             return True
         with self._changing():
-            if not still_wanted():
-                return False
-            fresh = [Document(p.name, p.stamp, len(p.tokens), len(p.tokens) + 1) for p in pieces]
-            bodies = [np.array([*reversed(piece.tokens), _SEPARATOR], _ORDER) for piece in pieces]
-            self._write(instead_of, fresh, bodies)
-        return True
+            if wanted := still_wanted():
+                self._write(instead_of, fresh, bodies)
+        return wanted
 
     def remove(self, names: Names) -> int:
         """Removes documents, and returns their number of tokens; no file of the folder then holds them.
@@ -268,11 +257,10 @@ class TextIndex:
 
     def refresh(self) -> None:
         """Loads changes by other processes; costs one ``stat`` if there are none, and changes nothing if it fails."""
-        try:
+        signature = self._signature
+        with suppress(FileNotFoundError):
             facts = (self._folder / FILE).stat()
-        except FileNotFoundError:
-            return
-        signature = facts.st_mtime_ns, facts.st_ino, facts.st_size
+            signature = facts.st_mtime_ns, facts.st_ino, facts.st_size
         if signature == self._signature or not (found := _read(self._folder)):
             return
         if (found.vocabulary, found.n_vocab) != (self._vocabulary, self._n_vocab):
@@ -283,7 +271,8 @@ class TextIndex:
         self._contents, self._signature = found, signature
 
     def close(self) -> None:
-        self._contents, self._signature = _Contents(_Contents.packed(self._vocabulary, self._n_vocab, [], [])), None
+        self._contents = _Contents(_Contents.packed(self._vocabulary, self._n_vocab))
+        self._signature: tuple[int, int, int] | None = None
 
     @contextmanager
     def _changing(self) -> Iterator[None]:
@@ -296,11 +285,9 @@ class TextIndex:
 
     def _write(self, without: Names, fresh: Sequence[Document] = (), bodies: Sequence[Ids] = ()) -> None:
         parts, body, unwanted = self._contents.documents, self._contents.body, frozenset(without)
-        stays = [part.name not in unwanted for part in parts]
-        if not all(stays):
-            body = body[np.repeat(stays, [part.slots for part in parts])]
-        documents = [*compress(parts, stays), *fresh]
-        packed = _Contents.packed(self._vocabulary, self._n_vocab, documents, [body, *bodies])
+        stays = np.array([part.name not in unwanted for part in parts], bool)
+        body = body[np.repeat(stays, [part.slots for part in parts])]
+        packed = _Contents.packed(self._vocabulary, self._n_vocab, [*compress(parts, stays), *fresh], [body, *bodies])
         replace_file(self._folder / FILE, [packed])
         sync_folder(self._folder)
         self.refresh()
@@ -308,11 +295,10 @@ class TextIndex:
 
 def remove_earlier(folder: Path) -> bool:
     """Removes an index of an earlier version; returns whether there was one."""
-    if not (folder / _EARLIER[0]).exists():
-        return False
-    for path in [path for name in _EARLIER for path in folder.glob(name)]:
+    found = [path for name in _EARLIER for path in folder.glob(name)] if (folder / _EARLIER[0]).exists() else []
+    for path in found:
         path.unlink(missing_ok=True)
-    return True
+    return bool(found)
 
 
 def _read(folder: Path) -> _Contents | None:
@@ -357,10 +343,6 @@ def folder_of(root: Path, header: Header) -> Path:
 
 def open_index(root: Path, header: Header) -> TextIndex:
     """Opens the index of a model, or makes an empty one; errors as in ``TextIndex``."""
-    with _explained(root):
-        make_folder(root)
-        if sys.platform != "win32":
-            os.chmod(root, 0o700)
     return TextIndex(folder_of(root, header), fingerprint(header), header.n_vocab)
 
 
@@ -370,13 +352,12 @@ def forget(root: Path, unwanted: Callable[[str], bool]) -> set[str]:
     If an index cannot be read or written, the others are still processed.
     """
     removed, failure = set[str](), None
-    for folder in sorted(root.iterdir()) if root.is_dir() else []:
+    for folder in sorted(path for path in root.glob("*") if path.is_dir()):
         try:
-            index = TextIndex.existing(folder) if folder.is_dir() else None
-            names = set(filter(unwanted, index.documents())) if index else set()
-            if index and names:
+            if index := TextIndex.existing(folder):
+                names = set(filter(unwanted, index.documents()))
                 index.remove(names)
-            removed |= names
+                removed |= names
         except SlipstreamError as error:
             failure = error
     if failure:

@@ -76,8 +76,7 @@ class BenchMeter:
         self._now = (name, turn.kind)
         self.estimate.reply(name)
 
-    def on_tokens(self, tokens: int) -> None:
-        self.estimate.wrote(tokens)
+    def on_step(self) -> None:
         if perf_counter() > self._updated + EVERY:
             self._tell([])
 
@@ -158,10 +157,10 @@ def compare_drafters(
 
         usable, unusable = usable_drafters(session, loaded, plan.names, warmed)
         estimate = Estimate(turn_of(usable), plan.tokens)
-        estimate.warm |= pace
+        estimate.pace |= pace
         meter = BenchMeter(loaded.title, plan, usable, estimate, on_update)
         cells, counts = measure(
-            plan, loaded.n_ctx, meter, lambda name, turn: write(session, name, turn, stop, meter.on_tokens), report
+            plan, loaded.n_ctx, meter, lambda name, turn: write(session, name, turn, stop, meter.on_step), report
         )
     rows = rows_of(cells, [kind.name for kind in plan.sets], plan.temperatures, (PLAIN, *usable))
     drafted = [row for row in rows if row.drafter != PLAIN and row.kind != ALL_KINDS]

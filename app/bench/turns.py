@@ -161,7 +161,7 @@ def write(
     drafter: str,
     turn: BenchTurn,
     stop: Callable[[], bool] = never,
-    on_tokens: Callable[[int], None] = lambda _: None,
+    on_step: Callable[[], None] = lambda: None,
 ) -> WrittenReply:
     """Writes one reply; raises ``Stopped`` if ``stop``, which is called at every step, ended it."""
     tokens: list[Token] = []
@@ -173,7 +173,7 @@ def write(
         if isinstance(event, Stepped):
             before = before if tokens else copy(passes)
             tokens.extend(event.tokens)
-            on_tokens(len(tokens))
+            on_step()
 
     request = Generate(1, list(turn.messages), turn.sampling, drafter, max_tokens=turn.tokens)
     done = session.reply(request, emit, stop)

@@ -39,9 +39,8 @@ def backups(path: Path) -> list[Path]:
 
 def of_versions(path: Path) -> list[Path]:
     """The backups before migrations, oldest version first."""
-    return sorted(
-        path.parent.glob(f"{path.stem}-version-*{path.suffix}"), key=lambda backup: (len(backup.name), backup)
-    )
+    found = path.parent.glob(f"{path.stem}-version-*{path.suffix}")
+    return sorted(found, key=lambda backup: (len(backup.name), backup))
 
 
 def of_days(path: Path) -> list[Path]:
@@ -135,9 +134,8 @@ def erase(db: sqlite3.Connection, chat: str) -> None:
     # without parents, deleting a message deletes no other: SQLite refuses chains of 1,000
     db.execute("UPDATE messages SET parent = NULL WHERE chat = ?", (chat,))
     db.execute("DELETE FROM chats WHERE id = ?", (chat,))
-    for (table,) in db.execute(
-        "SELECT name FROM sqlite_master WHERE name IN ('message_words', 'title_words')"
-    ).fetchall():
+    indexes = "SELECT name FROM sqlite_master WHERE name IN ('message_words', 'title_words')"
+    for (table,) in db.execute(indexes).fetchall():
         db.execute(f"INSERT INTO {table} ({table}) VALUES ('optimize')")  # only that removes deleted words
 
 
@@ -182,21 +180,13 @@ def restore(path: Path, why: str) -> str:
         db.execute("COMMIT")
     aside = set_aside(path)
     finish(path)
-    mark(path, False)
+    with suppress(OSError):
+        marked(path).unlink(missing_ok=True)
     day = time.strftime("%Y-%m-%d %H:%M", time.localtime(backup.stat().st_mtime)) if backup and added else ""
     old_ones = f", {added:,} of them from a backup of {day}" if day else ""
     counts = f"{plural(messages, 'message')} in {plural(chats, 'chat')} were rescued{old_ones}"
     left = f" The file as it was is kept for a month: {aside.name}." if aside else ""
     return f"{path.name} {why}: {counts if chats else 'a new one was begun'}.{left}"
-
-
-def mark(path: Path, damaged: bool = True) -> None:
-    """Marks a database in use as damaged, so that the next start restores it."""
-    with suppress(OSError):
-        if damaged:
-            marked(path).touch(0o600)
-        else:
-            marked(path).unlink(missing_ok=True)
 
 
 def finish(path: Path) -> None:
@@ -221,6 +211,7 @@ def set_aside(path: Path) -> Path | None:
 
 
 def marked(path: Path) -> Path:
+    """The file that marks a database in use as damaged, so that the next start restores it."""
     return path.with_name(path.name + ".damaged")
 
 
@@ -303,13 +294,12 @@ def _rows(db: sqlite3.Connection, table: str) -> Iterator[dict[str, Any]]:
         with _past_damage():
             found = db.execute(f"SELECT * FROM {table} WHERE rowid BETWEEN ? AND ?", (low, high))
             rows = found.fetchall()
-        if rows is None:
-            if low < high:
-                middle = (low + high) // 2
-                ranges += [(middle + 1, high), (low, middle)]
-            continue
-        names = [column[0] for column in found.description]
-        yield from (dict(zip(names, row, strict=True)) for row in rows)
+        if rows is not None:
+            names = [column[0] for column in found.description]
+            yield from (dict(zip(names, row, strict=True)) for row in rows)
+        elif low < high:
+            middle = (low + high) // 2
+            ranges += [(middle + 1, high), (low, middle)]
 
 
 def _last(db: sqlite3.Connection, table: str) -> int:
@@ -327,9 +317,8 @@ def _add(db: sqlite3.Connection, old: sqlite3.Connection) -> int:
             _insert(db, "chats", row)
     added = 0
     for row in _shared_rows(db, old, "messages"):
-        now = db.execute(
-            "SELECT chat, role, created, parent, content FROM messages WHERE id = ?", (row["id"],)
-        ).fetchone()
+        query = "SELECT chat, role, created, parent, content FROM messages WHERE id = ?"
+        now = db.execute(query, (row["id"],)).fetchone()
         if now is None or _is_lost(row, *now):
             db.execute("DELETE FROM messages WHERE id = ?", (row["id"],))
             added += _insert(db, "messages", row)

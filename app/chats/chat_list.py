@@ -150,17 +150,14 @@ class ChatList:
         forget_in_backups(self._db.path, chat)
         with self._db.write(durable=True):  # late: after a kill, the next start repeats the steps above
             erase(self._db.connection, chat)
-        forget_in_backups(self._db.path, chat)  # once more, in one that another process has made meanwhile
-        with self._db.exclusive():  # deleted text stays in the write-ahead log until it is emptied
-            self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
         self._images.forget(images, self._with_images)
-        chat_deleted(chat, self._heads, self._index)
+        self.forget_text(chat)  # once more, in what another process has made meanwhile
 
     def forget_text(self, chat: str) -> None:
         """Removes what was made of a chat with a message that was deleted; the rest of the chat is indexed again."""
         forget_state(self._states, chat)
         forget_in_backups(self._db.path, chat)
-        with self._db.exclusive():  # as in ``_erase``
+        with self._db.exclusive():  # deleted text stays in the write-ahead log until it is emptied
             self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
         chat_deleted(chat, self._heads, self._index)
 
@@ -192,15 +189,11 @@ def has_name(chat: StoredChat, name: str) -> bool:
 
 
 def find_by_name(chats: Sequence[StoredChat], name: str) -> list[StoredChat]:
-    """Finds chats by id, else by the whole title, else by its beginning."""
     begin = _normalized(name)
     if not begin:
         return []
-    return (
-        [chat for chat in chats if chat.id == name]
-        or [chat for chat in chats if has_name(chat, name)]
-        or [chat for chat in chats if _normalized(chat.title).startswith(begin)]
-    )
+    found = [chat for chat in chats if chat.id == name] or [chat for chat in chats if has_name(chat, name)]
+    return found or [chat for chat in chats if _normalized(chat.title).startswith(begin)]
 
 
 def require_one(found: Sequence[StoredChat], name: str) -> StoredChat:

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from slipstream.app.chats import backups
 from slipstream.app.chats.backups import DAY, SIDE_FILES
-from slipstream.app.chats.locking import Writers, free_names, hold, is_remote
+from slipstream.app.chats.locking import Writers, hold, is_remote
 from slipstream.app.chats.records import readable
 from slipstream.app.chats.schema import is_damage, migrate, storage_error, transaction
 from slipstream.app.platform.paths import private_folder, unwritable, worded
@@ -48,14 +48,12 @@ class Database:
         self._tell: Callable[[str], object] = self._note
         self._listened = False
         with ExitStack() as opened:
-            moved = free_names(path)
             self._hold, self.alone = hold(path)
             opened.callback(lambda: self._hold.close())
             self._writers = Writers(path)
             opened.callback(lambda: self._writers.close())
             with self._writers.alone():
-                self.connection, restored = _open(path, self.alone)
-            self.notice = " ".join(filter(None, [restored, moved]))
+                self.connection, self.notice = _open(path, self.alone)
             self._begin()
             opened.pop_all()
         self._backup_due = time.time() + DAY  # for a program that keeps running
@@ -72,7 +70,6 @@ class Database:
         self._listened = True
 
     def rows(self, query: str, *values: object) -> list[tuple[Any, ...]]:
-        """All rows of one statement, in a ``read`` of its own."""
         with self.read():
             return self.execute(query, values).fetchall()
 
@@ -89,7 +86,6 @@ class Database:
 
     @contextmanager
     def exclusive(self) -> Iterator[None]:
-        """Locks the connection against other threads, and the file against writers of other processes."""
         with self._lock:
             self._follow_file()
             with self._worded(), self._writers.alone():
@@ -130,11 +126,11 @@ class Database:
             yield
         except (sqlite3.Error, UnicodeDecodeError) as error:  # the message may quote the damaged file
             if is_damage(error):
-                backups.mark(self.path)
+                with suppress(OSError):
+                    backups.marked(self.path).touch(0o600)
             raise storage_error(self.path, error) from error
 
     def _begin(self) -> None:
-        """Remembers the file of a new connection."""
         self._logged = self.execute("PRAGMA journal_mode").fetchone() == ("wal",)
         self._file = _identity(self.path)
         self._changes = self.connection.total_changes
@@ -179,11 +175,10 @@ class Database:
 
 def _identity(path: Path) -> tuple[int, int] | None:
     """What tells one file of this name from another; None if there is none."""
-    try:
+    with suppress(FileNotFoundError, NotADirectoryError):
         found = os.stat(path)
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    return found.st_dev, found.st_ino
+        return found.st_dev, found.st_ino
+    return None
 
 
 def _open(path: Path, alone: bool) -> tuple[sqlite3.Connection, str]:
@@ -228,9 +223,8 @@ def _open(path: Path, alone: bool) -> tuple[sqlite3.Connection, str]:
 
 def _damage(path: Path) -> str:
     """Describes damage that SQLite does not detect; empty if there is none."""
-    for name in (path, *(path.with_name(path.name + side) for side in SIDE_FILES)):
-        if name.is_dir():
-            return "was a folder" if name == path else f"could not be read: {name.name} was a folder"
+    if path.is_dir():
+        return "was a folder"
     if backups.marked(path).exists():
         return "was damaged"
     try:

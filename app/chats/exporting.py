@@ -71,7 +71,6 @@ def markdown(store: ChatStore, chat: str, branches: bool = True, thoughts: bool 
 
 
 def write_export(path: Path, text: str) -> None:
-    """Writes an export that only its owner can read; does not overwrite a file."""
     mode = os.O_CREAT | os.O_EXCL | os.O_WRONLY
     try:
         with open(os.open(path, mode, 0o600), "w", encoding="utf-8") as file:

@@ -54,7 +54,6 @@ def image_label(text: str) -> str:
 
 
 def images_of(text: str) -> list[str]:
-    """The hashes of the images in a text, without repetitions."""
     return list(dict.fromkeys(mark[2] for mark in MARK.finditer(text)))
 
 

@@ -132,12 +132,10 @@ def _content(message: Any, left_out: Counter[str]) -> tuple[str, str, float]:
 
 
 def _spoken(part: Any) -> str:
-    """The text of a part: itself, or under a key."""
     return part if isinstance(part, str) else text_of(part.get("text")) if isinstance(part, dict) else ""
 
 
 def _kind(name: str) -> str:
-    """What a part without text is."""
     named = next((words for word, words in _KINDS.items() if word in name), "")
     return named or f'of the kind "{bounded(storable(name)) or "unknown"}"'
 

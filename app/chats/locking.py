@@ -17,46 +17,25 @@ from slipstream.models.errors import SlipstreamError
 # file systems shared between machines; a write-ahead log needs memory that all its users share
 _REMOTE: Final = re.compile(
     r"nfs4?|cifs|smb[23]?|smbfs|9p|virtiofs|afs|afpfs|ceph|glusterfs|lustre|gpfs|beegfs|ncpfs|davfs|webdav"
-    r"|fuse\.(sshfs|rclone|s3fs|glusterfs|ceph.*|davfs.*|gvfsd.*|smbnetfs)"
+    r"|fuse\.(sshfs|rclone|s3fs|glusterfs|ceph.*|davfs.*|gvfsd.*|smbnetfs)|(mac|osx)fuse.*"
 )
-_MACOS_FLAGS, _MACOS_LOCAL = 64, 0x1000  # offset of the flags in ``struct statfs``, and the flag of a local disk
-_WINDOWS_REMOTE = 4
 LOCKS: Final = (".lock", ".writer")
 _AGAIN: Final = 0.005  # seconds between two tries
 
 
-def is_remote(path: Path, mounts: Path = Path("/proc/self/mountinfo")) -> bool:
-    """Whether a folder is on a network file system, as far as the operating system, or its ``mounts``, reports it."""
+def is_remote(path: Path) -> bool:
+    """Whether a folder is on a network file system, as far as the operating system reports it."""
+    import psutil  # the chat's process needs it for this alone
+
     path = path.resolve()
-    with suppress(OSError, AttributeError, ValueError):
-        if sys.platform == "win32":
-            import ctypes  # no other system needs it
-
-            return bool(ctypes.windll.kernel32.GetDriveTypeW(path.anchor) == _WINDOWS_REMOTE)
-        if sys.platform == "darwin":
-            import ctypes
-
-            facts = ctypes.create_string_buffer(4096)
-            if ctypes.CDLL(None, use_errno=True).statfs(os.fsencode(path), facts):
-                return False
-            return not int.from_bytes(facts.raw[_MACOS_FLAGS : _MACOS_FLAGS + 4], "little") & _MACOS_LOCAL
-        best, kind = -1, ""
-        for line in mounts.read_text("utf-8", "surrogateescape").splitlines():
-            fields, _, system = line.partition(" - ")
-            point = Path(re.sub(r"\\(\d{3})", lambda octal: chr(int(octal[1], 8)), fields.split(" ")[4]))
-            if (path == point or point in path.parents) and len(point.parts) >= best:  # the last of equal mounts counts
-                best, kind = len(point.parts), system.split(" ")[0]
-        return _REMOTE.fullmatch(kind) is not None
-    return False
-
-
-def free_names(path: Path) -> str:
-    """Renames folders that have the names of the lock files; returns a line for the user, empty if there are none."""
-    found = [name for end in LOCKS if (name := path.with_name(path.name + end)).is_dir()]
-    for name in found:
-        with worded(name):
-            name.rename(name.with_name(f"{name.name}-{time.strftime('%Y-%m-%d-%H%M%S')}"))
-    return f"{' and '.join(name.name for name in found)} was a folder, which has another name now." if found else ""
+    deepest, remote = 0, path.anchor.startswith("\\\\")  # Windows knows a share by its name, too
+    with suppress(OSError):
+        for mount in psutil.disk_partitions(all=True):
+            point = Path(mount.mountpoint)
+            if path.is_relative_to(point) and len(point.parts) >= deepest:  # the last of equal mounts counts
+                deepest = len(point.parts)
+                remote = "remote" in mount.opts.split(",") or _REMOTE.fullmatch(mount.fstype) is not None
+    return remote
 
 
 def hold(path: Path) -> tuple[IO[bytes], bool]:

@@ -121,7 +121,6 @@ class Messages:
             return find(self._db.connection, words, limit)
 
     def prompts(self, limit: int = 100) -> list[str]:
-        """The newest prompts of all chats, oldest first."""
         rows = self._db.rows(
             "SELECT content FROM messages JOIN chats ON chats.id = messages.chat "
             "WHERE role = 'user' AND reason NOT LIKE ? AND deleted IS NULL ORDER BY messages.id DESC LIMIT ?",
@@ -137,7 +136,6 @@ class Messages:
         return text_of(rows[0][0]) if rows and rows[0][1] == "failed" else ""
 
     def interrupt(self) -> None:
-        """Marks the replies that a killed process left streaming."""
         with self._db.write():
             self._db.execute("UPDATE messages SET status = 'interrupted' WHERE status = 'streaming'")
 

@@ -41,7 +41,6 @@ class Thinking:
 
     @classmethod
     def none(cls) -> Thinking:
-        """All text is the answer."""
         thinking = cls()
         thinking._answering = True
         return thinking
@@ -70,7 +69,6 @@ class Thinking:
 
     @property
     def amid_mark(self) -> bool:
-        """Whether the last characters may begin the closing mark."""
         return any(_overlap(self._held, mark) for mark in self._closing)
 
     @property
@@ -180,7 +178,6 @@ def in_channels(text: str) -> bool:
 
 
 def _may_open(text: str) -> bool:
-    """Whether the text may be the beginning of an opening mark."""
     begun = text.lstrip()
     if any(mark.startswith(begun) for mark in _BEGINNINGS):
         return True

@@ -167,7 +167,6 @@ def merged(messages: Iterable[Message]) -> list[Message]:
 
 
 def last_summary(messages: Sequence[StoredMessage]) -> int | None:
-    """The index of the last summary; None if there is none."""
     return next((at for at in reversed(range(len(messages))) if messages[at].summary), None)
 
 

@@ -11,7 +11,7 @@ import json
 import os
 import re
 import struct
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from functools import partial
@@ -212,12 +212,10 @@ def _joined(first: Speed, second: Speed) -> Speed:
 
 
 def _added(first: dict[str, dict[str, int]], second: dict[str, dict[str, int]]) -> dict[str, dict[str, int]]:
-    counts = {name: dict(count) for name, count in first.items()}
+    counts = {name: Counter(count) for name, count in first.items()}
     for name, count in second.items():
-        own = counts.setdefault(name, {})
-        for key, value in count.items():
-            own[key] = own.get(key, 0) + value
-    return counts
+        counts.setdefault(name, Counter()).update(count)
+    return {name: dict(count) for name, count in counts.items()}
 
 
 def _deeper(first: list[list[int]], second: list[list[int]]) -> list[list[int]]:
@@ -251,11 +249,11 @@ def pick_of(value: object) -> int:
 
 
 def is_number(value: object) -> TypeGuard[float]:
-    return isinstance(value, int | float) and not isinstance(value, bool) and -1e15 < value < 1e15
+    return type(value) in (int, float) and -1e15 < value < 1e15  # type: ignore[operator]
 
 
 def _are_numbers(values: Iterable[object]) -> bool:
-    return not [each for each in values if type(each) not in (int, float) or not -1e15 < each < 1e15]  # type: ignore[operator]
+    return all(map(is_number, values))
 
 
 def _are_depths(depths: object) -> bool:
@@ -281,15 +279,7 @@ def _origins(values: object) -> list[Run]:
 
 def message_of_row(row: tuple[Any, ...]) -> StoredMessage:
     number, chat, parent, role, content, tokens, model, status, drafter, seed, speed, reason, created, writer = row
-    texts = (
-        chat,
-        content,
-        model,
-        drafter,
-        seed,
-        reason,
-        writer,
-    )  # nearly all are: a call for each would be most of the work
+    texts = (chat, content, model, drafter, seed, reason, writer)  # nearly all are: calls would be most of the work
     chat, content, model, drafter, seed, reason, writer = [
         each if type(each) is str else text_of(each) for each in texts
     ]
@@ -312,10 +302,8 @@ def message_of_row(row: tuple[Any, ...]) -> StoredMessage:
 
 
 def row_of_message(message: StoredMessage) -> tuple[Any, ...]:
-    seed, figures = (
-        "" if message.seed is None else str(message.seed),
-        message.figures.packed() if message.figures else "",
-    )
+    seed = "" if message.seed is None else str(message.seed)
+    figures = message.figures.packed() if message.figures else ""
     return (
         *(message.id, message.chat, message.parent, message.role, storable(message.content)),
         *(pack_tokens(message.tokens), message.model, message.status, message.drafter),

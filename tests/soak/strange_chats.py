@@ -137,15 +137,13 @@ def strange_ids(folder: Path, chance: random.Random) -> Found:
 
 
 def in_the_way(folder: Path, _: random.Random) -> Found:
-    """A folder in the place of the chats or one of their files: the backup is used, and it is said."""
-    for name in ("chats.db", "chats.db-wal", "chats.db-shm", "chats.db-journal", "chats.db.lock", "chats.db.writer"):
-        home = folder / name
-        filled(home / "chats.db", 3)
-        (home / name).unlink(missing_ok=True)
-        (home / name).mkdir()
-        done = run(home, "chats", "list")
-        said = "was a folder" in done.stderr and len(done.stdout.splitlines()) == 3 and backups(home / "chats.db")
-        yield None if said else f"{name}: {done.stdout}{done.stderr}"
+    """A folder in the place of the chats: the backup is used, and it is said."""
+    filled(folder / "chats.db", 3)
+    (folder / "chats.db").unlink()
+    (folder / "chats.db").mkdir()
+    done = run(folder, "chats", "list")
+    said = "was a folder" in done.stderr and len(done.stdout.splitlines()) == 3 and backups(folder / "chats.db")
+    yield None if said else f"{done.stdout}{done.stderr}"
 
 
 def locked(folder: Path, _: random.Random) -> Found:

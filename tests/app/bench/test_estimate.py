@@ -18,7 +18,7 @@ def played(kinds: Sequence[str], warm: dict[str, float]) -> list[tuple[float, fl
     """Plays it; the time that was said to be left and the time that was left, at the begin of each reply and in it."""
     now, seen = 0.0, list[tuple[float, float]]()
     estimate = Estimate(turn_of(NAMES), 160, lambda: now)
-    estimate.warm |= warm
+    estimate.pace |= warm
     for at, kind in enumerate(kinds):
         estimate.begin(kind, 1, [(later, 1) for later in kinds[at + 1 :]])
         for name in turn_of(NAMES):
@@ -28,7 +28,6 @@ def played(kinds: Sequence[str], warm: dict[str, float]) -> list[tuple[float, fl
                     left = estimate.left()
                     assert left is not None
                     seen.append((now, left))
-                estimate.wrote(token)
                 now += PACE[name]
             estimate.end(LENGTHS[kind])
     return [(left, now - at) for at, left in seen]
@@ -56,7 +55,7 @@ def test_nothing_is_said_before_anything_was_timed() -> None:
 def test_later_turns_count() -> None:
     now = 0.0
     estimate = Estimate(["none", "auto", "none"], 100, lambda: now)
-    estimate.warm |= {"none": 0.1, "auto": 0.1}
+    estimate.pace |= {"none": 0.1, "auto": 0.1}
     estimate.begin("chat", 2, [("chat", 1)])
     assert estimate.left() == pytest.approx(3 * 3 * 100 * 0.1)
     for _ in range(3):

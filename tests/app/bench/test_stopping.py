@@ -30,13 +30,13 @@ def press_ctrl_c(monkeypatch: pytest.MonkeyPatch, module: str, after: int) -> No
         drafter: str,
         turn: BenchTurn,
         stop: Callable[[], bool] = never,
-        on_tokens: Callable[[int], None] = lambda _: None,
+        on_step: Callable[[], None] = lambda: None,
     ) -> WrittenReply:
         nonlocal replies
         replies += 1
         if replies == after:
             signal.raise_signal(signal.SIGINT)
-        return turns.write(session, drafter, turn, stop, on_tokens)
+        return turns.write(session, drafter, turn, stop, on_step)
 
     monkeypatch.setattr(f"{module}.write", write)
 

@@ -10,7 +10,9 @@ import threading
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
 
+import psutil
 import pytest
 
 from slipstream.app.chats.exporting import write_export
@@ -19,15 +21,16 @@ from slipstream.app.chats.store import ChatStore
 from slipstream.app.platform.paths import Paths
 from slipstream.models.errors import SlipstreamError
 
-MOUNTS = """
-22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw
-30 22 0:40 / /mnt/share rw - nfs4 server:/share rw
-31 30 0:41 / /mnt/share/own rw shared:7 master:2 - btrfs /dev/sdb rw
-32 22 0:42 / /mnt/two\\040words rw - cifs //server/two rw
-33 22 0:43 / /mnt/over rw - ext4 /dev/sdc rw
-34 33 0:44 / /mnt/over rw - fuse.sshfs host: rw
-35 22 0:45 / /mnt/near rw - fuse.portal portal rw
-"""
+MOUNTS = (
+    ("/", "ext4", "rw,relatime"),
+    ("/mnt/share", "nfs4", "rw"),
+    ("/mnt/share/own", "btrfs", "rw"),
+    ("/mnt/two words", "cifs", "rw"),
+    ("/mnt/over", "ext4", "rw"),
+    ("/mnt/over", "fuse.sshfs", "rw"),
+    ("/mnt/near", "fuse.portal", "rw"),
+    ("/mnt/drive", "NTFS", "rw,remote"),
+)
 
 
 @pytest.fixture(params=[0o022, 0o000], ids=["umask 022", "umask 000"])
@@ -58,10 +61,10 @@ def test_only_the_owner_may_read(tmp_path: Path) -> None:
         assert mode == (0o700 if file.is_dir() else 0o600) or not file.exists(), f"{file}: {mode:o}"
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="Linux's table of mounts")
-def test_network_file_systems_are_known(tmp_path: Path) -> None:
-    mounts = tmp_path / "mountinfo"
-    mounts.write_text(MOUNTS.strip().replace("\\\\", "\\"))
+@pytest.mark.skipif(os.name != "posix", reason="paths of POSIX")
+def test_network_file_systems_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    mounts = [SimpleNamespace(mountpoint=point, fstype=kind, opts=opts) for point, kind, opts in MOUNTS]
+    monkeypatch.setattr(psutil, "disk_partitions", lambda all: mounts)
     for folder, remote in (
         ("/home/me", False),
         ("/mnt/share/me", True),
@@ -71,9 +74,11 @@ def test_network_file_systems_are_known(tmp_path: Path) -> None:
         ("/mnt/two words", True),
         ("/mnt/over/me", True),
         ("/mnt/near", False),
+        ("/mnt/drive/me", True),
     ):
-        assert is_remote(Path(folder), mounts) == remote, folder
-    assert not is_remote(Path("/"), tmp_path / "missing")
+        assert is_remote(Path(folder)) == remote, folder
+    mounts.clear()
+    assert not is_remote(Path("/"))
 
 
 def test_no_write_ahead_log_on_a_network_file_system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
