@@ -7,7 +7,6 @@ from typing import Final, Literal
 
 LEAST_TOKENS: Final = 30  # with fewer tokens there is no speed-up: single steps would dominate it
 LEAST_OF_CHATS: Final = 64  # number of such tokens from which the speed-up of a drafter in chats is listed
-
 Verdict = Literal["gain", "loss", "even"]
 GAIN: Final = 1.05  # from this ratio on, a reply counts as faster
 LOSS: Final = 0.95  # below this ratio, it counts as slower
@@ -17,12 +16,8 @@ def speedup(tokens: float, seconds: float, plain_seconds: float | None) -> float
     """The time of these tokens by plain decoding, divided by the time that they took.
 
     Args:
-        seconds: Wall time of all of their steps.
         plain_seconds: Seconds a token of plain decoding, measured on this machine at about the same time and length of
-            text; None if unknown.
-
-    Returns:
-        The ratio; None below ``LEAST_TOKENS`` or without a baseline.
+            text; without it, and below ``LEAST_TOKENS``, there is no ratio.
     """
     if plain_seconds is None or tokens < LEAST_TOKENS or seconds <= 0:
         return None
@@ -84,10 +79,8 @@ class Speed:
 
     @property
     def timed(self) -> int:
-        """Number of tokens whose time is known."""
         return self.tokens - self.earlier
 
     @property
     def seconds(self) -> float:
-        """The time of the timed tokens."""
         return self.timed / self.tok_per_s if self.tok_per_s else 0.0

@@ -178,6 +178,7 @@ class TextIndex:
         ``vocabulary`` is the fingerprint of the ids' vocabulary.
         """
         self._folder, self._vocabulary, self._n_vocab = folder, vocabulary, n_vocab
+        self._signature: tuple[int, int, int] | None = None
         self.close()
         with _explained(folder):
             make_folder(folder)
@@ -272,7 +273,7 @@ class TextIndex:
 
     def close(self) -> None:
         self._contents = _Contents(_Contents.packed(self._vocabulary, self._n_vocab))
-        self._signature: tuple[int, int, int] | None = None
+        self._signature = None
 
     @contextmanager
     def _changing(self) -> Iterator[None]:

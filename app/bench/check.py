@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import numpy as np
@@ -184,46 +184,34 @@ class CheckReport:
 
     model: str
     promise: str  # the promise about equal texts that was made at load
-    tolerance: float  # greatest change of a logit that makes a difference a near-tie; each row has its own
     compared: dict[str, int]  # number of compared replies of each drafter
-    tokens: dict[str, int]  # number of equal tokens of each drafter, up to the first difference of each reply
-    findings: list[Finding]  # replies that differ
     unusable: dict[str, str]  # drafters that cannot serve the model, and why
-    too_long: dict[str, int]  # prompts of each kind of text with a turn that does not fit the context
+    tolerance: float = 0.0  # greatest change of a logit that makes a difference a near-tie; each row has its own
+    # number of equal tokens of each drafter, up to the first difference of each reply
+    tokens: dict[str, int] = field(default_factory=dict)
+    findings: list[Finding] = field(default_factory=list)  # replies that differ
+    # prompts of each kind of text with a turn that does not fit the context
+    too_long: dict[str, int] = field(default_factory=dict)
     stopped: bool = False  # whether it was stopped before its end
 
     @property
     def wrong(self) -> list[Finding]:
-        """The findings that floating point does not explain."""
         return [finding for finding in self.findings if not finding.difference.near_tie]
 
     @property
     def passed(self) -> bool:
-        """Whether no reply differs; near-ties are allowed unless the same text was promised."""
         return not (self.findings if self.promise == SAME_TEXT else self.wrong)
 
 
 def check_drafters(
-    request: Load,
-    plan: ReplyPlan,
-    tell: Callable[[str], None],
-    stop: Callable[[], bool] = never,
+    request: Load, plan: ReplyPlan, tell: Callable[[str], None], stop: Callable[[], bool] = never
 ) -> CheckReport:
     """Loads a model and compares every reply of every drafter with plain decoding's, until ``stop`` is true."""
     with session_of(request) as (session, loaded):
         usable, unusable = usable_drafters(session, loaded, plan.names)
         if not usable:
             raise UsageError("only plain decoding was chosen: nothing to compare it with.", "Name other drafters.")
-        report = CheckReport(
-            model=loaded.title,
-            promise=loaded.promise,
-            tolerance=0.0,
-            compared=dict.fromkeys(usable, 0),
-            tokens={},
-            findings=[],
-            unusable=unusable,
-            too_long={},
-        )
+        report = CheckReport(loaded.title, loaded.promise, dict.fromkeys(usable, 0), unusable)
         return audit(session, report, plan, loaded.n_ctx, tell=tell, stop=stop)
 
 
@@ -237,7 +225,6 @@ def audit(
 ) -> CheckReport:
     """Compares every reply of the drafters in ``report.compared``; returns the report with the results."""
     compared, tokens, findings = dict(report.compared), dict.fromkeys(report.compared, 0), list[Finding]()
-
     estimate = Estimate([Plain.name, *compared], plan.tokens)
 
     def timed(name: str, turn: BenchTurn) -> WrittenReply:
@@ -260,35 +247,24 @@ def audit(
         return plain
 
     counts = play(plan, context, lambda line: tell(f"check: {line}"), estimate, reply)
-    too_long = {name: long for name, (_, long) in counts.items()}
-    tolerance = max((_FEW * finding.difference.rounding for finding in findings), default=0.0)
     return replace(
         report,
         compared=compared,
         tokens=tokens,
         findings=findings,
-        tolerance=tolerance,
-        too_long=too_long,
+        tolerance=max((_FEW * finding.difference.rounding for finding in findings), default=0.0),
+        too_long={name: long for name, (_, long) in counts.items()},
         stopped=stop(),
     )
 
 
 def check_text(report: CheckReport) -> str:
-    """Formats the counts of each drafter, the verdict and the differences."""
     rows, ties = [], [finding for finding in report.findings if finding.difference.near_tie]
     for name, replies in report.compared.items():
         differ = [finding for finding in report.findings if finding.drafter == name]
         near = sum(finding.difference.near_tie for finding in differ)
-        rows.append(
-            (
-                name,
-                str(replies),
-                str(replies - len(differ)),
-                f"{report.tokens[name]:,}",
-                str(near),
-                str(len(differ) - near),
-            )
-        )
+        equal, tokens = str(replies - len(differ)), f"{report.tokens[name]:,}"
+        rows.append((name, str(replies), equal, tokens, str(near), str(len(differ) - near)))
     notes = [
         *([STOPPED] if report.stopped else []),
         _verdict(report),

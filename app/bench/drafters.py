@@ -44,12 +44,7 @@ from slipstream.models.errors import SlipstreamError, UsageError
 _PATIENCE_S: Final = 3600.0  # seconds that a process may take to load a model and write with it
 
 
-def ignore(_: BenchUpdate) -> None:
-    """Ignores an update."""
-
-
 def turn_of(drafters: Sequence[str]) -> list[str]:
-    """The drafters of a turn: each writes between two replies of plain decoding."""
     return [PLAIN, *(name for drafter in drafters for name in (drafter, PLAIN))]
 
 
@@ -88,7 +83,6 @@ class BenchMeter:
     def compare(
         self, turn: BenchTurn, name: str, before: WrittenReply, written: WrittenReply, after: WrittenReply
     ) -> None:
-        """Adds a reply and the plain ones before and after it; reports the changed rows."""
         rates = sorted(each.work.tokens / each.work.seconds for each in (before, after))
         self._differ.append(rates[1] / rates[0])
         temperature = turn.sampling.temperature
@@ -130,19 +124,14 @@ def compare_drafters(
     tell: Callable[[str], None],
     memory_steps: int = 0,
     stop: Callable[[], bool] = never,
-    on_update: Callable[[BenchUpdate], None] = ignore,
+    on_update: Callable[[BenchUpdate], None] = lambda _: None,
 ) -> DrafterReport:
     """Writes every reply with every drafter: plain, a drafter, plain, the next drafter, plain and so on.
 
     A drafter's reply is compared with the mean of the plain ones before and after it, so that a change of the machine's
-    speed affects both alike. The order of the drafters changes from turn to turn.
-
-    Args:
-        memory_steps: Tokens to write when measuring each drafter's memory, in a separate process that loads the model
-            again; 0 skips that.
-        stop: Called at every step; once it is true, the report covers the turns that all drafters have written, and
-            without any ``Stopped`` is raised.
-        on_update: Called with the rows so far and the time left, after each reply and a few times a second.
+    speed affects both alike. The order of the drafters changes from turn to turn. With ``memory_steps``, the memory of
+    each is measured in a separate process that writes so many tokens. Once ``stop`` is true, the report covers the
+    turns that all drafters have written; without any, ``Stopped`` is raised.
     """
 
     def report(line: str) -> None:
@@ -230,11 +219,10 @@ def measure(
 def drafter_memory(
     request: Load, drafters: Sequence[str], steps: int, tell: Callable[[str], None]
 ) -> dict[str, float | None]:
-    """Measures each drafter in a child process, which runs this file.
+    """Measures each drafter in a child process, which runs this file; None if it failed, which ``tell`` reports.
 
-    Returns:
-        The peak of resident memory in MB of 1,000,000 bytes, including Python and the model's file, without a GPU's
-        memory; None if the child failed, which ``tell`` reports.
+    It is the peak of resident memory in MB of 1,000,000 bytes, including Python and the model's file, without a GPU's
+    memory.
     """
     found: dict[str, float | None] = {}
     for name in drafters:
@@ -250,7 +238,6 @@ def drafter_memory(
 
 
 def peak_bytes() -> int:
-    """The peak of this process's resident memory, including mapped files."""
     status = Path("/proc/self/status")
     if status.exists():  # getrusage would include the memory of a parent that forked this process
         line = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM:"))
@@ -264,7 +251,6 @@ def peak_bytes() -> int:
 
 
 def _child(request: str, steps: str) -> None:
-    """Writes a reply, and the peak of memory to standard output."""
     load: Load = built(Load, json.loads(request))
     with ExitStack() as opened:
         try:  # without the draft model if the drafter does not need it

@@ -59,7 +59,6 @@ class Estimate:
 
     @property
     def share(self) -> float:
-        """The elapsed share of the total time, 0 to 1."""
         left, gone = self.left(), self._clock() - self._began
         return 0.0 if left is None or gone + left <= 0 else gone / (gone + left)
 

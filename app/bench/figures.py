@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from itertools import product
+from itertools import product, zip_longest
 from statistics import median
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
@@ -21,11 +21,9 @@ from slipstream.models.types import repeated_share
 if TYPE_CHECKING:  # loads the engine
     from slipstream.app.bench.turns import WrittenReply
 
-ALL_KINDS: Final = "all texts"
-"""The name of a row over all kinds of text."""
+ALL_KINDS: Final = "all texts"  # the name of a row over all kinds of text
 DISAGREE: Final = 1.15  # minimum ``Noise.spread`` that is reported
-EVERY: Final = 0.25
-"""Seconds between two updates during a reply."""
+EVERY: Final = 0.25  # seconds between two updates during a reply
 _BUSY_SHARE: Final = 0.25
 
 
@@ -87,7 +85,6 @@ class Noise:
         return self.busy >= _BUSY_SHARE
 
     def remarks(self) -> list[str]:
-        """Sentences for the user; none without much noise."""
         remarks = []
         if self.was_busy:
             remarks.append("The machine was busy: other programs slowed these figures down.")
@@ -136,7 +133,6 @@ class DrafterReport:
 
     @property
     def overall(self) -> list[DrafterFigures]:
-        """The rows over all kinds of text, at the last temperature: one row per drafter."""
         last = self.best[-1] if self.best else None
         return [row for row in self.rows if last and (row.kind, row.temperature) == (last.kind, last.temperature)]
 
@@ -160,12 +156,7 @@ def encoded(update: BenchUpdate) -> dict[str, Any]:
 
 
 def decoded(found: Mapping[str, Any]) -> BenchUpdate:
-    """Reads an update that ``encoded`` wrote.
-
-    Raises:
-        LookupError: If it is none.
-        ProtocolError: If its fields have other types.
-    """
+    """Reads an update that ``encoded`` wrote; raises ``LookupError`` or ``ProtocolError`` if it is none."""
     update: BenchUpdate = built(BenchUpdate, found["measuring"])
     return update
 
@@ -207,7 +198,6 @@ class Cell:
     equal: int = 0  # number of replies that equal plain decoding's, token for token
 
     def add(self, prompt: int, written: WrittenReply, plain: TimedTokens, equal: bool) -> None:
-        """Adds a reply, and the work of plain decoding at that time."""
         pair = ReplyPair(written.work, plain)
         self.pairs[prompt] = self.pairs[prompt] + pair if prompt in self.pairs else pair
         self.replies.append(written)
@@ -215,7 +205,6 @@ class Cell:
 
     @staticmethod
     def of_all(cells: Iterable[Cell]) -> Cell:
-        """Merges the cells of several kinds of text."""
         every = Cell()
         for cell in cells:
             first = len(every.pairs)
@@ -230,13 +219,13 @@ class Cell:
 
     @property
     def by_prompt(self) -> list[ReplyPair]:
-        """The sums of each prompt, in the order of the set."""
         return [self.pairs[at] for at in sorted(self.pairs)]
 
     def figures(self, drafter: str, kind: str, temperature: float) -> DrafterFigures:
         speeds = [written.done.speed for written in self.replies]
         drafted, steps = self.drafted, sum(speed.steps for speed in speeds)
         tokens = sum(speed.tokens for speed in speeds)
+        replayed = sum(written.passes.replayed for written in self.replies)
         phases: dict[str, float] = {}
         for written in self.replies:
             for name, ms in written.done.phases.items():
@@ -258,16 +247,11 @@ class Cell:
             texts=len(self.replies),
             repeated=sum(len(written.tokens) * repeated_share(written.tokens) for written in self.replies)
             / sum(len(written.tokens) for written in self.replies),
-            replayed=self._replayed(),
+            replayed=replayed / sum(written.passes.total for written in self.replies) if replayed else None,
         )
 
-    def _replayed(self) -> float | None:
-        replayed = sum(written.passes.replayed for written in self.replies)
-        return replayed / sum(written.passes.total for written in self.replies) if replayed else None
 
-
-Cells = Mapping[tuple[str, str, float], Cell]
-"""By drafter, kind of text and temperature."""
+Cells = Mapping[tuple[str, str, float], Cell]  # by drafter, kind of text and temperature
 
 
 def best_fixed(cells: Cells) -> list[BestFixed]:
@@ -295,7 +279,6 @@ def best_fixed(cells: Cells) -> list[BestFixed]:
 def _best(
     kind: str, temperature: float, pairs: Mapping[str, Mapping[tuple[str, int], ReplyPair]], idle: Collection[str]
 ) -> BestFixed:
-    """Finds the best fixed choice, without the ``idle`` drafters, and compares the autopilot with it."""
     plain = {place: ReplyPair(pair.plain, pair.plain) for place, pair in pairs[PLAIN].items()}  # its own baseline
     fixed = {PLAIN: plain} | {name: own for name, own in pairs.items() if name not in (PLAIN, AUTO, *idle)}
     ratios = {name: ratio for name, own in fixed.items() if (ratio := measured(list(own.values())))}
@@ -330,11 +313,5 @@ def rows_of(
 
 
 def _by_depth(counted: Sequence[Sequence[Sequence[int]]]) -> list[float | None]:
-    """Acceptance at each depth, from the counts [reached, accepted] of every reply."""
-    depths = max(map(len, counted), default=0)
-    reached, accepted = [0] * depths, [0] * depths
-    for reply in counted:
-        for at, (seen, taken) in enumerate(reply):
-            reached[at] += seen
-            accepted[at] += taken
-    return [a / r if r else None for a, r in zip(accepted, reached, strict=True)]
+    sums = (map(sum, zip(*depth, strict=True)) for depth in zip_longest(*counted, fillvalue=(0, 0)))
+    return [accepted / reached if reached else None for reached, accepted in sums]

@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from slipstream.app import speed
 
 Doubles = NDArray[np.float64]
-
 _LEVEL: Final = 0.95
 _RESAMPLES: Final = 4000
 _SEED: Final = 20230

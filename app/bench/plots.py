@@ -28,8 +28,8 @@ _ROW: Final = 20
 _APART: Final = 32  # pixels between two numbers of the scale
 _NAME_WIDTH: Final = 22  # maximum characters of a drafter's name
 _TOP: Final = 32
+_MARKS: Final = "█├─┤●│┼"
 _TITLE: Final = "Speed-up over plain decoding"
-
 _LOOKS: Final = """
 text { font: 12px system-ui, sans-serif; fill: #24292f }
 .title { font-size: 15px; font-weight: 600 } .kind { font-weight: 600 } .small { fill: #57606a }
@@ -47,13 +47,8 @@ class Style:
     """The characters and colours of a chart."""
 
     width: int = _ELSEWHERE  # columns
-    bar: str = "█"  # a bar up to its interval
-    low: str = "├"
-    line: str = "─"  # inside the interval
-    dot: str = "●"  # the value
-    high: str = "┤"
-    plain: str = "│"  # plain decoding's speed, outside the bar
-    crossed: str = "┼"  # plain decoding's speed, inside the interval
+    # a bar up to its interval, the interval's begin, inside and end, the value, plain decoding outside and inside it
+    marks: str = _MARKS
     color: bool = False  # whether gains are green and losses red
     fenced: bool = False  # whether it is in a Markdown fence, for output to a file
 
@@ -63,22 +58,12 @@ class Style:
         terminal = stream.isatty()
         width = shutil.get_terminal_size((_ELSEWHERE, 24)).columns if terminal else _ELSEWHERE
         color = terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+        marks = _MARKS
         try:
-            "█├─●┤│┼".encode(stream.encoding or "ascii")
+            marks.encode(stream.encoding or "ascii")
         except (UnicodeEncodeError, LookupError):
-            return Style(
-                width=width,
-                bar="#",
-                low="[",
-                line="-",
-                dot="o",
-                high="]",
-                plain="|",
-                crossed="+",
-                color=color,
-                fenced=not terminal,
-            )
-        return Style(width, color=color, fenced=not terminal)
+            marks = "#[-]o|+"
+        return Style(width, marks, color=color, fenced=not terminal)
 
 
 def chart(rows: Sequence[DrafterFigures], style: Style, noise: Noise = QUIET) -> str:
@@ -99,36 +84,36 @@ def chart(rows: Sequence[DrafterFigures], style: Style, noise: Noise = QUIET) ->
         for row in group:
             label = f"  {row.drafter[:names]:<{names}}  {row.speedup_text:<{texts}}"
             drawn = _bar(row.gain, most, room, style) if row.gain else ""
-            lines.append(_colored(f"{label}  {drawn}".rstrip(), verdict(row, noise), style))
+            color = _COLORS.get(verdict(row, noise)) if style.color else None
+            line = f"{label}  {drawn}".rstrip()
+            lines.append(f"\x1b[{color}m{line}\x1b[0m" if color else line)
     lines += [" " * (names + texts + 6) + _axis(most, room), *(["```"] if style.fenced else [])]
     return "\n".join(lines)
 
 
 def _ends(rows: Iterable[DrafterFigures]) -> list[float]:
-    """The ends of the bars, intervals included."""
     return [row.gain.high or row.gain.value for row in rows if row.gain]
 
 
 def _bar(ratio: Interval, most: float, room: int, style: Style) -> str:
-    """One bar of ``room`` columns for 0 to ``most``."""
 
     def column(value: float) -> int:
         return min(room - 1, round(value / most * (room - 1)))
 
     cells = [" "] * room
     low, high = column(ratio.value if ratio.low is None else ratio.low), column(ratio.high or ratio.value)
-    cells[column(1.0)] = style.plain
-    cells[:low] = [style.bar] * low
+    bar, begin, line, end, dot, plain, crossed = list(style.marks)
+    cells[column(1.0)] = plain
+    cells[:low] = [bar] * low
     for at in range(low, high + 1):
-        cells[at] = style.crossed if at == column(1.0) else style.line
+        cells[at] = crossed if at == column(1.0) else line
     if ratio.low is not None:
-        cells[low], cells[high] = style.low, style.high
-    cells[column(ratio.value)] = style.dot
+        cells[low], cells[high] = begin, end
+    cells[column(ratio.value)] = dot
     return "".join(cells)
 
 
 def _axis(most: float, room: int) -> str:
-    """The scale: each whole number that has room."""
     cells = [" "] * (room + 3)
     every = max(1, round(most / (room / 8)))
     for value in (*range(0, int(most) + 1, every), *([1] if every > 1 else [])):
@@ -147,12 +132,6 @@ def verdict(row: DrafterFigures, noise: Noise = QUIET) -> Verdict:
     if 1 / noise.spread < ratio.value < noise.spread:
         return "even"
     return "gain" if ratio.low > 1 else "loss"
-
-
-def _colored(line: str, found: Verdict, style: Style) -> str:
-    """Colours a gain green, a loss red, and an idle drafter grey."""
-    color = _COLORS.get(found) if style.color else None
-    return f"\x1b[{color}m{line}\x1b[0m" if color else line
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,7 +198,6 @@ def _svg_bar(row: DrafterFigures, y: int, most: float, found: Verdict) -> list[s
 
 
 def _grid(most: float, bottom: int) -> list[str]:
-    """A line and a number for each whole step, and the dashed line of plain decoding."""
     parts = []
     every = max(1, ceil(most / 8))
     for value in sorted({*range(0, int(most) + 1, every), 1}):

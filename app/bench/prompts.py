@@ -25,8 +25,7 @@ _FIELDS: Final = ("messages", "turns", "prompt", "question", "text")
 _ROLES: Final = ("system", "user", "assistant")
 BUILT_IN: Final = ("chat", "story", "copy")
 """Sets that are measured unless others are named: small talk, stories, and texts and code to be copied with changes."""
-CODE: Final = "code"
-"""A set of requests for short programs."""
+CODE: Final = "code"  # a set of requests for short programs
 _Item = TypeVar("_Item")
 
 
@@ -40,7 +39,6 @@ class BenchPrompt:
 
     @property
     def turns(self) -> int:
-        """The number of replies to write."""
         return 1 + len(self.later)
 
     def after(self, reply: Message) -> BenchPrompt:
@@ -50,17 +48,11 @@ class BenchPrompt:
 
 
 def asked(*texts: str) -> BenchPrompt:
-    """A prompt of one user message, with the user's later turns."""
     return BenchPrompt((Message("user", texts[0]),), texts[1:])
 
 
 def read_prompts(path: Path) -> list[BenchPrompt]:
-    """Reads a file of prompts: ``.jsonl`` has an object per line, ``.txt`` a prompt per line; plain or compressed.
-
-    Raises:
-        UsageError: If it has no prompts, or another format; the error names the line.
-        SlipstreamError: If it cannot be read.
-    """
+    """Reads a file of prompts: ``.jsonl`` has an object per line, ``.txt`` a prompt per line; plain or compressed."""
     kind = Path(path.stem).suffix if path.suffix in _OPENERS else path.suffix
     if kind not in (".jsonl", ".txt"):
         raise UsageError(
@@ -136,19 +128,15 @@ class PromptSet:
 
 
 def prompt_sets(names: Sequence[str], limit: int, by_category: bool = False) -> tuple[PromptSet, ...]:
-    """Reads sets of prompts.
+    """Reads sets of prompts: built-in ones and files, or all built-in ones.
 
-    Args:
-        names: Names of built-in sets, and paths of files; empty for all built-in sets.
-        limit: Prompts of each set, chosen evenly from its first to its last; 0 for all.
-        by_category: Whether each category of a file becomes a separate set, as in Spec-Bench.
-
-    Returns:
-        The sets; a file's set is named by its folder and name, such as "gsm8k/test", and by its category.
+    A file's set is named by its folder and name, such as "gsm8k/test". Of each set, ``limit`` prompts are chosen
+    evenly, 0 for all. With ``by_category``, each category of a file becomes a separate set, as in Spec-Bench.
     """
     if limit < 0:
         raise UsageError(f"limit is {limit}; it must be 0 (all prompts) or more.")
-    paths = [_path(name) for name in names or BUILT_IN]
+    own = (*BUILT_IN, CODE)
+    paths = [_built_in(name) if name in own else Path(name).expanduser() for name in names or BUILT_IN]
     for path, times in Counter(path.resolve() for path in paths).items():
         if times > 1:
             raise UsageError(f"{path} is given {times} times.", "Give each set of prompts once.")
@@ -166,10 +154,6 @@ def evenly(prompts: Sequence[_Item], limit: int) -> tuple[_Item, ...]:
     """Takes ``limit`` of the prompts at equal distances; all if it is 0 or exceeds their number."""
     count = min(limit or len(prompts), len(prompts))
     return tuple(prompts[at * len(prompts) // count] for at in range(count))
-
-
-def _path(name: str) -> Path:
-    return _built_in(name) if name in (*BUILT_IN, CODE) else Path(name).expanduser()
 
 
 def _built_in(name: str) -> Path:

@@ -57,7 +57,6 @@ class RaceLane:
         self.speed = Speed()
 
     def step(self) -> None:
-        """Runs one step, and adds its time."""
         self._reply.resume()
         step = next(self._steps, None)
         if step is None:
@@ -74,14 +73,7 @@ class RaceLane:
 
 
 def run_race(request: str) -> int:
-    """Prints the events of a race as JSON lines, for the chat, which starts this process.
-
-    Args:
-        request: A ``RaceRequest`` as JSON.
-
-    Returns:
-        The exit code: 130 if the race was stopped.
-    """
+    """Prints the events of a race as JSON lines, for the chat, which starts this process; 130 if it was stopped."""
     asked: RaceRequest = built(RaceRequest, json.loads(request))
     load = replace(asked.load, n_ctx=CONTEXT, states=None)
     sampling = Sampling(temperature=_TEMPERATURE, seed=_RACE_SEED)
@@ -101,7 +93,6 @@ def race(
     tokens: int = RACE_TOKENS,
     stop: Callable[[], bool] = never,
 ) -> Iterator[RaceEvent]:
-    """Races a drafter against plain decoding; yields the start, frames, and the result."""
     if drafter == PLAIN:
         raise SlipstreamError("without a drafter there is nothing to race.", "Name one: --drafter auto.")
     if session.open_second is None:

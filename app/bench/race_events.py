@@ -49,7 +49,6 @@ class RaceFrame:
 
     @property
     def seconds(self) -> float:
-        """The later of the two clocks."""
         return max(self.ours.seconds, self.plain.seconds)
 
 
@@ -68,7 +67,6 @@ class RaceStart:
 
     @property
     def slower(self) -> float:
-        """The factor of slow motion, 1 or more."""
         seconds = self.limit * self.plain_ms / 1e3
         return max(1.0, LEAST_SECONDS / seconds) if seconds else 1.0
 
@@ -95,12 +93,7 @@ def encoded(event: RaceEvent) -> dict[str, Any]:
 
 
 def decoded(found: dict[str, Any]) -> RaceEvent:
-    """Reads ``encoded`` back.
-
-    Raises:
-        LookupError: If it is no event.
-        ProtocolError: If the fields do not match.
-    """
+    """Reads ``encoded`` back; raises ``LookupError`` or ``ProtocolError`` if it is no event."""
     (name,) = found.keys() & _KINDS.keys() or ("",)
     event: RaceEvent = built(_KINDS[name], found[name])
     return event

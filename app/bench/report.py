@@ -58,7 +58,6 @@ def table(title: str, head: Sequence[str], rows: Sequence[Sequence[str]], notes:
 
 
 def drafters_text(report: DrafterReport) -> str:
-    """Formats the drafters' figures, notes on them, and the best fixed choice for each kind of text."""
     graphs = any(row.replayed is not None for row in report.rows)
     head = (
         "text",
@@ -142,7 +141,6 @@ def _best(rows: Sequence[BestFixed]) -> str:
 
 
 def _verdict(rows: Sequence[BestFixed]) -> list[str]:
-    """Counts where the autopilot is faster or slower than plain decoding, judged by the intervals."""
     autos = [(row, row.auto) for row in rows if row.auto and row.auto.low is not None and row.auto.high is not None]
     if not autos:
         return []
@@ -156,14 +154,7 @@ def _verdict(rows: Sequence[BestFixed]) -> list[str]:
 
 
 def share_line(where: str, model: str, rows: Sequence[DrafterFigures], kinds: Mapping[str, str]) -> str:
-    """One line to compare between people.
-
-    Args:
-        where: The processor or card.
-        model: The model and its type.
-        rows: Of plain decoding and the autopilot.
-        kinds: The sets of prompts to show apart, and a word for each.
-    """
+    """One line to compare between people; ``kinds`` are the sets of prompts to show apart, and a word for each."""
     plain = next(row for row in rows if row.drafter == PLAIN and row.kind == ALL_KINDS)
     gains = [
         f"{kinds[row.kind]} {row.tok_per_s:.1f} tok/s, {row.speedup_text}, {row.tokens_per_step:.2f} tokens a step"

@@ -36,12 +36,10 @@ class StoredResult:
 
 
 def kept_results(folder: Path) -> list[StoredResult]:
-    """All results, the newest first; an unreadable one is included with the reason."""
     return sorted((_read(path) for path in folder.glob("*.json")), key=lambda kept: kept.when, reverse=True)
 
 
 def place_for(folder: Path, when: datetime) -> Path:
-    """The path of a new result; creates the folder."""
     stem = when.strftime(_NAME)
     place, count = private_folder(folder) / f"{stem}.json", 1
     while place.exists():

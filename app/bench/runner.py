@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from slipstream.app.bench.check import check_drafters, check_text
-from slipstream.app.bench.drafters import compare_drafters, ignore
+from slipstream.app.bench.drafters import compare_drafters
 from slipstream.app.bench.figures import BenchUpdate
 from slipstream.app.bench.plots import ChartSection, Style, chart
 from slipstream.app.bench.report import advice, drafters_text
 from slipstream.app.bench.turns import CtrlC, ReplyPlan
+from slipstream.app.platform.safe_text import plural
 from slipstream.app.protocol.requests import Load
 from slipstream.models.llama.devices import processor, survey_here
 from slipstream.models.llama.library import physical_cores
@@ -37,10 +38,12 @@ class BenchMachine:
 
     @staticmethod
     def here() -> BenchMachine:
+        gpus = [each.description for each in survey_here().devices if each.kind in ("gpu", "igpu")]
+        cores = physical_cores()
         return BenchMachine(
             processor=processor(),
-            device=_runs_on(),
-            cores=physical_cores(),
+            device=", ".join(gpus) or f"CPU, {plural(cores, 'thread')}",
+            cores=cores,
             system=f"{platform.system()} {platform.machine()}",
             python=platform.python_version(),
             llama_cpp_python=version("llama-cpp-python"),
@@ -56,11 +59,6 @@ class BenchMachine:
             *([f"The machine was busy (load {self.load:.1f}): figures are noisy."] if busy else []),
             "Figures: median (lowest..highest) over the rounds, ratios within a round; [..] is a 95 % interval.",
         ]
-
-
-def _runs_on() -> str:
-    cores, gpus = physical_cores(), [each.description for each in survey_here().devices if each.kind in ("gpu", "igpu")]
-    return ", ".join(gpus) or f"CPU, {cores} thread{'s' if cores > 1 else ''}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +80,7 @@ class Setup:
     drafter_steps: int  # tokens to write when measuring each drafter's memory; 0 skips that
     folder: Path  # for temporary files; deleted after the run
     stop: CtrlC  # once it is true, a part returns its figures so far, or raises ``Stopped`` without any
-    on_update: Callable[[BenchUpdate], None] = ignore  # see ``compare_drafters``
+    on_update: Callable[[BenchUpdate], None] = lambda _: None  # see ``compare_drafters``
 
 
 Parts = Mapping[str, Callable[[], Outcome]]  # parts by name, in the order in which they run
@@ -110,5 +108,4 @@ def parts(setup: Setup) -> Parts:
 
 
 def tell(line: str) -> None:
-    """Prints the progress on stderr."""
     print(f"bench: {line}", file=sys.stderr, flush=True)

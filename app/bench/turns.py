@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass, replace
 from itertools import product
-from types import FrameType, TracebackType
 from typing import Any, Final, Self
 
 from slipstream.app.bench import LIMIT
@@ -55,7 +54,6 @@ class BenchAmounts:
 
     @staticmethod
     def brief() -> BenchAmounts:
-        """Smaller amounts, for slow models."""
         return BenchAmounts(limit=2, temperatures=(0.8,), reply=64, drafter_steps=0)
 
 
@@ -84,13 +82,11 @@ class CtrlC:
             self._before = signal.signal(signal.SIGINT, self._interrupted)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._before is not None:
             signal.signal(signal.SIGINT, self._before)
 
-    def _interrupted(self, _number: int, _frame: FrameType | None) -> None:
+    def _interrupted(self, *_: object) -> None:
         if self.asked:
             raise KeyboardInterrupt
         self.asked = True
@@ -127,13 +123,11 @@ class WrittenReply:
 
     @property
     def work(self) -> TimedTokens:
-        """Its tokens, and the seconds of its steps."""
         speed = self.done.speed
         return TimedTokens(speed.tokens, speed.tokens / speed.tok_per_s)
 
 
 def hello(tokens: int) -> BenchTurn:
-    """A short turn for warm-ups."""
     message = Message("user", "Hello!")
     return BenchTurn(kind="", prompt=0, number=0, messages=(message,), sampling=Sampling(), tokens=tokens)
 
@@ -201,13 +195,9 @@ def play(
 ) -> dict[str, tuple[int, int]]:
     """Plays all turns of every conversation, once for each seed and temperature.
 
-    Each turn follows plain decoding's reply to the turn before, so that all drafters get the same prompt.
-
-    ``reply`` writes a turn with every drafter and returns plain decoding's reply.
-
-    Returns:
-        For each kind of text: the number of prompts with replies, and the number of prompts with a turn that does not
-        fit the context; that turn and those after it are left out.
+    Each turn follows plain decoding's reply to the turn before, which ``reply`` returns, so that all drafters get the
+    same prompt. Returns for each kind of text the number of prompts with replies, and of those with a turn that does
+    not fit the context; that turn and those after it are left out.
     """
     replied: dict[str, set[int]] = {kind.name: set() for kind in plan.sets}
     too_long: dict[str, set[int]] = {kind.name: set() for kind in plan.sets}
@@ -255,8 +245,7 @@ def usable_drafters(
 ) -> tuple[list[str], dict[str, str]]:
     """Finds the drafters that work with the model, and warms them up with a short reply, which ``warmed`` gets.
 
-    Returns:
-        The usable drafters without plain decoding, and the reasons why the others are not usable.
+    Returns the usable drafters without plain decoding, and the reasons why the others are not usable.
     """
     known = {offer.name: offer.why_not for offer in loaded.drafters}
     warmed(Plain.name, write(session, Plain.name, hello(_WARM_UP)))

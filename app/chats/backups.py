@@ -24,7 +24,6 @@ DAY: Final = 86400.0
 KEPT_ASIDE: Final = 30 * DAY
 """Seconds after which a file that was set aside is deleted: it may contain chats that the user deleted later."""
 SIDE_FILES: Final = ("-wal", "-shm", "-journal")
-
 _TITLE: Final = 48  # characters of the title of a chat whose own row is lost
 _AT_ONCE: Final = 512  # rows read at once from a damaged file
 _MOST_ROWS: Final = 1 << 24  # a damaged file may name any number
@@ -311,7 +310,6 @@ def _last(db: sqlite3.Connection, table: str) -> int:
 
 
 def _add(db: sqlite3.Connection, old: sqlite3.Connection) -> int:
-    """Adds the chats and messages that a database lacks or has in part; returns how many messages."""
     for row in _shared_rows(db, old, "chats"):
         if isinstance(row["id"], str) and NAME.fullmatch(row["id"]):
             _insert(db, "chats", row)

@@ -66,13 +66,9 @@ class ChatList:
         return require_one(found, name) if found else self.get(name)
 
     def open_or_create(self, name: str) -> StoredChat:
-        """Finds a chat by its id or title, or creates one with that id and title.
+        """Finds a chat by its id or title, or creates one with that id and title; raises ``UsageError`` if it cannot.
 
         A title's beginning matches only if ``name`` is not a valid id; otherwise a new name might open another chat.
-
-        Raises:
-            UsageError: If the name is new and not a valid id, belongs to a chat that was just deleted, or matches
-                several chats.
         """
         kept = self.list_chats(_ALL)
         if not NAME.fullmatch(name):
@@ -93,7 +89,6 @@ class ChatList:
         return require_one(titled, name) if titled and not known else self.get(name)
 
     def list_chats(self, limit: int = 200) -> list[StoredChat]:
-        """The chats, pinned ones first, then by their newest message."""
         order = "ORDER BY pinned DESC, updated DESC, rowid DESC LIMIT ?"
         rows = self._db.rows(f"SELECT {CHAT_COLUMNS} FROM chats WHERE deleted IS NULL {order}", limit)
         return [chat_of_row(row) for row in rows if isinstance(row[0], str) and NAME.fullmatch(row[0])]
@@ -166,17 +161,14 @@ class ChatList:
         try:
             self.erase_deleted(0.0 if self._db.alone else UNDO_WITHIN)
         finally:
-            forget_orphans(self._states, self._names, self._db.alone)
+            every = "SELECT id FROM chats"
+            forget_orphans(self._states, lambda: {text_of(chat) for (chat,) in self._db.rows(every)}, self._db.alone)
             if self._db.alone:
                 self._images.forget_orphans(self._with_images)
 
     def _with_images(self, chat: str = "") -> list[str]:
-        """The messages with images, of one chat or of all."""
         query = "SELECT content FROM messages WHERE content LIKE '%](image:%' AND ? IN ('', chat)"
         return [text_of(content) for (content,) in self._db.rows(query, chat)]
-
-    def _names(self) -> set[str]:
-        return {text_of(chat) for (chat,) in self._db.rows("SELECT id FROM chats")}
 
     def insert(self, chat: StoredChat) -> None:
         row = (chat.id, bounded(chat.title), chat.created, chat.updated, bounded(chat.model), chat.pinned)
@@ -184,7 +176,6 @@ class ChatList:
 
 
 def has_name(chat: StoredChat, name: str) -> bool:
-    """Whether a name is a chat's id or its whole title, ignoring case."""
     return _normalized(name) in (_normalized(chat.id), _normalized(chat.title))
 
 
@@ -203,8 +194,7 @@ def require_one(found: Sequence[StoredChat], name: str) -> StoredChat:
     named = "; ".join(id_and_title(chat) for chat in found[:_MOST_LISTED])
     more = f"; and {len(found) - _MOST_LISTED:,} more" if len(found) > _MOST_LISTED else ""
     raise UsageError(
-        f'"{one_line(name)}" matches {len(found):,} chats.',
-        f"Use the id of one, the first word here: {named}{more}.",
+        f'"{one_line(name)}" matches {len(found):,} chats.', f"Use the id of one, the first word here: {named}{more}."
     )
 
 

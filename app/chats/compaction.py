@@ -25,7 +25,6 @@ ASKED: Final = (
 _KEPT_TURNS: Final = 2  # maximum newest turns to keep
 _KEPT_SHARE: Final = 4  # keeps turns only if they have at most this fraction (1/4) of the chat's characters
 _MOST_TOKENS: Final = 1024  # maximum tokens of a summary, reasoning included
-
 Ask = Callable[[list[Message]], Done]
 
 

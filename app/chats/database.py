@@ -117,8 +117,10 @@ class Database:
                 self._tell(f"{error.title} {error.hint}")
             with suppress(SlipstreamError):  # another process keeps writing, or the disk is full: the next end tries
                 last.enter_context(self._writers.alone())
+                changed = self.connection.total_changes != self._changes
                 with self._worded():
-                    self._back_up()
+                    if (changed or backups.age(self.path) > DAY) and self.execute("SELECT 1 FROM chats").fetchone():
+                        backups.keep_day(self.connection, self.path)
 
     @contextmanager
     def _worded(self) -> Iterator[None]:
@@ -137,11 +139,6 @@ class Database:
 
     def _note(self, words: str) -> None:
         self.notice = words
-
-    def _back_up(self) -> None:
-        changed = self.connection.total_changes != self._changes
-        if (changed or backups.age(self.path) > DAY) and self.execute("SELECT 1 FROM chats LIMIT 1").fetchone():
-            backups.keep_day(self.connection, self.path)
 
     def _follow_file(self) -> None:
         """Writes the chats to a new file if another program deleted or replaced theirs.
@@ -222,7 +219,6 @@ def _open(path: Path, alone: bool) -> tuple[sqlite3.Connection, str]:
 
 
 def _damage(path: Path) -> str:
-    """Describes damage that SQLite does not detect; empty if there is none."""
     if path.is_dir():
         return "was a folder"
     if backups.marked(path).exists():

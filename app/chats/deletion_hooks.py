@@ -11,7 +11,6 @@ from slipstream.app.platform.paths import private_folder, worded
 from slipstream.models.errors import ModelFileError, SlipstreamError
 
 CHAT: Final = "chat:"  # prefix of a chat's document name in an index; a file's document name is its absolute path
-
 _OFF: Final = "off"
 _SHARED: Final = "+*.state"  # states of system prompts, see ``slipstream.app.engine.kv_cache_store``
 _UNFINISHED: Final = ".*.state.*"
@@ -48,7 +47,6 @@ def forget_chat(root: Path | None, chat: str) -> None:
 
 
 def chat_deleted(chat: str, heads: Path | None, index: Path | None) -> None:
-    """Removes a deleted chat from the text indexes, and marks the heads that were trained on it."""
     try:
         forget_chat(index, chat)
     finally:
@@ -72,9 +70,8 @@ def forget_state(folder: Path | None, chat: str) -> None:
 def forget_orphans(folder: Path | None, chats: Callable[[], set[str]], alone: bool) -> None:
     """Deletes states without a chat: a closing engine may write one after its chat was erased.
 
-    Args:
-        chats: Lists all chats; called after the files are listed, since a chat is created before its state.
-        alone: Whether no other process writes states; half-written files then belong to a killed process.
+    ``chats`` lists all chats, after the files are listed, since a chat is created before its state. If no other process
+    writes states, half-written files belong to a killed one.
     """
     if folder is None:
         return

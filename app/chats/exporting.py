@@ -29,7 +29,6 @@ VERSION: Final = 1
 
 
 def format_of(path: Path) -> Format:
-    """The format of an export by the file's ending: JSON for ``.json``, else Markdown."""
     return "json" if path.suffix.lower() == ".json" else "md"
 
 
@@ -87,7 +86,6 @@ def write_export(path: Path, text: str) -> None:
 
 
 def _sections(messages: Sequence[StoredMessage], thoughts: bool) -> list[str]:
-    """The messages of a branch; the model is named where it changes."""
     writers = changes_of_writer(messages)
     return [_section(message, thoughts, one_line(writers.get(message.id, ""))) for message in messages]
 

@@ -49,7 +49,6 @@ def read_attached(path: Path) -> AttachedImage:
 
 
 def image_label(text: str) -> str:
-    """A text for the screen: each mark is replaced by its label."""
     return MARK.sub(lambda mark: f"[{mark[1]}]", text)
 
 

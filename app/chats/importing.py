@@ -105,7 +105,6 @@ def _above(nodes: dict[str, Any], name: Any) -> list[str]:
 
 
 def _content(message: Any, left_out: Counter[str]) -> tuple[str, str, float]:
-    """Role, text and time of a node's message; empty if it has no text."""
     if not isinstance(message, dict):
         return "", "", 0.0
     author, content = message.get("author"), message.get("content")
@@ -120,7 +119,7 @@ def _content(message: Any, left_out: Counter[str]) -> tuple[str, str, float]:
     parts = content.get("parts")
     texts = list[str]()
     for part in parts if isinstance(parts, list) else ():
-        spoken = _spoken(part)
+        spoken = part if isinstance(part, str) else text_of(part.get("text")) if isinstance(part, dict) else ""
         if spoken.strip():
             texts.append(spoken)
         elif isinstance(part, dict):
@@ -131,17 +130,12 @@ def _content(message: Any, left_out: Counter[str]) -> tuple[str, str, float]:
     return role, storable(text), moment(message.get("create_time"))
 
 
-def _spoken(part: Any) -> str:
-    return part if isinstance(part, str) else text_of(part.get("text")) if isinstance(part, dict) else ""
-
-
 def _kind(name: str) -> str:
     named = next((words for word, words in _KINDS.items() if word in name), "")
     return named or f'of the kind "{bounded(storable(name)) or "unknown"}"'
 
 
 def read_export(path: Path) -> bytes:
-    """Reads a file to be imported; rejects a file that is too large."""
     try:
         with path.open("rb") as file:
             size = os.fstat(file.fileno()).st_size
@@ -164,10 +158,6 @@ def import_chats(
     """Imports all chats of a file, or none; calls ``tell`` with a line about those that are left out.
 
     Chats that are here already are left out, so an import that was killed can be repeated. Returns the new ones.
-
-    Raises:
-        UsageError: If the file is not an export, or has no messages.
-        SlipstreamError: If the chats cannot be stored.
     """
     name, left_out = shown_path(source), Counter[str]()
     try:

@@ -37,17 +37,13 @@ from slipstream.models.errors import UsageError
 
 _COLUMNS = MESSAGE_COLUMNS.removeprefix("id, ") + ", picked"
 _INSERT = f"INSERT INTO messages ({_COLUMNS}) VALUES ({', '.join('?' * (_COLUMNS.count(',') + 1))})"
-
 _BELOW = """
     WITH RECURSIVE below(id) AS (VALUES (?) UNION SELECT messages.id FROM messages JOIN below ON parent = below.id)
     SELECT id FROM below
 """
-
 LENGTH = 48  # maximum characters of a title
 LEAST_LENGTH = 12  # minimum characters of a clause that becomes a title
-
 _READ = 20_000  # characters of a message that are searched for its title; few, since the screen waits
-
 _FENCE = re.compile(r"(?:```|~~~).*?(?:```|~~~|\Z)", re.DOTALL)
 _LINK = re.compile(r"!?\[([^\]]*)\]\([^)]*\)")
 _ADDRESS = re.compile(r"https?://(?:www\.)?([^\s/?#]+)\S*")
@@ -130,7 +126,6 @@ class Messages:
         return [text_of(content) for (content,) in reversed(rows)]
 
     def refused(self, chat: str) -> str:
-        """The last prompt of a chat if the engine refused it; else empty."""
         query = "SELECT content, status FROM messages WHERE chat = ? AND role = 'user' AND reason NOT LIKE ? "
         rows = self._db.rows(f"{query} ORDER BY id DESC LIMIT 1", chat, f"{SUMMARY}%")
         return text_of(rows[0][0]) if rows and rows[0][1] == "failed" else ""
@@ -205,7 +200,6 @@ class Messages:
                 )
 
     def set_system(self, chat: str, text: str) -> None:
-        """Sets the system message of a chat, for all branches; an empty text removes it."""
         first = next(iter(self.messages(chat)), None)
         kept = first if first and first.role == "system" else None
         with self._db.write(durable=True):
@@ -368,7 +362,6 @@ class Messages:
 
 
 def title_of(text: str) -> str:
-    """Makes a title from the first clause of a message, without greeting and markup."""
     text = (MARK.sub("", text[:_READ]).strip() or image_label(text))[:_READ]
     plain = _ADDRESS.sub(r"\1", _LINK.sub(r"\1", _FENCE.sub("\n", text)))
     plain = _EMPHASIS.sub(r"\2", _LINE_MARKS.sub("", plain)).strip()

@@ -35,14 +35,14 @@ class Thinking:
         """``opened`` says whether the prompt ended with an opening mark, or is the closing mark if that is known."""
         self.under_way = bool(opened)  # whether the text so far ends inside the reasoning
         self._closing = (opened,) if isinstance(opened, str) else tuple(CLOSING.values())
-        self._answering = False
-        self._thought = bool(opened)  # whether there was an opening mark
+        self.over = False  # whether all further text is the answer
+        self.thought = bool(opened)  # whether there was an opening mark
         self._held = ""  # text that may be the beginning of a mark
 
     @classmethod
     def none(cls) -> Thinking:
         thinking = cls()
-        thinking._answering = True
+        thinking.over = True
         return thinking
 
     @classmethod
@@ -54,18 +54,9 @@ class Thinking:
         return thinking
 
     @property
-    def over(self) -> bool:
-        """Whether the reasoning is over: all further text is the answer."""
-        return self._answering
-
-    @property
-    def thought(self) -> bool:
-        return self._thought
-
-    @property
     def answers_next(self) -> bool:
         """Whether the next words begin the answer, unless they open more reasoning."""
-        return not (self.under_way or self._answering or self._held.strip()) and self._closing != _HARMONY
+        return not (self.under_way or self.over or self._held.strip()) and self._closing != _HARMONY
 
     @property
     def amid_mark(self) -> bool:
@@ -73,12 +64,11 @@ class Thinking:
 
     @property
     def closing(self) -> str:
-        """The text that ends the reasoning and begins the answer."""
         return ANSWER_CHANNEL if self._closing == _HARMONY else self._closing[0]
 
     def divide(self, pieces: Sequence[Piece]) -> Divided | None:
         """Divides the new text of a step; None if all of it is the answer."""
-        if self._answering:
+        if self.over:
             return None
         fed = [(*self.feed(piece.text), piece) for piece in pieces]
         reasoning = "".join(thought for thought, _, _ in fed)
@@ -96,11 +86,11 @@ class Thinking:
 
     def feed(self, text: str) -> tuple[str, str]:
         """Adds text; returns the new reasoning and the new answer, and holds back text that may become a mark."""
-        if self._answering:
+        if self.over:
             return "", text
         self._held += text
         thoughts = ""
-        while self._held and not self._answering:
+        while self._held and not self.over:
             if self.under_way:
                 thought, closed = self._until_closed()
                 thoughts += thought
@@ -111,18 +101,17 @@ class Thinking:
             elif _may_open(self._held):
                 break
             else:
-                self._answering = True
-        return thoughts, self._take() if self._answering else ""
+                self.over = True
+        return thoughts, self._take() if self.over else ""
 
     def finish(self) -> tuple[str, str]:
-        """Ends the reply; returns the reasoning and the answer that were held back."""
         return (self._take(), "") if self.under_way else ("", self._take())
 
     def _open(self, opening: re.Match[str]) -> None:
         self._held = self._held[opening.end() :]
-        self._thought = True
+        self.thought = True
         if opening["channel"] == "final":
-            self._answering = True
+            self.over = True
         else:
             self.under_way = True
             mark = opening["mark"] or opening["named"]
@@ -142,7 +131,7 @@ class Thinking:
 
     def _take(self) -> str:
         text, self._held = self._held, ""
-        return text.lstrip() if self._thought and not self.under_way else text
+        return text.lstrip() if self.thought and not self.under_way else text
 
 
 @dataclass(frozen=True, slots=True)

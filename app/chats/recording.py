@@ -18,28 +18,18 @@ from slipstream.models.errors import EngineDiedError, SlipstreamError
 
 WRITTEN_WITHIN: Final = 0.2
 """Seconds until new text is written to the store; with the write, a kill loses less than 250 ms of text."""
-
-LEAD: Final = "Summary of our conversation so far:\n\n"
-"""Precedes a summary in the prompt."""
-
+LEAD: Final = "Summary of our conversation so far:\n\n"  # precedes a summary in the prompt
 Event = Prefilling | Stepped | Done
 
 
 def recorded(
-    events: Iterable[Event],
-    store: ChatStore,
-    message: int,
-    before: StoredMessage | None = None,
+    events: Iterable[Event], store: ChatStore, message: int, before: StoredMessage | None = None
 ) -> Iterator[Event]:
-    """Passes a reply's events on and stores the reply.
+    """Passes a reply's events on and stores the reply, a continued one behind ``before``.
 
     A failed write does not end the reply: the next write includes its text, and only a failure of the last write is an
     error. The reply's final status is "done"; "interrupted" if the engine died or the generator was closed; "failed" if
     the engine refused it before its first word.
-
-    Args:
-        message: Number of the reply, from ``ChatStore.begin_reply``.
-        before: For a continued reply, the result of ``ChatStore.go_on``.
     """
     speed = Speed()
     begun = over = False
@@ -142,14 +132,10 @@ def history(
     """
     found = [Message("system", system)] if system else []
     for turn in turns(messages):
-        first, content = turn[0], "\n\n".join(map(_prompt_text, turn))
+        first, content = turn[0], "\n\n".join(f"{LEAD if each.summary else ''}{each.content}" for each in turn)
         tokens = first.tokens if len(turn) == 1 and first.model == fingerprint else []
         found.append(Message(first.role, content, tokens, images(content) if first.role == "user" else {}))
     return found
-
-
-def _prompt_text(message: StoredMessage) -> str:
-    return f"{LEAD}{message.content}" if message.summary else message.content
 
 
 def merged(messages: Iterable[Message]) -> list[Message]:

@@ -37,7 +37,6 @@ ROLES = ("system", "user", "assistant")
 Status = Literal["streaming", "done", "interrupted", "failed"]
 """A reply is being written, complete, cut off, or refused by the engine. A user's message is "done" or "failed"."""
 Run = tuple[int, Origin, str]  # number of characters, their origin, and their drafter, or empty
-
 _PROMISES: Final = ("same_text", "same_odds", "", "changed")  # the weakest last, unknown before typical acceptance
 _MOST_DIGITS: Final = 9
 _NEWEST: Final = 253e9  # seconds since 1970; later times are after the year 9999, which no calendar here can show
@@ -60,7 +59,6 @@ class StoredChat:
 
 
 def joined_runs(runs: Iterable[Run]) -> list[Run]:
-    """Merges neighbouring runs of the same origin and drafter."""
     found: list[Run] = []
     for size, origin, source in runs:
         if found and found[-1][1:] == (origin, source):
@@ -115,7 +113,6 @@ class Figures:
 
     @staticmethod
     def unpacked(text: object) -> Figures | None:
-        """Reads ``packed`` back, as ``of_values`` does."""
         try:
             return Figures.of_values(json.loads(text)) if isinstance(text, str) and text else None
         except (ValueError, RecursionError):
@@ -350,7 +347,6 @@ class Tree:
             self._picked[number] = pick_of(picked)
 
     def shown(self) -> list[int]:
-        """The shown branch, from the first message on."""
         branch: list[int] = []
         at: int | None = None
         while siblings := self._children.get(at):
@@ -361,7 +357,6 @@ class Tree:
         return branch
 
     def siblings(self, message: int) -> list[int]:
-        """The message and its siblings, oldest first."""
         return self._children[self._parent[message]]
 
     def above(self, message: int) -> list[int]:

@@ -170,7 +170,6 @@ def is_damage(error: sqlite3.Error | UnicodeDecodeError) -> bool:
 
 
 def storage_error(path: Path, error: sqlite3.Error | UnicodeDecodeError) -> SlipstreamError:
-    """Turns an error of SQLite into an error for the user."""
     if is_damage(error):
         return SlipstreamError(
             f"the chats in {path} are damaged.", "Start slipstream again: it rescues what can be read."

@@ -100,8 +100,7 @@ def _script(text: str) -> str:
 def _anywhere(db: sqlite3.Connection, parts: list[str], limit: int, glued: bool = False) -> list[Hit]:
     """Scans all text: slower than the index, but finds words inside a run of letters.
 
-    Args:
-        glued: Leave out words that stand behind letters of their own script, which the index has read as one word.
+    With ``glued``, words behind letters of their own script are left out: the index has read both as one word.
     """
     patterns = ["%" + re.sub(r"([%_\\])", r"\\\1", part) + "%" for part in parts]
 

@@ -27,7 +27,6 @@ class ChatStore:
         index: Path | None = None,  # folder of the text indexes, from which deleted chats are removed
         images: Path | None = None,  # folder of the images in chats; None for one next to the database
     ) -> None:
-        """Opens or creates the database, and erases the chats that were deleted before."""
         self.database = database = Database(path)
         self.path = path
         self.listen, self.alone = database.listen, database.alone

@@ -12,7 +12,6 @@ from types import MappingProxyType
 from typing import Any, Final, Literal
 
 from slipstream.app.bench import STDOUT
-from slipstream.app.bench.drafters import ignore
 from slipstream.app.bench.figures import BenchUpdate, encoded
 from slipstream.app.bench.plots import ChartSection, chart_svg
 from slipstream.app.bench.prompts import prompt_sets
@@ -34,16 +33,13 @@ from slipstream.models.outside import decimal_number
 PARTS: Final = ("drafters", "check")
 _SHARED: Final = MappingProxyType({"story": "prose", "code": "code"})
 """The sets of prompts of ``--share``, and a word for each."""
-
 Figures = dict[str, Any]
-Run = Callable[[Load], tuple[Figures, bool]]
-"""Measures a model; returns its figures, and whether all checks passed."""
+Run = Callable[[Load], tuple[Figures, bool]]  # measures a model; returns its figures, and whether all checks passed
 Models = Callable[[Load, Run, CtrlC], tuple[Figures, bool]]
 """Measures the chosen model, or others made from it, with a ``Run``."""
 
 
 def bench(options: argparse.Namespace, settings: BenchAmounts | None = None) -> int:
-    """Runs the chosen parts."""
     unknown = [part for part in options.only if part not in PARTS]
     if unknown:
         raise UsageError(f"there is no part {unknown[0]!r}.", f"Parts: {', '.join(PARTS)}.")
@@ -68,7 +64,6 @@ def measure(
     settings: BenchAmounts | None = None,
     models: Models = lambda model, run, _stop: run(model),
 ) -> int:
-    """Runs parts on the chosen model, prints their figures, and writes them to the JSON file."""
     settings = settings or BenchAmounts()
     plan, paths = _plan(options, settings), Paths.default()
     measured = choose(paths, options.model or BUNDLED, options.draft_model, Plain.name)
@@ -96,7 +91,7 @@ def measure(
                 drafter_steps=steps,
                 folder=Path(folder),
                 stop=stop,
-                on_update=_print if options.progress else ignore,
+                on_update=_print if options.progress else lambda _: None,
             )
             every = parts(setup)
             return _run({name: every[name] for name in every if name in names}, bars, quiet)
@@ -163,7 +158,6 @@ def _plan(options: argparse.Namespace, settings: BenchAmounts) -> ReplyPlan:
 
 
 def _temperatures(given: str) -> tuple[float, ...]:
-    """Reads temperatures with commas between them."""
     try:
         found = tuple(dict.fromkeys(decimal_number(each) for each in given.split(",")))
     except ValueError:
@@ -174,7 +168,6 @@ def _temperatures(given: str) -> tuple[float, ...]:
 
 
 def _names(given: str | None) -> list[str]:
-    """Reads names of drafters; raises ``UsageError`` for an unknown one before anything is loaded."""
     names = [ALL] if given is None else [name.strip() for name in given.split(",")]
     for name in names:
         if name != ALL:

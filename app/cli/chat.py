@@ -18,6 +18,7 @@ from slipstream.app.chats.store import ChatStore
 from slipstream.app.cli.streams import can_ask, confirmed, notice
 from slipstream.app.engine.process.client import Engine
 from slipstream.app.platform.paths import Paths, places
+from slipstream.app.platform.safe_text import plural
 from slipstream.app.protocol.requests import Load, Sampling
 from slipstream.app.settings.file import SettingsFile
 from slipstream.models.errors import SlipstreamError
@@ -44,12 +45,10 @@ def chat(
     notes: Sequence[str] = (),
     inline: bool = False,
 ) -> int:
-    """Runs the chat until it ends.
+    """Runs the chat until it ends, and then the engine, which was started.
 
-    Args:
-        engine: Started; it ends with the chat.
-        name: A kept chat to continue, or a new name; None begins an unnamed one.
-        inline: Whether to chat below the shell's prompt, so that the conversation stays in the terminal.
+    ``name`` is a kept chat to continue, or a new name; None begins an unnamed one. ``inline`` chats below the shell's
+    prompt.
     """
     for variable in ("COLUMNS", "LINES"):
         os.environ.pop(variable, None)  # a shell's copy may be old; the terminal knows its size
@@ -74,8 +73,7 @@ def chat(
 def _opened(paths: Paths, offered: bool) -> Iterator[tuple[ChatStore, Paths, str]]:
     """Opens the chats: waits while another program holds them, then offers a chat that is not kept.
 
-    Yields:
-        The store, the paths that hold, and a notice that says what is not kept and why; empty if everything is kept.
+    Yields the store, the paths that hold, and a notice that says what is not kept and why; empty if everything is kept.
     """
     until, told = time.monotonic() + _PATIENCE, False
     while True:
@@ -142,8 +140,8 @@ def delete_old(store: ChatStore, days: int, except_id: str | None = None) -> str
             store.delete(each.id)
     except SlipstreamError as error:
         return f"Old chats could not be deleted: {error.title} {error.hint}"
-    count = f"{len(old)} chats" if len(old) > 1 else "1 chat"
-    return f"{count} older than {days} days {'were' if len(old) > 1 else 'was'} deleted (setting keeping.days)."
+    were = "were" if len(old) > 1 else "was"
+    return f"{plural(len(old), 'chat')} older than {days} days {were} deleted (setting keeping.days)."
 
 
 def tidy(paths: Paths) -> None:

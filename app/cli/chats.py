@@ -22,7 +22,6 @@ ALL = 1 << 31
 
 
 def chats(options: argparse.Namespace) -> int:
-    """Runs ``slipstream chats``; returns the exit code."""
     paths = Paths.default()
     with closing(ChatStore(paths.chats, paths.states, paths.heads, paths.index, paths.images)) as store:
         store.listen(notice)
@@ -36,7 +35,8 @@ def chats(options: argparse.Namespace) -> int:
         elif command == "export":
             _export(store, options)
         elif command == "import":
-            _import(store, options.file)
+            for chat in import_chats(store, read_export(Path(options.file)), options.file, notice):
+                print(f"{chat.id}  {one_line(chat.title)}")
         elif command == "rename":
             store.rename(store.find(options.chat).id, options.title)
         elif command == "delete":
@@ -91,11 +91,6 @@ def _export(store: ChatStore, options: argparse.Namespace) -> None:
         write_export(Path(options.output), text)
     else:
         _print(text)
-
-
-def _import(store: ChatStore, file: str) -> None:
-    for chat in import_chats(store, read_export(Path(file)), file, notice):
-        print(f"{chat.id}  {one_line(chat.title)}")
 
 
 def _delete(store: ChatStore, names: list[str], yes: bool) -> int:

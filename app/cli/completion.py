@@ -26,16 +26,11 @@ Names = Iterator[tuple[str, str]]  # names and their meaning
 
 
 def script(shell: str) -> str:
-    """What a shell reads to complete slipstream's commands."""
     return shellcode(["slipstream"], shell=shell)
 
 
 def complete(parser: Parser, output: TextIO | None = None) -> None:
-    """Answers the shell that runs this program for completions, and exits; returns if none does.
-
-    Args:
-        output: Where the answer is written; None for the file descriptor that the shell reads.
-    """
+    """Answers the shell that runs this program for completions, and exits; returns if none does."""
     _add_completers(parser)
     autocomplete(
         parser,
@@ -59,7 +54,6 @@ def _add_completers(parser: argparse.ArgumentParser) -> None:
 
 
 def _completed(names: Callable[[], Names], files: bool, prefix: str, **_: object) -> dict[str, str]:
-    """The names, looked up only now, with their meaning; also files."""
     found = {one_line(name): one_line(about) for name, about in names() if name.startswith(prefix)}
     return found | (dict.fromkeys(FilesCompleter()(prefix), "") if files else {})
 

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import argparse
 import platform
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from textwrap import fill
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from slipstream.app.cli.models_tables import print_json, table
 from slipstream.app.cli.streams import notice_if_slow
 from slipstream.app.devices.hints import Look
-from slipstream.app.devices.report import Fitting, Place, Report, examine
+from slipstream.app.devices.report import Fitting, Report, examine
 from slipstream.app.platform.paths import Paths
 from slipstream.app.platform.safe_text import one_line
 from slipstream.models.errors import UsageError
@@ -24,9 +23,7 @@ from slipstream.models.outside import shown_path
 if TYPE_CHECKING:
     from slipstream.app.devices.lend import Lending
 
-_KINDS: Final[Mapping[str, str]] = MappingProxyType(
-    {"gpu": "GPU", "igpu": "GPU", "cpu": "Processor", "accel": "Helper"}
-)
+_KINDS: Final = {"gpu": "GPU", "igpu": "GPU", "cpu": "Processor", "accel": "Helper"}
 
 
 def doctor(options: argparse.Namespace) -> int:
@@ -42,7 +39,7 @@ def doctor(options: argparse.Namespace) -> int:
 
 def lines(report: Report) -> Iterator[str]:
     yield from _machine(report)
-    states = [_state(place) for place in report.places]
+    states = ["not writable" if each.problem else f"{gigabytes(each.free_bytes)} free" for each in report.places]
     same = states[0] if len(set(states)) == 1 else ""  # usually all are on one disk
     yield f"\nKept here ({same})" if same else "\nKept here"
     rows = [
@@ -94,10 +91,6 @@ def _machine(report: Report) -> Iterator[str]:
             yield f"{'Lent by':<9}  {one_line(lender.endpoint)}: nothing, {one_line(lender.problem)}"
 
 
-def _state(place: Place) -> str:
-    return "not writable" if place.problem else f"{gigabytes(place.free_bytes)} free"
-
-
 def _device(device: Device) -> str:
     free = f"{gigabytes(device.free_bytes)} of {gigabytes(device.total_bytes)} memory free"
     shared = " (the machine's own)" if device.kind == "igpu" else ""
@@ -126,7 +119,6 @@ def _model(fitting: Fitting) -> tuple[str, str, str]:
 
 
 def _gpus(chosen: Fit) -> str:
-    """The GPUs that hold a model, and its layers on each if there are several."""
     if len(chosen.shares) == 1:
         return chosen.machines[0] if chosen.machines else "the GPU"
     return " and ".join(f"{name} ({count} layers)" for name, count in chosen.shares.items())
@@ -137,7 +129,6 @@ def _indented(rows: list[str]) -> str:
 
 
 def run_lend(options: argparse.Namespace) -> int:
-    """Lends the devices until Ctrl-C raises ``KeyboardInterrupt``."""
     from slipstream.app.devices.lend import LOOPBACK, Lending, check, lend  # doctor works where these cannot be loaded
     from slipstream.models.llama.library import physical_cores
 
@@ -146,13 +137,8 @@ def run_lend(options: argparse.Namespace) -> int:
     if options.cache_gb < 0 or options.threads < 0:
         raise UsageError("cache-gb and threads must be 0 or more.")
     cache = Paths.default().derived / "lent" if options.cache_gb else None
-    lending = Lending(
-        options.listen or LOOPBACK,
-        options.port,
-        options.threads or physical_cores(),
-        cache,
-        round(options.cache_gb * 1e9),
-    )
+    threads = options.threads or physical_cores()
+    lending = Lending(options.listen or LOOPBACK, options.port, threads, cache, round(options.cache_gb * 1e9))
     with notice_if_slow("waiting for llama.cpp's devices; Ctrl-C stops.", after=5.0):
         devices = check(lending)
     for device in devices:

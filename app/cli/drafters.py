@@ -45,7 +45,6 @@ _SLOT: Final = 8  # bytes of a slot on disk
 
 
 def drafters(options: argparse.Namespace) -> int:
-    """Runs the command; returns 130 if it was interrupted."""
     paths = Paths.default()
     match options.drafters_command:
         case "train":
@@ -70,7 +69,6 @@ def drafters(options: argparse.Namespace) -> int:
 
 
 def switch_drafter(options: argparse.Namespace, paths: Paths, off: bool) -> int:
-    """Disables or enables a drafter of a model for the autopilot."""
     names = [name for name in METHODS if name != Plain.name]
     if options.name not in names:
         raise UsageError(f"{options.name!r} cannot be switched on or off.", f"Choose one of: {', '.join(names)}.")
@@ -126,7 +124,6 @@ def _lacking(name: str, load: Load, header: Header) -> str:
 
 
 def import_published(options: argparse.Namespace, paths: Paths) -> int:
-    """Converts published heads into a file in the folder of heads."""
     target = read_header(Path(choose(paths, options.model).model))
     arrived = private_folder(paths.heads) / f"{target.path.stem}-{os.getpid()}.import"  # the method is not known yet
     source = Path(options.path).expanduser()
@@ -154,7 +151,6 @@ def _load_pickle() -> LoadPickle | None:
 
 
 def index(options: argparse.Namespace, paths: Paths) -> int:
-    """Adds text and code to the index, lists and removes it, turns the index on and off."""
     asked = [bool(options.paths), options.list, bool(options.remove), options.on, options.off]
     if sum(asked) != 1:
         raise UsageError(
@@ -222,7 +218,7 @@ def _remove_from_index(paths: Iterable[str], root: Path) -> int:
         gone = forget(root, lambda name, place=place: is_below(name, place))  # type: ignore[misc]
         if not gone:
             raise UsageError(f"nothing of {shown_path(place)} is indexed.", "--list shows what is.")
-        print(f"{shown_path(place)}: {_file_count(len(gone))} removed")
+        print(f"{shown_path(place)}: {plural(len(gone), 'file')} removed")
     return 0
 
 
@@ -258,10 +254,6 @@ def _index_row(place: str, documents: list[Document]) -> tuple[str, str, str, st
     tokens = sum(document.tokens for document in documents)
     size = shown_size(_SLOT * sum(document.slots for document in documents))
     return shown_path(place), f"{len(documents):,}", f"{tokens:,}", size
-
-
-def _file_count(count: int) -> str:
-    return f"{count:,} file{'s' * (count != 1)}"
 
 
 def _warn_if_off(root: Path) -> None:

@@ -50,7 +50,6 @@ class ChosenText:
 
 
 def chosen_text(on: str, paths: Paths) -> ChosenText:
-    """The text that ``--on`` names: ``answers``, ``chats`` or the path of a folder."""
     if on == "answers":
         return ChosenText("answers")
     if on == "chats":
@@ -117,7 +116,6 @@ def train(options: argparse.Namespace, paths: Paths) -> int:
 def _outs(
     options: argparse.Namespace, methods: Sequence[TrainedMethod], header: Header, paths: Paths
 ) -> dict[TrainedMethod, Path]:
-    """The file to write for each method; with several, ``--out`` is a folder."""
     if not options.out:
         return {method: file_in(paths.heads, header, method, notice) for method in methods}
     if len(methods) == 1:

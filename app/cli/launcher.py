@@ -45,10 +45,8 @@ def run(argv: Sequence[str]) -> int:
     """Runs a command as the child that owns the terminal, and restores the terminal if the child did not.
 
     Restores nothing if the terminal's attributes are unchanged: the child has restored them or has not drawn yet. On
-    Windows, or if standard input is not a terminal, only runs the command.
-
-    Returns:
-        Its exit code; 128 and the signal's number if a signal ended it.
+    Windows, or if standard input is not a terminal, only runs the command. Returns its exit code; 128 and the signal's
+    number if a signal ended it.
     """
     if sys.platform == "win32" or not sys.stdin.isatty():
         return _exit_code(subprocess.call(argv))

@@ -26,10 +26,8 @@ if TYPE_CHECKING:  # each command imports only what it needs, to start fast
 
 _COMPLETES: Final = "_ARGCOMPLETE"
 """Variable that is set when a shell requests completions, see ``slipstream.app.cli.completion``."""
-
 SUPERVISED: Final = "--supervised"
 """First argument of a command that ends with its starter; the second is the number that lowers its priority."""
-
 WITHOUT_MODEL: Final = ("chats", "completion", "paths", "settings")
 IN_THIS_PROCESS: Final = ("bench", "drafters", "lend")
 """Commands that load llama.cpp in this process instead of the engine's."""
@@ -221,7 +219,6 @@ def _chat(options: argparse.Namespace, arguments: list[str]) -> int:
 
 
 def _chat_here(options: argparse.Namespace) -> int:
-    """Runs the chat; what is wrong is reported in one line, before the screen opens."""
     from slipstream.app.platform.paths import Paths, places
 
     paths = Paths.default()

@@ -27,7 +27,7 @@ from slipstream.app.library.load_request import usual
 from slipstream.app.library.manager import ModelManager
 from slipstream.app.library.offers import QuantOffer, Removal
 from slipstream.app.platform.paths import Paths
-from slipstream.app.platform.safe_text import one_line
+from slipstream.app.platform.safe_text import one_line, plural
 from slipstream.models.errors import SlipstreamError, UsageError
 from slipstream.models.gguf.reader import read_header
 from slipstream.models.gguf.vocabulary import vocabulary_difference
@@ -64,7 +64,6 @@ def models(options: argparse.Namespace) -> int:
 
 @contextmanager
 def _asking(manager: ModelManager) -> Iterator[None]:
-    """Names the hub if it takes more than a second to answer."""
     with notice_if_slow(f"waiting for {manager.hub.host} …; Ctrl-C stops"):
         yield
 
@@ -80,8 +79,7 @@ def _list(manager: ModelManager, options: argparse.Namespace) -> int:
     print(models_table(shown, usual(manager.paths)))
     total = models_words.size(sum(model.size for model in shown))
     ours = models_words.size(sum(model.size for model in shown if model.origin == "ours"))
-    count = f"{len(shown)} model{'s' * (len(shown) != 1)}"
-    print(f"{count}, {total}; {ours} of it slipstream's own.")
+    print(f"{plural(len(shown), 'model')}, {total}; {ours} of it slipstream's own.")
     for part in unfinished:
         name = one_line(f"{part.files[0].repo}/{part.files[0].name}")
         print(f"Unfinished: {name}, {part.done / max(1, part.total):.0%}; go on: slipstream models pull {name}")
@@ -201,7 +199,6 @@ def _warning(removal: Removal, now: bool) -> str:
 
 
 def pull(manager: ModelManager, options: argparse.Namespace) -> int:
-    """Downloads a model; returns 130 if it was paused."""
     with _asking(manager):
         offer = manager.wanted(options.reference)
     if offer.fit.verdict == "too big" and not offer.quant.drafts and not options.force:
@@ -235,7 +232,6 @@ def pull(manager: ModelManager, options: argparse.Namespace) -> int:
 
 
 def _fetched(manager: ModelManager, offer: QuantOffer, reference: str) -> InstalledModel | None:
-    """Downloads a model unless it is installed; None if it was paused."""
     quant = offer.quant
     if offer.installed:
         model = manager.store.find(offer.installed)
@@ -305,7 +301,6 @@ def _agreed(drafter: PairOffer) -> bool:
 
 
 def _fetched_drafter(manager: ModelManager, model: InstalledModel, drafter: PairOffer) -> InstalledModel | None:
-    """Downloads a drafter; first compares the vocabularies, which needs only its header."""
     with _asking(manager):
         offer = manager.drafter_of(drafter)
         compares = drafter.method == DRAFT and not offer.installed

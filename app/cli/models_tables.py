@@ -43,7 +43,6 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def models_table(models: Sequence[InstalledModel], usual: str) -> str:
-    """The models of this machine; a problem is printed below the line of its model."""
     rows = [
         (
             one_line(model.name),
@@ -55,13 +54,15 @@ def models_table(models: Sequence[InstalledModel], usual: str) -> str:
         )
         for model in models
     ]
-    lines = table(("NAME", "SIZE", "PARAMETERS", "CONTEXT", "WHERE", ""), rows).split("\n")
-    out = lines[:1]
-    for line, model in zip(lines[1:], models, strict=True):
-        out.append(line)
-        if model.problem:
-            out.append(f"    {one_line(f'{model.problem} {model.hint}')}")
-    return "\n".join(out)
+    notes = [f"{model.problem} {model.hint}" if model.problem else "" for model in models]
+    return _noted(("NAME", "SIZE", "PARAMETERS", "CONTEXT", "WHERE", ""), rows, notes)
+
+
+def _noted(headings: Sequence[str], rows: Sequence[Sequence[str]], notes: Sequence[str]) -> str:
+    """A table with a line below each row that has a note."""
+    head, *lines = table(headings, rows).split("\n")
+    below = (f"\n    {one_line(note)}" if note else "" for note in notes)
+    return "\n".join([head, *(line + note for line, note in zip(lines, below, strict=True))])
 
 
 def _state(model: InstalledModel, usual: str) -> str:
@@ -143,14 +144,12 @@ def catalog_table(offers: Sequence[CatalogOffer], width: int = 0) -> str:
 
 
 def _without_file(offer: CatalogOffer) -> str:
-    """The drafter of a pair that needs no file for it."""
     if offer.pair.first:
         return f"{offer.heads} that ship with Slipstream" if offer.heads else _UNKNOWN
     return f"its own {MTP} layers" if offer.pair.method == MTP else _UNKNOWN
 
 
 def _width(lines: Sequence[Sequence[str]]) -> int:
-    """Columns of a table."""
     widths = [max(len(line[at]) for line in lines) for at in range(len(lines[0]))]
     return sum(widths) + 2 * (len(widths) - 1)
 
@@ -168,35 +167,27 @@ def _remark(offer: CatalogOffer) -> str:
 
 
 def pairs_table(offers: Sequence[PairOffer]) -> str:
-    """The drafters of a model; if one does not work, the line below it has the reason."""
-    lines = table(
-        ("DRAFTER", "METHOD", "SIZE", "WHY", "GAIN", ""),
-        [
-            (
-                one_line(offer.name),
-                offer.method,
-                models_words.size(offer.size) if offer.size else _UNKNOWN,
-                offer.source,
-                f"{offer.gain:.2f}x" if offer.gain else _UNKNOWN,
-                "no" if offer.why_not else "to fetch" if offer.fetch else "ready",
-            )
-            for offer in offers
-        ],
-    ).split("\n")
-    out = lines[:1]
-    for line, offer in zip(lines[1:], offers, strict=True):
-        out.append(line)
-        if offer.why_not:
-            instead = f"; instead: {offer.instead}" if offer.instead else ""
-            out.append(f"    {one_line(offer.why_not + instead)}")
-        elif offer.note:
-            note = one_line(offer.note)
-            out.append(f"    {note if len(note) <= _NOTE else note[:_NOTE] + '…'}")
-    return "\n".join(out)
+    rows = [
+        (
+            one_line(offer.name),
+            offer.method,
+            models_words.size(offer.size) if offer.size else _UNKNOWN,
+            offer.source,
+            f"{offer.gain:.2f}x" if offer.gain else _UNKNOWN,
+            "no" if offer.why_not else "to fetch" if offer.fetch else "ready",
+        )
+        for offer in offers
+    ]
+    notes = []
+    for offer in offers:
+        instead = f"; instead: {offer.instead}" if offer.instead else ""
+        note = one_line(offer.note)
+        short = note if len(note) <= _NOTE else note[:_NOTE] + "…"
+        notes.append(offer.why_not + instead if offer.why_not else short)
+    return _noted(("DRAFTER", "METHOD", "SIZE", "WHY", "GAIN", ""), rows, notes)
 
 
 def shown_fit(fit: Fit) -> str:
-    """Where a model runs, in a few words."""
     return _FITS[fit.verdict]
 
 
@@ -251,11 +242,9 @@ class Bar:
         return self._stopped
 
     def bytes(self, done: int, size: int) -> None:
-        """Shows how many bytes are done."""
         self.line(f"{self._doing}: {models_words.size(done)} of {models_words.size(size)}", done, size)
 
     def line(self, text: str, done: int, size: int) -> None:
-        """Shows a line and the share that is done."""
         share = 100 * done // max(1, size)
         if self._tty:
             text = f"{text}, {share} %"[: shutil.get_terminal_size().columns - 1]
@@ -267,12 +256,11 @@ class Bar:
             print(f"slipstream: {text}, {share} %", file=sys.stderr, flush=True)
 
     def note(self, words: str) -> None:
-        """Prints a line above the progress."""
         if self._width:
             sys.stderr.write("\r" + " " * self._width + "\r")
             self._width = 0
         notice(words)
 
-    def _interrupted(self, _number: int, _frame: FrameType | None) -> None:
+    def _interrupted(self, *_: object) -> None:
         signal.signal(signal.SIGINT, self._before)
         self._stopped = True

@@ -55,11 +55,7 @@ class RunRequest:
 
 
 def run(request: RunRequest, engine: Engine, paths: Paths) -> int:
-    """Writes one reply to standard output, and closes the engine.
-
-    Returns:
-        The exit code: 0, or 130 if it was interrupted; the text so far is printed and kept.
-    """
+    """Writes one reply to standard output, and closes the engine; returns 130 if it was interrupted, else 0."""
     store = ChatStore(paths.chats, paths.states, paths.heads, paths.index, paths.images) if request.chat else None
     if store:
         store.listen(notice)
@@ -91,7 +87,6 @@ def _loading(share: float | None) -> None:
 
 
 def _in_chat(request: RunRequest, paths: Paths, store: ChatStore, name: str, printer: ReplyPrinter) -> int:
-    """Continues a kept chat, or begins a new one."""
     chat = store.open_or_create(name)
     if not store.messages(chat.id):  # the name may be mistyped
         notice(f'a new chat, "{chat.id}".')
@@ -112,7 +107,6 @@ def _in_chat(request: RunRequest, paths: Paths, store: ChatStore, name: str, pri
 
 
 def _compacted(request: RunRequest, store: ChatStore, chat: str, printer: ReplyPrinter) -> bool:
-    """Summarizes the older messages of a chat; returns False if there are too few."""
     try:
         plan = compaction(store.messages(chat))
     except UsageError:
@@ -152,7 +146,6 @@ def _asked_in(request: RunRequest, store: ChatStore, chat: str, printer: ReplyPr
 
 
 def _asked(request: RunRequest) -> str:
-    """The user's message: the images, then the prompt."""
     return "\n".join([*(image.mark for image in request.images), *([request.prompt] if request.prompt else [])])
 
 

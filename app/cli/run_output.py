@@ -15,12 +15,7 @@ from slipstream.app.protocol.requests import Generate
 from slipstream.app.settings.presets import FIELDS
 from slipstream.app.speed import Speed, compared, speedup
 
-_ENDED_BY: Final = {
-    "stop": "its end",
-    "length": "--max-tokens",
-    "context": "a full context",
-    "cancelled": "Ctrl-C",
-}
+_ENDED_BY: Final = {"stop": "its end", "length": "--max-tokens", "context": "a full context", "cancelled": "Ctrl-C"}
 _DIM, _PLAIN = "\x1b[2m", "\x1b[0m"
 
 
@@ -33,7 +28,6 @@ class AnswerPrinter:
         self._styled = not os.environ.get("NO_COLOR")
 
     def take(self, thoughts: str, answer: str) -> None:
-        """Prints new reasoning and new text of the answer."""
         if thoughts and sys.stderr.isatty():
             thoughts = thoughts if self._thoughts else thoughts.lstrip()
             words = clean(thoughts, self._thoughts)
@@ -80,7 +74,6 @@ def text_of(pieces: Sequence[Piece]) -> str:
 
 
 def print_done(done: Done, answer: str, loaded: Loaded, generate: Generate, as_json: bool) -> None:
-    """Prints the remarks on a finished reply; if ``as_json``, also its figures."""
     for words in failure_words(done.failed):
         notice(f"{words}.")
     for name, why in done.silent.items():
@@ -137,7 +130,6 @@ def print_done(done: Done, answer: str, loaded: Loaded, generate: Generate, as_j
 
 
 def _no_answer(done: Done) -> str:
-    """Why a reply has no answer."""
     by = "the model" if done.reason == "stop" else _ENDED_BY[done.reason]
     if not done.speed.thought:
         return f"the reply is empty: {by} ended it at once."
@@ -146,7 +138,6 @@ def _no_answer(done: Done) -> str:
 
 
 def print_stats(done: Done, loaded: Loaded, generate: Generate) -> None:
-    """Prints the figures of a finished reply to standard error, a line for each kind."""
     speed, prompt = done.speed, plural(done.prompt_tokens, "token")
     why = f": {loaded.promise_why}" if done.promise == "same_odds" and loaded.promise_why else ""
     rows = [
@@ -170,7 +161,6 @@ def _drafting(speed: Speed, drafter: str) -> str:
 
 
 def _thinking(speed: Speed, answer: str) -> dict[str, object]:
-    """The figures of the reasoning part, if there is one."""
     if not speed.thought:
         return {}
     return {"thought_tokens": speed.thought, "thought_ms": _rounded(speed.thought_ms), "answer": answer}

@@ -17,7 +17,6 @@ from slipstream.app.platform.safe_text import one_line
 from slipstream.models.errors import UsageError, reason_of
 
 READER_LEFT: Final = 141  # the exit code of SIGPIPE, which shells expect in a pipe
-
 _MOST_INPUT: Final = 8 << 20  # maximum bytes of standard input: eight for each token of the largest context
 _PATIENCE: Final = 2.0  # seconds before the hint on a silent pipe
 _LONGEST: Final = 1000  # maximum characters of a notice, which may contain file names of any length
@@ -109,7 +108,6 @@ def print_rows(rows: Sequence[Mapping[str, object]]) -> None:
 
 @contextmanager
 def notice_if_slow(doing: str, after: float = 1.0) -> Iterator[None]:
-    """Writes what is being done if it takes more than ``after`` seconds."""
     timer = Timer(after, notice, [doing])
     timer.daemon = True
     timer.start()
@@ -125,17 +123,12 @@ def can_ask() -> bool:
 
 
 def confirmed(question: str, enter: bool = False) -> bool:
-    """Asks a yes-or-no question on the terminal; ``enter`` is the answer for Enter alone."""
     print(f"{one_line(question)} [{'Y/n' if enter else 'y/N'}] ", end="", file=sys.stderr, flush=True)
     return sys.stdin.readline().strip().lower() in ("y", "yes", *([""] if enter else []))
 
 
 def read_stdin(prompted: bool, stdin: BinaryIO) -> str:
-    """Reads piped text; returns nothing for a terminal or /dev/null.
-
-    Args:
-        prompted: Whether there is a prompt already; a silent pipe then causes a hint on standard error.
-    """
+    """Reads piped text, nothing of a terminal; a silent pipe beside a prompt causes a hint on standard error."""
     try:
         descriptor = stdin.fileno()
         mode = os.fstat(descriptor).st_mode

@@ -22,24 +22,19 @@ from slipstream.models.llama.install import from_source, prebuilt
 from slipstream.models.outside import shown_path
 
 Maker = Literal["NVIDIA", "AMD", "Intel", "Apple"]
-
-_BACKENDS: Final = MappingProxyType(
-    {
-        "NVIDIA": ("CUDA", "Vulkan"),
-        "AMD": ("ROCm", "HIP", "Vulkan"),
-        "Intel": ("SYCL", "Vulkan"),
-        "Apple": ("Metal", "MTL"),
-    }
-)
+_BACKENDS: Final = {
+    "NVIDIA": ("CUDA", "Vulkan"),
+    "AMD": ("ROCm", "HIP", "Vulkan"),
+    "Intel": ("SYCL", "Vulkan"),
+    "Apple": ("Metal", "MTL"),
+}
 """Backends that run on a maker's GPUs, as llama.cpp names them."""
 _VENDORS: Final[Mapping[str, Maker]] = MappingProxyType({"0x10de": "NVIDIA", "0x1002": "AMD", "0x8086": "Intel"})
 _NAMES: Final = re.compile(r"(nvidia|geforce|quadro)|(amd|radeon)|(intel|\barc\b)", re.IGNORECASE)
-_CUDA: Final = MappingProxyType(
-    {
-        ("Linux", "x86_64"): ("cu118", "cu121", "cu122", "cu123", "cu124", "cu125", "cu130", "cu132"),
-        ("Windows", "AMD64"): ("cu118", "cu124", "cu125", "cu130", "cu132"),
-    }
-)
+_CUDA: Final = {
+    ("Linux", "x86_64"): ("cu118", "cu121", "cu122", "cu123", "cu124", "cu125", "cu130", "cu132"),
+    ("Windows", "AMD64"): ("cu118", "cu124", "cu125", "cu130", "cu132"),
+}
 """Wheels for CUDA, by system and machine."""
 _USUAL_CUDA: Final = "cu124"
 _VULKAN: Final = frozenset(_CUDA)
@@ -47,30 +42,21 @@ _VULKAN: Final = frozenset(_CUDA)
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """A GPU that the system lists.
-
-    Attributes:
-        driver: Newest CUDA version that its driver supports, such as ``12.4``; empty if unknown, or not from NVIDIA.
-    """
+    """A GPU that the system lists."""
 
     name: str
     maker: Maker
-    driver: str = ""
+    driver: str = ""  # newest CUDA version that its driver supports, as in 12.4; empty if unknown, or not from NVIDIA
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """The system to search for GPUs.
-
-    Attributes:
-        root: Folder that contains ``proc`` and ``sys``, on Linux.
-        ask: Runs a program of the system and returns its output, empty if it is missing or fails.
-    """
+    """The system to search for GPUs."""
 
     system: str
     machine: str
-    root: Path
-    ask: Callable[[Sequence[str]], str]
+    root: Path  # folder that contains ``proc`` and ``sys``, on Linux
+    ask: Callable[[Sequence[str]], str]  # runs a program and returns its output, empty if it is missing or fails
 
     @staticmethod
     def here() -> Look:
@@ -98,7 +84,6 @@ def gpus(look: Look) -> list[Gpu]:
 
 
 def idle(found: Sequence[Gpu], survey: Survey) -> list[Gpu]:
-    """The GPUs that no backend of this llama.cpp supports."""
     return [gpu for gpu in found if not any(name in survey.backends for name in _BACKENDS[gpu.maker])]
 
 
@@ -194,7 +179,6 @@ def foreign_letters(look: Look, paths: Iterable[Path]) -> str:
 
 
 def reinstall(look: Look, version: str) -> str:
-    """The command that reinstalls llama.cpp."""
     return prebuilt(version, "metal" if (look.system, look.machine) == ("Darwin", "arm64") else "cpu")
 
 

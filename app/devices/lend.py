@@ -32,8 +32,7 @@ _SAID_AFTER: Final = 5.0  # seconds
 _LOOK_EVERY: Final = 0.1  # seconds
 _BORROWED: Final = 2.0  # seconds; a shorter connection only queries the devices
 _MOST_ENDS: Final = 5
-_IN_A_WHILE: Final = 60.0
-"""The server is not restarted after ``_MOST_ENDS`` ends within this many seconds."""
+_IN_A_WHILE: Final = 60.0  # the server is not restarted after ``_MOST_ENDS`` ends within this many seconds
 _ACCEPTED, _CLOSED = "Accepted client connection", "Client connection closed"
 _LAST: Final = 8  # last lines of the server's output that may give the reason of its end
 
@@ -54,7 +53,6 @@ class Lending:
 
     @property
     def local(self) -> bool:
-        """Whether only this machine reaches it."""
         return ipaddress.IPv4Address(self.address).is_loopback
 
 
@@ -82,7 +80,6 @@ def check(lending: Lending) -> list[Device]:
 
 
 def lend(lending: Lending, tell: Callable[[str], None]) -> None:
-    """Serves until interrupted; restarts the server when it ends."""
     ends: deque[float] = deque(maxlen=_MOST_ENDS)
     leave_no_core_file()
     while True:

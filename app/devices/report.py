@@ -37,18 +37,13 @@ _LIBRARIES: Final = ("slipstream", "llama-cpp-python", "textual", "huggingface-h
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A folder or file that Slipstream writes.
-
-    Attributes:
-        exists: Whether it exists already; otherwise it is created when needed.
-        problem: Why it cannot be written; empty if it can.
-    """
+    """A folder or file that Slipstream writes."""
 
     name: str
     path: Path
-    exists: bool
+    exists: bool  # otherwise it is created when needed
     free_bytes: int
-    problem: str = ""
+    problem: str = ""  # why it cannot be written; empty if it can
 
 
 def places(paths: Paths) -> list[Place]:
@@ -72,7 +67,6 @@ def _place(name: str, path: Path) -> Place:
 
 
 def bundled_problems(folder: Path) -> list[str]:
-    """Checks that the bundled models are present, well formed, and the same bytes as in the package."""
     problems = []
     for name in (BUNDLED_TARGET, BUNDLED_DRAFT):
         if not (folder / name).is_file():
@@ -139,11 +133,7 @@ class Report:
 
 
 def examine(paths: Paths, look: Look, asked: Survey | None = None, rpc: str = "") -> Report:
-    """Makes the report. Loads no model, and uses the network only for machines that lend devices.
-
-    Args:
-        rpc: Machines that lend their devices, ``HOST:PORT,…``; empty to use those in the settings.
-    """
+    """Makes the report: loads no model, and asks only the machines of ``rpc``, or of the settings, over the network."""
     asked, settings = asked or survey(), SettingsFile(paths.settings)
     versions = {name: _version(name) for name in _LIBRARIES}
     needed = needed_version() or _version("llama-cpp-python")

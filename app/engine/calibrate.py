@@ -77,10 +77,8 @@ def flash_attention_is_slower(small: Path, folder: Path | None) -> bool:
     """Compares flash attention, llama.cpp's default, with attention that stores its scores, on one small model.
 
     On llama.cpp's CPU backend, flash attention computes the rows of a small pass one by one. On x86-64 with AVX-512 and
-    768 tokens in an F16 cache, it makes a pass of one row twice as slow, and a pass of four rows three times.
-
-    Args:
-        folder: Stores the result for this build on this machine; None to store nothing.
+    768 tokens in an F16 cache, it makes a pass of one row twice as slow, and a pass of four rows three times. The
+    result for this build on this machine is stored in the ``folder``.
     """
     try:
         memory = DrafterMemory(folder, read_header(small).fingerprint) if folder else None
@@ -119,7 +117,6 @@ def pass_time(target: Target) -> float:
 
 
 def timed_pass(target: Target, tree: TokenTree, clock: Callable[[], float] | None = None) -> float:
-    """Milliseconds of a pass."""
     clock = clock or perf_counter
     began = clock()
     target.evaluate(0, tree)
@@ -143,11 +140,7 @@ class Threads:
     """
 
     def __init__(self, target: Threaded, followers: Sequence[Threaded], cores: int, pause: float = 10.0) -> None:
-        """Measures for the first time, at the target's present length.
-
-        Args:
-            pause: Seconds before busy cores are measured again: measuring is slow while they are busy.
-        """
+        """Measures for the first time; busy cores are measured again after ``pause`` seconds, since that is slow."""
         self._target, self._followers, self._cores = target, followers, cores
         self._usual = 0.0  # milliseconds of a plain pass when last measured
         self._slow_steps = 0
@@ -174,7 +167,6 @@ class Threads:
         return due
 
     def _tune(self) -> None:
-        """Chooses all cores, unless fewer threads take a quarter less time."""
         self._slow_steps = 0
         self._tuned = perf_counter()
         if len(self._target.tokens) + _THREAD_ROWS > self._target.abilities.n_ctx:

@@ -42,7 +42,6 @@ class ChatModel:
     _reported_levels: set[str] = field(default_factory=set)
 
     def sampler(self, sampling: Sampling) -> Sampler:
-        """Makes the sampler of a request."""
         n_vocab = self.target.abilities.n_vocab
         bias = bias_of(sampling.logit_bias, self.prompts.tokens_of, n_vocab)
         if sampling.dry and self._breakers is None:  # some 0.2 s for a large vocabulary
@@ -51,7 +50,6 @@ class ChatModel:
         return Sampler(**sampling.drawing(), bias=bias, breakers=self._breakers or frozenset())
 
     def guide(self, request: Generate, sampler: Sampler, prompt: Prompt) -> Guide:
-        """Makes the guide of a request."""
         budget, tokenize = request.sampling.reasoning_budget, self.prompts.control_tokens
         matcher = None
         if request.grammar:

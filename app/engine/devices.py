@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
 from dataclasses import dataclass
 
 from slipstream.app.protocol.requests import Devices, Load
@@ -26,12 +26,10 @@ class FoundDevices:
 
     @property
     def gpus(self) -> list[Device]:
-        """The devices that can hold layers, apart from the CPU."""
         return [device for device in self.devices if device.kind in ("gpu", "igpu")]
 
 
 def find(request: Load) -> FoundDevices:
-    """Lists the devices that a load may use, including those of other machines."""
     own, wanted = survey_here().devices, request.devices
     if not request.gpu_layers and not (wanted.draft and request.draft_gpu_layers):
         return FoundDevices(tuple(device for device in own if device.kind == "cpu"))
@@ -42,7 +40,11 @@ def find(request: Load) -> FoundDevices:
     lacking = [f"Without {lender.endpoint}: {lender.problem}." for lender in lenders if lender.problem]
     found = FoundDevices((*own, *lent), tuple(lacking))
     if wanted.split_mode == "none" and found.gpus:
-        main = found.gpus[_checked_gpu(wanted.main_gpu, found)]
+        names = [device.name for device in found.gpus]
+        if wanted.main_gpu >= len(names):
+            title = f"main-gpu is {wanted.main_gpu}; there are {len(names)} GPUs, counted from 0."
+            raise UsageError(title, ", ".join(names))
+        main = found.gpus[wanted.main_gpu]
         rest = [device for device in found.devices if device.kind not in ("gpu", "igpu")]
         return FoundDevices((main, *rest), found.lacking)
     return found
@@ -101,13 +103,12 @@ def describe(fit: Fit, found: FoundDevices, threads: int, layers: int, draft: Pl
     processor = f"CPU, {threads} thread{'s' if threads > 1 else ''}"
     if not fit.shares:
         return processor
-    held: dict[str, int] = {}
+    held = Counter[str]()
     by_name = {device.name: device for device in found.gpus}
     for name, count in fit.shares.items():
-        held[_label(by_name[name])] = held.get(_label(by_name[name]), 0) + count
-    whole = sum(held.values()) >= layers
-    text = next(iter(held)) if whole and len(held) == 1 else ", ".join(f"{name} {n}" for name, n in held.items())
-    text += "" if whole and len(held) == 1 else f" of {layers} layers"
+        held[_label(by_name[name])] += count
+    counts = ", ".join(f"{name} {count}" for name, count in held.items())
+    text = next(iter(held)) if held.total() >= layers and len(held) == 1 else f"{counts} of {layers} layers"
     text += f", experts of {fit.cpu_experts} layers on CPU" if fit.cpu_experts else ""
     on = draft.devices[0] if draft and draft.devices else PROCESSOR
     if draft and on not in fit.shares:
@@ -120,10 +121,3 @@ def _label(device: Device) -> str:
         return device.machine
     kind = device.name.rstrip("0123456789")
     return {"MTL": "Metal"}.get(kind, device.name if kind != device.name and device.name[-1] != "0" else kind)
-
-
-def _checked_gpu(main: int, found: FoundDevices) -> int:
-    if main >= len(found.gpus):
-        names: Sequence[str] = [device.name for device in found.gpus]
-        raise UsageError(f"main-gpu is {main}; there are {len(names)} GPUs, counted from 0.", ", ".join(names))
-    return main

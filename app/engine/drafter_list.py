@@ -24,7 +24,6 @@ _ABOUT = "picks the fastest drafter at each step"
 
 
 def check_drafter(name: str) -> None:
-    """Rejects the name of an unknown drafter."""
     if name != AUTO:
         registry.check_name(name)
 
@@ -61,25 +60,21 @@ class Drafters:
         if name == AUTO:
             self._apply_disabled()
         if name not in self._made:
-            make = partial(self._autopilot, on_progress)
-            auto = name == AUTO
-            self.put(
-                name,
-                self._guard.made(name, make, self._target.abilities) if auto else registry.make(name, self._resources),
-            )
+            make, abilities = partial(self._autopilot, on_progress), self._target.abilities
+            of_auto = name == AUTO
+            drafter = self._guard.made(name, make, abilities) if of_auto else registry.make(name, self._resources)
+            self.put(name, drafter)
         return self._made[name]
 
     def put(self, name: str, drafter: Drafter) -> None:
         self._made[name] = drafter
 
     def offers(self) -> list[DrafterOffer]:
-        """All drafters, and whether each works with this target."""
         reasons = {name: registry.why_not(name, self._resources) for name in registry.METHODS}
         methods = [DrafterOffer(name, not why, why, registry.METHODS[name].about) for name, why in reasons.items()]
         return [DrafterOffer(AUTO, True, about=_ABOUT), *methods]
 
     def record(self, name: str) -> FixedRecord:
-        """The record of a drafter that was chosen by name."""
         return self._records[name]
 
     def new_failures(self) -> dict[str, str]:
@@ -108,12 +103,9 @@ class Drafters:
         wanted = [name for name, method in registry.METHODS.items() if method.auto]
         usable = [n for n in wanted if n not in self._disabled_before and not registry.why_not(n, self._resources)]
         made = {name: registry.make(name, self._resources) for name in usable}
-        copies = made.get(PromptLookup.name)
-        if copies:
-            made = {
-                name: drafter if drafter is copies else Continued(drafter, copies, alone=False)
-                for name, drafter in made.items()
-            }
+        if copies := made.get(PromptLookup.name):
+            behind = {name: Continued(made[name], copies, alone=False) for name in made if name != PromptLookup.name}
+            made = {name: behind.get(name, drafter) for name, drafter in made.items()}
         working = {name: drafter for name, drafter in made.items() if not drafter.failed}
         self.pilot = self._profile.autopilot(working, self._target, self._plain_ms, on_progress)
         return self.pilot

@@ -21,13 +21,11 @@ from slipstream.models.types import ROOT, Floats, History, Token
 if TYPE_CHECKING:  # grammars are seldom used
     from slipstream.models.grammar.matching import Matcher
 
-_PATIENCE: Final = 8
-"""Maximum tokens beyond the budget to complete a character or a mark."""
+_PATIENCE: Final = 8  # maximum tokens beyond the budget to complete a character or a mark
 _NO_LIMIT: Final = sys.maxsize
 _TURNS: Final = 4  # tests of the best tokens before all are tested, each of ``_AT_ONCE`` or more
 _AT_ONCE: Final = 64
-_LEADING: Final = 2
-"""Maximum tokens of empty lines between the reasoning and an answer with a grammar."""
+_LEADING: Final = 2  # maximum tokens of empty lines between the reasoning and an answer with a grammar
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,12 +80,10 @@ class Guide:
         budget: int = -1,
         matcher: Matcher | None = None,
     ) -> None:
-        """Begins a reply.
+        """Begins a reply at index ``start`` of the history.
 
-        Args:
-            start: Index in the history where the reply begins.
-            thinks: Closing mark of the reasoning if the prompt has opened it; otherwise empty.
-            budget: Maximum tokens of reasoning; -1 for no limit.
+        ``thinks`` is the closing mark of the reasoning if the prompt has opened it, otherwise empty; a ``budget`` of -1
+        is none.
         """
         self._sampler, self._vocabulary = sampler, vocabulary
         self._budget = budget if budget >= 0 else _NO_LIMIT

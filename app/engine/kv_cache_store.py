@@ -58,9 +58,8 @@ class SavedState:
 def write_state(path: Path, key: str, tokens: Sequence[Token], state: bytes | bytearray, limit: int) -> None:
     """Writes a state atomically, readable by its owner alone; deletes the oldest other states beyond the limit.
 
-    Args:
-        key: Identifies model, build and settings; a state is valid for this key only.
-        limit: Maximum bytes of all states together. A larger state is not written, and the old file is deleted.
+    The state is valid only for the ``key`` of model, build and settings. One larger than ``limit`` bytes is not
+    written, and the old file is deleted.
     """
     if _HEAD + 4 * len(tokens) + len(state) > limit:
         path.unlink(missing_ok=True)
@@ -122,12 +121,7 @@ class KvCacheStore:
         folder: Path | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Starts without a current chat.
-
-        Args:
-            limit: Maximum bytes of all states together; 0 to save none.
-            folder: Folder for the states of system prompts; None to save none.
-        """
+        """Starts without a current chat; with a ``limit`` of 0 nothing is saved, without a folder no system prompt."""
         self._target, self._key, self._limit, self._folder = target, key, limit, folder
         self._clock = clock
         self._path: Path | None = None  # file of the current chat
@@ -138,8 +132,7 @@ class KvCacheStore:
     def enter(self, state: str | None, tokens: Sequence[Token], system: int = 0) -> None:
         """Switches to a chat before its prompt is prefilled: saves the previous chat, and restores this one's state.
 
-        Args:
-            system: Number of tokens of the system prompt at its start; other chats may share it.
+        The first ``system`` tokens are the system prompt, which other chats may share.
         """
         path = Path(state) if state and self._limit else None
         if path != self._path:
@@ -184,7 +177,6 @@ class KvCacheStore:
         return max(0.0, self._last_request + QUIET - self._clock())
 
     def keep(self) -> None:
-        """Saves the chat's cache if it has grown since it was last saved."""
         if self._path and self._new_tokens() >= WORTH:
             self._kept = list(self._target.tokens)
             self._write(self._path)

@@ -58,13 +58,11 @@ if TYPE_CHECKING:
 RETRIEVAL: Final = Retrieval.name
 _PLAIN: Final = "plain"  # name of the kept time of a plain pass
 _FULL: Final = 256 << 20  # a GPU with fewer bytes free is full: loading leaves more
-_MEASURING: Final = 0.9
-"""Progress when the files are loaded and measuring begins."""
+_MEASURING: Final = 0.9  # progress when the files are loaded and measuring begins
 _CONTINUES: Final = (
     "This model has no chat template: it continues text, and does not answer. Files named Instruct, Chat or it answer."
 )
-_BATCH: Final = 512
-"""Tokens of a chunk where a GPU reads the prompt and chunks must have one size."""
+_BATCH: Final = 512  # tokens of a chunk where a GPU reads the prompt and chunks must have one size
 _CHUNKS: Final = ((1 << 28, 256), (1 << 30, 128))
 """Bytes of weights, and the tokens of a chunk below: about a quarter of a second on a processor of a few cores."""
 _SMALL: Final = 1 << 30
@@ -74,11 +72,7 @@ _SMALL: Final = 1 << 30
 def load(
     request: Load, on_progress: Callable[[float | None], None], note: memoryview | None = None
 ) -> tuple[Session, Loaded]:
-    """Loads a model and its draft model; returns the session and its description.
-
-    Args:
-        on_progress: Called with 0 to 1; None while files are probed before their first use.
-    """
+    """Loads a model and its draft model; ``on_progress`` gets 0 to 1, or None while files are first probed."""
     with headers_kept(), ExitStack() as opened:
         plan = plan_load(request, on_progress, note)
         loading = _Loading(request, plan, on_progress, opened)
@@ -95,7 +89,6 @@ class _Loading:
     def __init__(
         self, request: Load, plan: Plan, on_progress: Callable[[float | None], None], opened: ExitStack
     ) -> None:
-        """Opens and measures the models."""
         self._request, self._plan, self._on_progress, self._opened = request, plan, on_progress, opened
         fit, guard = plan.fit, plan.guard
         place, adapters = placement(request, fit), plan.adapters
@@ -180,12 +173,13 @@ class _Loading:
         target = opened.enter_context(closing(LlamaTarget(self._model, self._options, drafts=drafts)))
         if self._decoding.why:
             target.use_threads(self._usual_threads)
-            target.use_chunks(_BATCH if self._plan.fit.shares else _chunk(self._plan.header))
+            weights = self._plan.header.weight_bytes
+            chunk = next((tokens for size, tokens in _CHUNKS if weights < size), 64)
+            target.use_chunks(_BATCH if self._plan.fit.shares else chunk)
         return target
 
     @property
     def _small(self) -> bool:
-        """Whether its number of threads is tuned."""
         return self._plan.header.weight_bytes < _SMALL and not self._model.recurrent
 
     @property
@@ -194,7 +188,6 @@ class _Loading:
         return self._request.threads or (max(1, cores - self._request.spare_cores) if self._small else cores)
 
     def _decide(self) -> Decoding:
-        """Chooses between the fastest settings and those whose logits are bit-equal."""
         request, plan, model, fit = self._request, self._plan, self._model, self._plan.fit
         make = partial(options_for, request, fit.n_ctx, borrow=fit.gpu_layers != 0, rope=self._rope)
         kv, exact, why = exact_kv(request, plan.header), None, ""
@@ -209,10 +202,7 @@ class _Loading:
         tuned = self._small and not request.threads
         threads = {1, (cores + 1) // 2, max(1, cores - 1), cores} if tuned else {self._usual_threads}
         comparison = Comparison(
-            fast=make(fit.kv_type, scores=plan.scores),
-            exact=exact,
-            why_not=why,
-            threads=sorted(threads),
+            fast=make(fit.kv_type, scores=plan.scores), exact=exact, why_not=why, threads=sorted(threads)
         )
         kept = None
         if request.proofs:
@@ -260,18 +250,18 @@ class _Loading:
 
     def _open_projector(self) -> tuple[Projector | None, SlipstreamError | None]:
         request, model = self._request, self._model
-        name = shown_path(model.header.name)
+        blind = f"{shown_path(model.header.name)} cannot see images:"
+        if not request.mmproj and request.mmproj_unsure:
+            files = " or ".join(f"--mmproj {shlex.quote(shown_path(file))}" for file in request.mmproj_unsure)
+            unsure = "files here that fit its width do not say whether they belong to it"
+            return None, UsageError(f"{blind} {unsure}.", f"If one does, start with {files}.")
         if not request.mmproj:
-            if request.mmproj_unsure:
-                files = " or ".join(f"--mmproj {shlex.quote(shown_path(file))}" for file in request.mmproj_unsure)
-                unsure = "files here that fit its width do not say whether they belong to it"
-                return None, UsageError(f"{name} cannot see images: {unsure}.", f"If one does, start with {files}.")
-            return None, UsageError(f"{name} cannot see images: no mmproj file is known for it.", NO_MMPROJ)
+            return None, UsageError(f"{blind} no mmproj file is known for it.", NO_MMPROJ)
         try:
             from slipstream.models.vision.projector import Projector  # loads mtmd
         except (FileNotFoundError, RuntimeError):  # as llama-cpp-python reports a library that cannot be loaded
             cure = f"Install one with it: {prebuilt(needed_version())}"
-            return None, SlipstreamError(f"{name} cannot see images: this build of llama.cpp lacks mtmd.", cure)
+            return None, SlipstreamError(f"{blind} this build of llama.cpp lacks mtmd.", cure)
         path, threads = Path(request.mmproj), request.threads or physical_cores()
         try:
             read_header(path)
@@ -280,12 +270,11 @@ class _Loading:
                 probe_once([path], record, lambda: self._on_progress(None), Path(request.model))
             projector = Projector(path, model, self._target.most_rows, self._plan.fit.on_own_gpus, threads)
         except SlipstreamError as error:
-            return None, SlipstreamError(f"{name} cannot see images: {error.title}", error.hint)
+            return None, SlipstreamError(f"{blind} {error.title}", error.hint)
         self._target.use_images(self._opened.enter_context(closing(projector)))
         return projector, None
 
     def _open_prompts(self, blind: SlipstreamError | None) -> PromptBuilder:
-        """Makes the builder of prompts; ``blind`` is the error for a prompt with an image."""
         model, source = self._model, self._model.header.chat_template
         template = ChatTemplate.of(source, *model.special_names(), model.header.tokens)
         seen, longest = self._projector.tokens if self._projector else None, self._plan.contexts.longest
@@ -362,13 +351,7 @@ class _Loading:
         if not self._index or not self._request.chats:
             return None
         reader, model = ChatReader(Path(self._request.chats)), self._model
-        return PastChats(
-            reader,
-            self._index,
-            model.header.fingerprint,
-            prompts=self._prompts,
-            n_vocab=model.n_vocab,
-        )
+        return PastChats(reader, self._index, model.header.fingerprint, prompts=self._prompts, n_vocab=model.n_vocab)
 
     def _open_second(self) -> Session:
         """Opens a session without drafters on the same weights; see ``Session``."""
@@ -381,10 +364,6 @@ class _Loading:
             alone = Drafters(Resources(target.abilities), target, self._plain_ms, Profile(None, ""))
             plain = ChatModel(target, self._model, self._prompts, PlainClock(), end_marks=self._end_marks)
             return Session(plain, alone, KvCacheStore(target, self._key, 0), opened=own.pop_all())
-
-
-def _chunk(header: Header) -> int:
-    return next((tokens for size, tokens in _CHUNKS if header.weight_bytes < size), 64)
 
 
 def _learner(fingerprint: str, changed: str) -> str:

@@ -26,18 +26,9 @@ class PastChats:
     """
 
     def __init__(
-        self,
-        chats: ChatReader,
-        index: TextIndex,
-        fingerprint: str,
-        prompts: PromptBuilder,
-        n_vocab: int,
+        self, chats: ChatReader, index: TextIndex, fingerprint: str, prompts: PromptBuilder, n_vocab: int
     ) -> None:
-        """Reads nothing yet.
-
-        Args:
-            fingerprint: Identifies the model; stored token ids are valid for it only.
-        """
+        """Reads nothing yet; stored token ids are valid for the model of this ``fingerprint`` only."""
         self._chats, self._index, self._fingerprint = chats, index, fingerprint
         self.prompts, self._n_vocab = prompts, n_vocab
         self._new: list[TextPiece] = []  # read, not added yet
@@ -45,10 +36,9 @@ class PastChats:
         self._known_before: dict[str, int] = {}  # newest indexed reply of each chat when the first of these was read
 
     def catch_up(self) -> bool:
-        """Removes deleted chats, and reads a slice of the new replies; adds them when there are enough.
+        """Removes deleted chats, and reads a slice of the new replies, which are added when there are enough.
 
-        Returns:
-            Whether more replies are left to read.
+        Returns whether more replies are left to read.
         """
         self._index.refresh()
         newest = self._chats.newest()

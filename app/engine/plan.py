@@ -10,13 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from slipstream.app.engine.calibrate import flash_attention_is_slower
-from slipstream.app.engine.devices import (
-    FoundDevices,
-    draft_device,
-    draft_placement,
-    find,
-    proportions,
-)
+from slipstream.app.engine.devices import FoundDevices, draft_device, draft_placement, find, proportions
 from slipstream.app.engine.drafter_list import check_drafter
 from slipstream.app.protocol.requests import PLAIN, Load
 from slipstream.drafters import registry
@@ -126,9 +120,7 @@ def fitted(
 ) -> Fit:
     """Chooses context, KV type and layers on each GPU, where the request leaves them open.
 
-    Args:
-        scores: See ``ContextOptions``; for a model on the CPU.
-        tried: Whether llama.cpp may read the file; if not, only a model that is far too large is rejected.
+    ``tried`` says whether llama.cpp may read the file; if not, only a model that is far too large is rejected.
     """
     beside = [*heads, *(Path(each.path) for each in request.adapters)]
     longest = [contexts_of(each).longest for each in (header, draft) if each]
@@ -189,7 +181,6 @@ def options_for(
 
 
 def _check_context(request: Load, header: Header) -> ContextRange:
-    """Rejects a context that the model cannot have."""
     contexts = contexts_of(header)
     if request.n_ctx < 0:
         raise UsageError(f"context is {request.n_ctx}; it must be 0 (the model's own) or more.")
@@ -203,7 +194,6 @@ def _check_context(request: Load, header: Header) -> ContextRange:
 
 
 def _kv_type(request: Load, header: Header) -> KvType | None:
-    """The requested type of the KV cache; None if it is to be chosen."""
     asked = next((kind for kind in KV_TYPES if kind == request.kv_type), None)
     if asked in PACKED and not size_of(header).packable:
         raise UsageError(

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property, partial
 from itertools import groupby
 from pathlib import Path
 from typing import Final, Protocol
@@ -24,12 +24,9 @@ from slipstream.models.outside import LARGEST
 from slipstream.models.types import Token, shared_prefix
 
 _REPLY_ROOM: Final = 256  # tokens kept free for the reply; in a small context, a quarter of it
-
 _LONG: Final = 50_000
 """Characters of messages beyond which building a prompt may take over 0.1 s, the limit for stopping a reply."""
-
 _POLL: Final = 0.02  # seconds
-
 _UNSURE: Final = 8  # number of last tokens of a typed text that the next letters may change
 
 
@@ -109,7 +106,6 @@ class _Rendered:
         return self.read.tokens
 
     def last(self) -> tuple[int, int]:
-        """Numbers of tokens up to the begin and the end of the last message."""
         own = [at for at, piece in enumerate(self.read.pieces) if piece.content == len(self.messages) - 1]
         return (self.read.until(own[0]), self.read.until(own[-1] + 1)) if own else (len(self.tokens),) * 2
 
@@ -140,15 +136,11 @@ class PromptBuilder:
         longest: int = 0,
         system: str = "",
     ) -> None:
-        """Creates a builder.
+        """Creates a builder; every text starts with the tokens in ``opening``.
 
-        Args:
-            opening: The tokens that every text starts with.
-            n_vocab: Size of the vocabulary; a reply with other ids, as an imported chat may have, is tokenized anew.
-            images: Turns an image, a file and its SHA-256, into tokens; None if the model sees no images.
-            blind: The error for an image if it sees none.
-            longest: The longest context that the model can have; 0 if unknown.
-            system: The system prompt of chats without one; empty for none.
+        A reply with other ids than those below ``n_vocab``, as an imported chat may have, is tokenized anew. ``images``
+        turns the file of an image and its SHA-256 into tokens; without it, an image raises ``blind``. ``longest`` is
+        the longest context that the model can have, 0 if unknown; ``system`` the system prompt of chats without one.
         """
         self._template, self._tokenize, self._opening = template, tokenize, opening
         self._n_vocab, self._token_bytes = n_vocab, token_bytes
@@ -156,11 +148,10 @@ class PromptBuilder:
         self._system = [Message("system", system)] if system else []
         self._thread = ThreadPoolExecutor(1, "prompt")
         self._made: Future[Prompt] | None = None  # the last prompt made in the thread
-        self._kept_thoughts: dict[str, bool] = {}
+        self._keeps_thoughts = cache(partial(keeps_thoughts, template))
 
     @cached_property
     def reasoning(self) -> Reasoning:
-        """The switches that the template has for reasoning."""
         return reasoning_of(self._template)
 
     def turn_ends(self, known: frozenset[Token]) -> tuple[frozenset[Token], tuple[str, ...]]:
@@ -204,17 +195,11 @@ class PromptBuilder:
     def build(
         self, messages: Sequence[Message], n_ctx: int, reasoning: str = AUTO_LEVEL, *, whole: bool = False
     ) -> Prompt:
-        """Builds the prompt; if it does not fit, drops the oldest turns but not the system message.
+        """Builds the prompt; drops the oldest turns if it does not fit, never the system message; ``whole`` drops none.
 
         It drops a quarter of the context at a time, so that the next turns can reuse the cache. If the last message is
         a reply, the prompt ends with it, and the model continues it. While there is room, the prompt keeps the same
         turns as when the reply began, so that the continuation is the same as without a stop.
-
-        Args:
-            whole: Whether to raise ``ContextFullError`` instead of dropping turns.
-
-        Raises:
-            ContextFullError: If the last message alone is too long; see ``whole``.
         """
         if not messages or not (messages[-1].role == "assistant" or messages[-1].content.strip()):
             raise UsageError("the prompt is empty.", "Write something to answer.")
@@ -223,9 +208,10 @@ class PromptBuilder:
         check_size(asked_now, self._token_bytes, n_ctx, self._longest)
         if messages[-1].images and self._blind:
             raise self._blind
-        said = self._said(messages[-1]) if messages[-1].role == "assistant" else []
-        asked = messages[:-1] if messages[-1].role == "assistant" else messages
-        rendered = self._rendered(asked, self.reasoning.switch(reasoning) if reasoning != AUTO_LEVEL else Switch())
+        asked, said = messages, list[Token]()
+        if messages[-1].role == "assistant":
+            asked, said = messages[:-1], self._generated(messages[-1]) or self.tokens_of(messages[-1].content)
+        rendered = self._rendered(asked, self._switch(reasoning))
         kept = self._fitting(rendered, n_ctx, _room(n_ctx))
         if len(kept.tokens) + len(said) >= n_ctx and said:  # no room for another token
             kept = self._fitting(rendered, n_ctx, _room(n_ctx) - len(said))
@@ -239,14 +225,12 @@ class PromptBuilder:
                 "fit beside a reply.",
                 "/compact summarizes the older messages; the setting reply.overflow says what is done by itself.",
             )
-        trimmed = len(rendered.tokens) - len(kept.tokens)
-        system = kept.system_size()
         return Prompt(
             tokens,
-            trimmed,
-            left,
-            len(tokens),
-            system=system,
+            trimmed=len(rendered.tokens) - len(kept.tokens),
+            dropped=left,
+            size=len(tokens),
+            system=kept.system_size(),
             thinks=kept.thinks,
             said=len(said),
             openers=kept.openers,
@@ -255,20 +239,14 @@ class PromptBuilder:
     def beginning(
         self, messages: Sequence[Message], n_ctx: int, reasoning: str = AUTO_LEVEL, *, typed: bool = True
     ) -> Prompt:
-        """Builds the beginning that a prompt will most likely have once its last message is complete.
-
-        Args:
-            messages: The chat; ends with what the user has typed so far, which may be nothing.
-            typed: Whether to include the last message as far as it is typed.
-        """
+        """Builds the beginning that a prompt likely has once its last message, so far ``typed``, is complete."""
         messages = self._begun(messages)
         last = messages[-1]
         least = least_tokens(last.content, self._token_bytes)
         if least >= n_ctx:
             return Prompt([], 0, 0, least)
         empty = not last.content.strip()
-        switch = self.reasoning.switch(reasoning) if reasoning != AUTO_LEVEL else Switch()
-        whole = self._rendered([*messages[:-1], Message(last.role, ".") if empty else last], switch)
+        whole = self._rendered([*messages[:-1], Message(last.role, ".") if empty else last], self._switch(reasoning))
         kept = self._fitting(whole, n_ctx, _room(n_ctx))
         begun, ended = kept.last()
         tokens = kept.tokens[: min(max(begun, ended - _UNSURE) if typed else begun, n_ctx - 1)]
@@ -282,6 +260,9 @@ class PromptBuilder:
             min(kept.system_size(), len(tokens)),
         )
 
+    def _switch(self, level: str) -> Switch:
+        return self.reasoning.switch(level) if level != AUTO_LEVEL else Switch()
+
     def _begun(self, messages: Sequence[Message]) -> Sequence[Message]:
         return messages if messages[0].role == "system" else [*self._system, *messages]
 
@@ -294,12 +275,12 @@ class PromptBuilder:
         if len(whole.tokens) <= room:
             return whole
         messages = whole.messages
-        cuts = _cuts(messages)
+        system = messages[:1] if messages[0].role == "system" else []
+        cuts = [at for at in range(len(system) + 1, len(messages)) if messages[at].role == "user"]
         made = {0: whole}
 
         def shorter(count: int) -> _Rendered:
             if count not in made:
-                system = messages[:1] if messages[0].role == "system" else []
                 made[count] = self._rendered([*system, *messages[cuts[count - 1] :]], whole.switch)
             return made[count]
 
@@ -351,11 +332,6 @@ class PromptBuilder:
             return message, {}
         return Message(message.role, parts.answer), {"reasoning_content": parts.thoughts}
 
-    def _keeps_thoughts(self, opening: str) -> bool:
-        if opening not in self._kept_thoughts:
-            self._kept_thoughts[opening] = keeps_thoughts(self._template, opening)
-        return self._kept_thoughts[opening]
-
     def _pieces(self, part: TemplatePart, messages: Sequence[Message]) -> Iterator[_Piece]:
         """A part of the rendering, divided at images; a reply keeps the tokens that it was generated with."""
         message = messages[part.content] if part.content is not None else None
@@ -390,18 +366,10 @@ class PromptBuilder:
             f"Shorten it by {size - n_ctx + 1:,} tokens or more, send it in parts, or {longer}.",
         )
 
-    def _said(self, reply: Message) -> list[Token]:
-        return self._generated(reply) or self.tokens_of(reply.content)
-
     def _generated(self, reply: Message) -> list[Token]:
         """A reply's tokens as generated, which the KV cache may hold; empty without, or with ids of no token."""
         tokens = reply.tokens
         return tokens if tokens and 0 <= min(tokens) <= max(tokens) < self._n_vocab else []
-
-
-def _cuts(messages: Sequence[Message]) -> list[int]:
-    system = 1 if messages[0].role == "system" else 0
-    return [at for at in range(system + 1, len(messages)) if messages[at].role == "user"]
 
 
 def _room(n_ctx: int) -> int:

@@ -10,15 +10,14 @@ from typing import Final
 
 from slipstream.app.chats.reasoning import Thinking
 from slipstream.app.engine.chat_model import ChatModel
-from slipstream.app.engine.draft_trace import DraftTrace
 from slipstream.app.engine.drafter_list import Drafters
 from slipstream.app.engine.guide import Guide
 from slipstream.app.engine.loop import generate
 from slipstream.app.engine.prompt import Prompt
 from slipstream.app.engine.stats import ReplyStats, drafter_of, judged_depth, origins
 from slipstream.app.engine.stopping import FixedBudget, StopRules, WithinReply
-from slipstream.app.engine.text import TextStream, reusable
-from slipstream.app.protocol.events import Choice, Divided, Done, Piece, Stepped
+from slipstream.app.engine.text import ChatVocabulary, TextStream, reusable
+from slipstream.app.protocol.events import TREE_ROOT, Choice, Divided, Done, DraftTree, Piece, Stepped, Watched
 from slipstream.app.protocol.requests import PLAIN, Generate
 from slipstream.app.speed import Speed
 from slipstream.drafters.accept import accept_rule
@@ -26,32 +25,75 @@ from slipstream.drafters.autopilot.policy import Autopilot
 from slipstream.drafters.base import Drafter, Step
 from slipstream.models.llama.target import Prefill
 from slipstream.models.sampling.sampler import Sampler
-from slipstream.models.types import History
+from slipstream.models.types import ROOT, History, Token
 
-_EXPLAIN_EVERY: Final = 8
-"""Steps between two reported choices of the autopilot: a person cannot read more."""
+LOOK_EVERY: Final = 0.03  # minimum seconds between two trees: more cannot be seen, and would slow down a small model
+PLAIN_EVERY: Final = 0.1
+"""Minimum seconds between the last trace and that of a step without a draft, which shows little."""
+_EXPLAIN_EVERY: Final = 8  # steps between two reported choices of the autopilot: a person cannot read more
 
 
-@dataclass(slots=True)
-class _Chosen:
-    """Sums over the steps for which the autopilot chose one drafter: see ``Done.auto``."""
+class DraftTrace:
+    """Traces the steps of one reply while the panel is open; otherwise it only costs one call per step."""
 
-    steps: int = 0
-    expected: float = 0.0
-    tokens: int = 0
-    ms: float = 0.0
+    def __init__(
+        self,
+        watched: Callable[[], bool],
+        vocabulary: ChatVocabulary,
+        stats: ReplyStats,
+        clock: Callable[[], float] = perf_counter,
+    ) -> None:
+        """Starts a trace; ``watched`` says whether the panel is open, which may change at any step."""
+        self._watched, self._vocabulary, self._stats, self._clock = watched, vocabulary, stats, clock
+        self._traced_at = self._plain_at = float("-inf")
+
+    def of(self, step: Step, milliseconds: float) -> Watched | None:
+        """Traces a step that ``stats`` already counts; None if the panel is closed or the last trace is too recent."""
+        if not self._watched():
+            return None
+        now = self._clock()
+        if step.draft.tree.drafted:
+            if now - self._traced_at < LOOK_EVERY:
+                return None
+            self._traced_at = now
+        else:
+            if now - max(self._traced_at, self._plain_at) < PLAIN_EVERY:
+                return None
+            self._plain_at = now
+        stats = self._stats
+        return Watched(
+            [self._tree(step, milliseconds)],
+            {name: asdict(count) for name, count in stats.by_drafter.items()},
+            {name: [list(counts) for counts in depths] for name, depths in stats.drafter_depths.items()},
+        )
+
+    def _tree(self, step: Step, milliseconds: float) -> DraftTree:
+        draft = step.draft
+        tree = draft.tree
+        shown = [node for node in range(len(tree)) if node not in tree.probes]
+        place = {node: index for index, node in enumerate(shown)} | {ROOT: TREE_ROOT}
+        origin, source = origins(step)[-1]
+        return DraftTree(
+            step=self._stats.whole.steps,
+            texts=[self._text(tree.tokens[node]) for node in shown],
+            parents=[place[tree.parents[node]] for node in shown],
+            probs=[round(float(draft.probs[node]), 4) for node in shown],
+            sources=[draft.sources[node] for node in shown],
+            path=[place[node] for node in step.path],
+            last=Piece(self._text(step.tokens[-1]), origin, source),
+            probes=len(tree.probes),
+            ms=milliseconds,
+        )
+
+    def _text(self, token: Token) -> str:
+        return self._vocabulary.piece(token).decode("utf-8", "backslashreplace")
 
 
 class ReplyProgress:
     """The reply so far: its text, its figures, and the rules that end it."""
 
     def __init__(
-        self,
-        request: Generate,
-        model: ChatModel,
-        prompt: Prompt,
-        watched: Callable[[], bool],
-        pilot: Autopilot | None,
+        self, request: Generate, model: ChatModel, prompt: Prompt, watched: Callable[[], bool], pilot: Autopilot | None
     ) -> None:
         """Starts with the tokens that an earlier process wrote."""
         vocabulary, room = model.vocabulary, model.target.abilities.n_ctx - len(prompt.tokens)
@@ -59,7 +101,7 @@ class ReplyProgress:
         limits = vocabulary.ends, room, request.max_tokens, request.stop, vocabulary.piece
         self.rules = StopRules(*limits, marks=model.end_marks, thinking=copy(self._reasoning))
         self.stats = ReplyStats(model.plain, model.others, begun=len(request.begun), prompt_tokens=len(prompt.tokens))
-        self.chosen: dict[str, _Chosen] = {}
+        self.chosen: dict[str, dict[str, float]] = {}  # see ``Done.auto``
         self.remarks: dict[str, str] = {}  # see ``Done``
         self.ttft_ms = 0.0
         self._request, self._asked, self._piece, self.pilot = request.request, request.asked, vocabulary.piece, pilot
@@ -86,11 +128,9 @@ class ReplyProgress:
         if self.pilot:
             decision = self.pilot.decision
             expected = decision.expected
-            chosen = self.chosen.setdefault(decision.drafter, _Chosen())
-            chosen.steps += 1
-            chosen.expected += expected
-            chosen.tokens += len(step.tokens)
-            chosen.ms += milliseconds
+            sums = {"steps": 1, "expected": expected, "tokens": len(step.tokens), "ms": milliseconds}
+            before = self.chosen.get(decision.drafter, dict.fromkeys(sums, 0.0))
+            self.chosen[decision.drafter] = {name: before[name] + value for name, value in sums.items()}
             if self._steps % _EXPLAIN_EVERY == 1:
                 choice = Choice(
                     decision.drafter,
@@ -250,7 +290,7 @@ class Reply:
             drafter_depths=stats.drafter_depths,
             phases=stats.phase_ms(),
             promise="changed" if request.sampling.typical else "same_text" if model.same_text else "same_odds",
-            auto={name: asdict(chosen) for name, chosen in written.chosen.items()},
+            auto=written.chosen,
             dropped_tokens=prompt.trimmed,
             failed=self._drafters.new_failures(),
             remarks=remarks,

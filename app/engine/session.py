@@ -37,36 +37,6 @@ class PromptReader:
     def __init__(self, target: Target, store: KvCacheStore) -> None:
         self._target, self._store = target, store
 
-    def read_ahead(
-        self,
-        prompt: Prompt,
-        drafter: Drafter,
-        state: str | None,
-        waiting: Callable[[], bool],
-        cancelled: Callable[[], bool],
-    ) -> Prefill:
-        """Reads the beginning of a prompt as its reply would; the cache is rewound to the common prefix.
-
-        Args:
-            waiting: Whether another request waits; reading then ends after the current chunk.
-        """
-        left = False
-
-        def on_chunk(_done: int) -> None:
-            nonlocal left
-            left = waiting()
-
-        history = History(prompt.tokens)
-        return self.read(
-            prompt.tokens,
-            prompt.system,
-            history,
-            drafter,
-            state,
-            on_chunk=on_chunk,
-            cancelled=lambda: left or cancelled(),
-        )
-
     def read(
         self,
         tokens: list[int],
@@ -78,12 +48,7 @@ class PromptReader:
         on_chunk: Callable[[int], None],
         cancelled: Callable[[], bool],
     ) -> Prefill:
-        """Reads the tokens of a prompt; a cancel keeps those read so far.
-
-        Args:
-            system: Number of tokens of the system message at the beginning.
-            on_chunk: Called after every chunk with the number of tokens in the cache.
-        """
+        """Reads the tokens of a prompt, the first ``system`` of a system message; a cancel keeps those read so far."""
         target, store = self._target, self._store
         store.enter(state, tokens, system)
         drafter.begin(history)
@@ -142,11 +107,8 @@ class Session:
     ) -> Done:
         """Writes one reply; after an error, the session stays usable.
 
-        Args:
-            emit: Called with the progress of the prompt, and with every step.
-            cancelled: Called between chunks and steps; True ends the reply, and keeps what was written.
-            watched: Whether steps are to carry their drafts; called at every step.
-            answer_now: Whether to end the reasoning with the model's own mark; called at every step.
+        ``cancelled`` is called between chunks and steps: True ends the reply, and keeps what was written. Called at
+        every step, ``watched`` says whether it is to carry its drafts, ``answer_now`` whether to end the reasoning.
         """
         reply = self.begin(request, emit, cancelled, watched)
         for step in reply.steps(answer_now):
@@ -197,9 +159,6 @@ class Session:
 
         The reply reads the rest, and rewinds to the first change. A cache that cannot be rewound is only replaced and
         never extended: otherwise another reply to the previous question would have to read the whole prompt again.
-
-        Args:
-            counted: Called with the size of the prompt, before anything is read.
         """
         drafter, abilities, cached = self.drafters.get(request.drafter), self.target.abilities, self.target.tokens
         prompts = self.model.prompts
@@ -210,22 +169,34 @@ class Session:
         counted(Counted(request.request, prompt.size, prompt.dropped, prompt.trimmed))
         drafter = self._text_only(prompt, drafter)
         grows = cached and shared_prefix(cached, prompt.tokens) == len(cached)
-        if request.read and prompt.tokens and not waiting() and (abilities.rewinds or not grows):
-            self._reader.read_ahead(prompt, drafter, request.state, waiting, cancelled)
+        if not request.read or not prompt.tokens or waiting() or not (abilities.rewinds or not grows):
+            return
+        left = False
+
+        def chunk_read(_done: int) -> None:
+            nonlocal left
+            left = waiting()
+
+        self._reader.read(
+            prompt.tokens,
+            prompt.system,
+            History(prompt.tokens),
+            drafter,
+            request.state,
+            on_chunk=chunk_read,
+            cancelled=lambda: left or cancelled(),
+        )
 
     def _text_only(self, prompt: Prompt, drafter: Drafter) -> Drafter:
-        """Hides the images of a prompt from a drafter."""
         return TextOnly(drafter, self.target.abilities.n_ctx) if min(prompt.tokens, default=0) < 0 else drafter
 
     def prompt(self, messages: Sequence[Message]) -> list[Token]:
-        """The tokens of a chat's prompt."""
         return self.model.prompts.build(messages, self.target.abilities.n_ctx).tokens
 
     def forget(self) -> None:
         self.target.rewind(0)
 
     def fix_threads(self) -> None:
-        """Fixes the number of threads, so that compared measurements use the same number."""
         self.model.threads = None
 
     def idle(self) -> bool:

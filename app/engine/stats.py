@@ -14,23 +14,17 @@ import psutil
 
 from slipstream.app.protocol.events import Origin
 from slipstream.app.speed import Speed
-from slipstream.drafters.base import Step, Timings
+from slipstream.drafters.base import Step
 from slipstream.models.types import ROOT
 
 _ENOUGH: Final = 8
 """From this many plain steps on, the baseline ignores earlier replies: the machine may have been faster then."""
-
 _LEAST: Final = 4  # minimum plain steps for a baseline
-
 _WINDOW: Final = 64  # plain steps that are remembered from one reply to the next
-
 _FRESH_SECONDS: Final = 60.0
 _FRESH_STEPS: Final = 200  # a plain step counts for ``_FRESH_SECONDS``, or for the time of this many steps if longer
-
 _NEAR: Final = 256  # a step counts if its text length is within this many tokens, or a quarter of the text if more
-
 _UNSURE: Final = 0.1  # relative standard error of the baseline above which there is no ratio
-
 _BUSY: Final = 0.2  # share of the processor that other programs use, above which the machine is busy
 _SPILLED: Final = 3.0  # how many times as long plain passes take where a GPU's memory spills over
 _SLOW_PASSES: Final = 8  # such passes in a row, before the memory of the GPU is looked at
@@ -38,6 +32,7 @@ _SPILL_CURE: Final = (
     "Some of the model is probably in slower memory now: shorten the context (/context 4096, --context 4096), choose no"
     " drafter (/drafter none), or close other programs that use the GPU."
 )
+_PHASES: Final = ("draft", "evaluate", "accept", "commit")  # of a step
 _LOOK_EVERY: Final = 0.5  # seconds between two looks at the load: the system counts in hundredths of a second
 
 
@@ -120,7 +115,6 @@ class PlainClock:
         self._figures = self._sums()
 
     def forget(self) -> None:
-        """Forgets all steps, after the speed of the model has changed."""
         self._recent.clear()
         self.begin(self._length)
 
@@ -167,11 +161,9 @@ class SpillWatch:
     def __init__(self, known_ms: float, now_ms: float, growth: float, full: Callable[[], bool]) -> None:
         """Starts to watch.
 
-        Args:
-            known_ms: Least milliseconds of a plain pass at a short text, over all loads of this model.
-            now_ms: The same of this load.
-            growth: Bytes of the KV cache that a pass reads for a token of the text, over the bytes of the weights.
-            full: Whether the memory of a GPU that is used is full.
+        ``known_ms`` is the least time of a plain pass at a short text over all loads of this model, ``now_ms`` that of
+        this load. A token of the text makes it longer by the share ``growth``: the bytes of its KV cache over those of
+        the weights. ``full`` says whether the memory of a GPU that is used is full.
         """
         self._known_ms, self._growth, self._full = known_ms, growth, full
         self._slow_passes = _SLOW_PASSES - 1 if now_ms > _SPILLED * known_ms else 0
@@ -201,7 +193,7 @@ class ReplyStats:
     thought: int = 0  # tokens of the reasoning
     thought_ms: float = 0.0  # milliseconds of the reasoning
     seconds: float = 0.0  # time of all steps, including the work between them
-    phases: Timings = field(default_factory=Timings)  # milliseconds of each phase
+    phases: dict[str, float] = field(default_factory=lambda: dict.fromkeys(_PHASES, 0.0))  # milliseconds of each
     whole: Count = field(default_factory=Count)  # sums over all steps
     by_drafter: dict[str, Count] = field(default_factory=dict)  # sums by drafter
     # by drafter, per depth from 1: [steps that reached it, accepted there]. A step reaches no depth after its first
@@ -216,11 +208,8 @@ class ReplyStats:
     def add(self, step: Step, milliseconds: float) -> None:
         self.tokens += len(step.tokens)
         self.seconds += milliseconds / 1e3
-        times = step.timings
-        self.phases.draft += times.draft
-        self.phases.evaluate += times.evaluate
-        self.phases.accept += times.accept
-        self.phases.commit += times.commit
+        for phase in _PHASES:
+            self.phases[phase] += getattr(step.timings, phase)
         if not len(step.draft.tree):
             self.plain.add(milliseconds - step.timings.draft, self.prompt_tokens + self.tokens)
         accepted = len(step.path)
@@ -240,7 +229,6 @@ class ReplyStats:
             depths[at][1] += at < first_ranked
 
     def think(self) -> None:
-        """Counts all steps so far as reasoning: reasoning comes first in a reply."""
         self.thought, self.thought_ms = self.tokens, 1e3 * self.seconds
 
     @property
@@ -252,9 +240,7 @@ class ReplyStats:
     def phase_ms(self) -> dict[str, float]:
         """Mean milliseconds of each phase in a step; "rest" is the work between steps."""
         steps = self.whole.steps or 1
-        sums = self.phases
-        totals = {"draft": sums.draft, "evaluate": sums.evaluate, "accept": sums.accept, "commit": sums.commit}
-        phases = {name: total / steps for name, total in totals.items()}
+        phases = {name: total / steps for name, total in self.phases.items()}
         return phases | {"rest": max(0.0, 1e3 * self.seconds / steps - sum(phases.values()))}
 
     def speed(self) -> Speed:

@@ -19,7 +19,6 @@ _TRIAL: Final = 4  # drafts of a trial after a silence; methods with probes draf
 _PRICES: Final = (0.1, 0.5)  # least and most probability that a path of a fixed drafter must have
 _DECAY, _NEW = 0.96, 0.1  # of the speed and of the price: what the latest 17 and 7 steps showed counts half
 _PAUSES: Final = (64, 1024)  # steps of the first and of the longest silence; each failed trial doubles them
-
 Reason = Literal["", "stop", "length", "context"]
 
 
@@ -42,10 +41,8 @@ class StopRules:
     ) -> None:
         """Keeps the rules: ``room`` tokens still fit the context; ``max_tokens`` of 0 is no limit.
 
-        Args:
-            stops: Strings that end the answer; in the reasoning they mean nothing.
-            marks: Strings that end the reply wherever they stand.
-            thinking: Where the reply begins; None if all of it is the answer.
+        ``stops`` end the answer, and mean nothing in the reasoning; ``marks`` end the reply wherever they stand. The
+        reply begins where ``thinking`` is; without it, all of it is the answer.
         """
         if max_tokens < 0:
             raise UsageError(f"max-tokens is {max_tokens}; it must be 0 (no limit) or more.", "")
@@ -67,7 +64,6 @@ class StopRules:
         return bool(self._verdict(tokens))
 
     def left(self) -> int:
-        """Number of tokens that may still follow."""
         room = self._room - self._count
         return min(room, self._limit - self._count) if self._limit else room
 
@@ -128,7 +124,6 @@ class FixedRecord:
         return f"its last {self.wrong} drafts were wrong" if self.wrong >= _WRONG else ""
 
     def add(self, step: Step, plain_ms: float) -> None:
-        """Counts a step."""
         drafted, times = step.draft.tree.tokens, step.timings
         milliseconds = times.draft + times.evaluate
         if plain_ms and milliseconds:

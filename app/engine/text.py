@@ -100,7 +100,6 @@ class TextStream:
 
 
 def _begun(text: str, strings: Sequence[str]) -> int:
-    """Length of the longest end of a text with which one of the strings begins."""
     longest = max(map(len, strings), default=1) - 1
     sizes = range(min(len(text), longest), 0, -1)
     return next((size for size in sizes if any(string.startswith(text[-size:]) for string in strings)), 0)

@@ -104,14 +104,7 @@ def _rising(costs: Mapping[int, float]) -> dict[int, float]:
 
 
 def _indexed(root: Path, header: Header) -> tuple[int, int]:
-    """Numbers of documents and tokens indexed for the model's vocabulary."""
     if header.tokenizer_model in (None, "none", "no_vocab"):
         return 0, 0
     found = TextIndex.existing(folder_of(root, header))
-    if found is None:
-        return 0, 0
-    try:
-        size = found.size()
-    finally:
-        found.close()
-    return size.documents, size.tokens
+    return (found.size().documents, found.size().tokens) if found else (0, 0)

@@ -17,7 +17,6 @@ from slipstream.models.gguf.reader import Header, read_header
 from slipstream.models.gguf.vocabulary import HEADS_ARCHITECTURE
 from slipstream.models.heads.file import (
     QUANTIZATIONS,
-    HeadsInfo,
     identity,
     move_heads,
     read_info,
@@ -30,6 +29,7 @@ from slipstream.models.outside import quoted, shown_path
 
 _OTHER_MODEL: Final = "trained for another model"
 _QUANTIZED: Final = ", another quantization"
+_ELSEWHERE: Final = "Choose another file with --out."
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +69,7 @@ def heads_file(path: Path, own: str, header: Header) -> HeadsFile | None:
         if theirs.architecture != HEADS_ARCHITECTURE:
             return None
         info = read_info(path)
+        what = "version of it" if info.target_name == header.name else "model"
         deleted = stale(path)
         also = info.target != own and works_with_any(info.quantizations, header)
     except (SlipstreamError, OSError):
@@ -80,13 +81,9 @@ def heads_file(path: Path, own: str, header: Header) -> HeadsFile | None:
         trained_on=plural(len(info.chats), "chat") if info.text == "chats" else info.text,
         first_depth=_first(info.settings.get("acceptance")),
         size=size,
-        why_not="" if also or info.target == own else f"trained for another {_what(info, header)}",
+        why_not="" if also or info.target == own else f"trained for another {what}",
         stale=f"trained on {plural(len(deleted), 'deleted chat')}; train again" if deleted else "",
     )
-
-
-def _what(info: HeadsInfo, header: Header) -> str:
-    return "version of it" if info.target_name == header.name else "model"
 
 
 def _first(shares: Value | None) -> float | None:
@@ -102,13 +99,9 @@ def heads_for(paths: Paths, header: Header) -> list[HeadsFile]:
 
 
 def file_in(folder: Path, target: Header, kind: str, say: Callable[[str], None]) -> Path:
-    """The file of a kind of heads for a model; creates its folder.
+    """The file of a kind of heads for a model; ``kind`` is the method, or the method and the origin of the heads.
 
-    Heads in it for another model of this name, or for another version of this one, are moved to another file.
-
-    Args:
-        kind: The method, or the method and the origin of the heads.
-        say: Called with a line that names the new file of such heads.
+    Heads in it for another model of this name, or another version, are moved to a file that a line to ``say`` names.
     """
     out = private_folder(folder) / f"{target.path.stem}-{kind}.gguf"
     kept = _kept(out)
@@ -120,21 +113,13 @@ def file_in(folder: Path, target: Header, kind: str, say: Callable[[str], None])
 
 
 def checked(out: Path, target: Header, method: str) -> Path:
-    """The absolute path of a file that the user named for heads.
-
-    Raises:
-        UsageError: If it cannot be written, or contains anything except older heads of this method for this model.
-    """
+    """The absolute path of a file that the user named for heads; only older heads for this model may be there."""
     out = out.expanduser().absolute()
     if not out.parent.is_dir() or not os.access(out.parent, os.W_OK | os.X_OK):
-        raise UsageError(
-            f"{shown_path(out.parent)} is no folder that can be written to.", "Choose another file with --out."
-        )
+        raise UsageError(f"{shown_path(out.parent)} is no folder that can be written to.", _ELSEWHERE)
     if out.exists() and ((kept := _kept(out)) is None or kept[:2] != (method, identity(target))):
-        raise UsageError(
-            f"{shown_path(out)} is there already and holds no {method} heads for {quoted(target.name)}.",
-            "Choose another file with --out.",
-        )
+        why = f"is there already and holds no {method} heads for {quoted(target.name)}"
+        raise UsageError(f"{shown_path(out)} {why}.", _ELSEWHERE)
     return out
 
 

@@ -6,8 +6,8 @@ import os
 import stat
 import time
 from array import array
+from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Final
 
@@ -16,27 +16,14 @@ from slipstream.drafters.text_index import TextIndex, TextPiece
 from slipstream.models.types import Token
 
 LARGEST: Final = 2_000_000  # maximum bytes of a file: people seldom write larger ones
-
 _LOOK: Final = 8_192  # first bytes of a file; most binary files have a zero among them
 _SKIPPED_FOLDERS: Final = frozenset({"node_modules", "__pycache__", "bower_components"})
 _MARKS: Final = ("CACHEDIR.TAG", "pyvenv.cfg")  # files that mark caches, Rust builds and virtual environments
 _BATCH: Final = 4_000_000  # tokens that are written at once: each time, the whole index is sorted
 _CHUNK: Final = 1 << 15  # characters that are tokenized at once: some tokenizers recurse over their input
 _SHOW_EVERY: Final = 0.2  # seconds
-
-
-@dataclass(slots=True)
-class Skipped:
-    """Numbers of skipped files by reason."""
-
-    too_large: int = 0
-    no_text: int = 0
-    unreadable: int = 0
-
-    def __str__(self) -> str:
-        """For example ``2 too large, 1 unreadable``; empty if nothing was skipped."""
-        counts = ((self.too_large, "too large"), (self.no_text, "not text"), (self.unreadable, "unreadable"))
-        return ", ".join(f"{count:,} {why}" for count, why in counts if count)
+_REASONS: Final = ("too large", "not text", "unreadable")  # for which files are skipped
+Skipped = Counter[str]  # numbers of skipped files by reason
 
 
 def text_files(path: Path, skipped: Skipped) -> Iterator[tuple[Path, int]]:
@@ -46,19 +33,17 @@ def text_files(path: Path, skipped: Skipped) -> Iterator[tuple[Path, int]]:
     """
 
     def unreadable(_error: OSError) -> None:
-        skipped.unreadable += 1
+        skipped["unreadable"] += 1
 
     for file in [path] if path.is_file() else _walk(path, unreadable):
         try:
             facts = file.stat()
         except OSError:
-            skipped.unreadable += 1
+            skipped["unreadable"] += 1
             continue
-        if not stat.S_ISREG(facts.st_mode):
-            continue
-        if facts.st_size > LARGEST:
-            skipped.too_large += 1
-        else:
+        if stat.S_ISREG(facts.st_mode) and facts.st_size > LARGEST:
+            skipped["too large"] += 1
+        elif stat.S_ISREG(facts.st_mode):
             yield file, facts.st_mtime_ns
 
 
@@ -70,14 +55,14 @@ def read_text(file: Path, skipped: Skipped) -> str | None:
             if b"\0" not in raw:
                 raw += source.read(LARGEST)
     except OSError:
-        skipped.unreadable += 1
+        skipped["unreadable"] += 1
         return None
     try:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError:
         text = "\0"
     if "\0" in text:
-        skipped.no_text += 1
+        skipped["not text"] += 1
         return None
     return text
 
@@ -115,8 +100,8 @@ class Update:
 
     def __str__(self) -> str:
         counts = f"{self._new:,} new, {self._changed:,} changed, {self._same:,} unchanged, {self._gone:,} gone"
-        skipped = f"; left out: {self._skipped}" if str(self._skipped) else ""
-        return f"files: {counts}{skipped}"
+        skipped = ", ".join(f"{self._skipped[why]:,} {why}" for why in _REASONS if self._skipped[why])
+        return f"files: {counts}{skipped and f'; left out: {skipped}'}"
 
     def take(self, root: Path) -> None:
         """Indexes a folder, or a file; if the index cannot be written, earlier batches stay."""
@@ -137,7 +122,6 @@ class Update:
             self._gone += len(gone)
 
     def finish(self) -> None:
-        """Writes the last batch."""
         self._write()
         self._show(last=True)
 

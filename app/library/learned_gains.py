@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +14,7 @@ from slipstream.app.chats.reading import ChatReader
 from slipstream.app.chats.records import Figures
 from slipstream.app.platform.paths import Paths
 from slipstream.app.protocol.requests import PLAIN
-from slipstream.app.speed import LEAST_OF_CHATS
+from slipstream.app.speed import LEAST_OF_CHATS, Speed
 from slipstream.drafters.memory import DrafterMemory
 from slipstream.models.errors import SlipstreamError
 from slipstream.models.gguf.reader import Header
@@ -34,43 +34,44 @@ def chats_of(path: Path, fingerprint: str) -> tuple[str, ...]:
     return ()
 
 
+def _newest(path: Path, model: str = "") -> Iterator[tuple[str, str, Speed]]:
+    """Models, drafters and speeds of the newest finished replies, of one model or of all."""
+    query = """
+        SELECT model, drafter, speed FROM messages WHERE id > (SELECT coalesce(max(id), 0) FROM messages) - ?
+            AND role = 'assistant' AND status IN ('done', 'interrupted') AND ? IN ('', model)
+    """
+    with suppress(SlipstreamError), ChatReader(path).open() as db:
+        for own, drafter, packed in db.execute(query, (_NEWEST, model)) if db else ():
+            if figures := Figures.unpacked(packed):
+                yield own, drafter, figures.speed
+
+
 def reply_speeds(path: Path) -> dict[str, float]:
     """Tokens a second of plain decoding by a model's fingerprint, as its newest replies measured them.
 
     It is the median of the replies that nothing disturbed; where there are none, the best of the others, since other
     programs only make replies slower.
     """
-    query = "SELECT model, speed FROM messages WHERE id > (SELECT coalesce(max(id), 0) FROM messages) - ?"
     speeds: defaultdict[str, dict[bool, list[float]]] = defaultdict(lambda: {True: [], False: []})
-    with suppress(SlipstreamError), ChatReader(path).open() as db:
-        for model, packed in db.execute(query + " AND role = 'assistant'", (_NEWEST,)) if db else ():
-            figures = Figures.unpacked(packed)
-            if model and figures and figures.speed.plain_tok_per_s:
-                speeds[model][figures.speed.busy].append(figures.speed.plain_tok_per_s)
+    for model, _, speed in _newest(path):
+        if model and speed.plain_tok_per_s:
+            speeds[model][speed.busy].append(speed.plain_tok_per_s)
     return {model: median(found[False]) if found[False] else max(found[True]) for model, found in speeds.items()}
 
 
 def _in_chats(path: Path, fingerprint: str) -> tuple[dict[str, float], frozenset[str]]:
     """Speed over plain decoding by drafter, from a model's newest replies that measured it.
 
-    Returns:
-        The speeds, and the drafters for which other programs disturbed the replies with most of the tokens.
-    """
-    query = """
-        SELECT drafter, speed FROM messages
-        WHERE id > (SELECT coalesce(max(id), 0) FROM messages) - ?
-            AND model = ? AND role = 'assistant' AND status IN ('done', 'interrupted')
+    Also the drafters for which other programs disturbed the replies with most of the tokens.
     """
     tokens: defaultdict[str, int] = defaultdict(int)
     disturbed: defaultdict[str, int] = defaultdict(int)  # how many of them were written while the machine was busy
     seconds: defaultdict[str, float] = defaultdict(float)  # in units of plain decoding's seconds per token
-    with suppress(SlipstreamError), ChatReader(path).open() as db:
-        for drafter, speed in db.execute(query, (_NEWEST, fingerprint)) if db else ():
-            figures = Figures.unpacked(speed)
-            if figures and figures.speed.speedup:
-                tokens[drafter] += figures.speed.timed
-                disturbed[drafter] += figures.speed.timed * figures.speed.busy
-                seconds[drafter] += figures.speed.timed / figures.speed.speedup
+    for _, drafter, speed in _newest(path, fingerprint):
+        if speed.speedup:
+            tokens[drafter] += speed.timed
+            disturbed[drafter] += speed.timed * speed.busy
+            seconds[drafter] += speed.timed / speed.speedup
     enough = [name for name in tokens if tokens[name] >= LEAST_OF_CHATS]
     busy = frozenset(name for name in enough if 2 * disturbed[name] > tokens[name])
     return {name: tokens[name] / seconds[name] for name in enough}, busy
@@ -103,7 +104,6 @@ NO_GAINS: Final = DrafterGains({}, {}, {})
 
 
 def gains_of(paths: Paths, header: Header) -> DrafterGains:
-    """Reads the measured speed-ups of a model's drafters."""
     from slipstream.drafters.autopilot.profile import learned_gains  # loads llama.cpp; lists work without it
 
     in_chats, busy_chats = _in_chats(paths.chats, header.fingerprint)

@@ -26,10 +26,11 @@ BUNDLED_TARGET: Final = "slipstream-mini-q8_0.gguf"
 TUNED: Final = "bundled-tuned"
 TUNED_TARGET: Final = "slipstream-mini-tuned-q8_0.gguf"
 BUNDLED_DRAFT: Final = "slipstream-mini-draft-q8_0.gguf"
+SHIPPED: Final = MappingProxyType({BUNDLED: BUNDLED_TARGET, TUNED: TUNED_TARGET})
+"""Files of the models that ship with Slipstream and are no drafters, by name."""
 TITLES: Final = MappingProxyType({BUNDLED_TARGET: "Slipstream mini", TUNED_TARGET: "Slipstream mini, tuned for SPACE"})
 """Of the models that ship with Slipstream, by the name of their file."""
-PROBED: Final = "probed.json"
-"""File in the folder of derived files, see ``Load.probed``."""
+PROBED: Final = "probed.json"  # file in the folder of derived files, see ``Load.probed``
 _MODEL: Final = "model.name"
 _USUAL: Final = "usual-model"  # file in the folder of models; contains the name of the model chosen last
 _USED: Final = "used-files"  # file in the folder of models; contains the paths of models that were named by them
@@ -38,15 +39,8 @@ _MOST_USED: Final = 64
 
 
 def load_of(
-    paths: Paths,
-    target: Path,
-    draft_model: str | None,
-    drafter: str | None,
-    n_ctx: int,
-    *,
-    heads: Sequence[Path] = (),
+    paths: Paths, target: Path, draft_model: str | None, drafter: str | None, n_ctx: int, *, heads: Sequence[Path] = ()
 ) -> Load:
-    """The request that loads a file."""
     bundled = target.parent == paths.bundled
     projector = ProjectorChoice() if bundled else projector_here(paths, target)
     return Load(
@@ -77,12 +71,11 @@ def projector_here(paths: Paths, model: Path) -> ProjectorChoice:
 
 def head_files(paths: Paths) -> list[Path]:
     """Files of heads: those that ship, also in the folders of other models, and the user's."""
-    patterns = ((paths.bundled, "*.gguf"), (paths.bundled, "*/*.gguf"), (paths.heads, "*.gguf"))
-    return [path for folder, pattern in patterns for path in sorted(folder.glob(pattern))]
+    found = (paths.bundled.glob("*.gguf"), paths.bundled.glob("*/*.gguf"), paths.heads.glob("*.gguf"))
+    return [path for each in found for path in sorted(each)]
 
 
 def usual(paths: Paths) -> str:
-    """The default model: the last one chosen in the chat, at first the bundled one."""
     try:
         return read_limited(paths.models / _USUAL, _LONGEST_NAME).decode().strip() or BUNDLED
     except (OSError, ValueError):
@@ -94,7 +87,6 @@ def make_usual(paths: Paths, model: str) -> None:
 
 
 def used_files(paths: Paths) -> list[Path]:
-    """The models that were named by their path, the newest first."""
     try:
         text = read_limited(paths.models / _USED, _LONGEST_NAME * _MOST_USED).decode()
     except (OSError, ValueError):
@@ -138,7 +130,6 @@ def check_files(load: Load, shipped: Path | None = None) -> None:
 
 
 def check_projector(path: Path | str) -> None:
-    """Checks that a file is an mmproj file."""
     from slipstream.models.gguf.reader import read_header
 
     header = read_header(Path(path))
@@ -158,15 +149,14 @@ def check_experts(model: Path) -> None:
 
 
 def title_of(model: Path) -> str:
-    """The name to show until a model is loaded."""
     return TITLES.get(model.name) or shown_name(model)
 
 
 def model_name(load: Load, paths: Paths) -> str:
     """The value for ``-m``: a bundled model's name, else the file's path."""
     path = Path(load.model)
-    bundled = {paths.bundled / BUNDLED_TARGET: BUNDLED, paths.bundled / TUNED_TARGET: TUNED}
-    return bundled.get(path, str(path.absolute()))
+    shipped = {paths.bundled / file: name for name, file in SHIPPED.items()}
+    return shipped.get(path, str(path.absolute()))
 
 
 def drafting_arguments(load: Load, paths: Paths) -> list[str]:
@@ -190,13 +180,7 @@ def tell_check() -> None:
 
 
 def placed(load: Load, gpu_layers: int | None, rpc: str | None, draft_device: str | None) -> Load:
-    """Changes the placement of a load; None keeps its value.
-
-    Args:
-        gpu_layers: Layers on GPUs and other machines, -1 for all that fit.
-        rpc: Machines that lend their devices, ``HOST:PORT,…``.
-        draft_device: Device of the draft model.
-    """
+    """Changes the placement of a load; None keeps its value."""
     check_placement(gpu_layers, rpc)
     devices = load.devices if rpc is None else replace(load.devices, rpc=rpc)
     devices = devices if draft_device is None else replace(devices, draft=draft_device)

@@ -86,7 +86,6 @@ class ModelManager:
         return self.hub.offline
 
     def waiting_for(self) -> str:
-        """The host that requests to the hub wait for."""
         return self.hub.host
 
     def stop_waiting(self) -> bool:
@@ -106,9 +105,7 @@ class ModelManager:
     def look_again(self, in_use: Collection[str]) -> None:
         """Forgets what other machines lend; the next call queries them again.
 
-        Args:
-            in_use: Machines that serve the chat's model. Each serves one program at a time, so it is not queried, and
-                its last answer is used.
+        Machines ``in_use`` serve the chat's model, and one program at a time: their last answers are used.
         """
         with self._lock:
             self._in_use, self._asked = frozenset(in_use), False
@@ -141,7 +138,6 @@ class ModelManager:
             return self._machine
 
     def catalog(self) -> Catalog:
-        """The catalogue, with the user's own entries."""
         return catalog(self.paths.catalog)
 
     # --- installed models -----------------------------------------------------------------------------------------
@@ -150,11 +146,7 @@ class ModelManager:
         return self.store.installed()
 
     def fit_of(self, model: InstalledModel, drafter: PairOffer | None = None) -> Fit:
-        """The placement of an installed model with its drafter, which is left out where there is no memory for it.
-
-        Raises:
-            ModelFileError: If a file cannot be read.
-        """
+        """The placement of an installed model with its drafter, which is left out where there is no memory for it."""
         options = FitOptions(heads=projector_bytes(projector_here(self.paths, model.path).path))
         header = checked_header(model)
         if drafter and drafter.path:
@@ -177,14 +169,9 @@ class ModelManager:
         return self._pairs(self.store.find(name, installed), installed)
 
     def load_of(self, model: InstalledModel, pair: PairOffer | None = None) -> Load:
-        """The request that loads a model; the engine chooses context and GPU layers that fit.
-
-        Args:
-            pair: Its drafter; None for the autopilot with the best installed drafter that fits beside the model.
-        """
+        """The request that loads a model; without ``pair``, with the autopilot and the best installed drafter."""
         header = checked_header(model)
-        shipped = model.origin == "bundled"
-        if shipped and pair is None:
+        if model.origin == "bundled" and pair is None:
             return choose(self.paths, model.name)
         drafter = pair.method if pair else None
         pair = pair or that_fits(header, best_pair(self._pairs(model, self.installed())), self.devices)
@@ -244,7 +231,6 @@ class ModelManager:
         return self.store.verify(name, on_progress, cancelled)
 
     def removal(self, name: str) -> Removal:
-        """The effect of removing a model; removes nothing."""
         model = self.store.removable(name)
         chats = chats_of(self.paths.chats, model.fingerprint) if model.fingerprint else ()
         return Removal(model, freed_by(model.files), chats)
@@ -316,13 +302,9 @@ class ModelManager:
         on_progress: Callable[[Progress], None] = lambda progress: None,
         cancelled: Callable[[], bool] = lambda: False,
     ) -> InstalledModel | None:
-        """Downloads, verifies and installs a quantization, its mmproj file first; a stop keeps the bytes fetched.
+        """Downloads, verifies and installs a quantization, its mmproj file first.
 
-        Args:
-            cancelled: Polled; True stops, and the same call resumes later.
-
-        Returns:
-            The model; None if it was stopped.
+        None if ``cancelled``, which is polled, stopped it; the bytes are kept, and the same call resumes later.
         """
         from slipstream.models.hub.downloads import Download
 
@@ -361,19 +343,15 @@ class ModelManager:
         return self.fetch(self._offer(in_catalog(file)).quant)
 
     def jobs(self) -> list[QueuedDownload]:
-        """All downloads, unfinished ones of earlier runs included."""
         return self.downloads.jobs()
 
     def pause(self, id: str) -> None:
-        """Stops a download and keeps its bytes; returns at once."""
         self.downloads.pause(id)
 
     def resume(self, id: str) -> None:
-        """Resumes a paused or failed download; returns at once."""
         self.downloads.resume(id)
 
     def cancel(self, id: str) -> Discarded:
-        """Stops a download and removes its unfinished files."""
         return self.downloads.cancel(id)
 
     def close(self) -> None:

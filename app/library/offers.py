@@ -79,7 +79,6 @@ class CatalogOffer:
 
     @property
     def runs(self) -> bool:
-        """Whether it is known to fit this machine."""
         return self.fit is not None and self.fit.verdict != "too big"
 
 
@@ -100,12 +99,7 @@ def quant_offers(
     installed: Sequence[InstalledModel],
     machine: Sequence[Bandwidth],
 ) -> list[QuantOffer]:
-    """Rates the quantizations of a repository, and marks the recommended one.
-
-    Args:
-        params: Number of the model's parameters; 0 if unknown.
-        context: Context that it was trained with, in tokens; 0 if unknown.
-    """
+    """Rates the quantizations of a repository, and marks the recommended one; 0 is an unknown number."""
     offers = []
     for quant in quants:
         fit = estimate(quant.size, params, devices, context or None)
@@ -128,9 +122,8 @@ def catalog_offers(
 ) -> list[CatalogOffer]:
     """Rates the pairs whose target can be fetched, best for this machine first.
 
-    Args:
-        replies: Tokens a second of the replies of installed models, by fingerprint.
-        bundled: Folder of the models that ship with Slipstream; a folder in it has the heads of another model.
+    ``replies`` are tokens a second of installed models, by fingerprint; ``bundled`` has a folder for each model with
+    heads that ship.
     """
     offers = []
     most = inf if any(device.kind in ("gpu", "igpu") for device in devices) else _FIRST_A_CORE * (os.cpu_count() or 1)
@@ -153,7 +146,6 @@ def catalog_offers(
 
 
 def recommended(offers: Sequence[CatalogOffer]) -> list[CatalogOffer]:
-    """The best pair for each model that runs here, in the order of ``offers``."""
     found: dict[str, CatalogOffer] = {}
     for offer in offers:
         if offer.runs:
@@ -210,7 +202,6 @@ def _rank(offer: CatalogOffer) -> tuple[bool, bool, bool, bool, bool, bool, bool
 
 
 def is_quick(speed: Prediction | None) -> bool:
-    """Whether the model writes at least as fast as people read."""
     return speed is not None and speed.tok_per_s >= READING
 
 
@@ -227,20 +218,17 @@ def _best(offers: Sequence[QuantOffer]) -> QuantOffer | None:
             near = [each for each in quick if each.quant.size > _NEAR * largest.quant.size and each.drafting >= WORTH]
             return max(near, key=lambda offer: offer.quant.size, default=largest)
         return largest
-    for label in _USUAL:
-        for offer in fitting:
-            if offer.quant.label.upper() == label:
-                return offer
-    return max(small or fitting, key=lambda offer: offer.quant.size, default=None)
+    usual = [offer for label in _USUAL for offer in fitting if offer.quant.label.upper() == label]
+    return usual[0] if usual else max(small or fitting, key=lambda offer: offer.quant.size, default=None)
 
 
 def _here(quant: Quant, installed: Sequence[InstalledModel]) -> str:
     """The name of an installed quantization, else empty."""
     first = quant.files[0]
-    file = first.name.rpartition("/")[2].lower()
+    place = first.repo.lower(), first.name.rpartition("/")[2].lower()
     for model in installed:
         same = first.sha256 is not None and first.sha256 == model.sha256
-        if same or ((model.repo or "").lower() == first.repo.lower() and model.path.name.lower() == file):
+        if same or place == ((model.repo or "").lower(), model.path.name.lower()):
             return model.name
     return ""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -13,9 +13,7 @@ from slipstream.app.library.learned_gains import gains_of
 from slipstream.app.library.load_request import (
     BUNDLED,
     BUNDLED_DRAFT,
-    BUNDLED_TARGET,
-    TUNED,
-    TUNED_TARGET,
+    SHIPPED,
     head_files,
     is_path,
     load_of,
@@ -35,14 +33,8 @@ from slipstream.models.library.store import ModelStore
 from slipstream.models.llama.devices import Device, devices, memory
 from slipstream.models.memory.fit import FitOptions, fit
 
-_PARAMETERS: Final[Mapping[str, str]] = {
-    "temperature": "temperature",
-    "top_k": "top_k",
-    "top_p": "top_p",
-    "min_p": "min_p",
-    "repeat_penalty": "repetition_penalty",
-}
-"""Ollama's names of sampling values."""
+_PARAMETERS: Final = ("temperature", "top_k", "top_p", "min_p", "repeat_penalty")  # Ollama's names of sampling values
+_RENAMED: Final = {"repeat_penalty": "repetition_penalty"}
 _AMPLE: Final = 3  # if free memory is this many times the weights, any usual context fits
 
 
@@ -54,11 +46,7 @@ def offers_for(
     paths: Paths,
     reasons: bool = True,
 ) -> list[PairOffer]:
-    """Every drafter for an installed model, best first.
-
-    Args:
-        reasons: Whether to find where vocabularies differ; otherwise models with another vocabulary are left out.
-    """
+    """Every drafter for an installed model, best first; without ``reasons``, none of another vocabulary."""
     file = model.name.partition(":")[0]
     around = Surroundings(
         models=installed,
@@ -79,11 +67,7 @@ def best_pair(offers: Sequence[PairOffer]) -> PairOffer | None:
 
 
 def that_fits(header: Header, pair: PairOffer | None, devices: Callable[[], Sequence[Device]]) -> PairOffer | None:
-    """Returns the drafter, or None if the model fits only without it.
-
-    Args:
-        devices: Lists this machine's devices; slow, so it is called only if memory is not ample.
-    """
+    """Returns the drafter, or None if the model fits only without it; ``devices`` is slow, and seldom called."""
     if not pair or pair.method != DRAFT or not pair.path:
         return pair
     if _AMPLE * (header.weight_bytes + pair.size) < memory()[1]:
@@ -92,7 +76,6 @@ def that_fits(header: Header, pair: PairOffer | None, devices: Callable[[], Sequ
 
 
 def checked_header(model: InstalledModel) -> Header:
-    """Reads the header of a chat model."""
     if model.problem:
         raise ModelFileError(model.problem, model.hint)
     if model.role != "chat":
@@ -109,7 +92,6 @@ def load_with(
     drafter: str | None = None,
     n_ctx: int = 0,
 ) -> Load:
-    """The request that loads a model with a drafter."""
     heads = [pair.path] if pair and pair.path and pair.method != DRAFT else []
     if draft_model is None and pair and pair.method == DRAFT and pair.path:
         draft_model = str(pair.path)
@@ -119,7 +101,7 @@ def load_with(
 
 def _extras(model: InstalledModel) -> ModelExtras:
     given = model.parameters
-    numbers = {field: given.get(name) for name, field in _PARAMETERS.items()}
+    numbers = {_RENAMED.get(name, name): given.get(name) for name in _PARAMETERS}
     stop = given.get("stop")
     stops = [stop] if isinstance(stop, str) else stop if isinstance(stop, list) else []
     return ModelExtras(
@@ -131,17 +113,11 @@ def _extras(model: InstalledModel) -> ModelExtras:
 
 
 def store_of(paths: Paths) -> ModelStore:
-    bundled = {BUNDLED: BUNDLED_TARGET, TUNED: TUNED_TARGET, f"{BUNDLED}-draft": BUNDLED_DRAFT}
-    return ModelStore(
-        paths.models,
-        {name: paths.bundled / file for name, file in bundled.items()},
-        os.environ,
-        partial(_own_places, paths),
-    )
+    bundled = {name: paths.bundled / file for name, file in {**SHIPPED, f"{BUNDLED}-draft": BUNDLED_DRAFT}.items()}
+    return ModelStore(paths.models, bundled, os.environ, partial(_own_places, paths))
 
 
 def _own_places(paths: Paths) -> list[Path]:
-    """The folders of the settings, and the models that were named by their path."""
     folders = [Path(folder.strip()).expanduser() for folder in load(paths.settings).settings.model.folders.split(",")]
     return [*(folder for folder in folders if folder.is_absolute()), *used_files(paths)]
 
@@ -162,12 +138,8 @@ def named(paths: Paths, model: str, draft_model: str | None, drafter: str | None
         return load_of(paths, target.path, draft_model, drafter, n_ctx)
     header = checked_header(target)
     pair = None
-    if draft_model is None and _may_need_a_file(drafter):
+    needing = (DRAFT, "auto", *HEAD_METHODS)  # drafters that may need a file, also as a part of a combination
+    if draft_model is None and (drafter is None or any(name in drafter for name in needing)):
         pair = best_pair(offers_for(target, header, installed, catalog(paths.catalog), paths, reasons=False))
         pair = that_fits(header, pair, devices)
     return load_with(paths, target, pair, draft_model, drafter, n_ctx=n_ctx)
-
-
-def _may_need_a_file(drafter: str | None) -> bool:
-    """Whether a drafter, or a part of a combination, may need a separate file."""
-    return drafter is None or any(name in drafter for name in (DRAFT, "auto", *HEAD_METHODS))

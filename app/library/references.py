@@ -42,15 +42,13 @@ def reference(text: str, catalog: Catalog) -> Reference:
             raise UsageError(f"{quoted(text, 120)} names no model file.", _HOW)
         return Reference(match["repo"], match["label"] or "", file, match["revision"])
     name, _, label = bare.partition(":")
-    known = {
-        pair.target.repo: pair.target for pair in catalog.pairs if pair.target.repo and is_model(pair.target, [name])
-    }
-    if not known:
+    named = (pair.target for pair in catalog.pairs if pair.target.repo and is_model(pair.target, [name]))
+    known = next(named, None)
+    if known is None:
         near = [pair.target.model for pair in catalog.pairs if name.lower() in pair.target.model.lower() and name]
         hint = f"The catalogue has {', '.join(dict.fromkeys(near[:6]))}." if near else _HOW
         raise UsageError(f"there is no repository {quoted(text, 120)}.", hint)
-    file = next(iter(known.values()))
-    return in_catalog(file, label)
+    return in_catalog(known, label)
 
 
 def in_catalog(file: CatalogFile, label: str = "") -> Reference:
@@ -61,23 +59,19 @@ def in_catalog(file: CatalogFile, label: str = "") -> Reference:
 
 
 def chosen(wanted: Reference, quants: Sequence[Quant], best: Quant | None) -> Quant:
-    """Chooses the quantization of a reference; ``best`` for a reference without one."""
-    if wanted.file:
-        for quant in quants:
-            if any(file.name.lower() == wanted.file.lower() for file in quant.files):
-                return quant
-        raise UsageError(f"{wanted.repo} has no file {quoted(wanted.file, 120)}.", _choices(wanted.repo, quants))
-    if not wanted.label:
-        if best is None:
-            raise UsageError(f"{wanted.repo} has no model that can be chatted with.", _choices(wanted.repo, quants))
-        return best
-    for quant in quants:
-        if quant.label.lower() == wanted.label.lower():
-            return quant
-    ends = [quant for quant in quants if quant.label.lower().endswith(wanted.label.lower()) and not quant.drafts]
-    if len(ends) == 1:
-        return ends[0]
-    raise UsageError(f"{wanted.repo} has no {quoted(wanted.label, 60)}.", _choices(wanted.repo, quants))
+    file, label = wanted.file.lower(), wanted.label.lower()
+    if file:
+        found = [quant for quant in quants if any(each.name.lower() == file for each in quant.files)]
+        what = f"file {quoted(wanted.file, 120)}"
+    elif not label:
+        found, what = [best] if best else [], "model that can be chatted with"
+    else:
+        ends = [quant for quant in quants if quant.label.lower().endswith(label) and not quant.drafts]
+        found = [quant for quant in quants if quant.label.lower() == label] or (ends if len(ends) == 1 else [])
+        what = quoted(wanted.label, 60)
+    if not found:
+        raise UsageError(f"{wanted.repo} has no {what}.", _choices(wanted.repo, quants))
+    return found[0]
 
 
 def _choices(repo: str, quants: Sequence[Quant]) -> str:

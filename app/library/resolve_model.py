@@ -4,16 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from slipstream.app.library.load_request import (
-    BUNDLED,
-    BUNDLED_DRAFT,
-    BUNDLED_TARGET,
-    TUNED,
-    TUNED_TARGET,
-    is_path,
-    load_of,
-    usual,
-)
+from slipstream.app.library.load_request import BUNDLED, BUNDLED_DRAFT, SHIPPED, is_path, load_of, usual
 from slipstream.app.platform.paths import Paths
 from slipstream.app.protocol.requests import Load
 
@@ -27,18 +18,14 @@ def choose(
 ) -> Load:
     """The request that loads a model.
 
-    Args:
-        model: ``bundled``, ``bundled-tuned`` (its copy tuned for SPACE), a path to a GGUF, or the name of an installed
-            model, which gets its best installed drafter; None for the default.
-        draft_model: A draft model's GGUF or name; the bundled model brings its own.
-        drafter: The drafter's name; None for the autopilot.
-        n_ctx: Context in tokens; 0 for the model's own.
+    ``model`` is ``bundled``, ``bundled-tuned`` (its copy tuned for SPACE), a path to a GGUF, or the name of an
+    installed model, which gets its best installed drafter; None for the default. The bundled model brings its own draft
+    model. Without a drafter, it is the autopilot; a context of 0 is the model's own.
     """
     model = model or usual(paths)
-    if model in (BUNDLED, TUNED):
-        target = paths.bundled / (BUNDLED_TARGET if model == BUNDLED else TUNED_TARGET)
+    if model in SHIPPED:
         draft = draft_model or str(paths.bundled / BUNDLED_DRAFT)
-        return load_of(paths, target, draft, drafter, n_ctx)
+        return load_of(paths, paths.bundled / SHIPPED[model], draft, drafter, n_ctx)
     if is_path(model) and (draft_model is None or is_path(draft_model)):
         return load_of(paths, Path(model).expanduser(), draft_model, drafter, n_ctx)
     from slipstream.app.library.pairs import named  # the list of models imports more than the chat needs

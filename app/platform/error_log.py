@@ -17,7 +17,7 @@ NAME: Final = "errors.log"
 _MOST_BYTES: Final = 1 << 20  # a log of this size is emptied
 _FRAMES: Final = 40
 _NO_MEMORY: Final = ("allocate", "memory", "failed to map")  # in the words of a library that does not fit
-_HARMLESS: Final = (ImportError, MemoryError, OSError)
+HARMLESS: Final = (ImportError, MemoryError, OSError)
 """Errors whose messages name only files and libraries; messages of other errors may quote a prompt."""
 
 
@@ -29,7 +29,6 @@ def explained(error: BaseException) -> str:
 
 
 def note(words: str, error: BaseException | None = None) -> Path | None:
-    """Logs words and where an error came from; returns the log, or None if it cannot be written."""
     try:
         log = private_folder(Paths.default().logs) / NAME
         first = f"{time.strftime('%Y-%m-%d %H:%M:%S')} {words}".rstrip()
@@ -46,14 +45,13 @@ def trace(error: BaseException) -> Iterator[str]:
         yield from trace(cause)
     for frame in traceback.extract_tb(error.__traceback__, limit=-_FRAMES):
         yield f'  File "{frame.filename}", line {frame.lineno}, in {frame.name}'
-    yield f"{type(error).__name__}: {error}" if isinstance(error, _HARMLESS) else type(error).__name__
+    yield f"{type(error).__name__}: {error}" if isinstance(error, HARMLESS) else type(error).__name__
 
 
 def _append(log: Path, text: str) -> None:
     full = log.exists() and log.stat().st_size >= _MOST_BYTES
-    handle = os.open(
-        log, os.O_CREAT | os.O_WRONLY | getattr(os, "O_NONBLOCK", 0) | (os.O_TRUNC if full else os.O_APPEND), 0o600
-    )
+    mode = os.O_CREAT | os.O_WRONLY | getattr(os, "O_NONBLOCK", 0) | (os.O_TRUNC if full else os.O_APPEND)
+    handle = os.open(log, mode, 0o600)
     try:
         os.write(handle, text.encode("utf-8", "backslashreplace"))
     finally:

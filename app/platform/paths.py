@@ -19,9 +19,6 @@ from slipstream.models.errors import SlipstreamError, UsageError, reason_of
 from slipstream.models.files import make_folder, replace_file, sync_folder
 
 HOME_VARIABLE = "SLIPSTREAM_HOME"
-FOLDERS = ("models", "states", "heads", "derived", "index", "training", "benches", "logs", "images")
-"""Fields that are folders of the same name in ``SLIPSTREAM_HOME``."""
-
 _NO_HOME = f"{os.devnull}/home"  # nothing can be created here, not even by root
 FULL = (errno.ENOSPC, errno.EDQUOT)
 _TRIAL: Final = 1 << 16  # bytes, about as many as a new database of chats has
@@ -58,36 +55,29 @@ class Paths:
                 root = Path(home).expanduser().absolute()
             except RuntimeError as error:
                 raise UsageError(f"{HOME_VARIABLE} is {home}: there is no such user.", "Set it to a folder.") from error
-            folders = {name: root / name for name in FOLDERS}
-            return Paths(
-                chats=root / "chats.db",
-                catalog=root / "catalog.toml",
-                settings=root / "settings.toml",
-                presets=root / "presets.toml",
-                drafters=root / "drafters.toml",
-                bundled=bundled,
-                **folders,
-            )
-        platform = platformdirs.PlatformDirs("slipstream", appauthor=False)
-        try:
-            homeless = not platform.user_data_path.is_absolute()
-        except RuntimeError:  # from newer releases of platformdirs
-            homeless = True
-        if homeless:
-            return Paths.default({HOME_VARIABLE: _NO_HOME})
-        data, config, cache = platform.user_data_path, platform.user_config_path, platform.user_cache_path
+            data = config = cache = root
+            logs = root / "logs"
+        else:
+            platform = platformdirs.PlatformDirs("slipstream", appauthor=False)
+            try:
+                homeless = not platform.user_data_path.is_absolute()
+            except RuntimeError:  # from newer releases of platformdirs
+                homeless = True
+            if homeless:
+                return Paths.default({HOME_VARIABLE: _NO_HOME})
+            data, config, cache = platform.user_data_path, platform.user_config_path, platform.user_cache_path
+            logs = platform.user_log_path
         return Paths(
             chats=data / "chats.db",
             catalog=data / "catalog.toml",
             bundled=bundled,
-            logs=platform.user_log_path,
+            logs=logs,
             **{name: config / f"{name}.toml" for name in ("settings", "presets", "drafters")},
             **{name: data / name for name in ("models", "heads", "index", "benches", "images")},
             **{name: cache / name for name in ("states", "derived", "training")},
         )
 
     def rows(self) -> list[tuple[str, Path]]:
-        """Names and paths, to print."""
         return [(field.name, getattr(self, field.name)) for field in fields(self)]
 
 
@@ -138,12 +128,9 @@ def unwritable(path: Path, error: OSError) -> SlipstreamError:
 
 @contextmanager
 def places(paths: Paths, keep: bool = True) -> Iterator[tuple[Paths, str]]:
-    """Yields paths that this run can write to.
+    """Yields paths that this run can write to, and a notice that says what is not kept and why, or nothing.
 
     Paths of files that are only read, such as models and settings, stay the same.
-
-    Yields:
-        The paths, and a notice that says what is not kept and why; empty if everything is kept.
     """
     refused = None
     try:
@@ -174,12 +161,7 @@ def _try(folder: Path) -> None:
     trial = folder / f".trial-{os.getpid()}"
     with worded(folder):
         try:
-            handle = os.open(trial, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600)
-            try:
-                if os.write(handle, bytes(_TRIAL)) < _TRIAL:
-                    os.write(handle, bytes(_TRIAL))  # raises an error with the reason
-            finally:
-                os.close(handle)
+            trial.write_bytes(bytes(_TRIAL))
         finally:
             trial.unlink(missing_ok=True)
 
@@ -204,7 +186,6 @@ def _passing() -> Path:
 
 
 def _sweep(place: Path) -> None:
-    """Deletes the temporary folders of killed runs."""
     if sys.platform == "win32":  # no owner to compare
         return
     import shutil

@@ -14,6 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final
 
+from slipstream.app.platform.error_log import HARMLESS
 from slipstream.models.errors import SlipstreamError
 
 MB: Final = 1 << 20
@@ -22,22 +23,12 @@ LIMITS: Final = (  # what a shell can limit; the least to start with, and to run
     ("RLIMIT_NOFILE", 32, 32, "the open files of a program", "ulimit -n 1024"),
     ("RLIMIT_AS", 64 * MB, 512 * MB, "the memory of a program in bytes", "ulimit -v unlimited"),
 )
-
 _SET_PDEATHSIG: Final = 1  # linux/prctl.h
 _SET_DUMPABLE: Final = 4
-_HARMLESS: Final = (ImportError, MemoryError, OSError)
-"""Errors whose messages name only files and libraries; messages of other errors may quote a prompt."""
 
 
 def kill_group(leader: int) -> None:
-    """Kills a process group; on Windows, which has no groups, only the process.
-
-    Args:
-        leader: The process that leads the group; 0 is the group of this process.
-
-    Raises:
-        ProcessLookupError: If the process has ended.
-    """
+    """Kills the group of its leader, 0 for that of this process; on Windows, which has no groups, only the process."""
     if sys.platform == "win32":
         os.kill(leader or os.getpid(), signal.SIGTERM)  # on Windows any signal ends a process at once
     else:
@@ -106,11 +97,8 @@ def on_battery(supplies: Path = SUPPLIES) -> bool:
 
 
 def _drained(supply: Path) -> bool:
-    return (
-        _word(supply / "type") == "Battery"
-        and _word(supply / "scope") != "Device"
-        and _word(supply / "status") == "Discharging"
-    )
+    kind, scope, status = (_word(supply / name) for name in ("type", "scope", "status"))
+    return kind == "Battery" and scope != "Device" and status == "Discharging"
 
 
 def _word(file: Path) -> str:
@@ -144,5 +132,5 @@ def _log(kind: type[BaseException], error: BaseException | None, trace: Tracebac
     for frame in traceback.extract_tb(trace):
         print(f'  File "{frame.filename}", line {frame.lineno}, in {frame.name}', file=sys.stderr)
         where = f" in {frame.name}, line {frame.lineno}"
-    words = f": {error}" if isinstance(error, _HARMLESS) else ""
+    words = f": {error}" if isinstance(error, HARMLESS) else ""
     print(f"Error: {kind.__name__}{where}{words}", file=sys.stderr, flush=True)

@@ -14,7 +14,6 @@ from unicodedata import category
 UNKNOWN = "\ufffd"
 MOST_MARKS = 8
 """Maximum combining marks, joiners and variation selectors in a row: more would cover other lines or hide text."""
-
 _REPLACED_RANGES = (
     (0x80, 0x9F),  # C1 controls: CSI, OSC and DCS in one character
     (0xAD, 0xAD),  # soft hyphen
@@ -39,8 +38,6 @@ _REPLACED_RANGES = (
     (0xE01F0, 0xE0FFF),  # unassigned ignorable characters
 )
 _RUN = re.compile(rf"[^\w\s\x00-\x7f]{{{MOST_MARKS + 1},}}")  # marks and joiners are neither letters nor spaces
-
-
 _INERT = MappingProxyType(
     {code: chr(0x2400 + code) for code in range(0x20) if chr(code) not in "\t\n"}  # their visible symbols
     | {0x7F: "\u2421"}
@@ -83,7 +80,6 @@ def one_line(text: str) -> str:
 
 
 def sentence(words: str) -> str:
-    """Cleans text and capitalizes its first letter."""
     words = clean(words)
     return words[:1].upper() + words[1:]
 

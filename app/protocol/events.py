@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Final, Literal
 
 from slipstream.app.protocol.requests import EndThoughts, Generate, Load, Lora, Prepare, Quit, Stop, Watch
@@ -17,21 +16,18 @@ from slipstream.models.errors import ContextFullError, UsageError
 
 _SPACES: Final = (b" ", b"\t", b"\n", b"\r", b"\v", b"\f")
 _WRITTEN_SPACE: Final = "\u2581".encode()
-
-
 VERSION: Final = 7
 TREE_ROOT: Final = -1  # parent of a tree's first nodes: the text so far
-
 Origin = Literal["plain", "accepted", "recovered", "bonus"]
 """The origin of a piece of a reply: accepted from a drafter, or drawn by the target in one of three ways."""
-
 Promise = Literal["same_text", "same_odds", "changed"]
 """What is kept of the target's text: the text itself for the same seed, the odds of each token, or neither
 (typical acceptance)."""
-PROMISES: Final[Mapping[str, str]] = MappingProxyType(
-    {"same_text": "same text", "same_odds": "same odds", "changed": "text changed by typical acceptance"}
-)
-
+PROMISES: Final[Mapping[str, str]] = {
+    "same_text": "same text",
+    "same_odds": "same odds",
+    "changed": "text changed by typical acceptance",
+}
 Request = Load | Generate | Prepare | Stop | EndThoughts | Watch | Quit
 
 
@@ -263,29 +259,14 @@ def least_tokens(text: str, token_bytes: int) -> int:
 
 
 def longer_context(n_ctx: int, longest: int) -> str:
-    """What makes room for a text that does not fit, as part of a hint.
-
-    Args:
-        n_ctx: Size of the context in tokens.
-        longest: The longest context that the model can have; 0 if unknown.
-    """
+    """What makes room for a text, as part of a hint; ``longest`` is the model's longest context, 0 if unknown."""
     if longest and n_ctx >= longest:
         return "use a model with a longer context"
     return "load the model with a larger context (--context)"
 
 
 def check_size(text: str, token_bytes: int, n_ctx: int, longest: int = 0) -> None:
-    """Rejects a message that is too large, before it is stored, sent or tokenized.
-
-    Args:
-        text: The message.
-        token_bytes: See ``LlamaModel.token_bytes``.
-        n_ctx: Size of the context in tokens.
-        longest: The longest context that the model can have; 0 if unknown.
-
-    Raises:
-        ContextFullError: If it cannot fit the context.
-    """
+    """Rejects a message that cannot fit the context, before it is stored, sent or tokenized; see ``least_tokens``."""
     least = least_tokens(text, token_bytes)
     if least >= n_ctx:
         raise ContextFullError(
@@ -301,7 +282,6 @@ def check_reasoning(level: str, loaded: Loaded) -> None:
 
 
 def reasoning_levels(levels: Collection[str]) -> str:
-    """A sentence that lists the levels of a model."""
     return f"It has {', '.join(levels)}." if levels else "Its chat template has no switch for reasoning."
 
 

@@ -15,21 +15,15 @@ from slipstream.models.grammar import GrammarKind
 from slipstream.models.outside import decimal_number, quoted
 
 PLAIN: Final = "none"  # the name of decoding without a drafter
-
 MOST_SCALE: Final = 100  # maximum absolute scale of a LoRA adapter
-
 STATES_LIMIT: Final = 4 << 30  # default limit of all kept KV caches, in bytes
-
 NO_MMPROJ: Final = (
     "If it is a model that sees, put its mmproj file beside it (slipstream models pull fetches both), or name it with "
     "--mmproj FILE."
 )
-
 PAUSE: Final = 0.25  # seconds without a key before the typed text is prefilled, see ``Prepare``
-
 Exact = Literal["auto", "always", "never"]
 EXACT: Final[tuple[Exact, ...]] = ("auto", "always", "never")
-
 _NOT_DRAWING: Final = frozenset({"typical", "logit_bias", "reasoning", "reasoning_budget"})
 
 
@@ -85,11 +79,7 @@ class Lora:
 
     @classmethod
     def read(cls, text: str) -> Lora:
-        """Reads ``FILE`` or ``FILE:SCALE``.
-
-        Raises:
-            UsageError: If the text after the last colon is not a valid scale.
-        """
+        """Reads ``FILE`` or ``FILE:SCALE``; raises ``UsageError`` if what follows the last colon is no scale."""
         path, colon, scale = text.rpartition(":")
         if not colon or "/" in scale or "\\" in scale or scale.endswith(".gguf"):
             path, scale = text, "1"
@@ -106,7 +96,6 @@ class Lora:
 
     @property
     def words(self) -> str:
-        """Its name and scale, for people."""
         name = os.path.basename(self.path).removesuffix(".gguf")
         return name if self.scale == 1 else f"{name} \u00d7{self.scale:g}"
 

@@ -27,11 +27,7 @@ def known_left_out(file: Path, fingerprint: str) -> frozenset[str]:
 
 
 def leave_out(file: Path, fingerprint: str, name: str, off: bool) -> None:
-    """Disables or enables a drafter of a model, from the next reply on.
-
-    Raises:
-        UsageError: If the file is broken; it is left as it is.
-    """
+    """Disables or enables a drafter of a model, from the next reply on."""
     with changing(file, f"# {_ABOUT}\n") as document:
         names = _names(file, document, fingerprint) - {name} | ({name} if off else set())
         table = document.setdefault(_OFF, {})

@@ -30,15 +30,13 @@ _SAME_NAME: Final = {  # the settings of options that have the name of their key
     "reply": ("max_tokens", "overflow", "exact"),
 }
 # the setting of an option, by the option's name
-OPTIONS: Final[Mapping[str, str]] = MappingProxyType(
-    {key: f"{group}.{key}" for group, keys in _SAME_NAME.items() for key in keys}
-    | {
-        "model": "model.name",
-        "draft_device": "devices.draft",
-        "temp": "sampling.temperature",
-        "read_ahead": "ahead.read",
-    }
-)
+OPTIONS: Final[Mapping[str, str]] = {
+    **{key: f"{group}.{key}" for group, keys in _SAME_NAME.items() for key in keys},
+    "model": "model.name",
+    "draft_device": "devices.draft",
+    "temp": "sampling.temperature",
+    "read_ahead": "ahead.read",
+}
 _MOST_PROBLEMS: Final = 20  # errors of a file that are named; the others are counted
 _HEAD: Final = """\
 # Settings of slipstream. What is commented out is at its default, which is shown.
@@ -90,8 +88,7 @@ def checked_context(model: str, tokens: object) -> int:
 
 def nearest(word: str, known: Iterable[str]) -> str:
     """A question that suggests the nearest known word, after a space, or nothing."""
-    meant = did_you_mean(word, known)
-    return f" {meant}" if meant else ""
+    return f" {did_you_mean(word, known)}".rstrip()
 
 
 def lines_of(text: str) -> dict[str, int]:
@@ -140,7 +137,7 @@ def _contents(path: Path, text: str, table: dict[str, Any]) -> Contents:
             for key, value in entries.items():
                 name = f"{group}.{key}"
                 if name not in known:
-                    like = _like(group, key) if len(problems) < _MOST_PROBLEMS else ""
+                    like = _like(name) if len(problems) < _MOST_PROBLEMS else ""
                     wrong(f"there is no setting {one_line(name)}; it was left there.{like}", group, key)
                     continue
                 try:
@@ -156,11 +153,11 @@ def _contents(path: Path, text: str, table: dict[str, Any]) -> Contents:
     return Contents(settings, MappingProxyType(values), tuple(problems), text=text)
 
 
-def _like(group: str, key: str) -> str:
+def _like(name: str) -> str:
     """A question that suggests a setting for an unknown one, after a space, or nothing."""
-    known = all_settings().values()
-    elsewhere = (f" Did you mean {each.name}?" for each in known if each.key == key)
-    return nearest(key, [each.key for each in known if each.group == group]) or next(elsewhere, "")
+    key = name.rpartition(".")[2]
+    of_its_key = (f" Did you mean {each.name}?" for each in all_settings().values() if each.key == key)
+    return nearest(name, all_settings()) or next(of_its_key, "")
 
 
 class SettingsFile:
@@ -186,7 +183,6 @@ class SettingsFile:
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """The errors of the file, a line each."""
         return self._read.problems
 
     @property
@@ -201,17 +197,10 @@ class SettingsFile:
         return "settled" if name in self._read.values else ""
 
     def change(self, name: str, value: Value) -> None:
-        """Sets a value in the file.
-
-        Raises:
-            UsageError: If there is no such setting, the value is invalid, or the file is broken and left as it is.
-            SlipstreamError: If the file cannot be written; a valid value still applies until slipstream ends.
-        """
-        checked = known(name).checked(value)
-        self._write({name: checked})
+        """Sets a value in the file; if that cannot be written, a valid value still applies until slipstream ends."""
+        self._write({name: known(name).checked(value)})
 
     def reset(self, *names: str) -> None:
-        """Resets settings to their defaults."""
         self._write({known(name).name: None for name in names})
 
     def keep_context(self, model: str, tokens: int | None) -> None:
@@ -222,7 +211,8 @@ class SettingsFile:
 
     def restore(self, values: Mapping[str, Value | None]) -> None:
         """Sets several values by name, None for the default; a key is named ``keys.`` and its action."""
-        self._write({name: _checked(name, value) for name, value in values.items()})
+        set_now = {name: value for name, value in values.items() if value is not None and name in all_settings()}
+        self._write({**values, **{name: known(name).checked(value) for name, value in set_now.items()}})
 
     def settled(self, name: str) -> Value | None:
         """The value in the file or the one that overrides it; None for the default."""
@@ -231,8 +221,8 @@ class SettingsFile:
     @property
     def chosen(self) -> frozenset[str]:
         """The fields of ``Sampling`` that the file or the command line sets."""
-        drawing = [each for each in all_settings().values() if each.group == "sampling"]
-        return frozenset(each.key for each in drawing if self.settled(each.name) is not None)
+        known = all_settings().values()
+        return frozenset(each.key for each in known if each.group == "sampling" and self.settled(each.name) is not None)
 
     def _write(self, values: Mapping[str, Value | None]) -> None:
         for name in values:
@@ -258,20 +248,11 @@ class SettingsFile:
             self._notice = f"{self.path.name} was deleted or emptied: all settings were written to a new one."
 
 
-def _checked(name: str, value: Value | None) -> Value | None:
-    if value is None or name.startswith(f"{KEYS}."):
-        return value
-    return known(name).checked(value)
-
-
 def known(name: str) -> Setting:
     """The setting of a name; without one, the error names the nearest."""
     every = all_settings()
     if name not in every:
-        like = nearest(name, every) or next(
-            (f" Did you mean {full}?" for full in every if full.endswith(f".{name}")), ""
-        )
-        raise UsageError(f"there is no setting {one_line(name)}.{like}", "slipstream settings lists all.")
+        raise UsageError(f"there is no setting {one_line(name)}.{_like(name)}", "slipstream settings lists all.")
     return every[name]
 
 

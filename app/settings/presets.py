@@ -22,14 +22,12 @@ FIELDS: Final = (
 )  # fmt: skip
 """The fields of ``Sampling`` that a preset may set."""
 # a preset of the user replaces the built-in one of the same name
-BUILT_IN: Final[Mapping[str, Mapping[str, Value]]] = MappingProxyType(
-    {
-        "default": {},
-        "greedy": {"temperature": 0.0},
-        "careful": {"temperature": 0.3},
-        "creative": {"temperature": 1.2, "min_p": 0.1},
-    }
-)
+BUILT_IN: Final[Mapping[str, Mapping[str, Value]]] = {
+    "default": {},
+    "greedy": {"temperature": 0.0},
+    "careful": {"temperature": 0.3},
+    "creative": {"temperature": 1.2, "min_p": 0.1},
+}
 OLD_NAMES: Final[Mapping[str, str]] = MappingProxyType({"usual": "default", "sober": "careful", "lively": "creative"})
 """Former names of built-in presets, which are still accepted."""
 NONE: Final = "none"  # the word for no system prompt; it cannot be a name
@@ -42,25 +40,18 @@ class Presets:
         self._path = path  # need not exist
 
     def systems(self) -> dict[str, str]:
-        """The system prompts by name."""
         table = self._table(self._read(), "system")
         if wrong := [name for name, text in table.items() if not isinstance(text, str)]:
             raise self._wrong(f"system.{wrong[0]} is no text")
         return table
 
     def presets(self) -> dict[str, dict[str, Value]]:
-        """The values of each preset by name, built-in ones first."""
         table = self._table(self._read(), "preset")
         return {name: dict(values) for name, values in BUILT_IN.items()} | {
             name: self._checked(name, values) for name, values in table.items()
         }
 
     def keep_system(self, name: str, text: str) -> None:
-        """Stores a system prompt under a name.
-
-        Raises:
-            UsageError: If the name is invalid, or the file is broken and left as it is.
-        """
         self._keep("system", name, text)
 
     def keep_preset(self, name: str, sampling: Sampling, usual: Sampling | None = None) -> None:

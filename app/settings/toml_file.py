@@ -42,7 +42,6 @@ def text_of(path: Path) -> str:
 
 
 def parsed(path: Path, text: str) -> dict[str, Any]:
-    """The tables of a file."""
     if not text.strip():
         return {}
     try:
@@ -67,14 +66,9 @@ def broken_file(path: Path, why: str, line: int = 0, column: int = 0) -> UsageEr
 
 @contextmanager
 def changing(path: Path, begin: str = "") -> Iterator[TOMLDocument]:
-    """Reads a file, lets the caller change it and writes it; other processes and threads wait for the result.
+    """Reads a file, or ``begin`` for a blank one, lets the caller change it and writes it; others wait for the result.
 
-    Args:
-        begin: The text of a file that is missing or blank.
-
-    Raises:
-        UsageError: If the file is broken; it is left as it is.
-        SlipstreamError: If it cannot be written, or another process keeps it locked.
+    If the file is broken, it raises ``UsageError`` and leaves it as it is.
     """
     import tomlkit  # seldom needed
     from tomlkit.exceptions import TOMLKitError

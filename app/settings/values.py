@@ -36,16 +36,7 @@ _LOAD: Final[When] = "when a model is loaded next"
 _START: Final[When] = "at the next start"
 ABOUT: Final = "slipstream.setting"  # key of a field's metadata that holds its ``About``
 _MOST_TEXT: Final = 20_000
-_WORDS: Final = {
-    "true": True,
-    "yes": True,
-    "on": True,
-    "1": True,
-    "false": False,
-    "no": False,
-    "off": False,
-    "0": False,
-}
+_WORDS: Final = {**dict.fromkeys(("true", "yes", "on", "1"), True), **dict.fromkeys(("false", "no", "off", "0"), False)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,25 +61,12 @@ class About:
 
     @property
     def sentence(self) -> str:
-        """``text`` as a sentence."""
         return f"{self.text[:1].upper()}{self.text[1:]}."
 
 
-def setting(
-    default: V,
-    text: str,
-    *,
-    low: float = 0.0,
-    high: float = 0.0,
-    above: bool = False,
-    choices: tuple[str, ...] = (),
-    when: When = "at once",
-    named: tuple[int, str] | None = None,
-    check: Callable[[str], object] | None = None,
-) -> V:
-    """A dataclass field that is a setting; see ``About``."""
-    about = About(text, low, high, above, choices=choices, when=when, named=named, check=check)
-    made: V = field(default=default, metadata={ABOUT: about})
+def setting(default: V, text: str, **about: Any) -> V:
+    """A dataclass field that is a setting; ``about`` are fields of ``About``."""
+    made: V = field(default=default, metadata={ABOUT: About(text, **about)})
     return made
 
 
@@ -118,9 +96,7 @@ class Setting:
         return f"{kind} from {_plain(about.low)} to {_plain(about.high)}"
 
     def checked(self, value: object) -> Value:
-        """Converts a value to this setting's type."""
-        about = self.about
-        good = False
+        about, good = self.about, False
         if isinstance(self.default, bool):
             good = isinstance(value, bool)
         elif isinstance(self.default, str):
@@ -232,10 +208,6 @@ class DeviceSettings:
     )
     main_gpu: int = setting(0, "number of the main GPU, from 0", high=255, when=_LOAD)
     draft: str = setting("", "device of the draft model, by its name in slipstream doctor", when=_LOAD)
-
-    def devices(self) -> Devices:
-        """The devices of a load."""
-        return Devices(**asdict(self))
 
 
 @dataclass(frozen=True, slots=True)
@@ -370,8 +342,7 @@ class Settings:
     contexts: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
 
     def loading(self, load: Load) -> Load:
-        """Applies these settings to a load."""
-        model, limit = self.model, int(self.keeping.states_gb * (1 << 30))
+        model = self.model
         given = [each for each in load.lora if not each.settled]
         file = os.path.basename(load.model).casefold()
         settled = [adapter for name, adapter in adapters_of(model.lora) if file.startswith(name.casefold())]
@@ -381,9 +352,9 @@ class Settings:
             kv_type=model.kv_type,
             gpu_layers=model.gpu_layers,
             cpu_experts=model.cpu_experts,
-            devices=self.devices.devices(),
+            devices=Devices(**asdict(self.devices)),
             threads=model.threads,
-            states_limit=limit,
+            states_limit=int(self.keeping.states_gb * (1 << 30)),
             lora=given or settled,
             exact=cast(Exact, self.reply.exact),
         )
@@ -409,11 +380,7 @@ class Settings:
 
 
 def adapters_of(text: str) -> list[tuple[str, Lora]]:
-    """Reads a list such as ``qwen3=style.gguf:0.5, llama=other.gguf``.
-
-    Returns:
-        Pairs of the beginning of a model file's name, and an adapter for these models.
-    """
+    """Reads ``qwen3=style.gguf:0.5, llama=other.gguf``: beginnings of model files' names, and their adapters."""
     found = []
     for entry in filter(None, (part.strip() for part in text.split(","))):
         name, equals, file = entry.partition("=")

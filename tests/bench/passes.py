@@ -210,7 +210,7 @@ class PassClock:
     others: ContextClock = field(default_factory=ContextClock)
     steps: int = 0  # steps whose passes are counted
 
-    def after_step(self, _tokens: int) -> None:
+    def after_step(self) -> None:
         """Call after each step of a reply; the passes of the prompt and of the first step are not counted."""
         if self.steps < 0:
             self.own, self.others = ContextClock(), ContextClock()

@@ -104,7 +104,7 @@ class Engine:
                     self._send(Watch(True))  # repeats the last ``watch`` for the new process
             self._machines = _machines(load)
             if self._process:
-                self._process.expect_machines(bool(self._machines))
+                self._process.watchdog.expect_machines(bool(self._machines))
             self._send(load)
             while True:
                 event = self._receive("while it loaded the model")
@@ -178,11 +178,7 @@ class Engine:
         self._tell(EndThoughts(request))
 
     def close(self, patience: float = 2.0) -> None:
-        """Ends the process, if there is one.
-
-        Args:
-            patience: Seconds after which it is killed; it may first have to save the state of a chat.
-        """
+        """Ends the process; kills it after ``patience`` seconds, since it may have to save the state of a chat."""
         process = self._take()
         if process:
             process.close(patience)
@@ -289,7 +285,6 @@ def _machines(load: Load) -> list[str]:
 
 
 def _silent(machines: Sequence[str]) -> str:
-    """Names the machines that do not answer, after one was lost."""
     from slipstream.models.llama.remote import ask_all
 
     lenders = ask_all(",".join(machines), _ANSWER)

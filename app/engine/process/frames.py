@@ -11,6 +11,8 @@ from typing import IO, Any, Final, Literal, Union, get_args, get_origin, get_typ
 from slipstream.app.protocol.events import Frame
 from slipstream.models.errors import SlipstreamError
 
+_KINDS: Final = {kind.__name__: kind for kind in get_args(Frame)}
+_hints = cache(get_type_hints)
 FRAME_LIMIT: Final = 64 << 20  # maximum bytes of a frame; allows a pasted book, and rejects most corrupt lengths
 
 
@@ -19,11 +21,7 @@ class ProtocolError(Exception):
 
 
 def write_frame(pipe: IO[bytes], message: Frame) -> None:
-    """Writes one message and flushes it.
-
-    Raises:
-        SlipstreamError: If it exceeds ``FRAME_LIMIT``; nothing is written.
-    """
+    """Writes one message and flushes it; raises ``SlipstreamError`` if it exceeds ``FRAME_LIMIT``."""
     body = json.dumps({"kind": type(message).__name__} | _fields(message), default=_fields).encode()
     if len(body) > FRAME_LIMIT:
         raise SlipstreamError(
@@ -35,11 +33,7 @@ def write_frame(pipe: IO[bytes], message: Frame) -> None:
 
 
 def read_frame(pipe: IO[bytes]) -> Frame | None:
-    """Reads one message; None if the pipe was closed between two frames.
-
-    Raises:
-        ProtocolError: If the bytes are not a frame, or the frame is not a message.
-    """
+    """Reads one message; None if the pipe was closed between two frames. Raises ``ProtocolError`` if it is none."""
     head = pipe.read(4)
     if not head:
         return None
@@ -51,21 +45,11 @@ def read_frame(pipe: IO[bytes]) -> Frame | None:
         raise ProtocolError("a frame was cut short")
     try:
         values = json.loads(body)
-        kind = _kinds()[values.pop("kind")]
+        kind = _KINDS[values.pop("kind")]
     except (ValueError, KeyError, AttributeError, TypeError) as error:
         raise ProtocolError(f"not a message: {error!r}") from error
     message: Frame = built(kind, values)
     return message
-
-
-@cache
-def _kinds() -> dict[str, type]:
-    return {kind.__name__: kind for kind in get_args(Frame)}
-
-
-@cache
-def _hints(kind: type) -> dict[str, Any]:
-    return get_type_hints(kind)
 
 
 def _fields(value: Any) -> dict[str, Any]:
@@ -74,11 +58,7 @@ def _fields(value: Any) -> dict[str, Any]:
 
 
 def built(kind: Any, value: Any) -> Any:
-    """Builds a value of a type from JSON, field by field.
-
-    Raises:
-        ProtocolError: If the JSON does not match the type.
-    """
+    """Builds a value of a type from JSON, field by field; raises ``ProtocolError`` if the JSON does not match."""
     origin, arguments = get_origin(kind), get_args(kind)
     if is_dataclass(kind):
         if not isinstance(value, dict):

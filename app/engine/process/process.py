@@ -51,13 +51,13 @@ def engine_environment(environment: Mapping[str, str]) -> dict[str, str]:
 
     It passes only listed names, since any other variable may hold a secret: even a proxy's address can.
     """
-    chosen = {name: value for name, value in environment.items() if _allowed(name.upper())}
+    chosen = {}
+    for name, value in environment.items():
+        secret = any(word in name.upper() for word in _SECRET)
+        if name.upper() in _NAMES or (name.upper().startswith(_BEGINNINGS) and not secret):
+            chosen[name] = value
     chosen["GGML_NO_BACKTRACE"] = "1"  # otherwise an abort starts a debugger, and hangs
     return chosen
-
-
-def _allowed(name: str) -> bool:
-    return name in _NAMES or (name.startswith(_BEGINNINGS) and not any(word in name for word in _SECRET))
 
 
 class EngineProcess:
@@ -77,7 +77,7 @@ class EngineProcess:
         """Starts it; the callbacks run in a thread: at its end, with the size of a typed prompt, at every heartbeat."""
         self._log, self._on_end, self._on_count, self._on_beat = log, on_end, on_count, on_beat
         self._note = log.with_suffix(".note")
-        self._watchdog = Watchdog(limits)
+        self.watchdog = Watchdog(limits)
         self._events: queue.SimpleQueue[Frame | None] = queue.SimpleQueue()
         self._writing = threading.Lock()
         self._ended = threading.Event()
@@ -95,20 +95,15 @@ class EngineProcess:
     def alive(self) -> bool:
         return not self._ended.is_set()
 
-    def expect_machines(self, on: bool) -> None:
-        """Sets whether other machines compute for it; a later ``Loaded`` overrides this."""
-        self._watchdog.expect_machines(on)
-
     def write(self, message: Frame) -> None:
         """Sends a message; raises ``OSError`` or ``ValueError`` if the pipe is closed."""
         if isinstance(message, Stop):
-            self._watchdog.stop_asked()
-        with self._watchdog.waiting(), self._writing:
+            self.watchdog.stop_asked()
+        with self.watchdog.waiting(), self._writing:
             write_frame(self._stdin, message)
 
     def read(self) -> Frame | None:
-        """Waits for its next event; None once it has ended."""
-        with self._watchdog.waiting():
+        with self.watchdog.waiting():
             event = self._events.get()
         if event is None:
             self._events.put(None)  # for the next call
@@ -126,7 +121,6 @@ class EngineProcess:
         return end_of(self._process.returncode, log, self._given_up, CrashNote.of(self._note))
 
     def close(self, patience: float) -> None:
-        """Ends it; kills it after ``patience`` seconds."""
         killer = threading.Timer(patience, self._process.kill)  # also frees a thread that writes into a full pipe
         killer.daemon = True
         killer.start()
@@ -152,7 +146,7 @@ class EngineProcess:
         fault = "it closed its pipe"
         try:
             while (event := read_frame(process.stdout)) is not None:
-                self._watchdog.received(event)
+                self.watchdog.received(event)
                 if isinstance(event, Counted):
                     self._on_count(event)
                 elif isinstance(event, Beat):
@@ -197,7 +191,7 @@ class EngineProcess:
     def _judge(self) -> None:
         awake = SuspendClock(2 * _LOOK_EVERY)
         while not self._ended.wait(_LOOK_EVERY):
-            verdict = self._watchdog.verdict(awake.passed())
+            verdict = self.watchdog.verdict(awake.passed())
             if verdict and not self._given_up:
                 self._given_up = verdict
                 self._process.kill()

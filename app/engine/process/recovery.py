@@ -18,7 +18,6 @@ from slipstream.models.llama.install import broken_install
 from slipstream.models.outside import shown_path
 
 Cause = Literal["memory", "gpu", "machine", "drafter", "other"]
-
 MOST: Final = 3  # crashes in a row, without a complete reply between them, after which one start is refused
 _TELLING: Final = ("GGML_ASSERT", "GGML_ABORT", "terminate called", "what():", "CUDA error", "Error:")
 _MEMORY: Final = (
@@ -42,9 +41,7 @@ _SIGNALS: Final = {
 }
 _FAULTS: Final = ("SIGABRT", "SIGSEGV", "SIGBUS", "SIGILL", "SIGFPE", "")
 """Signals after which the log is searched for the reason; "" is an end without a signal."""
-_HINTS: Final = {
-    "SIGBUS": "What was written is kept. Check the disk, then run `slipstream models verify`.",
-}
+_HINTS: Final = {"SIGBUS": "What was written is kept. Check the disk, then run `slipstream models verify`."}
 _HARMLESS: Final = re.compile(
     r"ggml_(cuda_init: found |vulkan: (No devices found|Found |\d+ = )|metal\w*: (GPU|allocating|found|picking))"
 )
@@ -78,9 +75,10 @@ def end_of(code: int | None, log: str, given_up: str = "", note: CrashNote = NO_
     elif code > 0 and (broken := broken_install("\n".join(lines), code)):
         return End(broken.what, broken.cure)
     else:
-        name, last = _signal(code) if code < 0 else "", _reason_in(lines)
+        name = _signal(code) if code < 0 else ""
+        telling = [line.strip()[:200] for line in lines if any(mark in line for mark in _TELLING)]
         cause = _cause(name, lines, note)
-        words = f" ({last})" if last and name != "SIGKILL" else ""
+        words = f" ({telling[-1]})" if telling and name != "SIGKILL" else ""
         reason = f"{_SIGNALS.get(name) or (f'signal {name}' if name else f'exit code {code}')}{words}"
         if cause == "memory" and name != "SIGKILL":
             reason = f"memory ran out, {reason}"
@@ -112,11 +110,6 @@ def _cause(name: str, lines: Sequence[str], note: CrashNote) -> Cause:
     return "drafter" if note.drafter else "memory" if memory else "other"
 
 
-def _reason_in(lines: Sequence[str]) -> str:
-    telling = [line for line in lines if any(mark in line for mark in _TELLING)]
-    return telling[-1].strip()[:200] if telling else ""
-
-
 def _signal(code: int) -> str:
     try:
         return signal.Signals(-code).name
@@ -130,8 +123,7 @@ class Recovery:
     Halves the context each time memory ran out. Disables a GPU that failed, and a drafter that crashed the process.
     """
 
-    can_retry: bool
-    """Whether the request can be repeated at once: a drafter caused the last end, and is now disabled."""
+    can_retry: bool  # whether the request can be repeated at once: a drafter caused the last end, and is now disabled
 
     def __init__(self) -> None:
         self._model: tuple[str, str | None] | None = None
@@ -146,8 +138,7 @@ class Recovery:
     def apply(self, load: Load, log: Path) -> Load:
         """Changes a load to avoid the causes of earlier ends.
 
-        Raises:
-            SlipstreamError: If the process ended too often in a row; the next call allows one more try.
+        If the process ended too often in a row, it raises ``SlipstreamError``; the next call allows one more try.
         """
         model = (load.model, load.draft_model)
         if model != self._model:
@@ -176,14 +167,12 @@ class Recovery:
         self._in_a_row = 0
 
     def with_remark(self, loaded: Loaded) -> Loaded:
-        """Adds a remark for the screen: the changes since the last load."""
-        changes = []
-        if "memory" in self._unreported:
-            changes.append(f"with a context of {loaded.n_ctx:,} tokens, since memory probably ran out")
-        if "gpu" in self._unreported:
-            changes.append("on the processor, since the GPU failed")
-        if "machine" in self._unreported:
-            changes.append(f"with {', '.join(loaded.machines)}" if loaded.machines else "on this machine alone")
+        words: dict[Cause, str] = {
+            "memory": f"with a context of {loaded.n_ctx:,} tokens, since memory probably ran out",
+            "gpu": "on the processor, since the GPU failed",
+            "machine": f"with {', '.join(loaded.machines)}" if loaded.machines else "on this machine alone",
+        }
+        changes = [change for cause, change in words.items() if cause in self._unreported]
         self._unreported = set()
         if not changes:
             return loaded

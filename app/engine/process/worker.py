@@ -10,13 +10,13 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from importlib import import_module
 from pathlib import Path
 from time import perf_counter
 from typing import IO, Final
 
-from slipstream.app.engine.draft_trace import joined_traces
 from slipstream.app.engine.process.frames import ProtocolError, read_frame, write_frame
 from slipstream.app.engine.process.watchdog import Heartbeat
 from slipstream.app.engine.session import Session
@@ -31,13 +31,13 @@ from slipstream.app.protocol.events import (
     Loading,
     Prefilling,
     Stepped,
+    Watched,
 )
 from slipstream.app.protocol.requests import EndThoughts, Generate, Load, Prepare, Quit, Stop, Watch
 from slipstream.drafters.crash_note import elsewhere, map_note
 from slipstream.models.errors import ContextFullError, EvaluationError, ModelChangedError, SlipstreamError
 
 Event = Prefilling | Stepped
-
 _QUIET: Final = 1.0  # seconds
 _LAST_WORDS: Final = 1.0  # seconds for an orderly end after the interface ended; Linux kills it at once instead
 
@@ -70,21 +70,25 @@ class Throttle:
 
 
 def joined(first: Stepped, second: Stepped) -> Stepped:
-    return Stepped(
-        request=second.request,
+    return replace(
+        second,
         pieces=first.pieces + second.pieces,
         tokens=first.tokens + second.tokens,
         drafter=second.drafter if second.drafted else first.drafter,
         drafted=first.drafted + second.drafted,
         accepted=first.accepted + second.accepted,
         ms=first.ms + second.ms,
-        speed=second.speed,
         expected=first.expected + second.expected,
         choice=second.choice or first.choice,
-        watched=joined_traces(first.watched, second.watched),
+        watched=_joined_traces(first.watched, second.watched),
         divided=_divided(first, second),
-        ttft_ms=second.ttft_ms,
     )
+
+
+def _joined_traces(first: Watched | None, second: Watched | None) -> Watched | None:
+    if first is None or second is None:
+        return second or first
+    return Watched(first.trees + second.trees, second.by_drafter, second.drafter_depths)
 
 
 def _divided(first: Stepped, second: Stepped) -> Divided | None:
@@ -107,7 +111,7 @@ class Worker:
         self._watched = False  # whether steps carry their drafts
         self._session: Session | None = None
         self._writing = threading.Lock()
-        self._heartbeat = Heartbeat(self._beat, lambda: self._asked > self._answered)
+        self._heartbeat = Heartbeat(self._tell, lambda: self._asked > self._answered)
         threading.Thread(target=self._listen, name="requests", daemon=True).start()
 
     def serve(self) -> None:
@@ -137,7 +141,6 @@ class Worker:
             self._session.close()
 
     def _next(self) -> Load | Generate | Prepare | None:
-        """Waits for a task; does idle work after a quiet second."""
         patience: float | None = _QUIET
         while True:
             try:
@@ -210,11 +213,8 @@ class Worker:
     def _tell(self, event: Frame) -> None:
         with suppress(BrokenPipeError), self._writing:  # the reading thread handles a closed pipe
             write_frame(self._events, event)
-        self._heartbeat.progress()
-
-    def _beat(self, beat: Beat) -> None:
-        with suppress(BrokenPipeError), self._writing:
-            write_frame(self._events, beat)
+        if not isinstance(event, Beat):
+            self._heartbeat.progress()
 
 
 def main() -> None:

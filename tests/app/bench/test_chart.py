@@ -15,7 +15,7 @@ from slipstream.app.bench.plots import ChartSection, Style, chart, chart_svg, ve
 from slipstream.app.bench.report import table
 from slipstream.app.bench.runner import BenchMachine
 
-ASCII = Style(80, "#", "[", "-", "o", "]", "|", "+")
+ASCII = Style(80, "#[-]o|+")
 
 
 def row(drafter: str, ratio: Interval, kind: str = "copy", temperature: float = 0.0) -> DrafterFigures:

@@ -49,7 +49,7 @@ def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
 
 
 def checked(session: Session, names: Sequence[str] = ("recycle",), promise: str = SAME_TEXT) -> CheckReport:
-    report = CheckReport("mini", promise, 0.05, dict.fromkeys(names, 0), {}, [], {}, {})
+    report = CheckReport("mini", promise, dict.fromkeys(names, 0), {}, 0.05)
     return audit(session, report, PLAN, 2048, lambda _line: None)
 
 
@@ -134,7 +134,7 @@ def test_a_target_that_wavers_in_wide_passes_differs_at_near_ties_alone(
 
     monkeypatch.setattr(session.target, "evaluate", wavering)
     plan = replace(PLAN, temperatures=(0.0,))
-    report = CheckReport("mini", SAME_DISTRIBUTION, 0.0, {"draft": 0}, {}, [], {}, {})
+    report = CheckReport("mini", SAME_DISTRIBUTION, {"draft": 0}, {})
     found = audit(session, report, plan, 2048, lambda _line: None)
     assert found.findings and found.passed and not found.wrong
     assert all(0 <= (finding.difference.gap or 0) < 3 for finding in found.findings)

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from slipstream.app.bench.drafters import BenchMeter, ignore, measure, turn_of
+from slipstream.app.bench.drafters import BenchMeter, measure, turn_of
 from slipstream.app.bench.estimate import Estimate
 from slipstream.app.bench.figures import (
     ALL_KINDS,
@@ -47,7 +47,9 @@ def cell(*ratios: float, tokens: int = 100, drafted: int = 50) -> Cell:
     return made
 
 
-def meter(plan: ReplyPlan, names: Sequence[str], on_update: Callable[[BenchUpdate], None] = ignore) -> BenchMeter:
+def meter(
+    plan: ReplyPlan, names: Sequence[str], on_update: Callable[[BenchUpdate], None] = lambda _: None
+) -> BenchMeter:
     return BenchMeter("mini", plan, names, Estimate(turn_of(names), plan.tokens), on_update)
 
 

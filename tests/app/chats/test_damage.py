@@ -15,7 +15,7 @@ from typing import Any, Final
 import pytest
 from tests.app.chats.damaged import damaged_in, filled, kept, left_open
 
-from slipstream.app.chats.backups import KEPT_ASIDE, mark, of_days
+from slipstream.app.chats.backups import KEPT_ASIDE, marked, of_days
 from slipstream.app.chats.reading import ChatReader
 from slipstream.app.chats.store import ChatStore
 from slipstream.app.cli.main import main
@@ -322,7 +322,7 @@ def test_columns_that_this_version_does_not_know_cost_no_row(path: Path, change:
     expected = kept_of(path)
     with closing(sqlite3.connect(path)) as db:
         db.execute(change)
-    mark(path)
+    marked(path).touch()
     assert opened(path)[0] == expected
 
 
@@ -332,6 +332,6 @@ def test_a_table_without_its_columns_costs_only_its_rows(path: Path) -> None:
         db.execute("CREATE TABLE messages (other TEXT)")
         db.execute("INSERT INTO messages VALUES ('x')")
         db.commit()
-    mark(path)
+    marked(path).touch()
     found, _ = opened(path)
     assert all(not texts for texts in found.values())

@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from slipstream.app.engine.draft_trace import LOOK_EVERY, PLAIN_EVERY, DraftTrace
 from slipstream.app.engine.process.client import Engine
 from slipstream.app.engine.process.worker import Event, Throttle
+from slipstream.app.engine.reply import LOOK_EVERY, PLAIN_EVERY, DraftTrace
 from slipstream.app.engine.stats import PlainClock, ReplyStats
 from slipstream.app.library.resolve_model import choose
 from slipstream.app.platform.paths import Paths
@@ -32,6 +32,7 @@ class Words:
     """Token n is the n-th of these; whoever reads one while nobody looks is found out."""
 
     allowed = True
+    ends = frozenset[int]()
 
     def piece(self, token: int) -> bytes:
         assert self.allowed

@@ -109,7 +109,7 @@ def test_wrong_values_and_unknown_names_are_told_with_their_lines(file: Path) ->
         "line 1: model is no table; write [model] above its keys.",
         "line 2: hub.offline is 'yes'; it must be true or false; false is taken.",
         "line 4: sampling.top_p is 0; it must be a number above 0 and at most 1; 0.95 is taken.",
-        "line 5: there is no setting sampling.top-k; it was left there. Did you mean top_k?",
+        "line 5: there is no setting sampling.top-k; it was left there. Did you mean sampling.top_k?",
         "line 6: there is no setting sampling.threads; it was left there. Did you mean model.threads?",
         "line 7: there are no settings named screan; they were left there. Did you mean screen?",
         "line 10: screen.sidebar is 'left'; it must be one of fit, open, closed; fit is taken.",

@@ -111,7 +111,7 @@ def test_no_character_is_lost_or_made_up(text: str, opened: bool, size: int) -> 
     parts = [pieces.feed(text[at : at + size]) for at in range(0, len(text), size)] + [pieces.finish()]
     assert "".join(part for part, _ in parts) == thoughts + end[0]
     assert "".join(part for _, part in parts) == answer + end[1]
-    if not whole._thought:
+    if not whole.thought:
         assert answer + end[1] == text
 
 
