@@ -23,7 +23,7 @@ from slipstream.app.protocol.requests import Generate, Load, Message, Sampling
 from slipstream.drafters.text_index import TextPiece, open_index
 from slipstream.models.gguf.reader import read_header
 
-JOINED: Final = ["lookup+draft", "lookup|draft"]
+JOINED: Final = ["lookup+draft", "lookup|draft", "draft:lookup", "eagle3:lookup"]
 TEMPERATURES: Final = (0.0, 0.8)
 PROMPTS: Final = ["Tell me a story about a small fox.", "Write a list of ten animals."]
 

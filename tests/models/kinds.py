@@ -88,16 +88,21 @@ def _norms(r: _Random, at: str, *names: str) -> Weights:
     return {f"{at}.{name}.weight": r.norm(WIDTH) for name in names}
 
 
-def _dense(r: _Random, norms: bool) -> Weights:
+def _dense(r: _Random, norms: bool = False, after: bool = False) -> Weights:
+    """Attention and a network in each layer, with norms of heads and ``after`` each part."""
     found: Weights = {}
     for layer in range(LAYERS):
         at = f"blk.{layer}"
         found |= _attention(r, at, norms=norms) | _network(r, at) | _norms(r, at, "attn_norm", "ffn_norm")
+    for layer in range(LAYERS) if after else ():
+        found |= _norms(r, f"blk.{layer}", "post_attention_norm")
+        # small: ggml reads GELU from a table of half floats, so that another order of sums may move it by 1e-3
+        found[f"blk.{layer}.post_ffw_norm.weight"] = r.norm(WIDTH, size=0.05)
     return found
 
 
 def _llama(r: _Random) -> tuple[Metadata, Weights]:
-    return {}, _dense(r, norms=False)
+    return {}, _dense(r)
 
 
 def _qwen3(r: _Random) -> tuple[Metadata, Weights]:
@@ -116,14 +121,22 @@ def _qwen2vl(r: _Random) -> tuple[Metadata, Weights]:
     return {"rope.dimension_sections": [1, 1, 2, 0], **sizes}, found
 
 
-def _gemma3(r: _Random) -> tuple[Metadata, Weights]:
-    found = _dense(r, norms=True)
+def _granite(r: _Random) -> tuple[Metadata, Weights]:
+    return {"logit_scale": 1.0, "embedding_scale": 1.0, "residual_scale": 1.0, "attention.scale": 0.25}, _dense(r)
+
+
+def _glm4(r: _Random) -> tuple[Metadata, Weights]:
+    found = _dense(r, after=True)
     for layer in range(LAYERS):
-        found |= _norms(r, f"blk.{layer}", "post_attention_norm")
-        # small: ggml reads GELU from a table of half floats, so that another order of sums may move it by 1e-3
-        found[f"blk.{layer}.post_ffw_norm.weight"] = r.norm(WIDTH, size=0.05)
+        found[f"blk.{layer}.ffn_up.weight"] = np.concatenate(
+            [found.pop(f"blk.{layer}.ffn_gate.weight"), found[f"blk.{layer}.ffn_up.weight"]]
+        )
+    return {}, found
+
+
+def _gemma3(r: _Random) -> tuple[Metadata, Weights]:
     metadata = {"attention.sliding_window": WINDOW, "attention.sliding_window_pattern": 2, "rope.freq_base_swa": 1e4}
-    return metadata, found
+    return metadata, _dense(r, norms=True, after=True)
 
 
 def _qwen3moe(r: _Random) -> tuple[Metadata, Weights]:
@@ -295,7 +308,8 @@ _MAKERS: Final[Mapping[str, Callable[[_Random], tuple[Metadata, Weights]]]] = Ma
     {
         "llama": _llama, "qwen3": _qwen3, "gemma3": _gemma3, "qwen3moe": _qwen3moe, "lfm2": _lfm2, "qwen35": _qwen35,
         "nemotron_h": _nemotron_h, "qwen3next": _qwen3next, "granitehybrid": _granitehybrid, "jamba": _jamba,
-        "mamba2": _pure_mamba2, "llada": _llama, "qwen2vl": _qwen2vl,
+        "mamba2": _pure_mamba2, "llada": _llama, "qwen2vl": _qwen2vl, "granite": _granite, "glm4": _glm4,
+        "smollm3": _llama,
     }
 )  # fmt: skip
 TREES: Final = ("llama", "qwen3", "gemma3", "qwen3moe")  # kinds whose memory is attention alone: trees of any shape
@@ -305,6 +319,7 @@ PLAIN: Final = ("qwen3next", "granitehybrid", "jamba", "mamba2")
 """Kinds that cannot take back a token: hybrid ones, and one without attention."""
 KINDS: Final = (*TREES, *CHAINS, *PLAIN)
 SEES: Final = "qwen2vl"  # a kind whose images take fewer positions than tokens
+MORE: Final = (SEES, "granite", "glm4", "smollm3")  # architectures with a memory like that of TREES
 DIFFUSES: Final = "llada"  # a kind that does not write token by token and has no memory at all
 
 
@@ -321,7 +336,7 @@ def write_kind(
     """Writes a model of 100 to 300 kB with a vocabulary of bytes and a few words.
 
     Args:
-        kind: One of ``KINDS``, ``SEES`` or ``DIFFUSES``: an architecture's name.
+        kind: One of ``KINDS``, ``MORE`` or ``DIFFUSES``: an architecture's name.
         seed: Chooses the weights.
         blur: How much of other weights is mixed in: a draft model that often agrees with the unblurred one.
         q8_0: Stores matrices as Q8_0, else everything as F32.
