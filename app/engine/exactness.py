@@ -34,7 +34,8 @@ _REREAD: Final = 64  # tokens of a long text that are read again in other chunks
 _PASSES: Final = 550  # single-row passes that take about as long as a proof
 _MOST_SECONDS: Final = 8.0  # a longer proof is only made where the exact settings are asked for
 _TRIES: Final = 2  # loads that may end in a proof before it is left out
-_STEPS: Final = 8  # pairs of passes from which the cost is measured
+_STEPS: Final = 5  # pairs of passes from which the cost is measured
+_COST_AT: Final = 192  # tokens before them: reading those takes most of the measurement
 _FEW: Final = 3
 _KEPT: Final = "exact"
 _MOST_KEPT: Final = 16  # settings whose proofs are kept for a model
@@ -274,7 +275,7 @@ def measure_cost(exact: LlamaTarget, fast: LlamaTarget, text: Sequence[Token], t
     clock = _clock(exact, count)
     for target in targets:
         target.use_threads(max(threads))
-        target.prefill(text[: PREFIXES[-1]])
+        target.prefill(text[:_COST_AT])
         target.use_threads(count)
     wide = TokenTree.chain((1, 2, 3)[: exact.abilities.max_rows - 1])
     took: list[list[float]] = [[], [], [], []]
@@ -282,6 +283,6 @@ def measure_cost(exact: LlamaTarget, fast: LlamaTarget, text: Sequence[Token], t
         for at, tree in enumerate((EMPTY_TREE, wide)):
             for number, target in enumerate(targets):
                 took[2 * number + at].append(timed_pass(target, tree, clock))
-                target.rewind(PREFIXES[-1])
+                target.rewind(_COST_AT)
     one, four, plain, plain_four = (min(times) for times in took)
     return (one + four) / (plain + plain_four) - 1
