@@ -191,7 +191,7 @@ def _unfit(resources: Resources) -> str:
 
 def _make(resources: Resources) -> Drafter:
     assert resources.llama is not None  # ``Method.lacks`` has checked it
-    masks = read_heads(resources.heads[Space.name]).tensors["masks"]
+    masks = read_heads(resources.heads[Space.name], resources.header).tensors["masks"]
     resources.llama.use_masks(masks)
     return Space(resources.abilities, len(masks))
 
