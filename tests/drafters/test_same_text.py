@@ -12,11 +12,10 @@ from slipstream.app.engine.loop import generate
 from slipstream.app.engine.stats import PlainClock, ReplyStats
 from slipstream.app.engine.stopping import FixedBudget, StopRules
 from slipstream.drafters import registry
-from slipstream.drafters.base import Draft, Drafter, ShouldExtend
+from slipstream.drafters.base import Drafter
 from slipstream.drafters.resources import Resources
-from slipstream.drafters.tree import chain_draft
 from slipstream.models.sampling.sampler import Sampler
-from slipstream.models.types import EMPTY_TREE, History, TokenTree
+from slipstream.models.types import History
 
 TEMPERATURES = [0.0, 0.2, 0.8, 1.5]
 SHAPES = [
@@ -77,50 +76,3 @@ def test_every_drafter_gives_the_text_of_plain_decoding(name: str, temperature: 
         )
         if temperature:  # at 0 the text soon repeats itself, and a copy is never wrong
             assert totals[1] > 0, "no draft was ever wrong: this run shows nothing"
-
-
-class Forced(Drafter):
-    """Drafts the plain text, each token wrong with a given probability, in trees of any shape."""
-
-    name = "forced"
-
-    def __init__(self, text: list[int], right: float, width: int) -> None:
-        self.text, self.right, self.width = text, right, width
-        self.start = 0
-
-    def begin(self, history: History) -> None:
-        self.start = len(history.tokens)
-
-    def draft(self, history: History, should_extend: ShouldExtend, sampler: Sampler) -> Draft:
-        at = len(history.tokens) - self.start
-        wanted = self.text[at : at + 4]
-        if not wanted or not should_extend(1.0, 1):
-            return Draft(EMPTY_TREE)
-        choice = (at * 7919) % 100 < 100 * self.right
-        tokens = wanted if choice else [(token + 1) % 24 for token in wanted]
-        if self.width == 1:
-            return chain_draft(tokens, [0.9] * len(tokens), self.name)
-        others = [token for token in range(24) if token != tokens[0]][: self.width - 1]
-        order = [*others, tokens[0]]  # the right branch stands last
-        return Draft(
-            TokenTree(
-                (*order, *tokens[1:]), (*([-1] * self.width), *range(self.width - 1, self.width + len(tokens) - 2))
-            ),
-            (0.5,) * (self.width + len(tokens) - 1),
-            (self.name,) * (self.width + len(tokens) - 1),
-        )
-
-
-@pytest.mark.parametrize("right", [0.0, 0.25, 0.75, 1.0])
-@pytest.mark.parametrize("width", [1, 3])
-@pytest.mark.parametrize("temperature", [0.0, 0.8])
-def test_forced_acceptance_does_not_change_the_text(right: float, width: int, temperature: float) -> None:
-    for seed in range(5):
-        sampler = Sampler(temperature=temperature, seed=seed)
-        plain, _ = write(registry.make("none", parts(0.0)), FakeTarget(n_vocab=24), sampler)
-        text, stats = write(Forced(plain, right, width), FakeTarget(n_vocab=24), sampler)
-        assert text == plain
-        if right == 1.0:
-            assert stats.speed().tokens_per_step > 4 and stats.speed().acceptance == 1.0
-        if right == 0.0 and width == 1:
-            assert stats.whole.accepted == 0
