@@ -63,7 +63,7 @@ def test_they_write_what_plain_decoding_writes(real: Session, temperature: float
 
     def conversation(name: str) -> list[list[int]]:
         real.forget()
-        first = Generate(1, [Message("user", PROMPTS[0])], Sampling(temperature, seed=7), name, max_tokens=40)
+        first = Generate(1, [Message("user", PROMPTS[0])], Sampling(temperature, seed=7), name, max_tokens=32)
         one = real.reply(first, id, bool)
         after = [*first.messages, Message("assistant", one.text, one.tokens), Message("user", PROMPTS[1])]
         two = real.reply(replace(first, messages=after), id, bool)
