@@ -39,6 +39,9 @@ WORDS: Final = re.compile(
 _TARGET: Final = "slipstream.heads.target"
 
 
+def ignored(_: object) -> None: ...
+
+
 def found(folder: Path) -> str:
     places = [os.environ.get(WHERE, ""), *(str(model.path) for model in packaged_models(folder))]
     path = next((each for each in places if each.endswith(NAME) and Path(each).is_file()), "")
@@ -64,10 +67,10 @@ def test_they_write_what_plain_decoding_writes(real: Session, temperature: float
     def conversation(name: str) -> list[list[int]]:
         real.forget()
         first = Generate(1, [Message("user", PROMPTS[0])], Sampling(temperature, seed=7), name, max_tokens=32)
-        one = real.reply(first, id, bool)
+        one = real.reply(first, ignored, bool)
         after = [*first.messages, Message("assistant", one.text, one.tokens), Message("user", PROMPTS[1])]
-        two = real.reply(replace(first, messages=after), id, bool)
-        again = real.reply(replace(first, sampling=Sampling(temperature, seed=8)), id, bool)
+        two = real.reply(replace(first, messages=after), ignored, bool)
+        again = real.reply(replace(first, sampling=Sampling(temperature, seed=8)), ignored, bool)
         drafted[name] = sum(done.speed.drafted for done in (one, two, again))
         return [one.tokens, two.tokens, again.tokens]
 
@@ -159,4 +162,4 @@ def refusal(wanted: Load, method: str) -> str:
         return error.title
     with closing(session):
         asked = Generate(1, [Message("user", "Hi")], Sampling(1.0, top_k=0, min_p=0.0), method, max_tokens=8)
-        return loaded.failed.get(method) or session.reply(asked, id, bool).failed.get(method, "")
+        return loaded.failed.get(method) or session.reply(asked, ignored, bool).failed.get(method, "")
