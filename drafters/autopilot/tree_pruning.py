@@ -64,8 +64,11 @@ class Candidate(NamedTuple):
     def fitted(self, rows: int) -> Candidate:
         """The most nodes that fit a pass of ``rows`` rows, which is padded otherwise."""
         size = min(rows, len(self.expected)) - 1
-        draft = self.whole if size == len(self.order) else some_of(self.whole, self.order[:size])
-        return self._replace(draft=draft, tokens=self.expected[size])
+        if size == len(self.order):
+            return self._replace(draft=self.whole, tokens=self.expected[size])
+        if self.whole.tree.probes:  # only whole; see ``values``
+            return self._replace(draft=NO_DRAFT, tokens=1.0)
+        return self._replace(draft=some_of(self.whole, self.order[:size]), tokens=self.expected[size])
 
 
 def prune(

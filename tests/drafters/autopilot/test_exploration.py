@@ -87,6 +87,9 @@ def test_a_draft_with_probes_stays_whole() -> None:
     part = prune(draft, draft.probs, terms(10, 20, 30))
     assert part.draft is draft
     assert part.tokens == pytest.approx(1.01)
+    assert part.fitted(4).draft is draft
+    for rows in (1, 2):  # a probe beside a row too few would be a token that may be accepted
+        assert not len(part.fitted(rows).draft.tree) and part.fitted(rows).tokens == 1
 
 
 def test_trials_are_paid_and_the_one_that_waited_longest_for_its_price_comes_first() -> None:
