@@ -131,11 +131,9 @@ def replacing(path: Path) -> Iterator[Path]:
             os.fsync(file.fileno())
         os.replace(part, path)
     except OSError as error:
-        reason = reason_of(error)
+        title = f"cannot write {shown_path(path)}: {reason_of(error)}."
         hint = "Free some room there" if error.errno in _FULL else "Check the folder and its permissions"
-        raise SlipstreamError(
-            f"cannot write {shown_path(path)}: {reason}.", f"{hint}, or choose another folder."
-        ) from error
+        raise SlipstreamError(title, f"{hint}, or choose another folder.") from error
     finally:
         with suppress(OSError):
             part.unlink(missing_ok=True)

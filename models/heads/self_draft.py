@@ -132,10 +132,8 @@ def kept_cut(target: Path, adapter: Path, folder: Path) -> Path:
         cut(target, adapter, own)
         os.replace(own, path)
     except OSError as error:
-        reason = reason_of(error)
-        raise SlipstreamError(
-            f"cannot write {shown_path(path)}: {reason}.", "Check the folder and its permissions."
-        ) from error
+        title = f"cannot write {shown_path(path)}: {reason_of(error)}."
+        raise SlipstreamError(title, "Check the folder and its permissions.") from error
     finally:
         with suppress(OSError):
             own.unlink(missing_ok=True)

@@ -23,6 +23,13 @@ _RESET: Final = re.compile(r"\bt\s*=\s*([0-9]+)")
 _LONGEST_WAIT: Final = 366 * 86_400
 _LATER: Final = "Try again in a few minutes."
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT)
+_DISK: Final = {  # reason, where the system's own says less, and hint
+    errno.EFBIG: ("the disk takes no files that large", "Choose a folder on another disk; FAT32 ends at 4 GiB."),
+    errno.ENOENT: ("its folder was removed or renamed meanwhile", "Start the download again."),
+    errno.ELOOP: ("another program put a link in its place", "Remove the link, then start the download again."),
+    errno.EISDIR: ("", "Rename or remove the folder, then start the download again."),
+    errno.ENAMETOOLONG: ("", "Choose a folder with a shorter path."),
+}
 KEPT: Final = "What was fetched is kept"
 
 
@@ -121,21 +128,10 @@ def gigabytes(count: int) -> str:
 
 
 def disk_error(path: Path, error: OSError) -> DownloadError:
-    reason = reason_of(error)
-    hint = "Check the folder and its permissions, or choose another."
     if error.errno in _FULL:
         return disk_full(path)
-    if error.errno == errno.EFBIG:
-        reason, hint = "the disk takes no files that large", "Choose a folder on another disk; FAT32 ends at 4 GiB."
-    elif error.errno == errno.ENOENT:
-        reason, hint = "its folder was removed or renamed meanwhile", "Start the download again."
-    elif error.errno == errno.ELOOP:
-        reason, hint = "another program put a link in its place", "Remove the link, then start the download again."
-    elif error.errno == errno.EISDIR:
-        hint = "Rename or remove the folder, then start the download again."
-    elif error.errno == errno.ENAMETOOLONG:
-        hint = "Choose a folder with a shorter path."
-    return DownloadError(f"cannot write {shown_path(path)}: {reason}.", hint)
+    reason, hint = _DISK.get(error.errno or 0, ("", "Check the folder and its permissions, or choose another."))
+    return DownloadError(f"cannot write {shown_path(path)}: {reason or reason_of(error)}.", hint)
 
 
 def disk_full(path: Path) -> DownloadError:
