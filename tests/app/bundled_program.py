@@ -1,7 +1,5 @@
 """``slipstream`` with the bundled model, as an owner calls it, and what it says."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

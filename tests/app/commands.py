@@ -1,7 +1,5 @@
 """Slipstream's commands, run in the process of the tests."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import NamedTuple
 

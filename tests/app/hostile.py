@@ -1,7 +1,5 @@
 """Text that attacks a terminal or its reader, and what a terminal was sent."""
 
-from __future__ import annotations
-
 import os
 import pty
 import re

@@ -1,7 +1,5 @@
 """Kills of the interface while a reply streams, on a real terminal, and what must be left; ends of its engine."""
 
-from __future__ import annotations
-
 import os
 import random
 import signal

@@ -4,8 +4,6 @@ The reply is numbered words without end. A ledger beside the database has a line
 hears of it: how many words there are, and when that was.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 import threading

@@ -5,8 +5,6 @@ has its KV cache; SPACE masks by ``slipstream drafters train space -m bundled --
 ``slipstream drafters index``.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

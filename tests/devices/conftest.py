@@ -3,8 +3,6 @@
 Run it as ``python -m pytest tests/devices``. What the build, or the machine, has not is skipped, with the reason.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache

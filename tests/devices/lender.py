@@ -1,7 +1,5 @@
 """A lender on this machine, as its owner starts it, and a wire to it that can be cut, garbled and slowed down."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import resource

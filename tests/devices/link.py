@@ -3,8 +3,6 @@
 ``python -m tests.devices.link PORT MILLISECONDS`` forwards a port of its own, which it prints, to PORT of this machine.
 """
 
-from __future__ import annotations
-
 import select
 import socket
 import subprocess

@@ -1,7 +1,5 @@
 """Borrowers that misbehave or go away: the lender serves the next one, and nothing outlives its owner."""
 
-from __future__ import annotations
-
 import os
 import random
 import socket

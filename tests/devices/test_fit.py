@@ -1,7 +1,5 @@
 """What a model is said to need on every device, against the buffers that llama.cpp makes there."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

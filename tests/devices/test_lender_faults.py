@@ -1,7 +1,5 @@
 """A lender that is not there, is of another kind, or goes away: what was written is kept, and the words say which."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """What the commands and the models screen know of machines that lend."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

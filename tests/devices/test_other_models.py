@@ -1,7 +1,5 @@
 """Heads that the bundled model does not have, images, and adapters, on a device: the text of plain decoding there."""
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Callable
 from contextlib import closing

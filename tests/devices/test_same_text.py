@@ -1,7 +1,5 @@
 """Every drafter, wherever a model lies: the text of plain decoding on that very place, token by token."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Iterator

@@ -6,8 +6,6 @@ a name counts as unknown, and the test is repeated too. A crash in another libra
 without a crash. A test in which the engine went on after a crash, on the processor, has not passed.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

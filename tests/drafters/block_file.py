@@ -5,8 +5,6 @@ for another ring. In a ring, each token is the one that follows the token nine p
 there, and nowhere else, is right for a whole block, as long as the features of the text stand in their places.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final

@@ -1,7 +1,5 @@
 """Copies of GGUF files with some of their keys and tensors changed."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any

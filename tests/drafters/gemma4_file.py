@@ -1,7 +1,5 @@
 """Writers of a tiny Gemma 4 target, with the rings of ``block_file``, and of an assistant that reads its KV cache."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any, Final
 

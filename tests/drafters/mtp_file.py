@@ -1,7 +1,5 @@
 """Writers of tiny models with an MTP layer whose guesses are right, wrong, or right for one reason only."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, Literal

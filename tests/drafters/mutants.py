@@ -1,7 +1,5 @@
 """Wrong versions of the verifier, made in memory, and the quick tests that must tell each from the right one."""
 
-from __future__ import annotations
-
 import inspect
 import itertools
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """Copies of a model in which every token has another id, and in which other rules make tokens of text."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Replies with a drafter: of a target that computes nothing, or of a model."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from tests.models.fake_target import FakeTarget

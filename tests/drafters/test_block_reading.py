@@ -1,7 +1,5 @@
 """How blocks are read: DFlash2's scores by the candidate before, and a Markov term beside the greedy path."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

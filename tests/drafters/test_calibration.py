@@ -1,7 +1,5 @@
 """One decayed ratio of observed over expected outcomes, and the probabilities that it corrects."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Drafters over drafters: in order, and merged to one tree; and their names."""
 
-from __future__ import annotations
-
 import random
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Damaged and foreign files of heads: each is refused in words, or named as failed, and nothing dies."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field, replace

@@ -1,7 +1,5 @@
 """EAGLE-3 on the bundled target: the right pairs, the same text, a reused prefix, heads that do not fit."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing

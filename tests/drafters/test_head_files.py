@@ -1,7 +1,5 @@
 """Heads in files of their own that llama.cpp runs, on tiny pairs with known guesses: the text stays the target's."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Drafter ``kangaroo``: its two early exits, the rule that tunes the second one, and the text it leaves as it is."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The pool of n-grams against a plain list, and the window against its definition."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Medusa: the heads against numpy, the place that each head guesses, the tree against a search, the same text."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """What drafters learn, kept in files: whole, private, and never trusted."""
 
-from __future__ import annotations
-
 import os
 import stat
 from pathlib import Path

@@ -1,7 +1,5 @@
 """MTP layers on tiny models whose guesses are known: always right, always wrong, right by the right feature alone."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The table against a plain dictionary, and the tree against a search of all paths."""
 
-from __future__ import annotations
-
 import struct
 from dataclasses import replace
 from itertools import product

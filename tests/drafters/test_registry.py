@@ -1,7 +1,5 @@
 """The list of methods: what has to be in it, and what `auto` uses of it."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path

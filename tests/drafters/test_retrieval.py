@@ -1,7 +1,5 @@
 """The drafter on a real index: the right tree, the right trust, the same text."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

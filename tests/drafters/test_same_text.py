@@ -3,8 +3,6 @@
 Here on a target without weights; tests/app/engine/test_same_text_bundled.py does the same on the bundled pair.
 """
 
-from __future__ import annotations
-
 import pytest
 from tests.models.fake_target import FakeTarget
 

@@ -1,7 +1,5 @@
 """SPACE's groups against their definition, on a target without weights; test_space_bundled.py has the real ones."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """SPACE on the two targets that it is made for: the bundled one with masks alone, and the one tuned with its masks."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing

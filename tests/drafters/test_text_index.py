@@ -1,7 +1,5 @@
 """The index on disk against plain comparing: its order, what it finds, what adding and removing leave."""
 
-from __future__ import annotations
-
 import os
 import random
 import struct

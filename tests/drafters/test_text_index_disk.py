@@ -1,7 +1,5 @@
 """The folder of the index through kills, full disks, company and damage."""
 
-from __future__ import annotations
-
 import errno
 import os
 import random

@@ -1,7 +1,5 @@
 """A chat from its beginning to its deletion, while the disk fails: what was said to be kept is kept."""
 
-from __future__ import annotations
-
 import shutil
 import sqlite3
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """A download while the disk fails: the right file or a clear error, and the same call goes on later."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

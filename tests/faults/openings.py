@@ -1,7 +1,5 @@
 """Chats of an older version, and damaged ones, are opened while the disk fails: nothing of them is lost."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import sys

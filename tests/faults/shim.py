@@ -1,7 +1,5 @@
 """Calls of the C library that fail on demand, in a process that was started with ``shim.c`` in front of it."""
 
-from __future__ import annotations
-
 import ctypes
 import shutil
 import subprocess

@@ -4,8 +4,6 @@ A process of its own does it, see ``sweep``: ``python -m tests.faults.sweep SCEN
 JSON object for every kind of call and error.
 """
 
-from __future__ import annotations
-
 import errno
 import json
 import os

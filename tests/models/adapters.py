@@ -1,7 +1,5 @@
 """Random models with a Kangaroo adapter, and what llama.cpp computes with them."""
 
-from __future__ import annotations
-
 from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple

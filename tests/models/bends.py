@@ -1,7 +1,5 @@
 """Ways to break one entry of a model file, its framing left whole: metadata, vocabulary, tensors."""
 
-from __future__ import annotations
-
 import random
 import struct
 from collections.abc import Callable, Sequence

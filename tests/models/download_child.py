@@ -3,8 +3,6 @@
 Writes a line for every report of progress, ``{"pid": n}`` before them, and ``{"dead": status}`` at the end.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys

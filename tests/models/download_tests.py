@@ -1,7 +1,5 @@
 """What the tests of downloads share: a small job on the tests' own hub, and a child to kill."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """A target without weights that checks its own bookkeeping: for tests and screenshots."""
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Callable, Sequence
 

@@ -1,7 +1,5 @@
 """Headers of GGUF files as Hypothesis draws them: the framing is whole, and everything in it may be wrong."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """Bytes of tiny GGUF files that really load, whole or in parts, for a hub of the tests' own."""
 
-from __future__ import annotations
-
 import tempfile
 from functools import cache
 from pathlib import Path

@@ -9,8 +9,6 @@ Large files are served by a second server, a stranger's host to the first: token
 :class:`HostileHub` sends whatever bytes a test names.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import json

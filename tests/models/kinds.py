@@ -1,7 +1,5 @@
 """Writers of tiny models of random weights, one of each kind that llama.cpp keeps in a memory of its own."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType

@@ -1,7 +1,5 @@
 """Random LoRA adapters for tests, as llama.cpp's converter writes them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final

@@ -1,7 +1,5 @@
 """Model files that are wrong: in single bytes, or in one or two entries of a file that is whole otherwise."""
 
-from __future__ import annotations
-
 import random
 import struct
 from math import prod

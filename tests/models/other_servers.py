@@ -1,7 +1,5 @@
 """Servers on a port that are no lenders of this version: each answers in its own way."""
 
-from __future__ import annotations
-
 import socket
 import struct
 import threading

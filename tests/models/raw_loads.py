@@ -4,8 +4,6 @@ A command, used by the soak test: reads paths, one a line; answers ``fine``, ``r
 and llama.cpp's last words.
 """
 
-from __future__ import annotations
-
 import os
 import resource
 import signal

@@ -1,7 +1,5 @@
 """Makes a copy of a model in another quantization."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from types import MappingProxyType

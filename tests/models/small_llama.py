@@ -1,7 +1,5 @@
 """A llama model of random weights in whole steps of every kernel: a wider copy's sums round the same way."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

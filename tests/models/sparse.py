@@ -1,7 +1,5 @@
 """Writers of models as large as real ones that hold no numbers: headers, and holes in place of the weights."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Mapping
 from math import prod

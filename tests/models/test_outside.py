@@ -1,7 +1,5 @@
 """Numbers and JSON from outside: one error for everything that cannot be, and never another one."""
 
-from __future__ import annotations
-
 import math
 import os
 from pathlib import Path

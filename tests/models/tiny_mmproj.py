@@ -1,7 +1,5 @@
 """Writers of tiny mmproj files of random weights, one of each kind of projector, and of images."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any, Final
 

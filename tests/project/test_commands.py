@@ -1,7 +1,5 @@
 """Every command that a page names exists and takes the options it is shown with; every measured table names one."""
 
-from __future__ import annotations
-
 import importlib.util
 import re
 import shlex

@@ -1,7 +1,5 @@
 """What can be told here of systems that are not POSIX: nothing loads a module that they lack until it is needed."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

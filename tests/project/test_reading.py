@@ -1,7 +1,5 @@
 """The rules of reading: constants first, one meaning for a class's name, few values without a name."""
 
-from __future__ import annotations
-
 import ast
 from collections import defaultdict
 from collections.abc import Iterator

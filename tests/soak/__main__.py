@@ -5,8 +5,6 @@ with as a table. "quick" is a look of a minute or so each, "usual" fits a night,
 ``--list`` names them with what they run at each size.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import signal

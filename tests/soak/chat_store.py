@@ -4,8 +4,6 @@ A command: ``python -m tests.soak.chat_store [RUNS [STEPS]]``; 2,000 runs of up 
 many, how many failed, the 95 % bound.
 """
 
-from __future__ import annotations
-
 import sys
 import traceback
 

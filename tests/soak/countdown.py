@@ -5,8 +5,6 @@ prints elapsed and estimated time together over the true time, when a tenth, a q
 and how much of the run the estimate was within a factor of 1.5. Fails below nine tenths.
 """
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -5,8 +5,6 @@ one ends, or is killed; then the file is damaged, beside its backups or without 
 are kept as a table, then one line: what, how many, how many starts failed, the 95 % bound.
 """
 
-from __future__ import annotations
-
 import random
 import shutil
 import sys

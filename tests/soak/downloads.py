@@ -5,8 +5,6 @@ one line: what, how many, how many failed, the 95 % bound, and the most that was
 file takes the right one's place, or an error says not what to do; a kill, if more than an interval is fetched twice.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import random

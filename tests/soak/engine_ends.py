@@ -5,8 +5,6 @@ writes, and lets it hang once, which takes half a minute. Prints what came late,
 failed, the 95 % bound, and how soon it was said.
 """
 
-from __future__ import annotations
-
 import random
 import signal
 import sys

@@ -7,8 +7,6 @@ from an undisturbed one, or if a process is left over; a stop, if the written te
 undisturbed one, or if the next reply differs.
 """
 
-from __future__ import annotations
-
 import random
 import sys
 import tempfile

@@ -9,8 +9,6 @@ what, how many, how many failed, the 95 % bound.
    expectation below 5 pooled, p >= 1e-4.
 """
 
-from __future__ import annotations
-
 import math
 import sys
 from collections import Counter

@@ -7,8 +7,6 @@ beside it. Parses every screen, and compares the result of the benchmark with it
 screen. Prints what contradicts, figures that differ for a reason, and one line.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -5,8 +5,6 @@ The models have real shapes and empty weights. Prints a line for needs with llam
 what, how many, how many failed, the 95 % bound, and the largest difference; and one for the plain estimate of lists.
 """
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -7,8 +7,6 @@ and with mutants. Either prints what went wrong, then one line: what, how many, 
 worst time and memory.
 """
 
-from __future__ import annotations
-
 import argparse
 import subprocess
 import sys

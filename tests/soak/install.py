@@ -5,8 +5,6 @@ reply; then it runs the README's run command in a clone and talks to the chat on
 llama-cpp-python from its own cache where it was compiled before. Prints one line: what, how many, how many failed.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

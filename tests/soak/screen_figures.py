@@ -4,8 +4,6 @@ Figures stay the texts that are shown, so that a comparison knows what rounding 
 contradicts, in words, or an empty text.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence

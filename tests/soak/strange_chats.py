@@ -1,7 +1,5 @@
 """Chats as nobody keeps them: cut imports, odd values, endless messages, strange ids, files in the way."""
 
-from __future__ import annotations
-
 import json
 import random
 import signal

@@ -3,8 +3,6 @@
 The cases of ``python -m tests.soak.strangers`` on the engine and what it keeps.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import random

@@ -1,7 +1,5 @@
 """Odd hubs, networks, variables, catalogues and kills of commands on models: the cases of the library and the hub."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

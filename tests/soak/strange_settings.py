@@ -1,7 +1,5 @@
 """What strange writers and files do to the settings: writers at once, kills, locks, and files without measure."""
 
-from __future__ import annotations
-
 import os
 import random
 import signal

@@ -1,7 +1,5 @@
 """What a strange terminal does to the program: storms of bytes, pastes, clicks on what has gone, odd environments."""
 
-from __future__ import annotations
-
 import os
 import random
 import subprocess

@@ -7,8 +7,6 @@ ends is cut there. Prints a line a case, then one: what, how many, how many fail
 bound.
 """
 
-from __future__ import annotations
-
 import argparse
 import errno
 import json

@@ -5,8 +5,6 @@ deleted, as a script of random steps wants it. Prints one line: what, how many, 
 memory grew after a tenth of the time: less than 2 % an hour, or 8 MB, is no leak.
 """
 
-from __future__ import annotations
-
 import os
 import random
 import sys

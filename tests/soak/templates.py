@@ -4,8 +4,6 @@ A command: ``python -m tests.soak.templates``. Prints the templates that got thr
 what, how many, how many failed, the 95 % bound, and the worst time and memory.
 """
 
-from __future__ import annotations
-
 import resource
 import subprocess
 import sys

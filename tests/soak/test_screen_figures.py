@@ -1,7 +1,5 @@
 """The figures that are read from screens, and what each comparison finds in them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

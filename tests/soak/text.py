@@ -3,8 +3,6 @@
 A command: ``python -m tests.soak.text [COUNT]``. Prints one line: what, how many, how many failed, the 95 % bound.
 """
 
-from __future__ import annotations
-
 import random
 import sys
 import unicodedata

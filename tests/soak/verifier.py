@@ -4,8 +4,6 @@ A command: ``python -m tests.soak.verifier``. Prints the changes that no test sa
 survived, and the 95 % bound on the share of such changes that would survive (rule of three where none did).
 """
 
-from __future__ import annotations
-
 import ast
 import inspect
 import signal

@@ -4,8 +4,6 @@ A command: ``python -m tests.soak.write_faults [SCENARIO…]``: chats, migration
 Prints one line for each: what, how many, how many failed, the 95 % bound.
 """
 
-from __future__ import annotations
-
 import sys
 import tempfile
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The bars, in a terminal and as an SVG, and the tables and the head of the report."""
 
-from __future__ import annotations
-
 import io
 import re
 from dataclasses import replace

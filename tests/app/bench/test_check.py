@@ -1,7 +1,5 @@
 """The audit of exactness: it passes where all is well, and finds a fault that was put in."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """How long a benchmark still takes, in virtual time."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import pytest

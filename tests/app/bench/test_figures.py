@@ -1,7 +1,5 @@
 """From replies to rows: pairs, sums, the best fixed choice, and the tables."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The statistics of the benchmark, on made-up numbers."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

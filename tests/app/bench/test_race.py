@@ -1,7 +1,5 @@
 """A race: the same reply with a drafter and without, whose steps alternate."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from dataclasses import asdict, replace

@@ -1,7 +1,5 @@
 """Ctrl-C during a measurement: once keeps what there is, twice drops it."""
 
-from __future__ import annotations
-
 import json
 import signal
 from collections.abc import Callable

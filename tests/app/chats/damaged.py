@@ -1,7 +1,5 @@
 """Chats to be damaged, and the ways to do it."""
 
-from __future__ import annotations
-
 import random
 import shutil
 from collections.abc import Callable

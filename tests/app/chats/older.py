@@ -1,7 +1,5 @@
 """Files that earlier versions made: the tables by their own code, one chat with branches in each."""
 
-from __future__ import annotations
-
 import gzip
 from pathlib import Path
 from typing import Final

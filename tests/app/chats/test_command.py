@@ -1,7 +1,5 @@
 """``slipstream chats``."""
 
-from __future__ import annotations
-
 import json
 import sys
 from contextlib import closing

@@ -1,7 +1,5 @@
 """A summary stands for the older messages where the model reads the chat; they stay stored, and come back."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Damaged chats: what can be read is rescued, the rest comes from the newest backup, and the screen says so."""
 
-from __future__ import annotations
-
 import io
 import os
 import random

@@ -1,7 +1,5 @@
 """Taking chats elsewhere and back: Markdown, JSON, and what other programs export."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os

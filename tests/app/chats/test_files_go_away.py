@@ -1,7 +1,5 @@
 """Files of chats that another program deletes or replaces while they are open: noticed, said, written anew."""
 
-from __future__ import annotations
-
 import errno
 import os
 import shutil

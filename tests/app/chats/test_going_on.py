@@ -1,7 +1,5 @@
 """A reply that was stopped goes on as if it had never stopped."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Searching, and deleting for good."""
 
-from __future__ import annotations
-
 import os
 import sqlite3
 import time

@@ -1,7 +1,5 @@
 """Where chats are kept, who may read them, and who writes when several want to."""
 
-from __future__ import annotations
-
 import os
 import stat
 import subprocess

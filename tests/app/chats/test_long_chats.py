@@ -1,7 +1,5 @@
 """Chats of thousands of messages in one line: opened, searched, branched, exported and deleted as any other."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager

@@ -1,7 +1,5 @@
 """Older files become newer ones, whole or not at all, with backups; and a backup a day."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sqlite3

@@ -1,7 +1,5 @@
 """Values in the file that no version of Slipstream writes: a bad one costs only itself."""
 
-from __future__ import annotations
-
 import json
 import sqlite3
 from contextlib import closing

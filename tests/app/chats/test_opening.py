@@ -1,7 +1,5 @@
 """Starts and writes that meet what is rare: other programs, leftovers, useless backups, no locks, full disks."""
 
-from __future__ import annotations
-
 import errno
 import os
 import shutil

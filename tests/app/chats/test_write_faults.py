@@ -1,7 +1,5 @@
 """The disk fails at the n-th call, for n = 1, 2, 3 and so on: no corruption, a clear message, the text still there."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

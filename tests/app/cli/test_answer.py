@@ -1,7 +1,5 @@
 """``run`` prints the answer; what the model thinks goes where somebody can read it and no pipe can."""
 
-from __future__ import annotations
-
 import io
 import sys
 

@@ -3,8 +3,6 @@
 Each environment is a real one: that of the tests, with another llama-cpp-python in it.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """What is said in a chat is kept in the chat and nowhere else, however the engine ends."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal

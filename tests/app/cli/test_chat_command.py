@@ -1,7 +1,5 @@
 """``slipstream`` itself, in a terminal: what keeps it from starting is one line."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

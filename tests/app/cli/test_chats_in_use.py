@@ -1,7 +1,5 @@
 """Chats that cannot be opened when the chat starts: it waits with a word, then offers a chat that is not kept."""
 
-from __future__ import annotations
-
 import os
 import sqlite3
 from contextlib import closing

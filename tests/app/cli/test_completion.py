@@ -1,7 +1,5 @@
 """What a shell offers next, the script that makes it do so, and the examples of every command."""
 
-from __future__ import annotations
-
 import ast
 import os
 import shlex

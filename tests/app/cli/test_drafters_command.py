@@ -1,7 +1,5 @@
 """``slipstream drafters``: what it hands to training, what it writes and lists, and its errors; without torch."""
 
-from __future__ import annotations
-
 import errno
 import json
 import shutil

@@ -1,7 +1,5 @@
 """``slipstream drafters index``: what is indexed, updated, listed and removed, and its errors."""
 
-from __future__ import annotations
-
 import errno
 import os
 import random

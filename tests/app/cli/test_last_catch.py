@@ -1,7 +1,5 @@
 """An error that nothing else handles: one line and exit code 1; the log says where it came from, and quotes no chat."""
 
-from __future__ import annotations
-
 import argparse
 import inspect
 import os

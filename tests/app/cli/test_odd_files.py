@@ -1,7 +1,5 @@
 """Files and folders that are not what they were: every command says so in a line, and at once."""
 
-from __future__ import annotations
-
 import os
 import sqlite3
 import subprocess

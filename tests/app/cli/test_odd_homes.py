@@ -1,8 +1,6 @@
 """Homes that take nothing, are not there, or have odd names, and odd locales: slipstream starts, and says what is not
 kept."""
 
-from __future__ import annotations
-
 import errno
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """What options and places refuse, over every command: empty values, texts that are not UTF-8, numbers that are none."""
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """``run --chat --overflow``: a chat that outgrows the context is cut, summarized or refused, as asked."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Callable

@@ -3,8 +3,6 @@
 Rights do not bind root, as which tests often run: the program gets none of root's power to pass over them.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """``slipstream run`` and its errors, as a shell sees them."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -1,7 +1,5 @@
 """``slipstream run --image``, as a shell sees it."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What each command loads: what it does not need would only keep its user waiting."""
 
-from __future__ import annotations
-
 import json
 import os
 import pty

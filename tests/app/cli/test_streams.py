@@ -1,7 +1,5 @@
 """Standard streams that are full, closed or that no reader reads: at most one line, and never a traceback."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The terminal that other tests look at: it sees what a program leaves behind, and leaves no program behind."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """A command that does not exist: the error names it, suggests a similar one, and has exit code 2."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

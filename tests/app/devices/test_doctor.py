@@ -1,7 +1,5 @@
 """What the doctor says of machines that are made up, and of this one."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import importlib.metadata

@@ -1,7 +1,5 @@
 """Lending this machine's devices: what is refused before anything is served, and the weights that are kept."""
 
-from __future__ import annotations
-
 import os
 import socket
 from dataclasses import replace

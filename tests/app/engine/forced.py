@@ -1,7 +1,5 @@
 """A drafter that knows the text: always right, always wrong, or wrong at any place; and a reply without a session."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Attention on the processor is measured once, and models are opened as was found."""
 
-from __future__ import annotations
-
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A broken drafter of each kind: the text is plain decoding's, and its name and the reason are told."""
 
-from __future__ import annotations
-
 import math
 import os
 import shutil

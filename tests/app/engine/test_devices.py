@@ -1,7 +1,5 @@
 """Which devices a load may use, how they share a model, and how that is said."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """What the engine tells somebody who looks at the drafts."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path

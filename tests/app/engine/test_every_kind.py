@@ -1,7 +1,5 @@
 """Every method on every kind of model: the text of plain decoding, or a reason before the first token."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from dataclasses import dataclass

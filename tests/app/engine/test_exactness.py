@@ -1,7 +1,5 @@
 """A model decodes bit-equally where that is proven and cheap, or where it is asked for; the proof is kept."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path

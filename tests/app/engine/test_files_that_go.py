@@ -1,7 +1,5 @@
 """Files that are deleted, replaced, emptied or written to under a loaded model: a reply, or an error in words."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from collections.abc import Callable, Iterator

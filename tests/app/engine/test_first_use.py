@@ -1,7 +1,5 @@
 """A model file is tried in a process of its own before it is used for the first time."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """Answers that follow a schema or a grammar, with the same text whatever drafts."""
 
-from __future__ import annotations
-
 import json
 import random
 import re

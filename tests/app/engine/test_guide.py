@@ -1,7 +1,5 @@
 """A budget of thoughts is ended by the model's own mark, at the same token with every drafter."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Replies to images: the same text with every drafter, kept and reopened; what cannot be seen is one clear error."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing

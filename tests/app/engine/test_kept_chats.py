@@ -1,7 +1,5 @@
 """A chat that is left is not read again, nor is a system prompt that another chat had; the text is the same."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from contextlib import closing

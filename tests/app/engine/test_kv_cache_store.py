@@ -1,7 +1,5 @@
 """Kept KV states: whole or not at all, for their owner alone, and no more than a limit."""
 
-from __future__ import annotations
-
 import errno
 import os
 import stat

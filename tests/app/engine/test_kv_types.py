@@ -1,7 +1,5 @@
 """Every type of KV cache with every kind of attention on every kind of model: it writes, or it says why it cannot."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from contextlib import closing
 from itertools import product

@@ -1,7 +1,5 @@
 """How the engine opens a model: as it did where there is room, smaller where there is not, and not at all."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Contexts beyond the trained one: scaled only there, the same in all contexts of a model, and the text stays exact."""
 
-from __future__ import annotations
-
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A model with LoRA adapters: the text is the adapted model's own, whichever drafter; what is kept is kept apart."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Iterator
 from contextlib import closing

@@ -1,7 +1,5 @@
 """Damaged mmproj files: the model is loaded without one, an image gets one clear error, and nothing dies."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path

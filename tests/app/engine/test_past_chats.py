@@ -1,7 +1,5 @@
 """The index follows the chats: what is finished is found, what is deleted is gone, whatever is killed in between."""
 
-from __future__ import annotations
-
 import os
 import random
 import signal

@@ -1,7 +1,5 @@
 """What is typed is read before it is sent, and the reply is the same for it."""
 
-from __future__ import annotations
-
 import os
 import signal
 from collections.abc import Iterator, Mapping, Sequence

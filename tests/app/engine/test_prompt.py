@@ -1,7 +1,5 @@
 """From messages to tokens: what leaves where they do not fit, and what a model thought."""
 
-from __future__ import annotations
-
 import threading
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Recurrent and hybrid targets in a whole engine: any drafter writes the chat of plain decoding, rewinds included."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 200 replies and more of 128 tokens; test_exact.py beside it forces drafts that are right, wrong, or end the reply.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from functools import cache

@@ -1,7 +1,5 @@
 """Typical acceptance on the bundled model: every drafter takes it, texts may change, and nothing else does."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

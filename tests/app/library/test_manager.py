@@ -1,7 +1,5 @@
 """The manager as the screen uses it: a queue that installs, offers for this machine, what loads a model."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """``slipstream models`` on a hub of the tests' own: find, fetch, pause, kill, resume, check, chat, remove, undo."""
 
-from __future__ import annotations
-
 import json
 import os
 import socket

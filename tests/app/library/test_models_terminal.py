@@ -1,7 +1,5 @@
 """``slipstream models`` on a terminal: it asks, shows how far it is, and takes Ctrl-C for a pause."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path

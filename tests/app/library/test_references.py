@@ -1,7 +1,5 @@
 """What people type to fetch a model."""
 
-from __future__ import annotations
-
 import pytest
 
 from slipstream.app.library.references import Reference, chosen, reference

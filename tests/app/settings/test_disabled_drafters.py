@@ -1,7 +1,5 @@
 """Drafters that are switched off: the file that says so, and that the autopilot really leaves them out."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path

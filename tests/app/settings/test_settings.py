@@ -1,7 +1,5 @@
 """The settings file: whatever it says the program starts, and it says what is wrong, where."""
 
-from __future__ import annotations
-
 import os
 import stat
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """``slipstream settings``: the settings without a screen, and what other commands say of a broken file."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

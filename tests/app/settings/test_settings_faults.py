@@ -1,7 +1,5 @@
 """Settings while disks fail, files go away, and others write: the old file or the new one, and it is said."""
 
-from __future__ import annotations
-
 import errno
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """What the tests of the chat see and press."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Pictures of a screen as SVG or text, alike on every machine: measured times and folders are masked."""
 
-from __future__ import annotations
-
 import io
 import re
 import string

@@ -1,7 +1,5 @@
 """An engine without a model: it plays replies from a script, with pieces of every origin."""
 
-from __future__ import annotations
-
 import queue
 import threading
 from collections.abc import Callable, Iterator

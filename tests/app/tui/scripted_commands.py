@@ -1,7 +1,5 @@
 """Commands beside the chat that do what a test says: real processes, without a model."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

@@ -1,7 +1,5 @@
 """A model manager without a hub and without files: it answers from a script, and a test moves its downloads."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace

@@ -1,7 +1,5 @@
 """Every screen in every small window, and random sizes while a reply is written: no exception."""
 
-from __future__ import annotations
-
 import random
 from pathlib import Path
 

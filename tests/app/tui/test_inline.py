@@ -1,7 +1,5 @@
 """The short session below the prompt of the shell."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable

@@ -1,7 +1,5 @@
 """The keys at the bottom are whole at every width."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """The race on the screen: it borrows the chat's model, shows both replies, and ends with Esc."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

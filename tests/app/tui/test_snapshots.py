@@ -3,8 +3,6 @@
 Look at what is renewed: it is what a person will see.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

@@ -1,7 +1,5 @@
 """What passes cost: measured, interpolated, followed, kept."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Which passes count as disturbed, by the processor time that they got."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """What probabilities mean, how much of a draft pays, and whose turn it is to be tried."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

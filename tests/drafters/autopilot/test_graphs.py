@@ -1,7 +1,5 @@
 """The autopilot on devices that keep the graph of a pass: a GPU that captures it, and a machine over a network."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from functools import cache
 

@@ -1,7 +1,5 @@
 """The autopilot in virtual time: never much slower than plain decoding, near the best choice, and quick to turn."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 

@@ -1,7 +1,5 @@
 """What the autopilot learns is kept from one run to the next."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A text that repeats itself is noticed."""
 
-from __future__ import annotations
-
 from slipstream.drafters.autopilot.active_set import Repetition
 
 

@@ -1,7 +1,5 @@
 """Steps that nobody timed count as much as those that were."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Before the first reply every drafter has been asked, those on the target's hidden states too, and nothing is left."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from itertools import count
 

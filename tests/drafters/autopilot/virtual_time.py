@@ -1,7 +1,5 @@
 """Virtual time: a target whose passes take what a table says, and drafters that are right as often as they are told."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace

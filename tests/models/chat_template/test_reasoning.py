@@ -1,7 +1,5 @@
 """The reasoning switches of real families: found by rendering, and each of them rendered."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Final
 

@@ -1,7 +1,5 @@
 """The lists of architectures against llama.cpp: what each memory takes back, of every architecture that it knows."""
 
-from __future__ import annotations
-
 import ctypes
 from typing import Any
 

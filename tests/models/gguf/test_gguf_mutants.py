@@ -1,7 +1,5 @@
 """Wrong model files by the hundred: the header's checks refuse them in words, and what they miss the probe survives."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Rules between metadata and tensors, and bounds of a header's size: each refuses what is wrong and nothing else."""
 
-from __future__ import annotations
-
 import os
 import struct
 import subprocess

@@ -1,7 +1,5 @@
 """An adapter is checked against its model before llama.cpp reads it: each misfit is one clear error."""
 
-from __future__ import annotations
-
 from contextlib import closing
 from pathlib import Path
 from typing import Any

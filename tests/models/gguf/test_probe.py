@@ -1,7 +1,5 @@
 """Files are tried in a process of their own, once, and what happens there is told in words."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -1,7 +1,5 @@
 """Which contexts a file allows, and by which scaling; llama.cpp computes with it as if the file said so."""
 
-from __future__ import annotations
-
 from contextlib import closing
 from pathlib import Path
 from typing import Any, Final

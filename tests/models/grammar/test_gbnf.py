@@ -1,7 +1,5 @@
 """Grammars in llama.cpp's notation mean what its own engine, called directly, says that they mean."""
 
-from __future__ import annotations
-
 import ctypes
 import random
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Grammars and schemas from elsewhere: one answer to what may follow, and an error for what is too large."""
 
-from __future__ import annotations
-
 import json
 import random
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """Cuts of models: what they compute, against numpy on the target's own layer inputs, and how they are kept."""
 
-from __future__ import annotations
-
 import os
 import resource
 from collections.abc import Mapping

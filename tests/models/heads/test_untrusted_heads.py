@@ -1,7 +1,5 @@
 """Files of heads, of every format that is read: whatever stands in them, there is an answer or a refusal in words."""
 
-from __future__ import annotations
-
 import json
 import os
 import struct

@@ -1,7 +1,5 @@
 """A hub with one tiny model in several quantizations, and the folder that it is fetched into."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

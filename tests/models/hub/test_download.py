@@ -1,7 +1,5 @@
 """A download: what comes, in which order, what a stop keeps, and what a changed file on the hub does."""
 
-from __future__ import annotations
-
 import importlib
 import os
 import stat

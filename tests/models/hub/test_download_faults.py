@@ -1,7 +1,5 @@
 """Networks and disks that fail: the right file or a clear error, and the same call goes on later."""
 
-from __future__ import annotations
-
 import errno
 import os
 import re

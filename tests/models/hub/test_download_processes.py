@@ -1,7 +1,5 @@
 """Kills at any byte, several processes on one file, and programs that remove, replace or cut its files."""
 
-from __future__ import annotations
-
 import os
 import random
 import shutil

@@ -1,7 +1,5 @@
 """The queue: what runs, waits, stops, fails and is found again."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A hub that keeps no rule: every answer ends in the right file or in one line, within a limit of time and of bytes."""
 
-from __future__ import annotations
-
 import json
 import re
 import socket

@@ -1,7 +1,5 @@
 """What a download keeps on the disk: the ranges, the journal and its lock; damage costs an interval, not a file."""
 
-from __future__ import annotations
-
 import hashlib
 import importlib
 import json

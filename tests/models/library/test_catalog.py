@@ -1,7 +1,5 @@
 """The catalogue: what ships, the owner's own entries, and mistakes in them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

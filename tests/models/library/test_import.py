@@ -1,7 +1,5 @@
 """Imports and changes of the library that are killed or meet each other: all or nothing, and nothing is lost."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

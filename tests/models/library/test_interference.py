@@ -1,7 +1,5 @@
 """Other programs remove, replace or damage what the library keeps: a model is listed all the same, or it is said."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Pairing: who can draft for a model, in which order, and exactly why somebody cannot."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace

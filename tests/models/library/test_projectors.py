@@ -1,7 +1,5 @@
 """Which mmproj file belongs to a model, beside it and in other folders."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The model store: what it lists, takes in, checks, removes and brings back."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import shutil

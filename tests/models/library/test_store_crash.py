@@ -1,7 +1,5 @@
 """A store whose process is killed between any two moves of files: no model is lost, and nothing is in two places."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """Models of other programs: listed and used where they are, never changed or deleted."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -1,7 +1,5 @@
 """What a machine has: this one, and some that are made up of the files that a system shows."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from dataclasses import asdict

@@ -1,7 +1,5 @@
 """Graphs on ggml against numpy, what is refused, and that nothing stays behind."""
 
-from __future__ import annotations
-
 import gc
 import os
 from collections.abc import Iterator, Mapping

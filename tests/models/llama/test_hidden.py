@@ -1,7 +1,5 @@
 """Calls with C++ names: found under any compiler's name, and missing ones take nothing else with them."""
 
-from __future__ import annotations
-
 from contextlib import closing
 from types import SimpleNamespace
 

@@ -1,7 +1,5 @@
 """Indices of tokens and positions in the memory, where images take fewer positions than tokens."""
 
-from __future__ import annotations
-
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -1,7 +1,5 @@
 """What loaders of several systems say of a library that they cannot load."""
 
-from __future__ import annotations
-
 import pytest
 
 from slipstream.models.llama.install import broken_install

@@ -1,7 +1,5 @@
 """Machines that lend their devices are asked before llama.cpp connects: here by servers of the tests' own."""
 
-from __future__ import annotations
-
 import socket
 import struct
 import time

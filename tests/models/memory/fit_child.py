@@ -4,8 +4,6 @@ The log is the process's, so the process is one of its own. Weights stay in the 
 that are packed anew would count twice, since the log gives the mapped range from the first to the last tensor.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import sys

@@ -1,7 +1,5 @@
 """What a model needs in one context, as ``fit`` counts it."""
 
-from __future__ import annotations
-
 from slipstream.models.gguf.reader import Header
 from slipstream.models.memory.need import ContextSize, Need, need_of, size_of
 from slipstream.models.types import KvType

@@ -1,7 +1,5 @@
 """Where a model goes, and with which context, on machines that are made up."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What is estimated against what llama.cpp logs: models of nine architectures, four contexts each."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

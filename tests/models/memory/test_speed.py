@@ -1,7 +1,5 @@
 """How fast a model is predicted to write, and what that is predicted from."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from dataclasses import replace

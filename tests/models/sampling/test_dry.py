@@ -1,7 +1,5 @@
 """DRY, top-n-sigma and bias against llama.cpp's own samplers."""
 
-from __future__ import annotations
-
 import ctypes
 import math
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The sampling that a file or the catalogue recommends."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """Image files: what headers say, pixels, and one clear error for each damaged one."""
 
-from __future__ import annotations
-
 import struct
 import zlib
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Images enter a model as llama.cpp's own evaluation has them, and can be cut, saved and drafted after."""
 
-from __future__ import annotations
-
 import ctypes
 from collections.abc import Iterator
 from contextlib import ExitStack, closing

@@ -1,7 +1,5 @@
 """Replies stopped at random moments: what was written stays, and the next reply is as if undisturbed."""
 
-from __future__ import annotations
-
 import random
 import threading
 import time

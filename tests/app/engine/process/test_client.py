@@ -1,7 +1,5 @@
 """The engine's process: stopped, killed, started again."""
 
-from __future__ import annotations
-
 import os
 import signal
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """How the end of the engine's process is worded, and what is changed when it is started again."""
 
-from __future__ import annotations
-
 import signal
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What the interface makes of an engine's process that says nonsense, is of another version, or does not end."""
 
-from __future__ import annotations
-
 import io
 import os
 import stat

@@ -1,7 +1,5 @@
 """The engine's process ends in a drafter's call, or its GPU is lost: real processes in which one call fails."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import stat

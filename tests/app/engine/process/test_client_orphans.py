@@ -1,7 +1,5 @@
 """No engine outlives its interface, none ends with a thread of it, and none leaves what it knew behind."""
 
-from __future__ import annotations
-
 import os
 import select
 import signal

@@ -1,7 +1,5 @@
 """A hung engine is told from a slow one, and neither is blamed for a laptop that slept."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

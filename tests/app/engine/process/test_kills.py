@@ -1,7 +1,5 @@
 """The engine killed at random moments: the reason is told, the text is kept, the next reply is as if undisturbed."""
 
-from __future__ import annotations
-
 import random
 from contextlib import closing
 from pathlib import Path

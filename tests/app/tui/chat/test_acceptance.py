@@ -1,7 +1,5 @@
 """How often each drafter was right, summed over a chat's replies and drawn."""
 
-from __future__ import annotations
-
 import pytest
 from textual.geometry import Size
 

@@ -1,7 +1,5 @@
 """Images that go into a message: typed, pasted, sent, shown, edited and exported."""
 
-from __future__ import annotations
-
 import base64
 import json
 from contextlib import closing

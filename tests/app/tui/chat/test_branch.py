@@ -1,7 +1,5 @@
 """Walk through the messages; edit, ask again, change branches, copy, go on."""
 
-from __future__ import annotations
-
 import pytest
 from tests.app.tui.conftest import Open
 from tests.app.tui.driver import Driver

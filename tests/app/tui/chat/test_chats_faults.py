@@ -1,7 +1,5 @@
 """What the screen says, and keeps, when the chats are damaged or the disk takes nothing more."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from collections.abc import Iterator

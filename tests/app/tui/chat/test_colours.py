@@ -1,7 +1,5 @@
 """The colours of a reply's words: over its Markdown, kept with the chat, on every branch."""
 
-from __future__ import annotations
-
 import re
 from textwrap import dedent
 

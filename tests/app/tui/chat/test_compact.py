@@ -1,7 +1,5 @@
 """``/compact`` on the screen: streams, stops, fails, is undone, and comes by itself where the settings say so."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """How full the context is, and what the model no longer reads: never silent."""
 
-from __future__ import annotations
-
 import pytest
 from tests.app.tui.conftest import Open
 from tests.app.tui.driver import Driver

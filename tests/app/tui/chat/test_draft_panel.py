@@ -1,7 +1,5 @@
 """The panel that shows drafts as they come."""
 
-from __future__ import annotations
-
 import pytest
 from tests.app.tui.conftest import Open
 from tests.app.tui.driver import Driver

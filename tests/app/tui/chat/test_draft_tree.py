@@ -1,7 +1,5 @@
 """One step as a drawing: every node, its probability, the path that became text."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """An evening with the bundled model, on a real terminal: what is seen is what is kept, and what ``run`` says."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path

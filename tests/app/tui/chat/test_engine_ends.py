@@ -1,7 +1,5 @@
 """What the chat shows of an engine that ends."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

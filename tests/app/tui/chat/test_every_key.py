@@ -1,7 +1,5 @@
 """Every key on every state of the prompt: no exception, and no text that cannot be brought back."""
 
-from __future__ import annotations
-
 import random
 import string
 from collections.abc import Sequence

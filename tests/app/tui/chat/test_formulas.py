@@ -1,7 +1,5 @@
 """Formulas are shown in Unicode, and nothing else is; what a formula cannot say in a line stays as it was written."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

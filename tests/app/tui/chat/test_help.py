@@ -1,7 +1,5 @@
 """What explains the chat fits its columns: the help and the descriptions of the commands."""
 
-from __future__ import annotations
-
 import pytest
 from tests.app.tui.conftest import Open
 from textual.content import Content

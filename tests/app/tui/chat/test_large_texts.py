@@ -1,7 +1,5 @@
 """What cannot fit is refused by its size, at once, and stays in the prompt."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

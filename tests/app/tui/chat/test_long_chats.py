@@ -1,7 +1,5 @@
 """A chat of 10,000 messages in one line: opened, branched, typed in and deleted on the screen, each within seconds."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Awaitable
 

@@ -1,7 +1,5 @@
 """A reply of many thousand tokens: little of it is mounted, and all of it is there."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 from collections.abc import AsyncIterator

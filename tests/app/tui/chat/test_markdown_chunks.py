@@ -1,7 +1,5 @@
 """A reply is cut into passages: nothing is lost, none is long, and each stands by itself."""
 
-from __future__ import annotations
-
 import pytest
 
 from slipstream.app.tui.chat.markdown_chunks import CODE_SIZE, LINE, SIZE, Passage, Passages, last_block, parser

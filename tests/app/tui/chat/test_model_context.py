@@ -1,7 +1,5 @@
 """A model's own context: said, chosen, kept for this model alone, and taken back where it cannot be had."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

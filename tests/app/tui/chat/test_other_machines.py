@@ -1,7 +1,5 @@
 """Other machines on the screen: which hold the model, which are missing, and which is waited for."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from tests.app.tui.conftest import Open

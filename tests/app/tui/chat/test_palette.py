@@ -1,7 +1,5 @@
 """The command palette under keys that come faster than it is drawn."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

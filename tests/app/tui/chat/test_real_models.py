@@ -1,7 +1,5 @@
 """What real models bring, on the smallest screen and on a large one: images, adapters, formulas, levels, contexts."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The strip says in at most eight words why nothing is guessed."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 

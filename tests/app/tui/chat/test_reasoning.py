@@ -1,7 +1,5 @@
 """What a model thinks: folded, counted, kept, and neither copied nor mistaken for the answer."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

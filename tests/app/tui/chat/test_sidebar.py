@@ -1,7 +1,5 @@
 """The list of chats: open, search, rename, pin, delete and bring back, export."""
 
-from __future__ import annotations
-
 import json
 import time
 from pathlib import Path

@@ -1,7 +1,5 @@
 """How much a model thinks, and the sampling that its makers recommend: chosen, kept with the chat, and named."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What was typed and not sent stays with its chat, and outlives the program; Ctrl-C clears it and Up brings it back."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

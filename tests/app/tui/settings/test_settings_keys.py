@@ -1,7 +1,5 @@
 """The key map: what the settings say of keys, what cannot be, and that the keys do it."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The settings screen: every setting can be reached and changed, is checked, kept, carried out, reset and undone."""
 
-from __future__ import annotations
-
 import errno
 import os
 from pathlib import Path
