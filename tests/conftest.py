@@ -17,13 +17,12 @@ os.environ["XDG_DATA_HOME"] = str(Path(tempfile.gettempdir(), f"slipstream-tests
 LONG: Final = MappingProxyType(
     {
         "app/bench": "command",
-        "app/chats": "migrations model write_faults",
+        "app/chats": "migrations model",
         "app/cli": "last_catch read_only",
         "app/engine": "attention every_kind exact images kept_chats mmproj_files prefill same_text_bundled",
         "app/library": "models_command",
         "app/tui/bench": "bench_screen",
-        "app/tui/chat": "attach branch chats_screen compact draft_panel hostile palette presets prompt reasoning"
-        " sidebar slash",
+        "app/tui/chat": "attach branch chats_screen compact draft_panel hostile presets prompt reasoning sidebar slash",
         "app/tui/drafters": "drafters_screen",
         "app/tui/models": "models_screen models_use",
         "app/tui/settings": "settings_screen",

@@ -19,7 +19,6 @@ def words(text: str) -> list[str]:
 
 
 def replies_of_run(home: Path, *questions: str, last_seed: int = SEED) -> list[str]:
-    """What ``slipstream run`` replies, in a chat of its own."""
     replies = []
     for number, question in enumerate(questions, 1):
         seed = last_seed if number == len(questions) else SEED

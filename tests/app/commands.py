@@ -18,8 +18,6 @@ Command = Callable[..., Said]
 
 
 def commands(capsys: pytest.CaptureFixture[str], *first: str) -> Command:
-    """Runs commands that begin so; gives what each left."""
-
     def run(*words: object) -> Said:
         with pytest.raises(SystemExit) as ended:
             main([*first, *map(str, words)])

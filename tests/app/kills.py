@@ -48,13 +48,7 @@ class RealKill:
 
 
 def kill_real(home: Path, chance: random.Random, reply: str) -> RealKill:
-    """Kills the chat with the bundled model while it writes.
-
-    Args:
-        home: An empty folder.
-        chance: When.
-        reply: What the model replies to the question.
-    """
+    """Kills the chat with the bundled model while it writes the reply that is known."""
     seen: list[tuple[float, int]] = []
     with Terminal(*PROGRAM, home=home, size=(100, 40)) as terminal:
         terminal.shows("╭", "╰")
@@ -89,15 +83,7 @@ def kill_real(home: Path, chance: random.Random, reply: str) -> RealKill:
 
 
 def end_engine(home: Path, number: signal.Signals, moment: Moment, words: str, chance: random.Random) -> float:
-    """Ends the engine of the whole program with a signal; returns the seconds until the screen says why.
-
-    Args:
-        home: An empty folder.
-        number: The signal.
-        moment: What the engine does meanwhile.
-        words: What the screen is to say.
-        chance: When.
-    """
+    """Ends the engine of the whole program with a signal; returns the seconds until the screen says the words."""
     with Terminal(*PROGRAM, home=home, size=(160, 40)) as terminal:
         terminal.shows("╭", "╰")
         if moment != "loading":
@@ -134,7 +120,6 @@ def _words_seen(reply: str, shown: str) -> int:
 
 
 def _child(terminal: Terminal, mark: str) -> int:
-    """The process below a terminal's shell whose command holds a word."""
     (process,) = _children(terminal, mark)
     return process
 

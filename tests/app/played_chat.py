@@ -43,7 +43,6 @@ class Step:
 
 
 def ledger(home: Path) -> list[Step]:
-    """All steps that the chat may have heard of."""
     lines = (home / LEDGER).read_text().splitlines(keepends=True)
     return [Step(int(count), float(when)) for count, when in (line.split() for line in lines if line.endswith("\n"))]
 

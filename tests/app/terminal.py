@@ -59,14 +59,7 @@ class _Screen(pyte.Screen):
 def process_on(
     terminal: int, command: Sequence[str], home: Path, more: Iterable[tuple[str, str]] = ()
 ) -> subprocess.Popen[bytes]:
-    """Starts a program whose controlling terminal this is; it dies with this process, however this one ends.
-
-    Args:
-        terminal: The program's side of a pseudo-terminal.
-        command: The program.
-        home: Where slipstream keeps everything.
-        more: More variables of its environment.
-    """
+    """Starts a program whose controlling terminal this is; it dies with this process, however this one ends."""
     libc = ctypes.CDLL(None) if sys.platform == "linux" else None
 
     def before() -> None:
@@ -77,14 +70,9 @@ def process_on(
             libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
     environment = {
-        **os.environ,
-        "TERM": "xterm-256color",
-        "COLORTERM": "truecolor",
-        "TEXTUAL_ANIMATIONS": "none",
-        "SLIPSTREAM_HOME": str(home),
-        "PYTHONPATH": f"{ROOT}:{os.environ.get('PYTHONPATH', '')}",
-        **dict(more),
-    }
+        **os.environ, "TERM": "xterm-256color", "COLORTERM": "truecolor", "TEXTUAL_ANIMATIONS": "none",
+        "SLIPSTREAM_HOME": str(home), "PYTHONPATH": f"{ROOT}:{os.environ.get('PYTHONPATH', '')}", **dict(more),
+    }  # fmt: skip
     return subprocess.Popen(command, env=environment, cwd=ROOT, preexec_fn=before)
 
 
@@ -114,12 +102,9 @@ class Terminal:
     def state(self) -> tuple[object, ...]:
         """All that a program can change of a terminal: attributes, modes, screen, protocols of the keyboard."""
         return (
-            termios.tcgetattr(self._slave),
-            frozenset(self._screen.mode),
-            self._screen.alternate,
-            self._screen.cursor.hidden,
-            self._keyboards,
-        )
+            termios.tcgetattr(self._slave), frozenset(self._screen.mode), self._screen.alternate,
+            self._screen.cursor.hidden, self._keyboards,
+        )  # fmt: skip
 
     @property
     def as_before(self) -> bool:
@@ -182,11 +167,7 @@ class Terminal:
         fcntl.ioctl(self._master, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
 
     def ended(self) -> int:
-        """Waits until the program has ended and its shell has the terminal again.
-
-        Returns:
-            Its exit code; 128 and the signal's number if a signal ended it.
-        """
+        """Waits until the shell has its terminal again; returns the exit code, 128 and its number for a signal."""
         self.until(lambda: self.code is not None)
         code = self.code
         assert code is not None
@@ -210,13 +191,7 @@ class Terminal:
 
 
 def gone(process: int, seconds: float = PATIENCE, beside: Terminal | None = None) -> bool:
-    """Whether a process ends within some seconds.
-
-    Args:
-        process: Its number.
-        seconds: How long it may take.
-        beside: Its terminal, which is read meanwhile: a program waits for one that takes nothing.
-    """
+    """Whether a process ends within some seconds; its terminal is read meanwhile, for which it may wait."""
     end = time.monotonic() + seconds
     while _lives(process):
         if time.monotonic() > end:

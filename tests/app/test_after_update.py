@@ -36,12 +36,9 @@ def home(tmp_path: Path) -> Path:
 
 def slipstream(home: Path, *arguments: str) -> str:
     done = subprocess.run(
-        [sys.executable, "-m", "slipstream.app.cli.main", *arguments],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        timeout=120,
-        env={**os.environ, "SLIPSTREAM_HOME": str(home)},
-    )
+        [sys.executable, "-m", "slipstream.app.cli.main", *arguments], stdin=subprocess.DEVNULL, capture_output=True,
+        timeout=120, env={**os.environ, "SLIPSTREAM_HOME": str(home)},
+    )  # fmt: skip
     assert done.returncode == 0, done.stderr.decode()
     return done.stdout.decode()
 

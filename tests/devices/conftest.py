@@ -26,14 +26,10 @@ BUNDLED: Final = Path(__file__).parents[2] / "models" / "bundled"
 LAYERS: Final = 8
 """Of the bundled model's 14 and its output: about half of it."""
 PLACES: Final = {
-    "remote": (-1, ""),
-    "half remote": (LAYERS, ""),
-    "remote, draft too": (-1, "remote"),
-    "half remote, draft remote": (LAYERS, "remote"),
-    "local, draft remote": (0, "remote"),
-    "gpu": (-1, ""),
+    "remote": (-1, ""), "half remote": (LAYERS, ""), "remote, draft too": (-1, "remote"),
+    "half remote, draft remote": (LAYERS, "remote"), "local, draft remote": (0, "remote"), "gpu": (-1, ""),
     "half on the gpu": (LAYERS, ""),
-}
+}  # fmt: skip
 """By name, the target's layers away from the processor, and where the draft model lies if not here."""
 Event = Prefilling | Stepped | Done
 Open = Callable[..., Engine]
@@ -45,7 +41,6 @@ Figures = Callable[[str, int], None]
 
 @pytest.fixture
 def figures(record_property: Callable[[str, object], None]) -> Figures:
-    """Adds to a figure of the whole run, which the summary prints."""
     return lambda name, count: record_property(_FIGURE + name, count)
 
 
@@ -68,7 +63,6 @@ def _built() -> Survey:
 
 @pytest.fixture(scope="session")
 def rpc() -> None:
-    """Skips what needs RPC on a build without it."""
     if "RPC" not in _built().backends:
         pytest.skip(f"llama.cpp is built without RPC; with it: {from_source(RPC)}")
 

@@ -44,7 +44,6 @@ class Lender:
         return f"{LOOPBACK}:{self.port}"
 
     def start(self) -> None:
-        """Starts it, with so much memory at most, and waits until it lends."""
         libc = ctypes.CDLL(None) if sys.platform == "linux" else None
 
         def limit() -> None:
@@ -57,14 +56,9 @@ class Lender:
         before = len(self.said()) if self.log.exists() else 0  # of another one at this port
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                env={**os.environ, "SLIPSTREAM_HOME": str(self._home)},
-                start_new_session=True,
-                preexec_fn=limit,
-            )
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                env={**os.environ, "SLIPSTREAM_HOME": str(self._home)}, start_new_session=True, preexec_fn=limit,
+            )  # fmt: skip
         until(
             lambda: "Lending at" in self.said()[before:] or self.process.poll() is not None, "the lender did not start"
         )
@@ -79,7 +73,6 @@ class Lender:
         return child
 
     def kill_child(self) -> None:
-        """Kills the process that serves; the supervisor starts another one."""
         before = self.child
         before.kill()
         until(lambda: not before.is_running() or before.status() == psutil.STATUS_ZOMBIE, "it was not killed")
@@ -109,11 +102,7 @@ main(sys.argv[1:])
 
 
 class Wire:
-    """Forwards connections to a lender, and does harm to what comes back when it is told to.
-
-    Attributes:
-        passed: Bytes that came from borrowers, and from the lender.
-    """
+    """Forwards connections to a lender, counts their bytes, and does harm to what comes back when it is told to."""
 
     def __init__(self, to: int, delay: float = 0.0) -> None:
         self._to, self._delay = to, delay

@@ -23,15 +23,8 @@ _ROOT: Final = Path(__file__).parents[2]
 
 @contextmanager
 def link(port: int, milliseconds: float) -> Iterator[str]:
-    """Forwards to a port of this machine.
-
-    Args:
-        port: Where to.
-        milliseconds: What every byte takes each way.
-
-    Yields:
-        ``HOST:PORT`` of its other end.
-    """
+    """Forwards to a port of this machine, with so much time for every byte each way; gives ``HOST:PORT`` of its other
+    end."""
     command = [sys.executable, "-m", "tests.devices.link", str(port), str(milliseconds)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=_ROOT) as process:
         assert process.stdout
@@ -72,7 +65,6 @@ class _Way:
 
 
 def _forward(server: socket.socket, port: int, delay: float) -> None:
-    """Forwards every connection, in one thread: two would wait for each other."""
     ways: dict[socket.socket, _Way] = {}  # by where they come from, until that end is closed
     every: list[_Way] = []
     while True:

@@ -49,7 +49,6 @@ def logged(path: Path, devices: Sequence[str], shares: Sequence[int], experts: i
 
 
 def taken(path: Path, devices: Sequence[str], shares: Sequence[int]) -> list[int]:
-    """Bytes of all buffers on each device, from llama.cpp's log."""
     log, found = logged(path, devices, shares), []
     for device in devices:
         machine, _, number = device.rpartition("/")
@@ -68,18 +67,14 @@ def check(figures: Figures, path: Path, devices: Sequence[str], shares: Sequence
 
 
 @pytest.mark.parametrize("name", SHAPES)
-def test_a_model_on_another_machine_takes_what_was_counted(
-    lender: Lender, tmp_path: Path, name: str, figures: Figures
-) -> None:
+def test_a_model_elsewhere_takes_what_was_counted(lender: Lender, tmp_path: Path, name: str, figures: Figures) -> None:
     path = write_sparse(tmp_path / f"{name}.gguf", MODELS[name]())
     layers = len(size_of(read_header(path)).layers)
     check(figures, path, [f"{lender.endpoint}/0"], [layers + 1])
     path.unlink()
 
 
-def test_a_model_on_two_machines_takes_what_was_counted(
-    lender: Lender, own_lender: Lender, tmp_path: Path, figures: Figures
-) -> None:
+def test_two_machines_take_as_counted(lender: Lender, own_lender: Lender, tmp_path: Path, figures: Figures) -> None:
     path = write_sparse(tmp_path / "m.gguf", MODELS["llama-135m"]())
     check(figures, path, [f"{lender.endpoint}/0", f"{own_lender.endpoint}/0"], [7, 6])
 
@@ -102,9 +97,7 @@ def load_of(path: Path, lender: Lender, experts: int, drafter: str = "none") -> 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["qwen3moe", "qwen3next"])
-def test_with_experts_in_memory_the_text_is_that_of_plain_decoding(
-    lender: Lender, opened: Open, tmp_path: Path, kind: str
-) -> None:
+def test_with_experts_in_memory_the_text_is_plain_ones(lender: Lender, opened: Open, tmp_path: Path, kind: str) -> None:
     path = write_kind(tmp_path / "model.gguf", kind)
     engine = opened()
     written = dict[tuple[int, float], str]()
@@ -125,9 +118,7 @@ def test_with_experts_in_memory_the_text_is_that_of_plain_decoding(
 @pytest.mark.parametrize(
     ("name", "experts"), [("qwen3moe-small", 1), ("qwen3moe-small", 3), ("qwen3moe-30b", 1), ("deepseek2-lite", 2)]
 )
-def test_with_experts_in_memory_both_machines_take_what_was_counted(
-    lender: Lender, tmp_path: Path, name: str, experts: int
-) -> None:
+def test_with_experts_in_memory_both_take_as_counted(lender: Lender, tmp_path: Path, name: str, experts: int) -> None:
     path, device = write_sparse(tmp_path / "model.gguf", MODELS[name]()), f"{lender.endpoint}/0"
     shape = size_of(read_header(path))
     log = logged(path, [device], [len(shape.layers) + 1], experts)

@@ -125,9 +125,7 @@ def test_a_lender_that_ends_or_stops_while_loading(own_lender: Lender, opened: O
 
 @pytest.mark.parametrize("at", [reads, writes])
 @pytest.mark.parametrize("how", ["kill", "cut", "garble"])
-def test_a_lender_that_is_lost_in_a_reply(
-    own_lender: Lender, opened: Open, how: str, at: Callable[[Event], bool]
-) -> None:
+def test_a_lender_is_lost_in_a_reply(own_lender: Lender, opened: Open, how: str, at: Callable[[Event], bool]) -> None:
     engine, wire = opened(), Wire(own_lender.port)
     load = far(wire.endpoint)
     loaded = engine.load(load)
@@ -143,7 +141,6 @@ def test_a_lender_that_is_lost_in_a_reply(
 
 
 def test_a_lender_whose_server_was_killed_is_used_again(own_lender: Lender, opened: Open) -> None:
-    """The supervisor starts another one."""
     engine, load = opened(), far(own_lender.endpoint)
     engine.load(load)
     first = done_of(list(engine.reply(ask()))).tokens
@@ -187,9 +184,7 @@ def test_a_lender_that_falls_silent_is_ended_in_time(own_lender: Lender, opened:
 
 
 @pytest.mark.parametrize("at", [reads, writes])
-def test_a_reply_that_waits_for_a_silent_lender_can_be_stopped(
-    own_lender: Lender, opened: Open, at: Callable[[Event], bool]
-) -> None:
+def test_a_wait_for_a_silent_one_can_be_stopped(own_lender: Lender, opened: Open, at: Callable[[Event], bool]) -> None:
     engine = opened()
     engine.load(far(own_lender.endpoint))
     child = own_lender.child

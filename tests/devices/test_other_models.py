@@ -27,13 +27,9 @@ from slipstream.models.gguf.reader import read_header
 PLACES: Final = ["remote", "half remote", "gpu"]
 TEMPERATURES: Final = (0.0, 0.8)
 HEADS: Final = {
-    "mtp in the model": "mtp",
-    "mtp in a recurrent model": "mtp",
-    "mtp in a file": "mtp",
-    "dflash": "dflash",
-    "dflash2": "dflash",
-    "dspark": "dspark",
-}
+    "mtp in the model": "mtp", "mtp in a recurrent model": "mtp", "mtp in a file": "mtp", "dflash": "dflash",
+    "dflash2": "dflash", "dspark": "dspark",
+}  # fmt: skip
 SIZE: Final = 64
 Reply = Callable[[list[Message], str, float], Done]
 
@@ -106,9 +102,7 @@ def test_heads_of_every_kind(
 
 
 @pytest.mark.parametrize("place", PLACES)
-def test_replies_to_an_image(
-    request: pytest.FixtureRequest, opened: Open, tmp_path: Path, figures: Figures, place: str
-) -> None:
+def test_an_image(request: pytest.FixtureRequest, opened: Open, tmp_path: Path, figures: Figures, place: str) -> None:
     try:
         importlib.import_module("llama_cpp.mtmd_cpp")
     except FileNotFoundError:

@@ -69,14 +69,9 @@ def write_target(path: Path, architecture: str = "qwen3") -> Path:
 def write_head(
     path: Path, kind: str = "dflash", right: bool = True, own: bool = False, keys: Mapping[str, Any] = {}
 ) -> Path:
-    """Writes a head that reads the inputs of the first layer and of the last one, which are the same.
-
-    Args:
-        kind: ``dflash``, ``dflash2`` or ``dspark``.
-        right: Whether it looks nine places back; otherwise it looks eight back, and is wrong.
-        own: Whether it has an embedding and a vocabulary matrix of its own.
-        keys: More settings, by their names without the architecture.
-    """
+    """Writes a head (``dflash``, ``dflash2`` or ``dspark``) that reads the inputs of the first layer and of the last
+    one, which are the same. A wrong one looks eight places back, not nine; ``own``: its own embedding and vocabulary
+    matrix."""
     same = np.eye(WIDTH, dtype=np.float32)
     weights: Weights = {
         "fc.weight": np.concatenate((same, same), axis=1) / 2,
@@ -142,13 +137,9 @@ def look_back(at: str, back: int) -> Weights:
     query_matrix, key_matrix = from_bias.copy(), from_bias.copy()
     query_matrix[:, BIAS], key_matrix[:, BIAS] = query, key
     return {
-        f"{at}.attn_q.weight": query_matrix,
-        f"{at}.attn_k.weight": key_matrix,
-        f"{at}.attn_v.weight": everything,
-        f"{at}.attn_output.weight": everything,
-        f"{at}.attn_q_norm.weight": norm,
-        f"{at}.attn_k_norm.weight": norm,
-    }
+        f"{at}.attn_q.weight": query_matrix, f"{at}.attn_k.weight": key_matrix, f"{at}.attn_v.weight": everything,
+        f"{at}.attn_output.weight": everything, f"{at}.attn_q_norm.weight": norm, f"{at}.attn_k_norm.weight": norm,
+    }  # fmt: skip
 
 
 def layer(at: str, rng: np.random.Generator) -> Weights:
@@ -172,16 +163,9 @@ def layer(at: str, rng: np.random.Generator) -> Weights:
 
 def write_file(path: Path, architecture: str, weights: Weights, settings: Mapping[str, Any], layers: int) -> Path:
     shared: dict[str, Any] = {
-        "block_count": layers,
-        "context_length": 512,
-        "embedding_length": WIDTH,
-        "feed_forward_length": FF,
-        "attention.head_count": 1,
-        "attention.head_count_kv": 1,
-        "attention.key_length": HEAD,
-        "attention.value_length": HEAD,
-        "attention.layer_norm_rms_epsilon": 1e-6,
-        "rope.freq_base": 10000.0,
+        "block_count": layers, "context_length": 512, "embedding_length": WIDTH, "feed_forward_length": FF,
+        "attention.head_count": 1, "attention.head_count_kv": 1, "attention.key_length": HEAD,
+        "attention.value_length": HEAD, "attention.layer_norm_rms_epsilon": 1e-6, "rope.freq_base": 10000.0,
         "rope.dimension_count": HEAD,
-    }
+    }  # fmt: skip
     return write_weights(path, architecture, weights, {**shared, **settings}, ["<unk>", "<s>", "</s>", "<mask>"])

@@ -15,14 +15,8 @@ from slipstream.models.gguf.tensors import PLAIN, NewTensor, read_tensor, write_
 def changed(
     source: Path, copy: Path, keys: Mapping[str, Value] = {}, tensors: Mapping[str, NDArray[Any] | None] = {}
 ) -> Path:
-    """Writes a copy whose weights are F32.
-
-    Args:
-        source: What is copied.
-        copy: Where to.
-        keys: New values; the keys keep their types, and new ones are texts or F32.
-        tensors: New or additional tensors, whole numbers as they are; None leaves one out.
-    """
+    """Writes a copy whose weights are F32. New keys are texts or F32, others keep their types; None leaves a tensor
+    out."""
     header = read_header(source)
     metadata = {
         key: (header.types[key], keys.get(key, value))

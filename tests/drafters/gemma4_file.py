@@ -24,12 +24,9 @@ from tests.drafters.block_file import (
 _OWN: Final = 80  # width of the assistant
 _PATTERN: Final = [True, True, False]  # of the target's layers: which have a sliding window
 _SIZES: Final[dict[str, Any]] = {
-    "attention.key_length_swa": HEAD,
-    "attention.value_length_swa": HEAD,
-    "attention.sliding_window": 16,
-    "rope.freq_base_swa": 10000.0,
-    "rope.dimension_count_swa": HEAD,
-}
+    "attention.key_length_swa": HEAD, "attention.value_length_swa": HEAD, "attention.sliding_window": 16,
+    "rope.freq_base_swa": 10000.0, "rope.dimension_count_swa": HEAD,
+}  # fmt: skip
 
 
 def write_target(path: Path) -> Path:
@@ -51,13 +48,8 @@ def write_target(path: Path) -> Path:
 
 
 def write_assistant(path: Path, right: bool = True, cache: bool = False) -> Path:
-    """Writes an assistant.
-
-    Args:
-        right: Whether it says what the target says after a token; otherwise it says what comes two tokens later.
-        cache: Whether it hears the target's cache alone: the token eight places before the last one. It is right for
-            the first token of a draft then, if it looks there.
-    """
+    """Writes an assistant; a wrong one says what comes two tokens later. ``cache``: it hears the target's cache alone,
+    eight places before the last token, and is right for the first token of a draft if it looks there."""
     rng = np.random.default_rng(5)
     own = np.zeros((TOKENS, _OWN), np.float32)
     own[:, :WIDTH] = output()

@@ -7,6 +7,7 @@ from typing import Any, Final, Literal
 import gguf
 import numpy as np
 from numpy.typing import NDArray
+from tests.models.kinds import add_all, finish
 
 WIDTH: Final = 64
 TOKENS: Final = 48
@@ -126,16 +127,10 @@ def _output(steps: int) -> NDArray[np.float32]:
 
 
 def write_mtp(path: Path, architecture: str, guesses: Guesses = "right", part: Part = "all") -> Path:
-    """Writes a model whose token depends on the last one alone, of about 300 kB.
-
-    Args:
-        architecture: One of ``ARCHITECTURES``.
-        guesses: ``right``: the MTP layer passes the token's embedding through, so that it says what the target does.
-            ``wrong``: it passes on another token's. ``from the feature``: it passes the feature of the place before the
-            token through, and its own vocabulary matrix goes two steps: right only for the first token of a draft, and
-            only if it is given the right feature.
-        part: ``target``: the model without its MTP layer. ``layer``: a file of that layer for such a model.
-    """
+    """Writes a model whose token depends on the last one alone, of about 300 kB. A right MTP layer passes the token's
+    embedding through, a wrong one another token's; one "from the feature" passes the feature of the place before the
+    token, and its own vocabulary matrix goes two steps: it is right only for the first token of a draft. ``part``: the
+    model without its layer ("target"), or a file of the layer."""
     rng = np.random.default_rng(1)
     weights: Weights = {
         "token_embd.weight": np.eye(TOKENS, WIDTH, dtype=np.float32),
@@ -166,15 +161,7 @@ def write_weights(
 ) -> Path:
     """Writes a model of 48 tokens, of which the first ones are special; the settings lack the architecture's name."""
     writer = gguf.GGUFWriter(path, architecture)
-    adders = {
-        bool: writer.add_bool,
-        int: writer.add_uint32,
-        float: writer.add_float32,
-        list: writer.add_array,
-        str: writer.add_string,
-    }
-    for key, value in settings.items():
-        adders[type(value)](f"{architecture}.{key}", value)
+    add_all(writer, f"{architecture}.", settings)
     writer.add_tokenizer_model("llama")
     writer.add_token_list([*special, *CHARACTERS[len(special) - 3 :]])
     writer.add_token_scores([-float(token) for token in range(TOKENS)])
@@ -186,48 +173,27 @@ def write_weights(
         writer.add_mask_token_id(special.index("<mask>"))
     for name, values in weights.items():
         writer.add_tensor(name, np.ascontiguousarray(values))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    finish(writer)
     return path
 
 
 def _metadata(architecture: str) -> dict[str, Any]:
     shared: dict[str, Any] = {
-        "block_count": LAYERS,
-        "nextn_predict_layers": 1,
-        "context_length": 512,
-        "embedding_length": WIDTH,
-        "feed_forward_length": _FF,
-        "attention.head_count": _HEADS,
-        "attention.head_count_kv": 1,
-        "attention.key_length": _HEAD,
-        "attention.value_length": _HEAD,
-        "attention.layer_norm_rms_epsilon": 1e-6,
-        "rope.freq_base": 10000.0,
-        "rope.dimension_count": _HEAD,
-    }
+        "block_count": LAYERS, "nextn_predict_layers": 1, "context_length": 512, "embedding_length": WIDTH,
+        "feed_forward_length": _FF, "attention.head_count": _HEADS, "attention.head_count_kv": 1,
+        "attention.key_length": _HEAD, "attention.value_length": _HEAD, "attention.layer_norm_rms_epsilon": 1e-6,
+        "rope.freq_base": 10000.0, "rope.dimension_count": _HEAD,
+    }  # fmt: skip
     experts: dict[str, Any] = {"expert_count": _EXPERTS, "expert_used_count": 1, "expert_feed_forward_length": _FF}
     latent: dict[str, Any] = {
-        "attention.q_lora_rank": _RANK,
-        "attention.kv_lora_rank": _RANK,
-        "attention.key_length": _RANK + _TURNED,
-        "attention.value_length": _RANK,
-        "attention.key_length_mla": _HEAD + _TURNED,
-        "attention.value_length_mla": _HEAD,
-        "rope.dimension_count": _TURNED,
-        "leading_dense_block_count": 0,
-    }
+        "attention.q_lora_rank": _RANK, "attention.kv_lora_rank": _RANK, "attention.key_length": _RANK + _TURNED,
+        "attention.value_length": _RANK, "attention.key_length_mla": _HEAD + _TURNED,
+        "attention.value_length_mla": _HEAD, "rope.dimension_count": _TURNED, "leading_dense_block_count": 0,
+    }  # fmt: skip
     hybrid: dict[str, Any] = {
-        "full_attention_interval": 2,
-        "rope.dimension_sections": [3, 3, 2, 0],
-        "ssm.conv_kernel": 4,
-        "ssm.inner_size": 64,
-        "ssm.state_size": 32,
-        "ssm.time_step_rank": 2,
-        "ssm.group_count": 1,
-    }
+        "full_attention_interval": 2, "rope.dimension_sections": [3, 3, 2, 0], "ssm.conv_kernel": 4,
+        "ssm.inner_size": 64, "ssm.state_size": 32, "ssm.time_step_rank": 2, "ssm.group_count": 1,
+    }  # fmt: skip
     windows: dict[str, Any] = {
         "expert_feed_forward_length": _FF,
         "attention.sliding_window": 16,
@@ -238,15 +204,12 @@ def _metadata(architecture: str) -> dict[str, Any]:
         "deepseek2": experts | latent | {"expert_shared_count": 1},
         "cohere2moe": experts
         | {
-            "expert_shared_count": 1,
-            "leading_dense_block_count": 0,
-            "attention.sliding_window": 16,
-            "attention.sliding_window_pattern": 4,
-            "logit_scale": 1.0,
+            "expert_shared_count": 1, "leading_dense_block_count": 0, "attention.sliding_window": 16,
+            "attention.sliding_window_pattern": 4, "logit_scale": 1.0,
         },
         "hy_v3": {"expert_feed_forward_length": _FF},
         **dict.fromkeys(("step35", "mimo2"), windows),
         "qwen35": hybrid,
         "qwen35moe": experts | hybrid | {"expert_shared_feed_forward_length": _FF},
-    }
+    }  # fmt: skip
     return shared | of_kind[architecture]

@@ -19,8 +19,6 @@ Check = Callable[[], object]
 
 @dataclass(frozen=True)
 class Mutant:
-    """A function of a module with one passage of its source replaced."""
-
     name: str  # what is wrong with it
     module: ModuleType  # where it is
     function: str  # its name there, dotted for a method or property
@@ -35,7 +33,6 @@ class Mutant:
 
 
 def find(module: object, function: str) -> FunctionType:
-    """The function behind a dotted name; a property's getter."""
     found: Any = reduce(lambda place, name: vars(place)[name], function.split("."), module)
     found = found.fget if isinstance(found, property) else found
     found = found.__func__ if isinstance(found, staticmethod) else found
@@ -108,7 +105,6 @@ def checks() -> Iterator[tuple[str, Check]]:
 
 
 def parameters(test: Callable[..., Any]) -> list[dict[str, Any]]:
-    """The arguments that a test's ``parametrize`` marks give it."""
     columns: list[list[dict[str, Any]]] = []
     for mark in getattr(test, "pytestmark", []):
         assert mark.name == "parametrize"
@@ -121,12 +117,8 @@ def parameters(test: Callable[..., Any]) -> list[dict[str, Any]]:
 
 
 def killer(crash_counts: bool = False) -> str | None:
-    """The first quick test that fails, or None.
-
-    Args:
-        crash_counts: Whether any error is a failure. It is for whoever runs the tests; but a seeded mistake that only
-            crashes would prove nothing, so for those an assertion must fail.
-    """
+    """The first quick test that fails, or None. A seeded mistake that only crashes would prove nothing: an assertion
+    must fail, unless ``crash_counts``."""
     for name, check in checks():
         try:
             check()

@@ -16,13 +16,7 @@ _CONTROL, _BYTE = 3, 6
 
 
 def in_other_tokens(source: Path, copy: Path, merges: int | None = None) -> Path:
-    """Writes a model that says what ``source`` says, in tokens of other ids.
-
-    Args:
-        source: The model; its tokenizer is byte-level BPE.
-        copy: Where to, in F32.
-        merges: How many merges the tokenizer keeps: with fewer of them words fall into more tokens.
-    """
+    """Writes a byte-level BPE model in F32 in tokens of other ids; with fewer merges, words fall into more tokens."""
     header = read_header(source)
     order = np.random.default_rng(0).permutation(header.n_vocab)  # new id to old id
     new_ids = np.argsort(order)

@@ -55,7 +55,6 @@ def reply(
     size: int = 30,
     should_extend: ShouldExtend = three,
 ) -> list[Step]:
-    """Goes on with a text; returns the steps, without what is valid for one step only."""
     target.request(drafter.needs.hidden)
     drafter.begin(history)
     target.prefill(history.tokens[:-1], lambda chunk: drafter.on_prefill(chunk.tokens, chunk.hidden))

@@ -64,13 +64,10 @@ class Case:
         self.length = self.depth + 1 if self.n_vocab > 3 else self.depth + 2
         self.chain = bool(rng.random() < 0.3)
         self.sampler = Sampler(
-            temperature=TEMPERATURES[self.seed % 4],
-            top_k=int(rng.choice([0, 0, 2, 3])),
-            top_p=float(rng.choice([1.0, 1.0, 0.9, 0.6])),
-            min_p=float(rng.choice([0.0, 0.0, 0.1])),
-            repetition_penalty=float(rng.choice([1.0, 1.0, 1.3])),
-            penalty_window=4,
-        )
+            temperature=TEMPERATURES[self.seed % 4], top_k=int(rng.choice([0, 0, 2, 3])),
+            top_p=float(rng.choice([1.0, 1.0, 0.9, 0.6])), min_p=float(rng.choice([0.0, 0.0, 0.1])),
+            repetition_penalty=float(rng.choice([1.0, 1.0, 1.3])), penalty_window=4,
+        )  # fmt: skip
         self.prompt = [int(t) for t in rng.integers(0, self.n_vocab, 3)]
 
     def row(self, context: Sequence[Token], of: int = 0) -> Floats:
@@ -129,8 +126,6 @@ class Case:
 
 @dataclass
 class Enumerated:
-    """A sampler whose draws are the chance's."""
-
     case: Case
     chance: Chance
 
@@ -165,8 +160,7 @@ def worst_error(case: Case, rule: Rule) -> float:
 def shipped(case: Case, chance: Chance, context: list[Token], left: int) -> Sequence[Token]:
     draft, evaluation = case.step(context)
     step = accept(draft, evaluation, Enumerated(case, chance), History(context), lambda tokens: len(tokens) >= left)
-    assert len(step.tokens) == len(step.path) + 1
-    assert step.ended == (len(step.tokens) == left)
+    assert len(step.tokens) == len(step.path) + 1 and step.ended == (len(step.tokens) == left)
     return step.tokens
 
 

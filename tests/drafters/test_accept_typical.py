@@ -152,8 +152,7 @@ def test_the_last_token_is_drawn_from_the_row_after_the_path(right: int) -> None
     logits = np.zeros((3, 12), np.float32)
     logits[np.arange(3), [3, 5, 7]] = 9.0
     step = Typical(PAPERS_EPSILON)(draft, Evaluation(logits), Sampler(0.0), PROMPT, never)
-    assert step.path == tuple(range(right))
-    assert step.tokens == (3, 5, 7)[: right + 1]
+    assert step.path == tuple(range(right)) and step.tokens == (3, 5, 7)[: right + 1]
 
 
 @pytest.mark.parametrize("length", [1, 2, 3, 4])
@@ -162,8 +161,7 @@ def test_the_reply_can_end_on_any_token(length: int) -> None:
         return len(tokens) == length
 
     step = Typical(PAPERS_EPSILON)(DRAFT, rows(DRAFT.tree, HALVES), Told(drawn=7), PROMPT, over)
-    assert step.tokens == (1, 5, 6, 7)[:length]
-    assert len(step.path) == length - 1 and step.ended
+    assert step.tokens == (1, 5, 6, 7)[:length] and len(step.path) == length - 1 and step.ended
 
 
 @pytest.mark.parametrize("temperature", [0.3, 0.8, 1.5])
@@ -185,8 +183,7 @@ def test_it_accepts_more_than_the_exact_rule_and_other_texts_come_of_it(temperat
 
 
 def test_the_exact_rule_is_what_one_gets_unasked() -> None:
-    assert accept_rule(None, 0.0) is accept
-    assert accept_rule(None, 0.8) is accept
+    assert accept_rule(None, 0.0) is accept and accept_rule(None, 0.8) is accept
     assert accept_rule(0.2, 0.8) == Typical(0.2)
 
 

@@ -10,7 +10,7 @@ from slipstream.models.types import Evaluation, History, Token
 NO_ROWS = Evaluation(np.zeros((1, 1), np.float32))
 
 
-def test_a_ratio_starts_at_its_prior_and_follows_what_is_added() -> None:
+def test_ratios_and_probabilities_follow_what_came_true() -> None:
     ratio = Ratio(0.99, 0.0, 0.0)
     assert ratio.given(0.3, 4) == pytest.approx(0.3)
     for _ in range(400):
@@ -19,9 +19,6 @@ def test_a_ratio_starts_at_its_prior_and_follows_what_is_added() -> None:
     for _ in range(400):
         ratio.add(0, 1)
     assert ratio.given(0.3, 4) < 0.05
-
-
-def test_a_probability_becomes_the_share_that_was_right_and_others_stay() -> None:
     calibration = ProbabilityCalibration()
     assert calibration.corrected(0.75) == pytest.approx(0.75)
     for turn in range(900):
@@ -35,7 +32,7 @@ def observed(ranked: RankedTokens, tokens: list[Token], drafted_for: int = 2) ->
     ranked.observe(history, Step(NO_DRAFT, (), tuple(tokens), NO_ROWS))
 
 
-def test_ranked_tokens_are_measured_along_the_path_that_the_target_took() -> None:
+def test_ranked_tokens_are_measured_along_the_path_that_the_target_took_in_their_text() -> None:
     ranked = RankedTokens()
     for _ in range(300):
         ranked.begin(History([1, 2]))
@@ -51,9 +48,6 @@ def test_ranked_tokens_are_measured_along_the_path_that_the_target_took() -> Non
     assert ranked.after(()) == [(6, high), (5, low)]  # the most probable first
     assert ranked.add((5,), [7], [0.9]) == [pytest.approx(0.9)]
     assert ranked.add((6,), [8], [0.85])[0] < 0.15
-
-
-def test_ranked_tokens_of_another_text_are_not_measured() -> None:
     ranked = RankedTokens()
     for _ in range(50):
         ranked.begin(History([1, 2]))

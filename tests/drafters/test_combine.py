@@ -4,7 +4,9 @@ import random
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 import pytest
@@ -13,6 +15,7 @@ from tests.drafters.replies import always
 from tests.drafters.test_same_text import SHAPES, TEMPERATURES, write
 from tests.models.fake_target import FakeTarget
 
+from slipstream import drafters
 from slipstream.app.engine.load import load
 from slipstream.app.engine.session import Session
 from slipstream.app.library.resolve_model import choose
@@ -20,10 +23,10 @@ from slipstream.app.platform.paths import Paths
 from slipstream.app.protocol.events import Done
 from slipstream.app.protocol.requests import Generate, Message, Sampling
 from slipstream.drafters import registry
-from slipstream.drafters.base import NO_DRAFT, Draft, Drafter, Needs, ShouldExtend, Step
+from slipstream.drafters.base import NO_DRAFT, Draft, Drafter, Needs, Plain, ShouldExtend, Step
 from slipstream.drafters.combine import Combined, Continued, in_order, together
 from slipstream.drafters.prompt_lookup import PromptLookup
-from slipstream.drafters.resources import Resources
+from slipstream.drafters.resources import Method, Resources
 from slipstream.drafters.tree import TreeBuilder, chain_draft
 from slipstream.models.errors import UsageError
 from slipstream.models.sampling.sampler import Sampler
@@ -77,19 +80,13 @@ def asked(drafter: Drafter) -> Draft:
     return drafter.draft(HISTORY, always, Sampler())
 
 
-def test_the_first_confident_drafter_drafts_and_later_ones_are_not_asked() -> None:
+def test_the_first_confident_drafter_drafts_and_where_none_is_the_likeliest() -> None:
     unsure, sure, last = Says(path(4, prob=0.4)), Says(path(5, 6, prob=0.6)), Says(path(7, prob=0.9))
     assert asked(in_order([unsure, sure, last])) == sure.said
     assert last.heard == []
-
-
-def test_where_none_is_confident_the_likeliest_draft_is_taken() -> None:
     best = Says(path(5, prob=0.4))
     assert asked(in_order([Says(), Says(path(4, prob=0.3)), best, Says(path(6, prob=0.4))])) == best.said
     assert asked(in_order([Says(), Says()])) == NO_DRAFT
-
-
-def test_probes_alone_come_after_every_guess_but_before_nothing() -> None:
     probing = Says(probes_only())
     assert asked(in_order([Says(), probing])) == probing.said
     guess = Says(path(4, prob=0.1))
@@ -109,7 +106,7 @@ def test_all_observe_every_step_and_their_needs_are_united(kind: Callable[[list[
     assert [one.heard for one in ones] == 2 * [["begin", "on_prefill", "observe", "rewind 2", "close"]]
 
 
-def test_a_merge_evaluates_once_what_two_drafters_guess_alike() -> None:
+def test_a_merge_evaluates_once_what_is_guessed_alike_and_keeps_the_most_probable_paths() -> None:
     ones = [Says(path(4, 5, 6, prob=0.9, source="a")), Says(path(4, 5, 7, prob=0.6, source="b"))]
     draft = asked(together(ones, ABILITIES))
     tree = draft.tree
@@ -120,14 +117,10 @@ def test_a_merge_evaluates_once_what_two_drafters_guess_alike() -> None:
     assert five is not None
     ends = [tree.child(five, token) for token in (6, 7)]
     assert [draft.sources[end] for end in ends if end is not None] == ["a", "b"]
-
-
-def test_a_merge_keeps_the_most_probable_paths_within_what_the_target_takes() -> None:
     few = replace(ABILITIES, max_rows=6, max_leaves=2)
     drafts = [path(4, 5, 6, prob=0.9), path(14, 15, 16, prob=0.7), path(24, 25, 26, prob=0.5)]
     tree = asked(together([Says(draft) for draft in drafts], few)).tree
-    assert len(tree) == 5 and tree.leaves == 2
-    assert set(tree.tokens) == {4, 5, 6, 14, 15}
+    assert len(tree) == 5 and tree.leaves == 2 and set(tree.tokens) == {4, 5, 6, 14, 15}
     short = asked(together([Says(draft) for draft in drafts], replace(ABILITIES, n_ctx=5))).tree
     assert set(short.tokens) == {4, 5}
 
@@ -235,13 +228,20 @@ def parts(blur: float = 0.3) -> Resources:
     return Resources(FakeTarget(n_vocab=24, order=1).abilities, FakeTarget(n_vocab=24, order=1, blur=blur))
 
 
-def test_names_join_methods_and_the_bar_binds_closer() -> None:
+def test_names_join_methods_and_the_part_that_cannot_serve_is_named() -> None:
     def names(drafter: Drafter) -> object:
         return (drafter.name, *map(names, drafter.drafters)) if isinstance(drafter, Combined) else drafter.name
 
     assert names(registry.make("lookup+draft", parts())) == ("chain", "lookup", "draft")
     assert names(registry.make("lookup|draft", parts())) == ("merged", "lookup", "draft")
     assert names(registry.make("lookup+draft|recycle", parts())) == ("chain", "lookup", ("merged", "draft", "recycle"))
+    none = replace(parts(), draft_model=None)
+    assert registry.why_not("lookup+draft", none) == "draft: it needs a draft model, and this model has none"
+    assert registry.why_not("lookup|recycle", none) == ""
+    with pytest.raises(UsageError, match="does not work with this model: draft: it needs a draft model"):
+        registry.make("lookup|draft", none)
+    chains = replace(parts(), abilities=replace(ABILITIES, max_leaves=1))
+    assert "space: its trees have 2 leaves, and this target takes 1" in registry.why_not("recycle|space", chains)
 
 
 @pytest.mark.parametrize(
@@ -270,27 +270,14 @@ def test_a_wrong_name_is_refused_in_words(name: str, words: str) -> None:
 @pytest.mark.parametrize(
     ("name", "hint"),
     [
-        ("eagel", "Did you mean eagle3? "),
-        ("lokup", "Did you mean lookup? Drafters: auto, "),
-        ("Medusa", "Did you mean medusa? "),
-        ("aut", "Did you mean auto? "),
-        ("nope", "Drafters: auto, "),
+        ("eagel", "Did you mean eagle3? "), ("lokup", "Did you mean lookup? Drafters: auto, "),
+        ("Medusa", "Did you mean medusa? "), ("aut", "Did you mean auto? "), ("nope", "Drafters: auto, "),
     ],
-)
+)  # fmt: skip
 def test_a_name_that_is_near_to_another_one_brings_a_suggestion(name: str, hint: str) -> None:
     with pytest.raises(UsageError) as caught:
         registry.check_name(name)
     assert caught.value.hint.startswith(hint)
-
-
-def test_the_part_that_cannot_serve_is_named() -> None:
-    none = replace(parts(), draft_model=None)
-    assert registry.why_not("lookup+draft", none) == "draft: it needs a draft model, and this model has none"
-    assert registry.why_not("lookup|recycle", none) == ""
-    with pytest.raises(UsageError, match="does not work with this model: draft: it needs a draft model"):
-        registry.make("lookup|draft", none)
-    chains = replace(parts(), abilities=replace(ABILITIES, max_leaves=1))
-    assert "space: its trees have 2 leaves, and this target takes 1" in registry.why_not("recycle|space", chains)
 
 
 JOINED = ["lookup+draft", "lookup|draft", "draft|recycle|lookup", "lookahead+lookup+draft|recycle", "draft:lookup"]
@@ -372,3 +359,29 @@ def test_on_the_bundled_pair_joined_drafters_write_what_plain_decoding_writes(bu
             assert drafted.speed.accepted > 0
             drafters |= drafted.by_drafter.keys()
     assert generous.leaves > 1 and {"draft", "lookup"} <= drafters
+
+
+def test_every_file_with_a_method_is_listed() -> None:
+    files = Path(next(iter(drafters.__path__))).glob("*.py")
+    modules = [import_module(f"slipstream.drafters.{file.stem}") for file in files if file.stem != "__init__"]
+    methods = {each.name: each for module in modules for each in vars(module).values() if isinstance(each, Method)}
+    assert methods == dict(registry.METHODS)
+    assert [name for name, method in methods.items() if not method.auto] == ["none"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("auto", [False, True])
+def test_the_autopilot_uses_a_method_only_if_it_allows_that(auto: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = list[Resources]()
+
+    def make(resources: Resources) -> Drafter:
+        made.append(resources)
+        return Plain()
+
+    method = Method("extra", make, auto=auto)
+    monkeypatch.setattr(registry, "METHODS", MappingProxyType({**registry.METHODS, "extra": method}))
+    session, loaded = load(replace(choose(Paths.default({})), derived=None, index=None), lambda _: None)
+    session.drafters.get("auto")
+    assert bool(made) == auto
+    assert "extra" in [offer.name for offer in loaded.drafters if offer.usable]  # by name it can be had in any case
+    session.close()

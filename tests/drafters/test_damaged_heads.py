@@ -121,13 +121,9 @@ ASSISTANT: Final = [
 ]
 
 CASES: Final = {
-    "dflash": COMMON,
-    "dflash2": [*COMMON, *SELECTOR],
-    "dspark": [*COMMON, *MARKOV],
-    "mtp on qwen35": MTP,
-    "mtp on glm4moe": MTP,
-    "mtp on gemma4": ASSISTANT,
-}
+    "dflash": COMMON, "dflash2": [*COMMON, *SELECTOR], "dspark": [*COMMON, *MARKOV], "mtp on qwen35": MTP,
+    "mtp on glm4moe": MTP, "mtp on gemma4": ASSISTANT,
+}  # fmt: skip
 ADDING: Final[Mapping[str, Callable[[Path, Mapping[str, Any]], Path]]] = {
     kind: lambda path, added, kind=kind: block_file.write_head(path, kind, keys=added)  # type: ignore[misc]
     for kind in ("dflash", "dflash2", "dspark")

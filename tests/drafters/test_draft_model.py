@@ -166,24 +166,18 @@ def test_it_says_how_long_it_will_read(monkeypatch: pytest.MonkeyPatch) -> None:
     assert some.reading_ms(history) == 0  # beyond its context it never drafts
 
 
-def test_beyond_its_context_it_drafts_nothing() -> None:
+def test_beyond_its_context_and_vocabulary_or_for_nothing_it_drafts_nothing() -> None:
     some, _ = drafter(n_ctx=16)
     history = History(list(range(14)))
     some.begin(history)
     assert len(some.draft(history, four, GREEDY).tree) == 2
     history.tokens += [1, 2, 3]
     assert some.draft(history, four, GREEDY) == NO_DRAFT
-
-
-def test_a_token_that_its_model_does_not_have_is_never_fed_to_it() -> None:
     model = FakeTarget(n_vocab=60)
     some = DraftModel(model, FakeTarget().abilities)
     history = History([1, 62, 3])
     some.begin(history)
     assert some.draft(history, four, GREEDY) == NO_DRAFT and not model.tokens
-
-
-def test_nothing_worth_drafting_costs_no_pass() -> None:
     some, model = drafter()
     some.begin(History([1, 2]))
     assert some.draft(History([1, 2]), lambda _p, _d: False, GREEDY) == NO_DRAFT and model.decodes == 0
@@ -218,7 +212,7 @@ def test_where_siblings_pay_it_drafts_a_tree_around_the_same_chain() -> None:
     assert trees > 10
 
 
-def test_all_nodes_that_may_go_on_are_decoded_in_one_pass() -> None:
+def test_all_nodes_that_may_go_on_are_decoded_in_one_pass_and_one_leaf_is_a_chain() -> None:
     some, model = drafter(leaves=4)
     history = History([7, 2, 3])
     some.begin(history)
@@ -226,9 +220,6 @@ def test_all_nodes_that_may_go_on_are_decoded_in_one_pass() -> None:
     inner = {parent for parent in draft.tree.parents if parent != ROOT}
     assert draft.tree.leaves == 4 and len(inner) > 1
     assert model.decodes <= 3  # the root, the chain's first node, and all the others at once
-
-
-def test_where_the_target_takes_one_leaf_it_drafts_chains() -> None:
     some, _ = drafter(leaves=4, target=FakeTarget(max_leaves=1).abilities)
     for seed in range(10):
         history = History([seed, 2, 3])

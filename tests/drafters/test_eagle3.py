@@ -183,9 +183,7 @@ def test_trees_find_more_than_chains(model: LlamaModel, target: LlamaTarget, eag
     assert accepted["tree"] > accepted["chain"] > 0 and beside > 0
 
 
-def test_it_drafts_after_a_prefix_that_it_never_heard(
-    model: LlamaModel, target: LlamaTarget, eagle: FeatureDrafter
-) -> None:
+def test_it_drafts_after_an_unheard_prefix(model: LlamaModel, target: LlamaTarget, eagle: FeatureDrafter) -> None:
     history = History(ask(model, PROMPTS[0]))
     reply(target, Plain(), history)
     plain = History(list(history.tokens))
@@ -218,7 +216,7 @@ def reduced(folder: Path, ids: list[int]) -> Path:
     return changed(HEAD, folder / "reduced.gguf", tensors=tensors)
 
 
-def test_a_reduced_vocabulary_drafts_its_own_tokens(
+def test_a_small_vocabulary_drafts(
     model: LlamaModel, target: LlamaTarget, eagle: FeatureDrafter, tmp_path: Path
 ) -> None:
     whole = History(ask(model, PROMPTS[1]))
@@ -257,14 +255,12 @@ def test_a_reduced_vocabulary_drafts_its_own_tokens(
         ({}, {"d2t": np.zeros(4096, np.int64), "output.weight": None}, "contradict"),
     ],
 )
-def test_a_head_that_would_end_the_process_is_refused(
-    target: LlamaTarget, tmp_path: Path, keys: Any, tensors: Any, reason: str
-) -> None:
+def test_a_deadly_head_is_refused(target: LlamaTarget, tmp_path: Path, keys: Any, tensors: Any, reason: str) -> None:
     path = changed(HEAD, tmp_path / "bad.gguf", keys, tensors)
     assert reason in why_not("eagle3", Resources(target.abilities, heads={"eagle3": path}, llama=target))
 
 
-def test_what_it_lacks_is_said(target: LlamaTarget, tmp_path: Path) -> None:
+def test_what_it_lacks_is_said_and_a_file_that_llama_cpp_refuses(target: LlamaTarget, tmp_path: Path) -> None:
     assert EAGLE3.lacks(Resources(target.abilities, llama=target)) == "it needs eagle3 heads, and this model has none"
     assert EAGLE3.lacks(Resources(target.abilities, heads={"eagle3": HEAD}, llama=target)) == ""
     other = replace(target.abilities, n_vocab=4000)
@@ -272,17 +268,12 @@ def test_what_it_lacks_is_said(target: LlamaTarget, tmp_path: Path) -> None:
     cut = tmp_path / "cut.gguf"
     cut.write_bytes(HEAD.read_bytes()[:100])
     assert "is cut short" in why_not("eagle3", Resources(target.abilities, heads={"eagle3": cut}, llama=target))
-
-
-def test_a_file_that_llama_cpp_refuses_is_an_error(target: LlamaTarget, tmp_path: Path) -> None:
     broken = changed(HEAD, tmp_path / "broken.gguf", tensors={"fc.weight": None})
     with pytest.raises(SlipstreamError, match="cannot load"):
         open_eagle3(broken, target)
 
 
-def test_a_failed_pass_is_an_error_and_leaves_the_cache_in_order(
-    model: LlamaModel, target: LlamaTarget, eagle: FeatureDrafter
-) -> None:
+def test_a_failed_pass_leaves_the_cache_in_order(model: LlamaModel, target: LlamaTarget, eagle: FeatureDrafter) -> None:
     history = History(ask(model, PROMPTS[0]))
     reply(target, eagle, history)
     eagle.begin(History([1] * (ROWS + 8) + [5000]))  # no such token: of two passes, the second fails

@@ -36,7 +36,6 @@ class Pair:
         return self.target(folder / "target.gguf"), self.head(folder / "head.gguf", right)
 
     def text(self, length: int) -> list[Token]:
-        """What the target itself could have written."""
         tokens = [self.first]
         while len(tokens) < length:
             tokens.append(self.follower(tokens[-1]))
@@ -83,11 +82,8 @@ PAIRS: Final = {
 def two_turns(
     pair: Pair, target_file: Path, head: Path, way: str, temperature: float, seed: int
 ) -> tuple[list[Token], list[Step], dict[str, str]]:
-    """A reply, the text cut in its midst and another end put to it, and a second reply.
-
-    Returns:
-        Both texts, the steps, and the drafters that failed.
-    """
+    """A reply, the text cut in its midst and given another end, and a second reply; texts, steps, drafters that
+    failed."""
     with closing(LlamaModel(target_file)) as model, closing(LlamaTarget(model, OPTIONS)) as target:
         heads = matching_heads(model.header, [head])
         assert set(heads) == {pair.method}
@@ -139,9 +135,7 @@ def test_joined_and_under_the_autopilot_the_text_is_plain_decodings(tmp_path: Pa
 
 
 @pytest.mark.parametrize("options", [OPTIONS, replace(OPTIONS, kv="q8_0", flash=True), replace(OPTIONS, flash=True)])
-def test_an_assistant_that_is_opened_in_mid_chat_reads_the_targets_cache(
-    tmp_path: Path, options: ContextOptions
-) -> None:
+def test_an_assistant_opened_in_mid_chat_reads_the_targets_cache(tmp_path: Path, options: ContextOptions) -> None:
     """This one hears the cache alone, eight places before the last token; llama.cpp empties it when it is opened."""
     path = gemma4_file.write_target(tmp_path / "target.gguf")
     head = gemma4_file.write_assistant(tmp_path / "head.gguf", cache=True)
@@ -166,12 +160,9 @@ def test_a_hybrid_target_gets_chains(tmp_path: Path, kind: str) -> None:
     """Qwen3.5 takes back few rows, and counts positions in sections, as its heads do."""
     keys = {"target_layers": [0, 1], "rope.dimension_sections": [32, 0, 0, 0]}
     pair = Pair(
-        _block(kind).method,
-        lambda path: mtp_file.write_mtp(path, "qwen35", part="target"),
-        lambda path, right: block_file.write_head(path, kind, right, keys=keys),
-        mtp_file.follower,
-        5,
-    )
+        _block(kind).method, lambda path: mtp_file.write_mtp(path, "qwen35", part="target"),
+        lambda path, right: block_file.write_head(path, kind, right, keys=keys), mtp_file.follower, 5,
+    )  # fmt: skip
     target, head = pair.write(tmp_path)
     plain, _, _ = two_turns(pair, target, head, "none", 0.8, 1)
     text, steps, failed = two_turns(pair, target, head, pair.method, 0.8, 1)

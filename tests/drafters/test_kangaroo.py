@@ -123,10 +123,7 @@ def test_the_bound_goes_where_going_on_pays() -> None:
     assert tuned(lambda _p: 0.0, 0.2) > 0.9
     assert 0.6 < tuned(lambda p: float(p > 0.7), 0.2) < 0.75  # an edge is found from either side
     assert 0.6 < tuned(lambda p: float(p > 0.7), 0.2, start=0.95) < 0.75
-
-
-def test_what_comes_first_says_nothing_of_what_comes_after() -> None:
-    """First tokens are often wrong, those after an accepted one seldom: to go on pays."""
+    # First tokens are often wrong, those after an accepted one seldom: to go on pays.
     sureness = Sureness(0.9)
     for at in range(1000):
         sureness.add(0.55, at % 2 == 0, False)
@@ -172,9 +169,7 @@ def parts_of(target: LlamaTarget, folder: Path | None) -> Resources:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
-def test_trees_do_not_change_the_text_of_the_bundled_model(
-    target: LlamaTarget, tmp_path: Path, temperature: float
-) -> None:
+def test_trees_do_not_change_the_bundled_models_text(target: LlamaTarget, tmp_path: Path, temperature: float) -> None:
     parts = parts_of(target, tmp_path)
     accepted = rejected = beside = 0
     with closing(registry.make("kangaroo", parts)) as some:

@@ -22,12 +22,10 @@ def never(path: float, depth: int) -> bool:
 
 
 def dear(path: float, depth: int) -> bool:
-    """Rows are too dear for a window."""
     return path > 0.3
 
 
 def heard(drafter: Drafter, history: History, tokens: list[Token]) -> None:
-    """A plain step that emitted ``tokens``."""
     history.tokens.extend(tokens)
     drafter.observe(history, Step(NO_DRAFT, (), tuple(tokens), NO_ROWS))
 
@@ -148,13 +146,17 @@ def test_a_window_that_brings_nothing_rests_until_the_next_reply() -> None:
         assert 3 < count < 20 and ran == [True] * count + [False] * (len(ran) - count)
 
 
-def test_nothing_is_drafted_that_is_not_worth_it() -> None:
+def test_nothing_is_drafted_that_is_not_worth_it_and_ngrams_share_their_first_nodes() -> None:
     drafter, history = Lookahead(ABILITIES), History([1, 2, 3, 4, 1])
     drafter.begin(history)
     assert drafter.draft(history, never, GREEDY) is NO_DRAFT
     draft = drafter.draft(history, lambda path, depth: path > 0.05 and depth < 3, GREEDY)
-    assert draft.tree.tokens == (2, 3)
-    assert draft.probs == pytest.approx((0.5, 0.6))
+    assert draft.tree.tokens == (2, 3) and draft.probs == pytest.approx((0.5, 0.6))
+    drafter, history = Lookahead(ABILITIES), History([1, 2, 3, 4, 1, 2, 3, 5, 1, 6, 7, 8, 1])
+    drafter.begin(history)
+    draft = drafter.draft(history, lambda path, depth: path > 0.04, GREEDY)
+    assert draft.tree.tokens == (6, 7, 8, 2, 3, 5, 4)
+    assert draft.tree.parents == (ROOT, 0, 1, ROOT, 3, 4, 4)
 
 
 def test_ngrams_are_measured_whether_or_not_they_were_drafted() -> None:
@@ -175,14 +177,6 @@ def test_ngrams_are_measured_whether_or_not_they_were_drafted() -> None:
     assert all(prob < 0.4 for node, prob in enumerate(turned.probs) if turned.tree.tokens[node] == 2)
 
 
-def test_ngrams_of_prompt_and_reply_share_their_first_nodes() -> None:
-    drafter, history = Lookahead(ABILITIES), History([1, 2, 3, 4, 1, 2, 3, 5, 1, 6, 7, 8, 1])
-    drafter.begin(history)
-    draft = drafter.draft(history, lambda path, depth: path > 0.04, GREEDY)
-    assert draft.tree.tokens == (6, 7, 8, 2, 3, 5, 4)
-    assert draft.tree.parents == (ROOT, 0, 1, ROOT, 3, 4, 4)
-
-
 def test_no_ngram_spans_a_cut() -> None:
     drafter, history = Lookahead(ABILITIES), History([1, 2, 3, 4, 5, 6])
     drafter.begin(history)
@@ -192,13 +186,8 @@ def test_no_ngram_spans_a_cut() -> None:
     heard(drafter, history, [8, 9])
     known = {first: [gram.tokens for gram in drafter.pool.after(first)] for first in range(1, 7)}
     assert known == {
-        1: [(2, 3, 7), (2, 3, 4)],
-        2: [(3, 7, 8), (3, 4, 5)],
-        3: [(7, 8, 9), (4, 5, 6)],
-        4: [],
-        5: [],
-        6: [],
-    }
+        1: [(2, 3, 7), (2, 3, 4)], 2: [(3, 7, 8), (3, 4, 5)], 3: [(7, 8, 9), (4, 5, 6)], 4: [], 5: [], 6: [],
+    }  # fmt: skip
     drafter.close()
     assert len(drafter.pool) == 0
 

@@ -101,8 +101,7 @@ def test_heads_say_what_numpy_says(tmp_path: Path, kind: Kind, shared: bool, cut
             assert np.allclose(said, -np.sort(-wanted, axis=1)[:, :6], rtol=TOLERANCE[kind])
             assert (np.diff(said, axis=1) <= 0).all() and all(len(set(row)) == 6 for row in tokens.tolist())
             every, shares = whole.best(state)
-            assert np.allclose(shares.sum(axis=1), 1, atol=1e-5)
-            assert np.array_equal(every[:, :6], tokens)
+            assert np.allclose(shares.sum(axis=1), 1, atol=1e-5) and np.array_equal(every[:, :6], tokens)
 
 
 def test_heads_that_do_not_fit_are_refused_in_words(tmp_path: Path) -> None:
@@ -145,8 +144,6 @@ def test_rank_accuracies_come_from_the_file_or_from_the_authors() -> None:
 
 
 class Said:
-    """Stands in for heads: says what a test wants."""
-
     def __init__(self, tokens: list[list[int]], said: list[list[float]]) -> None:
         self.tokens, self.said = np.array(tokens, np.int32), np.array(said, np.float32)
         self.count, self.kept = self.tokens.shape

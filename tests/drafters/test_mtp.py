@@ -51,7 +51,6 @@ def open_target(tmp_path: Path) -> Iterator[Open]:
 
 
 def prompt(length: int = 6) -> list[Token]:
-    """A text that the target itself could have written."""
     tokens = [5]
     while len(tokens) < length:
         tokens.append(follower(tokens[-1]))
@@ -140,9 +139,7 @@ def test_what_it_lacks_is_said(open_target: Open, tmp_path: Path) -> None:
         ({}, {f"blk.{LAYERS - 1}.ffn_gate_inp.weight": None}, "leaves out"),
     ],
 )
-def test_a_model_whose_layer_would_end_the_process_is_not_drafted_with(
-    tmp_path: Path, keys: Any, tensors: Any, reason: str
-) -> None:
+def test_a_layer_that_would_end_the_process_is_left_alone(tmp_path: Path, keys: Any, tensors: Any, reason: str) -> None:
     good = write_mtp(tmp_path / "good.gguf", "glm4moe")
     bad = changed(good, tmp_path / "bad.gguf", {f"glm4moe.{key}": value for key, value in keys.items()}, tensors)
     assert reason in without_mtp(read_header(bad))
@@ -185,7 +182,6 @@ WAYS = ("auto", "mtp", "lookup+mtp", "lookup|mtp")
 
 
 def written(path: Path, way: str = "none") -> tuple[list[Token], dict[str, str]]:
-    """A reply with one of the engine's drafters, and those that failed."""
     with closing(LlamaModel(path)) as model, closing(LlamaTarget(model, OPTIONS)) as target:
         history = History(prompt())
         resources = Resources(target.abilities, llama=target, header=model.header)

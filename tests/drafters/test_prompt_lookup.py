@@ -65,16 +65,11 @@ def test_the_match_behind_further_tokens_equals_plain_comparing(seed: int) -> No
     assert repeated.tokens == text
 
 
-def test_the_most_recent_occurrence_is_taken() -> None:
+def test_the_most_recent_occurrence_is_taken_and_a_copy_that_reaches_the_end_goes_on() -> None:
     repeated = RepeatedText([1, 2, 30, 1, 2, 40, 1, 2])
-    assert repeated.match() == (2, 4)
-    assert repeated.continuation(4, 2) == [40, 1]
-
-
-def test_a_copy_that_reaches_the_end_goes_on_with_itself() -> None:
+    assert repeated.match() == (2, 4) and repeated.continuation(4, 2) == [40, 1]
     repeated = RepeatedText([9, 1, 2, 3, 1, 2])
-    assert repeated.match() == (2, 2)
-    assert repeated.continuation(2, 8) == [3, 1, 2, 3, 1, 2, 3, 1]
+    assert repeated.match() == (2, 2) and repeated.continuation(2, 8) == [3, 1, 2, 3, 1, 2, 3, 1]
     assert RepeatedText([7, 7]).continuation(0, 3) == [7, 7, 7]
 
 
@@ -89,19 +84,13 @@ def fed(lookup: PromptLookup, history: History, tokens: Sequence[Token]) -> None
     lookup.observe(history, Step(NO_DRAFT, (), tuple(tokens), NO_ROWS))
 
 
-def test_drafts_what_followed() -> None:
+def test_drafts_what_followed_a_long_enough_match_within_the_limit() -> None:
     draft = draft_after([1, 2, 3, 4, 5, 6, 7, 1, 2, 3])
     assert draft.tree == TokenTree.chain((4, 5, 6, 7))  # one more than matched
     assert draft.probs == tuple(copy_probability(matched) for matched in (3, 4, 5, 6))
     assert set(draft.sources) == {"lookup"}
-
-
-def test_short_matches_draft_nothing() -> None:
     assert draft_after([1, 2, 3, 1]) is NO_DRAFT
     assert draft_after([]) is NO_DRAFT
-
-
-def test_the_limit_holds() -> None:
     words = list(range(50))
     assert len(draft_after(words + words[:20]).tree) == 16
     assert len(draft_after(words + words[:20], PromptLookup(limit=5)).tree) == 5

@@ -57,9 +57,7 @@ def test_the_kept_tokens_are_those_of_a_whole_sort(size: int) -> None:
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 @pytest.mark.parametrize("should_extend", [None, always])
-def test_every_evaluated_row_enters_the_table_and_those_of_the_text_last(
-    temperature: float, should_extend: ShouldExtend | None
-) -> None:
+def test_every_row_enters_the_table_the_texts_last(temperature: float, should_extend: ShouldExtend | None) -> None:
     drafter, plain = TokenRecycling(ABILITIES), dict[Token, list[Token]]()
     for step, history in steps_of(drafter, FakeTarget(N_VOCAB), Sampler(temperature=temperature), should_extend):
         tree, logits = step.draft.tree, step.evaluation.logits
@@ -72,13 +70,10 @@ def test_every_evaluated_row_enters_the_table_and_those_of_the_text_last(
         assert rows_of(drafter) == plain
 
 
-def test_rows_of_probes_stay_out() -> None:
+def test_rows_of_probes_stay_out_and_a_token_seen_twice_keeps_that_of_the_text() -> None:
     logits = random_logits(4)
     tree = TokenTree((6, 7, 8), (-1, 0, -1), frozenset({1, 2}))
     assert set(rows_of(observed(tree, (), (9,), logits))) == {5, 6}
-
-
-def test_a_token_seen_twice_keeps_the_row_of_the_text() -> None:
     logits = random_logits(4)
     tree = TokenTree((5, 6, 5), (-1, 0, -1))
     assert rows_of(observed(tree, (), (9,), logits))[5] == sorted_row(logits[0])
@@ -141,8 +136,7 @@ def test_the_tree_holds_the_most_probable_of_all_paths(seed: int) -> None:
 def test_leaves_and_nodes_are_bounded(seed: int, leaves: int) -> None:
     drafter = filled(seed, nodes=12, leaves=leaves)
     tree = drafter.draft(History([5]), always, GREEDY).tree
-    assert len(tree) == 12 and tree.leaves <= leaves
-    assert tree.leaves == leaves or leaves > 3
+    assert len(tree) == 12 and tree.leaves <= leaves and (tree.leaves == leaves or leaves > 3)
     few = filled(seed, 12, leaves, Abilities(N_VOCAB, n_ctx=9, n_embd=8, n_layer=2, max_rows=6, max_leaves=2))
     assert len(few.draft(History([5]), always, GREEDY).tree) == 5
     assert few.draft(History([5]), always, GREEDY).tree.leaves <= 2
@@ -199,8 +193,7 @@ def test_text_that_repeats_itself_is_accepted_and_a_new_text_profits() -> None:
 def test_a_table_is_kept_from_one_run_to_the_next(tmp_path: Path) -> None:
     memory = DrafterMemory(tmp_path / "cache", "model")
     first = TokenRecycling(ABILITIES, memory=memory)
-    assert not rows_of(first)
-    assert len(list(steps_of(first, FakeTarget(N_VOCAB), GREEDY))) > 5
+    assert not rows_of(first) and len(list(steps_of(first, FakeTarget(N_VOCAB), GREEDY))) > 5
     learnt = rows_of(first)
     assert not (tmp_path / "cache").exists()  # nothing is written while a reply is
     first.close()
@@ -217,16 +210,13 @@ def test_a_kept_table_that_does_not_fit_is_replaced(tmp_path: Path) -> None:
     memory = DrafterMemory(tmp_path, "model")
     memory.write("recycle", packed_table(n_vocab=41))
     drafter = TokenRecycling(ABILITIES, memory=memory)
-    assert not rows_of(drafter)
-    assert list(steps_of(drafter, FakeTarget(N_VOCAB), GREEDY))
+    assert not rows_of(drafter) and list(steps_of(drafter, FakeTarget(N_VOCAB), GREEDY))
     learnt = rows_of(drafter)
     drafter.close()
     assert rows_of(TokenRecycling(ABILITIES, memory=memory)) == learnt
 
 
-def test_a_table_is_saved_at_the_start_of_a_reply_every_few_minutes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_table_is_saved_every_few_minutes_at_a_reply(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now = [1000.0]
     monkeypatch.setattr(recycle, "monotonic", lambda: now[0])
     memory = DrafterMemory(tmp_path, "model")
@@ -248,19 +238,11 @@ def packed_table(count: int = 2, token: int = 4, sure: int = 1, magic: bytes = b
 @pytest.mark.parametrize(
     "packed",
     [
-        b"",
-        packed_table()[:19],
-        packed_table(magic=b"SLIPSTRM"),
-        packed_table(n_vocab=41),
-        packed_table(count=1),
-        packed_table(count=2**32 - 1),
-        packed_table()[:-1],
-        packed_table(token=-1),
-        packed_table(token=40),
-        packed_table(sure=-1),
-        packed_table(sure=5),
+        b"", packed_table()[:19], packed_table(magic=b"SLIPSTRM"), packed_table(n_vocab=41), packed_table(count=1),
+        packed_table(count=2**32 - 1), packed_table()[:-1], packed_table(token=-1), packed_table(token=40),
+        packed_table(sure=-1), packed_table(sure=5),
     ],
-)
+)  # fmt: skip
 def test_what_is_no_table_of_this_model_is_refused(packed: bytes) -> None:
     drafter = filled(0, 16, 8)
     before = drafter.dump()

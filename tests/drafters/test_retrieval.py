@@ -41,8 +41,7 @@ def draft_after(index: TextIndex, tokens: list[Token], **sizes: int) -> Draft:
 def test_a_single_continuation_is_a_chain(index: TextIndex) -> None:
     add(index, [1, 2, 3, 4, 5, 6])
     draft = draft_after(index, [9, 1, 2, 3])
-    assert draft.tree.tokens == (4, 5, 6)
-    assert draft.tree.leaves == 1
+    assert draft.tree.tokens == (4, 5, 6) and draft.tree.leaves == 1
     assert draft.probs == pytest.approx([copy_probability(matched) for matched in (3, 4, 5)])
     assert draft.sources == ("retrieval",) * 3
 
@@ -50,8 +49,7 @@ def test_a_single_continuation_is_a_chain(index: TextIndex) -> None:
 def test_continuations_become_a_trie_with_counts(index: TextIndex) -> None:
     add(index, *([[1, 2, 3, 4]] * 3), [1, 2, 3, 5], [1, 2, 6, 7], [1, 2])
     draft = draft_after(index, [1, 2])
-    assert draft.tree.tokens == (3, 4, 5, 6, 7)
-    assert draft.tree.parents == (ROOT, 0, 0, ROOT, 3)
+    assert draft.tree.tokens == (3, 4, 5, 6, 7) and draft.tree.parents == (ROOT, 0, 0, ROOT, 3)
     two, three = copy_probability(2), copy_probability(3)
     assert draft.probs == pytest.approx([0.8 * two, 0.75 * three, 0.25 * three, 0.2 * two, three])
 
@@ -111,9 +109,7 @@ def first_probability(drafter: Retrieval, tokens: list[Token]) -> float:
 
 
 @pytest.mark.parametrize(("truth", "rises"), [([3, 4, 5], True), ([9, 4, 5], False)])
-def test_trust_follows_what_the_target_wrote_whoever_drafted_it(
-    truth: list[Token], rises: bool, index: TextIndex
-) -> None:
+def test_trust_follows_what_the_target_wrote(truth: list[Token], rises: bool, index: TextIndex) -> None:
     add(index, [1, 2, 3, 4, 5])
     drafter = Retrieval(index)
     before = first_probability(drafter, [1, 2])

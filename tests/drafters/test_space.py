@@ -53,9 +53,7 @@ def path_to(tree: TokenTree, node: int) -> list[Token]:
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 @pytest.mark.parametrize("should_extend", [always, at_least(0.1), at_least(0.3)])
-def test_below_the_root_and_every_candidate_hangs_a_chain_of_masks(
-    should_extend: ShouldExtend, temperature: float
-) -> None:
+def test_below_the_root_and_candidates_hang_chains_of_masks(should_extend: ShouldExtend, temperature: float) -> None:
     shapes = Counter[tuple[int, int]]()
     for step, _ in steps_of(Space(fake().abilities, MASKS), fake(), Sampler(temperature=temperature), should_extend):
         tree = step.draft.tree
@@ -144,7 +142,7 @@ def prepared(gains: list[float], guesses: list[list[float]], abilities: Abilitie
     return drafter
 
 
-def test_beside_an_unsure_guess_stand_its_rivals() -> None:
+def test_beside_an_unsure_guess_stand_its_rivals_where_a_row_is_worth_it() -> None:
     drafter = prepared([0.5] * 3, [[0.4, 0.35, 0.25], [0.6, 0.4]])
     draft = drafter.draft(History(list(PROMPT)), at_least(0.12), GREEDY)
     tree = draft.tree
@@ -152,9 +150,6 @@ def test_beside_an_unsure_guess_stand_its_rivals() -> None:
     assert paths == {(0,), (1,), (2,), (0, 0), (0, 1), (1, 0), (1, 1), (2, 0)}
     assert tree.tokens[:2] == (0, 0)  # the best path is the first: its cells stay in plain decoding's order
     assert draft.probs[0] == pytest.approx(0.4) and draft.probs[1] == pytest.approx(0.6)
-
-
-def test_nothing_is_drafted_where_no_row_is_worth_it() -> None:
     assert prepared([0.5], [[1.0]]).draft(History(list(PROMPT)), never, GREEDY).tree.tokens == ()
     assert text_of(Space(fake().abilities, MASKS), fake(), GREEDY, never) == text_of(Plain(), fake(), GREEDY, always)
 

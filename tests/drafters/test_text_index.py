@@ -82,9 +82,7 @@ def words(seed: int, size: int, vocabulary: int = 50) -> list[Token]:
 @pytest.mark.slow
 @given(st.one_of(small_texts, wide_texts), st.data())
 @settings(max_examples=100, deadline=None)
-def test_search_equals_plain_comparing(
-    tmp_path_factory: pytest.TempPathFactory, texts: Texts, data: st.DataObject
-) -> None:
+def test_search_is_plain_comparing(tmp_path_factory: pytest.TempPathFactory, texts: Texts, data: st.DataObject) -> None:
     index = opened(tmp_path_factory.mktemp("index"))
     for piece in pieces(texts):
         index.add([piece])

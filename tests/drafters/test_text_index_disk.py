@@ -28,7 +28,7 @@ quick_disk = test_text_index.quick_disk
 
 
 class Killed(BaseException):
-    """The process ends here."""
+    pass
 
 
 def dying(monkeypatch: pytest.MonkeyPatch, at: int, error: BaseException, calls: Sequence[str]) -> list[int]:
@@ -94,9 +94,7 @@ def test_killed_at_any_call_it_holds_the_old_or_the_new(
 
 
 @pytest.mark.parametrize("call", ["write", "fsync", "replace"])
-def test_a_full_disk_is_an_error_in_words_and_changes_nothing(
-    call: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_is_said_and_changes_nothing(call: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     index = opened(tmp_path)
     index.add([TextPiece("a", [1, 2, 3])])
     with monkeypatch.context() as patch:

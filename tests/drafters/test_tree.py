@@ -14,10 +14,8 @@ from slipstream.models.types import ROOT, History
 
 def test_a_chain() -> None:
     draft = chain_draft([5, 6, 7], [0.9, 0.8, 0.7], "lookup")
-    assert draft.tree.tokens == (5, 6, 7)
-    assert draft.tree.parents == (ROOT, 0, 1)
-    assert draft.probs == (0.9, 0.8, 0.7)
-    assert draft.sources == ("lookup",) * 3
+    assert draft.tree.tokens == (5, 6, 7) and draft.tree.parents == (ROOT, 0, 1)
+    assert draft.probs == (0.9, 0.8, 0.7) and draft.sources == ("lookup",) * 3
 
 
 def test_nothing_is_no_draft() -> None:
@@ -50,12 +48,10 @@ def test_siblings_of_one_token_are_merged() -> None:
     first = builder.add_path([1, 2], [0.3, 0.5], "draft")
     second = builder.add_path([1, 3], [0.6, 0.4], "lookup")
     third = builder.add_path([1, 2], [0.6, 0.5], "recycle")
-    assert first[0] == second[0]
-    assert first == third
+    assert first[0] == second[0] and first == third
     assert len(builder) == 3
     draft = builder.build()
-    assert draft.tree.tokens == (1, 2, 3)
-    assert draft.probs == (0.6, 0.5, 0.4)
+    assert draft.tree.tokens == (1, 2, 3) and draft.probs == (0.6, 0.5, 0.4)
     assert draft.sources == ("lookup", "draft", "lookup")  # the best, and of equals the first
 
 

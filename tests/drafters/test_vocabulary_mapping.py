@@ -110,13 +110,21 @@ def test_a_step_costs_work_for_its_new_tokens_only() -> None:
         size = len(one.tokens)
 
 
-def test_a_long_prompt_is_translated_in_parts_and_without_spaces_too() -> None:
+def test_a_long_prompt_is_translated_in_parts_and_counted_without_that() -> None:
     for text in ("ab bab ab a " * 300, "ab" * 1500, "é" * 900):
         history = TARGET.tokenize(text, False)
         one = mapping()
         one.follow(history)
         assert not one.whole and 0 < len(one.tokens) < 2000
         assert DRAFT.text(followed(one, history)).decode() == text
+    one = mapping()
+    history = TARGET.tokenize("ab bab ab a " * 30, False)
+    assert one.behind(history) == len(history)
+    one.follow(history)
+    before, left = list(one.tokens), one.behind(history)
+    assert left < len(history) and one.behind([*history, history[0]]) == left + 1
+    assert one.behind([history[1], *history]) > left + 1  # another chat, which it has not begun
+    assert one.tokens == before and one.behind(history) == left
 
 
 def test_words_that_would_have_changed_the_last_token_are_not_drafted() -> None:
@@ -263,14 +271,3 @@ def test_across_vocabularies_the_text_is_the_targets_own(translated: Session) ->
             accepted += drafted.speed.accepted
             rejected += drafted.speed.drafted - drafted.speed.accepted
     assert accepted > 0 and rejected > 0
-
-
-def test_what_is_behind_is_counted_without_translating_anything() -> None:
-    one = mapping()
-    history = TARGET.tokenize("ab bab ab a " * 30, False)
-    assert one.behind(history) == len(history)
-    one.follow(history)
-    before, left = list(one.tokens), one.behind(history)
-    assert left < len(history) and one.behind([*history, history[0]]) == left + 1
-    assert one.behind([history[1], *history]) > left + 1  # another chat, which it has not begun
-    assert one.tokens == before and one.behind(history) == left

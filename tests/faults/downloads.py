@@ -13,8 +13,6 @@ from slipstream.models.errors import SlipstreamError
 
 
 class Downloads:
-    """The scenario, with a hub of its own that ends with the process."""
-
     def __init__(self, folder: Path) -> None:
         self._body = tiny_gguf()
         self._server = HubServer().__enter__()

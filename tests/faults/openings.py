@@ -28,7 +28,6 @@ class Opening:
         assert any(self.texts.values())
 
     def prepare(self, path: Path) -> None:
-        """Makes the file."""
         raise NotImplementedError
 
     def run(self, folder: Path, arm: Callable[[], None], disarm: Callable[[], int]) -> Outcome:
@@ -69,8 +68,6 @@ class Opening:
 
 
 class Rescues(Opening):
-    """A file whose header is damaged."""
-
     def prepare(self, path: Path) -> None:
         filled(path, 3)
         path.write_bytes(b"x" * 100 + path.read_bytes()[100:])
@@ -79,8 +76,6 @@ class Rescues(Opening):
 
 
 class Migrations(Opening):
-    """A file of an earlier version."""
-
     version = OLDER[0]
 
     def prepare(self, path: Path) -> None:
@@ -88,6 +83,4 @@ class Migrations(Opening):
 
 
 class LastMigration(Migrations):
-    """A file of the version before this one."""
-
     version = OLDER[-1]

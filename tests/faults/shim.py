@@ -15,8 +15,6 @@ KILL: Final = 0  # in place of an error: the process is killed at the call
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """One run of a scenario."""
-
     seen: int  # how many calls there were that could have failed
     told: bool  # whether an error was worded for the user
     wrong: list[str]  # what went wrong that must not
@@ -27,7 +25,6 @@ def compiler() -> str | None:
 
 
 def build(folder: Path) -> Path:
-    """Compiles the shim into a folder; wants a compiler."""
     library = folder / "shim.so"
     command = [compiler() or "cc", "-shared", "-fPIC", "-O1", "-Wall", "-Werror", "-o", str(library)]
     subprocess.run([*command, str(Path(__file__).with_name("shim.c")), "-ldl"], check=True)
@@ -35,8 +32,6 @@ def build(folder: Path) -> Path:
 
 
 class Shim:
-    """The shim that this process was started with."""
-
     def __init__(self) -> None:
         self._library = ctypes.CDLL(None)
 
@@ -45,5 +40,4 @@ class Shim:
         self._library.fault_arm(str(folder).encode(), CALLS[call], number, error, int(stays))
 
     def disarm(self) -> int:
-        """Lets all calls be; returns how many there were."""
         return int(self._library.fault_disarm())

@@ -23,12 +23,9 @@ from tests.faults.openings import LastMigration, Migrations, Opening, Rescues
 from tests.faults.shim import KILL, Shim
 
 SCENARIOS: Final[dict[str, type[Chats] | type[Downloads] | type[Opening]]] = {
-    "chats": Chats,
-    "migrations": Migrations,
-    "migrations-last": LastMigration,
-    "rescues": Rescues,
+    "chats": Chats, "migrations": Migrations, "migrations-last": LastMigration, "rescues": Rescues,
     "downloads": Downloads,
-}
+}  # fmt: skip
 FOR_GOOD: Final = ("ENOSPC",)  # errors that do not pass by themselves: every later call fails, too
 
 
@@ -43,14 +40,7 @@ class Swept:
 
 
 def sweep(library: Path, scenario: str, most: int, faults: list[str]) -> Iterator[Swept]:
-    """Runs a sweep in a process that was started with the shim.
-
-    Args:
-        library: The shim.
-        scenario: One of ``SCENARIOS``.
-        most: Places at most for each kind.
-        faults: Calls and errors, such as "write:EIO".
-    """
+    """Runs faults such as "write:EIO" at so many places at most, in a process that was started with the shim."""
     command = [sys.executable, "-m", "tests.faults.sweep", scenario, str(most), *faults]
     environment = {**os.environ, "LD_PRELOAD": str(library)}
     root = Path(__file__).parents[2]

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import gguf
 import numpy as np
 from gguf import GGMLQuantizationType as Kind
+from tests.models.kinds import add_all, finish
 
 from slipstream.models.gguf.reader import Header, read_header
 from slipstream.models.heads.file import HeadsInfo, identity, write_heads
@@ -26,13 +27,10 @@ class Pair(NamedTuple):
 
 def random_adapter(header: Header, rng: np.random.Generator, exit_layer: int) -> tuple[HeadsInfo, dict[str, Floats]]:
     shapes: dict[str, tuple[int, ...]] = {
-        "attn_norm.weight": (WIDTH,),
-        "attn_q.weight": (HEADS * HEAD, WIDTH),
-        "attn_k.weight": (KV_HEADS * HEAD, WIDTH),
-        "attn_v.weight": (KV_HEADS * HEAD, WIDTH),
-        "attn_output.weight": (WIDTH, HEADS * HEAD),
-        "output_norm.weight": (WIDTH,),
-    }
+        "attn_norm.weight": (WIDTH,), "attn_q.weight": (HEADS * HEAD, WIDTH),
+        "attn_k.weight": (KV_HEADS * HEAD, WIDTH), "attn_v.weight": (KV_HEADS * HEAD, WIDTH),
+        "attn_output.weight": (WIDTH, HEADS * HEAD), "output_norm.weight": (WIDTH,),
+    }  # fmt: skip
     if header.architecture == "qwen3":
         shapes |= {"attn_q_norm.weight": (HEAD,), "attn_k_norm.weight": (HEAD,)}
     info = HeadsInfo("kangaroo", identity(header), header.name, "folder", (), 1, {"exit_layer": exit_layer})
@@ -55,10 +53,7 @@ def random_pair(
         "attention.head_count": HEADS, "attention.head_count_kv": KV_HEADS, "attention.key_length": HEAD,
         "attention.value_length": HEAD, "rope.dimension_count": HEAD, "vocab_size": VOCABULARY,
     }  # fmt: skip
-    for key, value in sizes.items():
-        writer.add_uint32(f"{architecture}.{key}", value)
-    writer.add_float32(f"{architecture}.attention.layer_norm_rms_epsilon", 1e-5)
-    writer.add_float32(f"{architecture}.rope.freq_base", 5000.0)
+    add_all(writer, f"{architecture}.", sizes | {"attention.layer_norm_rms_epsilon": 1e-5, "rope.freq_base": 5000.0})
     writer.add_tokenizer_model("none")
     shapes: dict[str, tuple[int, ...]] = {"token_embd": (VOCABULARY, WIDTH), "output_norm": (WIDTH,)}
     if not tied:
@@ -78,10 +73,7 @@ def random_pair(
         writer.add_tensor(f"{name}.weight", gguf.quants.quantize(values, stored), raw_dtype=stored)
     if architecture == "llama":
         writer.add_tensor("rope_freqs.weight", np.linspace(1, 8, HEAD // 2, dtype=np.float32))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    finish(writer)
     target = min(folder.glob("random*.gguf"))
     info, tensors = random_adapter(read_header(target), rng, exit_layer)
     adapter = folder / "adapter.gguf"

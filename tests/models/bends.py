@@ -56,7 +56,6 @@ ALL_NUMBERS: Final = [U32, I32, F32, BOOL, U64, 0, 1, 2, 3, 11, 12]
 
 
 def _number(model: RawModel, key: str, dice: random.Random) -> None:
-    """Any number of any type under a key."""
     kind = dice.choice([U32] * 6 + [F32] * 2 + ALL_NUMBERS)
     if kind in (F32, 12):
         model.pairs[key] = (kind, struct.pack("<" + CODES[kind], dice.choice(REALS)) if kind == 12 else _f32(dice))

@@ -28,10 +28,7 @@ def packed_array(kind: int, values: list[object]) -> bytes:
 
 @dataclass
 class RawModel:
-    """A GGUF file in pieces that a test may bend before it is written.
-
-    `pairs` maps a key to its type id and packed value; `tensors` are (name, shape, type id, offset).
-    """
+    """A GGUF file in pieces: ``pairs`` are type id and packed value, ``tensors`` name, shape, type id and offset."""
 
     pairs: dict[str, tuple[int, bytes]] = field(default_factory=dict)
     tensors: list[tuple[str, tuple[int, ...], int, int]] = field(default_factory=list)
@@ -113,14 +110,11 @@ def model() -> RawModel:
 
 @pytest.fixture
 def other_model() -> RawModel:
-    """A second one, equal to the first."""
     return small_model()
 
 
 @pytest.fixture
 def save(tmp_path: Path) -> Callable[..., Path]:
-    """Writes a model in pieces, or plain bytes, to a file."""
-
     def write(content: RawModel | bytes, name: str = "model.gguf") -> Path:
         path = tmp_path / name
         path.write_bytes(content if isinstance(content, bytes) else content.bytes())

@@ -28,12 +28,10 @@ QUICK: Final = Tuning(
 
 
 def quant(label: str = "F32", repo: str = REPO) -> Quant:
-    """What the hub lists under a label."""
     return next(quant for quant in Hub().quants(repo) if quant.label == label)
 
 
 def job(folder: Path, files: tuple[RemoteFile, ...] | None = None, tuning: Tuning = QUICK) -> Download:
-    """A download of the tiny model."""
     return Download(Hub(), files or quant().files, folder, tuning)
 
 
@@ -49,7 +47,6 @@ def run_until(server: HubServer, download: Download, count: int) -> None:
 
 
 def leftovers(folder: Path) -> list[str]:
-    """Names of all files below a folder."""
     return sorted(path.name for path in folder.rglob("*") if path.is_file())
 
 
@@ -70,7 +67,6 @@ class Child:
         self._process.stdout.close()
 
     def start(self, files: tuple[RemoteFile, ...], folder: Path, tuning: Tuning = QUICK) -> int:
-        """Starts a download; returns the number of its process."""
         order = {
             "endpoint": os.environ["HF_ENDPOINT"],
             "folder": str(folder),
@@ -83,7 +79,6 @@ class Child:
         return int(self.until(lambda row: "pid" in row)["pid"])
 
     def until(self, wanted: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
-        """Reads what it says until the line that is wanted."""
         for row in self._rows():
             if wanted(row):
                 return row

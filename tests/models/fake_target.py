@@ -5,19 +5,9 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from slipstream.models import types
 from slipstream.models.errors import ContextFullError
 from slipstream.models.llama.target import Prefill, PrefillChunk
-from slipstream.models.types import (
-    EMPTY_TREE,
-    LAST_HIDDEN,
-    ROOT,
-    Abilities,
-    Evaluation,
-    Floats,
-    Token,
-    TokenTree,
-    shared_prefix,
-)
 
 
 class FakeTarget:
@@ -36,20 +26,20 @@ class FakeTarget:
         blur: float = 0.0,
         max_leaves: int = 16,
     ) -> None:
-        self.abilities = Abilities(
+        self.abilities = types.Abilities(
             n_vocab=n_vocab, n_ctx=n_ctx, n_embd=8, n_layer=2, max_rows=64, max_leaves=max_leaves,
-            hidden=frozenset({LAST_HIDDEN, 0, 1}), same_text=True, masks=True,
+            hidden=frozenset({types.LAST_HIDDEN, 0, 1}), same_text=True, masks=True,
         )  # fmt: skip
         self._seed, self._order, self._blur = seed, order, blur
-        self._tokens: list[Token] = []
-        self._open: tuple[Token, TokenTree] | None = None
+        self._tokens: list[types.Token] = []
+        self._open: tuple[types.Token, types.TokenTree] | None = None
         self._points: frozenset[int] = frozenset()
         self._masks = 0
         self.decodes = 0
         """Number of passes."""
 
     @property
-    def tokens(self) -> Sequence[Token]:
+    def tokens(self) -> Sequence[types.Token]:
         return self._tokens
 
     def request(self, points: frozenset[int], rows: int = 1) -> None:
@@ -58,9 +48,9 @@ class FakeTarget:
         self._points = points
 
     def prepare_drafts(self) -> None:
-        """Does nothing: it can always roll back tokens."""
+        pass
 
-    def use_masks(self, masks: Floats) -> None:
+    def use_masks(self, masks: types.Floats) -> None:
         """Counts the masks; probes may then use one more token id for each."""
         if masks.ndim != 2 or masks.shape[1] != self.abilities.n_embd:
             raise ValueError(f"masks of shape {masks.shape} for a model of width {self.abilities.n_embd}")
@@ -68,16 +58,15 @@ class FakeTarget:
 
     def prefill(
         self,
-        tokens: Sequence[Token],
+        tokens: Sequence[types.Token],
         on_chunk: Callable[[PrefillChunk], None] | None = None,
         cancelled: Callable[[], bool] | None = None,
     ) -> Prefill:
-        """Reads a prompt in chunks of 32 tokens."""
         if len(tokens) > self.abilities.n_ctx:
             raise ContextFullError(
                 f"the prompt has {len(tokens):,} tokens, but the context holds {self.abilities.n_ctx:,}."
             )
-        shared = shared_prefix(self._tokens, tokens)
+        shared = types.shared_prefix(self._tokens, tokens)
         self.rewind(shared)
         for start in range(shared, len(tokens), 32):
             if cancelled and cancelled():
@@ -89,11 +78,11 @@ class FakeTarget:
                 on_chunk(PrefillChunk(chunk, len(self._tokens), len(tokens), self._hidden(len(chunk))))
         return Prefill(shared, len(self._tokens) - shared, len(self._tokens) == len(tokens))
 
-    def feed(self, tokens: Sequence[Token]) -> None:
+    def feed(self, tokens: Sequence[types.Token]) -> None:
         self._check_closed("feed")
         self._tokens.extend(tokens)
 
-    def evaluate(self, last: Token, tree: TokenTree = EMPTY_TREE) -> Evaluation:
+    def evaluate(self, last: types.Token, tree: types.TokenTree = types.EMPTY_TREE) -> types.Evaluation:
         self._check_closed("evaluate")
         if 1 + len(tree) > self.abilities.max_rows or tree.leaves > self.abilities.max_leaves:
             raise ValueError("the tree is too large")
@@ -105,16 +94,16 @@ class FakeTarget:
                 raise ValueError(f"node {node} carries {token}, which is no token here")
         paths = [[*self._tokens[-self._order :], last]]
         for node, parent in enumerate(tree.parents):
-            paths.append([*paths[parent + 1 if parent != ROOT else 0], tree.tokens[node]])
+            paths.append([*paths[parent + 1 if parent != types.ROOT else 0], tree.tokens[node]])
         self.decodes += 1
         self._open = (last, tree)
-        return Evaluation(np.stack([self._row(path[-self._order :]) for path in paths]), self._hidden(len(paths)))
+        return types.Evaluation(np.stack([self._row(path[-self._order :]) for path in paths]), self._hidden(len(paths)))
 
     def keep(self, path: Sequence[int]) -> None:
         if self._open is None:
             raise AssertionError("keep() without evaluate()")
         last, tree = self._open
-        parent = ROOT
+        parent = types.ROOT
         for node in path:
             if tree.parents[node] != parent or node in tree.probes:
                 raise AssertionError(f"{tuple(path)} is not a path of acceptable nodes from the root")
@@ -133,19 +122,19 @@ class FakeTarget:
     def save(self) -> bytearray:
         return bytearray(struct.pack(f"<{len(self._tokens)}i", *self._tokens))
 
-    def restore(self, state: bytearray, tokens: Sequence[Token]) -> None:
+    def restore(self, state: bytearray, tokens: Sequence[types.Token]) -> None:
         if state != struct.pack(f"<{len(tokens)}i", *tokens):
             raise AssertionError("the state is of other tokens")
         self._open, self._tokens = None, list(tokens)
 
     def close(self) -> None:
-        """Does nothing."""
+        pass
 
     def _check_closed(self, call: str) -> None:
         if self._open is not None:
             raise AssertionError(f"{call}() before keep()")
 
-    def _row(self, context: Sequence[Token]) -> Floats:
+    def _row(self, context: Sequence[types.Token]) -> types.Floats:
         sharp = np.random.default_rng([self._seed, *context]).standard_normal(self.abilities.n_vocab, np.float32)
         if self._blur:
             other = np.random.default_rng([self._seed + 1, *context]).standard_normal(
@@ -154,5 +143,5 @@ class FakeTarget:
             sharp = (1 - self._blur) * sharp + self._blur * other
         return np.asarray(3 * sharp, np.float32)
 
-    def _hidden(self, rows: int) -> dict[int, Floats]:
+    def _hidden(self, rows: int) -> dict[int, types.Floats]:
         return {point: np.zeros((rows, self.abilities.n_embd), np.float32) for point in self._points}

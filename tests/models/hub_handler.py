@@ -49,8 +49,6 @@ class Seen:
 
 @dataclass
 class Repo:
-    """A repository; ``facts`` overrides what the API tells of it."""
-
     id: str
     files: dict[str, bytes]
     gated: Literal["auto", "manual", False] = False
@@ -105,7 +103,6 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
 
     def small(self, status: int, body: bytes = b"", **headers: str) -> None:
-        """A whole answer; ``X_Error_Code="GatedRepo"`` sets that header."""
         self.head(status, {name.replace("_", "-"): value for name, value in headers.items()}, len(body))
         if self.command == "GET":
             self.wfile.write(body)
@@ -117,8 +114,6 @@ class Handler(BaseHTTPRequestHandler):
 
 
 class HubHandler(Handler):
-    """The hub: API, small files, redirects to the store."""
-
     host = "hub"
 
     def serve(self, path: str, query: dict[str, list[str]]) -> None:

@@ -5,7 +5,7 @@ from functools import cache
 from pathlib import Path
 
 import gguf
-from tests.models.kinds import write_kind
+from tests.models.kinds import finish, write_kind
 
 
 @cache
@@ -29,10 +29,7 @@ def split_gguf(stem: str, parts: int = 2, kind: str = "llama", seed: int = 1) ->
                 writer.add_key_value(key, field.contents(), kinds[0], inner)
         for tensor in reader.tensors:
             writer.add_tensor(tensor.name, tensor.data, raw_dtype=tensor.tensor_type)
-        writer.write_header_to_file()
-        writer.write_kv_data_to_file()
-        writer.write_tensors_to_file()
-        writer.close()
+        finish(writer)
         found = {path.name: path.read_bytes() for path in sorted(folder.glob(f"{stem}-*.gguf"))}
     assert len(found) == parts, sorted(found)
     return found

@@ -68,12 +68,10 @@ class HubServer:
 
     @property
     def endpoint(self) -> str:
-        """Address of the hub."""
         return f"http://127.0.0.1:{self._servers[0].server_address[1]}"
 
     @property
     def store(self) -> str:
-        """Address of the host that large files are redirected to."""
         return f"http://127.0.0.1:{self._servers[1].server_address[1]}"
 
     def adopt(self, monkeypatch: pytest.MonkeyPatch, home: Path, token: str | None = None) -> None:
@@ -99,15 +97,7 @@ class HubServer:
         plain: frozenset[str] = frozenset({"README.md"}),
         **facts: Any,
     ) -> Repo:
-        """Adds a repository, or replaces it.
-
-        Args:
-            repo: ``owner/name``.
-            files: Name to content.
-            gated: Whether its licence has to be accepted.
-            plain: Files that lie in git itself: without sha256, served by the first host.
-            facts: As the API spells them: ``downloads=5, likes=2, tags=[...], gguf={...}, lastModified="..."``.
-        """
+        """Adds or replaces a repository; ``plain`` files lie in git itself, ``facts`` are spelled as by the API."""
         self.repos[repo] = Repo(repo, dict(files), gated, facts, plain)
         return self.repos[repo]
 
@@ -151,11 +141,9 @@ class HubServer:
             return fault
 
     def bodies(self) -> list[Seen]:
-        """Requests for content that reached the store."""
         return [seen for seen in self.seen if seen.host == "store" and seen.method == "GET"]
 
     def dumps(self, value: object) -> bytes:
-        """JSON as the API sends it."""
         return self.answer if self.answer is not None else json.dumps(value).encode()
 
 
@@ -172,15 +160,8 @@ Answer = bytes | Callable[[socket.socket], None]
 
 
 class HostileHub:
-    """A hub that sends exactly the bytes that a test names, and keeps no rule of HTTP.
-
-    Attributes:
-        api: The answer to every request of the API, or what writes it to the connection.
-        file: The answer to every request of a file.
-        blob: The answer to requests that ``/blob`` begins.
-        requests: How many came.
-        ended: Set at the end: an answer that waits for it has waited for the whole test.
-    """
+    """A hub that sends exactly the bytes that a test names for the API, files and ``/blob``, and keeps no rule of
+    HTTP."""
 
     def __init__(self) -> None:
         self.api: Answer = raw(404)

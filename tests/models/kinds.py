@@ -27,8 +27,6 @@ Metadata = dict[str, Any]
 
 
 class _Random:
-    """Draws weights in the order in which they are asked for."""
-
     def __init__(self, seed: int, blur: float, head: int = _HEAD) -> None:
         self.head = head
         self._rng, self._noise, self._blur = np.random.default_rng(seed), np.random.default_rng(seed + 1), blur
@@ -321,6 +319,20 @@ MORE: Final = (SEES, "granite", "glm4", "smollm3")  # architectures with a memor
 DIFFUSES: Final = "llada"  # a kind that does not write token by token and has no memory at all
 
 
+def add_all(writer: gguf.GGUFWriter, before: str, values: Mapping[str, Any]) -> None:
+    """Adds values by their types, to keys that begin alike."""
+    adders = {bool: writer.add_bool, int: writer.add_uint32, float: writer.add_float32, str: writer.add_string}
+    for key, value in values.items():
+        adders.get(type(value), writer.add_array)(before + key, value)
+
+
+def finish(writer: gguf.GGUFWriter) -> None:
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
 def write_kind(
     path: Path,
     kind: str,
@@ -331,16 +343,9 @@ def write_kind(
     head: int = _HEAD,
     more: Mapping[str, Any] = MappingProxyType({}),
 ) -> Path:
-    """Writes a model of 100 to 300 kB with a vocabulary of bytes and a few words.
-
-    Args:
-        kind: One of ``KINDS``, ``MORE`` or ``DIFFUSES``: an architecture's name.
-        seed: Chooses the weights.
-        blur: How much of other weights is mixed in: a draft model that often agrees with the unblurred one.
-        q8_0: Stores matrices as Q8_0, else everything as F32.
-        head: Width of a head, where the kind does not set it itself.
-        more: Metadata to add, without the architecture's name before it.
-    """
+    """Writes a model of 100 to 300 kB with a vocabulary of bytes and a few words: one of ``KINDS``, ``MORE`` or
+    ``DIFFUSES``. ``blur`` mixes other weights in: a draft model that often agrees with the unblurred one; ``q8_0``
+    stores matrices as Q8_0, else everything is F32; ``more`` is metadata without the architecture's name before it."""
     random = _Random(seed, blur, head)
     widths = dict.fromkeys(("attention.key_length", "attention.value_length", "rope.dimension_count"), head)
     metadata, weights = _MAKERS[kind](random)
@@ -348,9 +353,7 @@ def write_kind(
     weights["token_embd_norm.weight" if kind == "lfm2" else "output_norm.weight"] = random.norm(WIDTH)
     weights["output.weight"] = random.matrix(len(TOKENS), WIDTH, gain=2.0)
     writer = gguf.GGUFWriter(path, kind)
-    adders = {int: writer.add_uint32, float: writer.add_float32, list: writer.add_array, str: writer.add_string}
-    for key, value in {**_COMMON, **widths, **metadata, **more}.items():
-        adders[type(value)](f"{kind}.{key}", value)
+    add_all(writer, f"{kind}.", {**_COMMON, **widths, **metadata, **more})
     writer.add_name(f"Tiny {kind}")
     writer.add_tokenizer_model("llama")
     writer.add_token_list(TOKENS)
@@ -366,10 +369,7 @@ def write_kind(
             writer.add_tensor(name, packed, raw_dtype=gguf.GGMLQuantizationType.Q8_0)
         else:
             writer.add_tensor(name, array)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    finish(writer)
     return path
 
 

@@ -29,15 +29,8 @@ def write_lora(
     broken: float | None = None,
     **metadata: tuple[int, Any],
 ) -> Path:
-    """Writes an adapter that fits a model.
-
-    Args:
-        gain: How much it changes; 0.5 changes most replies of a small model.
-        weights: Names without their layer; those of no layer are whole names.
-        architecture: That it claims to be for; the model's own by default.
-        broken: A number that stands in place of a weight.
-        metadata: What replaces its own, with two underscores for each full stop.
-    """
+    """Writes an adapter that fits a model; ``gain`` 0.5 changes most replies of a small one. Weights of no layer are
+    whole names, ``broken`` stands in place of a number, "__" in metadata for a full stop."""
     rng, tensors = np.random.default_rng(seed), []
     for tensor in model.tensors:
         if tensor.name not in weights and not any(f".{name}.weight" in tensor.name for name in weights):

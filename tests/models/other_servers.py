@@ -13,7 +13,6 @@ Answer = Callable[[socket.socket], None]
 
 
 def serving(answer: Answer) -> str:
-    """Starts a server; returns its ``HOST:PORT``."""
     server = socket.create_server((LOOPBACK, 0))
 
     def attended(connection: socket.socket) -> None:

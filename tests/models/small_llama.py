@@ -46,17 +46,13 @@ def write_small(path: Path, tied: bool = False) -> Path:
     }  # fmt: skip
     metadata: dict[str, tuple[int, Any]] = {f"llama.{key}": (U32, value) for key, value in sizes.items()}
     metadata |= {
-        "general.name": (STRING, "Small"),
-        "llama.attention.layer_norm_rms_epsilon": (F32, 1e-5),
-        "llama.rope.freq_base": (F32, 1e4),
-        "tokenizer.ggml.model": (STRING, "llama"),
+        "general.name": (STRING, "Small"), "llama.attention.layer_norm_rms_epsilon": (F32, 1e-5),
+        "llama.rope.freq_base": (F32, 1e4), "tokenizer.ggml.model": (STRING, "llama"),
         "tokenizer.ggml.tokens": (-1 - STRING, TOKENS),
         "tokenizer.ggml.scores": (-1 - F32, [-float(token) for token in range(len(TOKENS))]),
-        "tokenizer.ggml.token_type": (-1 - I32, _TYPES),
-        "tokenizer.ggml.bos_token_id": (U32, 1),
-        "tokenizer.ggml.eos_token_id": (U32, 2),
-        "tokenizer.ggml.add_bos_token": (BOOL, True),
-    }
+        "tokenizer.ggml.token_type": (-1 - I32, _TYPES), "tokenizer.ggml.bos_token_id": (U32, 1),
+        "tokenizer.ggml.eos_token_id": (U32, 2), "tokenizer.ggml.add_bos_token": (BOOL, True),
+    }  # fmt: skip
     write_gguf(path, "llama", metadata, tensors)
     return path
 

@@ -91,15 +91,11 @@ def _experts(at: str, width: int, count: int, inner: int) -> Shapes:
 def _mamba2(at: str, width: int, state: int, groups: int, heads: int, kernel: int, inner: int) -> Shapes:
     mixed = inner + 2 * groups * state
     return {
-        f"{at}.ssm_in.weight": (inner + mixed + heads, width),
-        f"{at}.ssm_conv1d.weight": (mixed, kernel),
-        f"{at}.ssm_conv1d.bias": (mixed,),
-        f"{at}.ssm_dt.bias": (heads,),
-        f"{at}.ssm_a": (heads, 1),
-        f"{at}.ssm_d": (heads, 1),
-        f"{at}.ssm_norm.weight": (groups, inner // groups),
+        f"{at}.ssm_in.weight": (inner + mixed + heads, width), f"{at}.ssm_conv1d.weight": (mixed, kernel),
+        f"{at}.ssm_conv1d.bias": (mixed,), f"{at}.ssm_dt.bias": (heads,), f"{at}.ssm_a": (heads, 1),
+        f"{at}.ssm_d": (heads, 1), f"{at}.ssm_norm.weight": (groups, inner // groups),
         f"{at}.ssm_out.weight": (width, inner),
-    }
+    }  # fmt: skip
 
 
 def _ssm(kernel: int, inner: int, state: int, heads: int, groups: int) -> Metadata:
@@ -133,7 +129,6 @@ def dense(
 
 
 def qwen3moe(width: int, layers: int, heads: int, head: int, count: int, used: int, inner: int) -> Model:
-    """Every layer has experts."""
     found = _ends(width, 16_384, tied=False)
     for n in range(layers):
         at = f"blk.{n}"
@@ -204,16 +199,12 @@ def qwen35(width: int, layers: int, inner: int, heads: int, vocabulary: int) -> 
             found |= _attention(at, width, 8, 2, 256, normed=True, gated=True)
         else:
             found |= {
-                f"{at}.attn_qkv.weight": (2 * keys + values, width),
-                f"{at}.attn_gate.weight": (values, width),
-                f"{at}.ssm_conv1d.weight": (2 * keys + values, kernel),
-                f"{at}.ssm_dt.bias": (heads,),
-                f"{at}.ssm_a": (heads,),
-                f"{at}.ssm_beta.weight": (heads, width),
-                f"{at}.ssm_alpha.weight": (heads, width),
-                f"{at}.ssm_norm.weight": (state,),
+                f"{at}.attn_qkv.weight": (2 * keys + values, width), f"{at}.attn_gate.weight": (values, width),
+                f"{at}.ssm_conv1d.weight": (2 * keys + values, kernel), f"{at}.ssm_dt.bias": (heads,),
+                f"{at}.ssm_a": (heads,), f"{at}.ssm_beta.weight": (heads, width),
+                f"{at}.ssm_alpha.weight": (heads, width), f"{at}.ssm_norm.weight": (state,),
                 f"{at}.ssm_out.weight": (width, values),
-            }
+            }  # fmt: skip
     more = {
         "full_attention_interval": 4,
         "rope.dimension_sections": [11, 11, 10, 0],
@@ -242,7 +233,6 @@ def nemotron_h(width: int, layers: int) -> Model:
 
 
 def mamba2(width: int, layers: int) -> Model:
-    """States alone, no attention."""
     found = _ends(width, 50_288, tied=True)
     for n in range(layers):
         found |= _norms(f"blk.{n}", width, "attn_norm")

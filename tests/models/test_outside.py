@@ -32,16 +32,15 @@ def test_a_number(text: str, number: int) -> None:
     ids=lambda value: repr(value)[:20],
 )
 def test_what_is_no_number(value: object) -> None:
-    assert count_of(value) is None
-    assert not isinstance(value, str) or number_in(value) is None
+    assert count_of(value) is None and (not isinstance(value, str) or number_in(value) is None)
 
 
 def test_a_bound_of_its_own() -> None:
     assert number_in("60", 60) == count_of(60, 60) == 60
     assert number_in("61", 60) is count_of(61, 60) is None
-
-
-def test_json() -> None:
+    assert whole_number("3", 1, 3) == 3
+    with pytest.raises(ValueError, match="from 1 to 3, not '4'"):
+        whole_number("4", 1, 3)
     assert parse_json(b'{"a": [1, "\\ud83d\\ude00"]}') == {"a": [1, "\U0001f600"]}
 
 
@@ -103,9 +102,3 @@ def test_what_is_one() -> None:
     assert [whole_number(text) for text in ("0", "-7", "+5", " 12 ", "007", str(LARGEST))] == [0, -7, 5, 12, 7, LARGEST]
     assert [decimal_number(text) for text in ("0", "-.5", "1.", "5e-1", "-1e308")] == [0, -0.5, 1, 0.5, -1e308]
     assert math.copysign(1, decimal_number("-0")) == -1
-
-
-def test_a_range_of_its_own() -> None:
-    assert whole_number("3", 1, 3) == 3
-    with pytest.raises(ValueError, match="from 1 to 3, not '4'"):
-        whole_number("4", 1, 3)

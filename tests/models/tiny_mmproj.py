@@ -7,6 +7,7 @@ import gguf
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
+from tests.models.kinds import add_all, finish
 
 EMBED: Final = 32  # width of the vision tower
 _UNITS: Final = 64
@@ -52,7 +53,8 @@ def write_mmproj(path: Path, kind: str, width: int, seed: int = 3, title: str = 
         weights |= {"mm.2.weight": matrix(width, 4 * EMBED, gain=4.0), "mm.2.bias": bias(width)}
     numbers: dict[str, Any] = {
         "embedding_length": EMBED, "attention.head_count": 2, "feed_forward_length": _UNITS, "block_count": _BLOCKS,
-        "projection_dim": width, "image_size": SIDE, "patch_size": _PATCH,
+        "projection_dim": width, "image_size": SIDE, "patch_size": _PATCH, "attention.layer_norm_epsilon": 1e-5,
+        "image_mean": [0.5] * 3, "image_std": [0.25] * 3,
     }  # fmt: skip
     if kind == "gemma3":
         numbers["projector.scale_factor"] = 2
@@ -61,25 +63,15 @@ def write_mmproj(path: Path, kind: str, width: int, seed: int = 3, title: str = 
         writer.add_name(title)
     if tuning:
         writer.add_finetune(tuning)
-    writer.add_bool("clip.has_vision_encoder", True)
-    writer.add_string("clip.projector_type", kind)
-    for name, number in numbers.items():
-        writer.add_uint32(f"clip.vision.{name}", number)
-    writer.add_float32("clip.vision.attention.layer_norm_epsilon", 1e-5)
-    writer.add_array("clip.vision.image_mean", [0.5, 0.5, 0.5])
-    writer.add_array("clip.vision.image_std", [0.25, 0.25, 0.25])
-    writer.add_bool("clip.use_gelu", True)
+    add_all(writer, "clip.", {"has_vision_encoder": True, "projector_type": kind, "use_gelu": True})
+    add_all(writer, "clip.vision.", numbers)
     for name, values in weights.items():
         writer.add_tensor(name, values)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    finish(writer)
     return path
 
 
 def write_picture(path: Path, seed: int = 1, size: tuple[int, int] = (48, 32)) -> Path:
-    """Writes an image of coloured squares; the suffix tells its format."""
     rng = np.random.default_rng(seed)
     squares = rng.integers(0, 256, (4, 6, 3), np.uint8)
     Image.fromarray(squares).resize(size, Image.Resampling.NEAREST).save(path)

@@ -65,7 +65,6 @@ RUNS: Final = (
 
 
 def run(one: Run, command: list[str], seconds: float) -> tuple[bool, list[str]]:
-    """Runs a command; returns whether it succeeded, and the lines that it ended with."""
     child = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, start_new_session=True)
     try:
         out, _ = child.communicate(timeout=seconds)

@@ -19,13 +19,9 @@ def main(runs: int = 2000, steps: int = 100) -> int:
     while done < runs:
         some = min(_AT_ONCE, runs - done)
         way = settings(
-            max_examples=some,
-            stateful_step_count=steps,
-            deadline=None,
-            database=None,
-            phases=[Phase.generate, Phase.shrink],
-            suppress_health_check=list(HealthCheck),
-        )
+            max_examples=some, stateful_step_count=steps, deadline=None, database=None,
+            phases=[Phase.generate, Phase.shrink], suppress_health_check=list(HealthCheck),
+        )  # fmt: skip
         try:
             run_state_machine_as_test(Chats, settings=way)
         except Exception:

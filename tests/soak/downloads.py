@@ -32,13 +32,9 @@ ATTEMPTS = 20
 
 def varied(random: random.Random) -> Tuning:
     return replace(
-        QUICK,
-        connections=random.choice((1, 2, 4, 7)),
-        segment=random.choice((1 << 30, 64 << 10, 20_000)),
-        interval=random.choice((10_000, 64 << 10, 1 << 20)),
-        stall_s=0.15,
-        tries=4,
-    )
+        QUICK, connections=random.choice((1, 2, 4, 7)), segment=random.choice((1 << 30, 64 << 10, 20_000)),
+        interval=random.choice((10_000, 64 << 10, 1 << 20)), stall_s=0.15, tries=4,
+    )  # fmt: skip
 
 
 def whole(folder: Path, path: Path | None) -> bool:

@@ -47,14 +47,10 @@ def drawn(draws: int) -> int:
 
 def text_of(case: Case, seed: int) -> Text:
     sampler = Sampler(
-        temperature=case.sampler.temperature,
-        top_k=case.sampler.top_k,
-        top_p=case.sampler.top_p,
-        min_p=case.sampler.min_p,
-        repetition_penalty=case.sampler.repetition_penalty,
-        penalty_window=case.sampler.penalty_window,
-        seed=seed,
-    )
+        temperature=case.sampler.temperature, top_k=case.sampler.top_k, top_p=case.sampler.top_p,
+        min_p=case.sampler.min_p, repetition_penalty=case.sampler.repetition_penalty,
+        penalty_window=case.sampler.penalty_window, seed=seed,
+    )  # fmt: skip
     text: list[int] = []
     while len(text) < case.length:
         context = case.prompt + text
@@ -64,8 +60,6 @@ def text_of(case: Case, seed: int) -> Text:
 
 
 def target(case: Case) -> dict[Text, float]:
-    """What the target alone writes, with probabilities."""
-
     def ancestral(chance: Chance) -> Text:
         text: list[int] = []
         while len(text) < case.length:

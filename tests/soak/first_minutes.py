@@ -19,36 +19,7 @@ from typing import Final
 
 from tests.app.terminal import ROOT, Terminal
 from tests.bench.waiting import busy
-from tests.soak.screen_figures import (
-    RACED,
-    Gain,
-    Row,
-    Rows,
-    bench_faults,
-    best_faults,
-    drafters_faults,
-    end_faults,
-    estimate_fault,
-    estimated,
-    example_faults,
-    expected_rows,
-    faults,
-    gained,
-    json_faults,
-    kept_faults,
-    lines_of,
-    listed_faults,
-    measured_note,
-    models_faults,
-    off_quotient,
-    panes,
-    picks,
-    plain_speed,
-    quotient_faults,
-    spread_of,
-    table_rows,
-    unfolded,
-)
+from tests.soak import screen_figures as checks
 
 from slipstream.app.bench.figures import ALL_KINDS
 from slipstream.app.protocol.requests import PLAIN
@@ -69,16 +40,13 @@ QUIET: Final = 0.4  # seconds without output after which a screen is whole
 
 def answered(shown: str, question: str) -> bool:
     """Whether the footnote of a reply stands below a question, which may have left the screen above."""
-    flat = unfolded(shown)
+    flat = checks.unfolded(shown)
     below = flat.partition(question)[2] if question in flat else flat
     return "first token" in below or "no words came" in below
 
 
 class Life:
-    """The program on a terminal, with every screen that it draws parsed."""
-
     def __init__(self, terminal: Terminal) -> None:
-        """Starts with the first screen."""
         self.terminal = terminal
         self.found: dict[str, None] = {}
         """What contradicted."""
@@ -95,11 +63,10 @@ class Life:
                 self.found[fault] = None
 
     def look(self) -> None:
-        """Parses the screen where it has changed."""
         if (shown := self.terminal.shown) != self._last:
             self._last = shown
             self.screens += 1
-            self.compare(faults(shown))
+            self.compare(checks.faults(shown))
 
     def until(self, done: Callable[[str], bool], seconds: float = PATIENCE) -> None:
         """Looks on until a screen has something; that it never comes is a fault, too."""
@@ -137,7 +104,7 @@ class Life:
         self.press("\r")
         self.until(lambda shown: answered(shown, question[:20]))
         self.rest(1.0)
-        self.compare(end_faults(self.terminal.shown))
+        self.compare(checks.end_faults(self.terminal.shown))
 
 
 def command(home: Path, *arguments: str) -> tuple[int, str]:
@@ -149,16 +116,16 @@ def command(home: Path, *arguments: str) -> tuple[int, str]:
 def choose(life: Life, wanted: frozenset[str]) -> str:
     """Switches the other drafters of the benchmark's form off; returns the form."""
     shown, switched = life.settled(), set[str]()
-    for _ in range(2 * len(picks(shown))):
-        before, shown = picks(shown), life.settled(" ")
-        now = {name for name, on in picks(shown).items() if on != before.get(name)}
+    for _ in range(2 * len(checks.picks(shown))):
+        before, shown = checks.picks(shown), life.settled(" ")
+        now = {name for name, on in checks.picks(shown).items() if on != before.get(name)}
         if now & wanted:
             shown = life.settled(" ")
         switched |= now
         if switched >= before.keys():
             break
         shown = life.settled(DOWN)
-    chosen = {name for name, on in picks(shown).items() if on}
+    chosen = {name for name, on in checks.picks(shown).items() if on}
     life.compare(["" if chosen == wanted else f"form of the benchmark: {chosen} are chosen, not {wanted}"])
     return shown
 
@@ -170,7 +137,7 @@ def pages(life: Life) -> list[str]:
     return found
 
 
-def bench(life: Life, home: Path, busy: bool) -> dict[str, Gain]:
+def bench(life: Life, home: Path, busy: bool) -> dict[str, checks.Gain]:
     """Runs the smallest benchmark of two drafters and compares its figures; returns the speed-ups over all texts."""
     life.press(F8)
     life.press("n")
@@ -181,66 +148,66 @@ def bench(life: Life, home: Path, busy: bool) -> dict[str, Gain]:
     life.until(lambda shown: "Measuring" not in shown)
     took = time.monotonic() - began
     read = pages(life)
-    rows: dict[tuple[str, str], Row] = {}
-    for row in (row for page in read for row in table_rows(lines_of(page))):
+    rows: dict[tuple[str, str], checks.Row] = {}
+    for row in (row for page in read for row in checks.table_rows(checks.lines_of(page))):
         known = rows.setdefault((row.kind, row.drafter), row)
         life.compare(["" if known == row else f"table: {known}, then {row}"])
     text = "\n".join(read)
     for page in read:
-        life.compare(bench_faults(lines_of(page), rows))
+        life.compare(checks.bench_faults(checks.lines_of(page), rows))
     busy = busy or "The machine was busy" in text
-    life.compare([] if busy else quotient_faults(rows, spread_of(text)))
-    life.compare(best_faults(text, rows))
-    above, beside = panes(life.settled(ESCAPE))
-    life.compare(listed_faults(above, rows, ALL_KINDS))
-    life.compare(bench_faults(beside, rows))
+    life.compare([] if busy else checks.quotient_faults(rows, checks.spread_of(text)))
+    life.compare(checks.best_faults(text, rows))
+    above, beside = checks.panes(life.settled(ESCAPE))
+    life.compare(checks.listed_faults(above, rows, ALL_KINDS))
+    life.compare(checks.bench_faults(beside, rows))
     for path in (home / "benches").glob("*.json"):
-        life.compare(kept_faults(rows, json.loads(path.read_text("utf-8"))))
-    life.compare([] if busy else [estimate_fault(form, took)])
+        life.compare(checks.kept_faults(rows, json.loads(path.read_text("utf-8"))))
+    life.compare([] if busy else [checks.estimate_fault(form, took)])
     life.notes.append(bench_note(form, took, busy, rows))
     life.press(ESCAPE)
     return {row.drafter: row.gain for row in rows.values() if row.kind == ALL_KINDS and row.gain}
 
 
-def bench_note(form: str, took: float, busy: bool, rows: Rows) -> str:
+def bench_note(form: str, took: float, busy: bool, rows: checks.Rows) -> str:
     """What a benchmark took, and how far its speed-ups are from the quotients of the speeds beside them."""
     plain = {kind: row for (kind, drafter), row in rows.items() if drafter == PLAIN}
-    most = max((off_quotient(row, plain[kind]) for (kind, _), row in rows.items() if kind in plain), default=1.0)
+    most = max((checks.off_quotient(row, plain[kind]) for (kind, _), row in rows.items() if kind in plain), default=1.0)
     machine = " on a busy machine" if busy else ""
     off = f"speed-ups are within {most:.2f}x of the quotient of the speeds"
-    return f"the benchmark took {took:.0f} s{machine}, estimated about {estimated(form)[0]}; its {off}"
+    return f"the benchmark took {took:.0f} s{machine}, estimated about {checks.estimated(form)[0]}; its {off}"
 
 
-def drafters(life: Life, benched: Mapping[str, Gain]) -> None:
+def drafters(life: Life, benched: Mapping[str, checks.Gain]) -> None:
     """Opens the drafters' screen and compares the speed-ups, also of the last benchmark."""
     life.press(CTRL_D)
     life.until(lambda shown: "Drafters for" in shown and "Looking …" not in shown)
     shown = life.settled(HOME)
-    names = [row.drafter for row in gained(panes(shown)[0])]
+    names = [row.drafter for row in checks.gained(checks.panes(shown)[0])]
     life.compare("" if name in names else f"drafters: no speed-up of {name}, which was measured" for name in benched)
     for _ in names:
-        life.compare(drafters_faults(shown, benched))
+        life.compare(checks.drafters_faults(shown, benched))
         shown = life.settled(DOWN)
     life.press(ESCAPE)
 
 
 def models(life: Life, home: Path) -> None:
     """Opens the models' screen and compares the predicted speeds, also with those of a command."""
-    plain = plain_speed(life.terminal.shown)
+    plain = checks.plain_speed(life.terminal.shown)
     life.press(CTRL_L)
     life.until(lambda shown: "Installed" in shown)
     shown = life.settled()
-    life.compare(models_faults(shown, []))
-    note = measured_note(expected_rows(panes(shown)[0]), plain) if plain else ""
+    life.compare(checks.models_faults(shown, []))
+    note = checks.measured_note(checks.expected_rows(checks.panes(shown)[0]), plain) if plain else ""
     life.notes += [note] if note else []
     life.press("2")
-    life.until(lambda shown: bool(expected_rows(panes(shown)[0])))
+    life.until(lambda shown: bool(checks.expected_rows(checks.panes(shown)[0])))
     shown = life.settled()
     code, told = command(home, "models", "pairs", "--json")
     offers = [] if code else json.loads(told)
     life.compare([f"models pairs --json ended with {code}" if code else ""])
     for _ in range(LOOKED_AT):
-        life.compare(models_faults(shown, offers))
+        life.compare(checks.models_faults(shown, offers))
         shown = life.settled(DOWN)
     life.press(ESCAPE)
 
@@ -250,7 +217,7 @@ def first_example(life: Life) -> None:
     life.press("\t")
     life.press("\r")
     life.until(lambda shown: "were guessed" in shown)
-    life.compare(example_faults(life.settled()))
+    life.compare(checks.example_faults(life.settled()))
 
 
 def live(home: Path, size: tuple[int, int], busy: bool) -> Life:
@@ -266,7 +233,7 @@ def live(home: Path, size: tuple[int, int], busy: bool) -> Life:
         drafters(life, {})
         models(life, home)
         life.press("/race\r")
-        life.until(lambda shown: RACED.search(unfolded(shown)) is not None)
+        life.until(lambda shown: checks.RACED.search(checks.unfolded(shown)) is not None)
         life.press(ESCAPE)
         benched = bench(life, home, busy)
         drafters(life, benched)
@@ -275,7 +242,7 @@ def live(home: Path, size: tuple[int, int], busy: bool) -> Life:
         life.until(lambda _: terminal.code is not None, 30.0)
         life.compare(["" if terminal.code == 0 else f"exit code {terminal.code}"])
     code, told = command(home, "run", "--json", "-p", QUESTIONS[1])
-    life.compare([f"run --json ended with {code}"] if code else json_faults(told.splitlines()))
+    life.compare([f"run --json ended with {code}"] if code else checks.json_faults(told.splitlines()))
     return life
 
 

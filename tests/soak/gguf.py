@@ -18,8 +18,7 @@ from itertools import count
 from pathlib import Path
 
 from hypothesis import HealthCheck, Phase, given, seed, settings
-from tests.models.gguf_fuzz import headers
-from tests.models.mutants import good_files, mutant
+from tests.models.mutants import good_files, headers, mutant
 
 from slipstream.models.errors import ModelFileError, SlipstreamError
 from slipstream.models.gguf.probe import Prober
@@ -122,12 +121,9 @@ def fuzz(seconds: float) -> int:
 
         @seed(turn)
         @settings(
-            max_examples=_EXAMPLES,
-            deadline=None,
-            database=None,
-            phases=[Phase.generate],
+            max_examples=_EXAMPLES, deadline=None, database=None, phases=[Phase.generate],
             suppress_health_check=list(HealthCheck),
-        )
+        )  # fmt: skip
         @given(headers())
         def one_turn(content: bytes) -> None:
             look(content)

@@ -20,7 +20,6 @@ PATIENCE: Final = 1800.0  # seconds for the README's command: it may compile lla
 
 
 def environment(home: Path) -> dict[str, str]:
-    """The environment without this checkout in it, and with a home of its own."""
     kept = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
     return {**kept, "SLIPSTREAM_HOME": str(home)}
 

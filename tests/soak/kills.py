@@ -13,7 +13,6 @@ from tests.app.kills import ENGINE_ENDS, QUESTION, kill_real
 
 
 def main(count: int = 50) -> int:
-    """Kills it so many times; returns 1 if something was lost or left behind."""
     chance, failed, slowest = random.Random(8), 0, 0.0
     with tempfile.TemporaryDirectory() as folder:
         (reply,) = replies_of_run(Path(folder) / "other", QUESTION)

@@ -70,15 +70,10 @@ PROMPTS: Final = (
 )
 SCHEMA: Final = json.dumps({"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "string"}}})
 SETTINGS: Final[dict[str, dict[str, Any]]] = {
-    "usual": {},
-    "penalties": {"repetition_penalty": 1.2, "presence_penalty": 0.5},
-    "dry": {"dry": 0.8, "top_n_sigma": 1.5},
-    "bias": {"logit_bias": "e=-2, a=1.5"},
-    "nucleus": {"top_k": 0, "top_p": 0.9, "min_p": 0.0},
-    "schema": {},
-    "overflow": {},
-    "turns": {},
-}
+    "usual": {}, "penalties": {"repetition_penalty": 1.2, "presence_penalty": 0.5},
+    "dry": {"dry": 0.8, "top_n_sigma": 1.5}, "bias": {"logit_bias": "e=-2, a=1.5"},
+    "nucleus": {"top_k": 0, "top_p": 0.9, "min_p": 0.0}, "schema": {}, "overflow": {}, "turns": {},
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,7 +48,6 @@ def step_of(shown: str) -> float:
 
 
 def agree(one: str, other: str) -> bool:
-    """Whether two texts may show the same figure."""
     return abs(number(one) - number(other)) <= 1.001 * (step_of(one) + step_of(other))
 
 
@@ -70,15 +69,7 @@ def quotient(over: str, under: str) -> tuple[float, float]:
 
 
 def ratio_fault(where: str, ratio: str, word: str, over: str, under: str) -> str:
-    """How a ratio or its word contradicts the two figures that it is made of.
-
-    Args:
-        where: For people.
-        ratio: As it is shown.
-        word: "faster" or "as fast".
-        over: The figure that is divided.
-        under: The one that it is divided by.
-    """
+    """How a ratio or its word contradicts the figures that are divided; ``where`` is for people."""
     shown, (low, high) = number(ratio), quotient(over, under)
     if not low - step_of(ratio) <= shown <= high + step_of(ratio):
         return f"{where}: {ratio}x, but {over} against {under}"
@@ -155,7 +146,6 @@ _SCROLL_BAR: Final = re.compile(r" *[▁-█]? *$")
 
 
 def lines_of(shown: str) -> list[str]:
-    """The lines of a screen without its scroll bar."""
     return [_SCROLL_BAR.sub("", line) for line in shown.splitlines()]
 
 
@@ -255,7 +245,6 @@ def bars(lines: Iterable[str]) -> list[Bar]:
 
 
 def same_gain(one: Gain | None, other: Gain | None) -> bool:
-    """Whether two texts may show the same speed-up, each with its interval or without."""
     if one is None or other is None:
         return one is other
     pairs = ((one.value, other.value), (one.low, other.low), (one.high, other.high))
@@ -308,7 +297,6 @@ def quotient_faults(rows: Rows, spread: float) -> Iterator[str]:
 
 
 def best_faults(shown: str, rows: Rows) -> Iterator[str]:
-    """Compares the sentences on the best drafters with the table."""
     for kind, drafter, value, low, high, auto, auto_low, auto_high, why in _BEST.findall(unfolded(shown)):
         where, told = f"best on {kind}", Gain(value, low, high)
         own = Gain("1.00") if drafter == PLAIN else rows[kind, drafter].gain if (kind, drafter) in rows else None
@@ -325,11 +313,7 @@ def best_faults(shown: str, rows: Rows) -> Iterator[str]:
 
 
 def listed_faults(lines: Iterable[str], rows: Rows, kind: str) -> Iterator[str]:
-    """Compares the newest row of the list of results with the table of that result.
-
-    Args:
-        kind: The kind of text that the list summarizes.
-    """
+    """Compares the newest row of the list of results, by kind of text, with the table of that result."""
     newest = next((found for line in lines if (found := _LISTED.match(line))), None)
     if newest is None:
         yield "list of results: its newest row cannot be read"
@@ -343,7 +327,6 @@ def listed_faults(lines: Iterable[str], rows: Rows, kind: str) -> Iterator[str]:
 
 
 def kept_faults(rows: Rows, kept: Mapping[str, Any]) -> Iterator[str]:
-    """Compares the table with the file that keeps the result, which has the form of ``bench --json``."""
     for found in kept["drafters"]["rows"]:
         where = f"kept result, {found['drafter']} on {found['kind']}"
         row, ratio = rows.get((found["kind"], found["drafter"])), found["speedup"]
@@ -398,8 +381,6 @@ _SOURCES: Final = {"in your chats": "chats", "in the last benchmark": "bench", "
 
 @dataclass(frozen=True, slots=True)
 class Gained:
-    """A drafter's speed-up in the list of drafters."""
-
     drafter: str
     value: str
     drawn: str
@@ -422,11 +403,7 @@ def against(lines: Sequence[str]) -> tuple[str, dict[str, tuple[str, bool]]]:
 
 
 def drafters_faults(shown: str, benched: Mapping[str, Gain]) -> Iterator[str]:
-    """Compares the drafters' screen with itself and with the last benchmark.
-
-    Args:
-        benched: The speed-ups of the last benchmark over all of its texts; empty if there was none.
-    """
+    """Compares the drafters' screen with itself and with the speed-ups of the last benchmark over all of its texts."""
     above, beside = panes(shown)
     rows, (name, details) = gained(above), against(beside)
     for before, row in pairwise(rows):
@@ -469,13 +446,11 @@ class Expected:
 
 
 def expected_rows(lines: Iterable[str]) -> list[Expected]:
-    """The models with a prediction in a list."""
     found = [(line, _OFFERED.match(line)) for line in lines]
     return [Expected(row[1], row[2], line.lstrip().startswith("●")) for line, row in found if row]
 
 
 def expected_details(lines: Sequence[str]) -> Expected | None:
-    """The prediction in the details of a model."""
     flat = unfolded("\n".join(lines))
     told = _EXPECTED.search(flat)
     return Expected(flat.partition(" · ")[0], told[1]) if told else None
@@ -487,11 +462,8 @@ def _not_above(row: Expected, high: float) -> bool:
 
 
 def models_faults(shown: str, offers: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Compares the predictions in a list of models with those in the details, and with ``models pairs --json``.
-
-    Args:
-        offers: What the command said later; empty to leave that out.
-    """
+    """Compares predictions in a list of models with those in the details and, unless empty, of ``models pairs
+    --json``."""
     above, beside = panes(shown)
     rows, details = expected_rows(above), expected_details(beside)
     for row in rows:
@@ -508,11 +480,7 @@ def models_faults(shown: str, offers: Sequence[Mapping[str, Any]]) -> Iterator[s
 
 
 def measured_note(rows: Iterable[Expected], plain: str) -> str:
-    """Whether the measured speed of the loaded model, without a drafter, exceeds its predicted limit.
-
-    Returns:
-        Empty if there is no prediction or the speed does not exceed it.
-    """
+    """Whether the measured speed of the loaded model, without a drafter, exceeds its predicted limit, if it has one."""
     for row in rows:
         if row.in_use and number(plain) > number(row.limit) + step_of(row.limit):
             return f"{row.model} was expected to write at most {row.limit} tok/s without a drafter and writes {plain}"
@@ -520,6 +488,5 @@ def measured_note(rows: Iterable[Expected], plain: str) -> str:
 
 
 def plain_speed(shown: str) -> str:
-    """The speed without a drafter in the status bar; empty if it is not shown."""
     found = _WITHOUT.search(shown)
     return found[1] if found else ""

@@ -23,12 +23,9 @@ WORDS: Final = ("the", "sea", "is", "wide", "and", "blue", "foxes", "sleep", "in
 LONG: Final = 3000  # messages in one line
 SECONDS: Final = 60.0  # a command that takes longer hangs
 HUGE: Final[dict[str, str]] = {
-    "words": "the sea is wide " * 125_000,
-    "one word": "x" * 2_000_000,
-    "NULs": "\0" * 2_000_000,
-    "spaces": " " * 2_000_000,
-    "pictures": "🦊" * 500_000,
-}
+    "words": "the sea is wide " * 125_000, "one word": "x" * 2_000_000, "NULs": "\0" * 2_000_000,
+    "spaces": " " * 2_000_000, "pictures": "🦊" * 500_000,
+}  # fmt: skip
 
 
 def late(home: Path, *words: str) -> str | None:

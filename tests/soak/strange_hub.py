@@ -45,27 +45,15 @@ ODD_OTHERS: Final = (
 )
 DEEP: Final = 20_000
 CATALOGUES: Final[dict[str, bytes]] = {
-    "dotted": b"a." * DEEP + b"b = 1",
-    "quoted": b'"a" . ' * DEEP + b"b = 1",
-    "header": b"[" + b"a." * DEEP + b"b]",
-    "tables": b"[[pair]]\n" + b"[pair." + b"a." * DEEP + b"b]",
-    "arrays": b"pair = " + b"[" * 150 + b"]" * 150,
-    "inline": b"pair = " + b"{a=" * 150 + b"1" + b"}" * 150,
-    "unclosed": b"pair = " + b"[" * DEEP,
-    "keys": b"".join(b"key%d = 1\n" % number for number in range(60_000)),
-    "pairs": b"[[pair]]\n" * 100_000,
-    "digits": b"[[pair]]\nbytes = " + b"9" * 100_000,
-    "word": b"a" * 1_000_000,
-    "quotes": b'"' * 1_000_000,
-    "large": b"#" * 3_000_000,
-    "bytes": bytes(range(256)) * 100,
-    "empty": b"",
-    "bom": b"\xef\xbb\xbf[[pair]]\n",
-    "same": b"a = 1\na = 2\n",
-    "lines": b"\n" * 1_000_000,
-    "date": b"[[pair]]\nid = 1979-05-27T07:32:00Z",
+    "dotted": b"a." * DEEP + b"b = 1", "quoted": b'"a" . ' * DEEP + b"b = 1", "header": b"[" + b"a." * DEEP + b"b]",
+    "tables": b"[[pair]]\n" + b"[pair." + b"a." * DEEP + b"b]", "arrays": b"pair = " + b"[" * 150 + b"]" * 150,
+    "inline": b"pair = " + b"{a=" * 150 + b"1" + b"}" * 150, "unclosed": b"pair = " + b"[" * DEEP,
+    "keys": b"".join(b"key%d = 1\n" % number for number in range(60_000)), "pairs": b"[[pair]]\n" * 100_000,
+    "digits": b"[[pair]]\nbytes = " + b"9" * 100_000, "word": b"a" * 1_000_000, "quotes": b'"' * 1_000_000,
+    "large": b"#" * 3_000_000, "bytes": bytes(range(256)) * 100, "empty": b"", "bom": b"\xef\xbb\xbf[[pair]]\n",
+    "same": b"a = 1\na = 2\n", "lines": b"\n" * 1_000_000, "date": b"[[pair]]\nid = 1979-05-27T07:32:00Z",
     "surrogate": b'[[pair]]\nid = "\\ud800"',
-}
+}  # fmt: skip
 RAW: Final = ("\x1b[31m", "\x9b31m", "\u202e", "\u2066", "\x07", "\r", "\ufeff", "\u200f")
 
 
@@ -305,10 +293,6 @@ def texts(folder: Path, _: random.Random) -> Found:
 
 
 CASES: Final[dict[str, Callable[[Path, random.Random], Found]]] = {
-    "hub_variables": variables,
-    "hub_waits": waits,
-    "hub_kills": kills,
-    "hub_together": together,
-    "hub_kept_files": kept_files,
-    "hub_texts": texts,
-}
+    "hub_variables": variables, "hub_waits": waits, "hub_kills": kills, "hub_together": together,
+    "hub_kept_files": kept_files, "hub_texts": texts,
+}  # fmt: skip

@@ -118,12 +118,9 @@ def killed(folder: Path, chance: random.Random) -> Found:
 def odd_locks(folder: Path, _: random.Random) -> Found:
     """A lock that is held, a folder, a pipe or a link: one line says that nothing was changed, and nothing was."""
     makers: dict[str, Callable[[Path], object]] = {
-        "folder": Path.mkdir,
-        "pipe": os.mkfifo,
-        "link": lambda path: path.symlink_to("/etc/passwd"),
-        "dangling": lambda path: path.symlink_to("/nowhere/at/all"),
-        "held": lambda path: None,
-    }
+        "folder": Path.mkdir, "pipe": os.mkfifo, "link": lambda path: path.symlink_to("/etc/passwd"),
+        "dangling": lambda path: path.symlink_to("/nowhere/at/all"), "held": lambda path: None,
+    }  # fmt: skip
     for name, make in makers.items():
         home = folder / name
         home.mkdir()
@@ -180,10 +177,6 @@ def large_files(folder: Path, _: random.Random) -> Found:
 
 
 CASES: Final[dict[str, Case]] = {
-    "settings_at_once": at_once,
-    "drafters_at_once": drafters_at_once,
-    "settings_opened_before": opened_before,
-    "settings_killed": killed,
-    "settings_odd_locks": odd_locks,
-    "large_settings": large_files,
-}
+    "settings_at_once": at_once, "drafters_at_once": drafters_at_once, "settings_opened_before": opened_before,
+    "settings_killed": killed, "settings_odd_locks": odd_locks, "large_settings": large_files,
+}  # fmt: skip

@@ -30,32 +30,20 @@ CHANGES: Final = (
     ("Say hi.\r", "\x0e"), ("\x0f", "\r"),
 )  # fmt: skip
 COMMANDS: Final = (
-    ("chats", "list"),
-    ("paths",),
-    ("settings", "list"),
-    ("chats", "search", "\u00e9"),
-    ("models", "list"),
-)
+    ("chats", "list"), ("paths",), ("settings", "list"), ("chats", "search", "\u00e9"), ("models", "list"),
+)  # fmt: skip
 REPLY: Final = ("run", "-p", "Say hi.", "--seed", "7", "--max-tokens", "4")
 ODD: Final = {
     "PYTHONIOENCODING": ("ascii", "latin-1", "utf-16", "utf-8:strict", "idna", "utf-7", "cp037", ":replace", "utf-32"),
-    "LC_ALL": ("C", "POSIX", "tr_TR.UTF-8", "de_DE.ISO-8859-1", "no_SUCH", ""),
-    "PYTHONUTF8": ("0", "1"),
-    "PYTHONCOERCECLOCALE": ("0", "warn"),
-    "TERM": ("xterm", "vt100", "dumb", "", "no-such-term", "linux", "screen"),
-    "NO_COLOR": ("1",),
-    "COLUMNS": ("x", "0", "3"),
-    "TZ": ("nowhere", ":/etc/passwd"),
-    "TMPDIR": ("/nonexistent", ""),
+    "LC_ALL": ("C", "POSIX", "tr_TR.UTF-8", "de_DE.ISO-8859-1", "no_SUCH", ""), "PYTHONUTF8": ("0", "1"),
+    "PYTHONCOERCECLOCALE": ("0", "warn"), "TERM": ("xterm", "vt100", "dumb", "", "no-such-term", "linux", "screen"),
+    "NO_COLOR": ("1",), "COLUMNS": ("x", "0", "3"), "TZ": ("nowhere", ":/etc/passwd"), "TMPDIR": ("/nonexistent", ""),
     "PYTHONWARNINGS": ("error",),
-}
+}  # fmt: skip
 LIMITS: Final = {
-    "-n": (5, 6, 8, 10, 12, 16, 19, 20, 24, 31, 32, 40, 64),
-    "-S -n": (5, 12, 20, 31),
-    "-v": (60_000, 100_000, 200_000, 300_000, 500_000, 530_000, 800_000, 1_600_000),
-    "-c": (0,),
-    "-l": (0,),
-}
+    "-n": (5, 6, 8, 10, 12, 16, 19, 20, 24, 31, 32, 40, 64), "-S -n": (5, 12, 20, 31),
+    "-v": (60_000, 100_000, 200_000, 300_000, 500_000, 530_000, 800_000, 1_600_000), "-c": (0,), "-l": (0,),
+}  # fmt: skip
 LEAVING: Final = (0x03, 0x11, 0x1A, 0x1C)  # keys that end or stop the program, or that a shell would take
 LEFT: Final = (0, 148)  # exit codes of a program that keys have left or suspended
 

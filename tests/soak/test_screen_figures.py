@@ -3,35 +3,7 @@
 from typing import Any
 
 import pytest
-from tests.soak.screen_figures import (
-    Expected,
-    Gain,
-    Gained,
-    Row,
-    against,
-    bars,
-    bench_faults,
-    best_faults,
-    drafters_faults,
-    end_faults,
-    estimate_fault,
-    example_faults,
-    expected_rows,
-    faults,
-    gained,
-    json_faults,
-    kept_faults,
-    lines_of,
-    listed_faults,
-    measured_note,
-    models_faults,
-    panes,
-    picks,
-    plain_speed,
-    quotient_faults,
-    ratio_fault,
-    table_rows,
-)
+from tests.soak import screen_figures as figures
 
 CHAT = """
  auto 1.8x faster · 44 tok/s instead of 24 · saved 2 s ·
@@ -89,7 +61,7 @@ DRAFTERS = """
   benchmark.
  ⏎ Use  v Race  i Import  f Index  Esc Back
 """
-BENCHED = {"draft": Gain("1.25"), "lookup": Gain("0.66")}
+BENCHED = {"draft": figures.Gain("1.25"), "lookup": figures.Gain("0.66")}
 MODELS = """
  ◢ slipstream  models                             AMD EPYC: 24 GB of 25 GB free
 
@@ -108,8 +80,8 @@ INSTALLED = """
 """
 
 
-def rows(shown: str = RESULT) -> dict[tuple[str, str], Row]:
-    return {(row.kind, row.drafter): row for row in table_rows(lines_of(shown))}
+def rows(shown: str = RESULT) -> dict[tuple[str, str], figures.Row]:
+    return {(row.kind, row.drafter): row for row in figures.table_rows(figures.lines_of(shown))}
 
 
 def wrong(compared: object) -> list[str]:
@@ -117,21 +89,20 @@ def wrong(compared: object) -> list[str]:
     return [fault for fault in compared if fault]  # type: ignore[attr-defined]
 
 
-def test_the_chat_shows_one_ratio() -> None:
-    assert wrong(faults(CHAT)) == wrong(end_faults(CHAT)) == []
-    assert plain_speed(CHAT) == "24" and plain_speed("") == ""
-    assert wrong(faults(CHAT.replace("38 tokens", "12 tokens"))) == ["footnote of auto: 1.8x of 12 tokens"]
-    assert "footnote" in wrong(end_faults(CHAT.replace("1.8x faster · 44", "1.9x faster · 44")))[0]
-    assert wrong(faults("is 1.5x faster here: 2.0 s instead of 4.0 s.")) == ["race: 1.5x, but 4.0 against 2.0"]
-    assert wrong(faults("loses 0.2 s here: 3.2 s instead of 2.0 s.")) == ["race: 0.2 s lost, but 3.2 against 2.0"]
-    assert not wrong(faults("auto loses 0.2 s here: 2.22 s instead of 2.00 s."))
-    assert ratio_fault("here", "0.8", "faster", "8", "10") == "here: 0.8x is called faster"
+def test_the_chat_shows_one_ratio_that_means_something() -> None:
+    assert wrong(figures.faults(CHAT)) == wrong(figures.end_faults(CHAT)) == []
+    assert figures.plain_speed(CHAT) == "24" and figures.plain_speed("") == ""
+    assert wrong(figures.faults(CHAT.replace("38 tokens", "12 tokens"))) == ["footnote of auto: 1.8x of 12 tokens"]
+    assert "footnote" in wrong(figures.end_faults(CHAT.replace("1.8x faster · 44", "1.9x faster · 44")))[0]
+    assert wrong(figures.faults("is 1.5x faster here: 2.0 s instead of 4.0 s.")) == ["race: 1.5x, but 4.0 against 2.0"]
+    assert wrong(figures.faults("loses 0.2 s here: 3.2 s instead of 2.0 s.")) == [
+        "race: 0.2 s lost, but 3.2 against 2.0"
+    ]
+    assert not wrong(figures.faults("auto loses 0.2 s here: 2.22 s instead of 2.00 s."))
+    assert figures.ratio_fault("here", "0.8", "faster", "8", "10") == "here: 0.8x is called faster"
     before = " auto 0.9x as fast · 21 tok/s instead of 23 · 34 tokens · first token 36 ms\n\n  █ And?\n\n Leaves.\n"
-    assert list(end_faults(before + CHAT)) == [""] and wrong(faults(before + CHAT)) == []
-
-
-def test_a_ratio_that_means_nothing_is_a_fault() -> None:
-    assert wrong(faults(" auto 1.0x faster · 44 tok/s instead of 44 · 99 tokens"))[-2:] == [
+    assert list(figures.end_faults(before + CHAT)) == [""] and wrong(figures.faults(before + CHAT)) == []
+    assert wrong(figures.faults(" auto 1.0x faster · 44 tok/s instead of 44 · 99 tokens"))[-2:] == [
         "44 instead of 44",
         "1.0x is no gain and no loss",
     ]
@@ -146,37 +117,39 @@ def test_the_first_example_agrees_with_the_bar() -> None:
   █ compares.
  eagle3 guessed         84 % right  2.6 tokens per step   text identical ✓
 """
-    assert wrong(example_faults(shown)) == []
-    assert len(wrong(example_faults(shown.replace("84 % right", "83 % right")))) == 1
-    assert len(wrong(example_faults(shown.replace("95 tokens ·", "94 tokens ·")))) == 1
-    assert len(wrong(example_faults("nothing"))) == 1
+    assert wrong(figures.example_faults(shown)) == []
+    assert len(wrong(figures.example_faults(shown.replace("84 % right", "83 % right")))) == 1
+    assert len(wrong(figures.example_faults(shown.replace("95 tokens ·", "94 tokens ·")))) == 1
+    assert len(wrong(figures.example_faults("nothing"))) == 1
 
 
-def test_the_summary_of_a_run_is_the_sum_of_its_steps() -> None:
+def test_a_run_is_the_sum_of_its_steps_and_a_speed_up_the_quotient_of_the_speeds() -> None:
     step = '{"tokens": [1, 2], "drafted": 2, "accepted": 1}'
     done = '{"tokens": 2, "acceptance": 0.5, "speedup": null, "tok_per_s": 9, "plain_tok_per_s": 8}'
-    assert wrong(json_faults([step, done])) == []
-    assert len(wrong(json_faults([step, step, done.replace("null", "2.0").replace("0.5", "0.9")]))) == 4
+    assert wrong(figures.json_faults([step, done])) == []
+    assert len(wrong(figures.json_faults([step, step, done.replace("null", "2.0").replace("0.5", "0.9")]))) == 4
+    assert wrong(figures.quotient_faults(rows(), 1.15)) == []
+    slow = rows(RESULT.replace("  800  ", "  650  "))
+    assert wrong(figures.quotient_faults(slow, 1.2)) == ["table, draft on chat: 0.80x, but 650 against 1,000 tok/s"]
+    assert wrong(figures.quotient_faults(slow, 1.25)) == []
+    inside = rows(RESULT.replace("0.80x             ", "0.80x [0.64, 1.00]"))
+    assert wrong(figures.quotient_faults(inside, 1.0)) == []
 
 
 def test_the_table_and_the_bars_of_a_benchmark() -> None:
     wide = "  draft   chat   0.8    216  0.53x [0.40, 0.63]             1.31   46 %        19 ms        2/2       ▄"
-    assert table_rows(lines_of(wide)) == [Row("draft", "chat", "216", Gain("0.53", "0.40", "0.63"), "46")]
-    assert [(bar.drafter, bar.kind) for bar in bars(lines_of(RESULT))] == [("draft", "all texts"), ("draft", "chat")]
-    assert wrong(bench_faults(lines_of(RESULT), rows())) == []
+    assert figures.table_rows(figures.lines_of(wide)) == [
+        figures.Row("draft", "chat", "216", figures.Gain("0.53", "0.40", "0.63"), "46")
+    ]
+    assert [(bar.drafter, bar.kind) for bar in figures.bars(figures.lines_of(RESULT))] == [
+        ("draft", "all texts"),
+        ("draft", "chat"),
+    ]
+    assert wrong(figures.bench_faults(figures.lines_of(RESULT), rows())) == []
     other = rows(RESULT.replace("1.25x [1.20, 1.31]   58", "1.35x [1.20, 1.31]   58"))
-    assert len(wrong(bench_faults(lines_of(RESULT), other))) == 1
+    assert len(wrong(figures.bench_faults(figures.lines_of(RESULT), other))) == 1
     outside = RESULT.replace("1.25x [1.20", "1.25x [1.28")
-    assert len(wrong(bench_faults(lines_of(outside), rows(outside)))) == 1
-
-
-def test_a_speed_up_is_about_the_quotient_of_the_speeds() -> None:
-    assert wrong(quotient_faults(rows(), 1.15)) == []
-    slow = rows(RESULT.replace("  800  ", "  650  "))
-    assert wrong(quotient_faults(slow, 1.2)) == ["table, draft on chat: 0.80x, but 650 against 1,000 tok/s"]
-    assert wrong(quotient_faults(slow, 1.25)) == []
-    inside = rows(RESULT.replace("0.80x             ", "0.80x [0.64, 1.00]"))
-    assert wrong(quotient_faults(inside, 1.0)) == []
+    assert len(wrong(figures.bench_faults(figures.lines_of(outside), rows(outside)))) == 1
 
 
 @pytest.mark.parametrize(
@@ -188,22 +161,23 @@ def test_a_speed_up_is_about_the_quotient_of_the_speeds() -> None:
     ],
 )
 def test_the_best_drafters_are_those_of_the_table(said: str, instead: str, found: str) -> None:
-    assert wrong(best_faults(RESULT, rows())) == []
-    (fault,) = wrong(best_faults(RESULT.replace(said, instead), rows()))
+    assert wrong(figures.best_faults(RESULT, rows())) == []
+    (fault,) = wrong(figures.best_faults(RESULT.replace(said, instead), rows()))
     assert found in fault
 
 
-def test_the_list_of_results_has_the_figures_of_the_newest() -> None:
-    told = rows() | {("all texts", "auto"): Row("auto", "all texts", "1,100", Gain("1.08"), "50")}
-    above, _ = panes(LIST)
-    assert wrong(listed_faults(above, told, "all texts")) == []
-    assert wrong(listed_faults(panes(LIST.replace("1.1x?", "     "))[0], told, "all texts")) == []
-    assert len(wrong(listed_faults(panes(LIST.replace("1.1x?", "0.9x "))[0], told, "all texts"))) == 1
-    assert len(wrong(listed_faults(panes(LIST.replace("draft 1.2x?", "none 1.1x"))[0], told, "all texts"))) == 1
-    assert wrong(listed_faults([], told, "all texts")) == ["list of results: its newest row cannot be read"]
+def test_the_list_of_results_and_the_kept_one_have_the_figures_of_the_table() -> None:
+    told = rows() | {("all texts", "auto"): figures.Row("auto", "all texts", "1,100", figures.Gain("1.08"), "50")}
+    above, _ = figures.panes(LIST)
+    assert wrong(figures.listed_faults(above, told, "all texts")) == []
+    assert wrong(figures.listed_faults(figures.panes(LIST.replace("1.1x?", "     "))[0], told, "all texts")) == []
+    assert len(wrong(figures.listed_faults(figures.panes(LIST.replace("1.1x?", "0.9x "))[0], told, "all texts"))) == 1
+    assert (
+        len(wrong(figures.listed_faults(figures.panes(LIST.replace("draft 1.2x?", "none 1.1x"))[0], told, "all texts")))
+        == 1
+    )
+    assert wrong(figures.listed_faults([], told, "all texts")) == ["list of results: its newest row cannot be read"]
 
-
-def test_the_kept_result_is_the_table() -> None:
     def row(drafter: str, tok_per_s: float, ratio: float, acceptance: float | None, **more: Any) -> dict[str, Any]:
         speedup = {"value": ratio, "low": None, "high": None}
         return {
@@ -212,28 +186,36 @@ def test_the_kept_result_is_the_table() -> None:
         }  # fmt: skip
 
     every = [row("none", 1000.2, 1.0, None), row("auto", 989.9, 0.97, None), row("draft", 800.4, 0.8, 0.457)]
-    assert wrong(kept_faults(rows(), {"drafters": {"rows": every}})) == []
+    assert wrong(figures.kept_faults(rows(), {"drafters": {"rows": every}})) == []
     bad = [row("draft", 810.4, 0.81, 0.5, tokens=20), row("medusa", 1.0, 1.0, 1.0)]
-    assert len(wrong(kept_faults(rows(), {"drafters": {"rows": bad}}))) == 5
+    assert len(wrong(figures.kept_faults(rows(), {"drafters": {"rows": bad}}))) == 5
 
 
-def test_the_form_says_how_long_it_takes() -> None:
-    assert picks(FORM) == {"auto": False, "draft": True} and picks("") == {}
-    assert not estimate_fault(FORM, 18.0) and not estimate_fault(FORM, 5.1)
-    assert estimate_fault(FORM, 19.0) == "form of the benchmark: about 10 s, but it took 19 s"
-    assert estimate_fault(FORM, 4.9) and estimate_fault("", 10.0)
+def test_the_form_says_how_long_it_takes_and_models_at_most_how_fast() -> None:
+    assert figures.picks(FORM) == {"auto": False, "draft": True} and figures.picks("") == {}
+    assert not figures.estimate_fault(FORM, 18.0) and not figures.estimate_fault(FORM, 5.1)
+    assert figures.estimate_fault(FORM, 19.0) == "form of the benchmark: about 10 s, but it took 19 s"
+    assert figures.estimate_fault(FORM, 4.9) and figures.estimate_fault("", 10.0)
+    models = figures.expected_rows(INSTALLED.splitlines())
+    assert models == [figures.Expected("qwen3-0.6b", "59", in_use=True)]
+    assert not figures.measured_note(models, "38") and not figures.measured_note([], "1")
+    assert figures.measured_note(models, "61") == (
+        "qwen3-0.6b was expected to write at most 59 tok/s without a drafter and writes 61"
+    )
 
 
 def test_the_drafters_have_one_gain_each() -> None:
-    above, below = panes(DRAFTERS)
-    assert gained(above)[0] == Gained("draft", "1.3", "━" * 10 + "│━━", "bench", False)
-    assert against(below) == ("lookup", {"chats": ("0.6", False), "bench": ("0.7", False)}) and against([]) == ("", {})
-    assert wrong(drafters_faults(DRAFTERS, BENCHED)) == []
+    above, below = figures.panes(DRAFTERS)
+    assert figures.gained(above)[0] == figures.Gained("draft", "1.3", "━" * 10 + "│━━", "bench", False)
+    assert figures.against(below) == ("lookup", {"chats": ("0.6", False), "bench": ("0.7", False)}) and figures.against(
+        []
+    ) == ("", {})
+    assert wrong(figures.drafters_faults(DRAFTERS, BENCHED)) == []
     busy = DRAFTERS.replace("  benchmark.", "  benchmark (machine busy).").replace(
         "your chats", "your chats (machine busy)"
     )
-    assert "'chats': ('0.6', True)" in wrong(drafters_faults(busy, BENCHED))[0]
-    assert wrong(drafters_faults(busy.replace("chats  copies", "chats, busy  copies"), BENCHED)) == []
+    assert "'chats': ('0.6', True)" in wrong(figures.drafters_faults(busy, BENCHED))[0]
+    assert wrong(figures.drafters_faults(busy.replace("chats  copies", "chats, busy  copies"), BENCHED)) == []
 
 
 @pytest.mark.parametrize(
@@ -246,28 +228,19 @@ def test_the_drafters_have_one_gain_each() -> None:
     ],
 )
 def test_a_gain_that_differs_is_found(said: str, instead: str, count: int) -> None:
-    assert len(wrong(drafters_faults(DRAFTERS.replace(said, instead), BENCHED))) == count
+    assert len(wrong(figures.drafters_faults(DRAFTERS.replace(said, instead), BENCHED))) == count
 
 
 def test_a_model_has_one_prediction() -> None:
-    above, _ = panes(MODELS)
-    assert expected_rows(above)[2].fits("Mistral-Small-3.2-24B-Instruct-2506")
+    above, _ = figures.panes(MODELS)
+    assert figures.expected_rows(above)[2].fits("Mistral-Small-3.2-24B-Instruct-2506")
 
     def speed(high: float) -> dict[str, Any]:
         told = {"plain": {"low": None, "high": high}, "drafted": None}
         return {"pair": {"target": {"model": "gpt-oss-20b"}}, "speed": told}
 
     none = {"pair": {"target": {"model": "gpt-oss-20b"}}, "speed": None}
-    assert wrong(models_faults(MODELS, [none, speed(4.97)])) == []
-    assert wrong(models_faults(MODELS, [speed(8.0)])) == []  # it was measured again
-    assert len(wrong(models_faults(MODELS, [speed(3.9)]))) == 1
-    assert len(wrong(models_faults(MODELS.replace("here: ≤ 5.0", "here: ≤ 4.0"), []))) == 1
-
-
-def test_the_measured_speed_does_not_exceed_the_prediction() -> None:
-    models = expected_rows(INSTALLED.splitlines())
-    assert models == [Expected("qwen3-0.6b", "59", in_use=True)]
-    assert not measured_note(models, "38") and not measured_note([], "1")
-    assert measured_note(models, "61") == (
-        "qwen3-0.6b was expected to write at most 59 tok/s without a drafter and writes 61"
-    )
+    assert wrong(figures.models_faults(MODELS, [none, speed(4.97)])) == []
+    assert wrong(figures.models_faults(MODELS, [speed(8.0)])) == []  # it was measured again
+    assert len(wrong(figures.models_faults(MODELS, [speed(3.9)]))) == 1
+    assert len(wrong(figures.models_faults(MODELS.replace("here: ≤ 5.0", "here: ≤ 4.0"), []))) == 1

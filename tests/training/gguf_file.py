@@ -6,6 +6,7 @@ import gguf
 import numpy as np
 import torch
 from gguf import GGMLQuantizationType as Kind
+from tests.models.kinds import add_all, finish
 
 from slipstream.drafters.training.decoder import Decoder, DecoderShape
 from slipstream.models.gguf.reader import read_header
@@ -36,38 +37,20 @@ def write_model(
     tensors_per_file: int = 0,
     words: bool = False,
 ) -> None:
-    """Writes the file.
-
-    Args:
-        path: where it goes.
-        model: what it holds.
-        kind: how its matrices are stored.
-        keys: more metadata, by name after the architecture's; it wins over what the shape says.
-        tensors: more tensors; they win over the model's.
-        tensors_per_file: splits the model; 0 does not.
-        words: whether it gets the bundled model's tokenizer and template, which needs its vocabulary of ``WORDS``.
-    """
+    """Writes the file; ``keys`` and ``tensors`` win over what the model says. ``words``: the bundled tokenizer and
+    template."""
     shape = model.shape
     architecture = "qwen3" if shape.qk_norm else "llama"
     writer = gguf.GGUFWriter(path, architecture, split_max_tensors=tensors_per_file)
     values = {
-        "context_length": shape.context,
-        "embedding_length": shape.width,
-        "block_count": shape.layers,
-        "feed_forward_length": shape.ffn,
-        "attention.head_count": shape.heads,
-        "attention.head_count_kv": shape.kv_heads,
-        "attention.key_length": shape.head_size,
-        "attention.value_length": shape.head_size,
-        "attention.layer_norm_rms_epsilon": shape.eps,
-        "rope.freq_base": shape.rope_base,
-        "rope.dimension_count": shape.head_size,
-        "vocab_size": shape.vocabulary,
+        "context_length": shape.context, "embedding_length": shape.width, "block_count": shape.layers,
+        "feed_forward_length": shape.ffn, "attention.head_count": shape.heads,
+        "attention.head_count_kv": shape.kv_heads, "attention.key_length": shape.head_size,
+        "attention.value_length": shape.head_size, "attention.layer_norm_rms_epsilon": shape.eps,
+        "rope.freq_base": shape.rope_base, "rope.dimension_count": shape.head_size, "vocab_size": shape.vocabulary,
         **(keys or {}),
-    }
-    for key, value in values.items():
-        add = {bool: writer.add_bool, int: writer.add_uint32, float: writer.add_float32, str: writer.add_string}
-        add[type(value)](f"{architecture}.{key}", value)
+    }  # fmt: skip
+    add_all(writer, f"{architecture}.", values)
     if words:
         header = read_header(BUNDLED)
         for key in (key for key in header.metadata if key.startswith("tokenizer.")):
@@ -85,10 +68,7 @@ def write_model(
             writer.add_tensor(name, matrix)
         else:
             writer.add_tensor(name, gguf.quants.quantize(matrix, kind), raw_dtype=kind)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    finish(writer)
 
 
 def dequantized(values: torch.Tensor, kind: Kind) -> np.ndarray:

@@ -75,17 +75,10 @@ def test_llama_cpp_computes_the_same_head(
     features, ids, chats = text
     write_model(tmp_path / "t.gguf", target, words=True)
     write_gguf_head(
-        tmp_path / "d.gguf",
-        ARCHITECTURE,
-        head.shape,
-        dflash.tensors(head),
-        target=read_header(tmp_path / "t.gguf"),
-        layers=low_middle_high(SHAPE.layers),
-        more=dflash.metadata(head),
-        text="answers",
-        found=Acceptance((0.5, 0.25), (8, 4)),
-        kind=gguf.GGMLQuantizationType.F32,
-    )
+        tmp_path / "d.gguf", ARCHITECTURE, head.shape, dflash.tensors(head), target=read_header(tmp_path / "t.gguf"),
+        layers=low_middle_high(SHAPE.layers), more=dflash.metadata(head), text="answers",
+        found=Acceptance((0.5, 0.25), (8, 4)), kind=gguf.GGMLQuantizationType.F32,
+    )  # fmt: skip
     with torch.no_grad():
         ours = head(features[:, 6:], ids[:, 6:], chats[:, 6:], torch.tensor([[5]]))[0, 0].numpy()
     header = read_header(tmp_path / "d.gguf")

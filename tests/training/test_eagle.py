@@ -1,3 +1,5 @@
+"""A trained adapter, cut into a drafter, computes in llama.cpp what it computes in torch."""
+
 import ctypes
 from pathlib import Path
 
@@ -8,15 +10,21 @@ import pytest
 import torch
 from llama_cpp import llama_cpp_ext
 from numpy.typing import NDArray
+from tests.models.adapters import layer_inputs, logits_of, random_pair
 from tests.training.gguf_file import WORDS, random_decoder, write_model
 from tests.training.llama_file import LlamaFile
 
 from slipstream.drafters.training import eagle
 from slipstream.drafters.training.acceptance import Acceptance
-from slipstream.drafters.training.decoder import Decoder, DecoderShape
+from slipstream.drafters.training.decoder import Decoder, DecoderShape, frequencies, rotations
 from slipstream.drafters.training.features import low_middle_high
+from slipstream.drafters.training.from_gguf import rope_factors, shape_of
 from slipstream.drafters.training.gguf_head import write_gguf_head
+from slipstream.drafters.training.kangaroo import Exit, KangarooAdapter, tensors
 from slipstream.models.gguf.reader import read_header
+from slipstream.models.gguf.tensors import read_tensor
+from slipstream.models.heads.file import read_heads, write_heads
+from slipstream.models.heads.self_draft import cut
 from slipstream.models.llama.library import model_params
 
 SHAPE = DecoderShape(
@@ -72,17 +80,10 @@ def test_unrolling_equals_drafting_one_token_after_the_other(head: eagle.EagleHe
 def test_llama_cpp_computes_the_same_head(target: Decoder, head: eagle.EagleHead, tmp_path: Path) -> None:
     write_model(tmp_path / "t.gguf", target, words=True)
     write_gguf_head(
-        tmp_path / "e.gguf",
-        eagle.ARCHITECTURE,
-        head.shape,
-        eagle.tensors(head),
-        target=read_header(tmp_path / "t.gguf"),
-        layers=low_middle_high(SHAPE.layers),
-        more=eagle.metadata(head),
-        text="answers",
-        found=Acceptance((0.5, 0.25), (8, 4)),
-        kind=gguf.GGMLQuantizationType.F32,
-    )
+        tmp_path / "e.gguf", eagle.ARCHITECTURE, head.shape, eagle.tensors(head),
+        target=read_header(tmp_path / "t.gguf"), layers=low_middle_high(SHAPE.layers), more=eagle.metadata(head),
+        text="answers", found=Acceptance((0.5, 0.25), (8, 4)), kind=gguf.GGMLQuantizationType.F32,
+    )  # fmt: skip
     torch.manual_seed(4)
     length = 9
     ids, features = torch.randint(20, 600, (1, length)), torch.randn(1, length, 3 * SHAPE.width)
@@ -133,3 +134,30 @@ def _llama_logits(target: object, path: Path, ids: list[int], features: NDArray[
     lib.llama_free(context)
     lib.llama_model_free(model)
     return found
+
+
+EXIT, LENGTH = 2, 40
+
+
+@pytest.mark.parametrize("architecture", ["llama", "qwen3"])
+def test_the_cut_computes_what_is_trained(tmp_path: Path, architecture: str) -> None:
+    pair = random_pair(tmp_path, architecture, EXIT)
+    header = read_header(pair.target)
+    shape = shape_of(header)
+    torch.manual_seed(0)
+    adapter = KangarooAdapter(shape)
+    for values in adapter.parameters():
+        torch.nn.init.normal_(values, mean=float(values.ndim == 1), std=0.2)
+    write_heads(pair.adapter, read_heads(pair.adapter).info, tensors(adapter), "f32")
+    cut(*pair, tmp_path / "cut.gguf")
+    tokens = list(range(5, 5 + LENGTH))
+    per_position = frequencies(shape.head_size, shape.rope_base, shape.rope_scaling, torch.device("cpu"))
+    factors = rope_factors(header)
+    rotation = rotations(torch.arange(LENGTH), per_position if factors is None else per_position / factors)
+    matrix = next(read_tensor(header, tensor) for tensor in header.tensors if tensor.name == "output.weight")
+    at = Exit(shape, rotation, torch.from_numpy(matrix), 0)
+    hidden = torch.from_numpy(layer_inputs(pair.target, EXIT, tokens))[None]
+    with torch.no_grad():
+        wanted = at.logits(adapter, torch.zeros(1, LENGTH, dtype=torch.long), [hidden])[0].numpy()
+    found = logits_of(tmp_path / "cut.gguf", tokens)
+    assert np.linalg.norm(found - wanted) < 1e-5 * np.linalg.norm(wanted)

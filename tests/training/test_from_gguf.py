@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from gguf import GGMLQuantizationType as Kind
+from tests.models.kinds import finish
 from tests.training.gguf_file import BUNDLED, dequantized, random_decoder, write_model
 from tests.training.llama_file import LlamaFile
 
@@ -166,10 +167,7 @@ def test_a_tensor_more_is_refused_by_name(name: str, tmp_path: Path) -> None:
 def test_another_architecture_is_refused(tmp_path: Path) -> None:
     writer = gguf.GGUFWriter(tmp_path / "m.gguf", "gemma3")
     writer.add_tensor("token_embd.weight", np.ones((4, 32), np.float32))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    finish(writer)
     with pytest.raises(SlipstreamError) as refusal:
         load_gguf(tmp_path / "m.gguf")
     assert "'gemma3': training through the target works for llama and qwen3" in refusal.value.title

@@ -45,8 +45,7 @@ def test_it_learns_and_says_how_well(tmp_path: Path) -> None:
     run, lines = run_of(), list[str]()
     before = run.check().shares[0]
     train(run, tmp_path / "m.pt", text_loss, lines.append)
-    assert run.check().shares[0] > 3 * before
-    assert run.progress.tokens >= PLAN.tokens
+    assert run.check().shares[0] > 3 * before and run.progress.tokens >= PLAN.tokens
     for word in ("step 40", "loss", f"held-out acceptance {run.check()}", "tok/s", "100.0%", "min left"):
         assert word in lines[-1]
 

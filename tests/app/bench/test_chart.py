@@ -40,11 +40,13 @@ def bars(text: str) -> dict[str, str]:
     return found
 
 
-def test_a_bar_for_each_drafter_below_its_kind_of_text() -> None:
+def test_a_bar_for_each_drafter_and_a_fence_in_a_file() -> None:
     lines = chart(ROWS, ASCII).splitlines()
     assert [line for line in lines if line.endswith((", T 0", ", T 0.8"))] == ["copy, T 0", "chat, T 0.8"]
     assert list(bars(chart(ROWS, ASCII))) == ["lookup", "draft", "auto", "medusa"]  # plain is the line at 1x
-    assert not chart(ROWS[:1], ASCII)
+    assert not chart(ROWS[:1], ASCII) and "```" not in chart(ROWS, ASCII)
+    lines = chart(ROWS, replace(ASCII, fenced=True)).splitlines()
+    assert lines.index("```text") < lines.index("copy, T 0") and lines[-1] == "```"
 
 
 def test_bars_end_at_the_value_with_the_interval_around_it() -> None:
@@ -64,18 +66,15 @@ def test_a_chart_keeps_to_the_width_of_the_terminal(width: int) -> None:
     assert width < 60 or longest > width - 12
 
 
-def test_in_a_file_a_fence_keeps_the_bars_as_they_are() -> None:
-    assert "```" not in chart(ROWS, ASCII)
-    lines = chart(ROWS, replace(ASCII, fenced=True)).splitlines()
-    assert lines.index("```text") < lines.index("copy, T 0") and lines[-1] == "```"
-
-
 def test_colors_say_what_is_certain_and_only_in_a_terminal() -> None:
     colored = {
         line.split()[1]: line[:5] for line in chart(ROWS, replace(ASCII, color=True)).splitlines() if "\x1b" in line
     }
     assert colored == {"lookup": "\x1b[32m", "draft": "\x1b[31m"}
     assert "\x1b" not in chart(ROWS, ASCII)
+    text = chart(ROWS, replace(ASCII, color=True), Noise(spread=3.0))
+    assert "\x1b[3" not in text
+    assert verdict(ROWS[1], Noise(spread=1.4)) == "gain" and verdict(ROWS[2], Noise(spread=1.4)) == "loss"
 
 
 def test_what_drafted_nothing_is_grey_and_has_no_bar() -> None:
@@ -85,12 +84,6 @@ def test_what_drafted_nothing_is_grey_and_has_no_bar() -> None:
     assert line.startswith("\x1b[90m") and "guessed nothing" in line and "17" not in line
     assert bars(chart([*ROWS, idle], ASCII)) == bars(chart(ROWS, ASCII))  # it sets no scale
     assert len(ElementTree.fromstring(chart_svg([ChartSection("mini", [*ROWS, idle])])).findall(f"{SVG}rect")) == 4
-
-
-def test_a_gain_within_the_noise_has_no_colour() -> None:
-    text = chart(ROWS, replace(ASCII, color=True), Noise(spread=3.0))
-    assert "\x1b[3" not in text
-    assert verdict(ROWS[1], Noise(spread=1.4)) == "gain" and verdict(ROWS[2], Noise(spread=1.4)) == "loss"
 
 
 class Stream(io.StringIO):
@@ -123,7 +116,7 @@ def test_the_style_is_what_the_output_can_show(monkeypatch: pytest.MonkeyPatch) 
 SVG = "{http://www.w3.org/2000/svg}"
 
 
-def test_the_svg_is_well_formed_and_holds_every_bar_and_whisker() -> None:
+def test_the_svg_holds_every_bar_and_whisker_of_all_models_on_one_scale() -> None:
     image = ElementTree.fromstring(chart_svg([ChartSection("mini & <co>", ROWS)]))
     rects = image.findall(f"{SVG}rect")
     assert [rect.get("class") for rect in rects] == ["gain", "loss", "even", "even"]
@@ -137,9 +130,6 @@ def test_the_svg_is_well_formed_and_holds_every_bar_and_whisker() -> None:
     size = [float(each) for each in image.get("viewBox", "").split()]
     for text in image.findall(f"{SVG}text"):
         assert 0 <= float(text.get("x", "")) <= size[2] and 0 < float(text.get("y", "")) <= size[3]
-
-
-def test_several_models_stand_below_each_other_on_one_scale() -> None:
     alone = ElementTree.fromstring(chart_svg([ChartSection("small", ROWS[:2])]))
     both = ElementTree.fromstring(
         chart_svg([ChartSection("small", ROWS[:2]), ChartSection("large", [row("auto", Interval(5.0))])])
@@ -158,7 +148,7 @@ def test_the_head_says_when_the_machine_is_busy() -> None:
     assert any("busy (load 3.2" in line for line in busy.lines())
 
 
-def test_columns_line_up() -> None:
+def test_columns_line_up_whatever_a_name_holds() -> None:
     lines = table("title", ("name", "figure"), [("a", "1"), ("long name", "100")], ["note"]).splitlines()
     assert lines == [
         "",
@@ -171,7 +161,4 @@ def test_columns_line_up() -> None:
         "",
         "note",
     ]
-
-
-def test_a_bar_in_a_name_does_not_end_a_cell() -> None:
     assert r"| a\|b | 1 |" in table("title", ("x", "y"), [("a|b", "1")])

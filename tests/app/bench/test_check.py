@@ -10,14 +10,7 @@ import numpy as np
 import pytest
 from tests.app.bench.test_command import TINY, options
 
-from slipstream.app.bench.check import (
-    CheckReport,
-    audit,
-    check_text,
-    near_tie,
-    noisy_gap,
-    row_rounding,
-)
+from slipstream.app.bench.check import CheckReport, audit, check_text, near_tie, noisy_gap, row_rounding
 from slipstream.app.bench.prompts import PromptSet, asked
 from slipstream.app.bench.turns import ReplyPlan, session_of
 from slipstream.app.cli.bench import bench
@@ -33,10 +26,8 @@ from slipstream.models.types import EMPTY_TREE, Evaluation, Floats, History, Tok
 PLAN = ReplyPlan(
     names=("recycle",),
     sets=(PromptSet("copy", (asked("Repeat this: the sea, the sea, the sea, the sea.", "Once more."),)),),
-    temperatures=(0.0, 0.8),
-    seeds=(1, 2),
-    tokens=24,
-)
+    temperatures=(0.0, 0.8), seeds=(1, 2), tokens=24
+)  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -106,9 +97,7 @@ class Unsteady(Sampler):
         return (best + 1) % logits.size if len(history.tokens) % 16 == 15 and not ahead else best
 
 
-def test_a_plain_reply_that_is_not_the_targets_is_no_near_tie(
-    session: Session, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_plain_reply_unlike_the_targets_is_no_near_tie(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("slipstream.app.engine.chat_model.Sampler", Unsteady)
     report = checked(session, ("draft",))
     assert report.wrong
@@ -116,9 +105,7 @@ def test_a_plain_reply_that_is_not_the_targets_is_no_near_tie(
     assert "run again, plain decoding has" in check_text(report)
 
 
-def test_a_target_that_wavers_in_wide_passes_differs_at_near_ties_alone(
-    session: Session, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_target_that_wavers_when_wide_differs_at_near_ties(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     """The two best logits change places in passes of several rows where they are less than 3 apart."""
     evaluate = session.target.evaluate
 
@@ -177,7 +164,7 @@ def row(*values: float) -> Floats:
     return np.array(values, np.float32)
 
 
-def test_the_gap_is_that_of_the_two_best_noisy_scores_in_logits() -> None:
+def test_the_gap_is_in_logits_and_a_near_tie_is_what_a_small_change_turns_over() -> None:
     history, logits = History([1, 2, 3]), row(1.0, 3.0, 2.75, -4.0)
     assert noisy_gap(Sampler(temperature=0), logits, history) == pytest.approx(0.25)
     sampler = Sampler(temperature=0.5, top_k=0, top_p=1, min_p=0, seed=4)
@@ -185,19 +172,13 @@ def test_the_gap_is_that_of_the_two_best_noisy_scores_in_logits() -> None:
     assert noisy_gap(sampler, logits, history) == pytest.approx(scores[-1] - scores[-2], abs=1e-6)
     assert noisy_gap(Sampler(temperature=0.5, top_k=1), logits, history) is None
     assert noisy_gap(Sampler(temperature=0), row(-math.inf, 2.0), history) is None
-
-
-def test_a_near_tie_is_what_a_small_change_of_the_logits_turns_over() -> None:
     history, greedy = History([1, 2, 3]), Sampler(temperature=0)
     close, apart = row(1.0, 3.0, 2.95), row(1.0, 3.0, 2.85)
     assert near_tie(greedy, close, history, (1, 2), 0.05)
     assert not near_tie(greedy, apart, history, (1, 2), 0.05)
     assert near_tie(greedy, apart, history, (1, 2), 0.1)
     assert not near_tie(greedy, close, history, (1, 0), 0.05)  # it is not the second best that was drafted
-
-
-def test_neither_token_may_be_out_of_reach() -> None:
-    """Where the target's row says a third thing, or only the drafted one, nothing is explained."""
+    # Where the target's row says a third thing, or only the drafted one, nothing is explained.
     history, greedy = History([1, 2, 3]), Sampler(temperature=0)
     assert not near_tie(greedy, row(1.0, 3.0, 2.0), history, (2, 1), 0.05)
 
@@ -237,7 +218,6 @@ def test_the_command_fails_where_a_reply_is_wrong(tmp_path: Path, monkeypatch: p
     chosen = options(tmp_path / "f.json", check=True, drafters="draft", prompts="story", limit=2, tokens=40)
     assert bench(chosen, TINY) == 1
     found = json.loads((tmp_path / "f.json").read_text())["check"]
-    assert not found["passed"]
-    assert found["findings"][0].keys() == {"drafter", "place", "difference"}
+    assert not found["passed"] and found["findings"][0].keys() == {"drafter", "place", "difference"}
     keys = {"index", "plain", "drafted", "again", "gap", "near_tie", "rounding"}
     assert found["findings"][0]["difference"].keys() == keys

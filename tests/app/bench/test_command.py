@@ -75,24 +75,22 @@ def test_every_drafter_is_printed_and_written_down(tmp_path: Path, capsys: pytes
         assert f"- Left out: `{name}`, {reason}." in head
 
 
-def test_an_unknown_part_names_the_known_ones() -> None:
-    with pytest.raises(UsageError, match="Parts: drafters, check"):
-        bench(options(None, "speed"), TINY)
-
-
-def test_a_file_that_cannot_be_written_is_refused_before_anything_is_measured(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_cannot_be_measured_or_written_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for bad in (tmp_path, tmp_path / "missing" / "figures.json"):
         with pytest.raises(SlipstreamError, match="cannot write"):
             bench(options(bad), TINY)
     assert not capsys.readouterr().out
+    with pytest.raises(UsageError, match="Parts: drafters, check"):
+        bench(options(None, "speed"), TINY)
+    with pytest.raises(UsageError, match="--svg draws part drafters"):
+        bench(options(None, "check", svg=tmp_path / "bars.svg"), TINY)
+    with pytest.raises(SlipstreamError, match=r"cannot write .* Give --svg another"):
+        bench(options(svg=tmp_path / "missing" / "bars.svg"), TINY)
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.slow
-def test_progress_is_told_as_lines_of_json_that_end_at_the_printed_figures(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_progress_is_told_as_json_up_to_the_printed_figures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     chosen = options(tmp_path / "f.json", drafters="lookup,draft", prompts=["chat", "copy"], limit=1, progress=True)
     assert bench(chosen, TINY) == 0
     lines = capsys.readouterr().out.splitlines()
@@ -178,9 +176,7 @@ def test_typical_acceptance_is_measured_where_it_does_something_and_marked(tmp_p
 
 
 @pytest.mark.slow
-def test_the_memory_of_each_drafter_is_measured_in_a_process_of_its_own(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_each_drafters_memory_is_measured_in_a_process(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     chosen = options(tmp_path / "f.json", drafters="draft", prompts="chat", limit=1)
     assert bench(chosen, replace(TINY, drafter_steps=3)) == 0
     memory = json.loads((tmp_path / "f.json").read_text())["drafters"]["memory_mb"]
@@ -203,9 +199,7 @@ def test_prompts_that_are_all_too_long_are_an_error(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_drafter_that_cannot_serve_the_model_is_listed_with_the_reason(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_drafter_that_cannot_serve_is_listed_with_why(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     alone = Path(choose(Paths.default()).model)  # by its path: a model without a draft model
     assert bench(options(tmp_path / "f.json", drafters="draft,lookup", prompts="chat", limit=1, model=alone), TINY) == 0
     report = json.loads((tmp_path / "f.json").read_text())["drafters"]
@@ -219,24 +213,16 @@ def test_a_drafter_that_cannot_serve_the_model_is_listed_with_the_reason(
 @pytest.mark.parametrize(
     ("wrong", "words"),
     [
-        ({"drafters": "lookup,magic"}, "no drafter 'magic'"),
-        ({"drafters": "lookup,"}, "a drafter without a name"),
-        ({"limit": -1}, "limit is -1"),
-        ({"typical": 2.0}, "typical acceptance"),
+        ({"drafters": "lookup,magic"}, "no drafter 'magic'"), ({"drafters": "lookup,"}, "a drafter without a name"),
+        ({"limit": -1}, "limit is -1"), ({"typical": 2.0}, "typical acceptance"),
         ({"typical": 0.1, "temp": "0"}, "does nothing at temperature 0"),
-        ({"typical": 0.1, "check": True}, "changes the text"),
-        ({"temp": "warm"}, "temp is 'warm'"),
-        ({"temp": "0,-1"}, "temperature is -1"),
-        ({"temp": "0,99"}, "temperature is 99.* from 0 to 10"),
-        ({"seeds": 0}, "seeds is 0"),
-        ({"tokens": 0}, "tokens is 0"),
-        ({"prompts": "missing.csv"}, "no file of prompts"),
-        ({"model": "gpt-9"}, "no model named 'gpt-9'"),
+        ({"typical": 0.1, "check": True}, "changes the text"), ({"temp": "warm"}, "temp is 'warm'"),
+        ({"temp": "0,-1"}, "temperature is -1"), ({"temp": "0,99"}, "temperature is 99.* from 0 to 10"),
+        ({"seeds": 0}, "seeds is 0"), ({"tokens": 0}, "tokens is 0"),
+        ({"prompts": "missing.csv"}, "no file of prompts"), ({"model": "gpt-9"}, "no model named 'gpt-9'"),
     ],
-)
-def test_a_wrong_use_is_refused_before_anything_is_measured(
-    wrong: dict[str, Any], words: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+)  # fmt: skip
+def test_a_wrong_use_is_refused_at_first(wrong: dict[str, Any], words: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(UsageError, match=words):
         bench(options(**wrong), TINY)
     assert not capsys.readouterr().out
@@ -251,16 +237,8 @@ def test_bars_are_drawn_and_written_as_svg(tmp_path: Path, capsys: pytest.Captur
     assert "speed-up over plain decoding, with 95 % intervals" in capsys.readouterr().out
 
 
-def test_a_picture_of_nothing_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="--svg draws part drafters"):
-        bench(options(None, "check", svg=tmp_path / "bars.svg"), TINY)
-    with pytest.raises(SlipstreamError, match=r"cannot write .* Give --svg another"):
-        bench(options(svg=tmp_path / "missing" / "bars.svg"), TINY)
-    assert not list(tmp_path.iterdir())
-
-
 @pytest.mark.slow
-def test_nothing_of_llama_cpp_is_printed(tmp_path: Path) -> None:
+def test_nothing_of_llama_cpp_is_printed() -> None:
     arguments = ["--drafters", "auto", "--prompts", "story", "--limit", "1", "--temp", "0.8", "--tokens", "48"]
     command = [sys.executable, "-m", "slipstream.app.cli.main", "bench", *arguments, "--no-memory"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=True)

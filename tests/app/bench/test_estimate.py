@@ -44,10 +44,11 @@ def test_it_is_right_within_a_half_once_a_turn_was_written() -> None:
     assert 1.5 < seen[0][0] / seen[0][1] < 4.5  # the first knows only a slow warm-up, and that replies may be long
 
 
-def test_nothing_is_said_before_anything_was_timed() -> None:
+def test_nothing_is_said_before_anything_was_timed_and_then_times_in_words() -> None:
     estimate = Estimate(["none"], 160)
     estimate.begin("chat", 1, [])
     assert estimate.left() is None and estimate.share == 0.0
+    assert (about(3), about(200), about(9000)) == ("about 5 s", "about 3 min", "about 2.5 h")
 
 
 def test_later_turns_count() -> None:
@@ -61,7 +62,3 @@ def test_later_turns_count() -> None:
         now += 5.0
         estimate.end(50)
     assert estimate.left() == pytest.approx(2 * 3 * 50 * 0.1)
-
-
-def test_times_in_words() -> None:
-    assert (about(3), about(200), about(9000)) == ("about 5 s", "about 3 min", "about 2.5 h")

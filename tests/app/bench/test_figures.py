@@ -77,19 +77,13 @@ def test_a_machine_that_slows_down_all_the_while_changes_nothing() -> None:
 def test_the_sums_of_a_row() -> None:
     made = Cell()
     first = reply(
-        10,
-        2.0,
-        speed={"steps": 5, "drafted": 8, "accepted": 5},
-        by_depth=[[4, 3], [3, 2]],
+        10, 2.0, speed={"steps": 5, "drafted": 8, "accepted": 5}, by_depth=[[4, 3], [3, 2]],
         phases={"draft": 1.0, "evaluate": 10.0},
-    )
+    )  # fmt: skip
     second = reply(
-        20,
-        3.0,
-        speed={"steps": 15, "drafted": 8, "accepted": 5},
-        by_depth=[[6, 3]],
+        20, 3.0, speed={"steps": 15, "drafted": 8, "accepted": 5}, by_depth=[[6, 3]],
         phases={"draft": 3.0, "evaluate": 20.0},
-    )
+    )  # fmt: skip
     made.add(1, first, TimedTokens(10, 4.0), True)
     made.add(0, second, TimedTokens(20, 3.0), False)
     row = made.figures("lookup", "chat", 0.5)
@@ -97,18 +91,23 @@ def test_the_sums_of_a_row() -> None:
     assert row.tok_per_s == pytest.approx(30 / 5) and row.tokens_per_step == 30 / 20
     assert row.speedup and row.speedup.value == pytest.approx(7 / 5)
     assert row.by_prompt == [None, None]  # each has fewer than 30 tokens
-    assert row.acceptance == 10 / 16
-    assert row.by_depth == [6 / 10, 2 / 3]
+    assert row.acceptance == 10 / 16 and row.by_depth == [6 / 10, 2 / 3]
     assert row.phases == pytest.approx({"draft": 2.5, "evaluate": 17.5})  # by steps, not by replies
     assert row.first_token_ms == 1.0
     assert row.replayed == pytest.approx((9 + 19) / 30) and " 0.93 |" in drafters_text(report(row))
 
 
-def test_turns_and_seeds_of_a_prompt_are_one_sample() -> None:
+def test_turns_and_seeds_of_a_prompt_are_one_sample_and_repeated_runs_a_share() -> None:
     made = cell(1.0, 3.0)
     made.add(0, reply(100, 1.0), TimedTokens(100, 3.0), True)
     row = made.figures("lookup", "chat", 0.0)
     assert row.texts == 3 and row.by_prompt == pytest.approx([4 / 2, 3.0])
+    made = Cell()
+    for tokens in ((1, 2, 3, 4, 1, 2, 3, 4, 1, 2), tuple(range(20))):
+        made.add(0, replace(reply(len(tokens), 1.0), tokens=tokens), TimedTokens(9, 1.0), True)
+    row = made.figures("lookup", "chat", 0.0)
+    assert row.repeated == pytest.approx(3 / 30) and " 10% |" in drafters_text(report(row))
+    assert " repeated |" in drafters_text(report(row))
 
 
 def test_the_best_fixed_choice_and_the_autopilot_against_it() -> None:
@@ -229,42 +228,19 @@ def test_the_figures_end_in_one_sentence(ratios: dict[str, Sequence[tuple[float,
         assert "measure again" in advice(rows_at(**ratios), Noise(busy=1.0))
 
 
-def test_one_prompt_is_too_little_for_a_sentence() -> None:
+def test_temperatures_are_compared_apart_and_one_prompt_is_too_little() -> None:
     cells = {(name, "chat", 0.8): cell(2.0) for name in ("none", "auto")}
     assert advice(rows_of(cells, ["chat"], [0.8], ["none", "auto"]), Noise()).startswith("Too little was measured")
-
-
-def test_temperatures_are_compared_apart() -> None:
     cells = {(name, "chat", t): cell(t + 1, 1) for name in ("none", "lookup") for t in (0.0, 0.8)}
     assert [(row.kind, row.temperature) for row in best_fixed(cells)] == [("chat", 0.0), ("chat", 0.8)]
 
 
-def test_repeated_runs_of_four_are_a_share_of_all_tokens() -> None:
-    made = Cell()
-    for tokens in ((1, 2, 3, 4, 1, 2, 3, 4, 1, 2), tuple(range(20))):
-        made.add(0, replace(reply(len(tokens), 1.0), tokens=tokens), TimedTokens(9, 1.0), True)
-    row = made.figures("lookup", "chat", 0.0)
-    assert row.repeated == pytest.approx(3 / 30)
-    assert " 10% |" in drafters_text(report(row))
-    assert " repeated |" in drafters_text(report(row))
-
-
 def report(*rows: DrafterFigures) -> DrafterReport:
     return DrafterReport(
-        model="mini",
-        promise="same text",
-        rows=list(rows),
-        best=[],
-        unusable={"draft": "it needs a draft model"},
-        prompts={"chat": 1, "copy": 8},
-        too_long={"chat": 2, "copy": 0},
-        seeds=[1],
-        reply=16,
-        typical=0.09,
-        equal_texts=1,
-        texts=1,
-        memory_mb={},
-    )
+        model="mini", promise="same text", rows=list(rows), best=[], unusable={"draft": "it needs a draft model"},
+        prompts={"chat": 1, "copy": 8}, too_long={"chat": 2, "copy": 0}, seeds=[1], reply=16, typical=0.09,
+        equal_texts=1, texts=1, memory_mb={},
+    )  # fmt: skip
 
 
 def test_the_table_and_what_has_to_be_said_with_it() -> None:

@@ -10,7 +10,7 @@ def prompts(ratios: list[float], tokens: float = 100.0) -> list[ReplyPair]:
     return [ReplyPair(TimedTokens(tokens, 1.0 / ratio), TimedTokens(tokens, 1.0)) for ratio in ratios]
 
 
-def test_a_drift_from_reply_to_reply_cancels_exactly() -> None:
+def test_a_drift_cancels_and_the_ratio_is_of_total_times_by_tokens_a_second() -> None:
     for step in (-0.05, 0.0, 0.2):
         seconds = [1.0 + step * at for at in range(7)]  # of a plain reply at that time
         for at in (1, 3, 5):
@@ -18,28 +18,18 @@ def test_a_drift_from_reply_to_reply_cancels_exactly() -> None:
             assert ReplyPair(TimedTokens(80, seconds[at] / 1.7), plain).speedup == pytest.approx(1.7, rel=1e-12)
     naive = ReplyPair(TimedTokens(80, 1.2 / 1.7), TimedTokens(80, 1.0)).speedup
     assert naive and naive < 1.5  # what the plain reply before alone would say
-
-
-def test_the_ratio_is_of_total_times() -> None:
     long, short = (
         ReplyPair(TimedTokens(900, 1.0), TimedTokens(900, 3.0)),
         ReplyPair(TimedTokens(100, 1.0), TimedTokens(100, 0.5)),
     )
     assert speedup([long, short]).value == pytest.approx(3.5 / 2)
     assert (long + short).speedup == pytest.approx(3.5 / 2)
-
-
-def test_texts_of_other_lengths_are_compared_by_tokens_a_second() -> None:
     assert speedup([ReplyPair(TimedTokens(50, 1.0), TimedTokens(100, 1.0))]).value == pytest.approx(0.5)
 
 
-def test_one_prompt_has_no_interval() -> None:
+def test_one_prompt_has_no_interval_and_the_same_figures_the_same_one() -> None:
     found = speedup(prompts([2.0]))
-    assert found == Interval(2.0) and found.low is found.high is None
-    assert found.text() == "2.00x"
-
-
-def test_the_same_figures_give_the_same_interval() -> None:
+    assert found == Interval(2.0) and found.low is found.high is None and found.text() == "2.00x"
     made = prompts(np.random.default_rng(3).uniform(0.5, 3, 12).tolist())
     assert speedup(made) == speedup(list(made))
 
@@ -66,7 +56,7 @@ def test_the_interval_covers_the_truth(count: int, least: float) -> None:
 
 
 def test_two_drafters_are_compared_prompt_by_prompt() -> None:
-    """Prompts differ widely, the two drafters hardly: paired, the interval is narrow."""
+    # Prompts differ widely, the two drafters hardly: paired, the interval is narrow.
     ratios = np.random.default_rng(5).uniform(0.5, 4, 16)
     auto, best = prompts((ratios * 0.97).tolist()), prompts(ratios.tolist())
     found = advantage(auto, best)
@@ -74,9 +64,6 @@ def test_two_drafters_are_compared_prompt_by_prompt() -> None:
     assert found.low == pytest.approx(0.97) and found.high == pytest.approx(0.97)
     alone = speedup(auto)
     assert alone.low is not None and alone.high is not None and alone.high - alone.low > 0.5
-
-
-def test_a_machine_that_changed_between_two_drafters_cancels() -> None:
     fast = [ReplyPair(TimedTokens(100, 0.5), TimedTokens(100, 1.0))] * 4
     slow = [ReplyPair(TimedTokens(100, 1.0), TimedTokens(100, 2.0))] * 4
     assert advantage(fast, slow).value == pytest.approx(1.0)

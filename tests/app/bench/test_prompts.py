@@ -69,10 +69,14 @@ def test_messages_end_with_the_users_last(tmp_path: Path) -> None:
     assert found.prompts == (BenchPrompt(tuple(Message(role, content) for role, content in said[:4])),)
 
 
-def test_lines_of_text_are_prompts(tmp_path: Path) -> None:
+def test_lines_of_text_are_prompts_chosen_evenly(tmp_path: Path) -> None:
     file = tmp_path / "my.txt"
     file.write_bytes("\ufeffone\r\n\n  two \nthree".encode())
     assert prompt_sets([str(file)], 0)[0].prompts == (asked("one"), asked("two"), asked("three"))
+    prompts = [asked(str(number)) for number in range(10)]
+    assert [prompt.messages[0].content for prompt in evenly(prompts, 4)] == ["0", "2", "5", "7"]
+    assert evenly(prompts, 1) == (prompts[0],)
+    assert evenly(prompts, 0) == evenly(prompts, 10) == evenly(prompts, 99) == tuple(prompts)
 
 
 @pytest.mark.parametrize(("ending", "pack"), [(".xz", lzma.compress), (".gz", gzip.compress)])
@@ -87,14 +91,7 @@ def test_packed_files_are_read_and_damaged_ones_refused(tmp_path: Path, ending: 
             prompt_sets([str(file)], 0)
 
 
-def test_prompts_are_chosen_evenly() -> None:
-    prompts = [asked(str(number)) for number in range(10)]
-    assert [prompt.messages[0].content for prompt in evenly(prompts, 4)] == ["0", "2", "5", "7"]
-    assert evenly(prompts, 1) == (prompts[0],)
-    assert evenly(prompts, 0) == evenly(prompts, 10) == evenly(prompts, 99) == tuple(prompts)
-
-
-def test_sets_are_named_by_folder_and_file(tmp_path: Path) -> None:
+def test_sets_are_named_by_folder_and_file_and_told_apart(tmp_path: Path) -> None:
     files = []
     for folder, name in (("gsm8k", "test.jsonl.xz"), ("mt_bench", "question.jsonl"), ("other", "test.txt")):
         (tmp_path / folder).mkdir()
@@ -103,9 +100,6 @@ def test_sets_are_named_by_folder_and_file(tmp_path: Path) -> None:
         file.write_bytes(lzma.compress(raw) if name.endswith("xz") else raw)
         files.append(str(file))
     assert [found.name for found in prompt_sets(files, 0)] == ["gsm8k/test", "mt_bench/question", "other/test"]
-
-
-def test_two_files_of_one_name_are_told_apart_and_one_file_twice_is_refused(tmp_path: Path) -> None:
     files = []
     for folder in ("a", "b"):
         (tmp_path / folder / "x").mkdir(parents=True)
@@ -115,20 +109,17 @@ def test_two_files_of_one_name_are_told_apart_and_one_file_twice_is_refused(tmp_
         prompt_sets([files[0], files[0]], 0)
 
 
-def test_without_names_all_built_in_sets_are_taken() -> None:
-    sets = prompt_sets([], 0)
-    assert [kind.name for kind in sets] == [*BUILT_IN] == ["chat", "story", "copy"]
-    assert all(len(kind.prompts) >= 12 for kind in sets)
-    assert all(any(prompt.later for prompt in kind.prompts) for kind in sets)
-    assert [len(kind.prompts) for kind in prompt_sets([], 3)] == [3, 3, 3]
-
-
-def test_a_built_in_set_is_chosen_by_its_name_beside_files(tmp_path: Path) -> None:
+def test_built_in_sets_are_taken_by_name_beside_files_or_all(tmp_path: Path) -> None:
     file = write(tmp_path / "copy.jsonl", {"text": "hi"})
     mine, copy = prompt_sets([file, "copy"], 0)
     assert (mine.name, copy.name) == (f"{tmp_path.name}/copy", "copy")
     with pytest.raises(UsageError, match="given 2 times"):
         prompt_sets(["copy", "copy"], 0)
+    sets = prompt_sets([], 0)
+    assert [kind.name for kind in sets] == [*BUILT_IN] == ["chat", "story", "copy"]
+    assert all(len(kind.prompts) >= 12 for kind in sets)
+    assert all(any(prompt.later for prompt in kind.prompts) for kind in sets)
+    assert [len(kind.prompts) for kind in prompt_sets([], 3)] == [3, 3, 3]
 
 
 @pytest.mark.parametrize(

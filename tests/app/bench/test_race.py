@@ -99,9 +99,7 @@ def test_each_clock_counts_its_own_steps_alone_and_the_one_behind_goes_next(
             assert abs(frame.ours.seconds - frame.plain.seconds) <= 0.25
 
 
-def test_the_drafter_warms_up_on_another_reply_for_a_while(
-    bundled: tuple[Session, Loaded], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_drafter_warms_up_elsewhere(bundled: tuple[Session, Loaded], monkeypatch: pytest.MonkeyPatch) -> None:
     session, _ = bundled
     replies: list[tuple[str, int]] = []
 
@@ -117,7 +115,7 @@ def test_the_drafter_warms_up_on_another_reply_for_a_while(
     assert isinstance(finish, RaceResult) and finish.frame.ours.over and finish.differs_at is None
 
 
-def test_a_race_in_a_chat_goes_on_with_it(bundled: tuple[Session, Loaded]) -> None:
+def test_a_race_in_a_chat_goes_on_with_it_and_can_be_stopped(bundled: tuple[Session, Loaded]) -> None:
     chat = asked("My cat is called Mia.", "A nice name.", "Tell me a story about her.")
     start, *_, finish = race(*bundled, "lookup", chat, Sampling(0.0), 30)
     assert isinstance(start, RaceStart) and (start.prompt, start.earlier) == (chat[-1].content, 2)
@@ -125,17 +123,10 @@ def test_a_race_in_a_chat_goes_on_with_it(bundled: tuple[Session, Loaded]) -> No
     *_, alone = race(*bundled, "lookup", chat[-1:], Sampling(0.0), 30)
     assert isinstance(finish, RaceResult) and isinstance(alone, RaceResult)
     assert finish.frame.plain.text != alone.frame.plain.text
-
-
-def test_a_race_can_be_stopped(bundled: tuple[Session, Loaded]) -> None:
     goes_on = iter([False] * 600)
     story = asked("Tell me a story.")
     events = list(race(*bundled, "lookup", story, Sampling(seed=1), 400, lambda: next(goes_on, True)))
-    assert isinstance(events[-1], RaceResult) and events[-1].stopped
-    assert events[-1].differs_at is None
-
-
-def test_without_a_drafter_there_is_no_race(bundled: tuple[Session, Loaded]) -> None:
+    assert isinstance(events[-1], RaceResult) and events[-1].stopped and events[-1].differs_at is None
     with pytest.raises(SlipstreamError, match="nothing to race"):
         raced(bundled, "none")
 
@@ -155,7 +146,7 @@ def test_the_process_of_a_race_prints_an_event_a_line(
     assert result.frame.ours.text == result.frame.plain.text and not printed.err
 
 
-def test_events_survive_json() -> None:
+def test_events_survive_json_and_have_no_ratio_before_both_have_written_enough() -> None:
     finish = RaceResult(FRAME, True, None, 0.5, 1.5, True)
     for event in (START, FRAME, finish):
         assert decoded(json.loads(json.dumps(encoded(event)))) == event
@@ -163,9 +154,6 @@ def test_events_survive_json() -> None:
     for wrong in wrongs:
         with pytest.raises((LookupError, ProtocolError)):
             decoded(wrong)
-
-
-def test_no_ratio_before_both_have_written_enough() -> None:
     assert FRAME.speedup == pytest.approx(1.5)
     assert RaceFrame(FRAME.ours, Racer("The", 29, 1.0)).speedup is None
     assert RaceFrame(Racer("The", 29, 1.0), FRAME.plain).speedup is None
@@ -225,13 +213,20 @@ def test_a_reply_in_which_nothing_was_guessed_has_no_ratio() -> None:
     )
 
 
-def test_at_the_end_the_bars_are_the_seconds() -> None:
+def test_at_the_end_the_bars_are_the_seconds_and_a_lost_race_is_not_drawn_as_won() -> None:
     frame = RaceFrame(Racer("The", 60, 1.0, True), Racer("The", 60, 2.0, True))
     lines = picture(START, frame, RaceResult(frame, False, None, 0.5, 2.0), 80, 22)
     ours, plain = (text.count("█") for text, kind in lines if "█" in text)
     assert plain == 2 * ours or abs(plain - 2 * ours) == 1
     running = [text.count("█") for text, _ in picture(START, frame, None, 80, 22) if "█" in text]
     assert running[0] == running[1]
+    lost = RaceFrame(Racer("The", 60, 2.0, True), Racer("The", 60, 1.0, True))
+    kinds = {
+        kind
+        for text, kind in picture(START, lost, RaceResult(lost, False, None, 0.2, 1.1), 80, 22)
+        if "0.5x as fast" in text or "loses 1.0 s" in text
+    }
+    assert kinds == {"bad"}
 
 
 def test_seconds_are_compared_only_where_both_wrote_as_many_tokens() -> None:
@@ -241,13 +236,3 @@ def test_seconds_are_compared_only_where_both_wrote_as_many_tokens() -> None:
 
     assert said(Racer("The", 60, 2.0), Racer("The", 61, 3.0)) == "auto is 1.5x faster here: 30 tok/s instead of 20."
     assert said(Racer("The", 30, 2.0), Racer("The", 60, 6.0)) == "auto is 1.5x faster here: 15.0 tok/s instead of 10.0."
-
-
-def test_a_race_that_was_lost_is_not_drawn_as_won() -> None:
-    lost = RaceFrame(Racer("The", 60, 2.0, True), Racer("The", 60, 1.0, True))
-    kinds = {
-        kind
-        for text, kind in picture(START, lost, RaceResult(lost, False, None, 0.2, 1.1), 80, 22)
-        if "0.5x as fast" in text or "loses 1.0 s" in text
-    }
-    assert kinds == {"bad"}

@@ -40,7 +40,7 @@ def press_ctrl_c(monkeypatch: pytest.MonkeyPatch, module: str, after: int) -> No
 
 
 @pytest.mark.slow
-def test_ctrl_c_keeps_what_was_measured(
+def test_ctrl_c_keeps_figures(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = signal.getsignal(signal.SIGINT)
@@ -56,16 +56,14 @@ def test_ctrl_c_keeps_what_was_measured(
 
 
 @pytest.mark.slow
-def test_ctrl_c_before_anything_was_measured_leaves_old_figures_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ctrl_c_before_any_measurement_leaves_old_figures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "f.json").write_text("{}")
     press_ctrl_c(monkeypatch, "slipstream.app.bench.drafters", after=1)
     assert bench(options(tmp_path / "f.json", drafters="lookup", prompts="chat"), TINY) == 130
     assert (tmp_path / "f.json").read_text() == "{}"
 
 
-def test_ctrl_c_twice_drops_everything(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_twice_drops_everything() -> None:
     with pytest.raises(KeyboardInterrupt), CtrlC() as stop:
         signal.raise_signal(signal.SIGINT)
         assert stop()

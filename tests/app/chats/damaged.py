@@ -13,7 +13,6 @@ PAGE: Final = 4096
 
 
 def filled(path: Path, chats: int = 8) -> None:
-    """Makes a store with short and long messages, and closes it."""
     with closing(ChatStore(path)) as store:
         talk(store, chats)
 

@@ -33,7 +33,7 @@ def foxes(tmp_path: Path) -> str:
         return chat
 
 
-def test_list_and_rename(run: Command, foxes: str) -> None:
+def test_chats_are_listed_without_a_command_too_and_renamed(run: Command, foxes: str) -> None:
     code, out, _ = run("list")
     assert code == 0
     assert out.startswith(foxes) and out.endswith("* About foxes\n")
@@ -41,9 +41,6 @@ def test_list_and_rename(run: Command, foxes: str) -> None:
     (line,) = run("list", "--json")[1].splitlines()
     listed = json.loads(line)
     assert (listed["id"], listed["title"], listed["pinned"]) == (foxes, "Red ones", True)
-
-
-def test_without_a_command_chats_are_listed(run: Command, foxes: str) -> None:
     assert run() == run("list") and foxes in run()[1]
     assert run("--json") == run("list", "--json") == run("--json", "list") and json.loads(run("--json")[1])
 
@@ -74,9 +71,7 @@ def test_a_chat_is_found_by_its_title_and_by_the_beginning_of_it(run: Command, f
     assert run("show", "")[0] == 2
 
 
-def test_what_only_begins_so_is_not_deleted_without_being_asked_for(
-    run: Command, foxes: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_only_begins_so_is_deleted_if_confirmed(run: Command, foxes: str, monkeypatch: pytest.MonkeyPatch) -> None:
     code, _, err = run("delete", "About")
     assert code == 2 and f"of {foxes} (About foxes). Deleting is for good" in err
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
@@ -93,8 +88,7 @@ def test_what_only_begins_so_is_not_deleted_without_being_asked_for(
 def test_a_whole_title_or_yes_deletes_at_once(run: Command, foxes: str, tmp_path: Path) -> None:
     with closing(ChatStore(tmp_path / "chats.db")) as store:
         other = store.create("Garden plans").id
-    assert run("delete", "about foxes") == (0, "", "")
-    assert run("delete", "gard", "--yes") == (0, "", "")
+    assert run("delete", "about foxes") == (0, "", "") and run("delete", "gard", "--yes") == (0, "", "")
     assert not {foxes, other} & set(run("list")[1].split())
 
 
@@ -153,8 +147,7 @@ def test_a_chat_is_exported_deleted_and_imported(run: Command, foxes: str, tmp_p
     assert run("export", "-o", str(file)) == (0, "", "")  # by the file's ending
     assert run("export", foxes, "--format", "json")[1] == file.read_text("utf-8")
     assert run("export")[1].startswith("# About foxes\n")
-    assert run("delete", foxes, "zzzzzz")[0] == 2
-    assert run("delete", foxes) == (0, "", "")
+    assert run("delete", foxes, "zzzzzz")[0] == 2 and run("delete", foxes) == (0, "", "")
     assert run("list") == (0, "", "slipstream: no chats are kept yet.\n")
     assert b"voles" not in (tmp_path / "chats.db").read_bytes()
     assert run("import", str(file)) == (0, f"{foxes}  About foxes\n", "")

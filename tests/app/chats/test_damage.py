@@ -63,8 +63,7 @@ def texts_of(found: dict[str, list[str]]) -> set[str]:
 
 
 def test_a_sound_file_stays(path: Path, sound: Path) -> None:
-    assert opened(path) == (kept_of(sound), "")
-    assert not list(path.parent.glob("*damaged*"))
+    assert opened(path) == (kept_of(sound), "") and not list(path.parent.glob("*damaged*"))
 
 
 @pytest.mark.parametrize("place", [0, 16, 18, 20, 28, 44, 47, 56, 59, 60, 63, range(100), range(PAGE)])
@@ -111,9 +110,7 @@ def test_a_folder_in_the_place_of_the_file_is_set_aside(path: Path, sound: Path)
 
 
 @pytest.mark.parametrize("how", [Path.unlink, lambda path: path.write_bytes(b"")], ids=["missing", "empty"])
-def test_a_lost_file_is_made_anew_of_the_newest_backup_that_can_be_read(
-    path: Path, sound: Path, how: Callable[[Path], object]
-) -> None:
+def test_a_lost_file_comes_from_the_newest_good_backup(path: Path, sound: Path, how: Callable[[Path], object]) -> None:
     shutil.copy(of_days(sound)[0], path.with_name("chats-day-2020-01-01.db"))
     os.utime(path.with_name("chats-day-2020-01-01.db"), (1.0, 1.0))
     path.with_name("chats-day-2020-01-02.db").write_bytes(b"x" * 5000)
@@ -175,9 +172,7 @@ def test_a_crash_before_the_backup_and_a_damaged_file_cost_nothing_of_the_log(tm
     assert found == whole and "were rescued" in notice
 
 
-def test_a_kill_amid_the_rescue_begins_it_again_or_ends_it(
-    headless: Path, sound: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_kill_amid_a_rescue_repeats_or_ends_it(headless: Path, sound: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class KilledError(BaseException):
         pass
 
@@ -196,8 +191,7 @@ def test_a_kill_amid_the_rescue_begins_it_again_or_ends_it(
         monkeypatch.setattr(os, "replace", real)
         if last < 5:
             assert not list(headless.parent.glob("*damaged*"))
-    assert not headless.exists()
-    assert opened(headless) == (whole, "")
+    assert not headless.exists() and opened(headless) == (whole, "")
 
 
 def test_what_is_found_amid_the_chat_is_rescued_at_the_next_start(path: Path, sound: Path) -> None:
@@ -245,9 +239,7 @@ def test_a_garbled_message_can_be_read_and_comes_from_the_backup(path: Path, sou
     assert found == kept_of(sound) and ", 1 of them from a backup" in notice
 
 
-def test_a_bad_place_of_the_disk_costs_what_stood_there(
-    headless: Path, sound: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_bad_place_of_the_disk_costs_its_rows(headless: Path, sound: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Bad(io.FileIO):
         def read(self, size: int | None = -1, /) -> bytes:
             if self.tell() // PAGE % 5 == 4:

@@ -23,22 +23,9 @@ from slipstream.app.speed import Speed
 from slipstream.models.errors import SlipstreamError, UsageError
 
 FIGURES = Figures(
-    Speed(48.0, 0.71, 2.2, 28.2, 20, 14, 9, 30),
-    [[3, 2]],
-    {"lookup": {"steps": 9}},
-    40,
-    12,
-    0,
-    120.0,
-    drafter_depths={"lookup": [[3, 2]]},
-    origins=[(1, "accepted", "lookup"), (4, "plain", "")],
-    thoughts_closed=3,
-)
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> ChatStore:
-    return ChatStore(tmp_path / "chats.db")
+    Speed(48.0, 0.71, 2.2, 28.2, 20, 14, 9, 30), [[3, 2]], {"lookup": {"steps": 9}}, 40, 12, 0, 120.0,
+    drafter_depths={"lookup": [[3, 2]]}, origins=[(1, "accepted", "lookup"), (4, "plain", "")], thoughts_closed=3,
+)  # fmt: skip
 
 
 def say(store: ChatStore, chat: str, question: str, answer: str, beside: int | None = None) -> tuple[int, int]:
@@ -94,23 +81,18 @@ def test_each_reply_is_attributed_to_the_model_that_wrote_it(tmp_path: Path, sto
         assert markdown(other, there.id) == text
 
 
-def test_an_export_is_its_owners_and_overwrites_nothing(tmp_path: Path) -> None:
+def test_an_export_is_its_owners_and_overwrites_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_export(tmp_path / "a.md", "é")
     assert stat.S_IMODE((tmp_path / "a.md").stat().st_mode) == 0o600
     with pytest.raises(SlipstreamError, match="file exists"):
         write_export(tmp_path / "a.md", "x")
     assert (tmp_path / "a.md").read_text("utf-8") == "é"
-
-
-def test_an_export_into_no_folder_says_what_to_do(tmp_path: Path) -> None:
     place = tmp_path / "none"
     with pytest.raises(SlipstreamError, match="there is no folder") as error:
         write_export(place / "a.md", "x")
     assert error.value.title == f"cannot write to {place / 'a.md'}: there is no folder {place}."
     assert error.value.hint == "Create it, or name another." and not place.exists()
 
-
-def test_an_export_to_a_full_disk_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object) -> int:
         raise OSError(errno.ENOSPC, "No space left on device")
 
@@ -204,23 +186,14 @@ def broken() -> list[bytes]:
         return chats_of(changes)
 
     return [
-        b"",
-        b"[1]",
-        b"{}",
-        b"[" * 100_000,
-        b"\xff",
-        b'{"format": "slipstream-chats", "version": 2, "chats": []}',
-        b'{"format": "slipstream-chats", "version": 1, "chats": [3]}',
-        file(title=3),
-        file(messages=[{**SAID, "parent": 1}]),
-        file(messages=[SAID, SAID]),
-        file(messages=[{**SAID, "role": "tool"}]),
-        file(messages=[{**SAID, "id": 1 << 70}]),
-        file(messages=[{**SAID, "tokens": [1 << 40]}]),
-        file(messages=[SAID, "x"]),
+        b"", b"[1]", b"{}", b"[" * 100_000, b"\xff", b'{"format": "slipstream-chats", "version": 2, "chats": []}',
+        b'{"format": "slipstream-chats", "version": 1, "chats": [3]}', file(title=3),
+        file(messages=[{**SAID, "parent": 1}]), file(messages=[SAID, SAID]),
+        file(messages=[{**SAID, "role": "tool"}]), file(messages=[{**SAID, "id": 1 << 70}]),
+        file(messages=[{**SAID, "tokens": [1 << 40]}]), file(messages=[SAID, "x"]),
         json.dumps([{"mapping": {"a": 3}}]).encode(),
         json.dumps([{"mapping": {"a": {"children": ["b", "b"]}, "b": {"parent": "a"}}}]).encode(),
-    ]
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("raw", broken())
@@ -282,14 +255,11 @@ def test_an_import_that_takes_nothing_says_why(store: ChatStore, raw: bytes, why
     assert not store.list_chats()
 
 
-def test_chats_without_text_are_counted(store: ChatStore) -> None:
+def test_chats_without_text_are_counted_and_messages_that_only_name_their_parent_taken_over(store: ChatStore) -> None:
     said: list[str] = []
     (chat,) = import_chats(store, chats_of({}, {"messages": [SAID]}, {}), "file", said.append)
     assert said == ["2 chats without text were left out."]
     assert [message.content for message in store.messages(chat.id)] == ["x"]
-
-
-def test_messages_that_only_name_their_parent_are_taken_over(store: ChatStore) -> None:
     (chat,) = import_chats(
         store, chatgpt(a=node("user", "hi", children=("gone",)), b=node("assistant", "ho", parent="a")), "file"
     )
@@ -328,7 +298,7 @@ def test_a_title_is_cut_where_it_is_imported(store: ChatStore, raw: bytes) -> No
     assert chat.title == "x" * (TITLE_LIMIT - 1) + "…" == store.get(chat.id).title
 
 
-def test_a_title_that_is_too_long_is_refused_or_cut(tmp_path: Path, store: ChatStore) -> None:
+def test_a_title_that_is_too_long_is_refused_or_cut(store: ChatStore) -> None:
     chat = store.create("y" * 5_000_000)
     assert len(store.get(chat.id).title) == TITLE_LIMIT
     with pytest.raises(UsageError, match="the title has 5,000,000 characters") as error:

@@ -22,7 +22,6 @@ OTHERS: Final = 3  # chats that are kept beside the open one
 
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
-    """A folder with chats and a backup of them."""
     home = tmp_path / "home"
     filled(home / "chats.db", OTHERS)
     return home

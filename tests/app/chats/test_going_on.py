@@ -42,9 +42,7 @@ def after(times: int) -> Callable[[], bool]:
 @pytest.mark.parametrize(
     "sampling", [Sampling(0.0, seed=1), Sampling(0.9, seed=5, repetition_penalty=1.2, presence_penalty=0.3)]
 )
-def test_the_joined_text_is_that_of_one_piece(
-    bundled: tuple[Session, Loaded], drafter: str, sampling: Sampling
-) -> None:
+def test_a_joined_text_is_that_of_one_piece(bundled: tuple[Session, Loaded], drafter: str, sampling: Sampling) -> None:
     session, _ = bundled
     ask = Generate(1, [Message("user", ASKED)], sampling, drafter, max_tokens=60)
     whole = session.reply(ask, lambda event: None, lambda: False)
@@ -116,9 +114,7 @@ def step(text: str, token: int) -> Stepped:
 
 @pytest.mark.parametrize("error", [EngineDiedError("it died."), ContextFullError("too long."), None])
 @pytest.mark.parametrize("begun", [False, True])
-def test_what_there_was_stays_whatever_becomes_of_the_rest(
-    tmp_path: Path, error: SlipstreamError | None, begun: bool
-) -> None:
+def test_what_there_was_stays_whatever_comes_next(tmp_path: Path, error: SlipstreamError | None, begun: bool) -> None:
     store = ChatStore(tmp_path / "chats.db")
     chat = store.create().id
     store.add_user(chat, "x")
@@ -140,8 +136,7 @@ def test_what_there_was_stays_whatever_becomes_of_the_rest(
     kept = store.messages(chat)[-1]
     assert (kept.content, kept.tokens) == (("abc", [1, 2, 3]) if begun else ("ab", [1, 2]))
     assert kept.status == "interrupted" and kept.unfinished
-    assert kept.figures and kept.figures.prompt_tokens == 9
-    assert kept.figures.speed.tokens == 2 + begun
+    assert kept.figures and kept.figures.prompt_tokens == 9 and kept.figures.speed.tokens == 2 + begun
     assert kept.figures.speed.tok_per_s == pytest.approx(15.0 if begun else 20.0)
     store.close()
 
@@ -155,8 +150,7 @@ def test_tokens_of_another_model_are_not_mixed_in(tmp_path: Path) -> None:
     before = store.go_on(store.messages(chat)[-1], model="n", fingerprint="g", drafter="none")
     done = Done(1, "stop", "c", [3], 9, 9, 0, 1.0, Speed(tokens=1))
     list(recorded([step("c", 3)], store, reply.id, before=before))  # it is stopped once more
-    assert store.messages(chat)[-1].content == "abc"
-    assert store.messages(chat)[-1].tokens == []
+    assert store.messages(chat)[-1].content == "abc" and store.messages(chat)[-1].tokens == []
     list(recorded([step("c", 3), done], store, reply.id, before=before))
     kept = store.messages(chat)[-1]
     assert (kept.content, kept.tokens, kept.model, kept.unfinished) == ("abc", [], "g", False)

@@ -8,30 +8,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.app.chats.test_elsewhere import say
 
 from slipstream.app.chats.reading import ChatReader
-from slipstream.app.chats.records import Figures
 from slipstream.app.chats.store import ChatStore
 from slipstream.app.library.resolve_model import choose
 from slipstream.app.platform.paths import Paths
 from slipstream.app.protocol.requests import Load
-from slipstream.app.speed import Speed
 from slipstream.models.errors import UsageError
 from slipstream.models.heads.file import HeadsInfo, stale, write_heads
-
-FIGURES = Figures(Speed(48.0, 0.71, 2.2, 28.2, 20, 14, 9, 30), [[3, 2]], {"lookup": {"steps": 9}}, 40, 12, 0, 120.0)
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> ChatStore:
-    return ChatStore(tmp_path / "chats.db")
-
-
-def say(store: ChatStore, chat: str, question: str, answer: str, beside: int | None = None) -> tuple[int, int]:
-    asked = store.add_user(chat, question, beside)
-    reply = store.begin_reply(chat, model="m", fingerprint="f", drafter="lookup", seed=7)
-    store.finish_reply(reply.id, text=answer, tokens=[1, 2], reason="stop", figures=FIGURES)
-    return asked.id, reply.id
 
 
 def words_in(path: Path) -> set[str]:
@@ -83,7 +68,7 @@ def test_words_are_found_with_their_place(store: ChatStore) -> None:
         ("smart words", ["smart", "wor"], ["art", "ords"]),
     ],
 )
-def test_a_word_is_found_behind_letters_of_another_script(
+def test_a_word_behind_another_script_is_found(
     store: ChatStore, text: str, found: list[str], not_found: list[str]
 ) -> None:
     message = store.add_user(store.create().id, text).id

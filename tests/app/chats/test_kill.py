@@ -1,3 +1,5 @@
+"""Kills, and disks that fail at the n-th call: no corruption, a clear message, the text still there."""
+
 import os
 import random
 import signal
@@ -9,10 +11,10 @@ from pathlib import Path
 import pytest
 from tests.app.bundled_program import replies_of_run
 from tests.app.kills import QUESTION, kill_played, kill_real
+from tests.faults.shim import build, compiler
+from tests.faults.sweep import sweep
 
 from slipstream.app.chats.store import ChatStore
-
-pytestmark = pytest.mark.program
 
 WRITER = """
 import sys
@@ -32,6 +34,7 @@ while True:
 """
 
 
+@pytest.mark.program
 @pytest.mark.slow
 def test_kill_loses_nothing_that_was_written(tmp_path: Path) -> None:
     path = tmp_path / "chats.db"
@@ -65,13 +68,35 @@ def test_kill_loses_nothing_that_was_written(tmp_path: Path) -> None:
     assert len(written) > 5
 
 
+@pytest.mark.program
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(10))
 def test_a_kill_of_the_interface_loses_next_to_nothing(seed: int, tmp_path: Path) -> None:
     assert kill_played(tmp_path, random.Random(seed)) == []
 
 
+@pytest.mark.program
 @pytest.mark.slow
 def test_the_engine_of_a_killed_interface_ends_and_what_is_kept_is_the_models_text(tmp_path: Path) -> None:
     (reply,) = replies_of_run(tmp_path / "other", QUESTION)
     assert kill_real(tmp_path / "home", random.Random(1), reply).faults == []
+
+
+FAULTS = ("open:EACCES", "open:EIO", "write:EIO", "write:ENOSPC", "fsync:EIO", "ftruncate:EIO", "rename:EACCES")
+MOST = 2000  # far more places than there are: a scenario that never ends is no sweep
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build(tmp_path_factory.mktemp("shim"))
+
+
+@pytest.mark.skipif(not compiler(), reason="no C compiler: calls cannot be made to fail")
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("scenario", ["chats", "migrations", "rescues"])
+def test_nothing_is_lost_at_any_place(library: Path, scenario: str, fault: str) -> None:
+    (swept,) = sweep(library, scenario, MOST, [fault])
+    assert swept.wrong == []
+    assert swept.whole, "there are later places"
+    assert swept.runs and (swept.told or swept.call in ("ftruncate", "rename")), "nothing failed"

@@ -137,8 +137,7 @@ def test_instances_at_once_wait_for_each_other(tmp_path: Path) -> None:
         for child in children:
             child.communicate()
             assert child.returncode == 0
-        assert len(store.messages(chat)) == 30
-        assert len(store.list_chats(1000)) == 1 + 2 * 20
+        assert len(store.messages(chat)) == 30 and len(store.list_chats(1000)) == 1 + 2 * 20
         assert store.database.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
 
 

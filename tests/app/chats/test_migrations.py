@@ -119,8 +119,6 @@ def test_a_kill_between_any_two_statements_leaves_the_old_or_the_new(tmp_path: P
 
 
 class Killed(sqlite3.Connection):
-    """Kills its process instead of the n-th statement."""
-
     left = 0
 
     def execute(self, *arguments: Any) -> sqlite3.Cursor:

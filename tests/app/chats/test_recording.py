@@ -1,7 +1,6 @@
 import threading
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -12,11 +11,6 @@ from slipstream.app.protocol.events import Done, Piece, Prefilling, Stepped
 from slipstream.app.protocol.requests import Message
 from slipstream.app.speed import Speed
 from slipstream.models.errors import ContextFullError, EngineDiedError, SlipstreamError
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> ChatStore:
-    return ChatStore(tmp_path / "chats.db")
 
 
 def begin(store: ChatStore) -> StoredMessage:
@@ -90,9 +84,7 @@ def test_a_write_that_fails_ends_no_reply(store: ChatStore, monkeypatch: pytest.
     assert last(store, reply).status == "done"
 
 
-def test_an_end_that_cannot_be_written_is_told_after_the_text(
-    store: ChatStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_end_that_cannot_be_kept_is_told_after_the_text(store: ChatStore, monkeypatch: pytest.MonkeyPatch) -> None:
     reply = begin(store)
     seen: list[Event] = []
 
@@ -118,9 +110,7 @@ def test_an_end_that_cannot_be_written_is_told_after_the_text(
         (ContextFullError("too long"), "", "failed", ""),
     ],
 )
-def test_an_error_keeps_what_was_written(
-    store: ChatStore, error: SlipstreamError, words: str, status: str, content: str
-) -> None:
+def test_errors_keep_the_text(store: ChatStore, error: SlipstreamError, words: str, status: str, content: str) -> None:
     reply = begin(store)
 
     def events() -> Iterator[Event]:

@@ -1,9 +1,11 @@
 import sqlite3
 import stat
 from pathlib import Path
+from time import process_time
 
 import pytest
 
+from slipstream.app.chats.messages import LENGTH, title_of
 from slipstream.app.chats.records import ALPHABET, ID_LENGTH, Figures, StoredMessage
 from slipstream.app.chats.schema import MIGRATIONS
 from slipstream.app.chats.store import ChatStore
@@ -22,22 +24,15 @@ def reply(store: ChatStore, chat: str, parent: int | None = None) -> StoredMessa
 
 def test_a_chat_is_read_back_as_it_was_written(store: ChatStore) -> None:
     chat = store.create()
-    assert len(chat.id) == ID_LENGTH
-    assert set(chat.id) <= set(ALPHABET)
+    assert len(chat.id) == ID_LENGTH and set(chat.id) <= set(ALPHABET)
     asked = store.add_user(chat.id, "Tell me about\nthe sea, \x1b[31m and NUL \x00 please, in many many words")
     written = reply(store, chat.id)
     store.append_reply(written.id, "The s", [1, 2])
     store.append_reply(written.id, "ea \x00", [-3, 2**31 - 1])
     speed = Speed(
-        tok_per_s=84.5,
-        acceptance=0.71,
-        tokens_per_step=2.4,
-        plain_tok_per_s=50.0,
-        drafted=10,
-        accepted=7,
-        steps=4,
+        tok_per_s=84.5, acceptance=0.71, tokens_per_step=2.4, plain_tok_per_s=50.0, drafted=10, accepted=7, steps=4,
         tokens=4,
-    )
+    )  # fmt: skip
     figures = Figures(speed, [[4, 3], [3, 2]], {"draft": {"steps": 4, "drafted": 10, "accepted": 7}}, 30, 12, 1, 90.5)
     store.finish_reply(written.id, reason="stop", figures=figures)
     question, answer = store.messages(chat.id)
@@ -59,8 +54,7 @@ def test_a_withdrawn_message_leaves_the_chat_and_stays_in_the_file(store: ChatSt
     store.finish_reply(reply(store, chat.id).id, "failed")
     store.withdraw(refused.id)
     assert [m.content for m in store.messages(chat.id)] == ["a", "A"]
-    assert "much too long" in store.prompts()
-    assert store.refused(chat.id) == "much too long"
+    assert "much too long" in store.prompts() and store.refused(chat.id) == "much too long"
     store.add_user(chat.id, "short")
     assert store.refused(chat.id) == "" and store.get(chat.id).title == "A"
 
@@ -99,24 +93,16 @@ def test_an_unknown_chat_is_a_wrong_use_and_names_others(store: ChatStore) -> No
         assert f"{chat} (About the sea)" in error.value.hint
 
 
-def test_an_open_file_becomes_private(tmp_path: Path) -> None:
-    ChatStore(tmp_path / "chats.db").close()
-    (tmp_path / "chats.db").chmod(0o644)
-    ChatStore(tmp_path / "chats.db").close()
-    assert stat.S_IMODE((tmp_path / "chats.db").stat().st_mode) == 0o600
-
-
-def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+def test_a_place_that_cannot_be_written_and_a_newer_file_are_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(SlipstreamError) as error:
         ChatStore(tmp_path / "file" / "chats.db")
-    assert error.value.title.startswith("cannot write to ")
-    assert "SLIPSTREAM_HOME" in error.value.hint
-
-
-def test_a_newer_file_is_left_alone(tmp_path: Path) -> None:
+    assert error.value.title.startswith("cannot write to ") and "SLIPSTREAM_HOME" in error.value.hint
     path = tmp_path / "chats.db"
     ChatStore(path).close()
+    path.chmod(0o644)
+    ChatStore(path).close()
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
     with sqlite3.connect(path) as db:
         db.execute(f"PRAGMA user_version = {len(MIGRATIONS) + 1}")
     with pytest.raises(SlipstreamError, match="newer slipstream"):
@@ -147,23 +133,17 @@ def test_a_reply_left_streaming_is_interrupted_at_the_next_start(tmp_path: Path)
     assert (kept.content, kept.status, kept.figures) == ("half", "interrupted", None)
 
 
-def test_figures_of_other_versions_are_read() -> None:
+def test_figures_of_a_reply_that_went_on_add_up() -> None:
     assert Figures.unpacked("") is None
     assert Figures.unpacked('{"speed":{"tok_per_s":2.0,"new":1},"newer":[1]}') == Figures(Speed(tok_per_s=2.0))
-
-
-def test_depths_of_a_reply_that_went_on_add_up_drafter_by_drafter() -> None:
     first = Figures(by_depth=[[3, 2]], drafter_depths={"draft": [[2, 1]], "lookup": [[1, 1]]})
     whole = first.followed_by(Figures(by_depth=[[2, 2], [1, 0]], drafter_depths={"draft": [[2, 2], [1, 0]]}))
     assert whole.by_depth == [[5, 4], [1, 0]]
     assert whole.drafter_depths == {"draft": [[4, 3], [1, 0]], "lookup": [[1, 1]]}
-
-
-def test_speeds_of_a_reply_that_went_on_count_only_tokens_whose_time_is_known() -> None:
     first = Figures(Speed(tok_per_s=20.0, plain_tok_per_s=10.0, tokens=140, earlier=100, steps=20))
-    whole = first.followed_by(Figures(Speed(tok_per_s=60.0, plain_tok_per_s=20.0, tokens=120, steps=60))).speed
-    assert (whole.tokens, whole.earlier, whole.tokens_per_step) == (260, 100, 2.0)
-    assert whole.tok_per_s == 160 / 4 and whole.plain_tok_per_s == 160 / 10 and whole.saved_seconds == 10 - 4
+    speed = first.followed_by(Figures(Speed(tok_per_s=60.0, plain_tok_per_s=20.0, tokens=120, steps=60))).speed
+    assert (speed.tokens, speed.earlier, speed.tokens_per_step) == (260, 100, 2.0)
+    assert speed.tok_per_s == 160 / 4 and speed.plain_tok_per_s == 160 / 10 and speed.saved_seconds == 10 - 4
 
 
 def test_a_chat_may_be_named(store: ChatStore) -> None:
@@ -189,8 +169,7 @@ def test_a_name_goes_on_with_the_chat_of_this_title_and_begins_no_other(store: C
     assert garden in error.value.hint and sea in error.value.hint
     store.rename(garden, "garden")
     assert store.open_or_create("garden").id == "garden"  # an id counts above a title
-    assert store.find("garden").id == "garden"
-    assert len(store.list_chats()) == 3
+    assert store.find("garden").id == "garden" and len(store.list_chats()) == 3
 
 
 def test_a_system_message_comes_first(store: ChatStore) -> None:
@@ -253,3 +232,36 @@ def test_of_several_versions_the_whole_is_removed_and_the_other_one_is_shown(sto
     assert store.all_messages(chat) == before
     with pytest.raises(UsageError, match="not there any more"):
         store.remove(999)
+
+
+@pytest.mark.parametrize(
+    ("text", "title"),
+    [
+        ("What is a fox?", "What is a fox?"),
+        ("Hi there! Can you please help me to sort a list?", "Sort a list"),
+        ("hello", "Hello"),
+        ("  One \n two ", "One two"),
+        ("Good morning, what is 3.14 * 2?", "What is 3.14 * 2?"),
+        ("**Explain** the `GIL` in Python. And then some more.", "Explain the GIL in Python"),
+        ("# A heading\nand its text", "A heading and its text"),
+        ("How do __init__ and snake_case work", "How do __init__ and snake_case work"),
+        ("Look at [this page](https://example.com/a?b=c) now", "Look at this page now"),
+        ("https://www.example.com/a/b?c is down, why", "Example.com is down, why"),
+        ("```python\ndef f(x):\n  return x\n```\nWhy does this fail?", "Why does this fail?"),
+        ("```python\ndef f(x):\n  return x\n```", "def f(x):"),
+        ("你好。请告诉我关于海的故事。", "你好。请告诉我关于海的故事"),
+        ("Write a function that sorts a list of dictionaries by two keys", "Write a function that sorts a list…"),
+        ("Explain the tides, the moon and everything that moves the sea", "Explain the tides…"),
+        ("x" * 100, "X" + "x" * (LENGTH - 2) + "…"),
+        ("", ""),
+    ],
+)
+def test_titles(text: str, title: str) -> None:
+    assert title_of(text) == title
+    assert len(title) <= LENGTH
+
+
+def test_a_message_of_megabytes_is_not_read_whole() -> None:
+    begun = process_time()
+    assert title_of("Describe the sea to me. " + "wide and blue " * 300_000) == "Describe the sea to me"
+    assert process_time() - begun < 0.1

@@ -20,32 +20,17 @@ from slipstream.models.errors import SlipstreamError
 COMMANDS = ["run", "bench", "drafters", "models", "chats", "settings", "lend", "doctor", "paths", "completion"]
 FILES = ["a file.gguf", "bundled-draft.gguf"]
 NEXT = {
-    "": COMMANDS,
-    "m": ["models"],
-    "models p": ["pull", "pairs"],
-    "--seed 7 mo": ["models"],
-    "drafters train ": ["medusa", "kangaroo", "space", "dflash"],
-    "completion ": ["bash", "zsh", "fish"],
-    "drafters off look": ["lookup", "lookahead"],
-    "models search --sort t": ["trending"],
-    "chats export --format ": ["md", "json"],
-    "run --drafter look": ["lookup", "lookahead"],
+    "": COMMANDS, "m": ["models"], "models p": ["pull", "pairs"], "--seed 7 mo": ["models"],
+    "drafters train ": ["medusa", "kangaroo", "space", "dflash"], "completion ": ["bash", "zsh", "fish"],
+    "drafters off look": ["lookup", "lookahead"], "models search --sort t": ["trending"],
+    "chats export --format ": ["md", "json"], "run --drafter look": ["lookup", "lookahead"],
     "run --drafter=look": ["--drafter=lookup", "--drafter=lookahead"],
-    "run --drafter lookup --drafter auto": ["auto"],
-    "-m bundled-d": ["bundled-draft", "bundled-draft.gguf"],
-    "models verify bundled-d": ["bundled-draft"],
-    "models import ": FILES,
-    "drafters index one two ": FILES,
-    "bench --json ": FILES,
-    "run -p ": [""],
-    "run --seed ": [""],
-    "paths ": [""],
-    "models search qwen ": [""],
-    "run nonsense ": [""],
-    "settings set sampling.temp": ["sampling.temperature"],
-    "settings set sampling.temperature ": [""],
-    "models pull x --f": ["--force"],
-}
+    "run --drafter lookup --drafter auto": ["auto"], "-m bundled-d": ["bundled-draft", "bundled-draft.gguf"],
+    "models verify bundled-d": ["bundled-draft"], "models import ": FILES, "drafters index one two ": FILES,
+    "bench --json ": FILES, "run -p ": [""], "run --seed ": [""], "paths ": [""], "models search qwen ": [""],
+    "run nonsense ": [""], "settings set sampling.temp": ["sampling.temperature"],
+    "settings set sampling.temperature ": [""], "models pull x --f": ["--force"],
+}  # fmt: skip
 ASK = """
 import io, os, sys
 from slipstream.app.cli.completion import complete
@@ -84,9 +69,6 @@ def test_what_may_come_next(tmp_path: Path) -> None:
     words = [sorted(word.split("\t")[0] for word in found) or [""] for found in answers]
     assert dict(zip(NEXT, words, strict=True)) == {line: sorted(found) for line, found in NEXT.items()}
     assert all(word.split("\t")[1] for word in answers[0])  # a command's meaning stands beside it
-
-
-def test_options_are_those_of_the_command(tmp_path: Path) -> None:
     run, none = ({word.split("\t")[0] for word in found} for found in offered(tmp_path, "run --", "--"))
     assert {"--prompt", "--json", "--stop", "--model", "--typical"} <= run
     assert "--prompt" not in none and "--version" in none and "--as-child" not in none
@@ -143,13 +125,9 @@ def test_bash_completes(line: str, found: list[str], tmp_path: Path, capsys: pyt
     ask = f"source ./script; COMP_LINE={shlex.quote(line)}; COMP_POINT={len(line)}; _python_argcomplete slipstream"
     ask += '; printf "%s\\n" "${COMPREPLY[@]}"'
     done = subprocess.run(
-        ["bash", "--norc", "-c", ask],
-        cwd=tmp_path,
-        env={**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+        ["bash", "--norc", "-c", ask], cwd=tmp_path, env={**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"},
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
     assert [word.rstrip(" ") for word in done.stdout.splitlines()][: len(found)] == found, done.stderr
 
 

@@ -178,8 +178,7 @@ def test_chats_are_trained_on_only_when_asked_for(command: Command, training: An
     said = [{"role": role, "content": text} for role, text in zip(roles, ["Be brief.", "Hi", "second"], strict=True)]
     assert jobs[1].text == "chats" and jobs[1].chats == {full: said}
     assert jobs[2].chats == {full: [*said, {"role": "user", "content": "More"}]}
-    assert jobs[1].work != jobs[2].work
-    assert read_info(jobs[1].outs["space"]).chats == (full,)
+    assert jobs[1].work != jobs[2].work and read_info(jobs[1].outs["space"]).chats == (full,)
 
 
 def test_a_folder_is_named_by_its_path(
@@ -220,9 +219,7 @@ def test_wrong_uses(
 
 
 @pytest.mark.slow
-def test_heads_for_another_model_are_not_lost(
-    command: Command, training: Any, home: Path, target: Path, other: Path
-) -> None:
+def test_heads_for_others_are_not_lost(command: Command, training: Any, home: Path, target: Path, other: Path) -> None:
     training(good)
     out = home / "heads" / "tern-space.gguf"
     write(out, other)
@@ -342,8 +339,7 @@ def test_list_tells_what_serves(command: Command, home: Path, target: Path, othe
     assert " tern 2 chats 0.61 1 kB yes " in " ".join(found["mine.gguf"].split())
     assert "yes; stale: trained on 1 deleted chat; train again" in found["stale.gguf"]
     assert "no: trained for another model" in found["theirs.gguf"] and "␛[1m" in found["theirs.gguf"]
-    assert "no: damaged, or not readable" in found["cut.gguf"]
-    assert "model.gguf" not in found
+    assert "no: damaged, or not readable" in found["cut.gguf"] and "model.gguf" not in found
     assert " ".join(found["eagle.gguf"].split()).startswith("eagle3 tern - - 2 kB yes ")
     assert " ".join(found["eagle-theirs.gguf"].split()).startswith("eagle3 - - - 2 kB no: trained for another model ")
     for name in METHODS.keys() - {*TRAINED_METHODS, "eagle3", "dflash"}:

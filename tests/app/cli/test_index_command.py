@@ -146,12 +146,8 @@ def test_list_shows_chats_and_topmost_folders(command: Command, home: Path, note
     keep_chat(home)
     lines = [line.split() for line in command("--list").out.splitlines()]
     assert [line[:2] for line in lines] == [
-        ["TEXT", "DOCUMENTS"],
-        ["chats", "1"],
-        [str(notes), "4"],
-        [str(other.parent), "1"],
-        ["all", "6"],
-    ]
+        ["TEXT", "DOCUMENTS"], ["chats", "1"], [str(notes), "4"], [str(other.parent), "1"], ["all", "6"],
+    ]  # fmt: skip
     tokens = [int(line[2].replace(",", "")) for line in lines[1:]]
     assert sum(tokens[:-1]) == tokens[-1] == opened(home).size().tokens
 
@@ -196,9 +192,7 @@ def test_four_commands_at_once_lose_nothing(home: Path, notes: Path, tmp_path: P
 
 
 @pytest.mark.slow
-def test_remove_forgets_folders_and_files_even_when_they_are_gone(
-    command: Command, home: Path, notes: Path, tmp_path: Path
-) -> None:
+def test_remove_forgets_folders_that_are_gone(command: Command, home: Path, notes: Path, tmp_path: Path) -> None:
     command(notes)
     beside = tmp_path / "notes2"
     beside.mkdir()
@@ -277,7 +271,7 @@ def test_drafters_list_knows_whether_there_is_an_index(
     assert said.code == 1 and "is damaged" in said.err and "Delete that folder" in said.err
 
 
-def test_files_that_cannot_be_read_are_counted(
+def test_unreadable_ones_are_counted(
     command: Command, home: Path, notes: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read, walk = Path.open, os.scandir

@@ -26,8 +26,6 @@ READY = 'os.write(1, b"READY")\n'
 
 
 class Terminal:
-    """The launcher under a pseudo-terminal, and what it wrote."""
-
     def __init__(self, child: str) -> None:
         self.master, slave = pty.openpty()
         self.before = termios.tcgetattr(slave)
@@ -61,8 +59,7 @@ class Terminal:
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGABRT, signal.SIGTERM])
 def test_a_killed_child_leaves_the_terminal_as_it_was(number: signal.Signals) -> None:
     terminal = Terminal(f"{SPOIL}os.kill(os.getpid(), {int(number)})")
-    assert terminal.finish() == 128 + number
-    assert terminal.output.endswith(RESET)
+    assert terminal.finish() == 128 + number and terminal.output.endswith(RESET)
     assert terminal.modes() == terminal.before
     terminal.close()
 
@@ -79,8 +76,7 @@ def test_a_child_killed_amid_a_sequence_leaves_the_screen_as_it_was(start: str, 
 
 def test_a_clean_end_writes_nothing() -> None:
     terminal = Terminal("print('hello')")
-    assert terminal.finish() == 0
-    assert terminal.output == b"hello\r\n"
+    assert terminal.finish() == 0 and terminal.output == b"hello\r\n"
     terminal.close()
 
 
@@ -105,8 +101,7 @@ def test_signals_reach_the_child(number: signal.Signals) -> None:
     terminal = Terminal(child)
     terminal.read_until(lambda: b"READY" in terminal.output)
     terminal.process.send_signal(number)
-    assert terminal.finish() == 7
-    assert b"told" in terminal.output
+    assert terminal.finish() == 7 and b"told" in terminal.output
     terminal.close()
 
 

@@ -19,14 +19,10 @@ FILES = {
     "settings.toml": ["settings set sampling.top_k 5", "settings list"],
 }
 SPOILED = {
-    "nested": DEEP + "FILE",
-    "a long number": "python3 -c \"print('a = '+'9'*5000)\" > FILE",
-    "a pipe": "mkfifo FILE",
-    "a device without end": "ln -s /dev/zero FILE",
-    "a loop": "ln -s $(basename FILE) FILE",
-    "large": "truncate -s 3G FILE",
-    "a folder": "mkdir FILE",
-}
+    "nested": DEEP + "FILE", "a long number": "python3 -c \"print('a = '+'9'*5000)\" > FILE", "a pipe": "mkfifo FILE",
+    "a device without end": "ln -s /dev/zero FILE", "a loop": "ln -s $(basename FILE) FILE",
+    "large": "truncate -s 3G FILE", "a folder": "mkdir FILE",
+}  # fmt: skip
 
 
 def shell(line: str, home: Path, limit: float = 60) -> tuple[int, str]:

@@ -34,12 +34,9 @@ def slipstream(*arguments: str, home: Path | None, code: str = MAIN, **more: str
     else:
         environment.pop("HOME", None)
     return subprocess.run(
-        [sys.executable, "-c", code, *arguments],
-        capture_output=True,
-        stdin=subprocess.DEVNULL,
-        env=environment,
+        [sys.executable, "-c", code, *arguments], capture_output=True, stdin=subprocess.DEVNULL, env=environment,
         cwd=ROOT,
-    )
+    )  # fmt: skip
 
 
 @pytest.fixture

@@ -22,13 +22,10 @@ TARGET = BUNDLED / "slipstream-mini-q8_0.gguf"
 
 def slipstream(*arguments: str, home: Path, stdin: bytes | None = None) -> subprocess.CompletedProcess[bytes]:
     return subprocess.run(
-        [sys.executable, "-c", "from slipstream.app.cli.main import main; main()", *arguments],
-        input=stdin,
-        stdin=subprocess.DEVNULL if stdin is None else None,
-        capture_output=True,
-        timeout=120,
+        [sys.executable, "-c", "from slipstream.app.cli.main import main; main()", *arguments], input=stdin,
+        stdin=subprocess.DEVNULL if stdin is None else None, capture_output=True, timeout=120,
         env={**os.environ, "SLIPSTREAM_HOME": str(home)},
-    )
+    )  # fmt: skip
 
 
 def refused(done: subprocess.CompletedProcess[bytes], code: int) -> str:
@@ -185,14 +182,11 @@ def test_typical_acceptance_is_marked_wherever_it_shows(tmp_path: Path) -> None:
     assert (summary["exact"], summary["promise"]) == (False, "changed")
 
 
-def test_the_help_lists_the_methods_and_says_what_changes_the_text(tmp_path: Path) -> None:
+def test_every_method_says_what_it_is_and_the_help_what_changes_the_text(tmp_path: Path) -> None:
     shown = " ".join(slipstream("run", "--help", home=tmp_path).stdout.decode().split())
     for name, method in METHODS.items():
         assert f"{name} {method.about}" in shown
     assert "CHANGES THE TEXT" in shown and "A+B the first" in shown and "'A|B' the guesses" in shown
-
-
-def test_every_method_says_what_it_is_in_a_short_line() -> None:
     for name, method in METHODS.items():
         assert 10 <= len(method.about) <= 60 and not method.about.endswith("."), name
 
@@ -236,12 +230,9 @@ def test_a_reader_that_leaves_ends_it_quietly(json_lines: bool, tmp_path: Path) 
     ask = ["run", "-p", "Tell me a long story", "--seed", "1", "--max-tokens", "400", "--stop", "never to be seen"]
     ask += ["--json"] * json_lines
     running = subprocess.Popen(
-        [sys.executable, "-c", "from slipstream.app.cli.main import main; main()", *ask],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env={**os.environ, "SLIPSTREAM_HOME": str(tmp_path)},
-    )
+        [sys.executable, "-c", "from slipstream.app.cli.main import main; main()", *ask], stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={**os.environ, "SLIPSTREAM_HOME": str(tmp_path)},
+    )  # fmt: skip
     assert running.stdout and running.stderr
     with running.stdout as out, running.stderr as errors:
         assert os.read(out.fileno(), 1)
@@ -282,8 +273,7 @@ def test_a_kept_chat_is_drawn_as_it_keeps_unless_options_say_otherwise(tmp_path:
     hot = said("--temp", "1.9", "--top-k", "0", "--top-p", "1", "--min-p", "0")
     cold = said("--temp", "0", "--top-k", "0", "--top-p", "1", "--min-p", "0")
     assert hot != cold
-    assert said("--chat", "one") == hot
-    assert said("--chat", "two", "--temp", "0") == cold
+    assert said("--chat", "one") == hot and said("--chat", "two", "--temp", "0") == cold
 
 
 @pytest.mark.slow
@@ -409,17 +399,8 @@ def test_a_model_of_ollamas_store_is_all_of_its_layers(tmp_path: Path, monkeypat
     ask = ["run", "-p", "Tell me about the sea", "--seed", "1", "--max-tokens", "20", "--json", "--drafter", "none"]
     named = slipstream(*ask, "-m", "fox:latest", home=tmp_path)
     by_hand = [
-        "--lora",
-        str(adapter),
-        "--system",
-        "Answer as a fox.",
-        "--temp",
-        "0.9",
-        "--top-k",
-        "30",
-        "--top-p",
-        "0.8",
-    ]
+        "--lora", str(adapter), "--system", "Answer as a fox.", "--temp", "0.9", "--top-k", "30", "--top-p", "0.8",
+    ]  # fmt: skip
     same = slipstream(*ask, "-m", str(TARGET), *by_hand, "--min-p", "0", home=tmp_path)
     plain = slipstream(*ask, "-m", str(TARGET), home=tmp_path)
     found, expected, other = (json.loads(each.stdout.splitlines()[-1]) for each in (named, same, plain))

@@ -57,24 +57,16 @@ def environment(home: Path) -> dict[str, str]:
 @pytest.mark.parametrize(
     ("arguments", "code"),
     [
-        ("--help", 0),
-        ("--version", 0),
-        ("paths", 0),
-        ("bench --help", 0),
-        ("drafters --help", 0),
-        ("nonsense", 2),
+        ("--help", 0), ("--version", 0), ("paths", 0), ("bench --help", 0), ("drafters --help", 0), ("nonsense", 2),
         ("run -p hi --max-tokens 1", 0),
     ],
-)
+)  # fmt: skip
 def test_a_command_loads_nothing_heavy(arguments: str, code: int, tmp_path: Path) -> None:
     loaded = tmp_path / "modules.json"
     done = subprocess.run(
-        [sys.executable, "-c", MAIN, str(loaded), *arguments.split()],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        env=environment(tmp_path),
-    )
+        [sys.executable, "-c", MAIN, str(loaded), *arguments.split()], stdin=subprocess.DEVNULL, capture_output=True,
+        text=True, env=environment(tmp_path),
+    )  # fmt: skip
     assert done.returncode == code, done.stderr
     assert not HEAVY & set(json.loads(loaded.read_text()))
 
@@ -84,12 +76,9 @@ def test_the_chats_parent_loads_nothing_heavy(tmp_path: Path) -> None:
     _, terminal = pty.openpty()
     termios.tcsetwinsize(terminal, (24, 80))
     subprocess.run(
-        [sys.executable, "-c", MAIN, str(loaded)],
-        stdin=terminal,
-        stdout=terminal,
-        env=environment(tmp_path),
+        [sys.executable, "-c", MAIN, str(loaded)], stdin=terminal, stdout=terminal, env=environment(tmp_path),
         check=True,
-    )
+    )  # fmt: skip
     assert not HEAVY & set(json.loads(loaded.read_text()))
 
 
@@ -124,6 +113,5 @@ def test_the_chats_own_process_loads_no_engine(arguments: list[str], tmp_path: P
 
 
 def children(process: int) -> list[int]:
-    """The processes that any thread of a process has started."""
     tasks = Path(f"/proc/{process}/task").glob("*/children")
     return [int(number) for task in tasks for number in task.read_text().split()]

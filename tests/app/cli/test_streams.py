@@ -15,25 +15,11 @@ pytestmark = pytest.mark.program
 FULL = "cannot write to standard output: no space left on device. Make room, or write to another place.\n"
 RUN = "run -p Hi --seed 1 --max-tokens 2"
 COMMANDS = [
-    "--help",
-    "run --help",
-    "--version",
-    "paths",
-    "completion bash",
-    "models list",
-    "models list --json",
-    "models pairs",
-    "settings list",
-    "settings list --json",
-    "drafters list",
-    "drafters index --list",
-    "doctor",
-    "doctor --json",
-    RUN,
-    f"{RUN} --json",
-    f"{RUN} --chat one",
+    "--help", "run --help", "--version", "paths", "completion bash", "models list", "models list --json",
+    "models pairs", "settings list", "settings list --json", "drafters list", "drafters index --list", "doctor",
+    "doctor --json", RUN, f"{RUN} --json", f"{RUN} --chat one",
     "bench --drafters none --prompts chat --limit 1 --tokens 2 --temp 0 --no-memory",
-]
+]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +31,6 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def shell(line: str, home: Path) -> tuple[int, str]:
-    """Exit code and standard error of a line of the shell."""
     line = line.replace("slipstream", f"{sys.executable} -m slipstream.app.cli.main", 1)
     environment = {**os.environ, "SLIPSTREAM_HOME": str(home), "HF_HUB_OFFLINE": "1"}
     done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, timeout=120, env=environment)
@@ -85,14 +70,11 @@ def test_a_reader_that_left_is_quiet(command: str, home: Path) -> None:
     assert code in (0, 141) and errors == ""
 
 
-def test_a_standard_output_for_reading_is_one_line(home: Path) -> None:
-    code, errors = shell("slipstream paths 1</dev/null", home)
-    assert code == 1 and errors.startswith("slipstream: cannot write to standard output: bad file descriptor.")
-
-
-def test_a_limit_of_the_size_of_files_is_one_line(home: Path, tmp_path: Path) -> None:
+def test_a_limit_of_the_size_of_files_and_an_output_for_reading_are_one_line(home: Path, tmp_path: Path) -> None:
     code, errors = shell(f"ulimit -f 0; trap '' XFSZ; slipstream models list --json > {tmp_path / 'out'}", home)
     assert code == 1 and errors == f"slipstream: {FULL.replace('no space left on device', 'file too large')}"
+    code, errors = shell("slipstream paths 1</dev/null", home)
+    assert code == 1 and errors.startswith("slipstream: cannot write to standard output: bad file descriptor.")
 
 
 @pytest.mark.parametrize("source", ["yes", "cat /dev/zero"])
@@ -129,20 +111,17 @@ def test_a_limit_of_the_shell_is_one_line_with_its_cure(limit: str, command: str
     assert errors.startswith("slipstream: this shell limits ") and errors.endswith(f"Start it again after: {cure}\n")
 
 
-def test_a_limit_that_the_program_may_raise_is_raised(tmp_path: Path) -> None:
+def test_arguments_are_utf_8_in_an_ascii_locale_and_a_limit_is_raised_where_it_may_be(tmp_path: Path) -> None:
     assert shell("ulimit -S -n 5; slipstream paths </dev/null", tmp_path) == (0, "")
+    ascii_only = "LC_ALL=C PYTHONUTF8=0 PYTHONCOERCECLOCALE=0"
+    code, errors = shell(f"{ascii_only} slipstream chats search 'é…' </dev/null", tmp_path)
+    assert (code, errors) == (0, 'slipstream: no matches for "\\xe9\\u2026".\n')
 
 
 @pytest.mark.parametrize("encoding", ["idna", "ascii:strict", "utf-7"])
 def test_an_odd_encoding_of_the_streams_is_no_error(encoding: str, tmp_path: Path) -> None:
     code, errors = shell(f"PYTHONIOENCODING={encoding} slipstream chats list </dev/null", tmp_path)
     assert (code, errors) == (0, "slipstream: no chats are kept yet.\n")
-
-
-def test_an_argument_is_read_as_utf_8_in_an_ascii_locale(tmp_path: Path) -> None:
-    ascii_only = "LC_ALL=C PYTHONUTF8=0 PYTHONCOERCECLOCALE=0"
-    code, errors = shell(f"{ascii_only} slipstream chats search 'é…' </dev/null", tmp_path)
-    assert (code, errors) == (0, 'slipstream: no matches for "\\xe9\\u2026".\n')
 
 
 @pytest.mark.parametrize(

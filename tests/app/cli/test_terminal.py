@@ -39,17 +39,11 @@ def test_a_program_dies_with_the_test_that_started_it(how: str, tmp_path: Path) 
 @pytest.mark.parametrize(
     "spoils",
     [
-        r"print('\x1b[?1049h', end='')",
-        r"print('\x1b[?1003h', end='')",
-        r"print('\x1b[?2004h', end='')",
-        r"print('\x1b[?25l', end='')",
-        r"print('\x1b[?7l', end='')",
-        r"print('\x1b[>25u', end='')",
-        r"print('\x1b[<u', end='')",
-        "import tty; tty.setraw(0)",
+        r"print('\x1b[?1049h', end='')", r"print('\x1b[?1003h', end='')", r"print('\x1b[?2004h', end='')",
+        r"print('\x1b[?25l', end='')", r"print('\x1b[?7l', end='')", r"print('\x1b[>25u', end='')",
+        r"print('\x1b[<u', end='')", "import tty; tty.setraw(0)",
     ],
-)
+)  # fmt: skip
 def test_what_a_program_leaves_behind_is_seen(spoils: str, tmp_path: Path) -> None:
     with Terminal(sys.executable, "-c", spoils, home=tmp_path) as terminal:
-        assert terminal.ended() == 0
-        assert not terminal.as_before
+        assert terminal.ended() == 0 and not terminal.as_before

@@ -35,7 +35,6 @@ PAGES = "https://abetlen.github.io/llama-cpp-python/whl/"
 def look(
     answers: Mapping[str, str] | None = None, system: str = "Linux", machine: str = "x86_64", root: Path = Path("/none")
 ) -> Look:
-    """A machine whose programs answer as given, by name."""
     told = answers or {}
 
     def ask(command: Sequence[str]) -> str:
@@ -81,41 +80,46 @@ def test_an_idle_nvidia_gpu_gets_the_wheel_that_its_driver_runs(version: str, pa
     assert sys.executable in advice
 
 
-def test_windows_has_fewer_wheels() -> None:
+def test_each_system_gets_its_wheel_or_a_build() -> None:
     assert f"{PAGES}cu118 " in advised(look(nvidia("12.3"), "Windows", "AMD64"))
-
-
-def test_where_there_is_no_wheel_llama_cpp_is_built() -> None:
     for advice in (advised(look(nvidia(), machine="aarch64")), advised(look(nvidia("11.2")))):
-        assert "-DGGML_CUDA=on" in advice
-        assert "--no-binary llama-cpp-python" in advice
+        assert "-DGGML_CUDA=on" in advice and "--no-binary llama-cpp-python" in advice
+    assert f"{PAGES}cpu" in reinstall(look(), "0.3.36")
 
 
-def test_a_driver_without_its_tool_is_seen_all_the_same(tmp_path: Path) -> None:
+def test_gpus_are_seen_without_their_tool_and_on_windows(tmp_path: Path) -> None:
     folder = tmp_path / "proc/driver/nvidia/gpus/0000:01:00.0"
     folder.mkdir(parents=True)
     (folder / "information").write_text("Model: \t\t NVIDIA A10\nIRQ: 1\n")
     assert gpus(look(root=tmp_path)) == [Gpu("NVIDIA A10", "NVIDIA")]
+    names = "AMD Radeon RX 7800\r\nMicrosoft Basic Display Adapter\r\n"
+    seen = look({"powershell": names}, "Windows", "AMD64")
+    assert gpus(seen) == [Gpu("AMD Radeon RX 7800", "AMD")]
+    assert idle(gpus(seen), replace(PLAIN, backends=("Vulkan", "CPU"))) == []
 
 
-def test_a_gpu_that_is_in_use_needs_no_advice_but_graphs() -> None:
+def test_a_gpu_that_is_in_use_needs_no_advice_but_graphs_or_a_driver() -> None:
     gpu = Device("CUDA0", "gpu", "RTX 4070", 12 * GB, 11 * GB)
     used = replace(PLAIN, devices=(gpu, CPU), backends=("CUDA", "CPU"))
     assert advised(look(nvidia()), replace(used, features=(*used.features, "USE_GRAPHS"))) == ""
     assert "-DGGML_CUDA_GRAPHS=on" in advised(look(nvidia()), used)
-
-
-def test_a_backend_whose_driver_does_not_answer_is_told() -> None:
     assert "its driver does not answer" in advised(look(nvidia()), replace(PLAIN, backends=("CUDA", "CPU")))
 
 
-def test_apple_silicon_wants_metal_and_a_python_of_its_kind() -> None:
+def test_apple_silicon_amd_and_intel_get_what_fits_them(tmp_path: Path) -> None:
     assert f"{PAGES}metal" in advised(look(None, "Darwin", "arm64"))
     assert (
         advised(look(None, "Darwin", "arm64"), replace(PLAIN, backends=("MTL", "CPU"), devices=(GPU_OF_MAC, CPU))) == ""
     )
     assert "install Slipstream with one for ARM" in advised(look({"sysctl": "1\n"}, "Darwin", "x86_64"))
     assert advised(look({"sysctl": "0\n"}, "Darwin", "x86_64")) == ""
+    amd, intel, virtual = (tmp_path / name for name in ("amd", "intel", "virtual"))
+    advice = advised(look(root=cards(amd, "0x1002", "0x8086")))
+    assert "AMD GPU (card0) lies idle" in advice
+    assert f"{PAGES}vulkan" in advice
+    assert "Intel" not in advice  # beside another GPU
+    assert "may or may not be faster" in advised(look(root=cards(intel, "0x8086")))
+    assert gpus(look(root=cards(virtual, "0x1af4"))) == []
 
 
 GPU_OF_MAC = Device("MTL0", "igpu", "Apple M4", 12 * GB, 12 * GB)
@@ -129,23 +133,6 @@ def cards(root: Path, *vendors: str) -> Path:
     return root
 
 
-def test_amd_and_intel_get_vulkan(tmp_path: Path) -> None:
-    amd, intel, virtual = (tmp_path / name for name in ("amd", "intel", "virtual"))
-    advice = advised(look(root=cards(amd, "0x1002", "0x8086")))
-    assert "AMD GPU (card0) lies idle" in advice
-    assert f"{PAGES}vulkan" in advice
-    assert "Intel" not in advice  # beside another GPU
-    assert "may or may not be faster" in advised(look(root=cards(intel, "0x8086")))
-    assert gpus(look(root=cards(virtual, "0x1af4"))) == []
-
-
-def test_windows_names_its_gpus() -> None:
-    names = "AMD Radeon RX 7800\r\nMicrosoft Basic Display Adapter\r\n"
-    seen = look({"powershell": names}, "Windows", "AMD64")
-    assert gpus(seen) == [Gpu("AMD Radeon RX 7800", "AMD")]
-    assert idle(gpus(seen), replace(PLAIN, backends=("Vulkan", "CPU"))) == []
-
-
 def test_features_that_the_build_leaves_out_are_told() -> None:
     cuda_wheel = replace(PLAIN, features=("SSE3",))
     assert "AVX2 and FMA" in advised(look(), cuda_wheel, "sse3 avx2 fma")
@@ -154,27 +141,19 @@ def test_features_that_the_build_leaves_out_are_told() -> None:
     assert advised(look(), PLAIN, "avx2 fma f16c") == ""
 
 
-def test_a_build_for_newer_processors_is_built_anew() -> None:
-    assert f"{PAGES}cpu" in reinstall(look(), "0.3.36")
-
-
-def test_the_share_of_replayed_passes_is_told(paths: Paths) -> None:
+def test_all_is_well_here_and_the_share_of_replayed_passes_is_told(paths: Paths) -> None:
+    report = examine(paths, look(), PLAIN)
+    assert report.problems == ()
+    assert {fitting.fit.verdict for fitting in report.models if fitting.fit} == {"memory"}
+    text = "\n".join(lines(report))
+    assert "Nothing is broken." in text and "12.0 GB of 16.0 GB memory free" in text
+    assert "8 cores; in use: AVX2, FMA, F16C" in text
+    assert not paths.chats.exists()  # it only looks
     memory = DrafterMemory(paths.derived, read_header(paths.bundled / BUNDLED_TARGET).fingerprint)
     assert "of passes" not in "\n".join(lines(examine(paths, look(), PLAIN)))
     for kept, words in ((b'{"replayed": 0.881}', "88% of passes replayed"), (b"[", "Nothing is broken.")):
         memory.write(AUTO, kept)
         assert words in "\n".join(lines(examine(paths, look(), PLAIN)))
-
-
-def test_all_is_well_here(paths: Paths) -> None:
-    report = examine(paths, look(), PLAIN)
-    assert report.problems == ()
-    assert {fitting.fit.verdict for fitting in report.models if fitting.fit} == {"memory"}
-    text = "\n".join(lines(report))
-    assert "Nothing is broken." in text
-    assert "12.0 GB of 16.0 GB memory free" in text
-    assert "8 cores; in use: AVX2, FMA, F16C" in text
-    assert not paths.chats.exists()  # it only looks
 
 
 @pytest.mark.skipif(os.name != "posix", reason="a file in a folder's place is another error elsewhere")
@@ -187,12 +166,17 @@ def test_a_place_that_cannot_be_written_is_broken(paths: Paths, tmp_path: Path) 
     assert "not writable" in "\n".join(lines(report))
 
 
-def test_settings_that_cannot_be_read_are_broken(paths: Paths) -> None:
+def test_unreadable_settings_and_another_binding_are_broken(paths: Paths, monkeypatch: pytest.MonkeyPatch) -> None:
     paths.settings.parent.mkdir(parents=True, exist_ok=True)
     paths.settings.write_text("[sampling\n", encoding="utf-8")
     assert any("broken at line 1" in problem for problem in examine(paths, look(), PLAIN).problems)
     paths.settings.write_text("[sampling]\nbogus = 1\n", encoding="utf-8")
     assert any("sampling.bogus" in problem for problem in examine(paths, look(), PLAIN).problems)
+    version: Callable[[str], str] = importlib.metadata.version
+    monkeypatch.setattr(
+        importlib.metadata, "version", lambda name: "0.3.1" if name == "llama-cpp-python" else version(name)
+    )
+    assert any("llama-cpp-python is 0.3.1" in problem for problem in examine(paths, look(), PLAIN).problems)
 
 
 def test_a_bundled_model_that_is_missing_or_cut_short_is_broken(paths: Paths, tmp_path: Path) -> None:
@@ -206,9 +190,7 @@ def test_a_bundled_model_that_is_missing_or_cut_short_is_broken(paths: Paths, tm
     assert any("missing" in problem for problem in bundled_problems(folder))
 
 
-def test_a_bundled_model_with_other_bytes_is_broken(
-    paths: Paths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_bundled_model_of_wrong_bytes_is_bad(paths: Paths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "bundled"
     shutil.copytree(paths.bundled, folder)
     target = folder / "slipstream-mini-q8_0.gguf"
@@ -231,7 +213,7 @@ def test_a_llama_cpp_that_does_not_answer_is_broken(paths: Paths) -> None:
     assert "does not answer" in "\n".join(lines(report))
 
 
-def test_what_other_machines_lend_is_told_and_counted(paths: Paths) -> None:
+def test_other_machines_are_asked_and_counted_and_a_build_without_rpc_is_broken(paths: Paths) -> None:
     there, gone = serving(lending((20 * GB, 24 * GB))), f"{LOOPBACK}:{free_port()}"
     told = replace(PLAIN, backends=("RPC", "CPU"))
     report = examine(paths, look(), told, f"{there},{gone}")
@@ -239,21 +221,10 @@ def test_what_other_machines_lend_is_told_and_counted(paths: Paths) -> None:
     assert f"Lent by    {there}, 20.0 GB of 24.0 GB memory free" in text
     assert f"Lent by    {gone}: nothing, connection refused" in text
     assert f"fits whole on {there}: " in text and not report.problems
-
-
-def test_machines_of_the_settings_are_asked_and_a_build_without_rpc_is_broken(paths: Paths) -> None:
     there = serving(lending((GB, GB)))
     SettingsFile(paths.settings).change("devices.rpc", there)
     [problem] = examine(paths, look(), PLAIN).problems
     assert "built without RPC" in problem and "-DGGML_RPC=on" in problem
-
-
-def test_another_version_of_the_binding_is_broken(paths: Paths, monkeypatch: pytest.MonkeyPatch) -> None:
-    version: Callable[[str], str] = importlib.metadata.version
-    monkeypatch.setattr(
-        importlib.metadata, "version", lambda name: "0.3.1" if name == "llama-cpp-python" else version(name)
-    )
-    assert any("llama-cpp-python is 0.3.1" in problem for problem in examine(paths, look(), PLAIN).problems)
 
 
 def test_the_command_prints_text_or_json_and_its_code_tells(tmp_path: Path) -> None:
@@ -262,9 +233,7 @@ def test_the_command_prints_text_or_json_and_its_code_tells(tmp_path: Path) -> N
     told = subprocess.run([*command, "--json"], capture_output=True, text=True, env=environment)
     assert told.returncode == 0, told.stderr
     report = json.loads(told.stdout)
-    assert report["problems"] == []
-    assert report["survey"]["devices"][-1]["kind"] == "cpu"
+    assert report["problems"] == [] and report["survey"]["devices"][-1]["kind"] == "cpu"
     broken = {**environment, "LLAMA_CPP_LIB_PATH": str(tmp_path)}
     said = subprocess.run(command, capture_output=True, text=True, env=broken)
-    assert said.returncode == 1
-    assert "Broken" in said.stdout
+    assert said.returncode == 1 and "Broken" in said.stdout

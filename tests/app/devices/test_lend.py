@@ -29,18 +29,12 @@ def test_what_is_no_address_is_refused(address: str) -> None:
         check(lending(address))
 
 
-def test_an_address_of_another_machine_is_refused() -> None:
+def test_an_address_of_another_machine_and_a_port_that_is_taken_are_refused() -> None:
     with pytest.raises(UsageError, match="cannot be listened on"):
         check(lending("192.0.2.1"))
-
-
-def test_a_port_that_is_taken_is_refused() -> None:
     server = socket.create_server((LOOPBACK, 0))
     with server, pytest.raises(UsageError, match="cannot be listened on: address already in use"):
         check(lending(port=server.getsockname()[1]))
-
-
-def test_only_the_loopback_is_this_machine_alone() -> None:
     assert lending().local and not lending("0.0.0.0").local and not lending("192.168.1.5").local
 
 

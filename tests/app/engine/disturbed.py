@@ -39,8 +39,6 @@ def bundled(folder: Path) -> Load:
 
 @dataclass
 class Disturbed:
-    """One engine, one store, and what was seen of them."""
-
     engine: Engine  # the engine; its process changes
     load: Load  # what it loads
     store: ChatStore  # where replies are kept
@@ -54,7 +52,6 @@ class Disturbed:
     _requests: int = 0
 
     def begin(self) -> None:
-        """Loads the model, and remembers the replies that nothing disturbs."""
         self.engine.tell_end(self._ends.put)
         self.engine.load(self.load)
         for prompt in _PROMPTS:
@@ -62,15 +59,8 @@ class Disturbed:
             assert self._plain[prompt]
 
     def kill(self, number: signal.Signals, phase: str) -> str:
-        """Kills the engine once, and lets the next message start it again.
-
-        Args:
-            number: By which signal.
-            phase: When: "load", "prefill" or "decode"; a random moment after its first sign, or later.
-
-        Returns:
-            What went wrong, or empty.
-        """
+        """Kills the engine once, in "load", "prefill" or "decode", and lets the next message start it again; what went
+        wrong."""
         prompt = self.chance.choice(_PROMPTS)
         blow = _Blow(self.chance.uniform(0, _DELAYS[phase]), lambda: self._strike(number))
         if phase == "load":
@@ -94,11 +84,7 @@ class Disturbed:
         return f"{phase}, {number.name}: {wrong}" if wrong else ""
 
     def stop(self, phase: str) -> str:
-        """Stops a reply once at a random moment, and asks for another one.
-
-        Returns:
-            What went wrong, or empty.
-        """
+        """Stops a reply once at a random moment, and asks for another one; returns what went wrong."""
         first, second = self.chance.sample(_PROMPTS, 2)
         request = self._request(first)
         blow = _Blow(self.chance.uniform(0, _DELAYS[phase]), lambda: self.engine.stop(request.request))

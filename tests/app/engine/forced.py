@@ -20,17 +20,9 @@ _TIE: Final = 1e-3
 
 
 class Forced(Drafter):
-    """Drafts a known reply, and goes on past its end with other tokens.
-
-    Args:
-        text: The tokens of the reply.
-        abilities: Of the target.
-        right: Share of drafts that are right as a whole; the others have a wrong token at a place of their own, the
-            first one where the share is 0.
-        depth: Tokens of the right path.
-        width: Leaves: wrong branches stand before the right one in the batch.
-        skip: Tokens of the reply before the first draft.
-    """
+    """Drafts a known reply, of which it skips some tokens, and goes on past its end with other ones. A share of drafts
+    is right as a whole, the others have a wrong token at a place of their own; wrong branches stand before the right
+    one."""
 
     name = "forced"
 
@@ -75,11 +67,8 @@ class Forced(Drafter):
 def write(
     target: Target, drafter: Drafter, sampler: Sampler, prompt: Sequence[Token], size: int
 ) -> tuple[list[Token], list[Step]]:
-    """Writes ``size`` tokens after a prompt, as a session would; nothing ends the reply but its length.
-
-    Returns:
-        The tokens, and the steps without their evaluations.
-    """
+    """Writes tokens after a prompt, as a session would; nothing ends the reply but its length. Steps lose their
+    evaluations."""
     history = History(list(prompt))
     rules = StopRules(frozenset(), target.abilities.n_ctx - len(prompt), size, (), lambda token: b"")
     budget = FixedBudget(rules)

@@ -42,6 +42,7 @@ def test_the_faster_kind_is_found_and_kept(faster: list[str], tmp_path: Path) ->
     assert not flash_attention_is_slower(small, tmp_path / "other")
     faster[0] = "scores"
     assert not flash_attention_is_slower(small, tmp_path / "other")
+    assert not flash_attention_is_slower(tmp_path / "missing.gguf", tmp_path)
 
 
 def test_a_small_difference_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -49,14 +50,8 @@ def test_a_small_difference_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not flash_attention_is_slower(BUNDLED / BUNDLED_TARGET, None)
 
 
-def test_without_the_small_model_it_is_llama_cpps_choice(tmp_path: Path) -> None:
-    assert not flash_attention_is_slower(tmp_path / "missing.gguf", tmp_path)
-
-
 @pytest.mark.parametrize("found", [True, False])
-def test_a_model_and_its_draft_model_are_opened_as_was_found(
-    found: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_both_models_are_opened_as_was_found(found: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("slipstream.app.engine.plan.flash_attention_is_slower", lambda small, folder: found)
     opened: list[bool] = []
     opens = LlamaTarget.__init__

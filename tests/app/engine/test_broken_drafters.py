@@ -126,9 +126,7 @@ def test_a_broken_file(
 
 @pytest.mark.parametrize("verb", ["begin", "draft", "observe"])
 @pytest.mark.parametrize("name", KINDS)
-def test_a_drafter_that_raises(
-    name: str, verb: str, plain: Done, derived: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_drafter_raises(name: str, verb: str, plain: Done, derived: str, monkeypatch: pytest.MonkeyPatch) -> None:
     called: list[str] = []
 
     def fails(*_: object) -> None:
@@ -277,9 +275,7 @@ def test_rows_that_are_not_numbers_are_blamed_on_the_draft_and_leave_nothing_beh
     assert text == alone and guard.failed == {"space": "what it computes is not a number"}
 
 
-def test_a_draft_model_that_does_not_fit_beside_the_model_is_left_out(
-    plain: Done, derived: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_too_large_a_draft_model_is_left_out(plain: Done, derived: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def fitted(request: Load, header: Header, draft: Header | None, found: FoundDevices, **more: Any) -> Fit:
         if draft or [*more.get("heads", ())]:
             raise SlipstreamError("it does not fit this machine.")

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import gguf
 import pytest
+from tests.models.kinds import add_all, finish
 
 from slipstream.app.engine.prompt import PromptBuilder
 from slipstream.app.protocol.requests import Message
@@ -34,9 +35,7 @@ def write_vocabulary(path: Path, names: tuple[str, ...], kind: str, of_type: int
     """A vocabulary of single bytes, some joined letters and these control tokens; no weights."""
     writer = gguf.GGUFWriter(path, "llama")
     sizes = {"block_count": 1, "context_length": 4096, "embedding_length": 32, "feed_forward_length": 64}
-    for key, value in (sizes | {"attention.head_count": 2}).items():
-        writer.add_uint32(f"llama.{key}", value)
-    writer.add_float32("llama.attention.layer_norm_rms_epsilon", 1e-5)
+    add_all(writer, "llama.", sizes | {"attention.head_count": 2, "attention.layer_norm_rms_epsilon": 1e-5})
     writer.add_tokenizer_model(kind)
     if kind == "llama":
         words = ("▁", "a", "▁a", "im", "<", "|", ">")
@@ -54,10 +53,7 @@ def write_vocabulary(path: Path, names: tuple[str, ...], kind: str, of_type: int
     writer.add_token_types([*types, *[int(of_type)] * len(names)])
     writer.add_bos_token_id(len(tokens))
     writer.add_eos_token_id(len(tokens) + len(names) - 1)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    finish(writer)
     return path
 
 

@@ -70,38 +70,29 @@ def test_a_tree_is_told_without_its_probes() -> None:
     assert told.drafter_depths == {"a": [[1, 1], [1, 0]]}
 
 
-def test_a_plain_step_has_an_empty_tree_and_an_end_has_no_text() -> None:
+def test_a_plain_step_has_an_empty_tree_and_what_was_told_does_not_change() -> None:
     (told,) = watch([step(NO_DRAFT, (), last=5)], iter([True]), iter([0.0]))
     assert told is not None and (told.trees[0].texts, told.trees[0].last) == ([], Piece("", "plain"))
     assert told.drafter_depths == {}
+    first, second = watch([step(TREE, (0,))] * 2, iter([True] * 2), iter([0.0, 1.0]))
+    assert first is not None and first.drafter_depths == {"a": [[1, 1], [1, 0]]}
+    assert second is not None and second.drafter_depths == {"a": [[2, 2], [2, 0]]}
 
 
-def test_nothing_is_made_while_nobody_looks() -> None:
+def test_nothing_is_made_while_nobody_looks_and_quick_or_plain_steps_are_passed_over() -> None:
     looks = [False, True, False, True]
     told = watch([step(TREE, (0,))] * 4, iter(looks), iter([1.0, 2.0]))
     assert [each is not None for each in told] == looks
     assert told[3] is not None and told[3].trees[0].step == 4
-
-
-def test_steps_that_come_too_quickly_are_passed_over() -> None:
     times = [0.0, LOOK_EVERY / 2, LOOK_EVERY * 1.1, LOOK_EVERY * 1.2]
     told = watch([step(TREE, (0,))] * 4, iter([True] * 4), iter(times))
     assert [each is not None for each in told] == [True, False, True, False]
-
-
-def test_a_plain_step_waits_longer_and_no_draft_waits_for_it() -> None:
     plain, drafted = step(NO_DRAFT, ()), step(TREE, (0,))
     steps = [plain, plain, drafted, plain, plain, plain]
     times = [0.0, LOOK_EVERY * 1.1, LOOK_EVERY * 1.2, PLAIN_EVERY]
     times += [PLAIN_EVERY * 1.1 + LOOK_EVERY * 1.2, PLAIN_EVERY * 2]
     told = watch(steps, iter([True] * 6), iter(times))
     assert [each is not None for each in told] == [True, False, True, False, True, False]
-
-
-def test_what_was_told_does_not_change_with_the_next_step() -> None:
-    first, second = watch([step(TREE, (0,))] * 2, iter([True] * 2), iter([0.0, 1.0]))
-    assert first is not None and first.drafter_depths == {"a": [[1, 1], [1, 0]]}
-    assert second is not None and second.drafter_depths == {"a": [[2, 2], [2, 0]]}
 
 
 def test_joined_steps_keep_all_trees_and_the_later_figures() -> None:

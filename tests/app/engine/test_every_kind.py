@@ -1,14 +1,19 @@
-"""Every method on every kind of model: the text of plain decoding, or a reason before the first token."""
+"""Every kind of model: with every method the text of plain decoding, with every type of KV cache a text, or why not."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
 from typing import Final
 
 import pytest
 from tests.app.engine.forced import Forced, check_same, write
-from tests.models.kinds import KINDS, PLAIN, write_kind
+from tests.models.kinds import CHAINS, KINDS, PLAIN, TREES, write_kind
 
+from slipstream.app.engine import plan
+from slipstream.app.engine.load import load
+from slipstream.app.protocol.requests import Generate, Load, Message, Sampling
 from slipstream.drafters import registry
 from slipstream.drafters.base import Plain
 from slipstream.drafters.resources import Resources
@@ -17,6 +22,7 @@ from slipstream.models.llama.context import LlamaTarget
 from slipstream.models.llama.model import LlamaModel
 from slipstream.models.llama.target import ContextOptions
 from slipstream.models.sampling.sampler import Sampler
+from slipstream.models.types import PACKED, KvType
 
 OPTIONS: Final = ContextOptions(n_ctx=512, kv="f32", flash=False, threads=1)
 PROMPT: Final = [1, *range(60, 80), *range(60, 75), *range(200, 230), *range(60, 68)]
@@ -76,3 +82,41 @@ def test_forced_drafts_of_every_shape_leave_the_text_alone(made: Made, sampler: 
         elif text == plain:
             assert all(len(step.path) == depth for step in steps[:-1]) or right < 1
             assert right > 0 or not any(step.path for step in steps) or width > 1
+
+
+CACHED: Final = (*TREES, *CHAINS)
+KV_TYPES: Final[tuple[KvType, ...]] = ("f16", "q8_0", "q4_0")
+WIDTHS: Final = (16, 32)  # of a head; a packed cache has blocks of 32 numbers
+NARROW: Final = "lfm2"  # a kind whose heads are 8 wide, whatever is asked for
+
+Written = Mapping[tuple[str, int], Path]
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Written:
+    folder = tmp_path_factory.mktemp("kinds")
+    return {(k, w): write_kind(folder / f"{k}-{w}.gguf", k, head=w) for k, w in product(CACHED, WIDTHS)}
+
+
+@pytest.mark.parametrize("scores", [False, True], ids=["flash", "scores"])
+@pytest.mark.parametrize("kv_type", KV_TYPES)
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("kind", CACHED)
+def test_it_writes_or_says_why_not(
+    written: Written, monkeypatch: pytest.MonkeyPatch, kind: str, width: int, kv_type: KvType, scores: bool
+) -> None:
+    monkeypatch.setattr(plan, "_writes_scores", lambda *_: scores)
+    request = Load(str(written[kind, width]), kv_type=kv_type, n_ctx=512)
+    if kv_type in PACKED and (width % 32 or kind == NARROW):
+        with pytest.raises(UsageError, match=f"KV cache of {kv_type}: .* multiple of 32") as refused:
+            load(request, lambda _: None)
+        assert "--kv-type" in refused.value.hint
+        return
+    session, _ = load(request, lambda _: None)
+    with closing(session):
+        asked = [
+            Generate(1, [Message("user", "to be or not to be")], Sampling(0.0), name, max_tokens=16)
+            for name in ("none", "lookup")
+        ]
+        replies = [session.reply(each, lambda _: None, lambda: False) for each in asked]
+        assert replies[0].speed.tokens and replies[0].text == replies[1].text

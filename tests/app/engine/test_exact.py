@@ -37,8 +37,6 @@ DEPTH: Final = 5
 
 
 class Endless:
-    """A vocabulary in which no token ends a reply."""
-
     ends = frozenset[Token]()
 
     def __init__(self, session: Session) -> None:
@@ -47,8 +45,6 @@ class Endless:
 
 @dataclass(frozen=True)
 class Reply:
-    """All that a reply leaves behind."""
-
     done: Done  # how it ended
     tokens: list[Token]  # its tokens, the end token too
     cached: list[Token]  # the target's tokens afterwards
@@ -56,12 +52,8 @@ class Reply:
 
     def same(self, other: Reply) -> bool:
         return (self.done.text, self.done.tokens, self.done.reason, self.tokens, self.cached) == (
-            other.done.text,
-            other.done.tokens,
-            other.done.reason,
-            other.tokens,
-            other.cached,
-        )
+            other.done.text, other.done.tokens, other.done.reason, other.tokens, other.cached,
+        )  # fmt: skip
 
 
 def reply(session: Session, request: Generate, forced: Forced | None = None) -> Reply:

@@ -2,7 +2,7 @@
 
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -52,18 +52,12 @@ def place(tmp_path: Path) -> Place:
     for folder in ("states", "derived"):
         (tmp_path / folder).mkdir()
     request = Load(
-        str(target),
-        str(tmp_path / "slipstream-mini-draft-q8_0.gguf"),
-        [str(path) for path in sorted((tmp_path / "heads").iterdir())],
-        derived=str(tmp_path / "derived"),
-        drafter=AUTO,
-        exact="always",
-        states=str(tmp_path / "states"),
-        index=str(tmp_path / "index"),
-        chats=str(tmp_path / "chats.db"),
-        left_out=str(tmp_path / "drafters.toml"),
+        str(target), str(tmp_path / "slipstream-mini-draft-q8_0.gguf"),
+        [str(path) for path in sorted((tmp_path / "heads").iterdir())], derived=str(tmp_path / "derived"),
+        drafter=AUTO, exact="always", states=str(tmp_path / "states"), index=str(tmp_path / "index"),
+        chats=str(tmp_path / "chats.db"), left_out=str(tmp_path / "drafters.toml"),
         probed=str(tmp_path / "derived" / "probed.json"),
-    )
+    )  # fmt: skip
     return Place(tmp_path, request)
 
 
@@ -133,16 +127,10 @@ def test_paths_of_any_bytes(place: Place) -> None:
     odd = Path(os.fsdecode(os.fsencode(place.root) + b"/h\xff"))
     shutil.copytree(place.root, odd, ignore=lambda *_: ["h\udcff"])
     request = replace(
-        place.request,
-        derived=str(odd / "derived"),
-        states=str(odd / "states"),
-        index=str(odd / "index"),
-        model=str(odd / "slipstream-mini-q8_0.gguf"),
-        draft_model=str(odd / "slipstream-mini-draft-q8_0.gguf"),
-        heads=[str(path) for path in sorted((odd / "heads").iterdir())],
-        probed=None,
-        drafter="kangaroo",
-    )
+        place.request, derived=str(odd / "derived"), states=str(odd / "states"), index=str(odd / "index"),
+        model=str(odd / "slipstream-mini-q8_0.gguf"), draft_model=str(odd / "slipstream-mini-draft-q8_0.gguf"),
+        heads=[str(path) for path in sorted((odd / "heads").iterdir())], probed=None, drafter="kangaroo",
+    )  # fmt: skip
     session, loaded = load(request, lambda _: None)
     with closing(session):
         text = place.reply(session, 1, "none").text
@@ -179,9 +167,7 @@ def moved(path: Path) -> None:
         (turned, "was replaced while it was in use"),
     ],
 )
-def test_a_model_that_goes_while_it_is_loaded_is_told_once(
-    place: Place, way: Callable[[Path], None], words: str
-) -> None:
+def test_a_model_that_goes_amid_its_load_is_told_once(place: Place, way: Callable[[Path], None], words: str) -> None:
     path = Path(place.request.model)
     session, _ = load(replace(place.request, heads=[], draft_model=None, drafter="none"), lambda _: None)
     with closing(session):
@@ -218,13 +204,6 @@ def test_a_model_that_is_gone_at_the_next_load_is_said_in_words(place: Place, wa
     with pytest.raises(ModelFileError) as caught:
         load(place.request, lambda _: None)
     assert Path(place.request.model).name in caught.value.title and caught.value.hint
-
-
-@pytest.fixture
-def engine(tmp_path: Path) -> Iterator[Engine]:
-    one = Engine(tmp_path / "logs" / "engine.log")
-    yield one
-    one.close()
 
 
 def test_the_next_message_loads_a_model_that_was_written_to(place: Place, engine: Engine) -> None:

@@ -3,7 +3,6 @@
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,13 +19,6 @@ from slipstream.app.protocol.requests import Load
 from slipstream.models.errors import EngineDiedError, SlipstreamError
 
 pytestmark = pytest.mark.program
-
-
-@pytest.fixture
-def engine(tmp_path: Path) -> Iterator[Engine]:
-    one = Engine(tmp_path / "logs" / "engine.log")
-    yield one
-    one.close()
 
 
 def asked(engine: Engine, load: Load) -> list[float | None]:
@@ -52,8 +44,7 @@ def test_a_file_that_crashes_is_refused_and_the_engine_lives_on(engine: Engine, 
         with pytest.raises(SlipstreamError, match="crashes when it loads it") as caught:
             engine.load(load)
         assert not isinstance(caught.value, EngineDiedError) and "verify" in caught.value.hint
-    assert engine.process_id == process
-    assert asked(engine, choose(paths, drafter="none"))[-1] == 1.0
+    assert engine.process_id == process and asked(engine, choose(paths, drafter="none"))[-1] == 1.0
 
 
 def test_a_command_that_loads_a_file_itself_tries_it_too(
@@ -79,8 +70,7 @@ def test_the_check_is_told_where_someone_sits(tmp_path: Path) -> None:
     shutil.copy(Paths.default().bundled / BUNDLED_DRAFT, model)
     run = [*PROGRAM[:3], "-m", str(model), "--seed", "1", "run", "-p", "Hi", "--max-tokens", "3"]
     with Terminal(*run, home=tmp_path / "home") as terminal:
-        assert terminal.ended() == 0
-        assert "checking the file before its first use" in terminal.shown
+        assert terminal.ended() == 0 and "checking the file before its first use" in terminal.shown
     environment = {**os.environ, "SLIPSTREAM_HOME": str(tmp_path / "other")}
     done = subprocess.run(run, capture_output=True, stdin=subprocess.DEVNULL, env=environment, check=True)
     assert done.stderr == b""

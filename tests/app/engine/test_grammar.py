@@ -57,7 +57,6 @@ def random_schema(rng: random.Random, depth: int = 0) -> Schema:
 
 
 def fits(value: Any, schema: Schema) -> bool:
-    """Whether a value is what the schema says: the few keywords above."""
     if "enum" in schema:
         return any(value == one and type(value) is type(one) for one in schema["enum"])
     kind = schema["type"]
@@ -151,18 +150,12 @@ def test_every_drafter_gives_the_same_text_with_other_grammars(
 @pytest.mark.parametrize(
     "sampling",
     [
-        {},
-        {"temperature": 0.0},
-        {"top_k": 5, "min_p": 0.0},
-        {"top_k": 40, "min_p": 0.0, "top_p": 1.0, "temperature": 1.5},
-        {"top_k": 0, "top_p": 0.9},
-        {"top_k": 20, "repetition_penalty": 1.3, "bias": ((5, 3.0), (300, -float("inf")))},
-        {"top_n_sigma": 1.0},
+        {}, {"temperature": 0.0}, {"top_k": 5, "min_p": 0.0},
+        {"top_k": 40, "min_p": 0.0, "top_p": 1.0, "temperature": 1.5}, {"top_k": 0, "top_p": 0.9},
+        {"top_k": 20, "repetition_penalty": 1.3, "bias": ((5, 3.0), (300, -float("inf")))}, {"top_n_sigma": 1.0},
     ],
-)
-def test_a_draw_by_tests_of_the_best_tokens_is_that_of_the_whole_mask(
-    session: Session, sampling: dict[str, Any]
-) -> None:
+)  # fmt: skip
+def test_a_draw_by_tests_of_the_best_tokens_is_that_of_the_mask(session: Session, sampling: dict[str, Any]) -> None:
     vocabulary = session.model.vocabulary
     pieces = [vocabulary.piece(token) for token in range(session.target.abilities.n_vocab)]
     tokens = GrammarTokens(pieces, vocabulary.ends, session.model.prompts.tokens_of)
@@ -207,7 +200,6 @@ def test_an_answer_that_is_cut_short_says_so(session: Session) -> None:
 
 @pytest.fixture
 def thinking(session: Session) -> Iterator[Session]:
-    """The same model with a template that opens its thoughts."""
     own = session.model.prompts
     session.model.prompts = PromptBuilder(
         ChatTemplate(CHATML + "{% if add_generation_prompt %}{{ '<think>\n' }}{% endif %}"),

@@ -31,12 +31,8 @@ from slipstream.models.types import Floats, History, Token
 BUNDLED: Final = Path(__file__).parents[3] / "models" / "bundled"
 MARK: Final = "</think>"
 PIECES: Final[list[str]] = [
-    *"abcdefghij klmnopqrstuvwxy",
-    *sorted(set(MARK) - set("abcdefghijklmnopqrstuvwxy")),
-    "ab",
-    "</t",
-    "é",
-]
+    *"abcdefghij klmnopqrstuvwxy", *sorted(set(MARK) - set("abcdefghijklmnopqrstuvwxy")), "ab", "</t", "é",
+]  # fmt: skip
 SIZE: Final = 64
 
 
@@ -160,7 +156,6 @@ def _cut(text: str, names: Sequence[str]) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def session() -> Iterator[Session]:
-    """The bundled model, with a template that opens its thoughts."""
     opened, _ = load(Load(str(BUNDLED / "slipstream-mini-q8_0.gguf"), exact="always", n_ctx=1024), lambda _: None)
     tokenize, own = opened.model.prompts.control_tokens, opened.model.prompts
     opened.model.prompts = PromptBuilder(

@@ -197,9 +197,7 @@ def test_the_next_turn_reads_no_image_again(session: Session, pictures: list[Pat
     assert reply(session, said, "none", SAMPLINGS[1]).text == following.text
 
 
-def test_a_chat_with_images_is_kept_and_goes_on_in_another_process(
-    seeing: Load, pictures: list[Path], tmp_path: Path
-) -> None:
+def test_a_chat_with_images_goes_on_in_another_process(seeing: Load, pictures: list[Path], tmp_path: Path) -> None:
     state, done = str(tmp_path / "chat.state"), list[Done]()
     for _ in range(2):
         session, _ = load(seeing, lambda _: None)
@@ -245,7 +243,7 @@ def test_each_kind_of_projector_keeps_the_text(kind: str, pictures: list[Path], 
             assert len(texts) == 1 and drafted
 
 
-def test_a_model_without_an_mmproj_refuses_images_and_says_the_cure(seeing: Load, pictures: list[Path]) -> None:
+def test_a_model_without_an_mmproj_says_the_cure_and_which_may_be_its_own(seeing: Load, pictures: list[Path]) -> None:
     session, loaded = load(replace(seeing, mmproj=None), lambda _: None)
     assert not loaded.images
     with closing(session):
@@ -253,11 +251,14 @@ def test_a_model_without_an_mmproj_refuses_images_and_says_the_cure(seeing: Load
             reply(session, [about(pictures[0])], AUTO, SAMPLINGS[0])
         said = [about(pictures[0]), Message("assistant", "A fox."), Message("user", "And then?")]
         assert reply(session, said, AUTO, SAMPLINGS[0]).tokens  # an older image stays what its mark says
+    session, loaded = load(replace(seeing, mmproj=None, mmproj_unsure=["/a/mmproj.gguf", "/b c/mmproj.gguf"]), print)
+    assert not loaded.images
+    with closing(session), pytest.raises(UsageError, match=r"belong to it") as caught:
+        reply(session, [about(pictures[0])], AUTO, SAMPLINGS[0])
+    assert caught.value.hint == "If one does, start with --mmproj /a/mmproj.gguf or --mmproj '/b c/mmproj.gguf'."
 
 
-def test_a_build_without_mtmd_writes_text_and_says_the_cure(
-    seeing: Load, pictures: list[Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_build_without_mtmd_says_a_cure(seeing: Load, pictures: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(name: str, _folder: Path) -> None:
         raise FileNotFoundError(f"Shared library with base name '{name}' not found")
 
@@ -272,14 +273,6 @@ def test_a_build_without_mtmd_writes_text_and_says_the_cure(
             reply(session, [about(pictures[0])], AUTO, SAMPLINGS[0])
         assert "install" in caught.value.hint
         assert reply(session, [Message("user", ASKED)], AUTO, SAMPLINGS[0]).tokens
-
-
-def test_files_that_may_be_its_mmproj_are_named(seeing: Load, pictures: list[Path]) -> None:
-    session, loaded = load(replace(seeing, mmproj=None, mmproj_unsure=["/a/mmproj.gguf", "/b c/mmproj.gguf"]), print)
-    assert not loaded.images
-    with closing(session), pytest.raises(UsageError, match=r"belong to it") as caught:
-        reply(session, [about(pictures[0])], AUTO, SAMPLINGS[0])
-    assert caught.value.hint == "If one does, start with --mmproj /a/mmproj.gguf or --mmproj '/b c/mmproj.gguf'."
 
 
 def test_an_image_that_changed_or_is_gone_is_one_error(session: Session, tmp_path: Path) -> None:

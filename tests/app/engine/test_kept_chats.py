@@ -231,7 +231,6 @@ def test_a_cache_that_cannot_be_copied_is_only_not_kept(tmp_path: Path, error: E
         raise error
 
     one.target.save = refuses  # type: ignore[method-assign]
-    assert one.reply("b", STORY, system=SYSTEM).text
-    assert one.reply("a", STORY).text == first.text
+    assert one.reply("b", STORY, system=SYSTEM).text and one.reply("a", STORY).text == first.text
     one.session.close()
     assert not list(tmp_path.iterdir())

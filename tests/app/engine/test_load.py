@@ -28,7 +28,6 @@ def machine(memory: float, gpu: float = 0.0) -> FoundDevices:
 
 @pytest.fixture
 def header(tmp_path: Path) -> Header:
-    """A model of 1.1 GB."""
     return read_header(write_sparse(tmp_path / "m.gguf", dense("llama", 2048, 14, 32, 8, 64, 8192, 32_000, True)))
 
 
@@ -40,16 +39,16 @@ def test_the_bundled_model_is_opened_as_ever(tmp_path: Path) -> None:
     assert (chosen.n_ctx, chosen.kv_type, chosen.gpu_layers) == (target.n_ctx_train, "q8_0", 0)
 
 
-def test_a_model_of_the_owner_gets_its_own_context_in_f16(header: Header) -> None:
+def test_models_are_opened_in_their_own_context_on_a_gpu_unless_the_owner_says_otherwise(header: Header) -> None:
     chosen = fitted(Load(model=str(header.path)), header, None, found=machine(8 * GB))
     assert (chosen.n_ctx, chosen.kv_type, chosen.gpu_layers) == (8192, "f16", 0)
-
-
-def test_a_gpu_is_used_unless_the_owner_says_otherwise(header: Header) -> None:
     both = machine(8 * GB, 6 * GB)
     assert fitted(Load(model=""), header, None, found=both).gpu_layers == -1
     assert fitted(Load(model="", gpu_layers=0), header, None, found=both).verdict == "memory"
     assert fitted(Load(model="", gpu_layers=5), header, None, found=both).gpu_layers == 5
+    with pytest.raises(SlipstreamError, match="does not fit this machine") as refused:
+        fitted(Load(model=""), header, None, found=machine(0.5 * GB))
+    assert "weights" in refused.value.hint and "would fit" in refused.value.hint
 
 
 def test_where_it_is_tight_llama_cpp_is_asked(header: Header, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -71,16 +70,7 @@ def test_where_it_is_tight_llama_cpp_is_asked(header: Header, monkeypatch: pytes
     assert (chosen.verdict, chosen.n_ctx) == ("memory", 8192)
 
 
-def test_what_does_not_fit_is_refused_with_what_would(header: Header) -> None:
-    with pytest.raises(SlipstreamError, match="does not fit this machine") as refused:
-        fitted(Load(model=""), header, None, found=machine(0.5 * GB))
-    assert "weights" in refused.value.hint
-    assert "would fit" in refused.value.hint
-
-
-def test_a_context_that_does_not_fit_is_refused_before_anything_is_loaded(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_context_that_does_not_fit_is_refused_before_a_load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write_kind(tmp_path / "m.gguf", "llama", head=1024, more={"context_length": 1 << 24})
     monkeypatch.setattr("slipstream.app.engine.load.LlamaModel", None)  # to open one would be a TypeError
     with pytest.raises(SlipstreamError, match="with a context of 16,777,216 tokens does not fit") as refused:
@@ -97,14 +87,11 @@ def test_what_is_far_too_large_is_not_tried_first(tmp_path: Path, monkeypatch: p
         load(Load(model=str(path), probed=str(tmp_path / "probed.json")), lambda share: None)
 
 
-def test_heads_are_counted(header: Header, tmp_path: Path) -> None:
+def test_heads_and_draft_models_are_counted(header: Header, tmp_path: Path) -> None:
     heads = tmp_path / "heads.gguf"
     heads.write_bytes(bytes(1 << 20))
     with_heads, without = (fitted(Load(model=""), header, None, machine(8 * GB), each) for each in ([heads], []))
     assert with_heads.need.extras - without.need.extras == 1 << 20
-
-
-def test_a_draft_model_may_be_too_much(header: Header) -> None:
     room = need(header, 8192).total * 1.05 / 0.75 * 1.1
     assert fitted(Load(model=""), header, None, found=machine(room)).n_ctx == 8192
     with pytest.raises(SlipstreamError, match="does not fit this machine"):

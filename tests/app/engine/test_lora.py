@@ -128,9 +128,7 @@ def test_the_cut_of_kangaroo_is_changed_too(plain_load: Load, folder: Path) -> N
 
 
 @pytest.mark.slow
-def test_a_kept_chat_is_reopened_with_the_same_adapters_alone(
-    plain_load: Load, loras: list[Lora], folder: Path
-) -> None:
+def test_a_kept_chat_is_reopened_with_its_adapters_alone(plain_load: Load, loras: list[Lora], folder: Path) -> None:
     state, request = folder / "chat.state", replace(plain_load, lora=loras)
     session, _ = load(request, lambda _: None)
     first = reply(session, AUTO, SAMPLINGS[1], state)
@@ -162,8 +160,7 @@ def test_a_draft_model_of_the_same_file_has_the_adapters_too(plain_load: Load, l
     session, _ = load(request, lambda _: None)
     for sampling in SAMPLINGS:
         plain, drafted = reply(session, "none", sampling), reply(session, "draft", sampling)
-        assert drafted.text == plain.text
-        assert drafted.speed.acceptance and drafted.speed.acceptance > 0.8
+        assert drafted.text == plain.text and drafted.speed.acceptance and drafted.speed.acceptance > 0.8
     session.close()
 
 

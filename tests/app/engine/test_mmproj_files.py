@@ -10,7 +10,7 @@ import gguf
 import numpy as np
 import pytest
 from tests.app.engine.test_images import about
-from tests.models.kinds import WIDTH, write_kind
+from tests.models.kinds import WIDTH, add_all, finish, write_kind
 from tests.models.tiny_mmproj import write_mmproj, write_picture
 
 from slipstream.app.engine.load import load
@@ -53,15 +53,10 @@ def rewrite(path: Path, bend: Bend) -> None:
     weights = {tensor.name: np.array(tensor.data) for tensor in reader.tensors}
     bend(keys, weights)
     writer = gguf.GGUFWriter(path.with_suffix(".new"), "clip")
-    for name, value in keys.items():
-        kinds = {bool: writer.add_bool, int: writer.add_uint32, float: writer.add_float32, str: writer.add_string}
-        kinds.get(type(value), writer.add_array)(name, value)
+    add_all(writer, "", keys)
     for name, values in weights.items():
         writer.add_tensor(name, values)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    finish(writer)
     path.with_suffix(".new").replace(path)
 
 
@@ -105,7 +100,7 @@ def test_an_mmproj_file_that_was_cut_short_is_one_clear_error(tmp_path: Path, pa
     assert error and "mmproj.gguf" in error.title and error.hint
 
 
-def test_other_files_are_no_mmproj_files(tmp_path: Path) -> None:
+def test_other_files_are_no_mmproj_files_and_a_whole_one_serves(tmp_path: Path) -> None:
     for name, make in (
         ("text.gguf", lambda path: path.write_text("Dear reader")),
         ("model2.gguf", lambda path: write_kind(path, "llama")),
@@ -114,7 +109,4 @@ def test_other_files_are_no_mmproj_files(tmp_path: Path) -> None:
         make(tmp_path / name)
         error = refusal(tmp_path, tmp_path / name)
         assert error and name in error.title and error.hint, name
-
-
-def test_a_whole_file_serves(tmp_path: Path) -> None:
     assert refusal(tmp_path, write_mmproj(tmp_path / "mmproj.gguf", "mlp", WIDTH)) is None

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.drafters import test_text_index
 
 from slipstream.app.chats.deletion_hooks import switch
 from slipstream.app.chats.reading import ChatReader
@@ -35,6 +36,7 @@ from slipstream.models.types import Token
 MINE = "f" * 64
 N_VOCAB = 300
 ASKED = "Tell me about the sea"
+quick_disk = test_text_index.quick_disk
 
 
 def tokenize(text: str, special: bool, written: object = (), *, joins: bool = False) -> list[Token]:
@@ -53,14 +55,6 @@ def past_of(home: Path, index: TextIndex | None = None, fingerprint: str = MINE)
     prompts = PromptBuilder(ChatTemplate(CHATML), tokenize, [])
     reader = ChatReader(home / "chats.db")
     return PastChats(reader, index or index_at(home), fingerprint, prompts, N_VOCAB)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def quick_disk() -> Iterator[None]:
-    """Waiting for the disk would take most of the time here, and shows nothing."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(os, "fsync", lambda handle: None)
-        yield
 
 
 @pytest.fixture
@@ -200,7 +194,7 @@ def test_a_chat_that_was_deleted_by_a_killed_process_leaves_at_the_next_look(tmp
     assert not past_of(tmp_path / "elsewhere").catch_up()  # no chats at all
 
 
-def test_a_chat_that_is_deleted_while_it_is_indexed_does_not_come_back(
+def test_a_chat_deleted_amid_indexing_is_gone(
     tmp_path: Path, store: ChatStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     chat, other, index = store.create().id, store.create().id, index_at(tmp_path)
@@ -237,9 +231,7 @@ def test_two_engines_index_a_reply_once(tmp_path: Path, store: ChatStore, monkey
     assert one.size() == two.size() and len(one.search(tokenize("plo", False)).ahead) == 1
 
 
-def test_much_is_read_in_slices_and_added_at_once(
-    tmp_path: Path, store: ChatStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_much_is_read_in_slices_added_once(tmp_path: Path, store: ChatStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(past_chats, "_SLICE", 300)
     for number in range(40):
         chat = store.create().id
@@ -247,8 +239,7 @@ def test_much_is_read_in_slices_and_added_at_once(
             say(store, chat, f"Question {number}.{turn}", f"Answer {number} " * 20)
     index = index_at(tmp_path)
     past = past_of(tmp_path, index)
-    assert past.catch_up() and not index.documents()
-    assert all_of(past) > 9
+    assert past.catch_up() and not index.documents() and all_of(past) > 9
     whole = index_at(tmp_path / "whole")
     monkeypatch.setattr(past_chats, "_SLICE", 10**6)
     reader = ChatReader(tmp_path / "chats.db")

@@ -98,20 +98,21 @@ def test_what_can_never_fit_is_named_with_what_to_do(messages: list[Message], wo
         builder(longest=2 * N_CTX).build(messages, N_CTX)
 
 
-def test_a_prompt_that_opens_the_thoughts_says_so_and_old_thoughts_leave() -> None:
+def test_old_thoughts_leave_and_a_template_of_channels_gets_answers_alone() -> None:
     messages = [Message("user", "Hi"), Message("assistant", "Well.</think>Hello.", [1, 2]), Message("user", "So?")]
     prompt = builder(DEEPSEEK).build(messages, N_CTX)
     assert prompt.thinks
     assert text_of(prompt.tokens) == "<user>Hi<assistant>Hello.<user>So?<assistant><think>"
     assert not builder().build(messages, N_CTX).thinks
-
-
-def test_a_template_of_channels_gets_answers_alone() -> None:
     reply = "<|channel|>analysis<|message|>Hm.<|start|>assistant<|channel|>final<|message|>Hello."
     messages = [Message("user", "Hi"), Message("assistant", reply, [1, 2, 3]), Message("user", "So?")]
     assert "assistant\nHello.<|im_end|>" in text_of(builder().build(messages, N_CTX).tokens)
     goes_on = builder().build(messages[:2], N_CTX)  # the reply itself stays as it is
     assert goes_on.tokens[-3:] == [1, 2, 3]
+    messages = [Message("user", "Hi"), Message("assistant", "Close it with </think>."), Message("user", "So?")]
+    assert "Close it with </think>." in text_of(builder().build(messages, N_CTX).tokens)
+    cut_short = [Message("user", "Hi"), Message("assistant", "<think>\nWell"), Message("user", "So?")]
+    assert "<think>\nWell" in text_of(builder().build(cut_short, N_CTX).tokens)
 
 
 def test_a_long_prompt_is_left_at_once_and_the_next_waits_for_its_end() -> None:
@@ -154,8 +155,7 @@ def test_a_level_of_reasoning_goes_to_the_template() -> None:
         ("high", "<think>", "</think>"),
     ):
         prompt = made.build(messages, N_CTX, level)
-        assert text_of(prompt.tokens) == f"<user>Hi<assistant>{ending}"
-        assert prompt.thinks == thinks
+        assert text_of(prompt.tokens) == f"<user>Hi<assistant>{ending}" and prompt.thinks == thinks
         beginning = made.beginning(messages, N_CTX, level)
         assert text_of(prompt.tokens).startswith(text_of(beginning.tokens))
     long = made.build(chat(30, 40), N_CTX, "off")
@@ -192,13 +192,6 @@ def test_a_template_without_marks_gets_the_thoughts_apart(template: str, kept: b
     thoughts = "[Well.]" if kept else ""
     text = text_of(builder(template).build(messages, N_CTX).tokens)
     assert text == f"<user>Hi<assistant>{thoughts}Hello.<user>So?<assistant>"
-
-
-def test_an_answer_that_names_a_mark_is_left_as_it_is() -> None:
-    messages = [Message("user", "Hi"), Message("assistant", "Close it with </think>."), Message("user", "So?")]
-    assert "Close it with </think>." in text_of(builder().build(messages, N_CTX).tokens)
-    cut_short = [Message("user", "Hi"), Message("assistant", "<think>\nWell"), Message("user", "So?")]
-    assert "<think>\nWell" in text_of(builder().build(cut_short, N_CTX).tokens)
 
 
 @pytest.mark.parametrize("ids", [[1 << 21], [-1], [5, 1 << 30], [0x110000]])

@@ -76,7 +76,6 @@ def endless(bundled: tuple[Session, Loaded]) -> Iterator[Session]:
 
 @pytest.fixture(scope="module")
 def plain_reply(endless: Session) -> PlainReply:
-    """Writes each plain reply once."""
     return cache(lambda prompt, sampling: reply(endless, "none", prompt, sampling))
 
 
@@ -137,7 +136,9 @@ def test_the_tuned_target_keeps_its_text_too(
     session.close()
 
 
-def test_a_second_turn_reads_only_the_new_words(bundled: tuple[Session, Loaded]) -> None:
+def test_a_second_turn_reads_only_the_new_words_and_a_full_context_drops_the_oldest(
+    bundled: tuple[Session, Loaded],
+) -> None:
     session, _ = bundled
     first = reply(session, "draft", "Tell me about the sea", Sampling(seed=7), size=48)
     said = [Message("user", "Tell me about the sea"), Message("assistant", first.text, first.tokens)]
@@ -145,9 +146,6 @@ def test_a_second_turn_reads_only_the_new_words(bundled: tuple[Session, Loaded])
     second = session.reply(again, lambda _: None, lambda: False)
     new = second.prompt_tokens - first.prompt_tokens - len(first.tokens)
     assert 0 < new < 20 and second.prefilled_tokens <= new + 1
-
-
-def test_the_context_fills_and_the_oldest_turns_leave(bundled: tuple[Session, Loaded]) -> None:
     session, loaded = bundled
     turns = [Message("system", "Be brief.")]
     while sum(len(message.content) for message in turns) < 5 * loaded.n_ctx:

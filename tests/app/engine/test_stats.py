@@ -6,6 +6,7 @@ from time import sleep
 
 import numpy as np
 import pytest
+from tests.app.engine.test_kept_chats import Clock
 
 from slipstream.app.engine.stats import OtherPrograms, PlainClock, ReplyStats, SpillWatch, origins
 from slipstream.drafters.base import NO_DRAFT, Draft, Step
@@ -50,17 +51,21 @@ def test_tokens_of_an_ended_process_are_counted_but_save_no_time() -> None:
     assert few.speed().speedup is None  # of so few tokens, however long the reply is
 
 
-def test_depths_below_the_end_of_a_reply_are_not_failures() -> None:
+def test_depths_are_counted_by_who_drafted_down_to_the_end_of_a_reply() -> None:
     stats = ReplyStats(PlainClock())
     stats.add(step(chain(4), (0,), ended=True), 1.0)
     assert stats.by_depth == [[1, 1]] and stats.speed().acceptance == 1.0
-
-
-def test_acceptance_at_a_depth_counts_first_ranked_children_only() -> None:
     tree = TokenTree((1, 2, 3, 4), (-1, 0, 0, -1))
     stats = ReplyStats(PlainClock())
     stats.add(step(Draft(tree, (0.5,) * 4, ("m",) * 4), (0, 2)), 1.0)
     assert stats.by_depth == [[1, 1], [1, 0]]
+    stats = ReplyStats(PlainClock())
+    other = Draft(TokenTree.chain((1, 2, 3)), (0.5,) * 3, ("lookup",) * 3)
+    for one in (step(chain(2), (0, 1)), step(other, (0,)), step(NO_DRAFT, ()), step(chain(1), ())):
+        stats.add(one, 1.0)
+    assert stats.drafter_depths == {"draft": [[2, 1], [1, 1]], "lookup": [[1, 1], [1, 0]]}
+    assert stats.by_depth == [[3, 2], [2, 1]]
+    assert ReplyStats(PlainClock()).by_depth == []
 
 
 def test_every_token_has_an_origin() -> None:
@@ -89,27 +94,17 @@ def test_a_spill_is_reported_once_and_only_where_a_gpu_is_full() -> None:
     assert watched(15.0, True, slow[:1]) and not watched(15.0, True, usual[:1])  # slow from the load on
 
 
-class Clock:
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 def plain_steps(stats: ReplyStats, count: int, milliseconds: float) -> None:
     for _ in range(count):
         stats.add(step(NO_DRAFT, ()), milliseconds)
 
 
-def test_plain_decoding_is_exactly_as_fast_as_itself_on_a_busy_machine_too() -> None:
+def test_the_speedup_is_of_wall_time_over_all_steps() -> None:
     stats = ReplyStats(PlainClock())
     for _ in range(10):
         plain_steps(stats, 9, 2.0)
         plain_steps(stats, 1, 6.0)
     assert stats.speed().speedup == pytest.approx(1.0) and stats.speed().plain_tok_per_s == pytest.approx(1e3 / 2.4)
-
-
-def test_the_speedup_is_of_wall_time_over_all_steps() -> None:
     stats = ReplyStats(PlainClock())
     plain_steps(stats, 8, 2.0)
     for milliseconds in (3.0,) * 9 + (30.0,):  # one of them waited for a core: its user waited, too
@@ -132,13 +127,18 @@ def test_no_ratio_before_thirty_tokens_and_four_plain_steps() -> None:
     assert short.speed().plain_tok_per_s == pytest.approx(500) and short.speed().speedup is None
 
 
-def test_one_disturbed_step_among_few_gives_no_baseline() -> None:
+def test_one_disturbed_step_or_a_pass_with_probes_gives_no_baseline() -> None:
     stats = ReplyStats(PlainClock())
     plain_steps(stats, 7, 1.0)
     assert stats.speed().plain_tok_per_s == pytest.approx(1000)
     plain_steps(stats, 1, 40.0)
     speed = stats.speed()
     assert speed.plain_tok_per_s is None and speed.unsteady_tok_per_s == pytest.approx(8e3 / 47) and not speed.busy
+    probes = Draft(TokenTree((1, 2), (-1, 0), frozenset({0, 1})), (0.0, 0.0), ("space", "space"))
+    stats = ReplyStats(PlainClock())
+    for _ in range(40):
+        stats.add(step(probes, ()), 5.0)
+    assert stats.speed().plain_tok_per_s is None
 
 
 def test_the_machine_is_busy_if_other_programs_use_it() -> None:
@@ -166,21 +166,3 @@ def test_a_baseline_is_of_this_reply_or_recent_and_of_about_this_length() -> Non
     assert ReplyStats(plain, prompt_tokens=200).speed().plain_tok_per_s is not None
     clock.now = 61.0
     assert ReplyStats(plain, prompt_tokens=200).speed().plain_tok_per_s is None
-
-
-def test_a_pass_that_evaluates_probes_is_no_plain_step() -> None:
-    probes = Draft(TokenTree((1, 2), (-1, 0), frozenset({0, 1})), (0.0, 0.0), ("space", "space"))
-    stats = ReplyStats(PlainClock())
-    for _ in range(40):
-        stats.add(step(probes, ()), 5.0)
-    assert stats.speed().plain_tok_per_s is None
-
-
-def test_depths_are_counted_by_who_drafted_and_add_up() -> None:
-    stats = ReplyStats(PlainClock())
-    other = Draft(TokenTree.chain((1, 2, 3)), (0.5,) * 3, ("lookup",) * 3)
-    for one in (step(chain(2), (0, 1)), step(other, (0,)), step(NO_DRAFT, ()), step(chain(1), ())):
-        stats.add(one, 1.0)
-    assert stats.drafter_depths == {"draft": [[2, 1], [1, 1]], "lookup": [[1, 1], [1, 0]]}
-    assert stats.by_depth == [[3, 2], [2, 1]]
-    assert ReplyStats(PlainClock()).by_depth == []

@@ -19,11 +19,15 @@ def rules(room: int = 100, limit: int = 0, stops: tuple[str, ...] = ()) -> StopR
     return StopRules(frozenset({0}), room, limit, stops, lambda token: chr(96 + token).encode())
 
 
-def test_an_end_token_ends_wherever_it_stands_in_a_step() -> None:
+def test_an_end_token_ends_wherever_it_stands_and_nonsense_is_refused() -> None:
     some = rules()
     assert not some.over([1, 2]) and some.over([1, 2, 0])
     some.commit([1, 0])
     assert some.reason == "stop"
+    with pytest.raises(UsageError, match="-1"):
+        rules(limit=-1)
+    with pytest.raises(UsageError, match="empty"):
+        rules(stops=("a", ""))
 
 
 @pytest.mark.parametrize("offset", range(5))
@@ -85,13 +89,6 @@ def test_a_stop_string_ends_the_answer_and_never_the_thoughts(opened: str, text:
     assert shown == (kept.removesuffix("stop").removesuffix("<END>") if ends_at else text)
 
 
-def test_nonsense_is_refused() -> None:
-    with pytest.raises(UsageError, match="-1"):
-        rules(limit=-1)
-    with pytest.raises(UsageError, match="empty"):
-        rules(stops=("a", ""))
-
-
 def test_the_budget_never_drafts_past_the_end_and_probes_plain_decoding() -> None:
     some = rules(limit=10)
     budget = FixedBudget(some, rows=4, least=0.3)
@@ -113,7 +110,7 @@ def test_a_fixed_drafter_drafts_more_where_a_row_takes_less_time(row_ms: float, 
     assert bar == pytest.approx(least, abs=0.02)
 
 
-def test_the_budget_probes_more_often_until_plain_decoding_is_known() -> None:
+def test_the_budget_probes_plain_decoding_until_it_is_known_but_not_for_ever() -> None:
     known = [False]
     budget = FixedBudget(rules(limit=100), plain_ms=lambda: 1.0 if known[0] else None)
     probed = []
@@ -121,9 +118,6 @@ def test_the_budget_probes_more_often_until_plain_decoding_is_known() -> None:
         known[0] = budget.step > 20
         probed.append(not budget(1.0, 1))
     assert [at for at, probe in enumerate(probed) if probe] == [4, 8, 12, 20]
-
-
-def test_on_a_machine_where_plain_decoding_stays_unknown_few_steps_are_spent_on_it() -> None:
     budget = FixedBudget(rules(limit=1000), plain_ms=lambda: None)
     probed = []
     for budget.step in range(640):
@@ -150,16 +144,13 @@ class OneToken(Drafter):
         return chain_draft([token], [0.9], self.name)
 
 
-def test_a_fixed_drafter_that_is_never_right_falls_silent_and_tries_again_ever_more_rarely() -> None:
+def test_a_drafter_that_is_never_right_falls_silent_until_a_trial_is_right() -> None:
     target = FakeTarget()
     drafted = [bool(step.draft.tree) for step, _ in steps_of(OneToken(target, 9999), target, Sampler(), size=2000)]
     assert sum(drafted[:32]) > 20 and sum(drafted[32:]) < 24
     later = [at for at, each in enumerate(drafted) if each and at > 40]
     gaps = [after - before for before, after in pairwise(later) if after - before > 40]
     assert gaps == sorted(gaps) and gaps[-1] > 2 * gaps[0]
-
-
-def test_a_silent_drafter_drafts_on_once_a_trial_is_right() -> None:
     target = FakeTarget()
     steps = [step for step, _ in steps_of(OneToken(target, 200), target, Sampler(), size=1000)]
     assert sum(bool(step.path) for step in steps) > 200

@@ -24,12 +24,9 @@ def test_a_character_is_never_split(text: str) -> None:
     assert all("\ufffd" not in piece.text for some in pieces for piece in some)
 
 
-def test_an_unfinished_character_is_replaced_at_the_end_only() -> None:
+def test_unfinished_characters_and_stop_strings_come_out_at_the_end() -> None:
     pieces, text = stream([b"ab", "é".encode()[:1]])
     assert joined(pieces[:2]) == "ab" and joined(pieces) == text.text == "ab\ufffd"
-
-
-def test_what_only_looked_like_a_stop_string_comes_out() -> None:
     pieces, _ = stream([b"a <e", b"nd of story"], ["<end>"])
     assert joined(pieces[:1]) == "a " and joined(pieces) == "a <end of story"
 

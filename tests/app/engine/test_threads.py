@@ -60,15 +60,17 @@ def test_all_cores_unless_fewer_are_clearly_faster() -> None:
 def test_one_pass_is_enough_of_threads_that_wait_for_busy_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("slipstream.app.engine.calibrate._SECONDS", 0.0)
     target = Machine({2: 4.0, 1: 1.0})
-    assert Threads(target, [], 2).count == 1
-    assert target.passes == [(2, 1), (1, 1)]
+    assert Threads(target, [], 2).count == 1 and target.passes == [(2, 1), (1, 1)]
 
 
-def test_measuring_leaves_the_cache_as_it_was() -> None:
+def test_measuring_leaves_the_cache_as_it_was_and_a_full_context_alone() -> None:
     target = Machine({})
     target.prefill([1, 2, 3])
     Threads(target, [], 4)
     assert list(target.tokens) == [1, 2, 3]
+    target = Machine({2: 2.0, 1: 0.5})
+    target.prefill([1] * (target.abilities.n_ctx - 2))
+    assert Threads(target, [], 2).count == 2 and target.decodes == -(-len(target.tokens) // 32)
 
 
 def test_a_machine_that_becomes_busy_is_noticed_after_a_few_steps_and_free_cores_before_a_reply() -> None:
@@ -87,9 +89,3 @@ def test_a_machine_that_becomes_busy_is_noticed_after_a_few_steps_and_free_cores
     target.milliseconds = {2: 2.0, 1: 4.0}
     threads.begin()
     assert threads.count == target.count == 2
-
-
-def test_a_full_context_is_left_alone() -> None:
-    target = Machine({2: 2.0, 1: 0.5})
-    target.prefill([1] * (target.abilities.n_ctx - 2))
-    assert Threads(target, [], 2).count == 2 and target.decodes == -(-len(target.tokens) // 32)

@@ -121,21 +121,18 @@ PAIR = CatalogPair(
 )
 
 
-def test_a_pair_is_fetched_in_the_queue_and_installed_when_it_has_come(
-    server: HubServer, manager: ModelManager, paths: Paths
-) -> None:
+def test_a_pair_is_fetched_in_the_queue_and_installed(server: HubServer, manager: ModelManager) -> None:
     jobs = manager.fetch_pair(PAIR)
     assert [manager.downloads.wait(job.id).state for job in jobs] == ["done", "done"]
     manager.close()  # the last word of a job is its installation
     installed = {model.name: model for model in manager.installed()}
     assert installed["large:Q8_0"].sha256 and installed["small:Q8_0"].repo == "acme/Small-GGUF"
-    assert manager.fetch_pair(PAIR) == []
-    assert not manager.verify("large").problem
+    assert manager.fetch_pair(PAIR) == [] and not manager.verify("large").problem
 
 
 @pytest.mark.parametrize("queued", [True, False])
 def test_a_model_that_sees_comes_with_its_mmproj_file(
-    server: HubServer, manager: ModelManager, paths: Paths, tmp_path: Path, queued: bool
+    server: HubServer, manager: ModelManager, tmp_path: Path, queued: bool
 ) -> None:
     mmproj = write_mmproj(tmp_path / "mmproj-Eye-f16.gguf", "mlp", 32)
     server.add("acme/Eye-GGUF", {"Eye-F32.gguf": tiny_gguf(), mmproj.name: mmproj.read_bytes()})
@@ -173,9 +170,7 @@ def test_what_an_earlier_run_began_is_in_the_queue_and_goes_on(
     assert [model.name for model in manager.installed() if model.origin == "ours"] == ["large:Q8_0"]
 
 
-def test_a_file_that_was_replaced_on_the_hub_is_not_taken_for_the_catalogues(
-    server: HubServer, manager: ModelManager
-) -> None:
+def test_a_file_replaced_on_the_hub_is_not_taken_for_the_catalogues(server: HubServer, manager: ModelManager) -> None:
     known = CatalogFile("Small", "acme/Small-GGUF", "Small-Q8_0.gguf", sha256="a" * 64)
     with pytest.raises(ModelFileError, match="not the file of the catalogue") as stop:
         manager.fetch_file(known)
@@ -213,9 +208,7 @@ def test_the_catalogue_begins_with_what_runs_best_here(manager: ModelManager, mo
     assert len(set(names)) == len(names)
 
 
-def test_the_machine_is_measured_until_the_figures_are_settled(
-    paths: Paths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_machine_is_measured_until_it_settles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     speeds = [5e9, 20e9, 10e9, 99e9]
     monkeypatch.setattr("slipstream.app.library.offers.bandwidth", lambda: measured(speeds.pop(0)))
     assert kept_speed(tmp_path) == []
@@ -242,9 +235,7 @@ def with_rows(reads: float = 90e9) -> list[Bandwidth]:
     [({"Q4_0": 4.7, "Q4_1": 5.1}, "Q4_0"), ({"Q4_0": 4.0, "Q4_1": 5.1}, "Q4_1"), ({"Q4_1": 5.1, "Q8_0": 8.5}, "Q8_0"),
      ({"Q4_0": 4.7, "IQ3_M": 5.0}, "IQ3_M")],
 )  # fmt: skip
-def test_of_two_quantizations_of_a_size_the_one_that_drafting_serves_is_best(
-    labels: dict[str, float], best: str
-) -> None:
+def test_of_two_quantizations_of_a_size_the_one_drafting_serves_is_best(labels: dict[str, float], best: str) -> None:
     quants = [Quant(label, (RemoteFile("a/b", "", label, 9),), int(GB * size)) for label, size in labels.items()]
     offers = quant_offers(quants, 8 * 10**9, 8192, devices=[ROOMY], installed=[], machine=with_rows())
     assert [offer.quant.label for offer in offers if offer.best] == [best]
@@ -278,9 +269,7 @@ def test_a_machine_that_was_busy_is_measured_again(tmp_path: Path, monkeypatch: 
     assert [machine_speed(tmp_path) for _ in range(4)] == [measured(20e9)] * 4 and len(found) == 1
 
 
-def test_what_is_offered_first_is_what_the_catalogue_recommends(
-    manager: ModelManager, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_first_offer_is_what_is_recommended(manager: ModelManager, monkeypatch: pytest.MonkeyPatch) -> None:
     on(monkeypatch, manager, ROOMY)
     for cores, speed in product((2, 16), (0.6e9, 1.5e9, 3e9, 6e9, 20e9, 60e9)):
         monkeypatch.setattr(manager, "_machine", measured(speed))
@@ -345,7 +334,7 @@ def test_a_machine_that_serves_the_chat_is_not_asked_and_its_last_answer_holds(p
             assert [lender.problem for lender in manager.lenders()] == [""] and len(asked) == times
 
 
-def test_a_pair_is_offered_until_a_real_model_is_here(
+def test_pairs_are_offered_until_one_is_here(
     manager: ModelManager, paths: Paths, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("os.cpu_count", lambda: 16)
@@ -368,7 +357,7 @@ def test_a_pair_is_offered_until_a_real_model_is_here(
     assert offered() == []
 
 
-def test_the_speed_of_its_replies_replaces_a_models_prediction(
+def test_a_models_replies_replace_predictions(
     manager: ModelManager, paths: Paths, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(manager, "_machine", measured(30e9))
@@ -440,9 +429,7 @@ def test_a_model_that_was_named_by_its_path_is_listed_and_comes_back(paths: Path
         assert (model.name, model.title, model.path) == ("tiny:Q8_0", "Tiny", path)
 
 
-def test_a_model_is_loaded_with_its_best_drafter_or_the_one_that_was_chosen(
-    manager: ModelManager, paths: Paths, tmp_path: Path
-) -> None:
+def test_a_model_is_loaded_with_its_best_or_chosen_drafter(manager: ModelManager, paths: Paths, tmp_path: Path) -> None:
     large, small = put(paths, "Large.gguf", larger(tmp_path)), put(paths, "Small.gguf", tiny_gguf(seed=2))
     model = manager.store.find("large")
     load = manager.load_of(model)
@@ -482,8 +469,7 @@ def test_gains_are_those_that_the_chats_measured(manager: ModelManager, paths: P
             replied(store, fingerprint, drafter, tokens, speedup)
     (pair,) = [pair for pair in manager.pairs("large") if pair.ready]
     assert pair.gain == pytest.approx(400 / (300 / 2 + 100))
-    assert manager.removal("large").chats == ("sea",)
-    assert manager.removal("small").chats == ()
+    assert manager.removal("large").chats == ("sea",) and manager.removal("small").chats == ()
 
 
 def test_figures_of_a_busy_machine_are_told_apart(manager: ModelManager, paths: Paths, tmp_path: Path) -> None:

@@ -67,13 +67,9 @@ def command(home: Path, capsys: pytest.CaptureFixture[str]) -> Command:
 
 def started(*words: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-m", "slipstream.app.cli.main", *words],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
+        [sys.executable, "-m", "slipstream.app.cli.main", *words], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE, text=True, start_new_session=True,
+    )  # fmt: skip
 
 
 def held(server: HubServer, process: subprocess.Popen[str], home: Path) -> None:
@@ -87,9 +83,7 @@ def listed(command: Command) -> dict[str, dict[str, Any]]:
 
 
 @pytest.mark.slow
-def test_a_model_is_found_fetched_checked_chatted_with_removed_and_brought_back(
-    server: HubServer, command: Command, home: Path
-) -> None:
+def test_a_model_is_found_fetched_checked_used_and_removed(server: HubServer, command: Command, home: Path) -> None:
     found = command("search", "tiny")
     assert found.code == 0 and REPO in found.out and "30k" in found.out
     quants = command("search", REPO).out
@@ -134,9 +128,7 @@ def test_a_killed_fetch_goes_on_where_it_was(server: HubServer, home: Path, comm
 
 
 @pytest.mark.slow
-def test_a_split_model_comes_as_one_and_a_changed_byte_is_found(
-    server: HubServer, command: Command, home: Path
-) -> None:
+def test_a_split_model_is_one_and_a_changed_byte_is_found(server: HubServer, command: Command) -> None:
     assert command("pull", f"{REPO}:BF16").code == 0
     model = listed(command)["tiny:BF16"]
     assert len(model["files"]) == 2 and command("verify").code == 0
@@ -147,9 +139,7 @@ def test_a_split_model_comes_as_one_and_a_changed_byte_is_found(
 
 
 @pytest.mark.slow
-def test_the_drafter_comes_along_and_is_chosen_by_default(
-    server: HubServer, command: Command, home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_drafter_comes_along_and_is_chosen_by_default(server: HubServer, command: Command, home: Path) -> None:
     server.add("acme/Large-GGUF", {"Large-Q8_0.gguf": larger(home)})
     own = home / "home" / "catalog.toml"
     own.parent.mkdir(parents=True, exist_ok=True)
@@ -225,9 +215,7 @@ def test_a_hub_that_dribbles_is_said_at_once_and_given_up(
     )
 
 
-def test_odd_facts_of_a_hub_are_printed_in_one_line_each(
-    server: HubServer, command: Command, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_odd_facts_take_a_line_each(server: HubServer, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     rows: list[dict[str, Any]] = [{"downloads": 10**4000}, {"gguf": {"total": 10**400, "architecture": "a" * 10**5}}]
     rows += [{"lastModified": "9" * 5_000}, {"tags": ["license:" + "x" * 10**5, "license:\x9b31m"]}]
     with HostileHub() as hostile:
@@ -253,9 +241,7 @@ def test_a_model_that_the_machine_can_never_hold_is_not_imported(
     assert command("import", str(path)).code == 0
 
 
-def test_a_broken_catalogue_of_the_owners_is_named_with_its_line_and_the_rest_counts(
-    command: Command, home: Path
-) -> None:
+def test_a_broken_catalogue_is_named_with_its_line_and_the_rest_counts(command: Command, home: Path) -> None:
     own = home / "home" / "catalog.toml"
     own.parent.mkdir()
     own.write_text('[[pair]]\nmethod = "draft"\ntarget = { model = "A" }\n\nspeed = 3\n')

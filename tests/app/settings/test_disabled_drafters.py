@@ -30,14 +30,12 @@ def test_choices_are_kept_by_model(file: Path) -> None:
     leave_out(file, MODEL, "draft", off=True)
     leave_out(file, MODEL, "draft", off=True)
     leave_out(file, OTHER, "medusa", off=True)
-    assert left_out(file, MODEL) == {"lookup", "draft"}
-    assert left_out(file, OTHER) == {"medusa"}
+    assert left_out(file, MODEL) == {"lookup", "draft"} and left_out(file, OTHER) == {"medusa"}
     assert file.stat().st_mode & 0o777 == 0o600
     leave_out(file, MODEL, "lookup", off=False)
     leave_out(file, MODEL, "draft", off=False)
     leave_out(file, MODEL, "never", off=False)
-    assert not left_out(file, MODEL)
-    assert left_out(file, OTHER) == {"medusa"}
+    assert not left_out(file, MODEL) and left_out(file, OTHER) == {"medusa"}
     assert MODEL not in file.read_text() and file.read_text().startswith("# ")
 
 
@@ -56,8 +54,7 @@ def test_a_broken_file_is_said_and_left_as_it_is(file: Path, wrong: str) -> None
     for change in (lambda: left_out(file, MODEL), lambda: leave_out(file, MODEL, "lookup", off=True)):
         with pytest.raises(UsageError, match="left as it is"):
             change()
-    assert file.read_bytes() == wrong.encode("latin-1")
-    assert known_left_out(file, MODEL) == frozenset()
+    assert file.read_bytes() == wrong.encode("latin-1") and known_left_out(file, MODEL) == frozenset()
 
 
 def test_a_file_that_cannot_be_written_is_said(file: Path) -> None:
@@ -106,8 +103,7 @@ def test_the_autopilot_leaves_them_out_from_the_next_reply_on(session: Session, 
     assert reply(session) == text  # who drafts changes no text
     for name in everyone:
         leave_out(paths.drafters, fingerprint, name, off=True)
-    assert pool(session) == set()
-    assert reply(session) == text
+    assert pool(session) == set() and reply(session) == text
     for name in everyone - {"draft"}:
         leave_out(paths.drafters, fingerprint, name, off=False)
     assert pool(session) == everyone - {"draft"}

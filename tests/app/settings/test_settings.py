@@ -31,13 +31,18 @@ def file(tmp_path: Path) -> Path:
     return tmp_path / "settings.toml"
 
 
-def test_no_file_and_an_empty_one_are_the_defaults(file: Path) -> None:
+def test_no_file_and_the_one_that_is_begun_are_the_defaults(file: Path) -> None:
     assert load(file).settings == Settings() and not load(file).problems
     file.write_text("\n", "utf-8")
     assert load(file).settings == Settings() and not load(file).problems
     assert Settings().sampling.sampling(seed=3) == Sampling(seed=3)
     usual = Load("x.gguf")
     assert Settings().loading(usual) == usual
+    file.write_text(template(), "utf-8")
+    assert load(file).settings == Settings() and not load(file).problems and not load(file).values
+    whole = template().replace("\n# ", "\n").splitlines()
+    for each in all_settings().values():
+        assert [line for line in whole if line.startswith(f"{each.key} = ")], each.name
 
 
 def test_every_setting_is_explained_and_its_default_is_one_it_may_have() -> None:
@@ -49,14 +54,6 @@ def test_every_setting_is_explained_and_its_default_is_one_it_may_have() -> None
             with pytest.raises(UsageError, match=each.name):
                 each.checked(wrong)
     assert set(OPTIONS.values()) <= set(all_settings())
-
-
-def test_the_file_that_is_begun_sets_nothing_and_names_everything(file: Path) -> None:
-    file.write_text(template(), "utf-8")
-    assert load(file).settings == Settings() and not load(file).problems and not load(file).values
-    whole = template().replace("\n# ", "\n").splitlines()
-    for each in all_settings().values():
-        assert [line for line in whole if line.startswith(f"{each.key} = ")], each.name
 
 
 @pytest.mark.parametrize(
@@ -167,7 +164,7 @@ def test_wrong_values_and_names_change_nothing(file: Path) -> None:
     assert not file.exists() and kept.settings == Settings()
 
 
-def test_typed_words_become_values() -> None:
+def test_typed_words_become_values_and_lines_are_found() -> None:
     known = all_settings()
     assert known["ahead.read"].read(" Off ") is False and known["ahead.read"].read("yes") is True
     assert known["sampling.temperature"].read("0,5") == 0.5 and known["model.context"].read("2048") == 2048
@@ -176,6 +173,8 @@ def test_typed_words_become_values() -> None:
     for name, text in (("model.context", "2.5"), ("model.context", ""), ("sampling.top_p", "much"), ("hub.offer", "x")):
         with pytest.raises(UsageError, match="must be"):
             known[name].read(text)
+    text = 'model.context = 1\n"hub" . "offline" = true\n[sampling]\n\n"top_k" = 4\n'
+    assert lines_of(text) == {"model.context": 1, "hub.offline": 2, "sampling": 3, "sampling.top_k": 5}
 
 
 def test_the_command_line_wins_until_the_screen_changes_it(file: Path) -> None:
@@ -190,36 +189,26 @@ def test_the_command_line_wins_until_the_screen_changes_it(file: Path) -> None:
     assert load(file).settings.model.context == 512  # what was given is not written
 
 
-def test_another_slipstream_s_changes_are_kept(file: Path) -> None:
+def test_another_slipstreams_changes_are_kept_and_a_link_stays_a_link(file: Path, tmp_path: Path) -> None:
     one, other = SettingsFile(file), SettingsFile(file)
     one.change("model.context", 512)
     other.change("model.threads", 3)
     assert (load(file).settings.model.context, load(file).settings.model.threads) == (512, 3)
-
-
-def test_a_link_stays_a_link(tmp_path: Path, file: Path) -> None:
     real = tmp_path / "dots" / "slipstream.toml"
     real.parent.mkdir()
+    file.unlink()
     file.symlink_to(real)
     SettingsFile(file).change("ahead.read", False)
     assert file.is_symlink() and load(real).settings.ahead.read is False
 
 
-def test_lines_are_found_in_dotted_and_quoted_keys() -> None:
-    text = 'model.context = 1\n"hub" . "offline" = true\n[sampling]\n\n"top_k" = 4\n'
-    assert lines_of(text) == {"model.context": 1, "hub.offline": 2, "sampling": 3, "sampling.top_k": 5}
-
-
 def test_settings_become_a_load_and_a_sampling() -> None:
     settings = Settings().having(
         {
-            "model.context": 512,
-            "model.gpu_layers": 0,
-            "model.threads": 2,
-            "keeping.states_gb": 0.5,
+            "model.context": 512, "model.gpu_layers": 0, "model.threads": 2, "keeping.states_gb": 0.5,
             "sampling.typical": 0.1,
         }
-    )
+    )  # fmt: skip
     assert settings.loading(Load("x.gguf")) == replace(
         Load("x.gguf"), n_ctx=512, gpu_layers=0, threads=2, states_limit=1 << 29
     )
@@ -245,13 +234,10 @@ def test_adapters_that_cannot_be_read_are_refused(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "path", "scale", "words"),
     [
-        ("a.gguf", "a.gguf", 1.0, "a"),
-        ("/x/a.gguf:0.5", "/x/a.gguf", 0.5, "a ×0.5"),
-        ("a:b/c", "a:b/c", 1.0, "c"),
-        ("C:\\x\\a.gguf", "C:\\x\\a.gguf", 1.0, None),
-        ("a.gguf:-1", "a.gguf", -1.0, "a ×-1"),
+        ("a.gguf", "a.gguf", 1.0, "a"), ("/x/a.gguf:0.5", "/x/a.gguf", 0.5, "a ×0.5"), ("a:b/c", "a:b/c", 1.0, "c"),
+        ("C:\\x\\a.gguf", "C:\\x\\a.gguf", 1.0, None), ("a.gguf:-1", "a.gguf", -1.0, "a ×-1"),
     ],
-)
+)  # fmt: skip
 def test_an_adapter_is_a_file_with_a_scale(text: str, path: str, scale: float, words: str | None) -> None:
     lora = Lora.read(text)
     assert (lora.path, lora.scale) == (path, scale) and words in (None, lora.words)

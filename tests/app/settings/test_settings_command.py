@@ -50,9 +50,7 @@ def test_what_is_no_number_is_refused(name: str, value: str, file: Path, capsys:
 
 
 @pytest.mark.parametrize("name", ["model.name", "model.drafter", "screen.theme", "screen.sidebar"])
-def test_an_empty_text_is_refused_unless_it_is_the_default(
-    name: str, file: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_empty_text_is_refused_but_as_default(name: str, file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for value in ("", " "):
         assert commands(capsys)("settings", "set", name, value)[0] == 2 and not file.exists()
     assert commands(capsys)("settings", "set", "reply.system", "")[0] == 0

@@ -181,16 +181,17 @@ def test_what_another_program_wrote_meanwhile_stays(tmp_path: Path) -> None:
     assert load(path).settings.sampling.min_p == 0.5, "what was read last is written again"
 
 
-def test_a_file_without_settings_is_begun_without_a_word(tmp_path: Path) -> None:
+def test_a_file_is_begun_without_a_word_and_told_if_it_has_no_end_or_many_faults(tmp_path: Path) -> None:
     file = SettingsFile(tmp_path / "settings.toml")
     file.change("sampling.top_k", 7)
     assert file.take_notice() == ""
-
-
-def test_a_settings_file_without_end_is_refused(tmp_path: Path) -> None:
     with (tmp_path / "settings.toml").open("wb") as sparse:
         sparse.truncate(20 << 30)
     assert "has over 262,144 bytes" in SettingsFile(tmp_path / "settings.toml").broken
+    (tmp_path / "settings.toml").write_text("[sampling]\n" + "".join(f"k{n} = 1\n" for n in range(3000)))
+    *first, last = load(tmp_path / "settings.toml").problems
+    assert len(first) == 20 and "line 2: there is no setting sampling.k0" in first[0]
+    assert "2,980 more entries are wrong" in last
 
 
 @pytest.fixture
@@ -250,14 +251,10 @@ def test_a_change_that_others_keep_waiting_says_that_it_was_not_made(tmp_path: P
 @pytest.mark.parametrize(
     ("begin", "line"),
     [
-        ("[sampling]\n", "key{} = {}\n"),
-        ("", "group{} = {}\n"),
-        ("", "[table{}]\nx = {}\n"),
-        ("[contexts]\n", "'m{}.gguf' = {}\n"),
-        ("[keys]\n", "action{} = {}\n"),
-        ("", "sampling.unknown{} = {}\n"),
+        ("[sampling]\n", "key{} = {}\n"), ("", "group{} = {}\n"), ("", "[table{}]\nx = {}\n"),
+        ("[contexts]\n", "'m{}.gguf' = {}\n"), ("[keys]\n", "action{} = {}\n"), ("", "sampling.unknown{} = {}\n"),
     ],
-)
+)  # fmt: skip
 def test_reading_takes_time_in_proportion_to_the_size(begin: str, line: str, tmp_path: Path) -> None:
     def seconds(count: int) -> float:
         file = tmp_path / "settings.toml"
@@ -296,10 +293,3 @@ def test_a_file_nested_too_deeply_to_be_changed_is_left_as_it_is(text: str, tmp_
     with pytest.raises(SlipstreamError, match="is broken"):
         SettingsFile(file).change("sampling.top_k", 7)
     assert file.read_text() == text
-
-
-def test_many_wrong_entries_are_counted(tmp_path: Path) -> None:
-    (tmp_path / "settings.toml").write_text("[sampling]\n" + "".join(f"k{n} = 1\n" for n in range(3000)))
-    *first, last = load(tmp_path / "settings.toml").problems
-    assert len(first) == 20 and "line 2: there is no setting sampling.k0" in first[0]
-    assert "2,980 more entries are wrong" in last

@@ -12,6 +12,7 @@ from textual.app import App
 from textual.events import Key
 from textual.message import Message
 from textual.pilot import Pilot
+from textual.screen import Screen
 from textual.widgets import Static
 
 from slipstream.app.chats.store import ChatStore
@@ -22,6 +23,7 @@ from slipstream.app.tui.chat.screen import ChatScreen
 from slipstream.app.tui.parts.notice import Notice
 
 M = TypeVar("M", bound=Message)
+S = TypeVar("S", bound=Screen[Any])
 PATIENCE = 60.0  # seconds; a busy machine is slow, a test that waits this long has failed
 
 
@@ -48,6 +50,11 @@ class Driver:
     def screen(self) -> ChatScreen:
         return self.app.chat
 
+    def on(self, kind: type[S]) -> S:
+        """The screen that is shown, which must be of a kind."""
+        assert isinstance(self.app.screen, kind)
+        return self.app.screen
+
     async def until(self, done: Callable[[], bool]) -> None:
         end = time.monotonic() + PATIENCE
         while not done():
@@ -66,7 +73,6 @@ class Driver:
             await self.until(lambda: len(self.engine.asked) > asked and self.idle())
 
     async def begin(self, text: str, letters: int) -> None:
-        """Sends, and waits until the reply has so many letters."""
         await self.say(text, wait=False)
         await self.wrote(letters)
 
@@ -103,7 +109,6 @@ class Driver:
 
     @property
     def alive(self) -> bool:
-        """Whether the program runs, and no error has ended it."""
         return self.app.is_running and self.app._exception is None
 
     def toasts(self) -> list[str]:

@@ -47,14 +47,9 @@ def drawn(screen: Screen[Any]) -> list[Strip]:
 def picture(screen: Screen[object], folder: Path) -> str:
     rows = _rows(screen, folder)
     console = Console(
-        width=max(sum(segment.cell_length for segment in row) for row in rows),
-        height=len(rows),
-        file=io.StringIO(),
-        force_terminal=True,
-        color_system="truecolor",
-        record=True,
-        legacy_windows=False,
-    )
+        width=max(sum(segment.cell_length for segment in row) for row in rows), height=len(rows), file=io.StringIO(),
+        force_terminal=True, color_system="truecolor", record=True, legacy_windows=False,
+    )  # fmt: skip
     for row in rows:
         console.print(Segments([*row, Segment.line()]), end="")
     drawn = console.export_svg(title="", code_format=_FORMAT, unique_id="screen")

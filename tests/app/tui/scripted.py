@@ -8,24 +8,14 @@ from time import perf_counter
 
 from slipstream.app.chats.reasoning import Thinking
 from slipstream.app.engine.process.client import Engine
-from slipstream.app.protocol.events import (
-    Counted,
-    Done,
-    DrafterOffer,
-    DraftTree,
-    Loaded,
-    Piece,
-    Prefilling,
-    Stepped,
-    Watched,
-)
+from slipstream.app.protocol import events
 from slipstream.app.protocol.requests import Generate, Load, Prepare
 from slipstream.app.speed import Speed
 from slipstream.models.errors import EngineDiedError, SlipstreamError
 
 PATIENCE = 60.0  # seconds that a hold lasts at most; a busy machine takes long to come to the next key
 DEPTHS = [[8, 6], [4, 2]]  # at each depth: steps that reached it, accepted there
-LOADED = Loaded(
+LOADED = events.Loaded(
     name="slipstream-mini",
     architecture="llama",
     n_ctx=1024,
@@ -33,10 +23,10 @@ LOADED = Loaded(
     device="CPU",
     promise="same text",
     drafters=[
-        DrafterOffer("none", True),
-        DrafterOffer("draft", True),
-        DrafterOffer("lookup", True),
-        DrafterOffer("medusa", False, "no heads are trained for this model"),
+        events.DrafterOffer("none", True),
+        events.DrafterOffer("draft", True),
+        events.DrafterOffer("lookup", True),
+        events.DrafterOffer("medusa", False, "no heads are trained for this model"),
     ],
     plain_tok_per_s=44.0,
 )
@@ -68,14 +58,14 @@ class ScriptedEngine(Engine):
     unthought: list[int] = field(default_factory=list)  # replies whose thoughts were ended
     watched: bool = False
     end: Callable[[EngineDiedError], None] = field(default=lambda error: None)
-    count: Callable[[Counted], None] = field(default=lambda counted: None)
+    count: Callable[[events.Counted], None] = field(default=lambda counted: None)
     leaves_out: tuple[int, int] = (0, 0)  # messages and tokens
     closed: bool = False
-    loaded: Loaded = LOADED
+    loaded: events.Loaded = LOADED
     _signals: queue.Queue[str] = field(default_factory=queue.Queue)
     _go_load: threading.Event = field(default_factory=threading.Event)
 
-    def load(self, load: Load, on_progress: Callable[[float | None], None] | None = None) -> Loaded:
+    def load(self, load: Load, on_progress: Callable[[float | None], None] | None = None) -> events.Loaded:
         self.loads.append(load)
         for share in (0.25, 0.5):
             if on_progress:
@@ -86,14 +76,14 @@ class ScriptedEngine(Engine):
             raise self.load_fails.pop(0)
         return self.loaded
 
-    def reply(self, generate: Generate) -> Iterator[Prefilling | Stepped | Done]:
+    def reply(self, generate: Generate) -> Iterator[events.Prefilling | events.Stepped | events.Done]:
         self.asked.append(generate)
         script = self.scripts.pop(0) if len(self.scripts) > 1 else self.scripts[0]
         if script.fails and script.hold is None:
             raise script.fails
         prompt = 20 * len(generate.messages)
-        yield Prefilling(generate.request, 0, prompt)
-        yield Prefilling(generate.request, prompt, prompt)
+        yield events.Prefilling(generate.request, 0, prompt)
+        yield events.Prefilling(generate.request, prompt, prompt)
         written = ""
         speed = Speed()
         tokens: list[int] = []
@@ -121,8 +111,8 @@ class ScriptedEngine(Engine):
             ttft_ms = ttft_ms or 1e3 * (perf_counter() - generate.asked)
             yield replace(stepped, speed=speed, watched=seen, divided=divided, ttft_ms=ttft_ms)
         if rest := mind.divide_rest([]):
-            yield Stepped(generate.request, [], [], "none", 0, 0, 0.0, speed, divided=rest, ttft_ms=ttft_ms)
-        yield Done(
+            yield events.Stepped(generate.request, [], [], "none", 0, 0, 0.0, speed, divided=rest, ttft_ms=ttft_ms)
+        yield events.Done(
             generate.request,
             reason,  # type: ignore[arg-type]
             written,
@@ -144,9 +134,9 @@ class ScriptedEngine(Engine):
     def prepare(self, prepare: Prepare) -> None:
         self.prepared.append(prepare)
         words = sum(len(message.content.split()) for message in prepare.messages)
-        self.count(Counted(prepare.request, words, *self.leaves_out))
+        self.count(events.Counted(prepare.request, words, *self.leaves_out))
 
-    def tell_count(self, told: Callable[[Counted], None]) -> None:
+    def tell_count(self, told: Callable[[events.Counted], None]) -> None:
         self.count = told
 
     def watch(self, on: bool) -> None:
@@ -177,7 +167,7 @@ class ScriptedEngine(Engine):
         self._go_load.set()
 
 
-def play(generate: Generate, text: str) -> Iterator[Stepped]:
+def play(generate: Generate, text: str) -> Iterator[events.Stepped]:
     """Cuts a text into steps of one to four words, as the drafter would have."""
     words = text.split(" ")
     words = [word + " " for word in words[:-1]] + words[-1:]
@@ -189,47 +179,40 @@ def play(generate: Generate, text: str) -> Iterator[Stepped]:
         at += size
         step += 1
         if plain:
-            pieces = [Piece(group[0], "plain")]
+            pieces = [events.Piece(group[0], "plain")]
         else:
             whole = step % 2 == 0
-            pieces = [Piece(word, "accepted", generate.drafter) for word in group[:-1]]
-            pieces.append(Piece(group[-1], "bonus" if whole else "recovered"))
+            pieces = [events.Piece(word, "accepted", generate.drafter) for word in group[:-1]]
+            pieces.append(events.Piece(group[-1], "bonus" if whole else "recovered"))
             drafted += len(group) - 1 + (not whole)
             accepted += len(group) - 1
         tok_per_s = 44.0 if plain else 60.0 + 8 * (len(group) % 4) + step % 7
         speed = Speed(
-            tok_per_s=tok_per_s,
-            acceptance=accepted / drafted if drafted else None,
-            tokens_per_step=at / step,
-            plain_tok_per_s=tok_per_s if plain else tok_per_s / 1.7,
-            drafted=drafted,
-            accepted=accepted,
-            steps=step,
+            tok_per_s=tok_per_s, acceptance=accepted / drafted if drafted else None, tokens_per_step=at / step,
+            plain_tok_per_s=tok_per_s if plain else tok_per_s / 1.7, drafted=drafted, accepted=accepted, steps=step,
             tokens=min(at, len(words)),
-        )
+        )  # fmt: skip
         tokens = list(range(at - len(group), at))
         ms = 1000 * len(group) / speed.tok_per_s
-        yield Stepped(generate.request, pieces, tokens, generate.drafter, len(group) - 1, len(group) - 1, ms, speed)
+        yield events.Stepped(
+            generate.request, pieces, tokens, generate.drafter, len(group) - 1, len(group) - 1, ms, speed
+        )
 
 
-def watched(stepped: Stepped, drafter: str) -> Watched:
+def watched(stepped: events.Stepped, drafter: str) -> events.Watched:
     """What was drafted for a step: a wrong word that looked likelier, then its own words, and one too many."""
     *path, last = stepped.pieces
     speed = stepped.speed
     texts = [f" {piece.text.strip()}" for piece in path]
     drafted = drafter != "none"
-    tree = DraftTree(
-        step=speed.steps,
-        texts=[" wrong", *texts, " more"] if drafted else [],
+    tree = events.DraftTree(
+        step=speed.steps, texts=[" wrong", *texts, " more"] if drafted else [],
         parents=[-1, -1, *range(1, len(texts) + 1)] if drafted else [],
         probs=[0.5, *[0.25] * len(texts), 0.125] if drafted else [],
-        sources=[drafter] * (len(texts) + 2) if drafted else [],
-        path=list(range(1, len(texts) + 1)),
-        last=last,
-        probes=0,
-        ms=stepped.ms,
-    )
-    return Watched([tree], counts(speed, drafter), {drafter: DEPTHS} if drafted else {})
+        sources=[drafter] * (len(texts) + 2) if drafted else [], path=list(range(1, len(texts) + 1)), last=last,
+        probes=0, ms=stepped.ms,
+    )  # fmt: skip
+    return events.Watched([tree], counts(speed, drafter), {drafter: DEPTHS} if drafted else {})
 
 
 def counts(speed: Speed, drafter: str) -> dict[str, dict[str, int]]:

@@ -49,7 +49,6 @@ class Commands:
         return self.folder / "gate"
 
     def command(self, arguments: Sequence[str], nice: int) -> list[str]:
-        """Stands in for ``background.command``."""
         self.asked.append(list(arguments))
         self.nice = nice
         copies = [str(path) for pair in self.copies for path in pair]
@@ -71,58 +70,34 @@ def scripted(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Commands:
 
 
 def result(path: Path, *, stopped: bool = False) -> Path:
-    """Writes figures as ``slipstream bench --json`` does."""
-
     def ratio(value: float) -> dict[str, float]:
         return {"value": value, "low": value - 0.1, "high": value + 0.1}
 
     def row(drafter: str, kind: str, value: float) -> dict[str, object]:
         return {
-            "drafter": drafter,
-            "kind": kind,
-            "temperature": 0.8,
-            "tok_per_s": 40.0 * value,
-            "speedup": ratio(value),
-            "by_prompt": [value, value],
-            "tokens_per_step": 1.5 * value,
-            "acceptance": None if drafter == "none" else 0.5,
-            "by_depth": [0.5, None],
-            "phases": {"draft": 0.1, "evaluate": 1.0},
-            "first_token_ms": 12.0,
-            "tokens": 96,
-            "equal_texts": 2,
+            "drafter": drafter, "kind": kind, "temperature": 0.8, "tok_per_s": 40.0 * value, "speedup": ratio(value),
+            "by_prompt": [value, value], "tokens_per_step": 1.5 * value,
+            "acceptance": None if drafter == "none" else 0.5, "by_depth": [0.5, None],
+            "phases": {"draft": 0.1, "evaluate": 1.0}, "first_token_ms": 12.0, "tokens": 96, "equal_texts": 2,
             "texts": 2,
-        }
+        }  # fmt: skip
 
     kinds = ("chat", "copy")
     drafters = (("none", 1.0), ("auto", 1.7), ("lookup", 1.9), ("recycle", 0.8))
     best = [
         {
-            "kind": kind,
-            "temperature": 0.8,
-            "drafter": "lookup",
-            "speedup": ratio(1.9),
-            "auto": ratio(1.7),
+            "kind": kind, "temperature": 0.8, "drafter": "lookup", "speedup": ratio(1.9), "auto": ratio(1.7),
             "auto_over_best": None,
         }
         for kind in (*kinds, ALL_KINDS)
-    ]
+    ]  # fmt: skip
     report = {
-        "model": "Small model",
-        "promise": "same text",
-        "rows": [row(name, kind, value) for kind in (*kinds, ALL_KINDS) for name, value in drafters],
-        "best": best,
-        "unusable": {"medusa": "it needs medusa heads, and this model has none"},
-        "prompts": dict.fromkeys(kinds, 2),
-        "too_long": dict.fromkeys(kinds, 0),
-        "seeds": [1],
-        "reply": 48,
-        "typical": None,
-        "equal_texts": 8,
-        "texts": 8,
-        "memory_mb": {},
-        "stopped": stopped,
-    }
+        "model": "Small model", "promise": "same text",
+        "rows": [row(name, kind, value) for kind in (*kinds, ALL_KINDS) for name, value in drafters], "best": best,
+        "unusable": {"medusa": "it needs medusa heads, and this model has none"}, "prompts": dict.fromkeys(kinds, 2),
+        "too_long": dict.fromkeys(kinds, 0), "seeds": [1], "reply": 48, "typical": None, "equal_texts": 8, "texts": 8,
+        "memory_mb": {}, "stopped": stopped,
+    }  # fmt: skip
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps({"machine": {"processor": "A processor"}, "drafters": report}), "utf-8")
     return path

@@ -41,22 +41,9 @@ def model(
 ) -> InstalledModel:
     path = FOLDER / (repo or "local/models") / f"{name.replace(':', '-')}.gguf"
     return InstalledModel(
-        f"{name}:{quant}" if quant else name,
-        path,
-        (path,),
-        size,
-        None,
-        origin,
-        repo,
-        quant,
-        "qwen3",
-        params,
-        context,
-        name,
-        fingerprint or name,
-        problem=problem,
-        hint=hint,
-    )
+        f"{name}:{quant}" if quant else name, path, (path,), size, None, origin, repo, quant, "qwen3", params,
+        context, name, fingerprint or name, problem=problem, hint=hint,
+    )  # fmt: skip
 
 
 def fit(verdict: Verdict, total: float, n_ctx: int = 8192, why: str = "") -> Fit:
@@ -75,38 +62,27 @@ INSTALLED = [
     QWEN,
     SMALL,
     model(
-        "gemma-3-12b-it",
-        int(7.3 * GB),
-        origin="lmstudio",
-        repo="lmstudio-community/gemma-3-12b-it-GGUF",
-        params=11_800_000_000,
-        context=131072,
+        "gemma-3-12b-it", int(7.3 * GB), origin="lmstudio", repo="lmstudio-community/gemma-3-12b-it-GGUF",
+        params=11_800_000_000, context=131072,
     ),
     model("llama3.1", int(4.9 * GB), origin="ollama", params=8_030_000_000, context=131072),
     model("mistral-small", int(14.3 * GB), problem="the file ends too early.", hint="Remove it and fetch it again."),
-]
+]  # fmt: skip
 PAIRS = {
     QWEN.name: [
         PairOffer("qwen3-0.6b:Q8_0", "draft", "same vocabulary", SMALL, size=SMALL.size, gain=1.7),
         PairOffer(
-            "qwen3-4b eagle3",
-            "eagle3",
-            "catalogue",
+            "qwen3-4b eagle3", "eagle3", "catalogue",
             fetch=CatalogFile("Qwen3-4B_eagle3", "AngelSlim/Qwen3-4B_eagle3", "eagle3-q8_0.gguf", 480_000_000),
-            size=480_000_000,
-            note="reported by one project; the head reads three layers of the target.",
+            size=480_000_000, note="reported by one project; the head reads three layers of the target.",
         ),
         PairOffer(
-            "gemma-3-12b-it:Q4_K_M",
-            "draft",
-            "other vocabulary",
-            INSTALLED[3],
-            size=INSTALLED[3].size,
+            "gemma-3-12b-it:Q4_K_M", "draft", "other vocabulary", INSTALLED[3], size=INSTALLED[3].size,
             why_not="it is larger than the model that it would draft for.",
             instead="A drafter of at most 1B parameters pays.",
         ),
     ]
-}
+}  # fmt: skip
 
 
 def file(repo: str, name: str, size: float) -> CatalogFile:
@@ -126,67 +102,41 @@ def offer(
 Q06 = file("Qwen/Qwen3-0.6B-GGUF", "Qwen3-0.6B-Q8_0.gguf", 0.64)
 OFFERS = [
     offer(
-        "Qwen3 8B",
-        file("Qwen/Qwen3-8B-GGUF", "Qwen3-8B-Q4_K_M.gguf", 5.03),
-        Q06,
-        "draft",
+        "Qwen3 8B", file("Qwen/Qwen3-8B-GGUF", "Qwen3-8B-Q4_K_M.gguf", 5.03), Q06, "draft",
         fit("gpu", 6.4, 32768, "with its drafter it needs 6.4 GB of the 12.4 GB that are free on the GPU."),
     ),
     offer(
-        "Qwen3 4B",
-        file("Qwen/Qwen3-4B-GGUF", "Qwen3-4B-Q4_K_M.gguf", 2.5),
-        Q06,
-        "draft",
-        fit("gpu", 3.9, 40960),
+        "Qwen3 4B", file("Qwen/Qwen3-4B-GGUF", "Qwen3-4B-Q4_K_M.gguf", 2.5), Q06, "draft", fit("gpu", 3.9, 40960),
         installed=QWEN.name,
     ),
     offer(
-        "Gemma 4 E4B",
-        file("unsloth/gemma-4-E4B-it-GGUF", "gemma-4-E4B-it-Q4_K_M.gguf", 4.9),
-        None,
-        "mtp",
+        "Gemma 4 E4B", file("unsloth/gemma-4-E4B-it-GGUF", "gemma-4-E4B-it-Q4_K_M.gguf", 4.9), None, "mtp",
         fit("gpu", 5.6, 32768),
     ),
     offer(
         "Qwen3 14B", file("Qwen/Qwen3-14B-GGUF", "Qwen3-14B-Q4_K_M.gguf", 9.0), Q06, "draft", fit("split", 11.2, 8192)
     ),
     offer(
-        "Llama 3.3 70B",
-        file("bartowski/Llama-3.3-70B-Instruct-GGUF", "Llama-3.3-70B-Instruct-Q4_K_M.gguf", 42.5),
-        file("bartowski/Llama-3.2-1B-Instruct-GGUF", "Llama-3.2-1B-Instruct-Q8_0.gguf", 1.3),
-        "draft",
+        "Llama 3.3 70B", file("bartowski/Llama-3.3-70B-Instruct-GGUF", "Llama-3.3-70B-Instruct-Q4_K_M.gguf", 42.5),
+        file("bartowski/Llama-3.2-1B-Instruct-GGUF", "Llama-3.2-1B-Instruct-Q8_0.gguf", 1.3), "draft",
         fit("too big", 46.1, 4096, "it needs 46.1 GB and 28.0 GB are free; Q2_K at 4,096 tokens would fit."),
     ),
-]
+]  # fmt: skip
 NOW = datetime.now(UTC)
 FOUND = [
     RepoSummary(
         "Qwen/Qwen3-8B-GGUF", 412_345, 231, False, "apache-2.0", NOW - timedelta(days=21), "qwen3", 40960, int(8.2 * GB)
     ),
     RepoSummary(
-        "unsloth/Qwen3-8B-GGUF",
-        98_120,
-        154,
-        False,
-        "apache-2.0",
-        NOW - timedelta(days=3),
-        "qwen3",
-        40960,
+        "unsloth/Qwen3-8B-GGUF", 98_120, 154, False, "apache-2.0", NOW - timedelta(days=3), "qwen3", 40960,
         int(8.2 * GB),
     ),
     RepoSummary(
-        "meta-llama/Llama-3.1-8B-GGUF",
-        51_220,
-        820,
-        True,
-        "llama3.1",
-        NOW - timedelta(days=200),
-        "llama",
-        131072,
+        "meta-llama/Llama-3.1-8B-GGUF", 51_220, 820, True, "llama3.1", NOW - timedelta(days=200), "llama", 131072,
         int(8.03 * GB),
     ),
     RepoSummary("somebody/[bold red]Qwen[/]\x1b[2J-evil", 7, 0, False, "", None, "", 0, 0),
-]
+]  # fmt: skip
 CARD = """# Qwen3-8B-GGUF
 
 Qwen3 is the latest generation of large language models in the **Qwen** series.
@@ -277,7 +227,6 @@ class ScriptedModels(ModelManager):
         return "hub.example"
 
     def stop_waiting(self) -> bool:
-        """Ends the calls that are held."""
         held = [name for name in self.holds & HUB_CALLS if not self._go.setdefault(name, threading.Event()).is_set()]
         for name in held:
             self.fails[name] = SlipstreamError("stopped waiting for hub.example.", "Try again.")

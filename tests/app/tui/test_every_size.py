@@ -34,8 +34,7 @@ async def test_every_screen_bears_every_size(open_chat: Open, screen: str) -> No
             chat.shown()
         await chat.pilot.resize_terminal(80, 24)
         await chat.press("escape", "escape")
-        assert chat.app.is_running
-        assert len(chat.shown().splitlines()) == 24
+        assert chat.app.is_running and len(chat.shown().splitlines()) == 24
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -65,8 +64,7 @@ def test_a_window_too_small_says_so_and_waits(tmp_path: Path) -> None:
         terminal.shows("half a thought")
         _resized(terminal, 3, 1)
         terminal.type("\x11")
-        assert terminal.ended() == 0
-        assert terminal.as_before
+        assert terminal.ended() == 0 and terminal.as_before
 
 
 def _resized(terminal: Terminal, columns: int, lines: int) -> None:

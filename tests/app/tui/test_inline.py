@@ -29,13 +29,9 @@ async def opened(
     store: ChatStore, folder: Path, engine: ScriptedEngine, chat: str | None = None
 ) -> AsyncIterator[tuple[InlineChat, Pilot[int]]]:
     app = InlineChat(
-        engine,
-        Load("mini.gguf", drafter="draft"),
-        store,
-        chat,
-        Sampling(seed=7),
+        engine, Load("mini.gguf", drafter="draft"), store, chat, Sampling(seed=7),
         SettingsFile(folder / "settings.toml"),
-    )
+    )  # fmt: skip
     async with app.run_test(size=(60, 16)) as pilot:
         yield app, pilot
 
@@ -59,25 +55,14 @@ async def until(app: InlineChat, pilot: Pilot[int], done: Callable[[], bool]) ->
         (Script(TEXT, remarks={"'m.gguf' was deleted.": "Put it back."}), "'m.gguf' was deleted. Put it back."),
     ],
 )
-async def test_what_went_wrong_beside_a_reply_is_told(
-    store: ChatStore, tmp_path: Path, script: Script, words: str
-) -> None:
+async def test_what_failed_beside_a_reply_is_told(store: ChatStore, tmp_path: Path, script: Script, words: str) -> None:
     async with opened(store, tmp_path, ScriptedEngine([script])) as (app, pilot):
         await pilot.press(*"Hi", "enter")
         await until(app, pilot, lambda: app.said == ["\u203a Hi", TEXT, words])
 
 
-async def test_a_wait_for_another_machine_is_said(store: ChatStore, tmp_path: Path) -> None:
-    async with opened(store, tmp_path, ScriptedEngine([Script(TEXT)])) as (app, pilot):
-        await until(app, pilot, lambda: app.loaded is not None)
-        app.post_message(MachineAwaited("mac:50052"))
-        await until(app, pilot, lambda: "waiting for mac:50052 · Esc stops" in shown(app))
-
-
 @pytest.mark.parametrize("leave", ["escape", "ctrl+d"])
-async def test_a_question_is_answered_kept_and_left_in_the_terminal(
-    store: ChatStore, tmp_path: Path, leave: str
-) -> None:
+async def test_a_question_is_answered_and_left_in_the_terminal(store: ChatStore, tmp_path: Path, leave: str) -> None:
     engine = ScriptedEngine([Script(TEXT)])
     async with opened(store, tmp_path, engine) as (app, pilot):
         await pilot.press(*"Hi", "ctrl+j", *"you", "enter")
@@ -91,10 +76,10 @@ async def test_a_question_is_answered_kept_and_left_in_the_terminal(
     assert [message.role for message in engine.asked[0].messages] == ["user"]
 
 
-async def test_a_kept_chat_goes_on_and_text_stays_inert(store: ChatStore, tmp_path: Path) -> None:
+async def test_a_kept_chat_goes_on_and_text_stays_inert_without_thoughts(store: ChatStore, tmp_path: Path) -> None:
     chat = store.open_or_create("notes")
     store.add_user(chat.id, "Before")
-    engine = ScriptedEngine([Script("one\x1b[2Jtwo [b]three[/b]")])
+    engine = ScriptedEngine([Script("<think>Hm, the sea.</think>\n\none\x1b[2Jtwo [b]three[/b]")])
     async with opened(store, tmp_path, engine, chat.id) as (app, pilot):
         await pilot.press(*"And", "enter")
         await until(app, pilot, lambda: len(app.said) == 2)
@@ -238,9 +223,7 @@ async def test_a_refused_question_comes_back(store: ChatStore, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("hold", [None, 2])
-async def test_a_dead_engine_is_started_again_by_the_next_question(
-    hold: int | None, store: ChatStore, tmp_path: Path
-) -> None:
+async def test_the_next_question_starts_a_dead_engine(hold: int | None, store: ChatStore, tmp_path: Path) -> None:
     died = EngineDiedError("the engine ended.", "Ask again.")
     engine = ScriptedEngine([Script(TEXT, fails=died, hold=hold), Script(TEXT)])
     async with opened(store, tmp_path, engine) as (app, pilot):
@@ -255,18 +238,12 @@ async def test_a_dead_engine_is_started_again_by_the_next_question(
         assert len(engine.loads) == 2
 
 
-async def test_what_a_model_thinks_is_not_left_in_the_terminal(store: ChatStore, tmp_path: Path) -> None:
-    engine = ScriptedEngine([Script("<think>Hm, the sea.</think>\n\nBlue.")])
-    async with opened(store, tmp_path, engine) as (app, pilot):
-        await pilot.press(*"Hi", "enter")
-        await until(app, pilot, lambda: len(app.said) == 2)
-        assert app.said[1] == "Blue."
-
-
-async def test_an_engine_that_ends_amid_nothing_is_told_and_started_again(store: ChatStore, tmp_path: Path) -> None:
+async def test_a_wait_and_an_end_amid_nothing_are_told_and_it_starts_again(store: ChatStore, tmp_path: Path) -> None:
     engine = ScriptedEngine([Script(TEXT)])
     async with opened(store, tmp_path, engine) as (app, pilot):
         await until(app, pilot, lambda: app.loaded is not None)
+        app.post_message(MachineAwaited("mac:50052"))
+        await until(app, pilot, lambda: "waiting for mac:50052 · Esc stops" in shown(app))
         app.post_message(EngineEnded(EngineDiedError("the engine ended.", "")))
         await until(app, pilot, lambda: "the next message starts it again" in shown(app))
         await pilot.press(*"Hi", "enter")

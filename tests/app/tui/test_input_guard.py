@@ -66,12 +66,9 @@ def test_malformed_input_is_dropped_and_the_rest_is_read(sent: bytes, expected: 
     assert read(sent) == expected
 
 
-def test_input_may_be_split_anywhere() -> None:
+def test_input_may_be_split_anywhere_and_be_anything() -> None:
     whole = [described(message) for part in WHOLE for message in InputReader().feed(part, 0.0)]
     assert read(*(bytes([byte]) for part in WHOLE for byte in part)) == whole
-
-
-def test_random_bytes_are_read_without_an_error() -> None:
     chance = random.Random(5)
     for _ in range(300):
         parts = [
@@ -80,13 +77,10 @@ def test_random_bytes_are_read_without_an_error() -> None:
         read(*parts, wait=chance.choice([0.0, 0.2, 2.0]))
 
 
-def test_an_unfinished_sequence_is_a_key_or_dropped() -> None:
+def test_an_unfinished_sequence_or_paste_ends_by_itself() -> None:
     assert read(b"\x1b", b"a", wait=0.15) == ["escape", "a"]
     assert read(b"\x1b[1;", b"a", wait=SEQUENCE_WAIT) == ["a"]
     assert read(b"\x1b[1;", b"5A", wait=0.15) == ["ctrl+up"]
-
-
-def test_keys_work_after_a_paste_without_an_end() -> None:
     assert read(b"\x1b[200~begun", b"\x11", wait=PASTE_WAIT) == ["pasted 'begun'", "ctrl+q"]
     slow = read(b"\x1b[200~begun", b", and much later ended\x1b[201~", wait=PASTE_WAIT)
     assert slow == ["pasted 'begun'", "pasted ', and much later ended'"]
@@ -139,8 +133,7 @@ async def test_an_error_that_a_click_causes_is_shown_and_logged(
         assert any("A key or a click had no effect" in toast and "errors.log" in toast for toast in chat.toasts())
         assert "IndexError" in (tmp_path / "home" / "logs" / "errors.log").read_text()
         await chat.say("hello")
-        assert chat.alive
-        assert len(chat.replies()) == 1
+        assert chat.alive and len(chat.replies()) == 1
 
 
 async def test_an_error_of_something_else_still_ends_the_chat(open_chat: Open) -> None:
@@ -166,8 +159,7 @@ async def test_mouse_reports_from_outside_are_dropped(open_chat: Open) -> None:
             chat.app.post_message(at(events.MouseMove, x, y))
             chat.app.post_message(at(events.MouseScrollDown, x, y))
         await chat.pilot.pause()
-        assert chat.app.focused is chat.screen.prompt
-        assert not chat.toasts()
+        assert chat.app.focused is chat.screen.prompt and not chat.toasts()
 
 
 async def test_a_click_on_a_list_that_has_just_closed_does_nothing(open_chat: Open) -> None:
@@ -178,8 +170,7 @@ async def test_a_click_on_a_list_that_has_just_closed_does_nothing(open_chat: Op
             chat.app.post_message(at(kind, choices.region.x + 4, choices.region.y + 3))
         chat.app.call_later(choices.offer, ())
         await chat.pilot.pause()
-        assert chat.alive
-        assert not chat.toasts()
+        assert chat.alive and not chat.toasts()
 
 
 async def test_a_click_on_a_message_that_has_just_gone_does_nothing(open_chat: Open) -> None:
@@ -191,8 +182,7 @@ async def test_a_click_on_a_message_that_has_just_gone_does_nothing(open_chat: O
             await reply.remove()
             await click(chat, place.x + 4, place.y)
         await chat.say("and again")
-        assert chat.alive
-        assert not chat.toasts()
+        assert chat.alive and not chat.toasts()
 
 
 async def test_a_screen_closes_no_dialog_above_it_and_closes_later() -> None:

@@ -83,8 +83,7 @@ async def test_replies_of_earlier_sessions_have_no_colours(open_chat: Open, stor
     store.finish_reply(reply.id, text=TEXT)
     async with open_chat(chat=chat_id) as chat:
         await chat.press("f3")
-        assert not chat.replies()[0].coloured
-        assert "have no colours" in chat.toasts()[0]
+        assert not chat.replies()[0].coloured and "have no colours" in chat.toasts()[0]
         assert TEXT in chat.shown()
 
 
@@ -105,8 +104,7 @@ async def test_up_recalls_what_was_sent(open_chat: Open, store: ChatStore) -> No
         await chat.press("down")
         assert prompt.text == ""
         await chat.press("up", "x", "up")  # changed: the key moves the cursor
-        assert prompt.text == "two\nlinesx"
-        assert prompt.cursor_location[0] == 0
+        assert prompt.text == "two\nlinesx" and prompt.cursor_location[0] == 0
 
 
 async def test_three_keys_begin_a_line_and_the_prompt_grows(open_chat: Open) -> None:
@@ -114,8 +112,7 @@ async def test_three_keys_begin_a_line_and_the_prompt_grows(open_chat: Open) -> 
         prompt = chat.screen.prompt
         height = prompt.size.height
         await chat.press("a", "ctrl+j", "b", "alt+enter", "c", "shift+enter", "d")
-        assert prompt.text == "a\nb\nc\nd"
-        assert prompt.size.height == height + 3
+        assert prompt.text == "a\nb\nc\nd" and prompt.size.height == height + 3
         prompt.put("x\n" * 40)
         await chat.pilot.pause()
         assert prompt.size.height <= 8
@@ -131,8 +128,7 @@ async def test_tab_and_a_click_offer_examples(open_chat: Open) -> None:
         await chat.press("tab")
         assert chat.screen.prompt.text == EXAMPLES[1]
         await chat.pilot.click(list(chat.screen.query(Example))[2])
-        assert chat.screen.prompt.text == EXAMPLES[2]
-        assert chat.screen.prompt.has_focus
+        assert chat.screen.prompt.text == EXAMPLES[2] and chat.screen.prompt.has_focus
 
 
 async def test_the_last_reply_is_copied_clean(open_chat: Open) -> None:

@@ -53,9 +53,7 @@ def scripted(
 
 
 @pytest.mark.parametrize("size", [(80, 24), (140, 40)])
-async def test_a_race_is_shown_and_the_model_comes_back(
-    open_chat: Open, asked: list[list[str]], size: tuple[int, int]
-) -> None:
+async def test_a_race_is_shown_and_ends(open_chat: Open, asked: list[list[str]], size: tuple[int, int]) -> None:
     async with open_chat(size=size) as chat:
         chat.screen.prompt.put("/race Tell me a story.")
         await chat.press("enter")
@@ -77,9 +75,7 @@ async def test_a_race_is_shown_and_the_model_comes_back(
         assert len(chat.engine.asked) == 1
 
 
-async def test_a_race_is_on_the_chats_last_question_unless_one_is_given(
-    open_chat: Open, asked: list[list[str]]
-) -> None:
+async def test_a_race_is_on_the_last_question_unless_one_is_given(open_chat: Open, asked: list[list[str]]) -> None:
     async with open_chat() as chat:
         await chat.say("About foxes")
         await chat.until(lambda: not chat.screen.reply.busy_with)
@@ -89,6 +85,10 @@ async def test_a_race_is_on_the_chats_last_question_unless_one_is_given(
         assert [message["content"] for message in json.loads(asked[0][1])["messages"]] == ["About foxes"]
         await chat.until(lambda: chat.screen.jobs.job is None)
         await chat.press("escape")
+        await chat.until(lambda: chat.screen.model.loaded is not None)
+        await chat.press("ctrl+d", "v")  # the drafters' screen offers one, too
+        await chat.until(lambda: len(asked) == 2)
+        assert isinstance(chat.app.screen, RaceScreen)
 
 
 async def test_escape_ends_a_race(open_chat: Open, monkeypatch: pytest.MonkeyPatch, gate: Path) -> None:
@@ -101,17 +101,7 @@ async def test_escape_ends_a_race(open_chat: Open, monkeypatch: pytest.MonkeyPat
         await chat.until(lambda: chat.screen.jobs.job is None and chat.screen.model.loaded is not None)
 
 
-async def test_the_drafters_screen_offers_a_race(open_chat: Open, asked: list[list[str]]) -> None:
-    async with open_chat() as chat:
-        await chat.press("ctrl+d")
-        await chat.press("v")
-        await chat.until(lambda: bool(asked))
-        assert isinstance(chat.app.screen, RaceScreen)
-
-
-async def test_the_chat_says_at_once_that_a_race_is_ending(
-    open_chat: Open, monkeypatch: pytest.MonkeyPatch, gate: Path
-) -> None:
+async def test_the_chat_says_that_a_race_ends(open_chat: Open, monkeypatch: pytest.MonkeyPatch, gate: Path) -> None:
     scripted(monkeypatch, [START, FRAME], str(gate), "signal.SIG_IGN")
     async with open_chat() as chat:
         chat.screen.prompt.put("/race")

@@ -1,17 +1,22 @@
-"""Small screens, no colours, and a terminal that changes under the chat."""
+"""Small screens, no colours, a terminal that changes under the chat, and the keys at the bottom."""
+
+from dataclasses import replace
 
 import pytest
 from tests.app.tui.conftest import Open
+from tests.app.tui.driver import Driver
 from tests.app.tui.pictures import drawn
-from tests.app.tui.scripted import Script
+from tests.app.tui.scripted import LOADED, Script, ScriptedEngine
 from textual.color import Color
 from textual.geometry import Size
 from textual.theme import Theme
+from textual.widgets._footer import FooterKey
 
 from slipstream.app.protocol.events import Piece
 from slipstream.app.speed import Speed
 from slipstream.app.tui.chat.authorship import BONUS, DRAFTERS, RECOVERED, SPARE, legend, style_of
 from slipstream.app.tui.chat.bars import StatusBar
+from slipstream.app.tui.keys import KeyBar
 from slipstream.app.tui.settings.apply_settings import DARK, LIGHT
 from slipstream.drafters.registry import METHODS
 
@@ -27,8 +32,7 @@ async def test_the_smallest_terminal_shows_everything_that_matters(open_chat: Op
         lines = chat.shown().splitlines()
         assert len(lines) == 12
         assert {len(line) for line in lines} == {40}
-        assert "tok/s" in lines[-2]
-        assert "tok/s · draft" in lines[-2]
+        assert "tok/s" in lines[-2] and "tok/s · draft" in lines[-2]
         assert chat.screen.transcript.size.height >= 4
         await chat.press("f3")
         assert "corrected" in chat.shown()
@@ -36,9 +40,7 @@ async def test_the_smallest_terminal_shows_everything_that_matters(open_chat: Op
         assert chat.app.is_running
 
 
-async def test_without_colours_weight_and_lines_tell_pieces_apart(
-    open_chat: Open, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_without_colours_weight_tells_pieces_apart(open_chat: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
     async with open_chat(Script("The sea is wide and blue, and it is never quite still.")) as chat:
         await chat.say("x")
@@ -127,3 +129,42 @@ def test_the_strip_never_spills(monkeypatch: pytest.MonkeyPatch, size: tuple[int
     assert len(lines) == size[1]
     assert all(len(line.rstrip()) <= size[0] and "…" not in line for line in lines)
     assert "12,346 tok/s" in lines[0]
+
+
+def bottom(chat: Driver) -> str:
+    return chat.shown().splitlines()[-1]
+
+
+def whole(chat: Driver) -> bool:
+    bar = chat.app.screen.query_one(KeyBar)
+    shown = [f"{key.key_display} {key.description}" for key in bar.query(FooterKey)]
+    return bool(shown) and bottom(chat).split() == " ".join(shown).split()
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 100, 140])
+async def test_help_stop_and_quit_are_whole_at_every_width(open_chat: Open, width: int) -> None:
+    async with open_chat(Script("The sea is wide.", hold=4), size=(width, 24)) as chat:
+        await chat.until(lambda: whole(chat) and "f1 Help" in bottom(chat) and "^q Quit" in bottom(chat))
+        await chat.say("x", wait=False)
+        await chat.until(lambda: "Esc Stop" in bottom(chat))
+        assert whole(chat) and "f1 Help" in bottom(chat) and "^q Quit" in bottom(chat)
+        chat.engine.go()
+        await chat.until(chat.idle)
+
+
+@pytest.mark.parametrize("key", ["f9", "ctrl+l", "f8", "ctrl+d"])
+async def test_the_way_back_is_whole_on_the_smallest_screen(open_chat: Open, key: str) -> None:
+    async with open_chat(size=(40, 12)) as chat:
+        await chat.press(key)
+        await chat.until(lambda: "Esc Back" in bottom(chat) and whole(chat))
+
+
+async def test_the_device_gives_way_before_the_title(open_chat: Open) -> None:
+    engine = ScriptedEngine([Script("Blue.")], loaded=replace(LOADED, device="CPU, 1 thread"))
+    async with open_chat(engine=engine) as chat:
+        await chat.say("Why is the sea blue")
+        assert "Why is the sea blue" in chat.shown().splitlines()[0]
+        assert "slipstream-mini · CPU, 1 thread" not in chat.shown().splitlines()[0]
+        await chat.pilot.resize_terminal(100, 24)
+        await chat.until(lambda: "slipstream-mini · CPU, 1 thread" in chat.shown().splitlines()[0])
+        assert "Why is the sea blue" in chat.shown().splitlines()[0]

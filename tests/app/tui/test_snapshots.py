@@ -82,23 +82,11 @@ async def racing(chat: Driver) -> None:
 
 
 SCREENS: Final[dict[str, Bring]] = {
-    "chat": pressing(),
-    "writing": writing,
-    "colours": pressing("f3"),
-    "selected": selected,
-    "trees": pressing("f4"),
-    "chats": pressing("ctrl+o"),
-    "prompts": pressing("ctrl+r"),
-    "commands": pressing("slash"),
-    "help": pressing("f1"),
-    "drafters": pressing("ctrl+d"),
-    "models": pressing("ctrl+l"),
-    "bench": pressing("f8"),
-    "settings": pressing("f9"),
-    "race": racing,
-    "light": themed("slipstream-light"),
-    "contrast": themed("slipstream-contrast"),
-}
+    "chat": pressing(), "writing": writing, "colours": pressing("f3"), "selected": selected, "trees": pressing("f4"),
+    "chats": pressing("ctrl+o"), "prompts": pressing("ctrl+r"), "commands": pressing("slash"), "help": pressing("f1"),
+    "drafters": pressing("ctrl+d"), "models": pressing("ctrl+l"), "bench": pressing("f8"), "settings": pressing("f9"),
+    "race": racing, "light": themed("slipstream-light"), "contrast": themed("slipstream-contrast"),
+}  # fmt: skip
 
 
 @pytest.fixture
@@ -109,7 +97,6 @@ def tmp_path() -> Iterator[Path]:
 
 
 async def at_rest(seen: Callable[[], str]) -> str:
-    """What is seen once nothing moves."""
     before, still = "", 0.0
     while still < QUIET:
         await asyncio.sleep(0.05)

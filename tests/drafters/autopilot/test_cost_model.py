@@ -1,36 +1,33 @@
-"""What passes cost: measured, interpolated, followed, kept."""
+"""What passes cost: measured, interpolated, followed, kept; and which of them count as disturbed."""
 
 import json
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from tests.drafters.autopilot.virtual_time import CHEAP, DEAR, Clock, TimedTarget
 
-from slipstream.drafters.autopilot.cost_model import CostModel, PassWidth, measure_costs
+from slipstream.drafters.autopilot import settings
+from slipstream.drafters.autopilot.cost_model import MEASURABLE, CostModel, Disturbance, PassWidth, measure_costs
+from slipstream.drafters.autopilot.throughput import ThroughputMeter
+from slipstream.drafters.base import NO_DRAFT, Step, Timings
 from slipstream.models.types import EMPTY_TREE, Evaluation, Token, TokenTree
 
 
-def test_widths_between_those_measured_are_interpolated_and_those_beyond_go_on() -> None:
+def test_widths_are_interpolated_and_text_in_the_cache_makes_passes_longer() -> None:
     rows = CostModel({1: 10.0, 2: 16.0, 4: 20.0}, {}, 0, 8).rows
     assert rows[1:] == pytest.approx([10, 16, 18, 20, 22, 24, 26, 28])
-
-
-def test_text_in_the_cache_makes_passes_longer() -> None:
     costs = CostModel({1: 10.0, 2: 16.0, 4: 20.0}, {1: 30.0, 4: 80.0}, 1016, 4)
     assert costs.rows[1] == pytest.approx(10)
     costs.set_length(516)
-    assert costs.rows[1] == pytest.approx(20)
-    assert costs.rows[4] == pytest.approx(50)
-
-
-def test_the_price_of_a_row_is_that_of_the_best_width() -> None:
+    assert costs.rows[1] == pytest.approx(20) and costs.rows[4] == pytest.approx(50)
     costs = CostModel({1: 10.0, 2: 17.0, 4: 22.0, 8: 40.0}, {}, 0, 8)
     assert costs.row_ms(2) == pytest.approx(7)
     assert costs.row_ms(8) == pytest.approx(4)  # (22 - 10) / 3
     assert costs.row_ms(1) == 10
 
 
-def test_a_width_and_its_unobserved_neighbours_are_refined_by_its_first_steps() -> None:
+def test_a_width_is_refined_by_its_first_steps_but_not_by_a_disturbed_one() -> None:
     costs = CostModel({1: 10.0, 8: 24.0}, {}, 0, 8)
     costs.observe(2, 12.0)  # as measured
     before = [*costs.rows]
@@ -39,9 +36,6 @@ def test_a_width_and_its_unobserved_neighbours_are_refined_by_its_first_steps() 
     assert costs.rows[4] == pytest.approx(20, rel=0.02) and costs.drift == 1
     assert costs.rows[1:3] == before[1:3]
     assert costs.rows[3] == pytest.approx(before[3] * 1.125) and costs.rows[8] == pytest.approx(before[8] * 1.25)
-
-
-def test_one_disturbed_pass_among_the_first_does_not_count() -> None:
     costs = CostModel({1: 10.0, 8: 24.0}, {}, 0, 8)
     for milliseconds in (16.0, 90.0, 16.0, 95.0):
         costs.observe(4, milliseconds)
@@ -126,8 +120,7 @@ def test_a_width_stays_until_another_one_would_have_saved_what_the_change_takes(
 def test_kept_costs_are_taken_only_where_they_hold() -> None:
     packed = CostModel(DEAR, {1: 14.0}, 1016, 64).dump("here")
     kept = CostModel.load(packed, "here", 11.0, 64)
-    assert kept is not None
-    assert kept.drift == pytest.approx(1.1)
+    assert kept is not None and kept.drift == pytest.approx(1.1)
     assert kept.rows[2] == pytest.approx(18.7)
     kept.set_length(1016)
     assert kept.rows[1] == pytest.approx(1.1 * 14)
@@ -142,3 +135,33 @@ def test_damaged_costs_are_measured_anew(damage: str) -> None:
     assert CostModel.load(json.dumps(kept | {"change_ms": -1}).encode(), "here", 10.0, 64) is None
     for short in ({}, {"1": -3}, {"x": 1}, {"1": "ten"}, 5):
         assert CostModel.load(json.dumps(kept | {"short": short}).encode(), "here", 10.0, 64) is None
+
+
+def plain_step(milliseconds: float, processor_ms: float) -> Step:
+    return Step(
+        NO_DRAFT, (), (1,), Evaluation(np.empty((1, 0), np.float32)),
+        timings=Timings(evaluate=milliseconds, processor=processor_ms),
+    )  # fmt: skip
+
+
+@pytest.mark.skipif(not MEASURABLE, reason="processor time is too coarse")
+def test_a_pass_that_waited_for_a_core_is_disturbed_until_the_machine_stays_busy() -> None:
+    watch = Disturbance()
+    assert not any(watch.add(took, 2 * took) for took in (10.0, 10.4, 9.8, 30.0))
+    assert watch.add(25.0, 30.0) and not watch.add(10.0, 19.6)
+    watch = Disturbance()
+    watch.add(10.0, 20.0)
+    disturbed = [watch.add(20.0, 24.0) for _ in range(60)]
+    assert disturbed[:30] == [True] * 30 and not disturbed[-1]
+    watch = Disturbance()
+    assert not any(watch.add(10.0, share) for share in (2.0, 0.1, 1.0, 0.0))
+
+
+@pytest.mark.skipif(not MEASURABLE, reason="processor time is too coarse")
+def test_a_disturbed_step_is_left_out_of_the_costs() -> None:
+    throughput = ThroughputMeter(CostModel({1: 10.0, 8: 24.0}, {}, 0, 8))
+    for _ in range(settings.KNOWN + 4):
+        throughput.record(plain_step(10.0, 20.0), 10.0, 0.0, None, 1.0, None)
+    rate, cost = throughput.rate, throughput.costs.rows[1]
+    throughput.record(plain_step(500.0, 600.0), 500.0, 0.0, None, 1.0, None)
+    assert throughput.costs.rows[1] == cost and throughput.rate == pytest.approx(rate)

@@ -23,14 +23,10 @@ def test_a_depth_is_corrected_by_what_came_of_it_and_what_was_not_reached_is_lef
         depth = calibration.observe(draft, [5 if first else 9, 6 if second else 9, 9][: 2 if first else 1])
         assert depth == (0 if not first else 1 + second)
     probs = calibration.probs(draft)
-    assert probs[0] == pytest.approx(0.4, abs=0.12)
-    assert probs[1] == pytest.approx(0.8, abs=0.12)
+    assert probs[0] == pytest.approx(0.4, abs=0.12) and probs[1] == pytest.approx(0.8, abs=0.12)
     assert probs[2] == pytest.approx(0.8)  # never decided
     assert calibration.paths[2] == pytest.approx(probs[0] * probs[1] / 0.64)
-
-
-def test_what_lies_below_the_first_wrong_guess_is_censored() -> None:
-    """A guess that was not verified is compared with tokens that another drafter's path brought."""
+    # A guess that was not verified is compared with tokens that another drafter's path brought.
     calibration, draft = Calibration(), chain_draft([5, 6, 7], [0.8, 0.8, 0.8], "x")
     for _ in range(100):
         assert calibration.observe(draft, [9, 6, 7]) == 0
@@ -47,24 +43,17 @@ def test_the_part_that_pays_is_kept() -> None:
     part = prune(draft, draft.probs, terms(10, 14, 18, 22))
     assert part.draft.tree.tokens == (1, 2)
     assert part.draft.probs == (0.9, 0.9) and part.draft.sources == ("x", "x")
-    assert part.tokens == pytest.approx(2.71)
-    assert part.value == pytest.approx(2.71 - 1.8)
-
-
-def test_rows_that_pay_only_together_are_kept_together() -> None:
+    assert part.tokens == pytest.approx(2.71) and part.value == pytest.approx(2.71 - 1.8)
     draft = chain_draft([1, 2, 3], [0.6, 1.0, 1.0], "x")
     assert len(prune(draft, draft.probs, terms(10, 17, 18, 19)).draft.tree) == 3
     assert not len(prune(draft, draft.probs, terms(10, 17, 22, 30)).draft.tree)
-
-
-def test_what_was_said_too_often_in_vain_is_believed_less() -> None:
     draft = chain_draft([1], [0.6], "x")
     assert len(prune(draft, draft.probs, terms(10, 15)).draft.tree) == 1
     assert not len(prune(draft, draft.probs, terms(10, 15), trust=0.7).draft.tree)
     assert not len(prune(draft, draft.probs, terms(10, 15), slower=1.5).draft.tree)
 
 
-def test_of_a_tree_the_most_probable_paths_are_kept_in_order() -> None:
+def test_of_a_tree_the_most_probable_paths_are_kept_in_order_and_one_with_probes_whole() -> None:
     builder = TreeBuilder()
     left, right = builder.add(-1, 1, 0.3, "a"), builder.add(-1, 2, 0.6, "b")
     builder.add(left, 3, 0.9, "a")
@@ -72,19 +61,14 @@ def test_of_a_tree_the_most_probable_paths_are_kept_in_order() -> None:
     builder.add(right, 5, 0.1, "b")
     draft = builder.build()
     part = prune(draft, draft.probs, terms(10, 12.8, 15.6, 18.4, 21.2, 24.0))
-    assert part.draft.tree.tokens == (2, 4, 1)
-    assert part.draft.sources == ("b", "b", "a")
+    assert part.draft.tree.tokens == (2, 4, 1) and part.draft.sources == ("b", "b", "a")
     assert part.tokens == pytest.approx(1 + 0.6 + 0.48 + 0.3)
-
-
-def test_a_draft_with_probes_stays_whole() -> None:
     builder = TreeBuilder()
     builder.add(-1, 1, 0.01, "x")
     builder.add(-1, 2, 0.0, "x", probe=True)
     draft = builder.build()
     part = prune(draft, draft.probs, terms(10, 20, 30))
-    assert part.draft is draft
-    assert part.tokens == pytest.approx(1.01)
+    assert part.draft is draft and part.tokens == pytest.approx(1.01)
     assert part.fitted(4).draft is draft
     for rows in (1, 2):  # a probe beside a row too few would be a token that may be accepted
         assert not len(part.fitted(rows).draft.tree) and part.fitted(rows).tokens == 1
@@ -98,8 +82,7 @@ def test_trials_are_paid_and_the_one_that_waited_longest_for_its_price_comes_fir
     assert budget.trial is None and not budget.affordable
     budget.earn(1.5 / EXPLORE_SHARE, 10.0)
     budget.begin([near, far])
-    assert budget.trial is near and budget.arm is arm
-    assert budget.milliseconds == pytest.approx(0.5)
+    assert budget.trial is near and budget.arm is arm and budget.milliseconds == pytest.approx(0.5)
     for _ in range(100):
         budget.earn(10 / EXPLORE_SHARE, 10.0)
     assert budget.milliseconds == 120.0  # no more than twelve plain steps

@@ -62,7 +62,6 @@ def drafters(clock: Clock, kind: str, scale: float) -> dict[str, Drafter]:
 
 
 def fixed(patch: pytest.MonkeyPatch, device: str, kind: str, name: str) -> float:
-    """Milliseconds of a reply with one drafter."""
     table, eager_ms, capture_ms = DEVICES[device]
     clock = Clock()
     clock.install(patch)
@@ -80,9 +79,7 @@ def fixed(patch: pytest.MonkeyPatch, device: str, kind: str, name: str) -> float
 
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("kind", TEXTS)
-def test_it_is_never_slower_than_plain_decoding_and_near_the_best_drafter(
-    monkeypatch: pytest.MonkeyPatch, device: str, kind: str
-) -> None:
+def test_it_is_never_slow_and_is_near_the_best_drafter(monkeypatch: pytest.MonkeyPatch, device: str, kind: str) -> None:
     table, eager_ms, capture_ms = DEVICES[device]
     clock = Clock()
     clock.install(monkeypatch)
@@ -96,6 +93,5 @@ def test_it_is_never_slower_than_plain_decoding_and_near_the_best_drafter(
     share = (target.replayed - replayed) / (target.decodes - decodes)
     plain = SIZE * table[1]
     best = min(fixed(monkeypatch, device, kind, name) for name in ("draft", "lookup", "head"))
-    assert took <= plain / 0.97
-    assert took <= min(best, plain) / 0.95
+    assert took <= plain / 0.97 and took <= min(best, plain) / 0.95
     assert share >= 0.8

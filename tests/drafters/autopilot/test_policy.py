@@ -4,18 +4,10 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 
 import pytest
-from tests.drafters.autopilot.virtual_time import (
-    CHEAP,
-    DEAR,
-    PROMPT,
-    Clock,
-    Scripted,
-    TimedTarget,
-    fly,
-    plain_text,
-)
+from tests.drafters.autopilot.virtual_time import CHEAP, DEAR, PROMPT, Clock, Scripted, TimedTarget, fly, plain_text
 
 from slipstream.drafters.autopilot import AUTO
+from slipstream.drafters.autopilot.active_set import Repetition
 from slipstream.drafters.autopilot.cost_model import CostModel
 from slipstream.drafters.autopilot.policy import Autopilot
 from slipstream.drafters.autopilot.throughput import PLAIN
@@ -57,7 +49,6 @@ class Flight:
         self.speedup = size * table[1] / self.ms
 
     def by(self, name: str) -> list[int]:
-        """How many tokens came of each step of one drafter."""
         return [count for decision, count in self.steps if decision.drafter == name]
 
 
@@ -117,8 +108,7 @@ def test_where_nothing_is_right_plain_decoding_loses_next_to_nothing(monkeypatch
                 "needy liar": Scripted(text(), clock, always(0.02), says=0.95, takes=1.0, hidden=True),
             },
         )
-        assert flight.speedup > least
-        assert len(flight.by(PLAIN)) > 0.9 * len(flight.steps)
+        assert flight.speedup > least and len(flight.by(PLAIN)) > 0.9 * len(flight.steps)
 
 
 def test_a_drafter_that_costs_nothing_and_is_right_is_used_to_the_full(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -141,7 +131,7 @@ def test_a_drafter_that_costs_something_leads_where_it_pays(monkeypatch: pytest.
     assert flight.speedup > 0.85 * 4.9 / 1.42
 
 
-def test_dear_rows_make_drafts_short(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dear_rows_make_drafts_short_or_none(monkeypatch: pytest.MonkeyPatch) -> None:
     def drafters(clock: Clock) -> dict[str, Drafter]:
         return {"fair": Scripted(text(), clock, always(0.8))}
 
@@ -149,6 +139,11 @@ def test_dear_rows_make_drafts_short(monkeypatch: pytest.MonkeyPatch) -> None:
     assert dear.speedup > 1.05  # three nodes at 0.8: 2.95 tokens for 2.2 passes
     assert cheap.speedup > 2 * dear.speedup
     assert max(count for _, count in dear.steps) < max(count for _, count in cheap.steps)
+    dear, cheap = (Flight(monkeypatch, table, lambda clock: {"greedy": Greedy()}) for table in (DEAR, CHEAP))
+    assert max(decision.nodes for decision, _ in dear.steps) == 0
+    assert dear.pilot.arms[0].record.asked > 0
+    assert max(decision.nodes for decision, _ in cheap.steps) == 28
+    assert dear.speedup > 0.99
 
 
 class Greedy(Drafter):
@@ -159,14 +154,6 @@ class Greedy(Drafter):
         for token in range(28):
             node = builder.add(node, token, 0.0, "greedy", probe=True)
         return builder.build()
-
-
-def test_who_wants_more_rows_than_it_can_bring_in_is_asked_but_never_evaluated(monkeypatch: pytest.MonkeyPatch) -> None:
-    dear, cheap = (Flight(monkeypatch, table, lambda clock: {"greedy": Greedy()}) for table in (DEAR, CHEAP))
-    assert max(decision.nodes for decision, _ in dear.steps) == 0
-    assert dear.pilot.arms[0].record.asked > 0
-    assert max(decision.nodes for decision, _ in cheap.steps) == 28
-    assert dear.speedup > 0.99
 
 
 @pytest.mark.parametrize(("takes", "most"), [(0.01, 24), (2.0, 160)])
@@ -211,8 +198,7 @@ def test_a_drafter_that_is_seldom_right_is_called_at_every_step(monkeypatch: pyt
 
     flight = Flight(monkeypatch, CHEAP, lambda clock: {"seldom": Scripted(text(), clock, bursts)})
     seldom = flight.drafters["seldom"]
-    assert isinstance(seldom, Scripted)
-    assert len(seldom.asked) > 0.95 * len(flight.steps)
+    assert isinstance(seldom, Scripted) and len(seldom.asked) > 0.95 * len(flight.steps)
     assert len(set(seldom.asked)) == len(seldom.asked) == flight.pilot.arms[0].record.asked  # once a step
     assert sum(flight.by(PLAIN)) < 1.05 * 30 / 40 * SIZE  # of each burst nothing is missed
     assert 2.0 < flight.pilot.arms[0].record.gain_ms < 8.0  # about 80 ms in 31 steps: those without a draft count, too
@@ -239,18 +225,13 @@ def test_a_machine_that_slows_down_is_noticed(monkeypatch: pytest.MonkeyPatch) -
         slower=lambda passes: 1.0 if passes < 300 else 1.8,
     )
     costs = flight.pilot.throughput.costs
-    assert costs.rows[1] == pytest.approx(18.0, rel=0.1)
-    assert costs.drift == pytest.approx(1.8, rel=0.15)
+    assert costs.rows[1] == pytest.approx(18.0, rel=0.1) and costs.drift == pytest.approx(1.8, rel=0.15)
 
 
-def test_plain_decoding_is_measured_again_while_drafting_wins(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_plain_decoding_is_measured_again_and_a_decision_says_what_it_expects(monkeypatch: pytest.MonkeyPatch) -> None:
     flight = Flight(monkeypatch, CHEAP, lambda clock: {"right": Scripted(text(), clock, always(0.7))})
     plain = [place for place, (decision, _) in enumerate(flight.steps) if decision.drafter == PLAIN]
-    assert plain and max(plain) > len(flight.steps) / 2
-    assert len(plain) < 0.1 * len(flight.steps)
-
-
-def test_a_decision_says_what_it_expects(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert plain and max(plain) > len(flight.steps) / 2 and len(plain) < 0.1 * len(flight.steps)
     flight = Flight(monkeypatch, DEAR, lambda clock: {"fair": Scripted(text(), clock, always(0.8))})
     drafted = [(decision, count) for decision, count in flight.steps if decision.drafter == "fair"]
     assert all(decision.nodes and decision.cost > 1 for decision, _ in drafted)
@@ -334,3 +315,31 @@ def test_a_trial_of_a_drafter_that_costs_nothing_does_not_hold_up_the_leader(mon
     after = [decision.drafter for decision, _ in flight.steps[len(flight.steps) // 4 :]]
     assert after.count("good") > 0.97 * len(after)  # 0.53 where the leader waited for the trials
     assert sum(arm.record.asked > 3 for arm in flight.pilot.arms) > 2  # which were tried
+
+
+def test_a_run_that_stood_in_the_prompt_makes_a_streak() -> None:
+    repeats = Repetition()
+    repeats.begin([1, 2, 3, 4, 5, 6, 7, 8])
+    streaks, text = [], [1, 2, 3, 4, 5, 6, 7, 8]
+    for token in (20, 2, 3, 4, 5, 6, 9):
+        text.append(token)
+        repeats.follow(text)
+        streaks.append(repeats.streak)
+    assert streaks == [0, 0, 0, 0, 1, 2, 0]
+    repeats.follow([*text, 2, 3, 4, 5])
+    assert repeats.streak == 1  # as in the reply, too
+
+
+def test_the_next_turn_reads_what_is_new_and_another_chat_begins_anew() -> None:
+    repeats = Repetition()
+    first = list(range(100))
+    repeats.begin(first)
+    repeats.begin([*first, 200, 201, 202, 203])
+    repeats.follow([*first, 200, 201, 202, 203, 200, 201, 202, 203])
+    assert repeats.streak == 1
+    other = [300, *first[:3]]
+    repeats.begin(other)
+    repeats.follow([*other, 3])
+    assert repeats.streak == 0
+    repeats.follow([*other, 3, 300, 0, 1, 2, 3])
+    assert repeats.streak == 2

@@ -42,6 +42,12 @@ def test_a_step_is_added_to_the_time_and_to_the_record_of_its_drafter() -> None:
     lost = throughput.record(drafted_step(), took + 0.2, 0.2, arm, 2.8, None)
     assert lost == pytest.approx(took + 0.2 - 33.0) and throughput.total_ms == pytest.approx(44.0 + took + 0.2)
     assert arm.record.outcomes.observed == pytest.approx(DECAY * PRIOR + 2)
+    throughput, arm = throughput_and_arm()
+    for _ in range(100):
+        slow = plain_step()
+        slow.timings.evaluate = 15.0
+        throughput.record(slow, 16.0, 0.0, None, 1.0, arm)
+    assert throughput.costs.rows[1] == 10.0 and arm.record.slower == pytest.approx(1.5, rel=0.01)
 
 
 def test_the_rate_is_that_of_the_latest_steps() -> None:
@@ -69,15 +75,6 @@ def test_a_disturbed_step_counts_as_three_usual_ones() -> None:
     throughput.record(disturbed, 2000.0, 0.0, None, 1.0, None)
     assert throughput.total_ms - before == pytest.approx(3 * 11.0, rel=0.1)
     assert throughput.plain_ms < 12.0
-
-
-def test_passes_with_hidden_states_are_charged_to_their_drafter() -> None:
-    throughput, arm = throughput_and_arm()
-    for _ in range(100):
-        slow = plain_step()
-        slow.timings.evaluate = 15.0
-        throughput.record(slow, 16.0, 0.0, None, 1.0, arm)
-    assert throughput.costs.rows[1] == 10.0 and arm.record.slower == pytest.approx(1.5, rel=0.01)
 
 
 def test_plain_steps_that_are_not_measured_take_what_such_steps_take() -> None:

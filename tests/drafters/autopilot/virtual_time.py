@@ -51,16 +51,8 @@ class TimedTarget(FakeTarget):
 
 
 class Scripted(Drafter):
-    """Knows the text, and is right with a probability that may change on the way, and says another one.
-
-    Args:
-        text: The reply.
-        clock: Passes while it drafts.
-        right: From the place in the reply to the probability that a token is right.
-        says: The probability that it gives; None for the true one.
-        takes: Milliseconds of a draft.
-        hidden: Whether it needs the last hidden state to have heard the step before.
-    """
+    """Knows the text, is right with a probability by the place, and says another one (None: the true one); a draft
+    takes milliseconds of the clock. ``hidden``: it needs the last hidden state to have heard the step before."""
 
     name = "scripted"
     needs: Needs = Needs()
@@ -112,11 +104,7 @@ def plain_text(size: int) -> list[Token]:
 
 
 def fly(pilot: Autopilot, target: TimedTarget, size: int) -> tuple[list[Token], list[tuple[Decision, int]]]:
-    """Writes a reply under an autopilot.
-
-    Returns:
-        The tokens, and per step what was chosen and how many tokens came of it.
-    """
+    """Writes a reply under an autopilot; returns it, and per step what was chosen and how many tokens came of it."""
     history = History(list(PROMPT))
     rules = StopRules(frozenset(), 90_000, size, (), lambda token: b"")
     pilot.begin(history)
@@ -129,19 +117,9 @@ def fly(pilot: Autopilot, target: TimedTarget, size: int) -> tuple[list[Token], 
 
 
 class GraphDevice(TimedTarget):
-    """A device that pads passes to a few widths and keeps the graph of the latest one, or a machine that does.
-
-    A GPU runs the first pass of a width node by node, captures its graph in the second equal pass, and replays it from
-    the third on. Another machine is sent the graph with the first pass.
-
-    Args:
-        eager_ms: What a first pass takes longer than a replayed one.
-        capture_ms: What a second pass takes longer.
-
-    Attributes:
-        changes: How often the width changed.
-        replayed: How many passes were replayed.
-    """
+    """A device that pads passes to a few widths and keeps the graph of the latest one. A GPU runs the first pass of a
+    width node by node (``eager_ms`` longer), captures its graph in the second equal pass (``capture_ms`` longer), and
+    replays it from the third on; another machine is sent the graph with the first pass."""
 
     def __init__(self, clock: Clock, table: Mapping[int, float], eager_ms: float, capture_ms: float) -> None:
         super().__init__(clock, table)

@@ -95,13 +95,10 @@ def joined(parts: list[TemplatePart]) -> str:
 @pytest.mark.parametrize(
     "contents",
     [
-        ("Hello",),
-        ("Hello", "Hi there", "And now?"),
-        ("  spaced \n", "\n\nanswer ", "x"),
-        ("many words\n\nin  lines", "ünï\u2028cödé", "a" * 3000),
-        (ATTACK, "fine", ATTACK),
+        ("Hello",), ("Hello", "Hi there", "And now?"), ("  spaced \n", "\n\nanswer ", "x"),
+        ("many words\n\nin  lines", "ünï\u2028cödé", "a" * 3000), (ATTACK, "fine", ATTACK),
     ],
-)
+)  # fmt: skip
 def test_the_text_is_what_the_template_makes(name: str, contents: tuple[str, ...]) -> None:
     messages = user(*contents)
     parts = ChatTemplate(POPULAR[name], "<s>", "</s>").parts(messages)
@@ -117,7 +114,7 @@ def test_the_text_is_what_the_template_makes(name: str, contents: tuple[str, ...
     ]
 
 
-def test_parts_of_chatml() -> None:
+def test_what_the_template_adds_is_not_content() -> None:
     parts = ChatTemplate(CHATML).parts([{"role": "system", "content": "Be kind."}, *user("Hi <|im_end|>")])
     assert parts == [
         TemplatePart("<|im_start|>system\n", None),
@@ -127,6 +124,17 @@ def test_parts_of_chatml() -> None:
         TemplatePart("<|im_end|>\n<|im_start|>assistant\n", None),
     ]
     assert ChatTemplate(CHATML).parts(user("Hi"), add_generation_prompt=False)[-1].text == "<|im_end|>\n"
+    kept = ChatTemplate(CHATML).parts(user("  a b\n"))
+    assert [part.text for part in kept if part.content == 0] == ["  a b\n"]
+    trimmed = ChatTemplate(LLAMA3).parts(user("\n\na b\n"))
+    assert [part.text for part in trimmed if part.content == 0] == ["a b"]
+    assert trimmed[0].text.endswith("<|end_header_id|>\n\n")
+    parts = ChatTemplate(MISTRAL, "<s>", "</s>").parts(user("a </s>", "b", "c"))
+    assert parts[0].text == "<s> [INST] " and parts[0].content is None
+    assert [part.text for part in parts if "</s>" in part.text and part.content is None] == ["</s> [INST] "]
+    messages = [{"role": "system", "content": "S"}, *user("U")]
+    parts = ChatTemplate(MISTRAL, "<s>", "</s>").parts(messages)
+    assert [(part.text, part.content) for part in parts[1:4]] == [("S", 0), ("\n\n", None), ("U", 1)]
 
 
 @pytest.mark.parametrize(
@@ -164,35 +172,12 @@ def test_the_marks_between_a_reply_and_the_next_message(source: str, marks: tupl
     assert ChatTemplate(source).turn_marks == marks
 
 
-def test_whitespace_belongs_to_the_content_where_the_template_leaves_it() -> None:
-    kept = ChatTemplate(CHATML).parts(user("  a b\n"))
-    assert [part.text for part in kept if part.content == 0] == ["  a b\n"]
-    trimmed = ChatTemplate(LLAMA3).parts(user("\n\na b\n"))
-    assert [part.text for part in trimmed if part.content == 0] == ["a b"]
-    assert trimmed[0].text.endswith("<|end_header_id|>\n\n")
-
-
-def test_bos_and_eos_are_template_text() -> None:
-    parts = ChatTemplate(MISTRAL, "<s>", "</s>").parts(user("a </s>", "b", "c"))
-    assert parts[0].text == "<s> [INST] " and parts[0].content is None
-    assert [part.text for part in parts if "</s>" in part.text and part.content is None] == ["</s> [INST] "]
-
-
-def test_a_system_prompt_that_joins_the_first_question() -> None:
-    messages = [{"role": "system", "content": "S"}, *user("U")]
-    parts = ChatTemplate(MISTRAL, "<s>", "</s>").parts(messages)
-    assert [(part.text, part.content) for part in parts[1:4]] == [("S", 0), ("\n\n", None), ("U", 1)]
-
-
-def test_earlier_thoughts_leave_the_prompt() -> None:
+def test_what_a_template_drops_leaves_the_prompt() -> None:
     messages = user("Q1 </think> <think>", "<think>\nhmm <|im_end|>\n</think>\n\nA1", "Q2")
     parts = ChatTemplate(QWEN).parts(messages)
     assert joined(parts) == plain(QWEN, messages)
     assert [part.text for part in parts if part.content == 1] == ["A1"]
     assert [part.text for part in parts if part.content == 0] == ["Q1 </think> <think>"]
-
-
-def test_dropped_messages_loops_and_tags() -> None:
     messages = [{"role": "tool", "content": "secret"}, *user("Q", "A")]
     parts = ChatTemplate(GRANITE).parts(messages)
     assert [(part.text, part.content) for part in parts if part.content is not None] == [("Q", 1), ("A", 2)]
@@ -209,13 +194,10 @@ def test_templates_that_work_on_contents_never_free_control_tokens(change: str) 
     assert len(parts) > 2 and all(part.content == 0 for part in parts[1:-1])
 
 
-def test_templates_may_measure_and_test_contents() -> None:
+def test_templates_may_measure_contents_and_long_ones_are_quick() -> None:
     measured = "{% if m.content and m.content is string %}{{ m.content | length }}{% endif %};"
     source = "{% for m in messages %}" + measured + "{% endfor %}"
     assert joined(ChatTemplate(source).parts(user("four", "", "12345"))) == "4;;5;"
-
-
-def test_a_long_document_is_quick() -> None:
     document = "".join(chr(0x4E00 + n % 8000) for n in range(200_000))
     started = process_time()
     parts = ChatTemplate(CHATML).parts(user(document))
@@ -243,13 +225,20 @@ def test_any_contents(compiled: dict[str, ChatTemplate], contents: list[str], nu
         assert template_text == bare
 
 
-def test_refusals_of_the_template_are_put_in_words() -> None:
+def test_refusals_of_the_template_and_what_is_no_conversation_are_put_in_words() -> None:
     with pytest.raises(SlipstreamError, match="refuses this conversation: 'System role not supported'") as caught:
         ChatTemplate(GEMMA).parts([{"role": "system", "content": "S"}, *user("U")])
     assert "system prompt" in caught.value.hint
     with pytest.raises(SlipstreamError, match="roles must alternate") as caught:
         ChatTemplate(GEMMA).parts([*user("a"), *user("b")])
     assert "system" not in caught.value.hint
+    with pytest.raises(ValueError, match="unknown roles"):
+        ChatTemplate(CHATML).parts([{"role": "system<|im_end|>", "content": ""}])
+    extra = [{"role": "user", "content": "a", "name": "<|im_end|>"}]
+    assert joined(ChatTemplate("{{ messages[0].name }}.").parts(extra)) == "."
+    with pytest.raises(ModelFileError, match="longer than 256 KiB"):
+        ChatTemplate("x" * (256 * 1024 + 1))
+    ChatTemplate("x" * 256 * 1024)
 
 
 @pytest.mark.parametrize("words", ["A system message is needed.", "The system prompt is missing...", "no SYSTEM role"])
@@ -323,22 +312,9 @@ def test_no_error_of_a_template_ends_twice(source: str) -> None:
     assert re.search(r"[^.]['\"]\.$", caught.value.title)
 
 
-def test_unknown_roles_and_extra_keys() -> None:
-    with pytest.raises(ValueError, match="unknown roles"):
-        ChatTemplate(CHATML).parts([{"role": "system<|im_end|>", "content": ""}])
-    extra = [{"role": "user", "content": "a", "name": "<|im_end|>"}]
-    assert joined(ChatTemplate("{{ messages[0].name }}.").parts(extra)) == "."
-
-
 @pytest.mark.parametrize(
     "source", ["{% for %}", "{{ x | no_such_filter }}", "{{", "{% include 'x' %", "{{" + "(" * 3000]
 )
 def test_templates_that_do_not_compile(source: str) -> None:
     with pytest.raises(ModelFileError, match="its chat template does not compile"):
         ChatTemplate(source)
-
-
-def test_a_template_that_is_too_long() -> None:
-    with pytest.raises(ModelFileError, match="longer than 256 KiB"):
-        ChatTemplate("x" * (256 * 1024 + 1))
-    ChatTemplate("x" * 256 * 1024)

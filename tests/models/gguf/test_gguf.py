@@ -1,3 +1,5 @@
+"""The lists of architectures against llama.cpp: what each memory takes back, of every architecture that it knows."""
+
 from __future__ import annotations
 
 import ctypes
@@ -10,8 +12,11 @@ from typing import TYPE_CHECKING, Any
 import gguf
 import numpy as np
 import pytest
+from llama_cpp import llama_cpp as C
+from tests.models.kinds import finish
 
 from slipstream.models.errors import ModelFileError
+from slipstream.models.gguf.architectures import NO_ROLLBACK, ROLLS_BACK
 from slipstream.models.gguf.parse import TENSOR_TYPES
 from slipstream.models.gguf.reader import headers_kept, read_header
 
@@ -27,8 +32,7 @@ def refusal(path: Path | str) -> ModelFileError:
     with pytest.raises(ModelFileError) as caught:
         read_header(path)
     assert "\n" not in caught.value.title and caught.value.title.isprintable()
-    assert len(caught.value.title) < 400 + len(str(path))
-    assert caught.value.hint and caught.value.code == 1
+    assert len(caught.value.title) < 400 + len(str(path)) and caught.value.hint and caught.value.code == 1
     return caught.value
 
 
@@ -65,10 +69,7 @@ def test_what_the_gguf_package_writes_reads_back(tmp_path: Path) -> None:
     writer.add_tensor("token_embd.weight", gguf.quants.quantize(weights, gguf.GGMLQuantizationType.Q8_0),
                       raw_dtype=gguf.GGMLQuantizationType.Q8_0)  # fmt: skip
     writer.add_tensor("output_norm.weight", weights[0])
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    finish(writer)
     header = read_header(path)
     extra = {key: value for key, value in header.metadata.items() if key.startswith("x.")}
     assert extra == {
@@ -100,9 +101,7 @@ def test_the_fingerprint_names_header_and_size(model: RawModel, save: Save) -> N
     assert read_header(save(model.text("general.name", "Smell"), "d.gguf")).fingerprint != first
 
 
-def test_within_a_load_only_a_changed_file_is_read_again(
-    model: RawModel, save: Save, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_within_a_load_a_changed_file_is_reread(model: RawModel, save: Save, monkeypatch: pytest.MonkeyPatch) -> None:
     path = save(model)
     assert read_header(path) is not read_header(path)
     with headers_kept():
@@ -135,20 +134,14 @@ def _ggml_libraries() -> list[Path]:
     return sorted((Path(llama_cpp.__file__).parent / "lib").glob("*ggml-base*"))
 
 
-def test_a_missing_file(tmp_path: Path) -> None:
+def test_a_file_that_is_missing_a_folder_or_a_pipe(tmp_path: Path, model: RawModel, save: Save) -> None:
     assert refusal(tmp_path / "y.gguf").title == f"{tmp_path}/y.gguf: no such file."
     assert "no such file" in refusal(tmp_path / "a\x1b[31m\n.gguf").title
     assert "cannot be read" in refusal("a\0b.gguf").title
     assert "cannot be read" in refusal(tmp_path / ("n" * 5000)).title.replace("n" * 5000, "n")
-
-
-def test_a_folder_names_its_models(tmp_path: Path, model: RawModel, save: Save) -> None:
     assert refusal(tmp_path).title == f"{tmp_path} is a folder, not a GGUF file."
     save(model, "one.gguf")
     assert "one.gguf" in refusal(tmp_path).hint
-
-
-def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.gguf")
     assert "is a device or pipe" in refusal(tmp_path / "pipe.gguf").title
 
@@ -187,12 +180,17 @@ def test_files_that_are_something_else(content: bytes, words: str, save: Save) -
     assert words in refusal(save(content)).title
 
 
-def test_the_49_bytes_that_hang_the_gguf_package(save: Save) -> None:
+def test_damage_that_hangs_others_and_bytes_behind_the_weights_are_refused(save: Save, model: RawModel) -> None:
     content = b"GGUF" + (3).to_bytes(4, "little") + (0).to_bytes(8, "little") + (1).to_bytes(8, "little")
     content += (1).to_bytes(8, "little") + b"k" + (9).to_bytes(4, "little") + (4).to_bytes(4, "little")
     content += (2**63 - 1).to_bytes(8, "little")
     assert len(content) == 49
     assert "'k' claims 9,223,372,036,854,775,807 entries" in refusal(save(content)).title
+    path = save(model)
+    os.truncate(path, path.stat().st_size + (16 << 20))
+    assert read_header(path).architecture == "llama"
+    os.truncate(path, 50 << 30)  # a hole, which llama.cpp would map and read
+    assert "bytes follow its weights" in refusal(path).title
 
 
 def test_a_download_that_stopped_early(model: RawModel, save: Save) -> None:
@@ -291,9 +289,25 @@ def test_a_vocabulary_of_150_000_tokens_is_read(model: RawModel, save: Save) -> 
     assert read_header(save(model)).tokens[149_999] == "token 149999"
 
 
-def test_bytes_behind_the_weights_are_a_few_or_damage(model: RawModel, save: Save) -> None:
-    path = save(model)
-    os.truncate(path, path.stat().st_size + (16 << 20))
-    assert read_header(path).architecture == "llama"
-    os.truncate(path, 50 << 30)  # a hole, which llama.cpp would map and read
-    assert "bytes follow its weights" in refusal(path).title
+_NAME = "_Z13llm_arch_name8llm_arch"
+_KEEPS = "_Z29llm_arch_supports_rs_rollbackRK8llm_arch"
+_RECURRENT = ("_Z21llm_arch_is_recurrentRK8llm_arch", "_Z18llm_arch_is_hybridRK8llm_arch")
+
+
+@pytest.mark.skipif(not hasattr(C._lib, _NAME), reason="this build exports no C++ names")
+def test_the_lists_are_those_of_llama_cpp() -> None:
+    name_of, keeps, *recurrent = (getattr(C._lib, name) for name in (_NAME, _KEEPS, *_RECURRENT))
+    name_of.restype = ctypes.c_char_p
+    for call in (keeps, *recurrent):
+        call.restype = ctypes.c_bool
+    rolls_back, no_rollback, number = set[str](), set[str](), 0
+    while (name := name_of(number)) and name != b"unknown" and number < 1000:
+        architecture: Any = ctypes.c_int(number)
+        if keeps(ctypes.byref(architecture)):
+            rolls_back.add(name.decode())
+        elif any(call(ctypes.byref(architecture)) for call in recurrent):
+            no_rollback.add(name.decode())
+        number += 1
+    assert number > 100
+    assert frozenset(rolls_back) == ROLLS_BACK
+    assert frozenset(no_rollback) == NO_ROLLBACK

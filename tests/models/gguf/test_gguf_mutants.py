@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.models.gguf_fuzz import headers
-from tests.models.mutants import good_files, mutant
+from tests.models.mutants import good_files, headers, mutant
 
 from slipstream.models.errors import ModelFileError, SlipstreamError
 from slipstream.models.gguf.probe import Prober
@@ -32,9 +31,7 @@ def prober() -> Iterator[Prober]:
 
 
 @pytest.mark.parametrize("first", range(0, MUTANTS, GROUP))
-def test_mutants_are_read_or_refused_and_what_is_read_is_survived(
-    first: int, good: list[bytes], prober: Prober, tmp_path: Path
-) -> None:
+def test_mutants_are_refused_or_survived(first: int, good: list[bytes], prober: Prober, tmp_path: Path) -> None:
     path, refused, tried, crashed = tmp_path / "mutant.gguf", 0, 0, []
     for seed in range(first, first + GROUP):
         path.write_bytes(mutant(good[seed // 2 % len(good)], seed))

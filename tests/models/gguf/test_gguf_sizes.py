@@ -150,9 +150,7 @@ def test_a_file_that_shrinks_while_it_is_read_is_refused(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(("bound", "value"), [("MAX_HEADER", 700), ("MAX_TENSORS", 3)])
-def test_the_parts_of_a_model_share_one_bound(
-    bound: str, value: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_parts_of_models_share_a_bound(bound: str, value: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     paths = []
     for part in range(2):
         model = small_model() if part == 0 else RawModel().weights((8, 2), (8,))

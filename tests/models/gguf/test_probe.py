@@ -66,8 +66,9 @@ def test_good_files_pass(kind: str, q8_0: bool, prober: Prober, tmp_path: Path) 
     prober.check(write_kind(tmp_path / "good.gguf", kind, q8_0=q8_0))
 
 
-def test_heads_that_llama_runs_pass_without_a_context_of_their_own(prober: Prober) -> None:
+def test_heads_that_llama_runs_pass_and_ours_are_not_tried(prober: Prober, tmp_path: Path) -> None:
     prober.check(EAGLE)
+    probe_once([EAGLE], ProbeRecord(tmp_path / "probed.json", "one"), lambda: pytest.fail("it was tried"))
 
 
 def test_what_is_refused_in_order_is_told_as_it_is_and_the_process_goes_on(prober: Prober, tmp_path: Path) -> None:
@@ -109,17 +110,19 @@ def test_each_end_has_its_words(code: str, words: str, tmp_path: Path) -> None:
     assert re.search(words, failure(scripted(READY + code), path).title)
 
 
-def test_a_file_that_never_ends_is_stopped(tmp_path: Path) -> None:
+def test_a_process_that_never_ends_or_does_not_start_is_told(tmp_path: Path) -> None:
     error = failure(scripted(READY + "sys.stdin.read()", 0.1), write_kind(tmp_path / "model.gguf", "llama"))
     assert "hangs" in error.title and isinstance(error, ModelFileError)
-
-
-def test_a_process_that_does_not_start_is_an_error(tmp_path: Path) -> None:
     with (
         closing(scripted("raise SystemError('Error: no library')")) as prober,
         pytest.raises(SlipstreamError, match=r"did not start.*no library"),
     ):
         prober.check(write_kind(tmp_path / "model.gguf", "llama"))
+    (path := tmp_path / "model.gguf").write_bytes(b"GGUF")
+    told = pytest.raises(SlipstreamError, match="checks model files cannot be started: no such file")
+    with closing(Prober([str(tmp_path / "python")])) as one, told as caught:
+        one.check(path)
+    assert "Close other programs" in caught.value.hint
 
 
 @pytest.mark.parametrize("answer", ["garbage", "[]", "x" * 100_000])
@@ -127,14 +130,6 @@ def test_a_process_that_answers_nonsense_and_goes_on_is_ended(tmp_path: Path, an
     code = READY + f"print({answer!r}, flush=True)\ntime.sleep(600)\n"
     error = failure(scripted(code), write_kind(tmp_path / "model.gguf", "llama"))
     assert "hangs" in error.title and error.hint
-
-
-def test_a_process_that_cannot_be_started_is_told(tmp_path: Path) -> None:
-    (path := tmp_path / "model.gguf").write_bytes(b"GGUF")
-    told = pytest.raises(SlipstreamError, match="checks model files cannot be started: no such file")
-    with closing(Prober([str(tmp_path / "python")])) as one, told as caught:
-        one.check(path)
-    assert "Close other programs" in caught.value.hint
 
 
 def test_the_process_leaves_with_the_one_that_asks() -> None:
@@ -193,11 +188,7 @@ def test_what_crashed_is_not_remembered(tmp_path: Path) -> None:
     assert not record.holds(path) and not (tmp_path / "probed.json").exists()
 
 
-def test_ours_are_not_tried(tmp_path: Path) -> None:
-    probe_once([EAGLE], ProbeRecord(tmp_path / "probed.json", "one"), lambda: pytest.fail("it was tried"))
-
-
-def test_a_record_that_cannot_be_kept_costs_nothing_but_time(tmp_path: Path) -> None:
+def test_a_record_that_cannot_be_kept_costs_nothing_but_time_and_it_stays_small(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     model = write_kind(tmp_path / "model.gguf", "llama")
     record = ProbeRecord(tmp_path / "file" / "probed.json", "one")
@@ -205,18 +196,15 @@ def test_a_record_that_cannot_be_kept_costs_nothing_but_time(tmp_path: Path) -> 
     assert record.holds(model)
     model.unlink()
     assert not record.holds(model)
-
-
-@pytest.mark.parametrize("kept", ['{"build": "one", "files": []}', "[]", '{"build": "one", "files": {"x": 3}}', "\xff"])
-def test_a_damaged_record_is_empty(kept: str, tmp_path: Path) -> None:
-    (tmp_path / "probed.json").write_text(kept, "latin-1")
-    assert not ProbeRecord(tmp_path / "probed.json", "one").holds(write_kind(tmp_path / "model.gguf", "llama"))
-
-
-def test_a_record_stays_small(tmp_path: Path) -> None:
     model, file = write_kind(tmp_path / "model.gguf", "llama"), tmp_path / "probed.json"
     files = ", ".join(f'"{n}": []' for n in range(MOST))
     file.write_text(f'{{"build": "one", "files": {{{files}}}}}')
     record = ProbeRecord(file, "one")
     record.add(model)
     assert record.holds(model) and file.read_text().count("[]") == MOST - 1
+
+
+@pytest.mark.parametrize("kept", ['{"build": "one", "files": []}', "[]", '{"build": "one", "files": {"x": 3}}', "\xff"])
+def test_a_damaged_record_is_empty(kept: str, tmp_path: Path) -> None:
+    (tmp_path / "probed.json").write_text(kept, "latin-1")
+    assert not ProbeRecord(tmp_path / "probed.json", "one").holds(write_kind(tmp_path / "model.gguf", "llama"))

@@ -50,21 +50,14 @@ TEXTS = [  # a grammar, and a text that it accepts
     ('root ::= "🦊" | "🦊🦊" [🐱-🦊]', "🦊🦊🦊"),
 ]
 REFUSED = [
-    ("root ::= (", "expecting"),
-    ('root ::= "a', "unexpected end"),
-    ("root ::= [a", "unexpected end"),
-    ('root ::= "\\q"', "expecting an escape"),
-    ('root ::= "\\u12"', "4 hex characters"),
-    ("root ::= other", "undefined rule identifier 'other'"),
-    ('other ::= "a"', "'root' rule"),
+    ("root ::= (", "expecting"), ('root ::= "a', "unexpected end"), ("root ::= [a", "unexpected end"),
+    ('root ::= "\\q"', "expecting an escape"), ('root ::= "\\u12"', "4 hex characters"),
+    ("root ::= other", "undefined rule identifier 'other'"), ('other ::= "a"', "'root' rule"),
     ('root ::= root "a" | "b"', "left recursion detected for nonterminal 'root'"),
-    ('root ::= e root\ne ::= "a" | ', "left recursion"),
-    ('root ::= "a"{3000}', "exceeds sane defaults"),
-    ('root ::= ("a"{0,50}){0,50}', "exceeds sane defaults"),
-    ("root ::= * ", "a preceding item"),
-    ('foo_bar ::= "a"', "expecting ::="),
-    ("root ::= <no token>", "invalid token"),
-]
+    ('root ::= e root\ne ::= "a" | ', "left recursion"), ('root ::= "a"{3000}', "exceeds sane defaults"),
+    ('root ::= ("a"{0,50}){0,50}', "exceeds sane defaults"), ("root ::= * ", "a preceding item"),
+    ('foo_bar ::= "a"', "expecting ::="), ("root ::= <no token>", "invalid token"),
+]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -83,8 +76,6 @@ def tokens(model: LlamaModel) -> GrammarTokens:
 
 
 class Reference:
-    """llama.cpp's engine."""
-
     def __init__(self, model: LlamaModel, grammar: str) -> None:
         self.state = C.llama_sampler_init_grammar(model._vocab, grammar.encode(), b"root")
         self._rows = (C.llama_token_data * model.n_vocab)()
@@ -117,9 +108,7 @@ def compare(matcher: Matcher, reference: Reference, ends: frozenset[int], seed: 
 
 
 @pytest.mark.parametrize(("grammar", "text"), TEXTS)
-def test_a_text_is_read_as_llama_cpp_reads_it(
-    model: LlamaModel, tokens: GrammarTokens, grammar: str, text: str
-) -> None:
+def test_a_text_is_read_as_by_llama_cpp(model: LlamaModel, tokens: GrammarTokens, grammar: str, text: str) -> None:
     single = {model.piece(token): token for token in reversed(range(model.n_vocab))}
     matcher, reference = matcher_of("gbnf", grammar, tokens), Reference(model, grammar)
     for byte in text.encode():

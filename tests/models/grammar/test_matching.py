@@ -28,14 +28,10 @@ def tokens() -> Iterator[GrammarTokens]:
 
 
 GRAMMARS: list[tuple[GrammarKind, str]] = [
-    *[("json", json.dumps(random_schema(random.Random(seed)))) for seed in range(24)],
-    ("json", "{}"),
-    ("lark", 'start: "a"*'),
-    ("lark", 'start: "a"{1,3} | "b"'),
-    ("lark", 'start: ""'),
-    ("lark", "start: /a?/"),
+    *[("json", json.dumps(random_schema(random.Random(seed)))) for seed in range(24)], ("json", "{}"),
+    ("lark", 'start: "a"*'), ("lark", 'start: "a"{1,3} | "b"'), ("lark", 'start: ""'), ("lark", "start: /a?/"),
     ("gbnf", 'root ::= "a" | "ab" root'),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("kind", "text"), GRAMMARS)
@@ -73,9 +69,7 @@ def _references(count: int, to: Callable[[str], Any]) -> str:
         ("gbnf", "root ::= " + "(" * 5000 + '"a"' + ")" * 5000, "recursion"),
     ],
 )
-def test_a_grammar_that_is_too_large_is_refused(
-    tokens: GrammarTokens, kind: GrammarKind, text: str, words: str
-) -> None:
+def test_too_large_a_grammar_is_refused(tokens: GrammarTokens, kind: GrammarKind, text: str, words: str) -> None:
     with pytest.raises(UsageError, match=words) as refused:
         matcher_of(kind, text, tokens)
     assert "\n" not in refused.value.title and len(refused.value.title) < 250
@@ -100,7 +94,6 @@ def letters() -> GrammarTokens:
 
 
 def spelled(letters: GrammarTokens, schema: Any, text: str) -> bool:
-    """Whether a text fits."""
     matcher = matcher_of("json", json.dumps(schema), letters)
     for byte in text.encode():
         if not matcher.fits(byte):
@@ -131,10 +124,7 @@ def test_a_format_that_is_unknown_is_an_annotation(letters: GrammarTokens, name:
     [
         {"title": "T", "description": "d", "examples": [1], "deprecated": True, "readOnly": True},
         {
-            "nullable": True,
-            "example": {"not": 1},
-            "xml": {"name": "x"},
-            "x-order": 1,
+            "nullable": True, "example": {"not": 1}, "xml": {"name": "x"}, "x-order": 1,
             "discriminator": {"propertyName": "k"},
         },
         {"$schema": "order.json"},
@@ -146,7 +136,7 @@ def test_a_format_that_is_unknown_is_an_annotation(letters: GrammarTokens, name:
         {"maxContains": 1},
         {"contentMediaType": "text/plain", "contentEncoding": "base64"},
     ],
-)
+)  # fmt: skip
 def test_keywords_without_effect_are_left_out(letters: GrammarTokens, extra: dict[str, Any]) -> None:
     schema = {"type": "array", "items": {"type": "integer"}} | extra
     assert spelled(letters, schema, "[1, 1]") and not spelled(letters, schema, '["1"]')

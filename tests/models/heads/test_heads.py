@@ -79,7 +79,7 @@ def info(target: Header) -> HeadsInfo:
 
 
 @pytest.mark.parametrize("kind", ["q8_0", "f16", "f32"])
-def test_heads_come_back_as_they_were_written(
+def test_heads_are_read_as_written(
     target: Header, info: HeadsInfo, tensors: Tensors, tmp_path: Path, kind: Any
 ) -> None:
     path = tmp_path / "heads.gguf"
@@ -126,16 +126,13 @@ def test_rows_that_are_no_whole_blocks_become_f16(info: HeadsInfo, tmp_path: Pat
     assert all(np.array_equal(found[name], values) for name, values in tensors.items())
 
 
-def test_identity_tells_two_trainings_of_one_shape_apart(model: RawModel, save: Save) -> None:
+def test_identity_tells_two_trainings_of_one_shape_apart_and_knows_a_copy(model: RawModel, save: Save) -> None:
     model.data = bytes(model.data)
     first = read_header(save(model, "a.gguf"))
     model.data = model.data[:400] + b"\1" + model.data[401:]  # in the last tensor
     second = read_header(save(model, "b.gguf"))
     assert first.fingerprint == second.fingerprint and identity(first) != identity(second)
     assert identity(first) == identity(read_header(save(first.path.read_bytes(), "elsewhere.gguf")))
-
-
-def test_identity_of_a_copy_is_that_of_its_source(model: RawModel, save: Save) -> None:
     assert identity(read_header(save(model.text("slipstream.derived_from", "ab" * 32)))) == "ab" * 32
     nonsense = read_header(save(model.text("slipstream.derived_from", "anything"), "n.gguf"))
     assert len(identity(nonsense)) == 64
@@ -174,9 +171,7 @@ def test_a_model_is_no_file_of_heads(target: Header) -> None:
         (b"slipstream.heads.version", b"slipstream.heads.versiom", "version 'None'"),
     ],
 )
-def test_damaged_files_are_refused(
-    info: HeadsInfo, tensors: Tensors, tmp_path: Path, old: bytes, new: bytes, why: str
-) -> None:
+def test_damage_is_refused(info: HeadsInfo, tensors: Tensors, tmp_path: Path, old: bytes, new: bytes, why: str) -> None:
     path = tmp_path / "heads.gguf"
     write_heads(path, info, tensors)
     content = path.read_bytes()
@@ -269,9 +264,7 @@ def test_a_folder_that_is_not_there(info: HeadsInfo, tensors: Tensors, tmp_path:
     assert caught.value.hint.startswith("Check the folder")
 
 
-def test_deleted_chats_mark_heads_until_they_are_trained_again(
-    info: HeadsInfo, tensors: Tensors, tmp_path: Path
-) -> None:
+def test_deleted_chats_mark_heads_until_the_next_training(info: HeadsInfo, tensors: Tensors, tmp_path: Path) -> None:
     path = tmp_path / "heads.gguf"
     write_heads(path, info, tensors)
     assert stale(path) == ()

@@ -14,7 +14,9 @@ from numpy.typing import NDArray
 
 from slipstream.models.errors import ModelFileError, SlipstreamError, UsageError
 from slipstream.models.gguf.reader import Header, read_header
+from slipstream.models.gguf.vocabulary import HEADS_ARCHITECTURE
 from slipstream.models.heads.file import identity, read_heads
+from slipstream.models.heads.matching_heads import TARGET_KEY, TRAINED, method_of
 from slipstream.models.heads.published import import_heads, read_published
 
 if TYPE_CHECKING:
@@ -139,9 +141,7 @@ def test_a_kangaroo_adapter_attends_alike_in_both_layouts(target: Header, publis
         assert np.allclose(found, wanted, atol=1e-4)
 
 
-def test_rows_keep_their_order_where_the_model_rotates_halves(
-    model: RawModel, save: Save, publish: Callable[..., Path]
-) -> None:
+def test_rows_keep_their_order_if_halves_rotate(model: RawModel, save: Save, publish: Callable[..., Path]) -> None:
     model.text("general.architecture", "qwen2").number("qwen2.embedding_length", WIDTH)
     model.number("qwen2.attention.head_count", HEADS).number("qwen2.attention.head_count_kv", KV_HEADS)
     target = read_header(save(model.number("qwen2.block_count", 4)))
@@ -191,9 +191,7 @@ def test_medusa_heads_that_do_not_fit_are_refused(
         ({"norm.weight": None}, "neither Medusa heads nor a Kangaroo adapter"),
     ],
 )
-def test_adapters_that_do_not_fit_are_refused(
-    target: Header, publish: Callable[..., Path], change: Any, why: str
-) -> None:
+def test_unfit_adapters_are_refused(target: Header, publish: Callable[..., Path], change: Any, why: str) -> None:
     tensors = {name: values for name, values in (kangaroo() | change).items() if values is not None}
     with pytest.raises(ModelFileError, match=why):
         read_published(publish(tensors, "model.safetensors"), target, exit_layer=1)
@@ -258,16 +256,35 @@ def test_pickles_need_a_reader_that_runs_no_code(target: Header, tmp_path: Path)
     assert read_published(tmp_path, target, load)[0] == "medusa" and seen == [path]  # the safe file comes first
 
 
-def test_what_is_not_there_is_named(target: Header, tmp_path: Path) -> None:
+def test_what_is_not_there_or_damaged_is_named(target: Header, tmp_path: Path, publish: Callable[..., Path]) -> None:
     with pytest.raises(ModelFileError, match="holds no published heads"):
         read_published(tmp_path, target)
     for name, why in (("a.pt", "no such file"), ("a.safetensors", "no such file"), ("a.gguf", "by its name")):
         with pytest.raises(ModelFileError, match=why):
             read_published(tmp_path / name, target)
-
-
-def test_a_damaged_configuration_is_an_error(target: Header, publish: Callable[..., Path]) -> None:
     folder = publish(medusa())
     (folder / "config.json").write_text("{")
     with pytest.raises(ModelFileError, match=r"config\.json cannot be read"):
         read_published(folder, target)
+
+
+FOLDER = Path(__file__).parents[3] / "models" / "bundled" / "smollm2-135m-instruct"
+
+
+def test_heads_for_a_real_model_are_whole_and_for_one_target() -> None:
+    card = (FOLDER / "README.md").read_text(encoding="utf-8")
+    targets, methods = set[object](), set[str]()
+    for path in FOLDER.glob("*.gguf"):
+        assert f"`{path.name}`" in card
+        header = read_header(path)
+        if header.architecture == HEADS_ARCHITECTURE:
+            info = read_heads(path).info
+            methods.add(info.method)
+            targets.add(info.target)
+        else:
+            methods.add(method_of(header))
+            targets.add(header.metadata[TARGET_KEY])
+    assert methods == set(TRAINED) and len(targets) == 1
+    tuned = read_heads(FOLDER / "space-tuned" / "adapter-masks.gguf").info
+    assert tuned.method == "space" and {tuned.target} == targets
+    assert sum(path.stat().st_size for path in FOLDER.rglob("*.gguf")) < 45_000_000

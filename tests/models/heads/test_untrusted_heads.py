@@ -142,15 +142,12 @@ def test_heads_stored_in_numbers_that_are_not_read_are_refused(tmp_path: Path) -
         read_heads(tmp_path / "heads.gguf")
 
 
-def test_an_adapter_has_the_norms_of_its_target() -> None:
+def test_an_adapter_has_the_norms_of_its_target_and_a_target_without_heads_no_rows() -> None:
     adapter = read_header(SHIPPED / "slipstream-mini-kangaroo.gguf")
     shapes = {tensor.name: tensor.shape[::-1] for tensor in adapter.tensors}
     check_heads("kangaroo", shapes, {"exit_layer": 1}, TARGET)
     with pytest.raises(DamagedError, match="its heads' norms are other ones"):
         check_heads("kangaroo", {**shapes, "attn_q_norm.weight": (64,)}, {"exit_layer": 1}, TARGET)
-
-
-def test_a_target_without_heads_has_no_rows() -> None:
     mamba = replace(TARGET, metadata={**TARGET.metadata, "llama.attention.head_count": 0})
     assert attention_rows(mamba, "attention.head_count") is None
     assert attention_rows(TARGET, "attention.head_count")

@@ -44,9 +44,7 @@ def test_a_file_comes_whole_in_ranges_and_is_its_owners_alone(server: HubServer,
         assert stat.S_IMODE(place.stat().st_mode) == 0o700
 
 
-def test_a_split_model_is_one_job_and_its_first_file_comes_last(
-    server: HubServer, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_of_split_models_the_first_comes_last(server: HubServer, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     placed: list[str] = []
     move = os.replace
 
@@ -133,9 +131,7 @@ def test_a_changed_file_without_a_listed_hash_is_begun_anew(server: HubServer, f
 
 
 @pytest.mark.parametrize("place", [0, 70_000, len(BODY) - 1])
-def test_a_file_that_nobody_has_a_hash_of_is_begun_anew_when_it_changes(
-    server: HubServer, folder: Path, place: int
-) -> None:
+def test_a_file_without_a_hash_is_begun_anew_when_it_changes(server: HubServer, folder: Path, place: int) -> None:
     server.silent = True
     unlisted = (replace(quant().files[0], sha256=None),)
     server.fault = Fault("changed", place, 1)
@@ -152,13 +148,16 @@ def test_a_file_that_never_stops_changing(server: HubServer, folder: Path) -> No
     assert "changes on the hub while it is fetched" in refusal(folder, unlisted)
 
 
-def test_a_file_that_lies_in_git_itself(server: HubServer, folder: Path) -> None:
+def test_a_file_that_lies_in_git_itself_or_is_empty(server: HubServer, folder: Path) -> None:
     name = "plain-F32.gguf"
     server.add(REPO, {name: BODY}, plain=frozenset({name}))
     (file,) = quant().files
     assert file.sha256 is None
     path = job(folder, (file,)).run()
     assert path and path.read_bytes() == BODY
+    server.add(REPO, {"empty-F32.gguf": b""})
+    path = job(folder).run()
+    assert path and path.read_bytes() == b""
 
 
 def test_proxies_are_used(server: HubServer, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -171,16 +170,8 @@ def test_proxies_are_used(server: HubServer, folder: Path, monkeypatch: pytest.M
     assert {seen.proxied for seen in server.seen if "/resolve/" in seen.path} == {"hub.invalid"}
 
 
-def test_a_file_of_no_bytes(server: HubServer, folder: Path) -> None:
-    server.add(REPO, {"empty-F32.gguf": b""})
-    path = job(folder).run()
-    assert path and path.read_bytes() == b""
-
-
 @pytest.mark.parametrize("asked", [0, 1, 2, 3, 5, 8, 12, 18, 24])
-def test_a_stop_at_any_place_keeps_what_is_there(
-    server: HubServer, folder: Path, monkeypatch: pytest.MonkeyPatch, asked: int
-) -> None:
+def test_a_stop_keeps_what_came(server: HubServer, folder: Path, monkeypatch: pytest.MonkeyPatch, asked: int) -> None:
     monkeypatch.setattr("slipstream.models.hub.part_file._STEP", 16 << 10)  # as a large file has many steps
     run_until(server, job(folder), len(BODY) // 2)
     left, fetched = iter(range(asked)), server.sent

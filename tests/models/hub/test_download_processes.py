@@ -172,9 +172,7 @@ def test_a_part_that_goes_away_is_noticed(server: HubServer, folder: Path, chang
     ],
     ids=["removed", "emptied", "cut", "replaced"],
 )
-def test_a_journal_that_goes_away_is_written_again(
-    server: HubServer, folder: Path, change: Callable[[Path], object]
-) -> None:
+def test_a_journal_that_goes_is_rewritten(server: HubServer, folder: Path, change: Callable[[Path], object]) -> None:
     def look(path: Path) -> None:
         before = read(journal(path))
         change(path)

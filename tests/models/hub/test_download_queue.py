@@ -29,7 +29,6 @@ class Watch:
             assert self._changed.wait_for(lambda: any(map(wanted, self.heard)), timeout=60)
 
     def states(self, id: str) -> list[str]:
-        """The states of a job in order, without repeats."""
         states = [job.state for job in self.heard if job.id == id]
         return [state for place, state in enumerate(states) if place == 0 or states[place - 1] != state]
 
@@ -49,16 +48,13 @@ def queue(server: HubServer, watch: Watch) -> Iterator[Downloads]:
 
 
 def hold(server: HubServer, queue: Downloads, watch: Watch, folder: Path, chosen: Quant, count: int) -> str:
-    """Puts a job in line and lets it fetch exactly that many bytes."""
     server.hold_after(server.sent + count)
     id = queue.add(chosen.files, folder).id
     watch.until(lambda job: job.id == id and job.progress.done == count)
     return id
 
 
-def test_jobs_run_in_turn_and_end_in_their_place(
-    server: HubServer, queue: Downloads, watch: Watch, folder: Path
-) -> None:
+def test_jobs_run_in_turn_and_end_in_place(server: HubServer, queue: Downloads, watch: Watch, folder: Path) -> None:
     ids = [queue.add(quant(label).files, folder).id for label in ("F32", "Q8_0", "BF16")]
     assert [queue.wait(id).state for id in ids] == ["done"] * 3
     assert [job.id for job in queue.jobs()] == ids
@@ -71,9 +67,7 @@ def test_jobs_run_in_turn_and_end_in_their_place(
         assert len(running) <= 1
 
 
-def test_a_pause_keeps_what_came_and_lets_the_next_one_run(
-    server: HubServer, queue: Downloads, watch: Watch, folder: Path
-) -> None:
+def test_a_pause_keeps_what_came_for_later(server: HubServer, queue: Downloads, watch: Watch, folder: Path) -> None:
     first = hold(server, queue, watch, folder, quant("F32"), 100_000)
     second = queue.add(quant("Q8_0").files, folder).id
     assert queue.job(second).state == "queued"
@@ -88,9 +82,7 @@ def test_a_pause_keeps_what_came_and_lets_the_next_one_run(
     assert server.sent == len(BODY) + len(SMALL)
 
 
-def test_a_job_in_line_can_be_paused_and_taken_up_again(
-    server: HubServer, queue: Downloads, watch: Watch, folder: Path
-) -> None:
+def test_a_job_in_line_can_pause_and_go_on(server: HubServer, queue: Downloads, watch: Watch, folder: Path) -> None:
     first = hold(server, queue, watch, folder, quant("F32"), 1000)
     second = queue.add(quant("Q8_0").files, folder).id
     queue.pause(second)
@@ -121,9 +113,7 @@ def test_a_job_that_is_told_to_go_on_while_it_stops_goes_on(
     assert watch.states(id)[-1] == "done" and "paused" not in watch.states(id)
 
 
-def test_cancelling_removes_what_came_and_says_so(
-    server: HubServer, queue: Downloads, watch: Watch, folder: Path
-) -> None:
+def test_cancelling_removes_and_says_what_came(server: HubServer, queue: Downloads, watch: Watch, folder: Path) -> None:
     id = hold(server, queue, watch, folder, quant("BF16"), 100_000)
     gone = queue.cancel(id)
     assert gone.freed >= 100_000 and gone.kept == ()

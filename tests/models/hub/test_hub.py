@@ -119,23 +119,18 @@ def test_the_header_of_a_split_model_has_all_tensors(server: HubServer, tmp_path
     assert len(Hub().header(quant.files[0]).tensors) < len(local.tensors)
 
 
-def test_a_header_from_a_mirror_without_ranges(server: HubServer) -> None:
+def test_a_header_comes_from_a_mirror_without_ranges_and_a_hostile_one_is_refused(server: HubServer) -> None:
     server.add("acme/Plain-GGUF", {"a-F32.gguf": tiny_gguf()}, plain=frozenset({"a-F32.gguf"}))
     (quant,) = Hub().quants("acme/Plain-GGUF")
     assert quant.files[0].sha256 is None
     assert Hub().header(quant.files[0]).architecture == "llama"
-
-
-def test_a_hostile_header_is_refused(server: HubServer) -> None:
     server.add("acme/Evil-GGUF", {"evil-Q4_0.gguf": tiny_gguf()[:16] + b"\xff" * 8 + bytes(40)})
     (quant,) = Hub().quants("acme/Evil-GGUF")
     with pytest.raises(ModelFileError, match=r"evil-Q4_0.gguf.*claims"):
         Hub().header(quant.files[0])
 
 
-def test_a_gated_repository_says_where_its_licence_is(
-    server: HubServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_gated_one_says_where_to_accept(server: HubServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     server.add("meta/Gated-GGUF", {"a-Q8_0.gguf": tiny_gguf()}, gated="manual")
     (quant,) = Hub().quants("meta/Gated-GGUF")
     error = failure(Hub().header, quant.files[0])
@@ -177,9 +172,7 @@ def test_the_token_goes_to_the_hub_alone(
     assert caplog.text
 
 
-def test_the_token_is_not_sent_unencrypted_to_another_machine(
-    server: HubServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_the_token_is_not_sent_unencrypted(server: HubServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     server.adopt(monkeypatch, tmp_path, TOKEN)
     monkeypatch.setenv("HF_ENDPOINT", "http://hub.invalid")
     monkeypatch.setenv("HTTP_PROXY", server.endpoint)
@@ -193,9 +186,7 @@ def test_no_proxy_is_honoured(server: HubServer, monkeypatch: pytest.MonkeyPatch
     assert Hub().search("tiny") and not server.seen[-1].proxied
 
 
-def test_the_hub_says_what_its_refusals_mean(
-    server: HubServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_the_hub_says_what_refusals_mean(server: HubServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert "has no repository nobody/none" in failure(Hub().quants, "nobody/none").title
     assert "hf auth login" in failure(Hub().quants, "nobody/none").hint
     assert "no such revision" in failure(Hub().quants, TINY, "v9").title
@@ -297,18 +288,12 @@ def test_who_may_see_the_token(address: str, sees: bool) -> None:
 @pytest.mark.parametrize(
     ("name", "label"),
     [
-        ("Qwen3-4B-Q4_K_M.gguf", "Q4_K_M"),
-        ("qwen2.5-0.5b-instruct-q8_0.gguf", "Q8_0"),
-        ("gemma-4-E4B-it-qat-UD-Q4_K_XL.gguf", "UD-Q4_K_XL"),
-        ("Model.i1-IQ2_XS.gguf", "IQ2_XS"),
-        ("gpt-oss-20b-mxfp4.gguf", "MXFP4"),
-        ("Model.fp16.gguf", "F16"),
-        ("Q8_0/model.gguf", "Q8_0"),
-        ("BF16/Model-BF16-00001-of-00002.gguf", "BF16"),
-        ("Qwen3-4B.gguf", ""),
-        ("Q4Kids-7B.gguf", ""),
+        ("Qwen3-4B-Q4_K_M.gguf", "Q4_K_M"), ("qwen2.5-0.5b-instruct-q8_0.gguf", "Q8_0"),
+        ("gemma-4-E4B-it-qat-UD-Q4_K_XL.gguf", "UD-Q4_K_XL"), ("Model.i1-IQ2_XS.gguf", "IQ2_XS"),
+        ("gpt-oss-20b-mxfp4.gguf", "MXFP4"), ("Model.fp16.gguf", "F16"), ("Q8_0/model.gguf", "Q8_0"),
+        ("BF16/Model-BF16-00001-of-00002.gguf", "BF16"), ("Qwen3-4B.gguf", ""), ("Q4Kids-7B.gguf", ""),
     ],
-)
+)  # fmt: skip
 def test_labels_as_people_write_them(name: str, label: str) -> None:
     assert label_of(name) == label
 
@@ -318,15 +303,19 @@ def quants(**sizes: int) -> dict[str, list[str]]:
     return {quant.label: [file.name for file in quant.files] for quant in quants_of(files)}
 
 
-def test_a_split_model_with_a_part_missing_is_left_out() -> None:
+def test_models_are_told_from_other_files_and_their_parts_counted() -> None:
     assert quants(**{"M-Q8_0-00001-of-00002.gguf": 1, "M-Q4_0.gguf": 1}) == {"Q4_0": ["M-Q4_0.gguf"]}
-
-
-def test_what_is_no_model_is_left_out() -> None:
     names = ["mmproj-F16.gguf", "M.mmproj-f16.gguf", "imatrix.gguf", "M-imatrix.gguf", "M-lora-f16.gguf", "M.bin"]
     assert quants(**dict.fromkeys(names, 1)) == {}
     made_with_one = {"Q4_K_M": ["M-Imatrix-Q4_K_M.gguf"], "IQ4_XS": ["M.IQ4_XS.gguf"], "BF16": ["M-imatrix-BF16.gguf"]}
     assert quants(**{name: 1 for (name,) in made_with_one.values()}) == made_with_one
+    found = quants(
+        **{"M-Q8_0.gguf": 9, "other/M-long-Q8_0.gguf": 8, "mtp-M-Q8_0.gguf": 1, "MTP/M-Q8_0.gguf": 1, "M.gguf": 7}
+    )
+    assert found == {
+        "M": ["M.gguf"], "M-long-Q8_0": ["other/M-long-Q8_0.gguf"], "Q8_0": ["M-Q8_0.gguf"],
+        "M-Q8_0": ["MTP/M-Q8_0.gguf"], "mtp-M-Q8_0": ["mtp-M-Q8_0.gguf"],
+    }  # fmt: skip
 
 
 def test_the_best_projector_of_the_first_folder_comes_along_with_models() -> None:
@@ -338,19 +327,6 @@ def test_the_best_projector_of_the_first_folder_comes_along_with_models() -> Non
     assert quants_of([*files, RemoteFile("a/b", "main", "M.mmproj-F16.gguf", 1)])[0].projector == RemoteFile(
         "a/b", "main", "M.mmproj-F16.gguf", 1
     )
-
-
-def test_labels_are_unique_and_heads_come_last() -> None:
-    found = quants(
-        **{"M-Q8_0.gguf": 9, "other/M-long-Q8_0.gguf": 8, "mtp-M-Q8_0.gguf": 1, "MTP/M-Q8_0.gguf": 1, "M.gguf": 7}
-    )
-    assert found == {
-        "M": ["M.gguf"],
-        "M-long-Q8_0": ["other/M-long-Q8_0.gguf"],
-        "Q8_0": ["M-Q8_0.gguf"],
-        "M-Q8_0": ["MTP/M-Q8_0.gguf"],
-        "mtp-M-Q8_0": ["mtp-M-Q8_0.gguf"],
-    }
 
 
 @pytest.mark.parametrize("name", ["MTP/mtp-M-Q4_0.gguf", "Qwen3-4B-DFlash.Q8_0.gguf", "eagle3_draft_f16.gguf"])

@@ -54,9 +54,7 @@ def test_one_holder_at_a_time(tmp_path: Path) -> None:
     assert not path.exists()
 
 
-def test_a_lock_on_a_file_that_its_holder_removed_meanwhile_does_not_count(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_lock_on_a_file_that_was_removed_meanwhile_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, lock, goes = tmp_path / "lock", lock_descriptor, [0]
 
     def late(handle: int, *, blocking: bool) -> bool:

@@ -13,7 +13,7 @@ def own(tmp_path: Path, text: str) -> Catalog:
     return catalog(file)
 
 
-def test_what_ships_is_whole_and_every_entry_is_its_own() -> None:
+def test_what_ships_is_whole_and_as_it_was_published() -> None:
     shipped = catalog()
     assert len(shipped.pairs) > 40 and not shipped.problem
     assert len({pair.id for pair in shipped.pairs}) == len(shipped.pairs)
@@ -23,20 +23,20 @@ def test_what_ships_is_whole_and_every_entry_is_its_own() -> None:
         assert pair.method in ("draft", "mtp", "eagle3", "dflash", "dspark", "lookup")
         assert pair.drafter or pair.first or pair.method in ("mtp", "lookup")
         assert not pair.target.file or pair.target.repo
-
-
-def test_a_known_pair_is_as_it_was_published() -> None:
     (pair,) = [pair for pair in catalog().of(["Qwen3 8B"]) if pair.method == "draft"]
     assert pair.target.repo == "Qwen/Qwen3-8B-GGUF" and pair.target.quant == "Q4_K_M"
     assert pair.target.size == 5_027_783_488 and len(pair.target.sha256) == 64
     assert pair.drafter and pair.drafter.params == 600_000_000
 
 
-def test_sizes_that_nobody_states_are_reckoned_from_the_name() -> None:
+def test_an_entry_means_a_file_of_its_hash_and_has_the_size_of_its_name() -> None:
     assert CatalogFile("Qwen3-32B", file="Qwen_Qwen3-32B-Q4_K_M.gguf").about == pytest.approx(19.8e9, rel=0.05)
     assert CatalogFile("gemma-3-270m-it", file="gemma-3-270m-it-Q8_0.gguf").params == 270_000_000
     assert CatalogFile("Qwen3-4B", size=7).about == 7
     assert CatalogFile("gemma-4-E2B-it").params == 0 and CatalogFile("Laguna-S-2.1", file="x-Q8_0.gguf").about == 0
+    assert is_model(CatalogFile("Qwen3-8B", sha256="a" * 64), ["my model"], "a" * 64)
+    assert not is_model(CatalogFile("Qwen3-8B", sha256="a" * 64), ["my model"], "b" * 64)
+    assert not is_model(CatalogFile("Qwen3-8B"), ["my model"], None)
 
 
 @pytest.mark.parametrize(
@@ -51,18 +51,14 @@ def test_an_entry_means_a_model_of_its_name_from_any_publisher(name: str, same: 
     assert is_model(CatalogFile("Qwen3-8B"), [name]) == same
 
 
-def test_an_entry_means_a_file_of_its_hash_whatever_it_is_called() -> None:
-    assert is_model(CatalogFile("Qwen3-8B", sha256="a" * 64), ["my model"], "a" * 64)
-    assert not is_model(CatalogFile("Qwen3-8B", sha256="a" * 64), ["my model"], "b" * 64)
-    assert not is_model(CatalogFile("Qwen3-8B"), ["my model"], None)
-
-
-def test_the_owners_entries_come_first_and_a_missing_file_is_none(tmp_path: Path) -> None:
+def test_the_owners_entries_come_first_and_may_say_how_a_family_is_sampled(tmp_path: Path) -> None:
     text = '[[pair]]\nmethod = "draft"\nlicence = "MIT"\ntarget = {model = "Big"}\ndrafter = {model = "Small"}\n'
     found = own(tmp_path, text)
     assert found.pairs[0].own and found.pairs[0].id == "big+small" and found.pairs[0].licence == "MIT"
     assert len(found.pairs) == len(catalog().pairs) + 1 and not found.problem
     assert catalog(tmp_path / "none.toml") == catalog()
+    found = own(tmp_path, '[[sampling]]\nfamily = "gemma-3"\ntemperature = 0.5\n')
+    assert not found.problem and found.sampling(["gemma-3-4b-it"]) == {"temperature": 0.5}
 
 
 GOOD = '[[pair]]\nmethod = "draft"\ntarget = { model = "A" }\ndrafter = { model = "B" }\n\n'
@@ -91,11 +87,6 @@ def test_a_mistake_in_the_owners_file_is_told_with_its_line(tmp_path: Path, text
     found = own(tmp_path, text)
     assert f"line {line}" in found.problem and words in found.problem and "catalog.toml" in found.problem
     assert found.pairs[-1] == catalog().pairs[-1]
-
-
-def test_the_owners_file_may_say_how_a_family_is_sampled(tmp_path: Path) -> None:
-    found = own(tmp_path, '[[sampling]]\nfamily = "gemma-3"\ntemperature = 0.5\n')
-    assert not found.problem and found.sampling(["gemma-3-4b-it"]) == {"temperature": 0.5}
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,7 @@
 """Pairing: who can draft for a model, in which order, and exactly why somebody cannot."""
 
+import hashlib
+import json
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
@@ -10,7 +12,8 @@ import pytest
 from tests.drafters.changed_file import changed
 from tests.drafters.mtp_file import write_mtp
 from tests.models.conftest import RawModel, small_model
-from tests.models.kinds import CHAINS, PLAIN, write_kind
+from tests.models.kinds import CHAINS, PLAIN, WIDTH, write_kind
+from tests.models.tiny_mmproj import write_mmproj
 
 from slipstream.models.gguf.architectures import NO_ROLLBACK
 from slipstream.models.gguf.reader import Header, read_header
@@ -18,11 +21,19 @@ from slipstream.models.heads.matching_heads import TARGET_KEY, matching_heads
 from slipstream.models.library.catalog import CatalogFile, CatalogPair
 from slipstream.models.library.names import names_of
 from slipstream.models.library.pairing import PairOffer, Surroundings, pairs_for
+from slipstream.models.library.places import (
+    ProjectorChoice,
+    ollama_projector,
+    projector_beside,
+    projector_files,
+    projector_of,
+)
 from slipstream.models.library.records import InstalledModel
 from slipstream.models.library.store import ModelStore
 from slipstream.models.llama.context import LlamaTarget
 from slipstream.models.llama.model import LlamaModel
 from slipstream.models.llama.target import ContextOptions
+from slipstream.models.memory.need import projector_bytes
 
 BUNDLED = Path(__file__).parents[3] / "models" / "bundled"
 TARGET = BUNDLED / "slipstream-mini-q8_0.gguf"
@@ -67,20 +78,15 @@ def pair(method: str = "draft", drafter: str = "tiny", **more: Any) -> CatalogPa
 def test_every_model_here_is_offered_or_says_exactly_why_not(tmp_path: Path, target: Header) -> None:
     other = sized(50_000, "Other").vocabulary([*NAMES[:7], "else", *NAMES[8:]])
     models = installed(
-        tmp_path,
-        good=sized(50_000),
-        large=sized(600_000, "Large"),
-        other=other,
-        broken=b"GGUF",
+        tmp_path, good=sized(50_000), large=sized(600_000, "Large"), other=other, broken=b"GGUF",
         stateful=sized(60_000, "Stateful").text("general.architecture", "mamba2"),
-    )
+    )  # fmt: skip
     theirs = small_model().vocabulary(NAMES)
     path = tmp_path / "Named-1M.gguf"
     path.write_bytes(theirs.text("general.name", "Named").weights((8, 125_000)).bytes())
     offers = pairs_for(read_header(path), Surroundings(models))
     assert "it is too large: 600k parameters for a model of 1" in offer(offers, "large").why_not
-    assert "at most 5" in offer(offers, "large").instead
-    assert "broken" in offer(offers, "broken").why_not
+    assert "at most 5" in offer(offers, "large").instead and "broken" in offer(offers, "broken").why_not
     assert not offer(offers, "stateful").why_not  # a draft model goes back to its mark
     translated = offer(offers, "other")
     assert translated.source == "other vocabulary" and translated.ready and not translated.sound
@@ -131,9 +137,7 @@ def test_a_drafter_that_is_not_here_is_to_be_fetched_and_named_once(tmp_path: Pa
     ("architecture", "reason"),
     [("laguna", "hands out no layers of the architecture laguna"), ("qwen3next", "cannot take back tokens")],
 )
-def test_heads_are_not_fetched_for_a_model_that_they_cannot_serve(
-    target: Header, architecture: str, reason: str
-) -> None:
+def test_heads_are_not_fetched_for_a_model_they_cannot_serve(target: Header, architecture: str, reason: str) -> None:
     other = replace(target, architecture=architecture)
     (found,) = pairs_for(other, Surroundings([], pairs=[pair("dflash", "tiny-dflash")]))
     assert reason in found.why_not and not found.ready
@@ -174,13 +178,17 @@ def test_layers_in_the_model_itself_come_first(tmp_path: Path, architecture: str
     assert (found.method, found.source, found.path, found.sound) == ("mtp", "in the model", None, True)
 
 
-def test_layers_that_cannot_be_run_say_why(tmp_path: Path) -> None:
+def test_layers_that_cannot_be_run_say_why_and_a_head_which_layers_are_missing(tmp_path: Path) -> None:
     source = write_mtp(tmp_path / "Deep.gguf", "glm4moe")
     header = read_header(source)
     last = (header.n_layer or 0) - 1
     cut = changed(source, tmp_path / "cut.gguf", tensors={f"blk.{last}.nextn.eh_proj.weight": None})
     (found,) = pairs_for(read_header(cut), Surroundings())
     assert found.why_not == "this file leaves out the model's MTP layers" and "lookup" in found.instead
+    head = published(tmp_path, **{"eagle3.target_layers": [1, 4, 99]})
+    (found,) = pairs_for(read_header(TARGET), Surroundings(ModelStore(tmp_path / "models").installed()))
+    assert "reads the input of layer 99, which this model does not hand out" in found.why_not
+    assert matching_heads(read_header(TARGET), [head]) == {}
 
 
 def published(tmp_path: Path, **keys: Any) -> Path:
@@ -201,13 +209,6 @@ def test_a_published_head_is_offered_by_its_sizes_and_surely_where_the_catalogue
     assert matching_heads(header, [EAGLE, head]) == matching_heads(header, [head, EAGLE]) == {"eagle3": EAGLE}
 
 
-def test_a_head_that_reads_layers_the_model_has_not_says_which(tmp_path: Path) -> None:
-    head = published(tmp_path, **{"eagle3.target_layers": [1, 4, 99]})
-    (found,) = pairs_for(read_header(TARGET), Surroundings(ModelStore(tmp_path / "models").installed()))
-    assert "reads the input of layer 99, which this model does not hand out" in found.why_not
-    assert matching_heads(read_header(TARGET), [head]) == {}
-
-
 def test_a_model_goes_by_the_names_of_its_header_file_and_repository(tmp_path: Path) -> None:
     model = small_model().text("general.basename", "Qwen3").text("general.size_label", "8B")
     path = tmp_path / "q.gguf"
@@ -216,9 +217,7 @@ def test_a_model_goes_by_the_names_of_its_header_file_and_repository(tmp_path: P
     assert found == ["Small", "q", "tiny", "Qwen3-8B", "acme/Thing-GGUF"]
 
 
-def test_without_reasons_only_what_may_fit_is_read(
-    tmp_path: Path, target: Header, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_reasons_what_may_fit_is_read(tmp_path: Path, target: Header, monkeypatch: pytest.MonkeyPatch) -> None:
     models = installed(
         tmp_path,
         same=sized(50_000),
@@ -237,3 +236,97 @@ def test_without_reasons_only_what_may_fit_is_read(
         ("padded", "same vocabulary"), ("same", "same vocabulary"),
     ]  # fmt: skip
     assert [path.stem for path in read] == ["padded"]
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    return write_kind(tmp_path / "tiny-q8_0.gguf", "llama")
+
+
+def test_the_file_of_the_model_s_width_is_taken_in_its_best_precision(model: Path) -> None:
+    assert projector_beside(model) is None
+    write_mmproj(model.with_name("mmproj-wide-f16.gguf"), "mlp", 2 * WIDTH)
+    (model.parent / "mmproj-broken.gguf").write_bytes(b"GGUF")
+    write_kind(model.with_name("mmproj-llama.gguf"), "llama")
+    assert projector_beside(model) is None
+    last = write_mmproj(model.with_name("tiny-mmproj-f32.gguf"), "mlp", WIDTH)
+    assert projector_beside(model) == last
+    best = write_mmproj(model.with_name("tiny.mmproj-F16.gguf"), "mlp", WIDTH)
+    assert projector_beside(model) == best
+    write_mmproj(model.with_name("notmmprojf16.gguf"), "mlp", WIDTH)
+    assert projector_beside(model) == best
+    assert projector_bytes(best) > best.stat().st_size and projector_bytes(None) == 0
+
+
+def test_names_in_the_headers_tell_projectors_apart(model: Path, tmp_path: Path) -> None:
+    own = write_mmproj(model.with_name("mmproj-b.gguf"), "mlp", WIDTH, title="Tiny llama")
+    write_mmproj(model.with_name("mmproj-a.gguf"), "mlp", WIDTH, title="Another model")
+    assert projector_beside(model) == own
+    write_mmproj(own, "mlp", WIDTH, title="A third model")
+    assert projector_beside(model) is None, "it cannot tell which"
+    assert projector_beside(tmp_path / "nowhere" / "model.gguf") is None
+
+
+FOLDERS = {
+    "our own, of another repository": "models/acme/tiny-GGUF",
+    "LM Studio": ".lmstudio/models/acme/tiny-GGUF",
+    "the hub's cache": ".cache/huggingface/hub/models--acme--Tiny-GGUF/snapshots/1111",
+    "llama.cpp": ".cache/llama.cpp",
+}
+
+
+def choice(model: Path, home: Path) -> ProjectorChoice:
+    return projector_of(model, lambda: projector_files(home / "models", {"HOME": str(home)}))
+
+
+@pytest.mark.parametrize("program", FOLDERS)
+def test_one_in_another_folder_is_taken_if_it_names_the_model(model: Path, tmp_path: Path, program: str) -> None:
+    home, folder = tmp_path / "home", tmp_path / "home" / FOLDERS[program]
+    folder.mkdir(parents=True)
+    assert choice(model, home) == ProjectorChoice()
+    own = write_mmproj(folder / "mmproj-tiny-f32.gguf", "mlp", WIDTH, title="Tiny llama")
+    write_mmproj(folder / "mmproj-wide-f16.gguf", "mlp", 2 * WIDTH, title="Tiny llama")
+    write_mmproj(folder / "mmproj-other-f16.gguf", "mlp", WIDTH, title="Tiny alpaca")
+    write_mmproj(folder / "mmproj-nameless-f16.gguf", "mlp", WIDTH)
+    assert choice(model, home) == ProjectorChoice(own)
+    better = write_mmproj(folder / "mmproj-tiny-f16.gguf", "mlp", WIDTH, title="tiny LLAMA")
+    assert choice(model, home) == ProjectorChoice(better)
+    beside = write_mmproj(model.with_name("mmproj.gguf"), "mlp", WIDTH)
+    assert choice(model, home) == ProjectorChoice(beside), "the one in its folder goes first"
+
+
+def test_one_that_does_not_name_the_model_is_offered_and_never_taken(model: Path, tmp_path: Path) -> None:
+    home, folder = tmp_path / "home", tmp_path / "home" / FOLDERS["LM Studio"]
+    folder.mkdir(parents=True)
+    write_mmproj(folder / "mmproj-other-f16.gguf", "mlp", WIDTH, title="Tiny alpaca")
+    assert choice(model, home) == ProjectorChoice(), "it names another model"
+    nameless = write_mmproj(folder / "mmproj-a.gguf", "mlp", WIDTH)
+    assert choice(model, home) == ProjectorChoice(unsure=(nameless,))
+    tuned = write_mmproj(folder / "mmproj-b.gguf", "mlp", WIDTH, title="Tiny llama", tuning="chat")
+    other = changed(model, tmp_path / "code.gguf", {"general.finetune": "code"})
+    assert choice(other, home) == ProjectorChoice(unsure=(nameless, tuned)), "another fine-tuned model of this name"
+    assert choice(model, home) == ProjectorChoice(tuned)
+
+
+def test_ollamas_manifest_pairs_a_model_with_its_projector(tmp_path: Path) -> None:
+    folder = tmp_path / "ollama"
+    blobs, manifests = folder / "blobs", folder / "manifests" / "registry.ollama.ai" / "library" / "tiny"
+    blobs.mkdir(parents=True)
+    manifests.mkdir(parents=True)
+    files = {"model": write_kind(tmp_path / "m.gguf", "llama"), "projector": write_mmproj(tmp_path / "p", "mlp", WIDTH)}
+    blob: dict[str, Path] = {}
+    for kind, file in files.items():
+        digest = hashlib.sha256(file.read_bytes()).hexdigest()
+        blob[kind] = file.rename(blobs / f"sha256-{digest}")
+    layers = [
+        {"mediaType": f"application/vnd.ollama.image.{kind}", "digest": path.name.replace("-", ":")}
+        for kind, path in blob.items()
+    ]
+    (manifests / "text").write_text(json.dumps({"layers": layers[:1]}))
+    (manifests / "broken").write_text(json.dumps({"layers": [3, {}]}))
+    assert ollama_projector(blob["model"]) is None
+    (manifests / "vision").write_text(json.dumps({"layers": layers}))
+    assert choice(blob["model"], tmp_path / "home") == ProjectorChoice(blob["projector"])
+    assert ollama_projector(blob["projector"]) is None
+    narrow = write_mmproj(blob["projector"], "mlp", 2 * WIDTH)
+    assert narrow.exists() and choice(blob["model"], tmp_path / "home") == ProjectorChoice()

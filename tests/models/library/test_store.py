@@ -58,11 +58,8 @@ def test_a_files_name_is_the_models_and_its_quantization(stem: str, base: str, l
     assert plain_name(stem, "Q5_0") == f"{base.lower()}:{label or 'Q5_0'}"
 
 
-def test_an_empty_home_has_no_models_and_nothing_is_made(store: ModelStore) -> None:
+def test_an_empty_home_has_no_models_and_a_downloaded_one_says_all_that_is_known_of_it(store: ModelStore) -> None:
     assert store.installed() == [] and not store.folder.exists()
-
-
-def test_a_downloaded_model_says_all_that_is_known_of_it(store: ModelStore) -> None:
     path = adopted(store, "acme/Tiny-GGUF/Tiny-1M-Q8_0.gguf", tiny_gguf(q8_0=True))
     (model,) = store.installed()
     assert (model.name, model.path, model.origin, model.repo) == ("tiny-1m:Q8_0", path, "ours", "acme/Tiny-GGUF")
@@ -144,18 +141,13 @@ def test_facts_are_kept_and_read_anew_when_a_file_changes(store: ModelStore, mon
 @pytest.mark.parametrize(
     ("typed", "found"),
     [
-        ("qwen3-4b:q4_k_m", "qwen3-4b:Q4_K_M"),
-        ("Qwen3-0", "qwen3-0.6b:Q8_0"),
-        ("gem", "gemma-3:F16"),
-        ("qwen3-4b:q8", "qwen3-4b:Q8_0"),
-        ("Qwen/Qwen3-4B-GGUF:Q8_0", "qwen3-4b:Q8_0"),
+        ("qwen3-4b:q4_k_m", "qwen3-4b:Q4_K_M"), ("Qwen3-0", "qwen3-0.6b:Q8_0"), ("gem", "gemma-3:F16"),
+        ("qwen3-4b:q8", "qwen3-4b:Q8_0"), ("Qwen/Qwen3-4B-GGUF:Q8_0", "qwen3-4b:Q8_0"),
         ("https://huggingface.co/Qwen/Qwen3-4B-GGUF/resolve/main/Qwen3-4B-Q8_0.gguf", "qwen3-4b:Q8_0"),
-        ("google/gem", "gemma-3:F16"),
-        ("32b", ""),
-        ("qwen_qwen3-32b", "qwen_qwen3-32b:Q8_0"),
+        ("google/gem", "gemma-3:F16"), ("32b", ""), ("qwen_qwen3-32b", "qwen_qwen3-32b:Q8_0"),
         ("qwen3-32b", "qwen_qwen3-32b:Q8_0"),
     ],
-)
+)  # fmt: skip
 def test_a_model_is_found_by_any_name_that_people_type(store: ModelStore, typed: str, found: str) -> None:
     for place in (
         "Qwen/Qwen3-4B-GGUF/Qwen3-4B-Q4_K_M.gguf",
@@ -218,9 +210,7 @@ def test_importing_links_without_taking_room_and_checks_the_header_first(store: 
     assert names(store) == ["mine:Q8_0"] and not list(store.folder.rglob("bad*"))
 
 
-def test_a_link_to_another_disk_is_a_symbolic_one(
-    store: ModelStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_link_across_disks_is_symbolic(store: ModelStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(*_: object) -> None:
         raise OSError(18, "Invalid cross-device link")
 
@@ -235,9 +225,7 @@ def test_a_link_to_another_disk_is_a_symbolic_one(
     assert names(store) == []
 
 
-def test_copying_copies_all_parts_hashes_them_and_leaves_nothing_when_stopped(
-    store: ModelStore, tmp_path: Path
-) -> None:
+def test_copying_takes_all_parts_hashes_them_and_leaves_nothing_if_stopped(store: ModelStore, tmp_path: Path) -> None:
     for name, content in split_gguf("Big-Q4_K_M").items():
         (tmp_path / name).write_bytes(content)
     first = tmp_path / "Big-Q4_K_M-00001-of-00002.gguf"
@@ -251,7 +239,7 @@ def test_copying_copies_all_parts_hashes_them_and_leaves_nothing_when_stopped(
     assert freed_by(model.files) == model.size
 
 
-def test_a_copy_that_does_not_fit_is_refused_first(
+def test_a_copy_that_is_too_large_is_refused(
     store: ModelStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = tmp_path / "Mine-Q8_0.gguf"
@@ -373,7 +361,7 @@ def test_a_full_disk_keeps_no_model_from_being_deleted(store: ModelStore, monkey
     assert not any(store.folder.rglob("*acme*"))
 
 
-def test_models_that_ship_with_slipstream_are_listed_and_stay(tmp_path: Path) -> None:
+def test_models_that_ship_are_listed_by_their_headers_names_and_stay(tmp_path: Path) -> None:
     shipped = tmp_path / "mini.gguf"
     shipped.write_bytes(tiny_gguf())
     store = ModelStore(tmp_path / "models", {"bundled": shipped})
@@ -381,9 +369,6 @@ def test_models_that_ship_with_slipstream_are_listed_and_stay(tmp_path: Path) ->
     with pytest.raises(UsageError, match="ships with slipstream"):
         store.remove("bundled")
     assert shipped.exists() and not store.verify("bundled").problem and not record_path(shipped).exists()
-
-
-def test_the_names_of_models_that_ship_are_those_in_their_headers() -> None:
     tuned = Path(__file__).parents[3] / "models" / "bundled" / "slipstream-mini-tuned-q8_0.gguf"
     assert shown_name(tuned, "Ours, tuned") == "Ours, tuned"
     assert shown_name(Path("/x/qwen3-8b-q8_0.gguf"), "Qwen3 8B") == "Qwen3 8B"

@@ -17,7 +17,7 @@ MOVES = 12
 
 
 class Killed(BaseException):
-    """Stands for kill -9: nothing catches it."""
+    pass
 
 
 @pytest.fixture
@@ -81,15 +81,3 @@ def test_enough_moves_are_counted_to_reach_the_end(store: ModelStore, monkeypatc
     assert killed_after(MOVES - 1, monkeypatch, lambda: store.remove("big"))
     assert killed_after(MOVES - 1, monkeypatch, store.undo)
     assert not killed_after(0, monkeypatch, lambda: store.remove("big"))
-
-
-@pytest.mark.parametrize("moves", range(MOVES))
-def test_a_copy_that_is_killed_leaves_no_model_that_is_not_whole(
-    store: ModelStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moves: int
-) -> None:
-    for name, content in split_gguf("Other-Q4_K_M", 2).items():
-        (tmp_path / name).write_bytes(content)
-    source = tmp_path / "Other-Q4_K_M-00001-of-00002.gguf"
-    whole = killed_after(moves, monkeypatch, lambda: store.import_file(source, "copy"))
-    found = [model for model in ModelStore(store.folder).installed() if model.name == "other:Q4_K_M"]
-    assert all(model.usable for model in found) and bool(found) >= whole

@@ -257,14 +257,11 @@ def test_one_file_in_several_places_is_listed_once_ours_first(tmp_path: Path) ->
     assert source.exists() and [model.origin for model in store.installed()] == ["lmstudio"]
 
 
-def test_a_split_model_of_another_program_is_one_entry(tmp_path: Path) -> None:
+def test_a_split_model_is_one_entry_and_without_an_environment_there_is_none(tmp_path: Path) -> None:
     for name, content in split_gguf("Big-Q4_K_M").items():
         written(tmp_path / ".lmstudio" / "models" / "acme" / "Big" / name, content)
     (model,) = store_in(tmp_path, {}).installed()
     assert isinstance(model, InstalledModel) and len(model.files) == 2
-
-
-def test_without_an_environment_nobody_elses_folders_are_read(tmp_path: Path) -> None:
     in_lm_studio(tmp_path)
     assert ModelStore(tmp_path / "ours").installed() == []
 

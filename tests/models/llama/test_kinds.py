@@ -2,7 +2,7 @@
 
 import random
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -69,6 +69,12 @@ def rejected_path(rng: random.Random, tree: TokenTree) -> list[int]:
     return path[:-1] if len(path) == len(tree) else path
 
 
+@contextmanager
+def two_targets(model: LlamaModel) -> Iterator[tuple[LlamaTarget, LlamaTarget]]:
+    with closing(LlamaTarget(model, OPTIONS)) as one, closing(LlamaTarget(model, OPTIONS)) as other:
+        yield one, other
+
+
 def difference(target: LlamaTarget, other: LlamaTarget, token: int) -> float:
     """Largest difference of the logits after one more token, which both keep."""
     worst = float(np.abs(target.evaluate(token).logits - other.evaluate(token).logits).max())
@@ -80,12 +86,9 @@ def difference(target: LlamaTarget, other: LlamaTarget, token: int) -> float:
 def reject(
     model: LlamaModel, options: ContextOptions, rng: random.Random, widths: tuple[int, ...] = ()
 ) -> tuple[float, int, int]:
-    """Rejects 500 drafts of random shapes, of which a random part is kept.
-
-    Returns:
-        The largest difference of any row from that of a context which is filled anew every few steps and never drafts;
-        drafts of which a branch was kept that was not first in its batch; tokens of the longest text.
-    """
+    """Rejects 500 drafts of random shapes, of which a random part is kept; returns the largest difference of any row
+    from that of a context which never drafts, drafts of which a branch was kept that was not first in its batch, and
+    the longest text."""
     worst, moved, longest = 0.0, 0, 0
     for _ in range(BATCHES):
         padded = replace(options, widths=widths)
@@ -130,10 +133,7 @@ def test_in_the_strict_class_not_a_bit_differs_after_500_rejections(bundled_mode
 @pytest.mark.parametrize("kind", KINDS)
 def test_any_rewind_is_right_whether_the_memory_can_be_cut_or_not(model_of: OpenModel, kind: str) -> None:
     rng = random.Random(kind)
-    with (
-        closing(LlamaTarget(model_of(kind), OPTIONS)) as target,
-        closing(LlamaTarget(model_of(kind), OPTIONS)) as fresh,
-    ):
+    with two_targets(model_of(kind)) as (target, fresh):
         target.prefill(words(rng, 60))
         for turn in range(60):
             size = rng.randint(0, 8) if target.abilities.max_leaves else 0
@@ -152,17 +152,13 @@ def test_any_rewind_is_right_whether_the_memory_can_be_cut_or_not(model_of: Open
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_a_cancelled_prefill_leaves_is_right(model_of: OpenModel, kind: str) -> None:
     text = words(random.Random(3), 300)
-    with (
-        closing(LlamaTarget(model_of(kind), OPTIONS)) as target,
-        closing(LlamaTarget(model_of(kind), OPTIONS)) as fresh,
-    ):
+    with two_targets(model_of(kind)) as (target, fresh):
         fresh.prefill(text)
         for calls in (1, 2, 40, 150):  # between chunks, and between the nodes of a chunk's graph
             asked = iter(range(10_000))
             outcome = target.prefill(text, cancelled=lambda asked=asked, calls=calls: next(asked) >= calls)  # type: ignore[misc]
             assert not outcome.complete and list(target.tokens) == text[: len(target.tokens)]
-            assert target.prefill(text).complete
-            assert difference(target, fresh, 5) < TOLERANCE
+            assert target.prefill(text).complete and difference(target, fresh, 5) < TOLERANCE
             target.rewind(0)
             fresh.rewind(300)
 
@@ -170,10 +166,7 @@ def test_what_a_cancelled_prefill_leaves_is_right(model_of: OpenModel, kind: str
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_saved_state_goes_on_where_it_was(model_of: OpenModel, kind: str) -> None:
     rng = random.Random(4)
-    with (
-        closing(LlamaTarget(model_of(kind), OPTIONS)) as target,
-        closing(LlamaTarget(model_of(kind), OPTIONS)) as other,
-    ):
+    with two_targets(model_of(kind)) as (target, other):
         target.prefill(words(rng, 70))
         if target.abilities.max_leaves:
             target.evaluate(9, TokenTree.chain(words(rng, 6)))
@@ -235,10 +228,7 @@ def test_a_model_that_does_not_write_token_by_token_is_refused(tmp_path: Path) -
 def test_a_wrong_guess_of_single_passes_costs_no_second_reading(model_of: OpenModel, kind: str) -> None:
     """As a draft model works: one token a pass, then back to where the target disagreed."""
     rng = random.Random(kind)
-    with (
-        closing(LlamaTarget(model_of(kind), OPTIONS)) as target,
-        closing(LlamaTarget(model_of(kind), OPTIONS)) as fresh,
-    ):
+    with two_targets(model_of(kind)) as (target, fresh):
         text = words(rng, 200)
         target.prefill(text)
         for _ in range(25):
@@ -260,10 +250,7 @@ def test_a_wrong_guess_of_single_passes_costs_no_second_reading(model_of: OpenMo
 @pytest.mark.parametrize("kind", [*CHAINS, *PLAIN])
 def test_a_reply_that_is_written_again_does_not_read_the_chat_again(model_of: OpenModel, kind: str) -> None:
     rng = random.Random(kind)
-    with (
-        closing(LlamaTarget(model_of(kind), OPTIONS)) as target,
-        closing(LlamaTarget(model_of(kind), OPTIONS)) as fresh,
-    ):
+    with two_targets(model_of(kind)) as (target, fresh):
         chat = words(rng, 150)
         target.prefill(chat)
         for _ in range(3):

@@ -3,18 +3,30 @@
 import os
 import subprocess
 import sys
+from contextlib import closing
 from copy import copy
 from pathlib import Path
+from types import SimpleNamespace
 
-import llama_cpp as C
 import pytest
+from llama_cpp import llama_cpp as C
 from tests.drafters.changed_file import changed
 
+from slipstream.drafters import registry
+from slipstream.drafters.registry import METHODS, why_not
+from slipstream.drafters.resources import Resources
 from slipstream.models import BLAS_THREADS, SPIN_COUNT
 from slipstream.models.errors import ModelFileError
+from slipstream.models.gguf.probe import SHIPPED
+from slipstream.models.llama import hidden
+from slipstream.models.llama.context import LlamaTarget
+from slipstream.models.llama.hidden import SYMBOLS, find_symbols
+from slipstream.models.llama.install import broken_install
 from slipstream.models.llama.library import loses_tiles, process_log, run_pass
 from slipstream.models.llama.model import LlamaModel
 from slipstream.models.llama.placement import Placement
+from slipstream.models.llama.target import ContextOptions
+from slipstream.models.types import LAST_HIDDEN
 
 AMX = "flags\t\t: fpu avx512f amx_bf16 amx_tile amx_int8 flush_l1d"
 
@@ -50,9 +62,7 @@ def test_one_wrong_compiler_among_several_is_enough() -> None:
     assert not loses_tiles(AMX, made_by("GCC: (GNU) 13.3.1", "GCC: (GNU) 14.2.0"))
 
 
-def test_what_is_listened_to_is_not_printed_and_its_warnings_are_kept(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_is_heard_is_not_printed_but_warnings_are_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     log, broken = process_log(), tmp_path / "broken.gguf"
     broken.write_bytes(b"GGUF")
     log.lines.clear()
@@ -76,8 +86,7 @@ def spin_count(**environment: str) -> str:
 
 
 def test_threads_wait_briefly_unless_their_owner_says_otherwise() -> None:
-    assert spin_count() == SPIN_COUNT
-    assert spin_count(GOMP_SPINCOUNT="7") == "7"
+    assert spin_count() == SPIN_COUNT and spin_count(GOMP_SPINCOUNT="7") == "7"
     assert spin_count(OMP_WAIT_POLICY="passive") == "unset"
 
 
@@ -151,3 +160,88 @@ def test_a_reason_keeps_all_its_parts(lines: list[str], reason: str) -> None:
     log.lines.extend(lines)
     assert log.reason().endswith(reason) and LOAD not in log.reason()
     log.lines.clear()
+
+
+FAILED = "RuntimeError: Failed to load shared library '/p/llama_cpp/lib/{}': "
+
+
+@pytest.mark.parametrize(
+    ("said", "kind", "words"),
+    [
+        ("ModuleNotFoundError: No module named 'llama_cpp'", "missing", "not installed"),
+        (FAILED.format("libllama.so") + "libvulkan.so.1: cannot open shared object file: No such file or directory",
+         "library", "libvulkan.so.1 (the Vulkan loader)"),
+        (FAILED.format("libllama.so") + "/lib/libc.so.6: version `GLIBC_2.38' not found (required by /p/libllama.so)",
+         "system", "GLIBC_2.38"),
+        (FAILED.format("libllama.so") + "/p/libllama.so: wrong ELF class: ELFCLASS32", "architecture", "another kind"),
+        (FAILED.format("libllama.dylib") + "dlopen(/p/libllama.dylib, 0x0006): tried: '/p/libllama.dylib' (mach-o file,"
+         " but is an incompatible architecture (have 'x86_64', need 'arm64'))", "architecture", "another kind"),
+        (FAILED.format("libllama.dylib") + "dlopen(/p/libllama.dylib, 6): Library not loaded: /opt/lib/libomp.dylib",
+         "library", "libomp.dylib (the OpenMP runtime)"),
+        (FAILED.format("llama.dll") + "[WinError 193] %1 is not a valid Win32 application", "architecture", "another"),
+        (FAILED.format("llama.dll") + r"Could not find module 'C:\llama.dll' (or one of its dependencies).", "library",
+         "a library that this machine does not have"),
+        (FAILED.format("libllama.so") + "/p/libllama.so: file too short", "damaged", "file too short"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_loaded_is_told_apart(said: str, kind: str, words: str) -> None:
+    found = broken_install(f'Traceback (most recent call last):\n  File "x.py", line 1\n{said}\n')
+    assert found and found.kind == kind and words in found.what
+    assert "llama-cpp-python==" in found.cure and not found.what.endswith(".")
+
+
+@pytest.mark.parametrize("code", [-4, 132, 0xC000001D])
+def test_an_illegal_instruction_is_told_by_the_exit_code(code: int) -> None:
+    found = broken_install("", code)
+    assert found and found.kind == "processor" and "-DGGML_NATIVE=on" in found.cure
+
+
+@pytest.mark.parametrize("said", ["", "ModuleNotFoundError: No module named 'numpy'", "RuntimeError: CUDA error"])
+def test_other_failures_are_none_of_it(said: str) -> None:
+    assert broken_install(said) is None
+
+
+class Library:
+    def __init__(self, *names: str) -> None:
+        for name in names:
+            setattr(self, name, SimpleNamespace())
+
+
+def test_this_library_has_them_all() -> None:
+    names = ("set_layer_input", "get_layer_input", "set_features", "get_features")
+    assert SYMBOLS.lacking(*names) == ""
+    assert find_symbols(C._lib) == SYMBOLS
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "llama_get_embeddings_nextn",
+        "_Z26llama_get_embeddings_nextnP13llama_context",
+        "?llama_get_embeddings_nextn@@YAPEAMPEAUllama_context@@@Z",
+    ],
+)
+def test_each_compilers_name_is_found(name: str) -> None:
+    found = find_symbols(Library(name))
+    assert found.get_features is not None and len(found.get_features.argtypes) == 1
+    assert found.lacking("get_features") == ""
+    assert found.lacking("set_features", "get_features") == (
+        "this build of llama.cpp does not export llama_set_embeddings_nextn"
+    )
+
+
+def test_methods_whose_calls_are_missing_say_so_and_the_others_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    path = SHIPPED / "slipstream-mini-q8_0.gguf"
+    with closing(LlamaModel(path)) as model:
+        with closing(LlamaTarget(model, ContextOptions(n_ctx=256))) as target:
+            before = {name: why_not(name, Resources(target.abilities, llama=target)) for name in METHODS}
+        for module in (hidden, registry):
+            monkeypatch.setattr(module, "SYMBOLS", find_symbols(Library()))
+        with closing(LlamaTarget(model, ContextOptions(n_ctx=256))) as target:
+            assert target.abilities.hidden == {LAST_HIDDEN}
+            after = {name: why_not(name, Resources(target.abilities, llama=target)) for name in METHODS}
+            target.prefill([1, 2, 3])
+            assert target.evaluate(4).logits.shape == (1, model.n_vocab)
+    changed = {name for name in METHODS if after[name] != before[name]}
+    assert changed == {name for name in METHODS if METHODS[name].calls} >= {"eagle3", "mtp", "dflash"}
+    assert all("this build of llama.cpp does not export llama_set_embeddings" in after[name] for name in changed)

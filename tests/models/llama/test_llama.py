@@ -52,9 +52,7 @@ def plain_rows(target: LlamaTarget, tokens: Sequence[int]) -> list[Floats]:
 @pytest.mark.slow
 @pytest.mark.parametrize("prefix", [40, 560])
 @pytest.mark.parametrize("widths", [(), WIDTHS])
-def test_trees_are_bit_equal_to_plain_decoding_whatever_path_wins(
-    open_target: Open, prefix: int, widths: tuple[int, ...]
-) -> None:
+def test_trees_are_bit_equal_to_plain_decoding(open_target: Open, prefix: int, widths: tuple[int, ...]) -> None:
     rng = random.Random(prefix)
     tree_target, plain_target = open_target(replace(STRICT, widths=widths)), open_target(STRICT)
     for target in (tree_target, plain_target):

@@ -81,9 +81,7 @@ def test_a_token_is_the_same_bits_as_its_vector(architecture: str, tmp_path: Pat
     assert ordinary_rows_are_equal(write(tmp_path / "kind.gguf", architecture))
 
 
-def test_where_masks_are_not_offered_a_vector_is_something_else(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_where_masks_are_not_offered_a_vector_differs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """gemma3 scales what it looks up, and takes a vector as it is."""
     path = write(tmp_path / "kind.gguf", "gemma3")
     model = LlamaModel(path)

@@ -94,9 +94,7 @@ def test_every_token_has_the_vector_that_the_model_looks_up(kind: str, open_mode
 
 
 @pytest.mark.parametrize("queued", [0, 5])
-def test_with_masks_beside_them_tokens_are_bit_equal_to_plain_decoding(
-    queued: int, open_model: Callable[[str], LlamaModel]
-) -> None:
+def test_beside_masks_tokens_are_those_of_plain_decoding(queued: int, open_model: Callable[[str], LlamaModel]) -> None:
     model, rng = open_model("q8_0"), np.random.default_rng(queued)
     n = model.n_vocab
     with closing(LlamaTarget(model, STRICT)) as target, closing(LlamaTarget(model, STRICT)) as plain:
@@ -143,7 +141,7 @@ def test_a_group_sees_the_text_its_candidates_and_its_earlier_masks_and_nothing_
         assert min(np.abs(others[i] - others[j]).max() for i in range(4) for j in range(i)) > 5 * tolerance
 
 
-def test_hidden_states_of_tokens_beside_masks_are_those_of_plain_decoding(
+def test_beside_masks_hidden_states_are_those_of_plain_decoding(
     open_model: Callable[[str], LlamaModel],
 ) -> None:
     model = open_model("q8_0")
@@ -178,9 +176,7 @@ def test_what_is_no_mask_is_refused_and_the_target_goes_on(open_model: Callable[
 
 
 @pytest.mark.parametrize("architecture", ["gemma3", "gemma3n", "granite", "qwen2vl", "gpt2"])
-def test_masks_are_offered_only_where_a_vector_is_used_as_it_is(
-    architecture: str, open_model: Callable[[str], LlamaModel]
-) -> None:
+def test_masks_are_offered_where_a_vector_is_used(architecture: str, open_model: Callable[[str], LlamaModel]) -> None:
     model = open_model("q8_0")
     assert MaskRows(model).offered
     other: Any = SimpleNamespace(

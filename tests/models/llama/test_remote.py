@@ -14,9 +14,14 @@ from slipstream.models.llama.remote import ask, ask_all, endpoints
 GB = 10**9
 
 
-def test_addresses_are_read_and_a_missing_port_is_the_usual_one() -> None:
+def test_addresses_are_read_a_missing_machine_is_named_and_too_many_are_refused() -> None:
     assert endpoints(" mac-mini:4000, 10.0.0.2,mac-mini:4000 ") == ["mac-mini:4000", "10.0.0.2:50052"]
     assert endpoints("") == []
+    with pytest.raises(UsageError, match="17 machines"):
+        endpoints(",".join(f"host{n}" for n in range(17)))
+    [refused, unknown] = ask_all(f"{LOOPBACK}:{free_port()},no-such-machine.invalid:5")
+    assert refused.problem == "connection refused"
+    assert unknown.problem == "no machine of this name is known here"
 
 
 @pytest.mark.parametrize(
@@ -25,11 +30,6 @@ def test_addresses_are_read_and_a_missing_port_is_the_usual_one() -> None:
 def test_what_is_no_address_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="no HOST:PORT"):
         endpoints(text)
-
-
-def test_more_machines_than_llama_cpp_takes_are_refused() -> None:
-    with pytest.raises(UsageError, match="17 machines"):
-        endpoints(",".join(f"host{n}" for n in range(17)))
 
 
 def test_a_lender_tells_its_devices_and_their_memory() -> None:
@@ -53,12 +53,6 @@ def test_what_answers_otherwise_is_named(kind: str) -> None:
     lender = ask(serving(answer), patience=0.5)
     assert words in lender.problem and not lender.devices
     assert time.monotonic() - began < 2.5
-
-
-def test_what_is_not_there_is_named() -> None:
-    [refused, unknown] = ask_all(f"{LOOPBACK}:{free_port()},no-such-machine.invalid:5")
-    assert refused.problem == "connection refused"
-    assert unknown.problem == "no machine of this name is known here"
 
 
 def _drip(connection: socket.socket) -> None:

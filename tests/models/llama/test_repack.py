@@ -120,9 +120,7 @@ def test_ggml_says_what_it_can_multiply() -> None:
     assert not repack.gains(0, (256, 64))  # F32 has no other layout
 
 
-def test_where_llama_cpp_chooses_by_itself_it_is_left_alone(
-    files: dict[str, Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_where_llama_cpp_chooses_it_is_left_alone(files: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (library, repack):
         monkeypatch.setattr(module, "amx_is_miscompiled", lambda: False)
     header = read_header(files["q4_0"])

@@ -22,7 +22,6 @@ def sizes(lines: list[str], kind: str) -> int:
 
 
 def opened(path: str, cases: list[tuple[int, str, bool]]) -> list[dict[str, int]]:
-    """Loads a model once and opens a context for each case; returns the bytes that were logged."""
     params = model_params()
     params.use_extra_bufts = False
     with process_log().listening() as lines:

@@ -62,27 +62,11 @@ def tiny(made: Callable[[Model], Header]) -> Header:
     return made(dense("llama", 576, 6, 9, 3, 64, 1536, 32_000, True))
 
 
-def test_the_whole_on_the_gpu_is_best(four: Header) -> None:
+def test_the_whole_on_the_gpu_is_best_and_what_it_cannot_hold_is_split(four: Header, eight: Header) -> None:
     chosen = fit(four, [gpu(8), cpu(16)])
     assert (chosen.verdict, chosen.gpu_layers, chosen.n_ctx, chosen.kv_type) == ("gpu", -1, 8192, "f16")
     assert chosen.need == need(four, 8192, gpu_layers=-1)
     assert 0 < chosen.need.gpu < chosen.need.total  # the embedding stays beside it
-
-
-def test_the_cache_is_packed_before_the_context_is_cut(four: Header) -> None:
-    roomy, tight = need(four, 8192, "f16", -1).gpu, need(four, 8192, "q8_0", -1).gpu
-    free = ((roomy + tight) / 2 * 1.05 + (512 << 20)) / GB
-    chosen = fit(four, [gpu(8, free), cpu(16)])
-    assert (chosen.verdict, chosen.n_ctx, chosen.kv_type) == ("gpu", 8192, "q8_0")
-
-
-def test_a_shorter_context_on_the_gpu_is_better_than_a_split(four: Header) -> None:
-    free = (need(four, 4096, "q8_0", -1).gpu * 1.06 + (512 << 20)) / GB
-    chosen = fit(four, [gpu(8, free), cpu(16)])
-    assert (chosen.verdict, chosen.n_ctx) == ("gpu", 4096)
-
-
-def test_what_the_gpu_cannot_hold_is_split(eight: Header) -> None:
     chosen = fit(eight, [gpu(8), cpu(16)])
     assert (chosen.verdict, chosen.n_ctx, chosen.kv_type) == ("split", 8192, "f16")
     assert 1 < chosen.gpu_layers < 33
@@ -91,39 +75,36 @@ def test_what_the_gpu_cannot_hold_is_split(eight: Header) -> None:
     assert f"{chosen.gpu_layers} of 33 layers" in chosen.why
 
 
-def test_without_a_gpu_a_model_goes_to_memory(eight: Header) -> None:
+def test_the_cache_is_packed_before_the_context_is_cut_and_that_before_layers_leave_the_gpu(four: Header) -> None:
+    roomy, tight = need(four, 8192, "f16", -1).gpu, need(four, 8192, "q8_0", -1).gpu
+    free = ((roomy + tight) / 2 * 1.05 + (512 << 20)) / GB
+    chosen = fit(four, [gpu(8, free), cpu(16)])
+    assert (chosen.verdict, chosen.n_ctx, chosen.kv_type) == ("gpu", 8192, "q8_0")
+    free = (need(four, 4096, "q8_0", -1).gpu * 1.06 + (512 << 20)) / GB
+    chosen = fit(four, [gpu(8, free), cpu(16)])
+    assert (chosen.verdict, chosen.n_ctx) == ("gpu", 4096)
+    free = (need(four, 512, "q8_0", -1).gpu * 1.06 + (512 << 20)) / GB
+    chosen = fit(four, [gpu(8, free), cpu(16)])
+    assert chosen.verdict == "split" and chosen.n_ctx == 8192
+
+
+def test_without_a_gpu_or_with_one_that_is_taken_a_model_goes_to_memory(eight: Header, four: Header) -> None:
     chosen = fit(eight, [cpu(16)])
     assert (chosen.verdict, chosen.gpu_layers, chosen.n_ctx, chosen.need.gpu) == ("memory", 0, 8192, 0)
     assert chosen.why.endswith(f"; a model may take {(0.9 - 0.1) * 16 * GB / MARGIN / 1e9:.1f} GB of memory.")
-
-
-def test_a_gpu_that_is_taken_is_left_alone(four: Header) -> None:
     chosen = fit(four, [gpu(8, 0.3), cpu(16)])
     assert (chosen.verdict, chosen.gpu_layers) == ("memory", 0)
     assert "none of it on a GPU" in chosen.why
-
-
-def test_memory_with_a_whole_context_is_better_than_a_gpu_with_a_stump(four: Header) -> None:
-    free = (need(four, 512, "q8_0", -1).gpu * 1.06 + (512 << 20)) / GB
-    chosen = fit(four, [gpu(8, free), cpu(16)])
-    assert chosen.verdict == "split"
-    assert chosen.n_ctx == 8192
-
-
-def test_a_short_context_is_better_than_none(four: Header) -> None:
     free = (need(four, 1024, "q8_0").total * 1.051 + (1 << 30)) / GB
     chosen = fit(four, [cpu(8, free)])
     assert (chosen.verdict, chosen.n_ctx) == ("memory", 1024)
 
 
-def test_a_gpu_that_shares_the_memory_counts_it_once(eight: Header) -> None:
-    """Apple silicon: 12 of 16 GB for the GPU; 9.8 GB fit once, not twice."""
+def test_memory_of_gpus_counts_once_and_adds_up(eight: Header) -> None:
+    # Apple silicon: 12 of 16 GB for the GPU; 9.8 GB fit once, not twice.
     assert fit(eight, [gpu(12, 12, "igpu"), cpu(16)]).verdict == "gpu"
     both = fit(eight, [gpu(7, 7, "igpu"), cpu(10, 9)])
     assert both.verdict == "too big"
-
-
-def test_two_gpus_hold_together_what_one_cannot(eight: Header) -> None:
     assert fit(eight, [gpu(8), cpu(16)]).verdict == "split"
     both = fit(eight, [gpu(8), gpu(8), cpu(16)])
     assert (both.verdict, both.gpu_layers) == ("gpu", -1)
@@ -152,30 +133,26 @@ def test_layers_are_shared_out_by_room_and_each_gpu_holds_its_own(eight: Header,
     assert (chosen.shares["GPU0"] > chosen.shares["GPU1"]) == (sizes[0] > sizes[1]) or sizes[0] == sizes[1]
 
 
-def test_what_the_sum_has_room_for_and_no_gpu_alone_is_not_promised(eight: Header) -> None:
-    """One GPU of 12 GB beside one that is nearly full: their sum would do, each GPU's own room does not."""
+def test_shares_that_are_asked_for_are_kept_and_no_gpu_is_promised_more_than_its_own_room(
+    eight: Header,
+) -> None:
+    # One GPU of 12 GB beside one that is nearly full: their sum would do, each GPU's own room does not.
     chosen = fit(eight, [replace(gpu(8, 7.0), name="GPU0"), replace(gpu(8, 1.0), name="GPU1"), cpu(16)])
     assert chosen.verdict == "split"
     assert chosen.need.on[0] * 1.05 <= 7.0 * GB - (512 << 20)
-
-
-def test_shares_that_are_asked_for_are_kept(eight: Header) -> None:
     chosen = fit(eight, two_gpus(16, 16), split=[3.0, 1.0])
     assert chosen.shares == {"GPU0": 25, "GPU1": 8}
     alone = fit(eight, two_gpus(16, 16), split=[0.0, 1.0])
     assert alone.shares == {"GPU1": 33}
 
 
-def test_another_machine_holds_what_this_one_cannot(eight: Header) -> None:
+def test_another_machine_holds_what_this_ones_gpu_cannot(eight: Header) -> None:
     alone = fit(eight, [cpu(8)])
     assert alone.verdict == "too big"
     chosen = fit(eight, [cpu(8), lent(16)])
     assert (chosen.verdict, chosen.machines, chosen.shares) == ("gpu", ["mac:50052"], {"mac:50052/0": 33})
     assert not chosen.on_own_gpus
     assert "all on mac:50052" in chosen.why and "GB on mac:50052 and" in chosen.why
-
-
-def test_this_machines_gpu_comes_first_and_is_filled_with_the_other(eight: Header) -> None:
     assert fit(eight, [gpu(16), cpu(16), lent(16)]).machines == []
     assert fit(eight, [gpu(16), cpu(16), lent(16)]).on_own_gpus
     both = fit(eight, [gpu(6), cpu(16), lent(8)])
@@ -192,22 +169,14 @@ def test_a_draft_model_counts_where_it_lies(four: Header, tiny: Header) -> None:
     assert beside.need.gpu < first.need.gpu
 
 
-def test_too_big_says_which_quantization_fits(eight: Header) -> None:
+def test_too_big_says_which_quantization_size_or_context_fits(eight: Header, made: Callable[[Model], Header]) -> None:
     chosen = fit(eight, [cpu(8)])
-    assert chosen.verdict == "too big"
-    assert chosen.gpu_layers == 0
-    assert "Needs 9." in chosen.why
-    assert "It would fit as " in chosen.why
+    assert chosen.verdict == "too big" and chosen.gpu_layers == 0
+    assert "Needs 9." in chosen.why and "It would fit as " in chosen.why
     assert "Q8_0" not in chosen.why
-
-
-def test_too_big_in_any_quantization_says_which_size_fits(made: Callable[[Model], Header]) -> None:
     chosen = fit(made(llama(8192, 80, 28_672)), [cpu(16)])
     assert chosen.verdict == "too big"
     assert "A model of up to about 18 billion parameters would fit" in chosen.why
-
-
-def test_too_long_a_context_says_how_long_it_may_be(eight: Header) -> None:
     machine = [cpu(14)]
     chosen = fit(eight, machine, n_ctx=131_072)
     assert (chosen.verdict, chosen.n_ctx) == ("too big", 131_072)
@@ -216,12 +185,9 @@ def test_too_long_a_context_says_how_long_it_may_be(eight: Header) -> None:
     assert fit(eight, machine, n_ctx=length + 256).verdict == "too big"
 
 
-def test_who_asks_for_more_context_gets_it(eight: Header) -> None:
+def test_who_asks_for_context_gets_what_was_trained(eight: Header, made: Callable[[Model], Header]) -> None:
     assert fit(eight, [cpu(64)], n_ctx=32_768).n_ctx == 32_768
     assert fit(eight, [cpu(64)], n_ctx=100).n_ctx == 100
-
-
-def test_no_more_context_than_the_model_was_trained_on(made: Callable[[Model], Header]) -> None:
     architecture, metadata, tensors, vocabulary = llama(1024, 2, 2048)
     header = made((architecture, {**metadata, "context_length": 1024}, tensors, vocabulary))
     assert fit(header, [cpu(16)]).n_ctx == 1024
@@ -252,13 +218,10 @@ def test_experts_stay_in_memory_before_whole_layers_do(routed: Header) -> None:
     assert fit(routed, [cpu(64)], n_ctx=2048, cpu_experts=3).cpu_experts == 0
 
 
-def test_a_hybrid_keeps_no_copies_where_nothing_drafts(made: Callable[[Model], Header]) -> None:
+def test_a_hybrid_keeps_copies_of_its_state_where_something_drafts(made: Callable[[Model], Header]) -> None:
     header = made(qwen35(1024, 8, 3584, 16, 65_536))
     one, plain = (fit(header, [cpu(64)], n_ctx=256, drafts=drafts).need for drafts in (True, False))
     assert one.kv - plain.kv >= 8 * 6 * 4 * 128 * 128 * 16 and plain.weights == one.weights
-
-
-def test_a_hybrid_keeps_copies_of_its_state(made: Callable[[Model], Header]) -> None:
     header = made(qwen35(1024, 8, 3584, 16, 65_536))
     assert need(header, 8192).kv - need(header, 4096).kv == 4096 * 2 * 2 * 2 * 256 * 2  # two layers with cells
     assert need(header, 256).kv > 9 * 6 * 4 * 128 * 128 * 16  # nine copies of the states of six layers
@@ -270,11 +233,8 @@ def test_heads_that_cannot_be_packed_keep_f16(made: Callable[[Model], Header]) -
     assert fit(header, [cpu(2, free)]).kv_type == "f16"
 
 
-def test_nobody_is_refused_because_the_system_is_silent(eight: Header) -> None:
+def test_what_was_measured_counts_and_a_silent_system_refuses_nobody(eight: Header, tiny: Header) -> None:
     assert fit(eight, [cpu(0, 0)]).verdict == "memory"
-
-
-def test_what_was_measured_counts(tiny: Header) -> None:
     machine = [cpu(2, 0.3)]
     assert fit(tiny, machine).verdict == "memory"
     assert fit(tiny, machine, measure=lambda n_ctx, kv, scores: GB).verdict == "too big"
@@ -303,17 +263,13 @@ def test_scores_that_are_written_down_take_memory_on_the_processor_alone(eight: 
 )
 def test_an_estimate_needs_no_header(size: float, params: float, verdict: str) -> None:
     chosen = estimate(round(size * GB), round(params), [gpu(8), cpu(16)], 32_768)
-    assert chosen.verdict == verdict
-    assert chosen.need.weights == pytest.approx(size * GB, rel=0.2)
+    assert chosen.verdict == verdict and chosen.need.weights == pytest.approx(size * GB, rel=0.2)
 
 
-def test_an_estimate_is_near_the_truth(eight: Header, four: Header) -> None:
+def test_an_estimate_is_near_the_truth_and_counts_the_draft_model(eight: Header, four: Header) -> None:
     for header, params in ((eight, 8e9), (four, 3.6e9)):
         rough: Fit = estimate(header.weight_bytes, round(params), [cpu(64)], header.n_ctx_train)
         assert rough.need.total == pytest.approx(need(header, 8192).total, rel=0.1)
-
-
-def test_an_estimate_counts_the_draft_model() -> None:
     alone, both = (estimate(4 * GB, 0, [cpu(64)], draft_size=size) for size in (0, GB // 2))
     assert GB // 2 < both.need.extras == both.need.total - alone.need.total
 
@@ -330,8 +286,7 @@ def test_a_header_that_lies_is_counted_somehow(key: str, lie: Value, tiny: Heade
 def test_a_header_that_says_little_is_counted_all_the_same(model: RawModel, save: Callable[..., Path]) -> None:
     """Tensors of other names, and no layers at all."""
     header = read_header(save(model))
-    assert need(header, 64).weights == header.weight_bytes
-    assert fit(header, [cpu(8)]).verdict == "memory"
+    assert need(header, 64).weights == header.weight_bytes and fit(header, [cpu(8)]).verdict == "memory"
 
 
 def test_metal_keeps_more_of_its_working_set_free(eight: Header) -> None:

@@ -28,7 +28,6 @@ def headers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Header]:
 
 @pytest.fixture(scope="module")
 def logged(headers: dict[str, Header]) -> Logged:
-    """Opens every model in every context, in one process."""
     asked = json.dumps([[str(header.path), [(*case, False) for case in CASES]] for header in headers.values()])
     command = [sys.executable, str(Path(__file__).with_name("fit_child.py")), asked]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)
@@ -44,9 +43,7 @@ def logged(headers: dict[str, Header]) -> Logged:
 @pytest.mark.slow
 @pytest.mark.parametrize(("n_ctx", "kv"), CASES)
 @pytest.mark.parametrize("name", MODELS)
-def test_the_need_is_what_llama_cpp_takes(
-    name: str, n_ctx: int, kv: KvType, headers: dict[str, Header], logged: Logged
-) -> None:
+def test_need_is_what_it_takes(name: str, n_ctx: int, kv: KvType, headers: dict[str, Header], logged: Logged) -> None:
     counted, taken = need(headers[name], n_ctx, kv), logged[name, n_ctx]
     assert counted.total == pytest.approx(sum(taken.values()), rel=WITHIN)
     assert counted.weights == pytest.approx(taken["weights"], rel=0.01)
@@ -67,16 +64,13 @@ def test_a_dry_run_knows_the_buffer_exactly(name: str, headers: dict[str, Header
     run.close()
 
 
-def test_scores_are_counted_where_attention_writes_them_down(headers: dict[str, Header]) -> None:
+def test_scores_and_draft_models_are_counted_too(headers: dict[str, Header]) -> None:
     header = headers["llama-1b"]
     run = DryRun(header.path)
     taken = run.graph_bytes(ContextOptions(n_ctx=4096, flash=False))
     run.close()
     assert taken is not None
     assert need(header, 4096, flash=False).compute == pytest.approx(taken + 4 * 64 * header.n_vocab, rel=WITHIN)
-
-
-def test_a_draft_model_is_counted_too(headers: dict[str, Header]) -> None:
     target, draft = headers["qwen3-4b"], headers["qwen3-0.6b"]
     both, alone = need(target, 4096, draft=draft), need(target, 4096)
     small = need(draft, 4096, leaves=4)

@@ -22,13 +22,10 @@ def placed(verdict: str, on_gpu: int = 0) -> Fit:
     return Fit(verdict, 0, 8192, "f16", Need(8 * GB, 0, 0, (on_gpu,)), "")  # type: ignore[arg-type]
 
 
-def test_a_token_takes_the_bytes_it_reads_over_the_bandwidth() -> None:
+def test_a_token_takes_the_bytes_it_reads_over_the_bandwidth_of_each_device() -> None:
     found = predict(3.0 * GB, placed("memory"), [SLOW])
     assert found and found.tok_per_s == pytest.approx(20 / 3)
     assert predict(12e6, placed("memory"), [SLOW]) is None  # it fits in a cache
-
-
-def test_layers_on_two_devices_take_their_times_one_after_the_other() -> None:
     places = (placed("memory"), placed("split", 4 * GB), placed("gpu", 8 * GB))
     speeds = [found.tok_per_s for fit in places if (found := predict(8.0 * GB, fit, [SLOW, QUICK]))]
     assert speeds == pytest.approx([2.5, 1 / (0.2 + 0.005), 100])
@@ -36,14 +33,11 @@ def test_layers_on_two_devices_take_their_times_one_after_the_other() -> None:
     assert predict(8.0 * GB, placed("too big"), [SLOW, QUICK]) is None
 
 
-def test_the_embedding_is_looked_up_unless_it_is_the_output_too(tmp_path: Path) -> None:
+def test_only_the_experts_and_embeddings_that_a_token_uses_are_read(tmp_path: Path) -> None:
     header = read_header(write_kind(tmp_path / "m.gguf", "llama"))
     sizes = {tensor.name: tensor.nbytes for tensor in header.tensors}
     tied = "output.weight" not in sizes
     assert sum(bytes_read(header).values()) == sum(sizes.values()) - (0 if tied else sizes["token_embd.weight"])
-
-
-def test_only_the_experts_that_a_token_uses_are_read(tmp_path: Path) -> None:
     header = read_header(write_kind(tmp_path / "m.gguf", "qwen3moe"))
     used, count = header.number("expert_used_count"), header.number("expert_count")
     experts = sum(tensor.nbytes for tensor in header.tensors if "_exps" in tensor.name)
@@ -70,16 +64,13 @@ def test_the_measurement_ends_with_its_parent() -> None:
     assert done.returncode == 1 and not done.stdout  # whoever started it has closed its standard input
 
 
-def test_a_prediction_says_whether_the_machine_was_busy_when_it_was_measured() -> None:
+def test_a_prediction_says_what_it_is_predicted_from() -> None:
     busy = replace(QUICK, basis="busy")
     bases = [predict(1.0 * GB, placed(*each), [SLOW, busy]) for each in (("memory",), ("split", 5), ("gpu",))]
     assert [each.basis for each in bases if each] == ["measured", "busy", "busy"]
     usual = predict(1.0 * GB, placed("memory"), assumed(2, gpu=False))
     assert usual and usual.basis == "assumed"
     assert unpacked(packed([busy])) == [busy]
-
-
-def test_what_has_not_been_measured_is_taken_to_be_usual() -> None:
     (few,), (many, gpu) = assumed(2, gpu=False), assumed(64, gpu=True)
     assert few.bytes_per_s < many.bytes_per_s < gpu.bytes_per_s
     assert (few.kind, gpu.kind) == ("cpu", "gpu")

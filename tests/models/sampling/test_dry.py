@@ -88,10 +88,8 @@ def test_a_bias_comes_first_and_may_forbid() -> None:
 
 
 def test_a_breaker_and_a_short_text_hide_repetitions() -> None:
-    assert repetitions([1, 2, 3, 1, 2], (), 2) == {3: 2}
-    assert repetitions([1, 2, 3, 1, 2], (1,), 2) == {}
-    assert repetitions([1, 2, 3, 1, 2], (1,), 1) == {3: 1}
-    assert repetitions([1, 2, 3, 1, 2], (2,), 1) == {}
+    assert repetitions([1, 2, 3, 1, 2], (), 2) == {3: 2} and repetitions([1, 2, 3, 1, 2], (1,), 2) == {}
+    assert repetitions([1, 2, 3, 1, 2], (1,), 1) == {3: 1} and repetitions([1, 2, 3, 1, 2], (2,), 1) == {}
     assert repetitions([5, 5, 5, 5], (), 2) == {5: 3}
     assert repetitions([1], (), 1) == repetitions([], (), 1) == {}
     assert max(repetitions([7] * 500, (), 2).values()) == 64

@@ -11,14 +11,11 @@ from slipstream.models.sampling.recommended import checked, recommended
 def test_the_keys_of_a_file_are_read_as_single_precision_wrote_them() -> None:
     found = recommended(
         {
-            "general.sampling.temp": 0.6000000238418579,
-            "general.sampling.top_k": 20,
-            "general.sampling.top_p": 0.949999988079071,
-            "general.sampling.penalty_repeat": 1.0499999523162842,
-            "general.sampling.mirostat": 2,
-            "general.name": "x",
+            "general.sampling.temp": 0.6000000238418579, "general.sampling.top_k": 20,
+            "general.sampling.top_p": 0.949999988079071, "general.sampling.penalty_repeat": 1.0499999523162842,
+            "general.sampling.mirostat": 2, "general.name": "x",
         }
-    )
+    )  # fmt: skip
     assert found == {"temperature": 0.6, "top_k": 20, "top_p": 0.95, "repetition_penalty": 1.05, "min_p": 0.0}
     assert isinstance(found["top_k"], int)
 
@@ -45,8 +42,7 @@ def test_the_catalogue_means_a_family_in_any_size() -> None:
     shipped = catalog()
     assert shipped.samplings and not shipped.problem
     for entry in shipped.samplings:
-        assert entry.note and entry.values
-        assert checked(entry.values).items() >= entry.values.items()
+        assert entry.note and entry.values and checked(entry.values).items() >= entry.values.items()
     gemma = {"temperature": 1.0, "top_k": 64, "top_p": 0.95, "min_p": 0.0}
     for name in ("gemma-3-4b-it", "google_gemma-3-27b-it-Q4_K_M", "Gemma 3 12b It", "unsloth/gemma-3-4b-it-GGUF"):
         assert shipped.sampling([name]) == gemma, name

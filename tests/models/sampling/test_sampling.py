@@ -70,7 +70,6 @@ def naive_pick(sampler: Sampler, logits: Floats, history: History, ahead: Sequen
 
 
 def random_case(rng: np.random.Generator) -> tuple[Sampler, Floats, History, list[int]]:
-    """A row of any size, half of them full of equal values, and any mix of settings."""
     size = int(rng.choice([1, 2, 5, 63, 64, 65, 500, 4096, 4133, 20_011]))
     logits = rng.normal(0, rng.choice([0.1, 3.0]), size).astype(np.float32)
     if rng.random() < 0.5:
@@ -79,21 +78,16 @@ def random_case(rng: np.random.Generator) -> tuple[Sampler, Floats, History, lis
         logits[rng.random(size) < 0.5] = rng.choice(np.array([-np.inf, np.nan, logits[0]], np.float32))
         logits[rng.integers(size)] = 1.0
     sampler = Sampler(
-        temperature=float(rng.choice([0, 0.2, 0.8, 1.5])),
-        top_k=int(rng.choice([0, 1, 2, 40, 64, 65, 1000])),
-        top_p=float(rng.choice([0.3, 0.95, 1.0])),
-        min_p=float(rng.choice([0.0, 0.05, 0.5])),
+        temperature=float(rng.choice([0, 0.2, 0.8, 1.5])), top_k=int(rng.choice([0, 1, 2, 40, 64, 65, 1000])),
+        top_p=float(rng.choice([0.3, 0.95, 1.0])), min_p=float(rng.choice([0.0, 0.05, 0.5])),
         repetition_penalty=float(np.float32(rng.choice([1.0, 0.8, 1.5]))),
-        presence_penalty=float(rng.choice([0.0, -0.5, 0.5, 4.0])),
-        penalty_window=int(rng.choice([0, 1, 8, 256])),
-        top_n_sigma=float(rng.choice([0.0, 0.0, 0.5, 1.5])),
-        dry=float(rng.choice([0.0, 0.0, 0.8])),
-        dry_allowed=int(rng.choice([1, 2])),
-        dry_window=int(rng.choice([1, 30, 1024])),
+        presence_penalty=float(rng.choice([0.0, -0.5, 0.5, 4.0])), penalty_window=int(rng.choice([0, 1, 8, 256])),
+        top_n_sigma=float(rng.choice([0.0, 0.0, 0.5, 1.5])), dry=float(rng.choice([0.0, 0.0, 0.8])),
+        dry_allowed=int(rng.choice([1, 2])), dry_window=int(rng.choice([1, 30, 1024])),
         breakers=frozenset(rng.choice(size, 2).tolist()),
         bias=((int(rng.integers(size)), float(rng.choice([-4.0, 4.0]))),) if rng.random() < 0.3 else (),
         seed=int(rng.integers(-(2**62), 2**62)),
-    )
+    )  # fmt: skip
     best = np.argsort(-logits)[:40]  # penalties must reach what would win without them
     few = best[:3] if rng.random() < 0.5 else np.concatenate((best, rng.integers(0, size + 5, 40)))
     tokens = [int(t) for t in rng.choice(few, 60)]
@@ -137,20 +131,23 @@ def test_best_tokens_that_stand_alone_or_among_few(size: int, level: float, best
         assert sampler.pick(row, history) == naive_pick(sampler, row, history)
 
 
-def test_top_p_and_min_p_keep_the_lowest_ids_at_the_border() -> None:
+def test_top_p_and_min_p_keep_the_lowest_ids_and_a_tiny_temperature_the_best() -> None:
     row = np.zeros(4096, np.float32)
     for top_k in (0, 64):
         total = top_k or 4096
         ids, _ = Sampler(1.0, top_k, 0.5, 0.0).distribution(row, EMPTY)
         assert ids.tolist() == list(range(total // 2))
         assert len(Sampler(1.0, top_k, 1.0, 0.99).distribution(row, EMPTY)[0]) == total
+    row = np.array([1.0, 1.5, 1.499], np.float32)
+    assert Sampler(1e-300).pick(row, EMPTY) == 1
+    ids, probs = Sampler(1e-300, 0, 1.0, 0.0).distribution(row, EMPTY)
+    assert (ids.tolist(), probs.tolist()) == ([1, 2, 0], [1.0, 0.0, 0.0])
 
 
 def test_the_window_covers_the_end_of_history_and_what_is_ahead() -> None:
     row = np.zeros(6, np.float32)
     sampler = Sampler(0, presence_penalty=1.0, penalty_window=3)
-    assert sampler.pick(row, History([0, 1, 2])) == 3
-    assert sampler.pick(row, History([9, 0, 1, 2])) == 3
+    assert sampler.pick(row, History([0, 1, 2])) == 3 and sampler.pick(row, History([9, 0, 1, 2])) == 3
     assert sampler.pick(row, History([0, 1, 2]), [3]) == 0
     assert sampler.pick(row, History([4, 0]), [1, 2]) == 3
     assert sampler.pick(row, History([4]), [0, 1, 2, 3, 4]) == 0
@@ -188,13 +185,8 @@ def test_greedy_confidence_is_the_probability_among_the_64_best() -> None:
     tokens, confidences = Sampler(0).rank(row, EMPTY)
     assert tokens == [row.argmax()]
     assert confidences == pytest.approx([np.exp(best[0]) / np.exp(best).sum()])
-
-
-def test_a_tiny_temperature_takes_the_best() -> None:
-    row = np.array([1.0, 1.5, 1.499], np.float32)
-    assert Sampler(1e-300).pick(row, EMPTY) == 1
-    ids, probs = Sampler(1e-300, 0, 1.0, 0.0).distribution(row, EMPTY)
-    assert (ids.tolist(), probs.tolist()) == ([1, 2, 0], [1.0, 0.0, 0.0])
+    tokens, shares = Sampler(top_k=2).rank(np.array([0.0, 5.0, 4.9, 1.0], np.float32), EMPTY, count=4)
+    assert sorted(tokens) == [1, 2] and all(0 < share < 1 for share in shares)
 
 
 @pytest.mark.parametrize("size", [3, 5000])
@@ -243,11 +235,6 @@ def test_rank_begins_with_the_token_that_pick_draws_and_goes_on_by_noisy_score(t
         assert tokens == np.argsort(-noisy)[:4].tolist()
         plain, with_noise = (np.exp(x - x.max()) / np.exp(x - x.max()).sum() for x in (logits.astype(float), noisy))
         assert shares == pytest.approx(np.sqrt(plain * with_noise)[tokens].tolist())
-
-
-def test_rank_gives_what_there_is() -> None:
-    tokens, shares = Sampler(top_k=2).rank(np.array([0.0, 5.0, 4.9, 1.0], np.float32), EMPTY, count=4)
-    assert sorted(tokens) == [1, 2] and all(0 < share < 1 for share in shares)
 
 
 @pytest.mark.parametrize("allowed", [1, 2, 39, 40, 41, 300])

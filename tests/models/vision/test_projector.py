@@ -187,8 +187,7 @@ def test_a_kept_state_with_an_unknown_image_is_refused(seen: Seen) -> None:
         state = target.save()
         with pytest.raises(SlipstreamError, match="not there any more"):
             target.restore(state, [token - 1 if token < -1 else token for token in tokens])
-        assert not target.tokens
-        assert target.prefill(tokens).complete
+        assert not target.tokens and target.prefill(tokens).complete
 
 
 def test_hidden_states_are_handed_out_around_an_image(seen: Seen) -> None:

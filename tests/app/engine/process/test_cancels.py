@@ -1,4 +1,4 @@
-"""Replies stopped at random moments: what was written stays, and the next reply is as if undisturbed."""
+"""Kills and stops at random moments: what was written stays, and the next reply is as if undisturbed."""
 
 import random
 import threading
@@ -7,7 +7,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from tests.app.engine.disturbed import Disturbed, bundled
+from tests.app.engine.disturbed import PHASES, SIGNALS, Disturbed, bundled
 
 from slipstream.app.chats.store import ChatStore
 from slipstream.app.engine.process.client import Engine
@@ -46,3 +46,18 @@ def test_a_stop_is_heard_while_a_long_prompt_is_made(tmp_path: Path) -> None:
         assert time.monotonic() - begun < whole / 2
         last = list(engine.reply(Generate(3, [Message("user", "Hi")], Sampling(seed=1), "none", 4)))[-1]
         assert isinstance(last, Done) and last.text
+
+
+KILLS = 40
+
+
+def test_forty_kills_lose_nothing(tmp_path: Path) -> None:
+    chance = random.Random(11)
+    load = bundled(tmp_path / "derived")
+    with closing(Engine(tmp_path / "engine.log")) as engine, closing(ChatStore(tmp_path / "chats.db")) as store:
+        disturbed = Disturbed(engine, load, store, chance)
+        disturbed.begin()
+        for turn in range(KILLS):
+            assert disturbed.kill(SIGNALS[turn % len(SIGNALS)], PHASES[turn % len(PHASES)]) == ""
+        assert len(disturbed.processes) == KILLS and disturbed.orphans() == set()
+        assert sum(disturbed.phases.values()) > 0

@@ -2,7 +2,6 @@
 
 import os
 import signal
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,13 +17,6 @@ from slipstream.models.errors import EngineDiedError, SlipstreamError, UsageErro
 pytestmark = pytest.mark.program
 
 BUNDLED = replace(choose(Paths.default({})), derived=None, index=None, chats=None)
-
-
-@pytest.fixture
-def engine(tmp_path: Path) -> Iterator[Engine]:
-    one = Engine(tmp_path / "logs" / "engine.log")
-    yield one
-    one.close()
 
 
 def ask(number: int = 1, size: int = 20, text: str = "Tell me about the sea", drafter: str = "draft") -> Generate:

@@ -41,21 +41,32 @@ Thread 0x00007f8b2d7fe6c0 (most recent call first):
 def test_every_end_has_its_words(number: int, words: str) -> None:
     end = end_of(-abs(number), "")
     assert words in end.reason
-    assert end.hint
-    assert end.cause == ("memory" if number == signal.SIGKILL else "other")
+    assert end.hint and end.cause == ("memory" if number == signal.SIGKILL else "other")
 
 
-def test_an_exit_code_a_hang_and_one_that_cannot_end_have_theirs() -> None:
+def test_an_exit_code_has_its_words_and_what_was_logged_before_is_not_the_cause() -> None:
     assert end_of(3, "Error: KeyError in reply, line 7").reason == "exit code 3 (Error: KeyError in reply, line 7)"
     assert end_of(-9, "CUDA error", "it did nothing").reason == "it did nothing, so it was ended"
     assert end_of(-9, "", "it did nothing").cause == "other"
     assert end_of(None, "").reason == "the system does not let it end"
+    started = ["ggml_cuda_init: found 1 CUDA devices (Total VRAM: 81079 MiB):", "  Device 0: NVIDIA H100 80GB HBM3"]
+    started += ["ggml_vulkan: Found 1 Vulkan devices:", "ggml_vulkan: 0 = llvmpipe (LLVM 15.0.6, 256 bits)"]
+    end = end_of(-signal.SIGABRT, "\n".join([*started, "Error: KeyError in reply, line 7"]), "", CrashNote("", True))
+    assert end.cause == "other" and "GPU" not in end.reason + end.hint
+    assert end_of(-signal.SIGABRT, "\n".join([*started, "ggml_cuda_compute_forward: failed"])).cause == "gpu"
+    log = "failed to allocate buffer\nCUDA error: once\n" + "all is well\n" * 20
+    assert end_of(-signal.SIGABRT, log).cause == "other" and end_of(-signal.SIGSEGV, log).cause == "other"
 
 
-def test_a_device_that_fails_is_blamed_on_the_machine_that_has_it() -> None:
+def test_a_device_that_fails_or_a_machine_that_is_lost_is_blamed_and_not_a_drafter() -> None:
     log = "Error: the GPU failed: the model could not be evaluated: llama_decode returned -3."
     assert end_of(1, log, note=CrashNote("", True)).cause == "gpu"
     assert end_of(1, log, note=CrashNote("", False, True)).cause == "machine"
+    end = end_of(-signal.SIGABRT, f"{GONE}\n{TRACE}", "", CrashNote("medusa", machines=True))
+    assert (end.cause, end.reason) == ("machine", "another machine was lost, its connection was closed")
+    assert "with the machines that are left" in end.hint
+    silent = end_of(-9, "", "it did nothing at all for 31 seconds", CrashNote("", machines=True))
+    assert silent.cause == "machine" and "31 seconds, so it was ended" in silent.reason
 
 
 @pytest.mark.parametrize(
@@ -100,16 +111,12 @@ def test_a_gpu_that_hangs_is_lost(given_up: str) -> None:
 @pytest.mark.parametrize(
     ("code", "log", "cause"),
     [
-        (-signal.SIGSEGV, "", "drafter"),
-        (-signal.SIGABRT, "GGML_ASSERT(x) failed", "drafter"),
-        (-signal.SIGBUS, "", "drafter"),
-        (-signal.SIGKILL, "", "drafter"),
-        (-signal.SIGABRT, "std::bad_alloc", "drafter"),
-        (1, "Error: SystemError in draft, line 7", "drafter"),
-        (-signal.SIGTERM, "", "other"),
-        (-signal.SIGABRT, "CUDA error: unspecified launch failure", "gpu"),
+        (-signal.SIGSEGV, "", "drafter"), (-signal.SIGABRT, "GGML_ASSERT(x) failed", "drafter"),
+        (-signal.SIGBUS, "", "drafter"), (-signal.SIGKILL, "", "drafter"),
+        (-signal.SIGABRT, "std::bad_alloc", "drafter"), (1, "Error: SystemError in draft, line 7", "drafter"),
+        (-signal.SIGTERM, "", "other"), (-signal.SIGABRT, "CUDA error: unspecified launch failure", "gpu"),
     ],
-)
+)  # fmt: skip
 def test_the_call_that_was_running_is_blamed(code: int, log: str, cause: str) -> None:
     end = end_of(code, log, "", CrashNote("medusa"))
     assert end.cause == cause and (end.drafter == "medusa") == (cause == "drafter")
@@ -144,20 +151,6 @@ def test_a_note_is_read_after_its_process_has_ended(tmp_path: Path) -> None:
     assert path.is_file() and not path.is_symlink()
 
 
-def test_what_a_build_for_gpus_logs_at_every_start_is_not_the_cause() -> None:
-    started = ["ggml_cuda_init: found 1 CUDA devices (Total VRAM: 81079 MiB):", "  Device 0: NVIDIA H100 80GB HBM3"]
-    started += ["ggml_vulkan: Found 1 Vulkan devices:", "ggml_vulkan: 0 = llvmpipe (LLVM 15.0.6, 256 bits)"]
-    end = end_of(-signal.SIGABRT, "\n".join([*started, "Error: KeyError in reply, line 7"]), "", CrashNote("", True))
-    assert end.cause == "other" and "GPU" not in end.reason + end.hint
-    assert end_of(-signal.SIGABRT, "\n".join([*started, "ggml_cuda_compute_forward: failed"])).cause == "gpu"
-
-
-def test_what_was_got_over_long_before_is_not_the_cause() -> None:
-    log = "failed to allocate buffer\nCUDA error: once\n" + "all is well\n" * 20
-    assert end_of(-signal.SIGABRT, log).cause == "other"
-    assert end_of(-signal.SIGSEGV, log).cause == "other"
-
-
 def test_the_context_is_halved_each_time_and_said_once() -> None:
     cures = Recovery()
     assert cures.apply(LOAD, LOG) == LOAD
@@ -168,8 +161,7 @@ def test_the_context_is_halved_each_time_and_said_once() -> None:
         assert cures.with_remark(LOADED).remark == ""
     cures.replied()
     assert cures.apply(LOAD, LOG).halved == 2
-    assert cures.apply(Load("other.gguf"), LOG) == Load("other.gguf")
-    assert cures.apply(LOAD, LOG) == LOAD
+    assert cures.apply(Load("other.gguf"), LOG) == Load("other.gguf") and cures.apply(LOAD, LOG) == LOAD
 
 
 def test_a_gpu_that_failed_is_not_used_again() -> None:
@@ -183,14 +175,6 @@ def test_a_gpu_that_failed_is_not_used_again() -> None:
 
 
 GONE = "/src/ggml/src/ggml-rpc/ggml-rpc.cpp:552: Remote RPC server crashed or returned malformed response"
-
-
-def test_a_machine_that_is_lost_is_told_from_a_gpu_and_a_drafter() -> None:
-    end = end_of(-signal.SIGABRT, f"{GONE}\n{TRACE}", "", CrashNote("medusa", machines=True))
-    assert (end.cause, end.reason) == ("machine", "another machine was lost, its connection was closed")
-    assert "with the machines that are left" in end.hint
-    silent = end_of(-9, "", "it did nothing at all for 31 seconds", CrashNote("", machines=True))
-    assert silent.cause == "machine" and "31 seconds, so it was ended" in silent.reason
 
 
 def test_after_a_lost_machine_the_next_start_is_as_before_and_says_with_which() -> None:
@@ -215,8 +199,7 @@ def test_a_drafter_that_ended_it_is_left_out_and_what_was_asked_goes_on() -> Non
     assert set(failed) == {"medusa", "draft", "space", "eagle3"}
     assert failed["medusa"] == "the engine ended in it: a fault in llama.cpp or a library (SIGSEGV)"
     cures.ended(end_of(-signal.SIGSEGV, "", "", CrashNote("medusa")))  # although it was left out
-    assert not cures.can_retry
-    assert cures.apply(Load("other.gguf"), LOG).failed == {}
+    assert not cures.can_retry and cures.apply(Load("other.gguf"), LOG).failed == {}
 
 
 def test_three_ends_in_a_row_stop_until_somebody_asks_again() -> None:

@@ -39,6 +39,8 @@ while True:
 def pretend(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pretend:
     """An engine whose process writes these frames or bytes, and then does something else."""
 
+    python = sys.executable
+
     def made(*said: Frame | bytes, then: str = "", limits: Limits = Limits()) -> Engine:  # noqa: B008 (frozen)
         raw = io.BytesIO()
         for one in said:
@@ -47,7 +49,7 @@ def pretend(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pretend:
             else:
                 write_frame(raw, one)
         program = tmp_path / "python"
-        program.write_text(f"#!{sys.executable}\nimport os, sys\nos.write(1, {raw.getvalue()!r})\n{then}\n")
+        program.write_text(f"#!{python}\nimport os, sys\nos.write(1, {raw.getvalue()!r})\n{then}\n")
         program.chmod(program.stat().st_mode | stat.S_IXUSR)
         monkeypatch.setattr(sys, "executable", str(program))
         return Engine(tmp_path / "logs" / "engine.log", limits)
@@ -55,9 +57,13 @@ def pretend(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pretend:
     return made
 
 
-def test_another_version_is_refused(pretend: Pretend) -> None:
+def test_another_version_and_a_process_that_says_nonsense_are_refused(pretend: Pretend) -> None:
     engine = pretend(replace(Hello(), version=VERSION + 1), then=WAITS)
     with pytest.raises(SlipstreamError, match="another version"):
+        engine.load(LOAD)
+    assert engine.process_id is None
+    engine = pretend(Hello(), b"\xff" * 64, then=WAITS)
+    with pytest.raises(EngineDiedError, match=r"it spoke nonsense .*so it was ended"):
         engine.load(LOAD)
     assert engine.process_id is None
 
@@ -70,21 +76,11 @@ def test_a_bad_frame_ends_the_process(pretend: Pretend, nonsense: bytes) -> None
     assert engine.process_id is None
 
 
-def test_a_process_that_says_nonsense_and_stays_is_killed(pretend: Pretend) -> None:
-    engine = pretend(Hello(), b"\xff" * 64, then=WAITS)
-    with pytest.raises(EngineDiedError, match=r"it spoke nonsense .*so it was ended"):
-        engine.load(LOAD)
-    assert engine.process_id is None
-
-
-def test_the_last_words_of_the_log_are_told(pretend: Pretend) -> None:
+def test_the_last_words_of_the_log_are_told_where_it_can_be_read(pretend: Pretend, tmp_path: Path) -> None:
     words = "os.read(0, 1); sys.stderr.write('loading\\nggml.c:1: GGML_ASSERT(x > 0) failed\\nmore\\n'); sys.exit(3)"
     engine = pretend(Hello(), then=words)
     with pytest.raises(EngineDiedError, match=r"exit code 3 \(ggml.c:1: GGML_ASSERT\(x > 0\) failed\)"):
         engine.load(LOAD)
-
-
-def test_a_log_that_cannot_be_read_changes_nothing(pretend: Pretend, tmp_path: Path) -> None:
     log = tmp_path / "logs" / "engine.log"
     engine = pretend(then=f"os.remove({os.fspath(log)!r}); sys.exit(3)")
     with pytest.raises(EngineDiedError, match="while it started: exit code 3\\."):
@@ -139,16 +135,11 @@ def test_a_process_that_hangs_is_ended(
     assert engine.process_id is None
 
 
-def test_a_process_that_reads_nothing_does_not_keep_who_writes(
-    pretend: Pretend, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_process_that_reads_nothing_keeps_nobody_waiting(pretend: Pretend, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("slipstream.app.engine.process.process._LOOK_EVERY", 0.01)
     engine = pretend(Hello(), then=WAITS, limits=Limits(silent=0.1))
     with pytest.raises(EngineDiedError, match="no sign of life"):
         engine.load(replace(LOAD, heads=["x" * 1000] * 1000))
-
-
-def test_nor_who_closes_it(pretend: Pretend) -> None:
     engine = pretend(Hello(), then=WAITS)
     engine.start()
     writing = threading.Thread(target=engine.prepare, args=(Prepare([Message("user", "x" * 1_000_000)]),))
@@ -172,9 +163,7 @@ def test_a_crash_loop_stops_with_advice_until_it_is_asked_again(pretend: Pretend
             engine.load(LOAD)
 
 
-def test_a_program_that_cannot_be_started_says_so(
-    pretend: Pretend, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_program_that_cannot_start_is_said(pretend: Pretend, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     engine = pretend()
     monkeypatch.setattr(sys, "executable", str(tmp_path / "nothing"))
     with pytest.raises(SlipstreamError, match="process cannot be started: no such file"):

@@ -112,9 +112,7 @@ doctor()
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("how", ["segv", "abort", "kill", "exit"])
-def test_a_process_that_ends_in_a_drafters_call(
-    doctored: Doctored, plain: Done, name: str, kind: str, how: str
-) -> None:
+def test_a_process_that_ends_in_a_drafter(doctored: Doctored, plain: Done, name: str, kind: str, how: str) -> None:
     engine = doctored(in_call(kind, "draft", how, 5))
     engine.load(LOAD)
     first = engine.process_id
@@ -146,9 +144,7 @@ def test_several_drafters_end_it_one_after_the_other(doctored: Doctored, plain: 
     assert done.text == plain.text and len(done.failed) >= 3
 
 
-def test_a_drafter_that_hangs_is_ended_and_the_reply_goes_on(
-    doctored: Doctored, plain: Done, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_drafter_that_hangs_is_ended_and_the_reply_goes_on(doctored: Doctored, plain: Done) -> None:
     engine = doctored(in_call("medusa.Medusa", "draft", "sleep", 5), Limits(still=2.0))
     engine.load(LOAD)
     done = done_of(list(engine.reply(ask("medusa"))))
@@ -217,14 +213,11 @@ plan.fitted, load.load = fitted, loaded
 @pytest.mark.parametrize(
     ("fails", "loud"),
     [
-        ("lambda: ends('sleep')", False),
-        ("lambda: ends('segv')", True),
-        ("lambda: ends('abort')", True),
-        ("lambda: -3", False),
-        ("lambda: -2", False),
+        ("lambda: ends('sleep')", False), ("lambda: ends('segv')", True), ("lambda: ends('abort')", True),
+        ("lambda: -3", False), ("lambda: -2", False),
     ],
     ids=["hangs", "faults", "aborts", "returns an error", "returns another"],
-)
+)  # fmt: skip
 def test_a_lost_gpu_is_not_used_again(doctored: Doctored, plain: Done, fails: str, loud: bool) -> None:
     engine = doctored(f"{GPU}\nFAILS, LOUD = {fails}, {loud}", Limits(still=2.0))
     load = replace(LOAD, heads=[], draft_model=None)

@@ -62,8 +62,7 @@ def test_without_the_systems_help_a_closed_pipe_ends_one_that_hangs(tmp_path: Pa
     program = f"import threading, slipstream.app.engine.process.worker as w; {hangs}; w.main()"
     command = [sys.executable, "-c", program, str(tmp_path / "note")]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as engine:
-        assert engine.stdin and engine.stdout
-        assert engine.stdout.read(4)
+        assert engine.stdin and engine.stdout and engine.stdout.read(4)
         engine.stdin.close()
         assert engine.wait(60) == 1
 
@@ -143,6 +142,5 @@ except KeyError:
     reply("a fourth secret")
 """
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert ran.returncode == 1
-    assert "secret" not in ran.stderr
+    assert ran.returncode == 1 and "secret" not in ran.stderr
     assert ran.stderr.count("Error: ValueError in reply, line 6") == 2

@@ -48,15 +48,15 @@ def waited(patience: Watchdog, seconds: int, *events: Frame) -> str:
     return ""
 
 
-def test_work_that_comes_further_is_neither_quiet_nor_still() -> None:
+def test_work_is_neither_quiet_nor_still_nor_is_sleep() -> None:
     assert Machine().go(1000, comes_further=True) == Beat(0, 0)
-
-
-def test_work_without_a_sign_is_quiet_and_none_at_all_is_still() -> None:
     machine = Machine()
-    assert machine.go(50, works=True) == Beat(50, 0)
-    assert machine.go(7) == Beat(57, 7)
+    assert machine.go(50, works=True) == Beat(50, 0) and machine.go(7) == Beat(57, 7)
     assert machine.go(1, comes_further=True) == Beat(0, 0)
+    machine = Machine()
+    machine.go(3)
+    machine.now += 36_000
+    assert machine.go(1).still <= 3 + 2 * EVERY
 
 
 def test_only_who_is_asked_beats_and_rest_before_that_does_not_count() -> None:
@@ -68,38 +68,32 @@ def test_only_who_is_asked_beats_and_rest_before_that_does_not_count() -> None:
     assert machine.go(3) == Beat(3, 3)
 
 
-def test_sleep_is_neither_quiet_nor_still() -> None:
-    machine = Machine()
-    machine.go(3)
-    machine.now += 36_000
-    assert machine.go(1).still <= 3 + 2 * EVERY
-
-
 def test_this_process_is_seen_to_work() -> None:
     before = work_done()
     while work_done() == before:
         sum(range(100_000))
 
 
-def test_a_slow_engine_is_waited_for() -> None:
+def test_a_slow_engine_is_waited_for_and_one_that_does_nothing_or_comes_no_further_is_given_up() -> None:
     assert waited(Watchdog(LIMITS), 10_000, Beat(0, 0)) == ""
     assert waited(Watchdog(LIMITS), 10_000, Beat(599, 0)) == ""
     assert waited(Watchdog(LIMITS), 10_000, Beat(29, 29)) == ""
     assert waited(Watchdog(LIMITS), 10_000, Prefilling(1, 1, 9), Beat(1, 1)) == ""
+    assert "nothing at all for 30 seconds" in waited(Watchdog(LIMITS), 1, Beat(31, 30))
+    assert "no further for 10 minutes" in waited(Watchdog(LIMITS), 1, Beat(600, 0))
 
 
-def test_a_silent_engine_is_given_up_a_starting_one_later() -> None:
+def test_a_silent_engine_is_given_up_unless_it_starts_or_a_file_is_tried_elsewhere() -> None:
     assert waited(Watchdog(LIMITS), 119) == ""
     assert "no sign of life for 120 seconds" in waited(Watchdog(LIMITS), 120)
     patience = Watchdog(LIMITS)
     patience.received(Hello())
-    assert waited(patience, 29) == ""
-    assert "no sign of life for 30 seconds" in waited(patience, 30)
-
-
-def test_one_that_does_nothing_or_comes_no_further_is_given_up() -> None:
-    assert "nothing at all for 30 seconds" in waited(Watchdog(LIMITS), 1, Beat(31, 30))
-    assert "no further for 10 minutes" in waited(Watchdog(LIMITS), 1, Beat(600, 0))
+    assert waited(patience, 29) == "" and "no sign of life for 30 seconds" in waited(patience, 30)
+    patience = Watchdog(LIMITS)
+    patience.received(Loading(None))
+    assert waited(patience, 1000, Beat(999, 999)) == "" and "no sign of life" in waited(patience, 30)
+    patience.received(Loading(0.1))
+    assert "nothing at all" in waited(patience, 1, Beat(999, 999))
 
 
 def test_one_that_was_asked_to_stop_is_given_up_sooner_until_it_has_answered() -> None:
@@ -110,6 +104,9 @@ def test_one_that_was_asked_to_stop_is_given_up_sooner_until_it_has_answered() -
     assert "did not stop within 20 seconds" in waited(patience, 1, Beat(100, 0))
     patience.received(DONE)
     assert waited(patience, 100, Beat(100, 0)) == ""
+    patience = Watchdog(LIMITS)
+    patience.stop_asked()
+    assert waited(patience, 100, Beat(5, 0)) == ""
 
 
 def test_one_that_does_nothing_after_a_stop_hangs_and_its_gpu_is_blamed() -> None:
@@ -121,35 +118,16 @@ def test_one_that_does_nothing_after_a_stop_hangs_and_its_gpu_is_blamed() -> Non
     assert end_of(-9, "", verdict, CrashNote("", True)).cause == "gpu"
 
 
-def test_a_stop_that_is_slow_because_the_step_is_slow_is_waited_for() -> None:
-    patience = Watchdog(LIMITS)
-    patience.stop_asked()
-    assert waited(patience, 100, Beat(5, 0)) == ""
-
-
-def test_a_file_that_is_tried_elsewhere_is_waited_for_while_it_beats() -> None:
-    patience = Watchdog(LIMITS)
-    patience.received(Loading(None))
-    assert waited(patience, 1000, Beat(999, 999)) == ""
-    assert "no sign of life" in waited(patience, 30)
-    patience.received(Loading(0.1))
-    assert "nothing at all" in waited(patience, 1, Beat(999, 999))
-
-
-def test_nobody_waits_nobody_is_blamed() -> None:
+def test_only_who_waits_blames_and_time_counts_once_for_two() -> None:
     patience = Watchdog(LIMITS)
     patience.received(Beat(1000, 1000))
     assert patience.verdict(1000.0) == ""
     with patience.waiting():
         assert patience.verdict(1.0) != ""
     assert patience.verdict(1000.0) == ""
-
-
-def test_time_counts_once_for_two_who_wait() -> None:
     patience = Watchdog(LIMITS)
     with patience.waiting():
-        assert waited(patience, 100) == ""
-        assert "120 seconds" in waited(patience, 20)
+        assert waited(patience, 100) == "" and "120 seconds" in waited(patience, 20)
 
 
 def test_a_laptop_that_slept_is_not_blamed() -> None:
@@ -170,15 +148,12 @@ def test_a_laptop_that_slept_is_not_blamed() -> None:
 FAR = Loaded("m", "llama", 512, "", "mac:50052", "", [], 1.0, machines=["mac:50052"])
 
 
-def test_a_load_onto_other_machines_is_waited_for_and_what_was_loaded_says_whether_they_compute() -> None:
+def test_a_load_onto_other_machines_is_waited_for_and_a_stop_there_soon_ends() -> None:
     patience = Watchdog(LIMITS)
     patience.expect_machines(True)
     assert waited(patience, 10, Beat(299, 299)) == "" and "nothing at all" in waited(patience, 1, Beat(300, 300))
     patience.received(replace(FAR, machines=[]))  # none of them was taken
     assert "nothing at all for 30 seconds" in waited(patience, 1, Beat(30, 30))
-
-
-def test_one_that_waits_for_another_machine_and_is_stopped_is_given_up_soon() -> None:
     far = FAR
     for loaded, seconds in ((far, 2), (replace(far, machines=[]), 20)):
         patience = Watchdog(LIMITS)

@@ -8,38 +8,25 @@ from hypothesis import strategies as st
 
 from slipstream.app.engine.process import frames
 from slipstream.app.engine.process.frames import ProtocolError, read_frame, write_frame
-from slipstream.app.protocol.events import (
-    Done,
-    DrafterOffer,
-    DraftTree,
-    Failed,
-    Frame,
-    Hello,
-    Loaded,
-    Loading,
-    Piece,
-    Prefilling,
-    Stepped,
-    Watched,
-)
+from slipstream.app.protocol import events
 from slipstream.app.protocol.requests import Generate, Load, Message, Prepare, Quit, Stop, Watch
 from slipstream.app.speed import Speed
 from slipstream.models.errors import SlipstreamError
 
-DONE = Done(3, "stop", "a", [7], 4, 4, 0, 1.5, Speed(), [[1, 1]], {"draft": {"steps": 1}})
-MESSAGES: list[Frame] = [
+DONE = events.Done(3, "stop", "a", [7], 4, 4, 0, 1.5, Speed(), [[1, 1]], {"draft": {"steps": 1}})
+MESSAGES: list[events.Frame] = [
     Load("m.gguf", "d.gguf", ["h.gguf"], "folder", "draft", 512, "always"),
     Generate(3, [Message("user", "hé\u2028\x1b"), Message("assistant", "b", [1, 2])], stop=["x"]),
     Prepare([Message("user", "so f")], "draft", "a.state"),
     Stop(3),
     Watch(True),
     Quit(),
-    Hello(),
-    Loading(0.5),
-    Loaded("n", "llama", 9, "f", "CPU", "same text", [DrafterOffer("none", True)], 12.5),
-    Prefilling(3, 1, 2),
-    Stepped(3, [Piece("a", "accepted", "draft")], [7], "draft", 2, 1, 0.5, Speed(acceptance=0.5)),
-    Stepped(
+    events.Hello(),
+    events.Loading(0.5),
+    events.Loaded("n", "llama", 9, "f", "CPU", "same text", [events.DrafterOffer("none", True)], 12.5),
+    events.Prefilling(3, 1, 2),
+    events.Stepped(3, [events.Piece("a", "accepted", "draft")], [7], "draft", 2, 1, 0.5, Speed(acceptance=0.5)),
+    events.Stepped(
         3,
         [],
         [7],
@@ -48,24 +35,23 @@ MESSAGES: list[Frame] = [
         1,
         0.5,
         Speed(),
-        watched=Watched(
-            [DraftTree(4, ["a", ""], [-1, 0], [0.5, 1.0], ["x", "y"], [0], Piece("b", "bonus"), 3, 1.5)],
+        watched=events.Watched(
+            [events.DraftTree(4, ["a", ""], [-1, 0], [0.5, 1.0], ["x", "y"], [0], events.Piece("b", "bonus"), 3, 1.5)],
             {"x": {"steps": 4}},
             {"x": [[4, 2]]},
         ),
     ),
     DONE,
-    Failed("t", "h", 2, 3),
+    events.Failed("t", "h", 2, 3),
 ]
 
 
 @pytest.mark.parametrize("message", MESSAGES, ids=lambda m: type(m).__name__)
-def test_every_message_comes_back_as_it_was(message: Frame) -> None:
+def test_every_message_comes_back_as_it_was(message: events.Frame) -> None:
     pipe = io.BytesIO()
     write_frame(pipe, message)
     pipe.seek(0)
-    assert read_frame(pipe) == message
-    assert read_frame(pipe) is None
+    assert read_frame(pipe) == message and read_frame(pipe) is None
 
 
 def frame(body: object) -> io.BytesIO:
@@ -76,18 +62,12 @@ def frame(body: object) -> io.BytesIO:
 @pytest.mark.parametrize(
     "body",
     [
-        {},
-        [],
-        {"kind": "Nothing"},
-        {"kind": "Stop"},
-        {"kind": "Stop", "request": "1"},
-        {"kind": "Stop", "request": True},
-        {"kind": "Stop", "request": 1, "more": 2},
+        {}, [], {"kind": "Nothing"}, {"kind": "Stop"}, {"kind": "Stop", "request": "1"},
+        {"kind": "Stop", "request": True}, {"kind": "Stop", "request": 1, "more": 2},
         {"kind": "Generate", "request": 1, "messages": [{"role": "user"}]},
-        {"kind": "Generate", "request": 1, "messages": {}},
-        {"kind": "Done", **asdict(DONE), "reason": "bored"},
+        {"kind": "Generate", "request": 1, "messages": {}}, {"kind": "Done", **asdict(DONE), "reason": "bored"},
     ],
-)
+)  # fmt: skip
 def test_a_frame_that_is_no_message_is_refused(body: object) -> None:
     with pytest.raises(ProtocolError):
         read_frame(frame(body))

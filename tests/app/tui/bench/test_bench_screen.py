@@ -37,15 +37,9 @@ def row(drafter: str, value: float, acceptance: float | None = 0.5) -> DrafterFi
 
 
 update = BenchUpdate(
-    "Small model",
-    ("draft", "lookup", "recycle"),
-    "lookup",
-    "chat",
-    0.25,
-    33.0,
-    (row("draft", 1.7), row("recycle", 17.0, acceptance=None)),
-    Noise(1.4, 0.5),
-)
+    "Small model", ("draft", "lookup", "recycle"), "lookup", "chat", 0.25, 33.0,
+    (row("draft", 1.7), row("recycle", 17.0, acceptance=None)), Noise(1.4, 0.5),
+)  # fmt: skip
 
 
 @pytest.fixture
@@ -66,15 +60,8 @@ def kept_before(tmp_path: Path, day: int = 4, **facts: bool) -> Path:
 
 async def opened(chat: Driver) -> BenchScreen:
     await chat.press("f8")
-    screen = chat.app.screen
-    assert isinstance(screen, BenchScreen)
+    screen = chat.on(BenchScreen)
     await chat.until(lambda: screen.view.ready)
-    return screen
-
-
-def form(chat: Driver) -> BenchForm:
-    screen = chat.app.screen
-    assert isinstance(screen, BenchForm)
     return screen
 
 
@@ -88,14 +75,12 @@ def running(chat: Driver) -> bool:
 
 
 @pytest.mark.slow
-async def test_a_benchmark_has_the_machine_for_itself_and_its_result_is_kept(
-    open_chat: Open, tmp_path: Path, commands: Commands
-) -> None:
+async def test_a_benchmark_has_the_machine_for_itself(open_chat: Open, tmp_path: Path, commands: Commands) -> None:
     async with open_chat(size=(140, 40)) as chat:
         screen = await opened(chat)
         assert "No benchmark was run from here yet." in screen.view.words
         await chat.press("n")
-        assert form(chat).chosen() == BenchPlan(drafters=("draft", "lookup"))
+        assert chat.on(BenchForm).chosen() == BenchPlan(drafters=("draft", "lookup"))
         assert "has the model for itself" in said(chat)
         await chat.press("enter")
         await chat.until(lambda: running(chat) and "25 %" in screen.view.note)
@@ -132,17 +117,15 @@ async def test_a_benchmark_has_the_machine_for_itself_and_its_result_is_kept(
         assert "Small model" in chat.shown() and "lookup 1.9x?" in chat.shown()
         assert screen.view.note == "The benchmark is done; Enter opens it."
         await chat.press("n")
-        assert form(chat).chosen().drafters == ("draft", "lookup")
+        assert chat.on(BenchForm).chosen().drafters == ("draft", "lookup")
 
 
 @pytest.mark.slow
-async def test_the_form_says_what_is_missing_and_checks_a_file(
-    open_chat: Open, tmp_path: Path, commands: Commands
-) -> None:
+async def test_the_form_says_what_lacks_and_checks_a_file(open_chat: Open, tmp_path: Path, commands: Commands) -> None:
     async with open_chat() as chat:
         await opened(chat)
         await chat.press("n")
-        screen = form(chat)
+        screen = chat.on(BenchForm)
         await chat.press("space", "down", "space", "enter")
         assert isinstance(chat.app.screen, BenchForm) and "Choose at least one drafter." in said(chat)
         await chat.press("space")
@@ -184,9 +167,7 @@ async def test_it_is_cancelled_with_what_was_measured(open_chat: Open, tmp_path:
         assert len(list(benches(tmp_path).iterdir())) == 1
 
 
-async def test_what_a_killed_chat_had_measured_is_kept_at_the_next_start(
-    open_chat: Open, tmp_path: Path, commands: Commands
-) -> None:
+async def test_what_a_killed_chat_measured_is_kept(open_chat: Open, tmp_path: Path, commands: Commands) -> None:
     left = result(benches(tmp_path) / f"{UNFINISHED}1234", stopped=True)
     (benches(tmp_path) / f"{UNFINISHED}5678").touch()
     os.utime(left, (WHEN.timestamp(), WHEN.timestamp()))
@@ -258,9 +239,7 @@ async def test_results_are_listed_opened_and_deleted(open_chat: Open, tmp_path: 
     ("prompts", "noise", "unsure"),
     [(5, Noise(), False), (4, Noise(), True), (5, Noise(spread=1.4), True), (5, Noise(busy=0.5), True)],
 )
-def test_unsure_figures_have_a_question_mark_in_the_list(
-    tmp_path: Path, prompts: int, noise: Noise, unsure: bool
-) -> None:
+def test_unsure_figures_have_a_question_mark(tmp_path: Path, prompts: int, noise: Noise, unsure: bool) -> None:
     kept_before(tmp_path)
     (kept,) = kept_results(benches(tmp_path))
     assert kept.report
@@ -293,10 +272,8 @@ def test_how_long_it_takes_is_guessed_from_its_size() -> None:
     assert plan.seconds({"none": 10.0}) == pytest.approx(5 + 1.3 * 2 * 5 * 48 / 10)
     assert plan.seconds({"none": 0.0}) > plan.seconds({"none": 10.0}) > plan.seconds({"none": 100.0})
     slow = {"none": 10.0, "lookup": 1.0}  # as it was measured before
-    assert plan.seconds(slow) == pytest.approx(5 + 1.3 * 2 * 48 * (4 / 10 + 1 / 1))
-    assert not plan.lacks
-    assert "prompts" in replace(plan, prompts=()).lacks
-    assert "drafter" in replace(plan, drafters=()).lacks
+    assert plan.seconds(slow) == pytest.approx(5 + 1.3 * 2 * 48 * (4 / 10 + 1 / 1)) and not plan.lacks
+    assert "prompts" in replace(plan, prompts=()).lacks and "drafter" in replace(plan, drafters=()).lacks
     assert "drawn" in replace(plan, temperatures=()).lacks
 
 

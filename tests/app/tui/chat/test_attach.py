@@ -83,14 +83,10 @@ def test_a_file_is_read_into_a_fence_of_its_own() -> None:
 @pytest.mark.parametrize(
     ("name", "why"),
     [
-        ("photo.bin", "zero bytes"),
-        ("latin.txt", "not UTF-8 text: byte 3"),
-        ("large.txt", "too large"),
-        ("missing.txt", "no such file"),
-        ("my notes", "not a file"),
-        ("no\0name", "cannot attach"),
+        ("photo.bin", "zero bytes"), ("latin.txt", "not UTF-8 text: byte 3"), ("large.txt", "too large"),
+        ("missing.txt", "no such file"), ("my notes", "not a file"), ("no\0name", "cannot attach"),
     ],
-)
+)  # fmt: skip
 def test_what_cannot_be_attached_is_refused_in_words(name: str, why: str) -> None:
     with pytest.raises(UsageError, match=why):
         read_attachment(name)
@@ -160,10 +156,8 @@ async def test_a_name_that_was_typed_whole_is_attached_when_it_is_sent(open_chat
     async with open_chat() as chat:
         chat.screen.prompt.put("@notes.txt and @notes.txt, or @nobody?\nalso @море.txt")
         text = await sent(chat)
-        assert text.count("It is wide.") == 2
-        assert text.count("@") == 1
-        assert "Море широкое." in text
-        assert text.index("@nobody?") < text.index("also")
+        assert text.count("It is wide.") == 2 and text.count("@") == 1
+        assert "Море широкое." in text and text.index("@nobody?") < text.index("also")
 
 
 @pytest.mark.slow
@@ -177,8 +171,7 @@ async def test_a_name_that_was_typed_by_hand_gets_its_mark_when_it_ends(open_cha
         assert prompt.text == f"{mark} ok (@notes.txt "
         prompt.put("")
         await chat.press(*"see @notes.txt,", "space", *"or @notes.txt", "escape", "ctrl+j", "x")
-        assert prompt.text == f"see {mark}, or {mark}\nx"
-        assert prompt.message.count("It is wide.") == 2
+        assert prompt.text == f"see {mark}, or {mark}\nx" and prompt.message.count("It is wide.") == 2
         prompt.put("see @notes.txtwell")
         prompt.move_cursor((0, len("see @notes.txt")))
         await chat.press("space")

@@ -59,14 +59,12 @@ async def test_a_question_is_edited_and_the_old_one_stays(open_chat: Open, store
         assert chat.screen.prompt.text == "a fox" and chat.screen.prompt.has_focus
         assert "Editing an earlier message" in chat.shown()
         await chat.press("escape")
-        assert chat.screen.prompt.text == "half a thought"
-        assert "in place of" not in chat.shown()
+        assert chat.screen.prompt.text == "half a thought" and "in place of" not in chat.shown()
         await chat.press("ctrl+up", "ctrl+up", "ctrl+up", "ctrl+up", "e")
         chat.screen.prompt.put("a whale")
         await press_and_wait(chat, "enter")
         assert chat.texts() == ["a whale", "blue"] == last(store)
-        assert "‹ 2/2 ›" in chat.shown()
-        assert chat.screen.prompt.text == "half a thought"
+        assert "‹ 2/2 ›" in chat.shown() and chat.screen.prompt.text == "half a thought"
         assert [m.content for m in chat.engine.asked[-1].messages] == ["a whale"]
         await chat.say("and?")
         assert last(store) == ["a whale", "blue", "and?", "deep"]
@@ -75,8 +73,7 @@ async def test_a_question_is_edited_and_the_old_one_stays(open_chat: Open, store
         assert "Branch" in chat.shown()
         await chat.press("left")
         await chat.until(lambda: chat.texts() == ["a fox", "red", "go on", "more"] == last(store))
-        assert selected(chat) == "a fox"
-        assert "‹ 1/2 ›" in chat.shown()
+        assert selected(chat) == "a fox" and "‹ 1/2 ›" in chat.shown()
         await chat.press("left")  # there is none further
         assert last(store)[0] == "a fox"
         await chat.press("right")
@@ -93,16 +90,14 @@ async def test_another_reply_in_the_middle_is_a_branch(open_chat: Open, store: C
         await press_and_wait(chat, "r")
         assert chat.texts() == ["a", "three"] == last(store)
         assert [m.content for m in chat.engine.asked[-1].messages] == ["a"]
-        assert chat.engine.asked[-1].sampling.seed != 7
-        assert chat.footnote().startswith("‹ 2/2 ›")
+        assert chat.engine.asked[-1].sampling.seed != 7 and chat.footnote().startswith("‹ 2/2 ›")
         await press_and_wait(chat, "f5")
         assert chat.texts() == ["a", "four"]
         await chat.press("ctrl+up", "left")
         await chat.until(lambda: chat.texts() == ["a", "three"])
         await chat.press("left")
         await chat.until(lambda: chat.texts() == ["a", "one", "b", "two"] == last(store))
-        assert selected(chat) == "one"
-        assert chat.replies()[1].text == "two"
+        assert selected(chat) == "one" and chat.replies()[1].text == "two"
 
 
 @pytest.mark.slow
@@ -113,8 +108,7 @@ async def test_a_refused_edit_leaves_the_branch_that_was_shown(open_chat: Open, 
         chat.screen.prompt.put("a whale")
         await press_and_wait(chat, "enter")
         assert chat.texts() == ["a fox", "red"] == last(store)
-        assert chat.screen.prompt.text == "a whale"
-        assert "‹" not in chat.shown()
+        assert chat.screen.prompt.text == "a whale" and "‹" not in chat.shown()
 
 
 async def test_a_stopped_reply_goes_on_in_its_place(open_chat: Open, store: ChatStore) -> None:
@@ -151,8 +145,7 @@ async def test_messages_and_code_blocks_are_copied(open_chat: Open) -> None:
         await chat.say("show me")
         await chat.until(lambda: "python" in chat.shown())
         await chat.press("ctrl+up", "c")
-        assert chat.app.clipboard == CODE
-        assert "copy: 1" in chat.shown() and "copy: 2" in chat.shown()
+        assert chat.app.clipboard == CODE and "copy: 1" in chat.shown() and "copy: 2" in chat.shown()
         await chat.press("1")
         assert chat.app.clipboard == "print(1)"
         await chat.press("2")
@@ -169,7 +162,7 @@ async def test_messages_and_code_blocks_are_copied(open_chat: Open) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("key", ["e", "r", "f5", "left"])
-async def test_nothing_is_changed_while_a_reply_is_written(open_chat: Open, store: ChatStore, key: str) -> None:
+async def test_nothing_is_changed_while_a_reply_is_written(open_chat: Open, key: str) -> None:
     async with open_chat(Script("one"), Script("two"), Script(TEXT, hold=10)) as chat:
         await chat.say("a")
         await press_and_wait(chat, "f5")
@@ -197,7 +190,7 @@ async def test_what_is_typed_over_a_message_goes_to_the_prompt(open_chat: Open) 
         assert chat.screen.prompt.has_focus
 
 
-async def test_a_message_is_deleted_and_brought_back(open_chat: Open, store: ChatStore) -> None:
+async def test_a_message_is_deleted_and_brought_back(open_chat: Open) -> None:
     async with open_chat(Script("Yes."), Script("No.")) as chat:
         await chat.say("One")
         await chat.say("Two")

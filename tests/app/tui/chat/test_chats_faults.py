@@ -67,8 +67,7 @@ async def test_deleted_chats_are_said_and_the_chat_goes_on(
         await chat.until(chat.idle)
         await chat.say("And deep?")
         said = ["Is the sea blue?", "Blue.", "And wide?", "Wide.", "And deep?", "Deep."]
-        assert chat.texts() == said
-        assert len(chat.notices()) == before + 2
+        assert chat.texts() == said and len(chat.notices()) == before + 2
     store.close()
     with closing(ChatStore(store.path)) as again:
         assert [message.content for message in again.messages(again.list_chats()[0].id)] == said

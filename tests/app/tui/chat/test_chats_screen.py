@@ -1,15 +1,19 @@
 """Chats that are kept: opened again, and long ones."""
 
+import time
+from collections.abc import Awaitable
 from functools import partial
 
 import pytest
 from tests.app.tui.conftest import Open
+from tests.app.tui.driver import Driver
 from tests.app.tui.scripted import Script
 from textual.widgets import Static
 
-from slipstream.app.chats.records import Figures
+from slipstream.app.chats.records import Figures, StoredChat, StoredMessage
 from slipstream.app.chats.store import ChatStore
 from slipstream.app.speed import Speed
+from slipstream.app.tui.chat.commands import CommandRequest
 from slipstream.app.tui.chat.transcript import AT_ONCE
 
 
@@ -60,8 +64,7 @@ async def test_a_long_chat_shows_its_end_and_more_on_demand(open_chat: Open, sto
     turns = 20
     chat_id = kept(store, "Question", "Answer", turns)
     async with open_chat(chat=chat_id) as chat:
-        assert len(chat.texts()) == AT_ONCE
-        assert chat.texts()[-1] == f"Answer {turns - 1}"
+        assert len(chat.texts()) == AT_ONCE and chat.texts()[-1] == f"Answer {turns - 1}"
         await chat.press("ctrl+home")
         assert f"{2 * turns - AT_ONCE} earlier messages" in chat.shown()
         await chat.press("pageup")
@@ -111,5 +114,55 @@ async def test_a_place_far_up_a_long_chat_is_gone_to_and_left_again(open_chat: O
         assert chat.texts()[-1] == f"Answer {turns - 1}"
         await chat.screen.chats.open(chat_id, at.id)
         await chat.say("And now?")  # from the middle, at once at the end
-        assert chat.texts()[-2:] == ["And now?", "Newest."]
-        assert chat.texts()[-3] == f"Answer {turns - 1}"
+        assert chat.texts()[-2:] == ["And now?", "Newest."] and chat.texts()[-3] == f"Answer {turns - 1}"
+
+
+MESSAGES = 10_000
+MOST_S = 2.0  # processor seconds of each action
+
+
+def long_chat(store: ChatStore) -> str:
+    chat = StoredChat("longest", "A long chat", 1.0, 2.0, "")
+    rows = [
+        StoredMessage(
+            id=number, chat=chat.id, parent=number - 1 if number > 1 else None,
+            role="assistant" if number % 2 == 0 else "user", content=f"message {number}", tokens=[], model="",
+            status="done", drafter="", seed=None, figures=None, reason="stop" if number % 2 == 0 else "",
+            created=float(number),
+        )
+        for number in range(1, MESSAGES + 1)
+    ]  # fmt: skip
+    [kept] = store.add_chats([(chat, [(row, 0) for row in rows])])
+    return kept.id
+
+
+async def within(what: Awaitable[object]) -> None:
+    start = time.process_time()
+    await what
+    taken = time.process_time() - start
+    assert taken < MOST_S, f"{taken:.1f} s"
+
+
+async def deleted(chat: Driver, number: str, store: ChatStore) -> None:
+    chat.screen.sidebar.post_message(CommandRequest("manage", ("delete", store.get(number))))
+    await chat.until(lambda: not chat.texts())
+
+
+@pytest.mark.slow
+async def test_ten_thousand_messages_are_an_ordinary_chat(open_chat: Open, store: ChatStore) -> None:
+    number = long_chat(store)
+    async with open_chat(Script("Blue.")) as chat:
+        await within(chat.screen.chats.open(number))
+        await chat.until(lambda: f"message {MESSAGES}" in chat.texts())
+        await within(chat.press(*"hello"))  # no key costs what the chat costs
+        chat.screen.prompt.put("")
+        await within(chat.say("Is it?"))
+        assert chat.texts()[-1] == "Blue."
+        chat.engine.scripts = [Script("Red.")]
+        await within(chat.press("f5"))
+        await chat.until(lambda: chat.texts()[-1] == "Red." and chat.idle())
+        await chat.press("ctrl+up")
+        await within(chat.press("left"))
+        await chat.until(lambda: chat.texts()[-1] == "Blue.")
+        await within(deleted(chat, number, store))
+        assert not store.list_chats()

@@ -66,8 +66,6 @@ async def test_colours_come_back_with_the_chat(open_chat: Open, store: ChatStore
 
 
 class Shown(App[None]):
-    """A reply by itself."""
-
     def __init__(self, pieces: list[Piece]) -> None:
         super().__init__()
         self.reply = ReplyText(pieces)

@@ -37,7 +37,6 @@ class Person:
         self.type("\r")
 
     def sees(self, text: str) -> None:
-        """Waits until the end of a text is on the screen."""
         end = f" {' '.join(words(text)[-8:])} "
         self._terminal.until(lambda: end in f" {' '.join(words(self._terminal.shown))} ")
 
@@ -69,8 +68,7 @@ def at_a_chat(home: Path, *arguments: str) -> Iterator[Person]:
         with closing(ChatStore(home / "chats.db")) as store:
             yield Person(terminal, store)
         terminal.type(CTRL_Q)
-        assert terminal.ended() == 0
-        assert terminal.as_before
+        assert terminal.ended() == 0 and terminal.as_before
 
 
 @pytest.mark.slow

@@ -83,8 +83,7 @@ async def test_an_end_is_shown_though_nothing_was_asked_and_the_next_message_sta
         await chat.press("ctrl+d")
         await chat.until(lambda: chat.toasts() == ["The model is not loaded. The next message loads it."])
         await chat.say("Again")
-        assert len(chat.engine.loads) == 2
-        assert chat.texts() == ["Hello", TEXT, "Again", TEXT]
+        assert len(chat.engine.loads) == 2 and chat.texts() == ["Hello", TEXT, "Again", TEXT]
 
 
 async def test_what_was_changed_for_it_is_said(open_chat: Open) -> None:
@@ -110,9 +109,7 @@ async def test_a_drafter_that_fails_is_named(open_chat: Open) -> None:
 
 
 @pytest.mark.parametrize("number", SIGNALS)
-async def test_a_real_engine_that_is_killed_amid_a_reply(
-    store: ChatStore, tmp_path: Path, number: signal.Signals
-) -> None:
+async def test_a_real_engine_is_killed_amid_a_reply(store: ChatStore, tmp_path: Path, number: signal.Signals) -> None:
     load = replace(bundled(tmp_path / "derived"), n_ctx=CONTEXT)
     with closing(Struck(tmp_path / "engine.log", lambda process: os.kill(process, number))) as engine:
         async with real_chat(engine, load, store, tmp_path) as chat:

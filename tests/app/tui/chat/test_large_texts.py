@@ -43,7 +43,7 @@ def test_every_name_in_the_vocabulary_is_within_the_bound(model: LlamaModel) -> 
         assert least_tokens(name, model.token_bytes) <= 1
 
 
-def test_a_message_is_refused_before_it_becomes_tokens() -> None:
+def test_a_message_is_refused_before_it_becomes_tokens_where_there_is_a_bound() -> None:
     def tokenize(text: str, special: bool, written: object = (), *, joins: bool = False) -> list[Token]:
         raise AssertionError(text[:20])
 
@@ -51,9 +51,6 @@ def test_a_message_is_refused_before_it_becomes_tokens() -> None:
     with pytest.raises(ContextFullError, match=r"at least 100,000 tokens, but the context holds 2,048"):
         builder.build([Message("user", LARGE)], 2048)
     assert builder.beginning([Message("user", LARGE)], 2048).size == 100_000
-
-
-def test_a_model_without_a_bound_refuses_nothing() -> None:
     check_size(LARGE, 0, 8)
     with pytest.raises(ContextFullError):
         check_size("x" * 8, 1, 8)
@@ -75,8 +72,7 @@ async def test_a_large_paste_is_refused_and_stays(open_chat: Open, store: ChatSt
         await chat.until(lambda: bool(chat.screen.prompt.text))
         await chat.press("enter")
         await chat.until(lambda: bool(chat.notices()))
-        assert "cannot fit" in chat.notices()[0]
-        assert chat.screen.prompt.message == text
+        assert "cannot fit" in chat.notices()[0] and chat.screen.prompt.message == text
         assert engine.asked == [] and store.list_chats() == []
         chat.screen.prompt.put("short")
         await chat.press("enter")

@@ -33,9 +33,15 @@ def test_nothing_is_lost_and_none_is_long(name: str, size: int) -> None:
     assert len(passages) > 3 and max(len(passage.text) for passage in passages) < most
 
 
-def test_a_short_reply_is_one_passage() -> None:
+def test_a_short_reply_is_one_passage_and_what_is_cut_goes_on_as_what_it_was() -> None:
     assert len(fed("# Short\n\nOne line.\n\n```\ncode\n```", 5)) == 1
     assert len(fed("", 5)) == 1
+    assert all(passage.text[0] == "-" and passage.goes_on for passage in fed(TEXTS["bullets"], 7)[1:])
+    assert all(passage.text[0].isdigit() and passage.goes_on for passage in fed(TEXTS["numbers"], 7)[1:])
+    assert all(passage.text[0] == ">" and passage.goes_on for passage in fed(TEXTS["quote"], 7)[1:])
+    assert all(passage.opening == "| a | b |\n|---|---|\n" for passage in fed(TEXTS["table"], 7)[1:])
+    assert all(passage.text.startswith("line") and passage.goes_on for passage in fed(TEXTS["lines"], 7)[1:])
+    assert not any(passage.goes_on for passage in fed(TEXTS["prose"], 7))
 
 
 @pytest.mark.parametrize("size", [7, 1 << 20])
@@ -49,22 +55,10 @@ def test_a_cut_code_block_is_code_in_all_its_parts_and_whole_when_it_is_asked_fo
     assert all(part.source.startswith("```python\n\ndef f") for part in parts)  # between two functions
 
 
-def test_what_is_cut_goes_on_as_what_it_was() -> None:
-    assert all(passage.text[0] == "-" and passage.goes_on for passage in fed(TEXTS["bullets"], 7)[1:])
-    assert all(passage.text[0].isdigit() and passage.goes_on for passage in fed(TEXTS["numbers"], 7)[1:])
-    assert all(passage.text[0] == ">" and passage.goes_on for passage in fed(TEXTS["quote"], 7)[1:])
-    assert all(passage.opening == "| a | b |\n|---|---|\n" for passage in fed(TEXTS["table"], 7)[1:])
-    assert all(passage.text.startswith("line") and passage.goes_on for passage in fed(TEXTS["lines"], 7)[1:])
-    assert not any(passage.goes_on for passage in fed(TEXTS["prose"], 7))
-
-
-def test_a_code_block_without_words_before_it_is_its_own() -> None:
+def test_a_code_block_is_its_own_and_the_last_block_takes_what_is_appended() -> None:
     passages = Passages()
     passages.add("```\none\n```\n\n" + "word " * 300 + "\n\n```\ntwo\n```\n\n" + "word " * 300 + "\n\n    three\n")
     assert passages.codes() == ["one", "two", "three"]
-
-
-def test_the_last_block_is_where_what_is_appended_belongs() -> None:
     assert last_block("one\n\n```\ncode\nmore") == 2
     assert last_block("- a\n- b") == 0
     assert last_block("") == 0

@@ -133,8 +133,7 @@ async def test_what_cannot_be_used_is_said(open_chat: Open, file: Path) -> None:
         file.write_text("[system]\nx = = 1\n", "utf-8")
         await command(chat, "/system x")
         await chat.until(lambda: "line 2" in "".join(chat.toasts()[-1:]))
-        assert chat.screen.prompt.text == "/system x"
-        assert chat.screen.conversation.system == ""
+        assert chat.screen.prompt.text == "/system x" and chat.screen.conversation.system == ""
 
 
 async def test_the_panel_of_a_chat_changes_what_its_next_replies_are_written_with(open_chat: Open) -> None:

@@ -41,14 +41,12 @@ async def test_a_long_paste_is_folded_and_sent_whole(open_chat: Open, store: Cha
         assert await sent(chat) == f"a {LONG} z"
         assert store.prompts() == [f"a {LONG} z"]
         (question,) = chat.screen.query(Question)
-        assert "of 10,000 lines" in str(question.content)
-        assert question.size.height < 100
+        assert "of 10,000 lines" in str(question.content) and question.size.height < 100
         await chat.press("ctrl+up", "ctrl+up", "space")
         assert str(question.content) == f"a {LONG} z"
         await chat.press("escape")
         await chat.press("up")  # folded again
-        assert len(prompt.text) < 60
-        assert prompt.message == f"a {LONG} z"
+        assert len(prompt.text) < 60 and prompt.message == f"a {LONG} z"
 
 
 async def test_a_mark_goes_whole_and_comes_back(open_chat: Open) -> None:
@@ -58,8 +56,7 @@ async def test_a_mark_goes_whole_and_comes_back(open_chat: Open) -> None:
         first, second = MARK, MARK[:-1] + ", 2]"
         assert prompt.text == first + second
         await chat.press("left", "left", "x")  # typed in the middle of a mark: behind it
-        assert prompt.text == f"{first}{second}x"
-        assert prompt.message == f"{LONG}{LONG[1:]}x"
+        assert prompt.text == f"{first}{second}x" and prompt.message == f"{LONG}{LONG[1:]}x"
         await chat.press("backspace", "backspace")
         assert prompt.text == first
         await chat.press("ctrl+z")
@@ -80,8 +77,7 @@ def test_marks_stand_for_their_own_text() -> None:
     assert folds.unfold(f"{two} and {one}") == "b" * 5000 + " and " + "a" * 5000
     inside = folds.fold(f"{one} is a mark", "file [x]")
     assert inside == "[file (x)]"
-    assert folds.unfold(inside) == f"{one} is a mark"
-    assert folds.at(f"x {one}", 3) == (2, 2 + len(one))
+    assert folds.unfold(inside) == f"{one} is a mark" and folds.at(f"x {one}", 3) == (2, 2 + len(one))
     assert folds.at("x", 0) is None
     assert not is_long("x\n" * (MOST_LINES - 1))
     assert is_long("x\n" * MOST_LINES)
@@ -109,8 +105,7 @@ async def test_earlier_prompts_are_searched_as_they_are_typed(open_chat: Open, s
         store.add_user(store.create().id, text)
     async with open_chat() as chat:
         await chat.press("ctrl+r")
-        screen = chat.app.screen
-        assert isinstance(screen, RecallScreen)
+        screen = chat.on(RecallScreen)
         assert screen.found == ["the sea is wide", "a wide river\nof two lines", "/etc is a folder"]
         await chat.press(*"wide")
         assert len(screen.found) == 2
@@ -123,5 +118,4 @@ async def test_earlier_prompts_are_searched_as_they_are_typed(open_chat: Open, s
         await chat.until(lambda: chat.screen.prompt.text == "//etc is a folder")
         assert chat.screen.prompt.message == "/etc is a folder"
         await chat.press("ctrl+r", *"nothing", "enter", "ctrl+r", "escape")
-        assert chat.app.screen is chat.screen
-        assert chat.screen.prompt.message == "/etc is a folder"
+        assert chat.app.screen is chat.screen and chat.screen.prompt.message == "/etc is a folder"

@@ -14,14 +14,9 @@ from slipstream.app.protocol.requests import Lora
 from slipstream.models.errors import UsageError
 
 SEEING = replace(
-    LOADED,
-    images=True,
-    lora=[Lora("/x/style.gguf", 0.5)],
-    reasoning=["off", "on"],
-    reasoning_default="on",
-    n_ctx_trained=40_960,
-    n_ctx_longest=131_072,
-)
+    LOADED, images=True, lora=[Lora("/x/style.gguf", 0.5)], reasoning=["off", "on"], reasoning_default="on",
+    n_ctx_trained=40_960, n_ctx_longest=131_072,
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("size", [(80, 24), (140, 40)])

@@ -49,9 +49,7 @@ def stepped(drafter: str, speed: Speed, chosen: Choice | None) -> Stepped:
         ("none", [stepped("none", PLAIN, None)], "not guessing: no drafter is chosen (Ctrl-D)"),
     ],
 )
-def test_the_strip_says_who_guesses_or_why_not(
-    monkeypatch: pytest.MonkeyPatch, drafter: str, steps: list[Stepped], words: str
-) -> None:
+def test_the_strip_says_why(monkeypatch: pytest.MonkeyPatch, drafter: str, steps: list[Stepped], words: str) -> None:
     monkeypatch.setattr(StatusBar, "size", Size(80, 3))
     strip = StatusBar(lambda: drafter)
     strip.promise("same text")
@@ -75,9 +73,7 @@ def quick(generate: Generate, text: str) -> Iterator[Stepped]:
 
 
 @pytest.mark.parametrize("bundled", [True, False])
-async def test_the_bundled_model_hints_once_at_larger_ones(
-    open_chat: Open, monkeypatch: pytest.MonkeyPatch, bundled: bool
-) -> None:
+async def test_the_bundled_one_hints_at_others(open_chat: Open, monkeypatch: pytest.MonkeyPatch, bundled: bool) -> None:
     hint = "Guessing gains more on a larger model; Ctrl-L lists some"
     monkeypatch.setattr("tests.app.tui.scripted.play", quick)
     async with open_chat(drafter="auto") as chat:

@@ -76,26 +76,22 @@ def test_half_a_mark_at_the_end_of_a_reply_is_text(text: str, rest: Divided | No
     assert mind.divide_rest([]) == rest
 
 
-def test_a_reply_that_does_not_reason_is_not_divided() -> None:
+def test_a_prompt_that_opens_a_thinking_part_is_known_and_other_replies_are_not_divided() -> None:
     mind = Thinking()
     assert mind.divide([Piece("The sea", "plain")]) is None
     assert mind.divide([Piece(" has <think> in it.", "plain")]) is None
+    assert left_open("<|Assistant|><think>\n") == "<think>"
+    assert not left_open("<|im_start|>assistant\n<think>\n\n</think>\n\n")
+    assert not left_open("<|im_start|>assistant\n")
 
 
 @pytest.mark.parametrize(
     "text",
     [
-        "Use <think> and </think> around it.",
-        "  indented",
-        "<thinker> is a tag",
-        "<",
-        "<|channel",
-        "\n",
-        "",
-        "[THIN] ice",
-        "</think> closes it",
+        "Use <think> and </think> around it.", "  indented", "<thinker> is a tag", "<", "<|channel", "\n", "",
+        "[THIN] ice", "</think> closes it",
     ],
-)
+)  # fmt: skip
 def test_what_only_looks_like_thinking_is_the_answer(text: str) -> None:
     assert split(text).answer == text and not split(text).thoughts
 
@@ -111,12 +107,6 @@ def test_no_character_is_lost_or_made_up(text: str, opened: bool, size: int) -> 
     assert "".join(part for _, part in parts) == answer + end[1]
     if not whole.thought:
         assert answer + end[1] == text
-
-
-def test_a_prompt_that_opens_a_thinking_part_is_known() -> None:
-    assert left_open("<|Assistant|><think>\n") == "<think>"
-    assert not left_open("<|im_start|>assistant\n<think>\n\n</think>\n\n")
-    assert not left_open("<|im_start|>assistant\n")
 
 
 def head(chat: Driver, at: int = -1) -> str:
@@ -167,8 +157,7 @@ async def test_they_are_kept_with_the_message(open_chat: Open, store: ChatStore)
     (kept,) = store.list_chats()
     async with open_chat(chat=kept.id) as chat:
         await chat.until(lambda: chat.shows(2))
-        assert head(chat) == before
-        assert "The user asks" not in chat.shown() and ANSWER in chat.shown()
+        assert head(chat) == before and "The user asks" not in chat.shown() and ANSWER in chat.shown()
         await chat.press("ctrl+t")
         await chat.until(lambda: "The user asks" in " ".join(chat.toasts()) + chat.shown())
 
@@ -183,8 +172,7 @@ async def test_a_reply_that_is_stopped_amid_its_thoughts_goes_on_there(open_chat
         assert not chat.replies()[-1].answer and "The user asks" in chat.shown()  # there is no answer to see instead
         await chat.press("ctrl+g")
         await chat.until(lambda: len(chat.engine.asked) == 2 and chat.idle())
-        assert chat.replies()[-1].answer == ANSWER
-        assert head(chat).startswith("▸ thought for")
+        assert chat.replies()[-1].answer == ANSWER and head(chat).startswith("▸ thought for")
 
 
 async def test_the_answer_alone_is_copied(open_chat: Open) -> None:
@@ -218,7 +206,7 @@ async def test_without_thoughts_there_is_nothing_to_open(open_chat: Open) -> Non
         assert ANSWER in chat.shown()
 
 
-async def test_a_key_ends_the_thoughts_that_are_under_way(open_chat: Open, store: ChatStore) -> None:
+async def test_a_key_ends_the_thoughts_that_are_under_way(open_chat: Open) -> None:
     async with open_chat(Script(REPLY, hold=30)) as chat:
         await chat.press("alt+a")
         await chat.until(lambda: "The model is not thinking now" in " ".join(chat.toasts()) + chat.shown())

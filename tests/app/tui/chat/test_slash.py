@@ -1,6 +1,7 @@
 """Commands that are typed, and the same ones in the palette."""
 
 import json
+import random
 import re
 from pathlib import Path
 
@@ -9,10 +10,11 @@ from tests.app.tui.conftest import Open
 from tests.app.tui.driver import Driver
 from tests.app.tui.scripted_models import ScriptedModels, model
 from textual.content import Content
+from textual.widgets import Static
 
 from slipstream.app.chats.store import ChatStore
 from slipstream.app.tui.chat.chat_switcher import RecallScreen
-from slipstream.app.tui.chat.commands import COMMANDS, HelpScreen, is_command, literal, matching, parsed
+from slipstream.app.tui.chat.commands import COMMANDS, FRAME, HelpScreen, is_command, literal, matching, parsed
 from slipstream.app.tui.drafters.screen import DraftersScreen
 from slipstream.models.errors import UsageError
 
@@ -29,7 +31,7 @@ async def command(chat: Driver, text: str) -> None:
     )
 
 
-def test_the_table_is_sound() -> None:
+def test_the_table_is_sound_and_every_command_fits_the_list() -> None:
     names = [one.name for one in COMMANDS]
     assert len(set(names)) == len(names)
     assert all(one.about for one in COMMANDS)
@@ -44,9 +46,8 @@ def test_the_table_is_sound() -> None:
             with pytest.raises(UsageError, match="nothing was sent"):
                 parsed(f"/{one.name} x")
     assert matching("mod") == [one for one in COMMANDS if one.name in ("model", "models")]
-
-
-def test_a_slash_is_sent_as_two() -> None:
+    longest = max(len(one.usage) for one in COMMANDS)
+    assert all(longest + 2 + len(one.about) <= ROOM for one in COMMANDS)
     assert is_command("/x")
     assert not is_command("//x")
     assert not is_command("a /x")
@@ -60,8 +61,7 @@ async def test_an_unknown_command_is_said_and_stays(open_chat: Open) -> None:
     async with open_chat() as chat:
         await command(chat, "/nonsense of mine")
         await chat.until(lambda: "There is no command /nonsense" in "".join(chat.toasts()[-1:]))
-        assert chat.screen.prompt.text == "/nonsense of mine"
-        assert not chat.engine.asked
+        assert chat.screen.prompt.text == "/nonsense of mine" and not chat.engine.asked
         await chat.say("//etc/hosts is a file")
         assert chat.engine.asked[0].messages[-1].content == "/etc/hosts is a file"
         await chat.press("up")
@@ -74,8 +74,7 @@ async def test_the_list_completes_a_command(open_chat: Open) -> None:
         prompt = chat.screen.prompt
         await chat.press("/")
         assert prompt.choices.open
-        assert "/new" in chat.shown()
-        assert "begin a chat" in chat.shown()
+        assert "/new" in chat.shown() and "begin a chat" in chat.shown()
         await chat.press("s", "e", "tab")
         assert prompt.text == "/search"
         await chat.press("escape")
@@ -165,3 +164,66 @@ async def test_arguments_are_completed(open_chat: Open) -> None:
         await chat.press(*"/drafter lo", "enter")
         await chat.until(lambda: "Next reply: lookup" in chat.toasts())
         assert not chat.screen.prompt.text and not chat.engine.asked
+
+
+KEYS = ("a", "q", "x", "backspace", "up", "down", "pageup", "pagedown", "home", "end", "tab", "escape")
+FAST = (
+    ("pageup", "pageup"), ("x", "pageup", "pagedown", "pageup"), ("down", "enter", "enter", "enter"),
+    ("escape", "escape", "a", "enter"), ("escape", "a"), ("a", "escape", "escape"),
+)  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("keys", FAST, ids=" ".join)
+async def test_keys_that_come_at_once(open_chat: Open, keys: tuple[str, ...]) -> None:
+    async with open_chat() as chat:
+        for wait in (0.0, 0.3):
+            await chat.press("ctrl+p")
+            await chat.pilot.pause(wait)
+            for key in keys:
+                chat.app.simulate_key(key)
+            await chat.pilot.pause(0.4)
+            assert chat.alive
+
+
+@pytest.mark.parametrize("seed", range(2))
+async def test_random_keys(open_chat: Open, seed: int) -> None:
+    chance = random.Random(seed)
+    async with open_chat() as chat:
+        for _ in range(4):
+            await chat.press("ctrl+p")
+            await chat.pilot.pause(chance.choice((0.0, 0.1, 0.3)))
+            for _ in range(8):
+                chat.app.simulate_key(chance.choice(KEYS))
+                await chat.pilot.pause(chance.choice((0.0, 0.0, 0.05)))
+            assert chat.alive
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("key", ["enter", "escape"])
+@pytest.mark.parametrize("opens", ["ctrl+r", "f1", "ctrl+o", "ctrl+d", "ctrl+l", "f8", "f9", "ctrl+p"])
+async def test_a_screen_is_closed_once(open_chat: Open, opens: str, key: str) -> None:
+    async with open_chat() as chat:
+        await chat.say("hello")
+        await chat.press(opens)
+        for _ in range(4):
+            chat.app.simulate_key(key)
+        await chat.until(lambda: not chat.app.message_queue_size)
+        assert chat.alive and chat.app.screen_stack[0] is chat.screen
+
+
+ROOM = 71  # cells of a command and its description on a screen of 80 columns
+
+
+@pytest.mark.parametrize("width", [80, 140])
+async def test_no_line_of_the_help_is_broken_by_the_screen(open_chat: Open, width: int) -> None:
+    async with open_chat(size=(width, 24)) as chat:
+        await chat.press("f1")
+        assert isinstance(chat.app.screen, HelpScreen)
+        parts = list(chat.app.screen.query(Static))
+        assert parts
+        for part in parts:
+            assert isinstance(part.content, Content)
+            assert part.content_size.height == part.content.plain.count("\n") + 1
+            assert part.content_size.width <= 80 - FRAME
+        assert "not guessed" in str(parts[-1].content)

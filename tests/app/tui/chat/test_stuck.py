@@ -53,8 +53,7 @@ def test_a_chat_that_never_answers_ends_by_a_signal(tmp_path: Path) -> None:
         terminal.type("x")
         terminal.shows("never again")
         os.kill(process, signal.SIGTERM)
-        assert terminal.ended() == 128 + signal.SIGTERM
-        assert terminal.as_before
+        assert terminal.ended() == 128 + signal.SIGTERM and terminal.as_before
         assert gone(process)
 
 
@@ -116,8 +115,7 @@ def test_ctrl_q_ends_a_chat_of_which_a_part_hangs(hangs: str, state: str, tmp_pa
             terminal.type("\x1bOP")
             terminal.shows("Esc closes")
         terminal.type("\x11")
-        assert terminal.ended() == 0
-        assert terminal.as_before
+        assert terminal.ended() == 0 and terminal.as_before
     with closing(ChatStore(tmp_path / "chats.db")) as store:
         said = [message.content for chat in store.list_chats() for message in store.messages(chat.id)]
     assert said[:1] == ([] if state == "idle" else ["hello"])
@@ -137,5 +135,4 @@ def test_suspend_gives_the_terminal_to_the_shell_until_fg(tmp_path: Path) -> Non
         terminal.type("still here")
         terminal.shows("still here")
         terminal.type("\x11")
-        assert terminal.ended() == 0
-        assert terminal.as_before
+        assert terminal.ended() == 0 and terminal.as_before

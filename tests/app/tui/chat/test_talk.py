@@ -28,8 +28,7 @@ async def test_a_message_is_sent_and_answered(open_chat: Open, store: ChatStore)
         assert [message.event.total for message in chat.posted(ReplyPrefilling)] == [20, 20]
         streamed = [piece.text for m in chat.posted(ReplyStreamed) for piece in m.step.pieces]
         assert "".join(streamed) == TEXT
-        assert chat.texts() == ["Hi you", TEXT]
-        assert chat.replies()[0].query_one(Markdown).source == TEXT
+        assert chat.texts() == ["Hi you", TEXT] and chat.replies()[0].query_one(Markdown).source == TEXT
         waited = re.fullmatch(r"draft · 65 tok/s · 12 tokens · first token (\S+ m?s)", chat.footnote())
         assert waited  # what its owner waited, which is not the engine's own figure
         shown = chat.shown()
@@ -43,8 +42,7 @@ async def test_a_message_is_sent_and_answered(open_chat: Open, store: ChatStore)
         assert kept.title == "Hi you"
         _, answer = store.messages(kept.id)
         assert (answer.content, answer.status, answer.drafter, answer.seed) == (TEXT, "done", "draft", 7)
-        assert answer.tokens == list(range(12))
-        assert answer.figures is not None
+        assert answer.tokens == list(range(12)) and answer.figures is not None
         await chat.say("And?")
         assert [m.role for m in chat.engine.asked[1].messages] == ["user", "assistant", "user"]
         assert chat.engine.asked[1].messages[1].tokens == answer.tokens
@@ -55,8 +53,7 @@ async def test_a_message_is_sent_and_answered(open_chat: Open, store: ChatStore)
 async def test_nothing_is_sent_when_nothing_was_typed(open_chat: Open, store: ChatStore) -> None:
     async with open_chat() as chat:
         await chat.press("enter", "space", "enter", "ctrl+j", "enter")
-        assert len(chat.posted(PromptBox.MessageSent)) == 3
-        assert chat.engine.asked == []
+        assert len(chat.posted(PromptBox.MessageSent)) == 3 and chat.engine.asked == []
         assert store.list_chats() == []
 
 
@@ -82,8 +79,7 @@ async def test_a_message_sent_too_early_waits_for_the_model(open_chat: Open) -> 
     async with open_chat(engine=ScriptedEngine(hold_load=True)) as chat:
         await chat.until(lambda: "loading" in chat.shown() and "50 %" in chat.shown())
         await chat.press(*"early", "enter")
-        assert chat.screen.prompt.text == "early"
-        assert chat.engine.asked == []
+        assert chat.screen.prompt.text == "early" and chat.engine.asked == []
         chat.engine.go_load()
         await chat.until(lambda: len(chat.engine.asked) == 1 and chat.idle())
         assert chat.texts()[0] == "early"
@@ -95,8 +91,7 @@ async def test_a_failed_load_says_why_and_is_tried_again(open_chat: Open) -> Non
         await chat.until(lambda: bool(chat.notices()))
         assert chat.notices() == ["✗ Mini.gguf is truncated: 12 of 30 bytes.\n  Fetch it again."]
         await chat.say("x")
-        assert len(chat.engine.loads) == 2
-        assert len(chat.texts()) == 2
+        assert len(chat.engine.loads) == 2 and len(chat.texts()) == 2
 
 
 @pytest.mark.slow
@@ -106,8 +101,7 @@ async def test_a_refused_message_comes_back(open_chat: Open, store: ChatStore) -
         await chat.say("first")
         await chat.say("much too long")
         assert chat.notices() == ["✗ The message has 3,120 tokens; the context holds 1,024.\n  Shorten it."]
-        assert chat.screen.prompt.text == "much too long"
-        assert chat.texts() == ["first", TEXT]
+        assert chat.screen.prompt.text == "much too long" and chat.texts() == ["first", TEXT]
         assert [m.content for m in store.messages(store.list_chats()[0].id)] == ["first", TEXT]
         assert "much too long" in store.prompts()
         await chat.press("enter")
@@ -119,8 +113,7 @@ async def test_a_refused_message_comes_back(open_chat: Open, store: ChatStore) -
 async def test_a_refused_first_message_leaves_an_empty_chat(open_chat: Open) -> None:
     async with open_chat(Script(fails=ContextFullError("too long."))) as chat:
         await chat.say("first")
-        assert chat.screen.prompt.text == "first"
-        assert chat.texts() == []
+        assert chat.screen.prompt.text == "first" and chat.texts() == []
         assert "is ready" in chat.shown()
         chat.screen.prompt.put("")
         await chat.press("ctrl+n")
@@ -129,9 +122,7 @@ async def test_a_refused_first_message_leaves_an_empty_chat(open_chat: Open) -> 
         await chat.until(lambda: chat.screen.prompt.text == "first")
 
 
-async def test_a_fault_of_the_program_is_shown_and_ends_nothing(
-    open_chat: Open, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_fault_of_ours_is_shown_and_ends_nothing(open_chat: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     async with open_chat() as chat:
         monkeypatch.setattr(chat.engine, "reply", lambda generate: 1 / 0)
         await chat.say("x", wait=False)
@@ -150,13 +141,10 @@ async def test_a_fault_of_the_program_is_shown_and_ends_nothing(
         (Script(dropped=2), "older messages left out: 2", None),
     ],
 )
-async def test_the_end_of_a_reply_says_what_happened(
-    open_chat: Open, script: Script, footnote: str, notice: str | None
-) -> None:
+async def test_the_end_of_a_reply_is_told(open_chat: Open, script: Script, footnote: str, notice: str | None) -> None:
     async with open_chat(script) as chat:
         await chat.say("x")
-        assert chat.footnote().endswith(footnote)
-        assert len(chat.notices()) == (notice is not None)
+        assert chat.footnote().endswith(footnote) and len(chat.notices()) == (notice is not None)
         assert not notice or notice in chat.notices()[0]
 
 
@@ -164,8 +152,7 @@ async def test_an_engine_that_died_unnoticed_is_started_again_at_once(open_chat:
     async with open_chat(Script(fails=EngineDiedError("the engine ended.")), Script(TEXT)) as chat:
         await chat.say("x", wait=False)
         await chat.until(lambda: len(chat.engine.asked) == 2 and chat.idle() and chat.texts() == ["x", TEXT])
-        assert chat.notices() == []
-        assert len(chat.engine.loads) == 2
+        assert chat.notices() == [] and len(chat.engine.loads) == 2
         assert chat.engine.asked[1].messages == chat.engine.asked[0].messages
         assert chat.engine.asked[1].sampling == chat.engine.asked[0].sampling
         assert [m.content for m in store.messages(store.list_chats()[0].id)] == ["x", TEXT]

@@ -111,9 +111,7 @@ async def test_a_level_that_the_chats_model_lacks_is_named_once(open_chat: Open)
 
 
 @pytest.mark.slow
-async def test_the_models_own_sampling_holds_where_nothing_else_was_set(
-    open_chat: Open, store: ChatStore, tmp_path: Path
-) -> None:
+async def test_the_models_own_sampling_holds_if_none_was_set(open_chat: Open, store: ChatStore, tmp_path: Path) -> None:
     async with open_chat(engine=engine(OWN), size=(140, 40)) as chat:
         assert (await asked(chat)) == Sampling(0.6, 20, min_p=0.0, seed=7)
         await command(chat, "/preset")

@@ -22,7 +22,6 @@ def mains(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def read(chat: Driver) -> list[tuple[str, str]]:
-    """What the engine was to read last."""
     return [(message.role, message.content) for request in chat.engine.prepared[-1:] for message in request.messages]
 
 

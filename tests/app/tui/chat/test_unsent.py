@@ -56,16 +56,13 @@ async def test_a_restart_brings_it_back(open_chat: Open, store: ChatStore) -> No
     assert not file.exists()
 
 
-def test_texts_of_deleted_chats_leave_the_file(tmp_path: Path) -> None:
+def test_texts_of_deleted_chats_leave_the_file_and_a_damaged_one_has_none(tmp_path: Path) -> None:
     unsent = Unsent(tmp_path / "unsent.json")
     unsent.put("a", "text")
     unsent.put("b", "other")
     unsent.keep(lambda chat: True)
     Unsent(tmp_path / "unsent.json").keep(lambda chat: chat == "b")
     assert json.loads((tmp_path / "unsent.json").read_text()) == {"b": "other"}
-
-
-def test_a_damaged_file_has_no_texts(tmp_path: Path) -> None:
     for broken in ("", "[1]", "{", '{"a": 3}'):
         (tmp_path / "unsent.json").write_text(broken)
         assert Unsent(tmp_path / "unsent.json").of("a") == ""

@@ -84,16 +84,10 @@ def row_of(chat: Driver, name: str) -> str:
     return next(line for line in lines if line.strip(" ●✗").startswith(f"{name} ") and "faster here" not in line)
 
 
-def listed(chat: Driver) -> DraftersScreen:
-    screen = chat.app.screen
-    assert isinstance(screen, DraftersScreen)
-    return screen
-
-
 async def opened(chat: Driver) -> DraftersScreen:
     await chat.press("ctrl+d")
-    await chat.until(lambda: listed(chat).view.standing is not None)
-    return listed(chat)
+    await chat.until(lambda: chat.on(DraftersScreen).view.standing is not None)
+    return chat.on(DraftersScreen)
 
 
 async def test_a_drafter_is_chosen_from_the_list_for_the_next_reply(open_chat: Open) -> None:
@@ -145,14 +139,12 @@ async def test_typical_acceptance_is_marked_on_the_status_line(open_chat: Open, 
     async with open_chat(size=size, typical=0.09) as chat:
         await chat.say("x")
         bottom = " ".join(chat.shown().splitlines()[-3:])
-        assert "changes the text" in bottom
-        assert "text identical" not in bottom
+        assert "changes the text" in bottom and "text identical" not in bottom
         assert "typical: changes the text" in chat.footnote()
         assert [request.sampling.typical for request in chat.engine.asked] == [0.09]
     async with open_chat(size=size) as chat:
         await chat.say("x")
-        assert "changes the text" not in chat.shown()
-        assert "typical" not in chat.footnote()
+        assert "changes the text" not in chat.shown() and "typical" not in chat.footnote()
 
 
 async def test_what_each_gained_here_is_shown_with_its_heads(open_chat: Open, model: Path, tmp_path: Path) -> None:
@@ -268,11 +260,9 @@ async def test_training_goes_on_beside_the_chat_and_its_heads_are_loaded(
     async with open_chat(engine=engine_of(model)) as chat:
         screen = await go_to(chat, "space")
         await chat.press("t")
-        assert isinstance(chat.app.screen, TrainScreen)
-        chat.app.screen.query_one("#tokens", Input).value = "0"
+        chat.on(TrainScreen).query_one("#tokens", Input).value = "0"
         await chat.press("enter")
-        assert isinstance(chat.app.screen, TrainScreen)
-        chat.app.screen.query_one("#tokens", Input).value = "9000"
+        chat.on(TrainScreen).query_one("#tokens", Input).value = "9000"
         await chat.press("enter")
         await chat.until(lambda: "Training space: step 1 of 4" in told(screen))
         assert commands.asked == [
@@ -341,47 +331,27 @@ async def test_without_torch_training_says_what_is_missing(
         assert not commands.asked
 
 
-async def test_a_command_ends_when_whoever_began_it_is_gone(tmp_path: Path) -> None:
+async def test_a_command_ends_when_whoever_began_it_is_gone() -> None:
     """Nobody stops it: only its pipe closes, as the system closes it when the chat is killed."""
     program = (
         "from slipstream.app.cli import main as cli; cli.make_parser = lambda: __import__('signal').pause(); cli.main()"
     )
     process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-c",
-        program,
-        "--supervised",
-        "0",
-        stdin=asyncio.subprocess.PIPE,
+        sys.executable, "-c", program, "--supervised", "0", stdin=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.DEVNULL,
-    )
+    )  # fmt: skip
     assert process.stdin
     process.stdin.close()
     assert await process.wait() != 0
 
 
-async def test_a_command_that_cannot_be_run_says_its_last_words(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("SLIPSTREAM_HOME", str(tmp_path))
-    jobs = Jobs(lambda: None)
-    ended = await jobs.run("Indexing", ["drafters", "index", "/nowhere/at/all", "-m", "bundled"])
-    assert ended.code == 2 and not ended.said and "no such file or folder" in ended.error
-    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
-    with pytest.raises(SlipstreamError, match="the command's process cannot be started: no such file"):
-        await jobs.run("Indexing", [])
-
-
 @pytest.mark.parametrize(
     ("line", "share"),
     [
-        ("step 3 of 4", 0.75),
-        ("own answers: 1,000 of 2,000 tokens", 0.5),
-        ("step 10  tokens 0.1M  25.5%  3 min left", 0.255),
-        ("0 of 0", None),
-        ("trying", None),
+        ("step 3 of 4", 0.75), ("own answers: 1,000 of 2,000 tokens", 0.5),
+        ("step 10  tokens 0.1M  25.5%  3 min left", 0.255), ("0 of 0", None), ("trying", None),
     ],
-)
+)  # fmt: skip
 def test_how_far_work_is(line: str, share: float | None) -> None:
     job = Job("Working", line)
     assert job.share == (None if share is None else pytest.approx(share))
@@ -403,11 +373,19 @@ def test_what_can_be_trained_is_what_the_command_trains() -> None:
     assert TRAINED == matching_heads.TRAINED
 
 
-async def test_secrets_do_not_reach_a_command(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_command_gets_no_secrets_and_says_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_TOKEN", "hidden")
     program = "import os; print('HF_TOKEN' in os.environ, 'PATH' in os.environ)"
-    monkeypatch.setattr("slipstream.app.tui.jobs.command", lambda *_: [sys.executable, "-c", program])
-    assert (await Jobs(lambda: None).run("Indexing", [])).said == ("False True",)
+    with monkeypatch.context() as patch:
+        patch.setattr("slipstream.app.tui.jobs.command", lambda *_: [sys.executable, "-c", program])
+        assert (await Jobs(lambda: None).run("Indexing", [])).said == ("False True",)
+    monkeypatch.setenv("SLIPSTREAM_HOME", str(tmp_path))
+    jobs = Jobs(lambda: None)
+    ended = await jobs.run("Indexing", ["drafters", "index", "/nowhere/at/all", "-m", "bundled"])
+    assert ended.code == 2 and not ended.said and "no such file or folder" in ended.error
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    with pytest.raises(SlipstreamError, match="the command's process cannot be started: no such file"):
+        await jobs.run("Indexing", [])
 
 
 @pytest.mark.parametrize(

@@ -81,20 +81,16 @@ async def running(paths: Paths) -> AsyncIterator[Driver]:
     store.close()
 
 
-async def test_a_model_is_found_fetched_used_removed_and_brought_back(
-    server: HubServer, paths: Paths, model: Path
-) -> None:
+async def test_a_model_is_found_fetched_used_and_brought_back(server: HubServer, paths: Paths, model: Path) -> None:
     async with running(paths) as chat:
         await says(chat, "Tell me about the sea.")
         await chat.press("ctrl+l")
-        screen = chat.app.screen
-        assert isinstance(screen, ModelsScreen)
+        screen = chat.on(ModelsScreen)
         await chat.until(lambda: "● Slipstream mini" in chat.shown())
         await chat.press("slash", *"mini", "enter")  # search
         await chat.until(lambda: REPO in chat.shown())
         await chat.press("enter")
-        repo = chat.app.screen
-        assert isinstance(repo, RepoScreen)
+        chat.on(RepoScreen)
         await chat.until(lambda: "A model for tests." in chat.shown() and "F32" in chat.shown())
         assert "license: mit" not in chat.shown()
         server.hold_after(server.sent + 100_000)  # fetch; the hub stops sending after a part of it

@@ -35,6 +35,9 @@ async def test_another_model_goes_on_with_the_chat(open_chat: Open) -> None:
     models = ScriptedModels()
     async with open_chat(models=models) as chat:
         await chat.say("first")
+        await opened(chat)
+        await chat.press("home", "enter")  # the one in use
+        assert chat.on(ChatScreen) and len(chat.engine.loads) == 1
         await use(chat)
         assert chat.engine.loads[1].model == str(QWEN.path)
         await chat.until(lambda: chat.screen.model.loaded is not None)
@@ -42,8 +45,7 @@ async def test_another_model_goes_on_with_the_chat(open_chat: Open) -> None:
         await chat.until(lambda: models.called("make_usual") == [QWEN.name])  # at the next start, too
         await chat.say("second")
         assert [message.content for message in chat.engine.asked[1].messages[::2]] == ["first", "second"]
-        assert chat.engine.asked[1].drafter == "lookup"
-        assert chat.texts()[0] == "first"
+        assert chat.engine.asked[1].drafter == "lookup" and chat.texts()[0] == "first"
 
 
 async def test_a_reply_that_is_being_written_is_kept_first(open_chat: Open) -> None:
@@ -51,8 +53,7 @@ async def test_a_reply_that_is_being_written_is_kept_first(open_chat: Open) -> N
         await chat.say("first", wait=False)
         await chat.held("The ")
         await use(chat)
-        assert chat.engine.stopped == [chat.engine.asked[0].request]
-        assert chat.texts() == ["first", "The "]
+        assert chat.engine.stopped == [chat.engine.asked[0].request] and chat.texts() == ["first", "The "]
         assert "stopped" in chat.footnote()
         await chat.until(lambda: chat.screen.model.loaded is not None)
         await chat.say("second")
@@ -88,14 +89,6 @@ async def test_a_model_that_cannot_be_loaded_gives_way_to_the_one_before(open_ch
         await chat.say("second")
         assert chat.engine.asked[1].drafter == "draft"
         assert not models.called("make_usual")
-
-
-async def test_the_model_in_use_is_not_loaded_again(open_chat: Open) -> None:
-    async with open_chat() as chat:
-        await opened(chat)
-        await chat.press("home", "enter")
-        assert isinstance(chat.app.screen, ChatScreen)
-        assert len(chat.engine.loads) == 1
 
 
 async def test_all_drafters_of_a_model_are_told_and_one_key_fetches_one(open_chat: Open) -> None:
@@ -177,8 +170,7 @@ async def test_a_file_is_imported_from_a_path(open_chat: Open, tmp_path: Path, k
     async with open_chat(models=models) as chat:
         screen = await opened(chat)
         await chat.press("i")
-        assert isinstance(chat.app.screen, ImportScreen)
-        line = chat.app.screen.query_one(Input)
+        line = chat.on(ImportScreen).query_one(Input)
         line.value = f"{tmp_path}/fo"
         await chat.until(lambda: line._suggestion.endswith("/folder/"))
         await chat.press("right")
@@ -268,8 +260,7 @@ async def test_offline_the_key_says_so_and_nothing_else_happens(open_chat: Open)
 async def test_the_offer_leaves_room_for_the_rest(open_chat: Open, size: tuple[int, int]) -> None:
     async with open_chat(models=ScriptedModels(first=OFFERS[4]), size=size) as chat:
         await chat.until(lambda: "F6 fetches" in chat.shown())
-        assert "See it guess: Tell me a story" in chat.shown()
-        assert chat.screen.prompt.size.height >= 1
+        assert "See it guess: Tell me a story" in chat.shown() and chat.screen.prompt.size.height >= 1
 
 
 async def test_a_finished_download_is_told_in_the_chat(open_chat: Open) -> None:

@@ -42,8 +42,7 @@ def test_every_key_of_the_chat_has_a_name_and_no_two_the_same_key() -> None:
 )
 def test_keys_are_read_as_people_write_them(typed: str, key: str | None) -> None:
     keys = made(go_on=typed)
-    assert bool(keys.problems) == (key is None)
-    assert keys.own.get("go-on") == (key or None)
+    assert bool(keys.problems) == (key is None) and keys.own.get("go-on") == (key or None)
 
 
 @pytest.mark.parametrize(
@@ -68,16 +67,13 @@ def test_what_cannot_be_is_named_and_left_out(action: str, typed: str, why: str)
     assert not keys.own and len(keys.problems) == 1 and why in keys.problems[0] and "\x1b" not in keys.problems[0]
 
 
-def test_keys_may_change_places_and_clash_only_where_they_end() -> None:
+def test_keys_may_change_places_or_be_taken_away_and_clash_only_where_they_end() -> None:
     swapped = made(help="f2", next_drafter="f1")
     assert not swapped.problems and dict(swapped.own) == {"help": "f2", "next-drafter": "f1"}
     clash = made(help="f7", next_drafter="f7")
     assert len(clash.problems) == 1 and len(clash.own) == 1
     chain = made(help="f2", next_drafter="f3")  # F3 is taken, so F2 stays taken, too
     assert not chain.own and len(chain.problems) == 2
-
-
-def test_an_empty_value_takes_the_key_away_which_is_free_then() -> None:
     keys = made(go_on="", help=" ", colours="f1")
     assert not keys.problems and dict(keys.own) == {"go-on": "", "help": "", "colours": "f1"}
     assert keys.of("go-on") == "" and keys.now("Ctrl-G") == "" and keys.now("F3") == "F1"
@@ -86,21 +82,15 @@ def test_an_empty_value_takes_the_key_away_which_is_free_then() -> None:
     assert taken["colours"] == "f1" and len(set(taken.values())) == 3
 
 
-def test_words_of_the_help_name_the_keys_of_now() -> None:
+def test_the_help_names_the_keys_and_commands_of_now() -> None:
     keys = made(help="f7", message_before="alt+k", quit="ctrl+b,f10")
     assert keys.now("F1") == "F7" and keys.now("Ctrl-Q") == "Ctrl-B, F10"
     assert keys.now("Ctrl-Up, Ctrl-Down") == "Alt-K, Ctrl-Down"
     assert keys.now("Enter") == "Enter" and keys.now("/, //") == "/, //"
     assert shown("ctrl+pagedown") == "Ctrl-PgDn"
-
-
-def test_the_help_names_every_key_that_is_not_mentioned_elsewhere() -> None:
     words = {word for names, _ in HELP for word in names.split(", ")}
     missing = {shown(key.split(",")[0]) for key in made().usual.values()} - words
     assert not missing
-
-
-def test_the_help_names_the_command_of_every_function_key_and_of_all_others_that_have_one() -> None:
     rows = {words.split(", ")[0]: with_command(words, made()) for words, _ in HELP}
     functions = {shown(key) for keys in made().usual.values() for key in keys.split(",") if re.fullmatch(r"f\d+", key)}
     assert len(functions) >= 8 and all(re.fullmatch(rf"{key}, /[a-z-]+", rows[key]) for key in functions)
@@ -114,8 +104,7 @@ async def test_the_keys_of_the_file_do_it_and_the_help_says_them(open_chat: Open
     (tmp_path / "settings.toml").write_text(text, "utf-8")
     async with open_chat(size=(100, 40)) as chat:
         said = " ".join(chat.notices())
-        assert "no action stopp. Did you mean stop?" in said
-        assert "g alone is what one types" in said
+        assert "no action stopp. Did you mean stop?" in said and "g alone is what one types" in said
         await chat.press("f7")
         await chat.until(lambda: "Esc closes" in chat.shown())
         rows = " ".join(str(each.content) for each in chat.app.screen.query(Static))
