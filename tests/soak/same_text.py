@@ -130,7 +130,7 @@ def compare(session: Session, promise: str, names: Sequence[str], case: int, siz
     counts, rng = Counter[str](), random.Random(case)
     setting = list(SETTINGS)[case % len(SETTINGS)]
     prompt = f"{SAMPLE_TEXT}\n{PROMPTS[0]}" if setting == "overflow" else rng.choice(PROMPTS)
-    sampling = Sampling(temperature=TEMPERATURES[case // len(SETTINGS) % 4], seed=case, **SETTINGS[setting])
+    sampling = Sampling(temperature=TEMPERATURES[(case + case // len(SETTINGS)) % 4], seed=case, **SETTINGS[setting])
     messages = [Message("user", prompt)]
     if setting == "overflow":
         messages = [Message("user", SAMPLE_TEXT), Message("assistant", "It is noted."), *messages]
