@@ -33,7 +33,7 @@ from slipstream.models.errors import SlipstreamError
 
 TEXT: Final = "Tell me about the sea 1"  # the message; the engine writes as many tokens as its last word says
 CHATS: Final = "app/chats"
-GUARD: Final = "app/tui/input_guard.py"
+GUARD: Final = "app/tui/guarded_app.py"
 ROUNDS: Final = 3  # the least counts: what a timer does meanwhile belongs to no message
 _PACE: Final = 1.0  # seconds of a step, which then has one token
 _PATIENCE: Final = 60.0

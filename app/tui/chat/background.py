@@ -66,7 +66,7 @@ class DrafterWork:
             file=Path(model.load.model),
             plain_tok_per_s=page.status.speed.plain_tok_per_s,
             jobs=self._jobs,
-            begin=self.begin,
+            begin=lambda work: run_beside(page, self._run(work)),
             news=lambda: self.news,
             fresh=lambda: self.fresh,
         )
@@ -82,14 +82,10 @@ class DrafterWork:
             if picked.race:
                 await self._page.screen.run_action("command('race')")
 
-    def begin(self, work: BackgroundCommand) -> None:
-        with self._page.errors_told():
-            self._jobs.check_free()
-            run_beside(self._page, self._run(work))
-
     async def _run(self, work: BackgroundCommand) -> None:
-        self.news = ""
         try:
+            self._jobs.check_free()
+            self.news = ""
             ended = await self._jobs.run(work.title, work.arguments)
         except SlipstreamError as error:
             self._page.tell_error(error)
@@ -129,11 +125,11 @@ class Benchmark:
 
             return recover(folder)
 
-        run_in_thread(self._page.screen, find, self._kept, self._page.tell_error)
+        def found(taken: list[StoredResult]) -> None:
+            if taken:
+                self._page.hint("A benchmark was cut short; F8 shows what it had measured.")
 
-    def _kept(self, taken: list[StoredResult]) -> None:
-        if taken:
-            self._page.hint("A benchmark was cut short; F8 shows what it had measured.")
+        run_in_thread(self._page.screen, find, found, self._page.tell_error)
 
     def open(self) -> None:
         from slipstream.app.tui.bench.form import BenchPlan

@@ -165,7 +165,7 @@ class PromptBox(TextArea):
         if not self.choices.open:
             return False
         if key in ("up", "down"):
-            self.choices.move(-1 if key == "up" else 1)
+            (self.choices.action_cursor_up if key == "up" else self.choices.action_cursor_down)()
         elif key in ("tab", "enter"):
             self._complete(self.choices.chosen, send=key == "enter")
         elif key == "escape":
@@ -342,9 +342,6 @@ class CompletionList(RowList):
         self.clear_options()
         self.add_options(Option(self._row(choice, width)) for choice in choices)
         self.highlighted = 0 if choices else None
-
-    def move(self, step: int) -> None:
-        self.highlighted = ((self.highlighted or 0) + step) % len(self._choices)
 
     def _row(self, choice: Completion, width: int) -> Content:
         shown = Content(one_line(choice.shown))
