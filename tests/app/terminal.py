@@ -1,7 +1,5 @@
 """A real terminal for a program: a pseudo-terminal, a terminal emulator behind it, and a shell that waits in front."""
 
-from __future__ import annotations
-
 import copy
 import ctypes
 import fcntl
@@ -183,7 +181,7 @@ class Terminal:
         if self._master >= 0:
             self.hang_up()
 
-    def __enter__(self) -> Terminal:
+    def __enter__(self) -> "Terminal":
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -63,8 +63,7 @@ def test_a_chat_goes_on_with_the_new_weights_and_without_the_old_cache(home: Pat
     assert first["text"] and first["prefilled_tokens"] == first["prompt_tokens"]
     assert state.read_bytes() != kept  # made anew
     after = said(home)
-    assert after["dinner"] == [*before["dinner"], "And then?", first["text"]]
-    assert after["trip"] == before["trip"]
+    assert after["dinner"] == [*before["dinner"], "And then?", first["text"]] and after["trip"] == before["trip"]
     second = reply(home, "dinner")
     assert second["text"] and second["prefilled_tokens"] < second["prompt_tokens"]
 

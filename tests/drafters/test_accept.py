@@ -82,8 +82,7 @@ def test_the_reply_can_end_on_any_token(length: int) -> None:
 
     sampler = Told((5, 8, 9, 3))
     step = accept(DRAFT, numbered(TREE), sampler, History([]), over)
-    assert step.tokens == (5, 8, 9, 3)[:length] and step.path == (0, 1, 2)[: length - 1]
-    assert step.ended
+    assert step.tokens == (5, 8, 9, 3)[:length] and step.path == (0, 1, 2)[: length - 1] and step.ended
     assert asked == [(5, 8, 9, 3)[:n] for n in range(1, length + 1)]
     assert len(sampler.rows) == length
 

@@ -155,8 +155,7 @@ def test_nothing_is_drafted_that_is_not_worth_it_and_ngrams_share_their_first_no
     drafter, history = Lookahead(ABILITIES), History([1, 2, 3, 4, 1, 2, 3, 5, 1, 6, 7, 8, 1])
     drafter.begin(history)
     draft = drafter.draft(history, lambda path, depth: path > 0.04, GREEDY)
-    assert draft.tree.tokens == (6, 7, 8, 2, 3, 5, 4)
-    assert draft.tree.parents == (ROOT, 0, 1, ROOT, 3, 4, 4)
+    assert draft.tree.tokens == (6, 7, 8, 2, 3, 5, 4) and draft.tree.parents == (ROOT, 0, 1, ROOT, 3, 4, 4)
 
 
 def test_ngrams_are_measured_whether_or_not_they_were_drafted() -> None:

@@ -1,7 +1,5 @@
 """Makers of small model files: good ones, and ones that are wrong in a chosen way."""
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -37,31 +35,31 @@ class RawModel:
     version: int = 3
     alignment: int = 32
 
-    def number(self, key: str, value: int, kind: int = U32) -> RawModel:
+    def number(self, key: str, value: int, kind: int = U32) -> "RawModel":
         self.pairs[key] = (kind, struct.pack("<" + CODES[kind], value))
         return self
 
-    def real(self, key: str, value: float) -> RawModel:
+    def real(self, key: str, value: float) -> "RawModel":
         self.pairs[key] = (F32, struct.pack("<f", value))
         return self
 
-    def text(self, key: str, value: str | bytes) -> RawModel:
+    def text(self, key: str, value: str | bytes) -> "RawModel":
         self.pairs[key] = (STRING, packed_string(value))
         return self
 
-    def array(self, key: str, kind: int, values: list[object]) -> RawModel:
+    def array(self, key: str, kind: int, values: list[object]) -> "RawModel":
         self.pairs[key] = (ARRAY, packed_array(kind, values))
         return self
 
-    def drop(self, key: str) -> RawModel:
+    def drop(self, key: str) -> "RawModel":
         del self.pairs[key]
         return self
 
-    def vocabulary(self, tokens: list[str], types: list[int] | None = None) -> RawModel:
+    def vocabulary(self, tokens: list[str], types: list[int] | None = None) -> "RawModel":
         self.array("tokenizer.ggml.tokens", STRING, list(tokens))
         return self.array("tokenizer.ggml.token_type", I32, list(types or [1] * len(tokens)))
 
-    def weights(self, *shapes: tuple[int, ...]) -> RawModel:
+    def weights(self, *shapes: tuple[int, ...]) -> "RawModel":
         for shape in shapes:
             size = 4
             for length in shape:

@@ -1,7 +1,5 @@
 """How the tests' own hub answers: its API, its redirects, and large files with every fault that a network has."""
 
-from __future__ import annotations
-
 import contextlib
 import gzip
 import hashlib
@@ -70,7 +68,7 @@ class Handler(BaseHTTPRequestHandler):
     era: int
 
     @property
-    def hub(self) -> HubServer:
+    def hub(self) -> "HubServer":
         return self.server.hub  # type: ignore[attr-defined,no-any-return]
 
     def log_message(self, format: str, *args: object) -> None:

@@ -13,8 +13,6 @@ which of the two has the draft's token then; if rounding pulled towards drafts, 
 often.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import random
@@ -86,7 +84,7 @@ class Way:
     busy: bool
 
     @staticmethod
-    def drawn(rng: random.Random) -> Way:
+    def drawn(rng: random.Random) -> "Way":
         threads, reading = rng.choice((1, 1, physical_cores())), rng.choice(("at once", "typed", "kept"))
         return Way(threads, rng.choice(CHUNKS), reading, rng.random() < BUSY)
 

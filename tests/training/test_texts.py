@@ -112,8 +112,7 @@ def test_windows_start_at_chats_and_number_them() -> None:
     ids, weights, chats = WindowSampler(numbered(40, 20), seed=4).batch(8, 63)
     assert (ids[:, 0] % 20 == 0).all()
     for row, weight, number in zip(ids, weights, chats, strict=True):
-        assert ((row % 20 == 0)[1:] == (np.diff(number) == 1)).all()
-        assert ((row % 20 >= 10) == (weight == 1)).all()
+        assert ((row % 20 == 0)[1:] == (np.diff(number) == 1)).all() and ((row % 20 >= 10) == (weight == 1)).all()
 
 
 def test_every_window_of_a_long_text_is_read() -> None:

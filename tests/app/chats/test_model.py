@@ -1,7 +1,5 @@
 """The store against a model of a few lines, step by step."""
 
-from __future__ import annotations
-
 import shutil
 import tempfile
 from dataclasses import dataclass, field
@@ -28,12 +26,12 @@ TEXTS = st.lists(st.sampled_from(WORDS), min_size=1, max_size=4).map(" ".join)
 @dataclass
 class Said:
     number: int
-    parent: Said | None
+    parent: "Said | None"
     role: str
     text: str
     failed: bool = False
-    children: list[Said] = field(default_factory=list)
-    shown: list[Said] = field(default_factory=list)
+    children: list["Said"] = field(default_factory=list)
+    shown: list["Said"] = field(default_factory=list)
     """Children in the order in which they were picked; the last one that did not fail is shown."""
 
 

@@ -63,8 +63,7 @@ def test_chats_that_cannot_be_erased_are_a_notice(path: Path, monkeypatch: pytes
         db.execute("UPDATE chats SET deleted = 1.0 WHERE id IN (SELECT id FROM chats LIMIT 1)")
         db.commit()
     with closing(ChatStore(path)) as store:
-        assert store.notice == "an index cannot be written. Fix its rights."
-        assert len(store.list_chats()) == 1
+        assert store.notice == "an index cannot be written. Fix its rights." and len(store.list_chats()) == 1
 
 
 def test_a_backup_that_cannot_forget_is_deleted(path: Path) -> None:

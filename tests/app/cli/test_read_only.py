@@ -108,8 +108,7 @@ def test_chats_that_are_only_read_are_named_before_anything_is_said(home: Path) 
     with Terminal(*PROGRAM, home=home, size=(100, 40)) as terminal:
         terminal.shows("permission denied", "Chat without keeping it? [y/N]")
         terminal.type("n\r")
-        assert terminal.ended() == 1
-        assert b"chats.db" in terminal.sent and b"Traceback" not in terminal.sent
+        assert terminal.ended() == 1 and b"chats.db" in terminal.sent and b"Traceback" not in terminal.sent
     writable(home)
     assert texts(home) == ["said before"]
 

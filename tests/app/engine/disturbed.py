@@ -1,7 +1,5 @@
 """An engine that is killed or stopped at random moments, for the tests and for the longer runs in ``tests/soak``."""
 
-from __future__ import annotations
-
 import os
 import queue
 import random
@@ -109,7 +107,7 @@ class Disturbed:
     def orphans(self) -> set[int]:
         return {pid for pid in self.processes if _runs(pid)}
 
-    def _load_until_it_dies(self, blow: _Blow) -> EngineDiedError:
+    def _load_until_it_dies(self, blow: "_Blow") -> EngineDiedError:
         wanted = self.chance.randrange(0, 5)
 
         def came_further(_share: float | None = None) -> None:
@@ -129,7 +127,7 @@ class Disturbed:
         blow.fall()
         return self._ends.get(timeout=60)  # the load was quicker than the blow
 
-    def _reply_until_it_dies(self, prompt: str, phase: str, blow: _Blow) -> tuple[EngineDiedError, str, str, str]:
+    def _reply_until_it_dies(self, prompt: str, phase: str, blow: "_Blow") -> tuple[EngineDiedError, str, str, str]:
         chat = self.store.create().id
         self.store.add_user(chat, prompt)
         message = self.store.begin_reply(chat, model="m", fingerprint="f", drafter="none", seed=1).id

@@ -101,8 +101,7 @@ def test_what_can_never_fit_is_named_with_what_to_do(messages: list[Message], wo
 def test_old_thoughts_leave_and_a_template_of_channels_gets_answers_alone() -> None:
     messages = [Message("user", "Hi"), Message("assistant", "Well.</think>Hello.", [1, 2]), Message("user", "So?")]
     prompt = builder(DEEPSEEK).build(messages, N_CTX)
-    assert prompt.thinks
-    assert text_of(prompt.tokens) == "<user>Hi<assistant>Hello.<user>So?<assistant><think>"
+    assert prompt.thinks and text_of(prompt.tokens) == "<user>Hi<assistant>Hello.<user>So?<assistant><think>"
     assert not builder().build(messages, N_CTX).thinks
     reply = "<|channel|>analysis<|message|>Hm.<|start|>assistant<|channel|>final<|message|>Hello."
     messages = [Message("user", "Hi"), Message("assistant", reply, [1, 2, 3]), Message("user", "So?")]

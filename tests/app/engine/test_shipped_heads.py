@@ -1,7 +1,5 @@
 """The heads that ship for SmolLM2-135M-Instruct: exact on the model itself, and refused in words where damaged."""
 
-from __future__ import annotations
-
 import os
 import re
 import struct

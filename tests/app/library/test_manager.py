@@ -422,8 +422,7 @@ def test_a_model_that_was_named_by_its_path_is_listed_and_comes_back(paths: Path
         assert used_files(paths) == [] and usual(paths) == "bundled"
     for name in ("Other-Q8_0.gguf", path.name, path.name):
         remember_file(paths, SettingsFile(paths.settings, {"model.name": str(path)}), str(tmp_path / name))
-    assert used_files(paths) == [path, tmp_path / "Other-Q8_0.gguf"]
-    assert choose(paths, None).model == str(path)
+    assert used_files(paths) == [path, tmp_path / "Other-Q8_0.gguf"] and choose(paths, None).model == str(path)
     with closing(ModelManager(paths)) as manager:
         (model,) = [model for model in manager.installed() if model.origin == "folder"]
         assert (model.name, model.title, model.path) == ("tiny:Q8_0", "Tiny", path)

@@ -48,8 +48,7 @@ def test_no_file_and_the_one_that_is_begun_are_the_defaults(file: Path) -> None:
 def test_every_setting_is_explained_and_its_default_is_one_it_may_have() -> None:
     for name, each in all_settings().items():
         assert each.checked(each.default) == each.default, name
-        assert each.about.text and not each.about.text.endswith(".") and each.wanted
-        assert each.group in titles()
+        assert each.about.text and not each.about.text.endswith(".") and each.wanted and each.group in titles()
         for wrong in (None, [], {}, object()):
             with pytest.raises(UsageError, match=each.name):
                 each.checked(wrong)
@@ -168,8 +167,7 @@ def test_typed_words_become_values_and_lines_are_found() -> None:
     known = all_settings()
     assert known["ahead.read"].read(" Off ") is False and known["ahead.read"].read("yes") is True
     assert known["sampling.temperature"].read("0,5") == 0.5 and known["model.context"].read("2048") == 2048
-    assert isinstance(known["sampling.temperature"].read("1"), float)
-    assert known["reply.system"].read(" 5 ") == "5"
+    assert isinstance(known["sampling.temperature"].read("1"), float) and known["reply.system"].read(" 5 ") == "5"
     for name, text in (("model.context", "2.5"), ("model.context", ""), ("sampling.top_p", "much"), ("hub.offer", "x")):
         with pytest.raises(UsageError, match="must be"):
             known[name].read(text)

@@ -1,7 +1,5 @@
 """The ways in which a chat ends on a real terminal, and what must be true afterwards."""
 
-from __future__ import annotations
-
 import os
 import random
 import signal
@@ -31,7 +29,7 @@ FIRST: Final = STEPS_LOST + 25  # steps after which there must be something in t
 @dataclass(frozen=True, slots=True)
 class Ending:
     name: str
-    do: Callable[[Chat], None]  # does it to a chat
+    do: Callable[["Chat"], None]  # does it to a chat
     code: int | None  # the exit code that its shell sees; None where no shell is left
     clean: bool  # whether the chat ends by itself, with all that came; else it was killed
 

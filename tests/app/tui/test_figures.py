@@ -25,8 +25,7 @@ def test_words_and_drawings() -> None:
 
 
 def test_footnotes() -> None:
-    assert footnote(None, "draft", "") == ""
-    assert footnote(None, "draft", "", interrupted=True) == "interrupted"
+    assert footnote(None, "draft", "") == "" and footnote(None, "draft", "", interrupted=True) == "interrupted"
     assert footnote(Figures(), "draft", "stop") == "no words came"
     speed = Speed(tok_per_s=44.0, tokens=1)
     assert footnote(Figures(speed), "none", "stop") == "44 tok/s · no drafter · 1 token"

@@ -27,8 +27,7 @@ async def test_the_drafter_changes_with_the_next_reply(open_chat: Open) -> None:
         await chat.press("f2")
         await chat.say("z")
         assert [request.drafter for request in chat.engine.asked] == ["draft", "lookup", "none"]
-        assert chat.footnote(1).startswith("lookup · ")
-        assert chat.footnote(2).startswith("44 tok/s · no drafter · ")
+        assert chat.footnote(1).startswith("lookup · ") and chat.footnote(2).startswith("44 tok/s · no drafter · ")
         await chat.press("f2")
         assert chat.screen.model.drafter == "draft"  # medusa is not usable
 

@@ -33,8 +33,7 @@ def test_a_width_is_refined_by_its_first_steps_but_not_by_a_disturbed_one() -> N
     before = [*costs.rows]
     for _ in range(8):
         costs.observe(4, 20.0)
-    assert costs.rows[4] == pytest.approx(20, rel=0.02) and costs.drift == 1
-    assert costs.rows[1:3] == before[1:3]
+    assert costs.rows[4] == pytest.approx(20, rel=0.02) and costs.drift == 1 and costs.rows[1:3] == before[1:3]
     assert costs.rows[3] == pytest.approx(before[3] * 1.125) and costs.rows[8] == pytest.approx(before[8] * 1.25)
     costs = CostModel({1: 10.0, 8: 24.0}, {}, 0, 8)
     for milliseconds in (16.0, 90.0, 16.0, 95.0):
@@ -120,8 +119,7 @@ def test_a_width_stays_until_another_one_would_have_saved_what_the_change_takes(
 def test_kept_costs_are_taken_only_where_they_hold() -> None:
     packed = CostModel(DEAR, {1: 14.0}, 1016, 64).dump("here")
     kept = CostModel.load(packed, "here", 11.0, 64)
-    assert kept is not None and kept.drift == pytest.approx(1.1)
-    assert kept.rows[2] == pytest.approx(18.7)
+    assert kept is not None and kept.drift == pytest.approx(1.1) and kept.rows[2] == pytest.approx(18.7)
     kept.set_length(1016)
     assert kept.rows[1] == pytest.approx(1.1 * 14)
     assert CostModel.load(packed, "elsewhere", 11.0, 64) is None

@@ -30,8 +30,7 @@ def test_a_depth_is_corrected_by_what_came_of_it_and_what_was_not_reached_is_lef
     calibration, draft = Calibration(), chain_draft([5, 6, 7], [0.8, 0.8, 0.8], "x")
     for _ in range(100):
         assert calibration.observe(draft, [9, 6, 7]) == 0
-    assert calibration.probs(draft)[0] < 0.05
-    assert calibration.probs(draft)[1:] == pytest.approx([0.8, 0.8])
+    assert calibration.probs(draft)[0] < 0.05 and calibration.probs(draft)[1:] == pytest.approx([0.8, 0.8])
 
 
 def terms(*rows: float, rate: float = 0.1) -> Objective:
@@ -41,8 +40,7 @@ def terms(*rows: float, rate: float = 0.1) -> Objective:
 def test_the_part_that_pays_is_kept() -> None:
     draft = chain_draft([1, 2, 3], [0.9, 0.9, 0.1], "x")
     part = prune(draft, draft.probs, terms(10, 14, 18, 22))
-    assert part.draft.tree.tokens == (1, 2)
-    assert part.draft.probs == (0.9, 0.9) and part.draft.sources == ("x", "x")
+    assert part.draft.tree.tokens == (1, 2) and part.draft.probs == (0.9, 0.9) and part.draft.sources == ("x", "x")
     assert part.tokens == pytest.approx(2.71) and part.value == pytest.approx(2.71 - 1.8)
     draft = chain_draft([1, 2, 3], [0.6, 1.0, 1.0], "x")
     assert len(prune(draft, draft.probs, terms(10, 17, 18, 19)).draft.tree) == 3
@@ -68,8 +66,7 @@ def test_of_a_tree_the_most_probable_paths_are_kept_in_order_and_one_with_probes
     builder.add(-1, 2, 0.0, "x", probe=True)
     draft = builder.build()
     part = prune(draft, draft.probs, terms(10, 20, 30))
-    assert part.draft is draft and part.tokens == pytest.approx(1.01)
-    assert part.fitted(4).draft is draft
+    assert part.draft is draft and part.tokens == pytest.approx(1.01) and part.fitted(4).draft is draft
     for rows in (1, 2):  # a probe beside a row too few would be a token that may be accepted
         assert not len(part.fitted(rows).draft.tree) and part.fitted(rows).tokens == 1
 
@@ -87,8 +84,7 @@ def test_trials_are_paid_and_the_one_that_waited_longest_for_its_price_comes_fir
         budget.earn(10 / EXPLORE_SHARE, 10.0)
     assert budget.milliseconds == 120.0  # no more than twelve plain steps
     budget.begin([near, Trial(None, 20.0, 1000)])
-    assert budget.trial and budget.trial.waited == 1000 and budget.arm is None
-    assert budget.milliseconds == 100.0
+    assert budget.trial and budget.trial.waited == 1000 and budget.arm is None and budget.milliseconds == 100.0
 
 
 def test_who_takes_longer_than_a_good_step_saves_is_not_tried() -> None:

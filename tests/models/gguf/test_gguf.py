@@ -1,27 +1,23 @@
 """The lists of architectures against llama.cpp: what each memory takes back, of every architecture that it knows."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import gguf
 import numpy as np
 import pytest
 from llama_cpp import llama_cpp as C
+from tests.models.conftest import RawModel
 from tests.models.kinds import finish
 
 from slipstream.models.errors import ModelFileError
 from slipstream.models.gguf.architectures import NO_ROLLBACK, ROLLS_BACK
 from slipstream.models.gguf.parse import TENSOR_TYPES
 from slipstream.models.gguf.reader import headers_kept, read_header
-
-if TYPE_CHECKING:
-    from tests.models.conftest import RawModel
 
 Save = Callable[..., Path]
 U32, F32 = 4, 6
@@ -184,8 +180,7 @@ def test_damage_that_hangs_others_and_bytes_behind_the_weights_are_refused(save:
     content = b"GGUF" + (3).to_bytes(4, "little") + (0).to_bytes(8, "little") + (1).to_bytes(8, "little")
     content += (1).to_bytes(8, "little") + b"k" + (9).to_bytes(4, "little") + (4).to_bytes(4, "little")
     content += (2**63 - 1).to_bytes(8, "little")
-    assert len(content) == 49
-    assert "'k' claims 9,223,372,036,854,775,807 entries" in refusal(save(content)).title
+    assert len(content) == 49 and "'k' claims 9,223,372,036,854,775,807 entries" in refusal(save(content)).title
     path = save(model)
     os.truncate(path, path.stat().st_size + (16 << 20))
     assert read_header(path).architecture == "llama"

@@ -1,15 +1,12 @@
 """Weights are read as they stand, from files that may be split, shrink, go away or be of a type nobody knows."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from tests.models.conftest import small_model
+from tests.models.conftest import RawModel, small_model
 from tests.models.hub_models import split_gguf
 from tests.models.kinds import write_kind
 
@@ -71,9 +68,6 @@ def test_what_cannot_be_read_or_unpacked_is_named(tmp_path: Path) -> None:
     with pytest.raises(ModelFileError, match="cannot be read: no such file"):
         read_stored(header, tensor)
 
-
-if TYPE_CHECKING:
-    from tests.models.conftest import RawModel
 
 Save = Callable[..., Path]
 FIRST, SECOND = "big-00001-of-00002.gguf", "big-00002-of-00002.gguf"

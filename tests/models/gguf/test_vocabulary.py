@@ -1,22 +1,13 @@
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
+from tests.models.conftest import RawModel
 
 from slipstream.models.errors import ModelFileError
 from slipstream.models.gguf.reader import Header, read_header
-from slipstream.models.gguf.vocabulary import (
-    check_vocabulary,
-    vocabulary_difference,
-    vocabulary_digest,
-)
-
-if TYPE_CHECKING:
-    from tests.models.conftest import RawModel
+from slipstream.models.gguf.vocabulary import check_vocabulary, vocabulary_difference, vocabulary_digest
 
 Save = Callable[..., Path]
 

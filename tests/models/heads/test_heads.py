@@ -1,19 +1,18 @@
 """The file of trained heads: what goes in comes out, and what does not fit is refused in plain words."""
 
-from __future__ import annotations
-
 import ctypes
 import resource
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
 from llama_cpp import llama_cpp as C
 from numpy.typing import NDArray
+from tests.models.conftest import RawModel
 
 from slipstream.models.errors import ModelFileError, SlipstreamError
 from slipstream.models.gguf.reader import Header, read_header
@@ -29,9 +28,6 @@ from slipstream.models.heads.file import (
     write_heads,
 )
 from slipstream.models.heads.matching_heads import matching_heads
-
-if TYPE_CHECKING:
-    from tests.models.conftest import RawModel
 
 Save = Callable[..., Path]
 Tensors = dict[str, NDArray[Any]]

@@ -1,16 +1,15 @@
 """Published heads become ours: names, sizes, the order of rotated rows; what is hostile or foreign is refused."""
 
-from __future__ import annotations
-
 import json
 import struct
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from tests.models.conftest import RawModel
 
 from slipstream.models.errors import ModelFileError, SlipstreamError, UsageError
 from slipstream.models.gguf.reader import Header, read_header
@@ -18,9 +17,6 @@ from slipstream.models.gguf.vocabulary import HEADS_ARCHITECTURE
 from slipstream.models.heads.file import identity, read_heads
 from slipstream.models.heads.matching_heads import TARGET_KEY, TRAINED, method_of
 from slipstream.models.heads.published import import_heads, read_published
-
-if TYPE_CHECKING:
-    from tests.models.conftest import RawModel
 
 Save = Callable[..., Path]
 Tensors = dict[str, NDArray[Any]]

@@ -86,8 +86,7 @@ def test_a_job_in_line_can_pause_and_go_on(server: HubServer, queue: Downloads, 
     first = hold(server, queue, watch, folder, quant("F32"), 1000)
     second = queue.add(quant("Q8_0").files, folder).id
     queue.pause(second)
-    assert queue.job(second).state == "paused"
-    assert queue.add(quant("Q8_0").files, folder).state == "queued"
+    assert queue.job(second).state == "paused" and queue.add(quant("Q8_0").files, folder).state == "queued"
     server.hold_after(None)
     assert [queue.wait(id).state for id in (first, second)] == ["done", "done"]
 
@@ -120,8 +119,7 @@ def test_cancelling_removes_and_says_what_came(server: HubServer, queue: Downloa
     assert queue.job(id).state == "cancelled" and leftovers(folder) == []
     server.hang_up()
     server.hold_after(None)
-    assert queue.add(quant("BF16").files, folder).state in ("queued", "running")
-    assert queue.wait(id).state == "done"
+    assert queue.add(quant("BF16").files, folder).state in ("queued", "running") and queue.wait(id).state == "done"
     gone = queue.cancel(id)
     assert len(gone.kept) == 3 and queue.job(id).state == "done"
 

@@ -151,8 +151,7 @@ def test_another_machine_holds_what_this_ones_gpu_cannot(eight: Header) -> None:
     assert alone.verdict == "too big"
     chosen = fit(eight, [cpu(8), lent(16)])
     assert (chosen.verdict, chosen.machines, chosen.shares) == ("gpu", ["mac:50052"], {"mac:50052/0": 33})
-    assert not chosen.on_own_gpus
-    assert "all on mac:50052" in chosen.why and "GB on mac:50052 and" in chosen.why
+    assert not chosen.on_own_gpus and "all on mac:50052" in chosen.why and "GB on mac:50052 and" in chosen.why
     assert fit(eight, [gpu(16), cpu(16), lent(16)]).machines == []
     assert fit(eight, [gpu(16), cpu(16), lent(16)]).on_own_gpus
     both = fit(eight, [gpu(6), cpu(16), lent(8)])
@@ -172,11 +171,9 @@ def test_a_draft_model_counts_where_it_lies(four: Header, tiny: Header) -> None:
 def test_too_big_says_which_quantization_size_or_context_fits(eight: Header, made: Callable[[Model], Header]) -> None:
     chosen = fit(eight, [cpu(8)])
     assert chosen.verdict == "too big" and chosen.gpu_layers == 0
-    assert "Needs 9." in chosen.why and "It would fit as " in chosen.why
-    assert "Q8_0" not in chosen.why
+    assert "Needs 9." in chosen.why and "It would fit as " in chosen.why and "Q8_0" not in chosen.why
     chosen = fit(made(llama(8192, 80, 28_672)), [cpu(16)])
-    assert chosen.verdict == "too big"
-    assert "A model of up to about 18 billion parameters would fit" in chosen.why
+    assert chosen.verdict == "too big" and "A model of up to about 18 billion parameters would fit" in chosen.why
     machine = [cpu(14)]
     chosen = fit(eight, machine, n_ctx=131_072)
     assert (chosen.verdict, chosen.n_ctx) == ("too big", 131_072)
@@ -186,8 +183,7 @@ def test_too_big_says_which_quantization_size_or_context_fits(eight: Header, mad
 
 
 def test_who_asks_for_context_gets_what_was_trained(eight: Header, made: Callable[[Model], Header]) -> None:
-    assert fit(eight, [cpu(64)], n_ctx=32_768).n_ctx == 32_768
-    assert fit(eight, [cpu(64)], n_ctx=100).n_ctx == 100
+    assert fit(eight, [cpu(64)], n_ctx=32_768).n_ctx == 32_768 and fit(eight, [cpu(64)], n_ctx=100).n_ctx == 100
     architecture, metadata, tensors, vocabulary = llama(1024, 2, 2048)
     header = made((architecture, {**metadata, "context_length": 1024}, tensors, vocabulary))
     assert fit(header, [cpu(16)]).n_ctx == 1024

@@ -148,8 +148,7 @@ def test_the_window_covers_the_end_of_history_and_what_is_ahead() -> None:
     row = np.zeros(6, np.float32)
     sampler = Sampler(0, presence_penalty=1.0, penalty_window=3)
     assert sampler.pick(row, History([0, 1, 2])) == 3 and sampler.pick(row, History([9, 0, 1, 2])) == 3
-    assert sampler.pick(row, History([0, 1, 2]), [3]) == 0
-    assert sampler.pick(row, History([4, 0]), [1, 2]) == 3
+    assert sampler.pick(row, History([0, 1, 2]), [3]) == 0 and sampler.pick(row, History([4, 0]), [1, 2]) == 3
     assert sampler.pick(row, History([4]), [0, 1, 2, 3, 4]) == 0
 
 
@@ -231,8 +230,7 @@ def test_rank_begins_with_the_token_that_pick_draws_and_goes_on_by_noisy_score(t
         tokens, shares = sampler.rank(logits, history, [4], count=4)
         noise = gumbel(seed, 4, np.arange(50)) if temperature else np.zeros(50)
         noisy = logits.astype(np.float64) + temperature * noise
-        assert tokens[0] == sampler.pick(logits, history, [4])
-        assert tokens == np.argsort(-noisy)[:4].tolist()
+        assert tokens[0] == sampler.pick(logits, history, [4]) and tokens == np.argsort(-noisy)[:4].tolist()
         plain, with_noise = (np.exp(x - x.max()) / np.exp(x - x.max()).sum() for x in (logits.astype(float), noisy))
         assert shares == pytest.approx(np.sqrt(plain * with_noise)[tokens].tolist())
 

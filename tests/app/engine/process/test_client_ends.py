@@ -80,8 +80,7 @@ def test_a_device_that_fails_or_a_machine_that_is_lost_is_blamed_and_not_a_draft
 )
 def test_memory_is_recognized_before_the_gpu(line: str) -> None:
     end = end_of(-signal.SIGABRT, f"{line}\n{TRACE * 20}")
-    assert end.cause == "memory"
-    assert end.reason.startswith("memory ran out") and "half the context" in end.hint
+    assert end.cause == "memory" and end.reason.startswith("memory ran out") and "half the context" in end.hint
 
 
 @pytest.mark.parametrize(
@@ -95,8 +94,7 @@ def test_memory_is_recognized_before_the_gpu(line: str) -> None:
 )
 def test_a_lost_gpu_is_recognized(line: str) -> None:
     end = end_of(-signal.SIGABRT, f"{line}\n{TRACE}")
-    assert end.cause == "gpu"
-    assert end.reason.startswith("the GPU failed") and "on the processor" in end.hint
+    assert end.cause == "gpu" and end.reason.startswith("the GPU failed") and "on the processor" in end.hint
 
 
 @pytest.mark.parametrize("given_up", ["it did nothing at all for 31 seconds", "it came no further for 11 minutes"])

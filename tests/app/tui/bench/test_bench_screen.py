@@ -108,8 +108,7 @@ async def test_a_benchmark_has_the_machine_for_itself(open_chat: Open, tmp_path:
         assert "will be sent afterwards" in str(chat.screen.prompt.border_subtitle)
         commands.go()
         await chat.until(lambda: len(chat.engine.asked) == 1 and chat.idle())
-        assert len(chat.engine.loads) == 2
-        assert chat.engine.asked[0].messages[-1].content == "sent meanwhile"
+        assert len(chat.engine.loads) == 2 and chat.engine.asked[0].messages[-1].content == "sent meanwhile"
         (file,) = benches(tmp_path).iterdir()
         assert file.suffix == ".json" and file.stat().st_mode & 0o777 == 0o600
         screen = await opened(chat)

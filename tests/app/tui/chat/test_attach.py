@@ -115,8 +115,7 @@ async def test_files_are_completed_attached_and_sent(open_chat: Open) -> None:
         assert prompt.text == "see @my notes/"
         assert "of rivers.md" in chat.shown()
         await chat.press("enter")
-        assert prompt.text == "see [my notes/of rivers.md, 13 B, about 4 tokens] "
-        assert not prompt.choices.open
+        assert prompt.text == "see [my notes/of rivers.md, 13 B, about 4 tokens] " and not prompt.choices.open
         await chat.press(*"and @мо", "tab")
         first = "\nmy notes/of rivers.md:\n````md\n```\ncode\n```\n````\n"
         second = "\nморе.txt:\n```txt\nМоре широкое.\n```\n"

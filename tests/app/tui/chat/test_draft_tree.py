@@ -135,8 +135,7 @@ def test_a_reply_under_way_is_counted_once() -> None:
     assert list(fared.points) == [0.5, 0.75]  # each over as many tokens
     record.end()
     record.end()
-    assert record.drafters()["draft"].depths == [[48, 30]]
-    assert record.drafters()["draft"].acceptance == 30 / 48
+    assert record.drafters()["draft"].depths == [[48, 30]] and record.drafters()["draft"].acceptance == 30 / 48
 
 
 def test_replies_add_up_and_a_short_one_makes_a_point_too() -> None:

@@ -111,8 +111,7 @@ async def test_a_chat_keeps_its_system_prompt_and_its_preset(open_chat: Open, st
         await command(chat, "/system none")
         await command(chat, "/preset usual")
         await chat.say("z")
-        assert chat.engine.asked[3].messages[0].role == "user"
-        assert not values_of(chat.engine.asked[3].sampling)
+        assert chat.engine.asked[3].messages[0].role == "user" and not values_of(chat.engine.asked[3].sampling)
     async with open_chat(chat=first, size=(140, 40)) as chat:
         await chat.until(lambda: "short · careful · " in chat.shown())
         await chat.say("again")

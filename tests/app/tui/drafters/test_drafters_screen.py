@@ -98,8 +98,7 @@ async def test_a_drafter_is_chosen_from_the_list_for_the_next_reply(open_chat: O
             assert offer.about in row_of(chat, offer.name)
         assert "● draft" in chat.shown()
         await chat.press("down", "enter")
-        assert not isinstance(chat.app.screen, DraftersScreen)
-        assert chat.screen.model.drafter == "lookahead"
+        assert not isinstance(chat.app.screen, DraftersScreen) and chat.screen.model.drafter == "lookahead"
         await chat.say("x")
         assert [request.drafter for request in chat.engine.asked] == ["lookahead"]
         await opened(chat)
