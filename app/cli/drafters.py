@@ -34,7 +34,6 @@ from slipstream.models.gguf.reader import Header, read_header
 from slipstream.models.heads.check import METHODS as IN_OUR_FILES
 from slipstream.models.heads.file import read_info
 from slipstream.models.heads.published import LoadPickle, import_heads
-from slipstream.models.library.names import shown_name
 from slipstream.models.outside import shown_path
 from slipstream.models.types import Abilities
 
@@ -262,4 +261,4 @@ def _warn_if_off(root: Path) -> None:
 
 
 def _name(header: Header) -> str:
-    return one_line(shown_name(header.path, header.name))
+    return one_line(header.title)

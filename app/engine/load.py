@@ -41,7 +41,7 @@ from slipstream.models.gguf.reader import Header, headers_kept, read_header
 from slipstream.models.gguf.vocabulary import vocabulary_difference
 from slipstream.models.heads.file import identity
 from slipstream.models.library.catalog import catalog
-from slipstream.models.library.names import names_of, shown_name
+from slipstream.models.library.names import names_of
 from slipstream.models.llama.context import LlamaTarget
 from slipstream.models.llama.devices import survey_here
 from slipstream.models.llama.install import needed_version, prebuilt
@@ -145,7 +145,7 @@ class _Loading:
         if not sampling:
             sampling, source = _recommended(plan.header)
         return Loaded(
-            name=shown_name(plan.header.path, plan.header.name),
+            name=plan.header.title,
             architecture=plan.header.architecture,
             n_ctx=abilities.n_ctx,
             fingerprint=plan.header.fingerprint,
@@ -250,7 +250,7 @@ class _Loading:
 
     def _open_projector(self) -> tuple[Projector | None, SlipstreamError | None]:
         request, model = self._request, self._model
-        blind = f"{shown_path(model.header.name)} cannot see images:"
+        blind = f"{shown_path(model.header.title)} cannot see images:"
         if not request.mmproj and request.mmproj_unsure:
             files = " or ".join(f"--mmproj {shlex.quote(shown_path(file))}" for file in request.mmproj_unsure)
             unsure = "files here that fit its width do not say whether they belong to it"

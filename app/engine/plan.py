@@ -187,7 +187,7 @@ def _check_context(request: Load, header: Header) -> ContextRange:
     if contexts.longest and request.n_ctx > contexts.longest:
         by = f", by {contexts.beyond.words} of the {contexts.trained:,} it was trained on" if contexts.beyond else ""
         raise UsageError(
-            f"a context of {request.n_ctx:,} tokens is too long for {header.name}: {contexts.longest:,} at most{by}.",
+            f"a context of {request.n_ctx:,} tokens is too long for {header.title}: {contexts.longest:,} at most{by}.",
             f"Ask for {contexts.longest:,} or fewer: --context N, /context N, or the setting model.context.",
         )
     return contexts
@@ -197,7 +197,7 @@ def _kv_type(request: Load, header: Header) -> KvType | None:
     asked = next((kind for kind in KV_TYPES if kind == request.kv_type), None)
     if asked in PACKED and not size_of(header).packable:
         raise UsageError(
-            f"{header.name} cannot have a KV cache of {asked}: that needs flash attention, and heads whose width is a "
+            f"{header.title} cannot have a KV cache of {asked}: that needs flash attention, and heads whose width is a "
             "multiple of 32.",
             "Take --kv-type f16 or auto.",
         )

@@ -46,6 +46,12 @@ def rate(tok_per_s: float) -> str:
     return f"{tok_per_s:.1f}" if tok_per_s < 20 else f"{tok_per_s:,.0f}"
 
 
+def rates(first: float, second: float) -> tuple[str, str]:
+    """Two speeds that are compared, with as many digits: "19.8", "20.3"."""
+    digits = 1 if min(first, second) < 20 else 0
+    return f"{first:,.{digits}f}", f"{second:,.{digits}f}"
+
+
 def at_most(tok_per_s: float, sure: bool = True) -> str:
     """A predicted limit of tokens a second: "≤ 13", "≤ 1.4", "≤ 190?"; a prediction has two digits at most.
 

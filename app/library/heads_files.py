@@ -24,7 +24,6 @@ from slipstream.models.heads.file import (
     works_with_any,
 )
 from slipstream.models.heads.matching_heads import ACCEPTANCE_KEY, TARGET_KEY, TEXT_KEY, method_of, why_unfit
-from slipstream.models.library.names import shown_name
 from slipstream.models.outside import quoted, shown_path
 
 _OTHER_MODEL: Final = "trained for another model"
@@ -48,7 +47,7 @@ class HeadsFile:
 
 def heads_file(path: Path, own: str, header: Header) -> HeadsFile | None:
     """Reads the metadata of a file of heads; None if it is a model."""
-    name = one_line(shown_name(header.path, header.name))
+    name = one_line(header.title)
     try:
         theirs = read_header(path)
         size = path.stat().st_size
@@ -69,7 +68,7 @@ def heads_file(path: Path, own: str, header: Header) -> HeadsFile | None:
         if theirs.architecture != HEADS_ARCHITECTURE:
             return None
         info = read_info(path)
-        what = "version of it" if info.target_name == header.name else "model"
+        what = "version of it" if info.target_name in (header.title, header.name) else "model"
         deleted = stale(path)
         also = info.target != own and works_with_any(info.quantizations, header)
     except (SlipstreamError, OSError):
@@ -118,7 +117,7 @@ def checked(out: Path, target: Header, method: str) -> Path:
     if not out.parent.is_dir() or not os.access(out.parent, os.W_OK | os.X_OK):
         raise UsageError(f"{shown_path(out.parent)} is no folder that can be written to.", _ELSEWHERE)
     if out.exists() and ((kept := _kept(out)) is None or kept[:2] != (method, identity(target))):
-        why = f"is there already and holds no {method} heads for {quoted(target.name)}"
+        why = f"is there already and holds no {method} heads for {quoted(target.title)}"
         raise UsageError(f"{shown_path(out)} {why}.", _ELSEWHERE)
     return out
 

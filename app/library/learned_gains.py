@@ -18,7 +18,6 @@ from slipstream.app.speed import LEAST_OF_CHATS, Speed
 from slipstream.drafters.memory import DrafterMemory
 from slipstream.models.errors import SlipstreamError
 from slipstream.models.gguf.reader import Header
-from slipstream.models.library.names import shown_name
 
 _NEWEST: Final = 2000  # number of messages that are read: older ones are outdated, and a start must not wait for them
 
@@ -108,7 +107,7 @@ def gains_of(paths: Paths, header: Header) -> DrafterGains:
 
     in_chats, busy_chats = _in_chats(paths.chats, header.fingerprint)
     learned = learned_gains(DrafterMemory(paths.derived, header.fingerprint))
-    benchmarked, busy_benchmark = _benchmarked(paths.benches, shown_name(header.path, header.name))
+    benchmarked, busy_benchmark = _benchmarked(paths.benches, header.title)
     return DrafterGains(in_chats, benchmarked, learned, busy_chats, busy_benchmark)
 
 

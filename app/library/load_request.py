@@ -16,7 +16,7 @@ from slipstream.app.platform.paths import Paths, write_private
 from slipstream.app.protocol.requests import AUTO, Load
 from slipstream.app.settings.file import GIVEN, SettingsFile
 from slipstream.models.errors import ModelFileError, SlipstreamError, UsageError
-from slipstream.models.library.names import shown_name
+from slipstream.models.gguf.file_name import shown_name
 from slipstream.models.library.places import ARCHITECTURE as PROJECTOR
 from slipstream.models.library.places import ProjectorChoice, projector_of
 from slipstream.models.outside import read_limited, shown_path

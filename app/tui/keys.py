@@ -77,14 +77,17 @@ class KeyMap:
     """The keys of every action."""
 
     usual: Mapping[str, str]  # default keys by action, joined by commas
+    titles: Mapping[str, str]  # what each action does
     own: Mapping[str, str]  # keys of the actions that the user changed; empty for no key
     problems: tuple[str, ...] = ()  # error messages about the user's keys; wrong keys are ignored
 
     @staticmethod
     def made(wanted: Mapping[str, str], bindings: Iterable[BindingType]) -> KeyMap:
         usual: dict[str, str] = {}
+        titles: dict[str, str] = {}
         for binding in bindings:
             if isinstance(binding, Binding) and binding.id:
+                titles.setdefault(binding.id, binding.description)
                 both = [*usual.get(binding.id, "").split(","), *binding.key.split(",")]
                 usual[binding.id] = ",".join(dict.fromkeys(filter(None, both)))
         free = {key for keys in usual.values() for key in keys.split(",")}
@@ -102,7 +105,8 @@ class KeyMap:
             mine, other, key = clash
             del own[mine]
             problems.append(f"keys: {shown(key)} is the key of both {mine} and {other}; {mine} keeps its own.")
-        return KeyMap(usual, {action: keys for action, keys in own.items() if keys != usual[action]}, tuple(problems))
+        own = {action: keys for action, keys in own.items() if keys != usual[action]}
+        return KeyMap(usual, titles, own, tuple(problems))
 
     @property
     def textual(self) -> dict[str, str]:

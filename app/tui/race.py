@@ -15,10 +15,11 @@ from textual.screen import Screen
 from textual.widget import Widget
 
 from slipstream.app.bench.race_events import FRAMES, RaceEvent, RaceFrame, Racer, RaceResult, RaceStart
-from slipstream.app.library.format import rate
+from slipstream.app.library.format import rate, rates
 from slipstream.app.platform.safe_text import clean, one_line, plural, shortened
 from slipstream.app.speed import GAIN, LOSS, compared, times
 from slipstream.app.tui.keys import KeyBar
+from slipstream.app.tui.parts.format import SHORT_MS
 
 WIDEST: Final = 120
 SHORT: Final = 2.0  # seconds after which a message shows the elapsed time
@@ -28,7 +29,6 @@ OURS, GOOD, BAD = "$success", "bold $success", "bold $warning"
 Line = tuple[str, str]  # text and style
 _NOTE: Final = 15
 _TALL: Final = 18  # minimum height for blank lines between the parts
-_SHORT_MS: Final = 10.0  # if a plain step takes fewer milliseconds, drafting gains next to nothing
 _SHOWN_LOSS: Final = 0.05  # with fewer seconds lost, it is no loss
 _FEW: Final = 1.3  # below so many tokens a pass, few guesses were right
 _COPYING: Final = ("lookup", "retrieval")  # drafters that guess only what stands in a text
@@ -39,9 +39,9 @@ class RacePicture(Widget):
 
     DEFAULT_CSS = "RacePicture { height: 1fr; padding: 0 1; }"
 
-    def __init__(self, offer: str) -> None:
+    def __init__(self, larger: str) -> None:
         super().__init__()
-        self._words, self._offer = _LOADING, offer
+        self._words, self._larger = _LOADING, larger
         self._since: float | None = monotonic()
         self._start: RaceStart | None = None
         self._frame = RaceFrame(Racer(), Racer())
@@ -90,7 +90,7 @@ class RacePicture(Widget):
             clock = f" {waited:.0f} s" if waited >= SHORT else ""
             return Content(self._words + clock).stylize("$foreground 70%")
         width = max(min(self.size.width, WIDEST), 20)
-        lines = picture(self._start, self._frame, self.finish, width, max(self.size.height, 8), offer=self._offer)
+        lines = picture(self._start, self._frame, self.finish, width, max(self.size.height, 8), larger=self._larger)
         drawn = (Content.styled(text, style) for text, style in lines)
         return Content("\n").join(drawn)
 
@@ -103,11 +103,11 @@ class RaceScreen(Screen[None]):
         Binding("escape,q", "leave", "Back", key_display="Esc"),
     ]
 
-    def __init__(self, again: Callable[[], None], stop: Callable[[], None], offer: str) -> None:
-        """``offer`` names the model that F6 fetches; it may be empty."""
+    def __init__(self, again: Callable[[], None], stop: Callable[[], None], larger: str) -> None:
+        """``larger`` says what to try where nothing is gained."""
         super().__init__()
         self._again, self._stop = again, stop
-        self.picture = RacePicture(offer)
+        self.picture = RacePicture(larger)
         self.racing = True  # whether a race is running
 
     def compose(self) -> ComposeResult:
@@ -136,16 +136,16 @@ class RaceScreen(Screen[None]):
 
 
 def picture(
-    start: RaceStart, frame: RaceFrame, finish: RaceResult | None, width: int, height: int, offer: str = ""
+    start: RaceStart, frame: RaceFrame, finish: RaceResult | None, width: int, height: int, larger: str = ""
 ) -> list[Line]:
     """Draws a race; the number of lines is constant, so that nothing jumps.
 
-    The bars show the tokens so far, and at the end the seconds that each reply took. ``offer`` names a larger model.
+    The bars show the tokens so far, and at the end the seconds that each reply took.
     """
     gap: list[Line] = [("", FAINT)] if height >= _TALL else []
     slower = f" · shown {start.slower:.0f}x slower" if start.slower >= 2 else ""
     heading: list[Line] = [(f"RACE · same prompt, same seed{slower}", BOLD), (_title(start, width), FAINT), *gap]
-    end = _end(start, finish, offer)
+    end = _end(start, finish, larger)
     room = height - len(heading) - 4 - 2 * len(gap) - len(end)
     ratio = None if finish and finish.acceptance is None else _ratio(frame)
     note = compared(ratio) if ratio else "" if finish else "measuring"
@@ -194,7 +194,7 @@ def _lane(label: str, racer: Racer, size: tuple[int, int], share: float, style: 
     ]
 
 
-def _end(start: RaceStart, finish: RaceResult | None, offer: str) -> list[Line]:
+def _end(start: RaceStart, finish: RaceResult | None, larger: str) -> list[Line]:
     """The verdict, why it is so, whether the texts are equal, and the figures behind it."""
     if finish is None:
         return [("", FAINT)] * 4
@@ -203,14 +203,15 @@ def _end(start: RaceStart, finish: RaceResult | None, offer: str) -> list[Line]:
     else:
         words = f"The texts differ from token {finish.differs_at + 1} on: same odds, single words may differ."
         same = (words, FAINT)
-    drafted = finish.acceptance is not None
+    right = "" if finish.acceptance is None else f"{100 * finish.acceptance:.0f} % right"
     figures = [
-        f"{100 * (finish.acceptance or 0):.0f} % right · {finish.tokens_per_step:.1f} tokens a pass" if drafted else "",
+        right,
+        f"{finish.tokens_per_step:.1f} tokens per step" if right else "",
         f"cut at {start.limit} tokens" if finish.frame.plain.tokens >= start.limit else "",
         "machine was busy" if finish.busy else "",
     ]
     verdict = _verdict(start, finish)
-    why = "" if verdict[1] in (GOOD, FAINT) else _why(start, finish, offer)
+    why = "" if verdict[1] in (GOOD, FAINT) else _why(start, finish, larger)
     return [verdict, (why, FAINT), same, (" · ".join(filter(None, figures)), FAINT)]
 
 
@@ -237,16 +238,15 @@ def _ratio(frame: RaceFrame) -> float | None:
     return 1.0 if frame.speedup and frame.speedup < LOSS and lost < _SHOWN_LOSS else frame.speedup
 
 
-def _why(start: RaceStart, finish: RaceResult, offer: str) -> str:
+def _why(start: RaceStart, finish: RaceResult, larger: str) -> str:
     plain_ms = 1e3 * finish.frame.plain.seconds / max(finish.frame.plain.tokens, 1)
-    larger = f"F6 fetches {offer}." if offer else "Ctrl-L lists larger ones."
-    if plain_ms < _SHORT_MS:
-        return f"At {plain_ms:.1f} ms a token there is little to gain. {larger}"
+    if plain_ms < SHORT_MS:
+        return f"At {plain_ms:.1f} ms a token, little to gain. {larger}"
     if start.drafter in _COPYING and finish.tokens_per_step < _FEW:
         return "There is little to copy: try a prompt that asks to repeat or change a text."
     if finish.tokens_per_step < _FEW:
         return "Few guesses were right. Ctrl-D lists other drafters."
-    return f"Checking guesses costs this model as much as they save. {larger}"
+    return f"Checking costs as much as it saves. {larger}"
 
 
 def _compared_figures(frame: RaceFrame) -> str:
@@ -255,5 +255,4 @@ def _compared_figures(frame: RaceFrame) -> str:
     if ours.tokens == plain.tokens:
         return f"{ours.seconds:.2f} s instead of {plain.seconds:.2f} s"
     own, other = ours.tokens / ours.seconds, plain.tokens / plain.seconds
-    digits = 1 if min(own, other) < 20 else 0  # both with as many
-    return f"{own:,.{digits}f} tok/s instead of {other:,.{digits}f}"
+    return "{} tok/s instead of {}".format(*rates(own, other))

@@ -205,7 +205,7 @@ def collect(
         missing = frozenset(points) - target.abilities.hidden
         if missing:
             raise SlipstreamError(
-                f"{model.header.name} ({model.header.architecture}) does not hand out the inputs of its layers.",
+                f"{model.header.title} ({model.header.architecture}) does not hand out the inputs of its layers.",
                 "Train medusa heads: they need its last hidden state only.",
             )
         target.request(frozenset(points))

@@ -58,7 +58,7 @@ def write_gguf_head(
     metadata |= {f"{architecture}.{key}": (F32, value) for key, value in reals.items()}
     metadata |= {
         f"{architecture}.target_layers": (-1 - I32, list(layers)),
-        "general.name": (STRING, f"{target.name} {architecture}"),
+        "general.name": (STRING, f"{target.title} {architecture}"),
         "general.quantization_version": (U32, gguf.GGML_QUANT_VERSION),
         TARGET_KEY: (STRING, identity(target)),
         TEXT_KEY: (STRING, text),

@@ -111,7 +111,7 @@ def _check_serves(method: TrainedMethod, header: Header) -> None:
     if method != "medusa":
         shape_of(header)
     if header.architecture in ("bert", "t5encoder"):
-        raise SlipstreamError(f"{header.name} writes no text: it cannot be drafted for.", "Choose a chat model.")
+        raise SlipstreamError(f"{header.title} writes no text: it cannot be drafted for.", "Choose a chat model.")
 
 
 class _Training:
@@ -282,7 +282,7 @@ class _Training:
         info = HeadsInfo(
             method=method,
             target=identity(header),
-            target_name=header.name,
+            target_name=header.title,
             text=job.text,
             chats=tuple(job.chats),
             made=int(time.time()),

@@ -21,6 +21,7 @@ from typing import BinaryIO, Final
 
 from slipstream.models.errors import ModelFileError
 from slipstream.models.gguf.check import NO_TOKEN, alignment_of, check_metadata, check_sizes, data_start
+from slipstream.models.gguf.file_name import shown_name
 from slipstream.models.gguf.parse import MAX_HEADER, MAX_TENSORS, DamagedError, Framing, TensorInfo, Value, parse
 from slipstream.models.outside import quoted, shown_path
 
@@ -121,6 +122,11 @@ class Header:
     data_offsets: tuple[int, ...]  # first byte of the weights in each file of ``parts``
     fingerprint: str  # SHA-256 in hex over the header bytes and sizes of all files; a key for cached token ids
     parts: tuple[Path, ...]  # every file of the model, ``path`` first
+
+    @cached_property
+    def title(self) -> str:
+        """Its name for people."""
+        return shown_name(self.path, self.name)
 
     def number(self, key: str) -> int | None:
         """Returns the whole number under ``<architecture>.<key>``, or None."""

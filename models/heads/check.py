@@ -73,7 +73,7 @@ def check_values(name: str, values: NDArray[Any], target: Header | None = None) 
             raise DamagedError(f"is damaged: {quoted(name)} are not different token ids")
         if target is not None and values.max() >= target.n_rows:
             raise DamagedError(
-                f"does not fit {quoted(target.name)}: token {values.max():,}, but the model has {target.n_vocab:,}"
+                f"does not fit {quoted(target.title)}: token {values.max():,}, but the model has {target.n_vocab:,}"
             )
     elif not np.isfinite(values).all():
         raise DamagedError(f"is damaged: {quoted(name)} holds values that are not numbers")
@@ -81,7 +81,7 @@ def check_values(name: str, values: NDArray[Any], target: Header | None = None) 
 
 def _fits(method: Method, shapes: Shapes, exit_layer: Value | None, target: Header) -> None:
     first = {"space": "masks", "medusa": "head.0.0.weight", "kangaroo": "attn_norm.weight"}[method]
-    width, unfit = shapes[first][-1], f"does not fit {quoted(target.name)}"
+    width, unfit = shapes[first][-1], f"does not fit {quoted(target.title)}"
     if width != target.n_embd:
         raise DamagedError(f"{unfit}: {width:,} wide, but the model is {target.n_embd:,}")
     if method == "medusa":

@@ -201,10 +201,10 @@ def check_target(info: HeadsInfo, header: Header) -> None:
     if info.target == identity(header) or works_with_any(info.quantizations, header):
         return
     theirs = quoted(info.target_name)
-    if info.target_name == header.name:
+    if info.target_name in (header.title, header.name):
         theirs = f"another version of {theirs}"
     raise SlipstreamError(
-        f"these {info.method} heads were trained for {theirs}, not for {quoted(header.name)} in "
+        f"these {info.method} heads were trained for {theirs}, not for {quoted(header.title)} in "
         f"{shown_path(header.path)}.",
         f"Train or import heads for this model: slipstream drafters train {info.method} -m {shown_path(header.path)}",
     )

@@ -157,7 +157,7 @@ def import_heads(
     info = HeadsInfo(
         method=method,
         target=identity(target),
-        target_name=target.name,
+        target_name=target.title,
         text="published",
         chats=(),
         made=int(time.time()),
@@ -301,5 +301,5 @@ def _paired(rows: NDArray[Any], name: str, target: Header, key: str) -> NDArray[
     """
     wanted, heads = attention_rows(target, key), target.number(key) or target.number("attention.head_count")
     if wanted is None or not heads or rows.ndim != 2 or len(rows) != wanted or wanted // heads % 2:
-        raise DamagedError(f"does not fit {quoted(target.name)}: {quoted(name)} is {list(rows.shape)}")
+        raise DamagedError(f"does not fit {quoted(target.title)}: {quoted(name)} is {list(rows.shape)}")
     return rows.reshape(heads, 2, wanted // heads // 2, -1).swapaxes(1, 2).reshape(rows.shape)

@@ -164,7 +164,7 @@ def _sound_target(path: Path) -> Header:
     header = read_header(path)
     reason = why_not_cut(header)
     if reason:
-        raise SlipstreamError(f"kangaroo cannot serve {quoted(header.name)}: {reason}.", "Choose another drafter.")
+        raise SlipstreamError(f"kangaroo cannot serve {quoted(header.title)}: {reason}.", "Choose another drafter.")
     return header
 
 
@@ -182,7 +182,7 @@ def _plan(header: Header, adapter: Path) -> _Plan:
         if (not key.startswith(_NOT_COPIED) or key == REAL_TOKENS) and value != []
     }
     metadata |= {
-        "general.name": (STRING, f"{header.name}, first {layers} layers"),
+        "general.name": (STRING, f"{header.title}, first {layers} layers"),
         f"{twin}.block_count": (U32, layers + 1),
         f"{twin}.feed_forward_length": (U32, usual) if units == usual else (-1 - U32, [usual] * layers + [units]),
         "slipstream.cut.target": (STRING, theirs),

@@ -15,8 +15,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
+from slipstream.models.gguf.file_name import split_name
 from slipstream.models.gguf.rope import RopeScaling
-from slipstream.models.library.names import split_name
 from slipstream.models.outside import is_sha256, parse_toml, quoted, read_limited, shown_path
 
 _MOST_BYTES: Final = 1 << 20

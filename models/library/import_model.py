@@ -14,11 +14,11 @@ from typing import Final, Literal
 
 from slipstream.models.errors import ModelFileError, SlipstreamError, UsageError, reason_of
 from slipstream.models.files import HeldError, make_folder, open_locked, write_file
+from slipstream.models.gguf.file_name import split_name
 from slipstream.models.gguf.reader import read_header
 from slipstream.models.gguf.tensors import replacing
 from slipstream.models.gguf.vocabulary import check_vocabulary, role_of
 from slipstream.models.hub.address import safe_name
-from slipstream.models.library.names import split_name
 from slipstream.models.library.records import (
     InstalledModel,
     Record,

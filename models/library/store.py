@@ -11,9 +11,10 @@ from typing import Final, get_args
 
 from slipstream.models.errors import ModelFileError, UsageError
 from slipstream.models.files import locked, make_folder
+from slipstream.models.gguf.file_name import shown_name, split_name, stem_of
 from slipstream.models.hub.types import RemoteFile
 from slipstream.models.library.import_model import LOCAL, How, OnProgress, check, import_model, recover_imports
-from slipstream.models.library.names import find, plain_name, shown_name, split_name, stem_of
+from slipstream.models.library.names import find, plain_name
 from slipstream.models.library.places import (
     FoundModel,
     foreign_models,

@@ -60,7 +60,7 @@ class Projector:
             )
         if model.header.architecture in _MROPE_ONLY and not _has_sections(model.header):
             raise ModelFileError(
-                f"the file of {model.header.name} was made for text alone: it lacks {_SECTIONS}.",
+                f"the file of {model.header.title} was made for text alone: it lacks {_SECTIONS}.",
                 "Get a newer conversion of this model.",
             )
         self.fingerprint = _fingerprint(header)
@@ -80,7 +80,7 @@ class Projector:
             reason = " ".join(log.reason().split()) or "it gave no reason"
             self.close()
             raise ModelFileError(
-                f"{shown_path(path)}: llama.cpp cannot use this mmproj file with {model.header.name}: {reason}.",
+                f"{shown_path(path)}: llama.cpp cannot use this mmproj file with {model.header.title}: {reason}.",
                 "Get the mmproj file that belongs to this model.",
             )
         self._non_causal = bool(M.mtmd_decode_use_non_causal(self._pointer, None))

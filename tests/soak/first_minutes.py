@@ -1,14 +1,16 @@
 """A new user's first minutes on a real terminal, in which no two figures may contradict each other.
 
-A command: ``python -m tests.soak.first_minutes [idle|busy|both]``. Starts the chat in a new home, takes the first
-example, which shows guesses, asks three questions, has a text copied, opens every screen, races, runs the smallest
-benchmark of two drafters, and ``slipstream run --json``, at three sizes of terminal; "busy" has two loops compute
-beside it. Parses every screen, and compares the result of the benchmark with its kept file and with the drafters'
-screen. Prints what contradicts, figures that differ for a reason, and one line.
+A command: ``python -m tests.soak.first_minutes [idle|busy|both] [MODEL]``. Starts the chat in a new home, takes the
+first example, which shows guesses, asks three questions, has a text copied, scrolls, opens every screen, races, runs
+the smallest benchmark of two drafters, and ``slipstream run --json``, at three sizes of terminal; "busy" has two loops
+compute beside it; MODEL is for ``-m``, else the bundled one. Parses every screen, and compares the result of the
+benchmark with its kept file and with the drafters' screen. Prints what contradicts, figures that differ for a reason,
+and one line.
 """
 
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -22,6 +24,7 @@ from tests.bench.waiting import busy
 from tests.soak import screen_figures as checks
 
 from slipstream.app.bench.figures import ALL_KINDS
+from slipstream.app.library.load_request import BUNDLED
 from slipstream.app.protocol.requests import PLAIN
 
 PROGRAM: Final = (sys.executable, "-m", "slipstream.app.cli.main")
@@ -30,10 +33,12 @@ QUESTIONS: Final = ("What do you like about the sea?", "Why do leaves fall in au
 COPY: Final = "Repeat these words: the old mill stands by the river, and the river runs past the old mill to the sea."
 LAST: Final = "Name three birds that live near the water."
 PATIENCE: Final = 180.0
+ALT_S, CTRL_C, CTRL_END, F3 = "\x1bs", "\x03", "\x1b[1;5F", "\x1bOR"
 F4, F8, F9 = "\x1bOS", "\x1b[19~", "\x1b[20~"
 CTRL_D, CTRL_L, CTRL_O, CTRL_Q = "\x04", "\x0c", "\x0f", "\x11"
 ESCAPE, HOME, DOWN, PAGE_DOWN = "\x1b", "\x1b[H", "\x1b[B", "\x1b[6~"
-BENCHED: Final = frozenset({"auto", "draft"})
+END, PAGE_UP = "\x1b[F", "\x1b[5~"
+BENCHED: Final = frozenset({"auto", "eagle3"})
 LOOKED_AT: Final = 4  # recommended models whose details are opened
 QUIET: Final = 0.4  # seconds without output after which a screen is whole
 
@@ -188,6 +193,11 @@ def drafters(life: Life, benched: Mapping[str, checks.Gain]) -> None:
     for _ in names:
         life.compare(checks.drafters_faults(shown, benched))
         shown = life.settled(DOWN)
+    if "▸ Not for this model" in life.settled(END):
+        unfolded = life.settled("\r")
+        life.compare(
+            ["drafters: no reason why one is not usable" if "▸" in unfolded or "it needs" not in unfolded else ""]
+        )
     life.press(ESCAPE)
 
 
@@ -220,13 +230,29 @@ def first_example(life: Life) -> None:
     life.compare(checks.example_faults(life.settled()))
 
 
-def live(home: Path, size: tuple[int, int], busy: bool) -> Life:
-    with Terminal(*PROGRAM, home=home, size=size) as terminal:
+def asides(life: Life) -> None:
+    """Compares what the chat shows beside its figures with what was done."""
+    life.compare(["Tab tries the first example again" if "│ /guess" in life.settled("\t") else ""])
+    life.press(CTRL_C)
+    shown = life.settled(2 * PAGE_UP)
+    life.compare(["" if "↓ newer text" in shown else "no mark for newer text"])
+    life.compare(["a mark for newer text at the end" if "↓ newer text" in life.settled(CTRL_END) else ""])
+    life.press(F3)
+    life.compare(["" if "corrected   extra" in life.settled() else "the colours are not explained"])
+    life.press(F3)
+    panel = checks.unfolded(life.settled(ALT_S))
+    life.compare(["" if re.search(r"Drafter │? ?‹ auto ›", panel) else "the panel of the chat has another drafter"])
+    life.press(ESCAPE)
+
+
+def live(home: Path, size: tuple[int, int], busy: bool, model: str) -> Life:
+    with Terminal(*PROGRAM, "-m", model, home=home, size=size) as terminal:
         life = Life(terminal)
         life.until(lambda shown: "Message" in shown)
         first_example(life)
         for question in (*QUESTIONS, COPY):
             life.ask(question)
+        asides(life)
         for key in (F4, CTRL_O, F9):
             life.press(key, 2.0)
             life.press(ESCAPE, 1.0)
@@ -241,17 +267,17 @@ def live(home: Path, size: tuple[int, int], busy: bool) -> Life:
         terminal.type(CTRL_Q)
         life.until(lambda _: terminal.code is not None, 30.0)
         life.compare(["" if terminal.code == 0 else f"exit code {terminal.code}"])
-    code, told = command(home, "run", "--json", "-p", QUESTIONS[1])
+    code, told = command(home, "run", "-m", model, "--json", "-p", QUESTIONS[1])
     life.compare([f"run --json ended with {code}"] if code else checks.json_faults(told.splitlines()))
     return life
 
 
-def main(how: str = "both") -> int:
+def main(how: str = "both", model: str = BUNDLED) -> int:
     lives = screens = figures = failed = 0
     for loops in {"idle": (0,), "busy": (2,), "both": (0, 2)}[how]:
         for size in SIZES:
             with tempfile.TemporaryDirectory() as home, busy(loops):
-                life = live(Path(home), size, loops > 0)
+                life = live(Path(home), size, loops > 0, model)
             lives, screens, figures = lives + 1, screens + life.screens, figures + life.figures
             failed += bool(life.found)
             for line in (*life.found, *(f"note: {note}" for note in life.notes)):

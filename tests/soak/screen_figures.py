@@ -79,6 +79,9 @@ def ratio_fault(where: str, ratio: str, word: str, over: str, under: str) -> str
 def faults(shown: str) -> Iterator[str]:
     flat = unfolded(shown)
     ours, plain = _WITH.search(shown), _WITHOUT.search(shown)
+    if ours and plain:
+        yield "" if step_of(ours[1]) == step_of(plain[1]) else f"status bar: {ours[1]} above {plain[1]}"
+        yield "status bar: two bars, but nothing is guessed" if "not guessing: " in shown else ""
     if ours and plain and (ratio := _RATIO.search(ours[2])):
         yield ratio_fault("status bar", ratio[1], ratio[2], ours[1], plain[1])
     for drafter, ratio, word, over, under, rest in _FOOTNOTE.findall(flat):
@@ -88,7 +91,8 @@ def faults(shown: str) -> Iterator[str]:
             few = number(tokens[1]) < LEAST_TOKENS
             yield f"footnote of {drafter}: {ratio}x of {tokens[0]}" if few else ""
     for over, under in _INSTEAD.findall(flat):
-        yield f"{over} instead of {under}" if over == under else ""
+        same = over == under or step_of(over) != step_of(under)
+        yield f"{over} instead of {under}" if same else ""
     for ratio, _ in _RATIO.findall(shown):
         yield f"{ratio}x is no gain and no loss" if number(ratio) == 1.0 else ""
     for ratio, word, drafted, unit, undrafted in _WON.findall(flat):
@@ -110,7 +114,7 @@ def example_faults(shown: str) -> Iterator[str]:
     yield "" if 0 < int(right) < int(tokens) else f"first example: {right} of {tokens}"
     yield "" if f"{share} % right" in flat and f"{per_step} tokens per step" in flat else f"first example: {told[0]}"
     yield "" if f"{tokens} tokens ·" in flat else f"first example: the footnote has other tokens than {tokens}"
-    after = ("on this machine.", "No faster here: a step with guesses takes", "/race compares.")
+    after = ("on this machine.", "Larger models gain more: ", "/race compares.")
     yield "" if any(words in flat for words in after) else "first example: not said whether it was faster"
 
 
@@ -219,10 +223,11 @@ _ROW: Final = re.compile(
 _DRAWN: Final = re.compile(rf"^ *(\S+) +{_SPEED_UP} +{_BAR}$")
 _KIND: Final = re.compile(rf"^ *({'|'.join(_KINDS)})(?:, temperature [\d.]+)?$")
 _BEST: Final = re.compile(
-    rf"Best on ({'|'.join(_KINDS)}), T [\d.]+: (\S+) {_SPEED_UP}(?:; auto (?:{_SPEED_UP}|({_NO_SPEED_UP})))?\."
+    rf"Best on ({'|'.join(_KINDS)}), T [\d.]+: (?:(\S+) {_SPEED_UP}|no drafter)"
+    rf"(?:; auto (?:{_SPEED_UP}|({_NO_SPEED_UP})))?\."
 )
 _SPREAD: Final = re.compile(r"Two runs without a drafter differ by (\d+\.\d+)x")
-_LISTED: Final = re.compile(r"^ *\d\d \w{3} \d\d:\d\d .*?(?:(\d+\.\d+)x\??)? +(\S+) (\d+\.\d+)x\??$")
+_LISTED: Final = re.compile(r"^ *\d\d \w{3} \d\d:\d\d .*?(?:(\d+\.\d+)x\??)? +(?:none|(\S+) (\d+\.\d+)x)\??$")
 _ABOUT: Final = re.compile(r"About ([\d.]+) (s|min|h) \(")
 
 
@@ -298,7 +303,8 @@ def quotient_faults(rows: Rows, spread: float) -> Iterator[str]:
 
 def best_faults(shown: str, rows: Rows) -> Iterator[str]:
     for kind, drafter, value, low, high, auto, auto_low, auto_high, why in _BEST.findall(unfolded(shown)):
-        where, told = f"best on {kind}", Gain(value, low, high)
+        where, value = f"best on {kind}", value or "1.00"
+        drafter, told = drafter or PLAIN, Gain(value, low, high)
         own = Gain("1.00") if drafter == PLAIN else rows[kind, drafter].gain if (kind, drafter) in rows else None
         yield "" if same_gain(told, own) else f"{where}: {drafter} {told}, but {own} in the table"
         better = [
@@ -318,8 +324,11 @@ def listed_faults(lines: Iterable[str], rows: Rows, kind: str) -> Iterator[str]:
     if newest is None:
         yield "list of results: its newest row cannot be read"
         return
-    auto, drafter, value = newest[1], newest[2], newest[3]
+    auto, drafter, value = newest[1], newest[2] or PLAIN, newest[3] or "1.00"
     told = {AUTO: auto, drafter: value} if auto else {drafter: value}
+    of_kind = [row for row in rows.values() if row.kind == kind and row.gain and row.drafter != AUTO]
+    better = [row for row in of_kind if row.gain and number(row.gain.value) > 1.0]
+    yield f"list of results: none, but {better} in the table" if better and drafter == PLAIN else ""
     for name, ratio in told.items():
         known = Gain("1.00") if name == PLAIN else rows[kind, name].gain if (kind, name) in rows else None
         good = known is not None and agree(ratio, known.value)
@@ -466,8 +475,9 @@ def models_faults(shown: str, offers: Sequence[Mapping[str, Any]]) -> Iterator[s
     --json``."""
     above, beside = panes(shown)
     rows, details = expected_rows(above), expected_details(beside)
+    shown_too = [row for row in rows if details and row.fits(details.model)]  # several where names are cut off
     for row in rows:
-        if details and row.fits(details.model):
+        if details and shown_too == [row]:
             same = row.limit == details.limit
             yield "" if same else f"models: {row} in the list, but {details} in the details"
         if told := [

@@ -29,7 +29,8 @@ from slipstream.models.errors import SlipstreamError
 SIZES: Final = MappingProxyType({"small": (2, 48), "medium": (4, 96), "large": (8, 160)})
 """Prompts of each set, and maximum tokens of a reply."""
 GREEDY, SAMPLED = 0.0, 0.8
-_START: Final = 5.0  # seconds to load and to warm up
+_START: Final = 5.0  # least seconds to load and to warm up
+_LOADS: Final = 1.5  # the same, in loads of the model in the chat
 _BESIDE: Final = 1.3  # factor on the decoding time, for prefill and drafting
 ON, OFF, ONE = "✓ ", "· ", "● "
 KINDS = MappingProxyType({"greedy (T 0)": GREEDY, "default (T 0.8)": SAMPLED})
@@ -54,14 +55,14 @@ class BenchPlan:
             return "Choose at least one drafter."
         return "" if self.temperatures else "Choose how tokens are drawn."
 
-    def seconds(self, tok_per_s: Mapping[str, float]) -> float:
-        """Estimated time; drafters without a speed in ``tok_per_s`` count as plain decoding."""
+    def seconds(self, tok_per_s: Mapping[str, float], load: float = 0.0) -> float:
+        """Estimated time with a load of so many seconds; drafters without a speed count as plain decoding."""
         prompts, tokens = SIZES[self.size]
         turns = prompts * len(self.prompts) * len(self.temperatures)
         pace = {name: 1 / max(speed, 0.1) for name, speed in tok_per_s.items()}
         plain = pace[PLAIN]
         turn = plain + sum(plain + pace.get(name, plain) for name in self.drafters)
-        return _START + _BESIDE * turns * turn * tokens
+        return max(_START, _LOADS * load) + _BESIDE * turns * turn * tokens
 
     def arguments(self, model: str, more: Sequence[str], written: Path) -> list[str]:
         """The arguments of ``slipstream``; ``more`` are those for its draft model and heads."""
@@ -142,9 +143,11 @@ class BenchForm(Dialog[BenchPlan | None]):
     """
     BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "run", "Run", priority=True)]
 
-    def __init__(self, drafters: Sequence[str], plan: BenchPlan, tok_per_s: Mapping[str, float]) -> None:
+    def __init__(
+        self, drafters: Sequence[str], plan: BenchPlan, tok_per_s: Mapping[str, float], load: float = 0.0
+    ) -> None:
         super().__init__()
-        self._drafters, self._plan, self._speeds = drafters, plan, tok_per_s
+        self._drafters, self._plan, self._speeds, self._load = drafters, plan, tok_per_s, load
 
     def compose(self) -> ComposeResult:
         plan = self._plan
@@ -187,7 +190,8 @@ class BenchForm(Dialog[BenchPlan | None]):
         plan = self.chosen()
         prompts, tokens = SIZES[plan.size]
         size = f"{plural(prompts, 'prompt')} a set, {plural(tokens, 'token')} a reply"
-        time = f"{about(plan.seconds(self._speeds)).capitalize()} ({size}); the time left is shown as it runs."
+        seconds = about(plan.seconds(self._speeds, self._load)).capitalize()
+        time = f"{seconds} ({size}); the time left is shown as it runs."
         rest = "The benchmark has the model for itself: what you send meanwhile waits."
         few = f"Fewer than {FEW} prompts of a kind give a rough guide only." if prompts < FEW else ""
         self._say(plan.lacks or " ".join(filter(None, (time, few, rest))))

@@ -62,7 +62,8 @@ class BenchView(TableView[StoredResult | RunningBench]):
         texts = " ".join(one_line(name) for name in kept.report.prompts)
         own = _auto(kept.report, over) if over else None
         auto = times(own.gain.value) if own and own.gain else ""
-        best = f"{one_line(over.drafter)} {times(over.speedup.value)}" if over else ""
+        best = one_line(over.drafter) if over else ""
+        best += f" {times(over.speedup.value)}" if over and over.drafter != PLAIN else ""
         unsure = bool(kept.report.noise.remarks() or _few(kept.report))
         return [when, text(kept.report.model), Content(texts), _marked(auto, unsure), _marked(best, unsure)]
 
@@ -206,8 +207,8 @@ def _auto(report: DrafterReport, best: BestFixed) -> DrafterFigures | None:
 
 def _best(row: BestFixed, own: DrafterFigures | None) -> Content:
     auto = f"; auto {own.speedup_text}" if own else ""
-    words = f"Best on {one_line(row.kind)}, T {row.temperature:g}: {one_line(row.drafter)} {row.speedup.text()}{auto}."
-    return Content(words)
+    best = "no drafter" if row.drafter == PLAIN else f"{one_line(row.drafter)} {row.speedup.text()}"
+    return Content(f"Best on {one_line(row.kind)}, T {row.temperature:g}: {best}{auto}.")
 
 
 class BenchResult(Screen[None]):

@@ -33,6 +33,7 @@ class BenchContext:
     model: str  # its name
     drafters: tuple[str, ...]  # its usable drafters; empty while it is not loaded
     plain_tok_per_s: float
+    load_seconds: float  # how long its last load took
     jobs: Jobs
     begin: Callable[[BenchPlan], bool]  # starts a benchmark, which outlives the screen; returns whether it started
     measuring: Callable[[], RunningBench | None]
@@ -117,7 +118,7 @@ class BenchScreen(BrowsingScreen[None]):
                 self._page = BenchResult(context.measuring() or RunningBench(), context.model, self.action_cancel)
                 self._open(self._page)
 
-        self.app.push_screen(BenchForm(context.drafters, context.last, self._speeds()), answered)
+        self.app.push_screen(BenchForm(context.drafters, context.last, self._speeds(), context.load_seconds), answered)
 
     def _speeds(self) -> dict[str, float]:
         reports = [kept.report for kept in self.results if kept.report]

@@ -57,7 +57,7 @@ def legend(width: int, drafters: Iterable[str] = ()) -> Content:
     """Explains the styles of these drafters in at most ``width`` cells, 42 or more; drops the first if needed."""
     drafted = [(one_line(name), style_by(name)) for name in drafters]
     long = [*(drafted or [("guessed by a model", DRAFTED), ("copied", COPIED)])]
-    others = [("corrected", RECOVERED), ("free extra token", BONUS), ("not guessed", "")]
+    others = [("corrected", RECOVERED), ("extra token", BONUS), ("not guessed", "")]
     short = [*(drafted or [("guessed", DRAFTED), ("copied", COPIED)])]
     words = long + others
     if _width(words) > width:

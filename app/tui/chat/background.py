@@ -17,7 +17,6 @@ from slipstream.app.platform.paths import Paths
 from slipstream.app.platform.safe_text import one_line, sentence
 from slipstream.app.protocol.requests import AUTO, PLAIN, Message
 from slipstream.app.tui.chat.model import ActiveModel
-from slipstream.app.tui.chat.model_picker import ModelPicker
 from slipstream.app.tui.chat.page import ChatPage
 from slipstream.app.tui.chat.replying import ReplyWriter
 from slipstream.app.tui.engine_service import EngineService
@@ -142,6 +141,7 @@ class Benchmark:
             model=self._model.name,
             drafters=serving,
             plain_tok_per_s=now or (known.plain_tok_per_s if known else 0.0),
+            load_seconds=self._model.load_seconds,
             jobs=self._jobs,
             begin=self.begin,
             measuring=lambda: self._measuring,
@@ -222,17 +222,9 @@ class Races:
     """Runs races. The chat's model is unloaded meanwhile, and sent prompts wait."""
 
     def __init__(
-        self,
-        page: ChatPage,
-        engine: EngineService,
-        model: ActiveModel,
-        replies: ReplyWriter,
-        jobs: Jobs,
-        *,
-        picker: ModelPicker,
+        self, page: ChatPage, engine: EngineService, model: ActiveModel, replies: ReplyWriter, jobs: Jobs
     ) -> None:
         self._page, self._engine, self._model, self._replies, self._jobs = page, engine, model, replies, jobs
-        self._picker = picker
         self._screen: RaceScreen | None = None
         self._messages: list[Message] = []
 
@@ -246,7 +238,7 @@ class Races:
 
         asked = [Message("user", prompt)] if prompt else self._page.conversation.last_asked(self._model.loaded)
         self._messages = asked if asked and len(asked[-1].content) <= _LONGEST else []
-        self._screen = RaceScreen(self._begin, self._stop, self._picker.offered)
+        self._screen = RaceScreen(self._begin, self._stop, self._page.larger)
         self._page.screen.app.push_screen(self._screen, self._closed)
         self._model.lend(RACE_RUNS)
         run_in_thread(self._page.screen, self._engine.release, lambda _: self._begin(), self._failed)

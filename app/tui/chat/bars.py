@@ -11,7 +11,7 @@ from textual.reactive import reactive
 from textual.widget import Widget
 
 from slipstream.app.chats.records import Figures, StoredMessage
-from slipstream.app.library.format import rate
+from slipstream.app.library.format import rate, rates
 from slipstream.app.platform.safe_text import one_line, plural
 from slipstream.app.protocol.events import Choice, Counted, Done, Loaded, Prefilling, Stepped
 from slipstream.app.protocol.requests import AUTO, PLAIN
@@ -19,7 +19,7 @@ from slipstream.app.speed import Speed, compared, judged
 from slipstream.app.tui.chat.authorship import legend
 from slipstream.app.tui.chat.conversation import Conversation
 from slipstream.app.tui.chat.transcript import Transcript
-from slipstream.app.tui.parts.format import UNKNOWN, bar, percent
+from slipstream.app.tui.parts.format import SHORT_MS, UNKNOWN, bar, percent
 from slipstream.app.tui.parts.notice import hint
 
 MARGIN: Final = 1
@@ -28,7 +28,6 @@ RATE: Final = 14  # columns of "12,345 tok/s"
 NOTE: Final = 15  # columns of the note after a speed
 WIDEST: Final = 60  # columns of the longest bar
 NAME, RIGHT, PER_STEP, OUTPUT = 21, 10, 20, 16  # columns of the third line's parts, without the two spaces after each
-SHORT_MS: Final = 10.0  # milliseconds of a plain step below which drafting gains almost nothing
 DEAR: Final = 1.3  # cost of checking two tokens, in plain passes, from which it is why nothing is guessed
 BUSY: Final = "machine is busy"
 OFF: Final = "not guessing: "
@@ -135,10 +134,11 @@ class StatusBar(Widget):
             length = room if speed.tokens else 0
             off = self._off()
             off = off if len(off) <= width else off.removeprefix(OFF)
-            return [_drawn(self._with(), length, room), Content(off).stylize("$foreground 80%")]
+            return [_drawn(self._with(), length, room, speed.tok_per_s), Content(off).stylize("$foreground 80%")]
         bars = [self._with(), self._without()]
-        most = max(speed.tok_per_s, *(bar.tok_per_s or 0.0 for bar in bars))
-        return [_drawn(bar, round(room * (bar.tok_per_s or 0.0) / most) if most else 0, room) for bar in bars]
+        known = [bar.tok_per_s for bar in bars if bar.tok_per_s]
+        most, least = max(known, default=0.0), min(known, default=0.0)
+        return [_drawn(bar, round(room * (bar.tok_per_s or 0.0) / (most or 1.0)), room, least) for bar in bars]
 
     def _with(self) -> _Bar:
         """The speed now: with the drafter, or the only one if nothing is guessed."""
@@ -242,8 +242,9 @@ class StatusBar(Widget):
         return line
 
 
-def _drawn(bar: _Bar, length: int, room: int) -> Content:
-    figure = "" if not bar.label else f"{rate(bar.tok_per_s)} tok/s" if bar.tok_per_s else f"{UNKNOWN} tok/s"
+def _drawn(bar: _Bar, length: int, room: int, least: float) -> Content:
+    """A bar; its figure has as many digits as that of the ``least`` speed beside it."""
+    figure = f"{rates(bar.tok_per_s, least)[0] if bar.tok_per_s else UNKNOWN} tok/s"
     filled = Content("█" * length).stylize(bar.style) if bar.style else Content("█" * length)
     line = Content(bar.label.ljust(LABEL)).stylize("$foreground 80%").append(filled).append(" " * (room - length))
     line = line.append(Content(figure.rjust(RATE - 2)).stylize("bold")).append("  ")

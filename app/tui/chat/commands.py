@@ -127,7 +127,7 @@ FIGURES = (
     ("text identical", "same text: a drafter changes no word"),
     ("same odds", "same distribution: single words may differ; Ctrl-D says why"),
     ("corrected", "recovered: the model's word where a guess was wrong"),
-    ("free extra token", "bonus: the model's own, after right guesses"),
+    ("extra token", "bonus: the model's own, after right guesses"),
 )
 
 WIDTH = 80  # largest width of the sheet, as in ``app.tcss``

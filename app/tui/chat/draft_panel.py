@@ -118,16 +118,18 @@ class DraftTreeLog(ScrollView):
 
     def _append(self, tree: DraftTree, first: int, count: int) -> int:
         """Adds a step, or a run of plain ones; returns the number of lines removed at the top."""
+        skipped = first != (self.kept[-1].step if self.kept else 0) + 1
         if not tree.texts and self.kept and not self.kept[-1].texts:
             del self._lines[len(self._lines) - self._heights.pop() :]
             self.kept.pop()
             before, others = self._runs.pop()
             first, count = before, others + count
+            skipped = count != tree.step - first + 1
         gone = self._heights[0] if len(self.kept) == MOST else 0
         del self._lines[:gone]
         width = self._width
-        content = drawn(tree, width) if tree.texts else drawn_plain(first, tree.step, count, width)
-        strips = Visual.to_strips(self, content, width, None, self.visual_style)
+        drawing = drawn(tree, width, skipped) if tree.texts else drawn_plain(first, tree.step, width, skipped)
+        strips = Visual.to_strips(self, drawing, width, None, self.visual_style)
         self.kept.append(tree)
         self._runs.append((first, count))
         self._heights.append(len(strips))
@@ -167,7 +169,7 @@ class DraftPanel(Container):
         self.trees = DraftTreeLog()  # the last steps
         self.chart = AcceptanceChart(self._record)  # acceptance of each drafter in this chat
         self.display = False
-        self.border_title = Content("Guesses (% likely): ✓ ━ right, ✗ wrong")
+        self.border_title = Content("Guesses: ✓ right, ✗ wrong, ⋮ left out · trees: ━ right, 42 % likely")
 
     def compose(self) -> ComposeResult:
         yield self.chart
@@ -286,7 +288,7 @@ class AcceptanceChart(Widget):
         drafters = self._record.drafters()
         if not drafters:
             return Content("Nothing was guessed yet.").stylize(FAINT).truncate(width, ellipsis=True)
-        lines = [Content("% right by position, over time").stylize(FAINT)]
+        lines = [Content("% right in this chat").stylize(FAINT)]
         large = 1 + LARGE * len(drafters) <= height
         for name, fared in drafters.items():
             lines += _large(name, fared, width) if large else [_small(name, fared, width)]
@@ -306,7 +308,7 @@ def _large(name: str, fared: DrafterCounts, width: int) -> list[Content]:
     return [
         head.append(Content(" " + bars(list(fared.points)[-room:])).stylize(_colour(name))),
         Content(f"{'  position':<{NAME}}").stylize(FAINT).append(Content(drawn).stylize(_colour(name))),
-        Content(" " * NAME + figures).stylize(FAINT),
+        Content(f"{'  % right':<{NAME}}{figures}").stylize(FAINT),
     ]
 
 

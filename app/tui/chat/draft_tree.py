@@ -16,6 +16,7 @@ MOST_DRAWN = 48  # maximum nodes that are drawn, the most probable ones; more wo
 LONGEST = 14  # cells of one token's text
 SMALLEST = 16  # width below which no tree is drawn
 FAINT, REJECTED = "$foreground 40%", "$foreground 60%"
+SKIPPED = "⋮ "  # before a step that does not follow the one above it
 MARKS = "¹²³⁴⁵⁶⁷⁸⁹"  # marks of the drafters, if a tree has several
 CIRCLED = "①②③④⑤⑥⑦⑧⑨⑩⑪⑫⑬⑭⑮⑯⑰⑱⑲⑳"
 PICTURES = str.maketrans({" ": "·", "\n": "↵", "\r": "␍", "\t": "⇥"})
@@ -36,13 +37,14 @@ class Node:
         return self.cells + len(self.share)
 
 
-def drawn(tree: DraftTree, width: int) -> Content:
+def drawn(tree: DraftTree, width: int, skipped: bool = False) -> Content:
     """Draws a step in lines of at most ``width`` cells: a heading, then the drafted tokens.
 
-    A chain is a row of words. A tree's first line is the accepted path and the target's own token; rejected branches
+    A mark before the heading says that steps before it are ``skipped``: the engine sends only some. A chain is a row of
+    words. A tree's first line is the accepted path and the target's own token; rejected branches
     follow below. A path that is too long for its line continues on another one; equal marks connect both.
     """
-    lines = [_heading(tree, width)]
+    lines = [_heading(tree, width, SKIPPED if skipped else "")]
     if tree.texts and width >= SMALLEST:
         in_a_row = all(parent == node - 1 for node, parent in enumerate(tree.parents))
         lines += _row(tree, width) if in_a_row else _Drawing(tree, width).lines()
@@ -51,11 +53,10 @@ def drawn(tree: DraftTree, width: int) -> Content:
     )
 
 
-def drawn_plain(first: int, last: int, count: int, width: int) -> Content:
-    """Draws a run of steps without a draft in one line; ``count`` leaves out those that the engine did not send."""
+def drawn_plain(first: int, last: int, width: int, skipped: bool) -> Content:
+    """Draws a run of steps without a draft in one line."""
     steps = f"step {first:,}" if first == last else f"steps {first:,}–{last:,}"
-    which = "" if count == last - first + 1 else f" in the {count:,} shown"
-    words = Content(f"{steps}   no guesses{which}").stylize(FAINT)
+    words = Content(f"{SKIPPED if skipped else ''}{steps}   no guesses").stylize(FAINT)
     return words.truncate(width, ellipsis=True) if words.cell_length > width else words
 
 
@@ -65,9 +66,9 @@ def visible(text: str) -> str:
     return f"◌{shown}" if combining(shown[0]) else shown
 
 
-def _heading(tree: DraftTree, width: int) -> Content:
+def _heading(tree: DraftTree, width: int, skipped: str) -> Content:
     """The step number, the drafters, the accepted tokens, and the duration; leaves out what does not fit."""
-    words = [(f"step {tree.step:,}  ", FAINT)]
+    words = [(f"{skipped}step {tree.step:,}  ", FAINT)]
     names = _names(tree)
     for number, name in enumerate(names):
         mark = MARKS[number % len(MARKS)] if len(names) > 1 else ""
@@ -94,7 +95,7 @@ def _row(tree: DraftTree, width: int) -> list[Content]:
         style = style_of(Piece("", "accepted", tree.sources[node])) if lit else REJECTED
         between = "│ " if node == right and right else ""
         words.append((f"{between}{_short(text, width)} {'✓' if lit else '✗'}", style))
-    wrote = {"bonus": "free", "recovered": "wrote"}.get(tree.last.origin, "wrote")
+    wrote = "extra" if tree.last.origin == "bonus" else "corrected"
     words.append((f"│ {wrote} {_short(tree.last.text, width)}", style_of(tree.last)))
     lines, line = list[Content](), Content(" ")
     for word, style in words:

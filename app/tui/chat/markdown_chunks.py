@@ -29,6 +29,7 @@ TOLD: Final = 24  # characters after which the block type of a line is known; lo
 _DUNDER: Final = re.compile(r"__[a-z][a-z0-9_]*__(?!\w)")
 _ASCII_WORD: Final = re.compile(r"[0-9A-Za-z]")
 _WORD: Final = re.compile(r"[^\W\d_]")
+_BOXES: Final = {"[ ] ": "☐ ", "[x] ": "☑ ", "[X] ": "☑ "}
 _CODE: Final = frozenset({"fence", "code_block"})
 _LISTS: Final = frozenset({"bullet_list_open", "ordered_list_open"})
 
@@ -41,6 +42,7 @@ def parser(formulas: bool = False) -> MarkdownIt:
     markdown.inline.ruler.at("newline", _line_end)
     markdown.inline.ruler.at("emphasis", _emphasis)
     markdown.core.ruler.after("block", "cells", _all_cells)
+    markdown.core.ruler.push("boxes", _boxes)
     markdown.core.ruler.push("inert", _clean)
     return markdown
 
@@ -81,6 +83,14 @@ def _all_cells(state: StateCore) -> None:
             found = found[not found[0] :][: None if found[-1] else -1]
             cells[-1].content = " | ".join([cells[-1].content, *found[len(cells) :]])
             row = None
+
+
+def _boxes(state: StateCore) -> None:
+    """Draws the boxes of a list of tasks."""
+    for item, _, inline in zip(state.tokens, state.tokens[1:], state.tokens[2:], strict=False):
+        first = inline.children[0] if item.type == "list_item_open" and inline.children else None
+        if first and first.content[:4] in _BOXES:
+            first.content = _BOXES[first.content[:4]] + first.content[4:]
 
 
 def _line_end(state: StateInline, silent: bool) -> bool:

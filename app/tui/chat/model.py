@@ -6,6 +6,7 @@ import re
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING
 
 from slipstream.app.chats.deletion_hooks import is_on
@@ -49,6 +50,8 @@ class ActiveModel:
         self._former: tuple[Load, str] | None = None  # previous request and name; restored if the new load fails
         self._chosen: InstalledModel | None = None  # becomes the default model once it is loaded
         self._when_ready: AsyncCallback | None = None  # called once the model is loaded
+        self._began = 0.0  # when the load began
+        self.load_seconds = 0.0  # how long the last load took
         self.awaits = False  # whether the load waits for another machine, which may never answer
         self._context_before: int | None = None  # previous stored context length; restored if the new load fails
         # stores the context length for a model file, or removes it if None; the settings set this function
@@ -65,9 +68,10 @@ class ActiveModel:
 
     def start(self) -> None:
         if self.unavailable:
-            self._say(self.unavailable)
+            self._page.say(self.unavailable)
         else:
-            self._say("loading the model")
+            self._page.say("loading the model")
+            self._began = monotonic()
             self._engine.load(self.load)
 
     def need(self, then: AsyncCallback) -> None:
@@ -75,19 +79,19 @@ class ActiveModel:
         if not self._engine.busy:
             self.start()
         waits = f"afterwards: {self.unavailable}" if self.unavailable else "when the model is loaded"
-        self._say(f"will be sent {waits}")
+        self._page.say(f"will be sent {waits}")
 
     def progress(self, message: LoadProgress) -> None:
         self.awaits = False
         self._page.status.promise("")  # that of the model before does not hold for this one
         first = "will be sent when the model is loaded: " if self._when_ready else ""
-        self._say(first + message.words)
+        self._page.say(first + message.words)
         if self._page.welcome:
             self._page.welcome.progress(message.share)
 
     def wait(self, machines: str) -> None:
         self.awaits = True
-        self._say(f"waiting for {machines} · Esc stops")
+        self._page.say(f"waiting for {machines} · Esc stops")
 
     async def ready(self, loaded: Loaded) -> None:
         self.awaits = False
@@ -98,8 +102,9 @@ class ActiveModel:
         elif self.known is None:
             self.remember(self.load.model)
         self.loaded = self.known = loaded
+        self.load_seconds = monotonic() - self._began
         self.name = one_line(loaded.title)
-        self._say("")
+        self._page.say("")
         self._page.top_bar.loaded = loaded
         self._page.status.promise(loaded.promise)
         if self._page.welcome:
@@ -122,14 +127,14 @@ class ActiveModel:
             await self.take(*former)  # first: it clears an empty chat
             await self._page.remark(f"going back to {former[1]}.")
         else:
-            self._say("no model is loaded; Enter tries again")
+            self._page.say("no model is loaded; Enter tries again")
             if self._page.welcome:
                 self._page.welcome.failed()
         await self._page.notice(error)
 
     def died(self) -> None:
         self.loaded = None
-        self._say(ENDED)
+        self._page.say(ENDED)
 
     def lend(self, why: str) -> None:
         """Marks the model as unloaded while other work uses its memory; sent prompts wait, and the border says why."""
@@ -137,14 +142,11 @@ class ActiveModel:
         self.loaded = None
         self._page.top_bar.loaded = None
         self._page.status.idle()
-        self._say(why)
+        self._page.say(why)
 
     def take_back(self) -> None:
         self.unavailable = ""
         self.start()
-
-    def _say(self, words: str) -> None:
-        self._page.prompt.border_subtitle = words
 
     def apply_settings(self, now: Settings) -> None:
         self._settings = now

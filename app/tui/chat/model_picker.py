@@ -13,7 +13,7 @@ from slipstream.app.platform.safe_text import one_line
 from slipstream.app.protocol.requests import Load
 from slipstream.app.tui.chat.commands import MARK
 from slipstream.app.tui.chat.model import ActiveModel
-from slipstream.app.tui.chat.page import ChatPage
+from slipstream.app.tui.chat.page import LARGER, ChatPage
 from slipstream.app.tui.chat.replying import ReplyWriter
 from slipstream.app.tui.models.context import ModelsAccess
 from slipstream.models.errors import SlipstreamError, UsageError
@@ -82,12 +82,7 @@ class ModelPicker:
             names = ", ".join(one_line(model.name) for model in installed)
             return UsageError(f"no model is called {one_line(name)}.", f"There are: {names}." if names else "")
 
-        def refuse(error: SlipstreamError) -> None:
-            self._page.tell_error(error)
-            if not self._page.prompt.text:
-                self._page.prompt.put(f"{MARK}model {name}")
-
-        self._find_and_use(lambda model: model.name.casefold() == name.casefold(), missing, refuse)
+        self._find_and_use(lambda model: model.name.casefold() == name.casefold(), missing, f"{MARK}model {name}")
 
     async def name_writer(self, messages: Sequence[StoredMessage]) -> None:
         """Says if another model than the loaded one wrote the last reply of the chat; F6 loads that one."""
@@ -100,17 +95,14 @@ class ModelPicker:
             await self._page.remark(words, f"F6 loads {name}.")
         self._page.refresh_keys()
 
-    def _use_writer(self, writer: StoredMessage) -> None:
-        words = f"{one_line(writer.writer)} is not on this machine any more."
-        missing = UsageError(words, "Ctrl-L lists the models that are.")
-        self._find_and_use(lambda model: model.fingerprint == writer.model, lambda _: missing, self._page.tell_error)
-
     def _find_and_use(
         self,
         fits: Callable[[InstalledModel], bool],
         missing: Callable[[list[InstalledModel]], UsageError],
-        refuse: Callable[[SlipstreamError], object],
+        typed: str = "",
     ) -> None:
+        """Loads a model in place of the loaded one; if that fails, gives back the command that was ``typed``."""
+
         def find(models: ModelManager) -> tuple[Load, InstalledModel]:
             installed = models.installed()
             if found := next(filter(fits, installed), None):
@@ -119,6 +111,11 @@ class ModelPicker:
 
         def use(found: tuple[Load, InstalledModel]) -> None:
             self._page.screen.call_later(self._replies.after, partial(self._model.use, *found))
+
+        def refuse(error: SlipstreamError) -> None:
+            self._page.tell_error(error)
+            if not self._page.prompt.text:
+                self._page.prompt.put(typed)
 
         self._models.ask(self._page.screen, find, use, refuse)
 
@@ -143,30 +140,27 @@ class ModelPicker:
         self.show_offer()
         self._page.refresh_keys()
 
-    @property
-    def offered(self) -> str:
-        if not self.offers:
-            return ""
-        from slipstream.app.tui.models.pairs import name_of
-
-        return one_line(name_of(self.offers[0]))
-
     def show_offer(self) -> None:
-        if self.offers and self._page.welcome:
-            from slipstream.app.tui.models.pairs import offered
+        words, self._page.larger = None, LARGER
+        if self.offers:
+            from slipstream.app.tui.models.pairs import larger, offered
 
-            self._page.welcome.offer(offered(self.offers, here=self.fetched is not None))
-        elif self._page.welcome:
-            self._page.welcome.offer(None)
+            here = self.fetched is not None
+            words, self._page.larger = offered(self.offers, here), larger(self.offers[0], here)
+        if self._page.welcome:
+            self._page.welcome.offer(words)
 
     def take_offer(self) -> None:
         here, screen = self.fetched, self._page.screen
-        if self.writer:
-            self._use_writer(self.writer)
+        if writer := self.writer:
+            gone = f"{one_line(writer.writer)} is not on this machine any more."
+            missing = UsageError(gone, "Ctrl-L lists the models that are.")
+            self._find_and_use(lambda model: model.fingerprint == writer.model, lambda _: missing)
         elif not self.offers:
             self._page.hint("No model is suggested now. Ctrl-L lists all.")
         elif here:
             self.offers = []
+            self.show_offer()
 
             def ready(load: Load) -> None:
                 screen.run_worker(self._replies.after(partial(self._model.use, load, here)))

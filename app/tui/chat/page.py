@@ -24,7 +24,7 @@ from slipstream.app.tui.chat.message import Question
 from slipstream.app.tui.chat.prompt import PromptBox
 from slipstream.app.tui.chat.sidebar import Sidebar
 from slipstream.app.tui.chat.transcript import Transcript
-from slipstream.app.tui.chat.welcome import EXAMPLES, SEA, STORY, Welcome
+from slipstream.app.tui.chat.welcome import STORY, Welcome, examples
 from slipstream.app.tui.parts.notice import Notice, hint, trouble
 from slipstream.models.errors import SlipstreamError, UsageError
 from slipstream.models.outside import read_object
@@ -32,6 +32,8 @@ from slipstream.models.outside import read_object
 _LARGEST: Final = 8 << 20  # maximum bytes of the file
 NEW: Final = ""  # key of a new chat, which is not stored yet
 WAITS: Final = " · Esc takes it back"
+NEWER: Final = "↓ newer text: Ctrl-End"
+LARGER: Final = "Ctrl-L lists larger ones."
 
 
 class Unsent:
@@ -81,14 +83,16 @@ class ChatPage:
         self.transcript = Transcript()
         self.drafts = DraftPanel()
         said = store.prompts()
-        self._examples = EXAMPLES if STORY not in said else (SEA, *EXAMPLES[1:])
-        self.prompt = PromptBox(said, self._examples)
+        self._told = STORY in said  # whether an earlier start showed guesses
+        self.prompt = PromptBox(said)
         self.status = StatusBar(lambda: conversation.drafter, conversation.exact)
         self.top_bar = TopBar()
         self.meter = ContextMeter(self.top_bar, self.transcript, conversation)
         self.welcome: Welcome | None = None  # shown in an empty chat; None otherwise
         self.waiting = ""  # the message that is sent when the reply has ended; empty for none
+        self.larger = LARGER  # what to try where guessing gains nothing
         self.editing: int | None = None  # id of the earlier question that the prompt replaces
+        self._said = ""  # what the prompt's border says of the model
         self._set_aside = ""  # what was in the prompt before
         self._store, self._unsent = store, Unsent(store.database.path.with_name("unsent.json"))
         self._typed_in: str | None = None  # the chat that the text in the prompt belongs to
@@ -160,7 +164,8 @@ class ChatPage:
         return True
 
     async def show_welcome(self, model: str, loaded: Loaded | None) -> None:
-        self.welcome = Welcome(model, self._examples)
+        self.prompt.examples = examples(model, self._told)
+        self.welcome = Welcome(model, self.prompt.examples)
         await self.transcript.add(self.welcome)
         if loaded:
             self.welcome.ready(loaded)
@@ -180,6 +185,13 @@ class ChatPage:
             await self.transcript.fill(self.conversation.messages())
             self.mark_branches()
         self.transcript.to_end()
+
+    async def go_to(self, at: int | None = None) -> None:
+        """Shows the chat's messages of now, another branch of them from the message ``at`` on."""
+        messages = self.conversation.messages()
+        await self.transcript.go_to(messages, at)
+        self.mark_branches()
+        await self.meter.show(messages)
 
     def mark_branches(self) -> None:
         self.transcript.mark(self.conversation.forks())
@@ -202,6 +214,14 @@ class ChatPage:
         self.show_colours(on)
         if on and self.transcript.last_reply and not self.transcript.shows_colours:
             self.hint("Replies of earlier sessions have no colours; the next one will.")
+
+    def say(self, words: str) -> None:
+        """Shows words on the prompt's border until others come; without any, whether there is newer text below."""
+        self._said = words
+        self.show_newer()
+
+    def show_newer(self) -> None:
+        self.prompt.border_subtitle = self._said or (NEWER if self.transcript.newer else "")
 
     def refresh_keys(self) -> None:
         self.screen.refresh_bindings()

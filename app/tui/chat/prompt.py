@@ -41,6 +41,9 @@ class Recall:
         self._texts.append(text)
         self._at = None
 
+    def has(self, text: str) -> bool:
+        return text in self._texts
+
     def recalls(self, text: str) -> bool:
         return self._at is not None and text == self.shown
 
@@ -75,8 +78,8 @@ class PromptBox(TextArea):
 
         attachment: Attachment
 
-    def __init__(self, recall: list[str], examples: Sequence[str]) -> None:
-        """``recall`` has earlier prompts, oldest first; Tab inserts the examples in turn into an empty prompt."""
+    def __init__(self, recall: list[str]) -> None:
+        """``recall`` has earlier prompts, oldest first."""
         super().__init__(
             soft_wrap=True,
             tab_behavior="focus",
@@ -87,7 +90,7 @@ class PromptBox(TextArea):
         self._folds = Folds()
         self._files = Files(self, self._folds, lambda read: self.post_message(self.Attached(read)))
         self._recall = Recall(map(literal, recall))
-        self._examples = examples
+        self.examples: Sequence[str] = ()  # Tab puts those that were not sent yet into an empty prompt, in turn
         self.arguments: Arguments = {}  # the known arguments of commands, each with what it does
         self._quiet: str | None = None  # the text for which the list stays closed
 
@@ -154,9 +157,11 @@ class PromptBox(TextArea):
             self.scroll_cursor_visible()
         elif key in ("up", "down") and (not self.text or self._recall.recalls(self.text)):
             self.recall(-1 if key == "up" else 1)
-        elif key == "tab" and self._examples and (not self.text or self.text in self._examples):
-            at = self._examples.index(self.text) + 1 if self.text else 0
-            self.put(self._examples[at % len(self._examples)])
+        elif key == "tab" and self.examples and (not self.text or self.text in self.examples):
+            left = [each for each in self.examples if each == self.text or not self._recall.has(each)]
+            examples = left or self.examples
+            at = examples.index(self.text) + 1 if self.text else 0
+            self.put(examples[at % len(examples)])
         else:
             return key == "tab" and self._unfold()
         return True

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from rich.cells import cell_len
 from textual.app import ComposeResult
@@ -12,7 +13,7 @@ from textual.content import Content
 from textual.message import Message
 from textual.widget import AwaitMount, Widget
 from textual.widgets import Markdown, Static
-from textual.widgets._markdown import MarkdownFence
+from textual.widgets._markdown import MarkdownFence, MarkdownTable, MarkdownTableContent
 
 from slipstream.app.platform.safe_text import clean, one_line
 from slipstream.app.protocol.events import Piece
@@ -47,16 +48,49 @@ class Fence(MarkdownFence):
         for head in self.query(FenceHead):
             head.update(self._head(number))
 
+    @classmethod
+    def highlight(cls, code: str, language: str, ansi: bool = False, dark: bool = False) -> Content:
+        return super().highlight(code, language or "text", ansi, dark)  # a guessed language is often wrong
+
     def _head(self, number: int | None = None) -> Content:
         language = one_line(self.lexer).split(" ")[0][:20] or "text"
         copy = f"copy: {number}" if number else "copy"
         return Content.assemble((language, "$foreground 60%"), (f"  ·  {copy}", "$secondary 80%"))
 
 
+class TableCells(MarkdownTableContent):
+    """The cells of a table, aligned as its columns say."""
+
+    def __init__(self, headers: list[Content], rows: list[list[Content]], ways: list[Any]) -> None:
+        super().__init__(headers, rows)
+        self._ways = ways  # the alignment of each column
+
+    def compose(self) -> ComposeResult:
+        yield from self._aligned(super().compose())
+
+    def mount_all(self, widgets: Iterable[Widget], **place: Any) -> AwaitMount:
+        return super().mount_all(self._aligned(widgets), **place)
+
+    def _aligned(self, cells: Iterable[Widget]) -> Iterator[Widget]:
+        for at, cell in enumerate(cells):
+            cell.styles.text_align = self._ways[at % len(self._ways)]
+            yield cell
+
+
+class Table(MarkdownTable):
+    """A table with aligned columns."""
+
+    def compose(self) -> ComposeResult:
+        row = self._blocks[0]._blocks[0]._blocks  # the cells of the head
+        ways = [str(cell._token.attrs.get("style", "")).removeprefix("text-align:") or "left" for cell in row]
+        for cells in super().compose():
+            yield TableCells(cells.headers, cells.rows, ways) if isinstance(cells, MarkdownTableContent) else cells
+
+
 class PassageView(Markdown):
     """A passage whose code blocks are ``Fence``; its last block has the class "last"."""
 
-    BLOCKS = Markdown.BLOCKS | {"fence": Fence, "code_block": Fence}
+    BLOCKS = Markdown.BLOCKS | {"fence": Fence, "code_block": Fence, "table_open": Table}
 
     def __init__(self, passage: Passage, start: int, sources: Sources) -> None:
         super().__init__(passage.source, parser_factory=lambda: parser(sources.formulas), open_links=False)

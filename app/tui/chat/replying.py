@@ -129,11 +129,9 @@ class SummaryWriter:
         self._page.refresh_keys()
 
     async def _show_chat(self) -> None:
-        page, messages = self._page, self._page.conversation.messages()
+        page = self._page
         await page.meter.clear()
-        await page.transcript.go_to(messages)
-        page.mark_branches()
-        await page.meter.show(messages)
+        await page.go_to()
         page.transcript.to_end()
         page.list_chats()
 
@@ -362,7 +360,7 @@ class ReplyWriter:
             await page.remark("the context is full: the reply could not go on.", hint)
         if exchange and exchange.once and figures.speed.tokens:
             self._larger_offered = True
-            await page.remark(*guesses_in_words(figures.speed))
+            await page.remark(*guesses_in_words(figures.speed, page.larger))
         self._offer_larger()
         await self._end()
 
@@ -371,7 +369,7 @@ class ReplyWriter:
         short = self._page.status.short_step_ms is not None
         if short and not self._larger_offered and model_name(self._model.load, Paths.default()) == BUNDLED:
             self._larger_offered = True
-            self._page.hint("Guessing gains more on a larger model; Ctrl-L lists some")
+            self._page.hint(f"Guessing gains more on a larger model. {self._page.larger}")
 
     async def failed(self, message: ReplyFailed) -> None:
         """Shows the error; if the engine died before the reply began, sends the question again, once."""

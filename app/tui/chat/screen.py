@@ -79,7 +79,7 @@ class ChatScreen(Screen[None]):
         self.picker = ModelPicker(page, models, self.model, self.reply)
         self.drafters = DrafterWork(page, self.model, self.reply, self.jobs)
         self.benchmark = Benchmark(page, engine, self.model, self.reply, self.jobs)
-        self.races = Races(page, engine, self.model, self.reply, self.jobs, picker=self.picker)
+        self.races = Races(page, engine, self.model, self.reply, self.jobs)
         self.prompt.arguments = {
             "preset": self.guidance.named_presets,
             "system": self.guidance.named_systems,
@@ -126,6 +126,7 @@ class ChatScreen(Screen[None]):
             "page": self.transcript.page,
             "top": self.transcript.to_top,
             "bottom": self.page.show_newest,
+            "newer": self.page.show_newer,
             "select": self.selection.move,
             "deselect": self.selection.leave,
             "edit": self.selection.edit,

@@ -93,12 +93,8 @@ class Selection:
         return True
 
     async def _show_messages(self, select: int | None) -> None:
-        page = self._page
-        messages = page.conversation.messages()
-        await page.transcript.go_to(messages)
-        page.mark_branches()
-        await page.meter.show(messages)
-        shown = page.transcript.find(select) if select else None
+        await self._page.go_to()
+        shown = self._page.transcript.find(select) if select else None
         if shown:
             self._select(shown)
         else:
@@ -111,12 +107,10 @@ class Selection:
             return
         try:
             page.conversation.show(other)
-            messages = page.conversation.messages()
+            await page.go_to(other)
         except SlipstreamError as error:
             await page.notice(error)
             return
-        await page.transcript.go_to(messages, other)
-        page.mark_branches()
         if shown := page.transcript.find(other):
             self._select(shown)
 

@@ -16,6 +16,7 @@ from slipstream.app.tui.chat.message import MessageView, Question, Summary
 from slipstream.app.tui.chat.reply import ReplyView
 from slipstream.app.tui.parts.format import footnote
 
+NEAR_END = 3  # rows below the screen up to which the newest text counts as seen
 AT_ONCE = 12  # messages that are mounted at a time: Markdown takes about 20 ms per paragraph
 MOST_SHOWN = 60  # maximum mounted messages; older ones are loaded on demand
 
@@ -57,6 +58,7 @@ class Transcript(VerticalScroll, can_focus=False):
         self._line_at: tuple[Widget, int, int] | None = None  # the message below the line, and the counts on the line
         self._looked_at = (0, 0.0, 0)  # screen height, scroll position and column height at the last ``_look``
         self._looking = False
+        self.newer = False  # whether there is newer text below the screen
         self.column = Vertical()  # at least as high as the screen: an anchored short one would stick to the bottom
         """The container of the messages."""
         self.coloured = False  # whether replies show the source of each word
@@ -253,6 +255,10 @@ class Transcript(VerticalScroll, can_focus=False):
         self._look_soon()
 
     def _moved(self) -> None:
+        follows = self._anchored and not self._anchor_released
+        if (newer := not follows and self.max_scroll_y - self.scroll_y > NEAR_END) != self.newer:
+            self.newer = newer
+            self.post_message(CommandRequest("newer"))
         height, at, whole = self._looked_at
         way = max(abs(self.scroll_y - at), abs(self.virtual_size.height - whole))
         if height != self.size.height or 2 * way >= height:

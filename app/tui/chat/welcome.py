@@ -17,23 +17,26 @@ from slipstream.app.tui.chat.commands import CommandRequest
 from slipstream.app.tui.parts.format import bar
 
 STORY = "Tell me a story about a kite."  # what ``/guess`` asks for by itself
-SEA = "Tell me about the sea."  # the first example once ``STORY`` was told
-EXAMPLES = (
-    f"/guess {STORY}",
-    "Tell me a story about a small fox.",
-    "Say this again: the quick brown fox jumps over the lazy dog.",
-)
+GUESS = f"/guess {STORY}"
+SEA = "Tell me about the sea."  # in place of ``GUESS`` once ``STORY`` was told
+FOR_BUNDLED = ("Tell me a story about a small fox.", "Say this again: the quick brown fox jumps over the lazy dog.")
+FOR_OTHERS = ("What can I cook with rice, eggs and spinach?", "Write a Python function that counts words in a file.")
 TIP = "Tab tries one · F1 shows all keys\n/race: with and without the drafter, side by side"
 WAKE = "╶ ╴╶─╴╶──╴╶────╸━━━━"
 INTRO = "a drafter guesses ahead, the model checks: same text, sooner"
 BAR_WIDTH = 32
 
 
+def examples(model: str, told: bool) -> tuple[str, ...]:
+    """What to try first with a model; ``told`` leaves out the example that shows guesses."""
+    return (SEA if told else GUESS, *(FOR_BUNDLED if model in TITLES.values() else FOR_OTHERS))
+
+
 class Example(Static):
     """An example prompt; a click puts it into the prompt."""
 
     def __init__(self, text: str) -> None:
-        shown = f"See it guess: {STORY}" if text == EXAMPLES[0] else text
+        shown = f"See it guess: {STORY}" if text == GUESS else text
         super().__init__(Content(f"› {shown}", [Span(0, 1, "$primary")]))
         self._text = text
 
@@ -73,7 +76,7 @@ class Welcome(Vertical):
 
     def ready(self, loaded: Loaded) -> None:
         names = [one_line(offer.name) for offer in loaded.drafters if offer.usable and offer.name not in (PLAIN, AUTO)]
-        drafting = f"{plural(len(names), 'drafter')}, Ctrl-D lists them" if names else "no drafter fits it"
+        drafting = f"{plural(len(names), 'way')} to guess ahead (Ctrl-D)" if names else "no drafter fits it"
         name = one_line(loaded.title)
         note = ": tiny, fast and often wrong" if loaded.name in TITLES.values() else ""
         text = f"{name} is ready{note}\n{one_line(loaded.device)} · {drafting}"

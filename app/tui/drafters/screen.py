@@ -186,8 +186,10 @@ class DraftersScreen(BrowsingScreen[DrafterChoice | None]):
     def action_use(self) -> None:
         offer = self._offer()
         if offer is None:
-            return
-        if offer.usable:
+            if self.view.unfold(self.browser.key or ""):
+                self.browser.draw()
+                self.browser.rows.action_last()
+        elif offer.usable:
             self.dismiss(DrafterChoice(offer.name))
         elif self._arrived(offer):
             self.dismiss(DrafterChoice(offer.name, load=True))

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from slipstream.app.library.heads_files import HeadsFile
 
 IN_USE, NO_MARK = "● ", "  "
-FRESH, CANNOT = "Not measured yet", "Not for this model · t trains, i imports, f indexes text"
+FRESH, CANNOT = "Not measured yet", "Not for this model"
 _NARROWEST: Final = 10
 _WIDEST: Final = 24
 _ROOMY: Final = 70  # width from which bars may be longer, and the source of each gain is shown
@@ -50,6 +50,7 @@ class DraftersView(View[DrafterOffer | str]):
         super().__init__()
         self.current = current
         self._offers, self._plain = offers, plain_tok_per_s
+        self._folded = True  # whether the drafters that this model cannot use are one row
         self.take(None)
 
     def take(self, found: Standing | None) -> None:
@@ -57,17 +58,25 @@ class DraftersView(View[DrafterOffer | str]):
         usable = [offer for offer in self._offers if offer.usable]
         tried = [offer for offer in usable if offer.name == PLAIN or self._gain_of(offer.name) is not None]
         tried.sort(key=lambda offer: -(self._gain_of(offer.name) or 1.0))
-        fresh = [offer for offer in usable if offer not in tried]
-        cannot = [offer for offer in self._offers if not offer.usable]
+        fresh = [offer for offer in self._offers if (offer.usable or self.text_came(offer)) and offer not in tried]
+        self._cannot = [offer for offer in self._offers if not (offer.usable or self.text_came(offer))]
         self.rows = [*tried]
-        for title, offers in ((FRESH, fresh), (CANNOT, cannot)):
-            self.rows += [title, *offers] if offers else []
+        for title, offers in ((FRESH, fresh), (CANNOT, self._cannot)):
+            self.rows += [title, *([] if self._folded and title == CANNOT else offers)] if offers else []
+
+    def unfold(self, name: str) -> bool:
+        """Shows the drafters that this model cannot use if ``name`` is their row, or one of them."""
+        if not self._folded or name not in (CANNOT, *(offer.name for offer in self._cannot)):
+            return False
+        self._folded = False
+        self.take(self.standing)
+        return True
 
     def key(self, row: DrafterOffer | str) -> str:
         return row if isinstance(row, str) else row.name
 
     def is_heading(self, row: DrafterOffer | str) -> bool:
-        return isinstance(row, str)
+        return isinstance(row, str) and not (self._folded and row == CANNOT)
 
     def lines(self, width: int) -> list[Content]:
         names = max(len(one_line(offer.name)) for offer in self._offers)
@@ -93,7 +102,9 @@ class DraftersView(View[DrafterOffer | str]):
 
     def _line(self, row: DrafterOffer | str, names: int, room: int, most: float, width: int) -> Content:
         if isinstance(row, str):
-            return Content(row).stylize("$foreground 55%")
+            hidden = ", ".join(one_line(offer.name) for offer in self._cannot)
+            row = f"▸ {row}: {hidden}" if self._folded and row == CANNOT else row
+            return Content(row).truncate(width, ellipsis=True).stylize("$foreground 55%")
         current, gain = row.name == self.current, self._gain_of(row.name)
         mark = Content(IN_USE if current else NO_MARK).stylize("$primary" if current else "")
         name = Content(f"{one_line(row.name):<{names}}").stylize("bold" if row.usable else "")
@@ -138,9 +149,10 @@ class DraftersView(View[DrafterOffer | str]):
         return bool(self.standing and name in self.standing.left_out)
 
     def details(self, offer: DrafterOffer | str) -> list[Content]:
-        if isinstance(offer, str):
-            return []
         standing = self.standing
+        if isinstance(offer, str):
+            reasons = [Content(f"{one_line(each.name)}: {self._why_not(each)}.") for each in self._cannot]
+            return [below(heading(CANNOT, "Enter lists them, then t trains"), *reasons)]
         marks = ("in use" if offer.name == self.current else "", "off for auto" if self.is_off(offer.name) else "")
         said = Content(one_line(offer.about)).stylize("$foreground 80%")
         blocks = [below(heading(offer.name, *marks), said)]

@@ -151,6 +151,12 @@ def offered(offers: Sequence[CatalogOffer], here: bool) -> Content:
     return Content(words, spans).append(Content(f"\n{more}").stylize("$foreground 60%"))
 
 
+def larger(offer: CatalogOffer, here: bool) -> str:
+    """What to try where guessing gains nothing: the suggested model."""
+    how = f"loads {one_line(name_of(offer))}" if here else f"fetches {one_line(name_of(offer))}"
+    return f"{KEY} {how} ({size(offer.pair.target.about)})."
+
+
 class PairsScreen(Dialog["PairOffer | None"]):
     """Lists drafters. Closes with the one to use or to fetch, or None."""
 

@@ -287,6 +287,7 @@ class ModelsScreen(BrowsingScreen[ModelChoice | None]):
         def taken(models: list[InstalledModel]) -> None:
             note("")
             what = f"{one_line(models[0].name)} is" if len(models) == 1 else f"{len(models)} models are"
+            self.browser.mark(view, models[0].name)
             self._changed(f"{what} here now.")
 
         def refused(error: SlipstreamError) -> None:

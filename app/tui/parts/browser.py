@@ -245,6 +245,10 @@ class Browser(Container):
         self._box.display = bool(blocks)
         self._details.update(Content("\n\n" if self.has_class("wide") else "\n").join(blocks))
 
+    def mark(self, view: View[Any], key: str) -> None:
+        """Selects a row of a view once it is drawn with new rows."""
+        self._marked[id(view)] = key
+
     def move(self, step: int) -> None:
         if self._keys:
             to = min(max((self.rows.highlighted or 0) + step, 0), len(self._keys) - 1)

@@ -7,13 +7,14 @@ from typing import Final
 from textual.content import Content
 
 from slipstream.app.chats.records import Figures
-from slipstream.app.library.format import rate
+from slipstream.app.library.format import rates
 from slipstream.app.platform.safe_text import one_line, plural
 from slipstream.app.protocol.requests import PLAIN
 from slipstream.app.speed import LEAST_TOKENS, Speed, compared, judged
 
 STYLES: Final = {"gain": "$success", "loss": "$error", "even": "$foreground 70%", "idle": "$foreground 45%"}
 """The styles of verdicts on a speed-up."""
+SHORT_MS: Final = 10.0  # milliseconds of a plain step below which drafting gains almost nothing
 UNKNOWN = "–"
 BARS = "▁▂▃▄▅▆▇█"
 ENDINGS = {"length": "ended at its longest", "context": "the context is full", "cancelled": "stopped"}
@@ -73,7 +74,8 @@ def footnote(figures: Figures | None, drafter: str, reason: str, interrupted: bo
         words = ["no words came"]
     elif figures:
         speed, gain = figures.speed, figures.speed.gain
-        words = [f"{rate(speed.tok_per_s)} tok/s"]
+        ours, plain = rates(speed.tok_per_s, speed.plain_tok_per_s or speed.tok_per_s)
+        words = [f"{ours} tok/s"]
         if drafter == PLAIN or not speed.drafted:
             words += ["no drafter" if drafter == PLAIN else "nothing guessed"]
         elif gain is None or not speed.plain_tok_per_s:
@@ -82,7 +84,7 @@ def footnote(figures: Figures | None, drafter: str, reason: str, interrupted: bo
             verdict = judged(gain, speed.noise)
             words = [f"{drafter} {compared(gain, speed.noise)}", *words]
             if verdict != "even":
-                words[1] += f" instead of {rate(speed.plain_tok_per_s)}"
+                words[1] += f" instead of {plain}"
             if verdict == "gain" and speed.saved_seconds:
                 words.append(f"saved {spent(1000 * speed.saved_seconds)}")
         words.append(plural(speed.tokens, "token"))
@@ -101,20 +103,25 @@ def footnote(figures: Figures | None, drafter: str, reason: str, interrupted: bo
     return " · ".join([f"by {one_line(writer)}", *words] if writer else words)
 
 
-def guesses_in_words(speed: Speed) -> tuple[str, str]:
-    """How many tokens of a reply were guessed, and what that gained, in words that need no knowledge of drafting."""
+def guesses_in_words(speed: Speed, larger: str) -> tuple[str, str]:
+    """How many tokens of a reply were guessed, and what that gained, in words that need no knowledge of drafting.
+
+    ``larger`` says what to try where nothing is gained.
+    """
     if not speed.drafted:
         return "Nothing was guessed in this reply.", "Ctrl-D lists the drafters, and what each needs."
     words = (
         f"{speed.accepted} of these {plural(speed.timed, 'token')} (words or parts of words) were guessed: "
         f"{percent(speed.acceptance)} of guesses right, {speed.tokens_per_step:.1f} tokens per step instead of 1."
     )
-    if (gain := speed.gain) is None:
-        why = "Other programs keep this machine too busy" if speed.busy else "Speeds vary too much now"
-        why = "The reply is too short" if speed.timed < LEAST_TOKENS else why
-        return words, f"{why} to say whether that is faster; /race compares."
-    verdict = judged(gain, speed.noise)
-    if verdict == "gain":
+    gain, plain = speed.gain, speed.plain_tok_per_s or speed.unsteady_tok_per_s
+    if gain is not None and judged(gain, speed.noise) == "gain":
         return words, f"That is {compared(gain, speed.noise)} on this machine."
-    cost = f"a step with guesses takes {speed.tokens_per_step / gain:.1f} times as long"
-    return words, f"No faster here: {cost}. Larger models gain more: Ctrl-L."
+    short = plain is not None and 1000 / plain < SHORT_MS
+    if plain and (gain is not None or (short and speed.tok_per_s <= plain)):
+        ours = f"a step with guesses takes {speed.tokens_per_step / (gain or 1):.1f} times as long"
+        why = f"a token takes only {1000 / plain:.0f} ms without guesses" if short else ours
+        return words, f"No faster here: {why}. Larger models gain more: {larger}"
+    why = "Other programs keep this machine too busy" if speed.busy else "Speeds vary too much now"
+    why = "The reply is too short" if speed.timed < LEAST_TOKENS else why
+    return words, f"{why} to say whether that is faster; /race compares."

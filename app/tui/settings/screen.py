@@ -37,6 +37,7 @@ FIRST: Final = {  # the settings that people look for first, with their labels; 
     "screen.sidebar": "list of chats",
     "keeping.chats": "keep chats",
 }
+ALSO: Final = {"new-chat": " (Ctrl-N does that, too, while no earlier prompt is shown)"}
 MORE: Final = "more"  # id of the row that unfolds them
 Values = Mapping[str, Value | None]  # values by name; None for the default
 
@@ -362,7 +363,7 @@ class SettingsScreen(Sheet[None]):
             choices = tuple(self._settled.themes) if name == THEME else setting.about.choices
             yield Row(name, FIRST.get(name) or setting.key.replace("_", " "), setting, choices)
         for action in self._settled.keys.usual:
-            yield Row(f"{KEYS}.{action}", action)
+            yield Row(f"{KEYS}.{action}", self._settled.keys.titles[action])
 
     def _content(self, row: Row) -> Content:
         return row.shown(self._value(row), self._own(row) is not None)
@@ -384,8 +385,8 @@ class SettingsScreen(Sheet[None]):
             lines.append((f"{row.setting.about.effect}.", faint))
             where = file.where(row.name)
         else:
-            lines.append((f"Key for {row.action}, such as ctrl+g, alt+x or f7.", ""))
-            lines.append(("Several with commas; empty for none.", faint))
+            lines.append((f"Key for “{row.label}”{ALSO.get(row.action, '')}.", ""))
+            lines.append(("Such as ctrl+g, alt+x or f7; several with commas, empty for none.", faint))
             lines.append((f"Default: {self._settled.keys.usual_of(row.action)}. Takes effect now.", faint))
             where = ""
         if where and where != "settled":

@@ -179,20 +179,20 @@ def test_a_picture_has_always_as_many_lines(size: tuple[int, int]) -> None:
             "eagle3",
             2.0,
             2.4,
-            ["eagle3 is 1.5x faster here: 2.00 s instead of 3.00 s.", "68 % right · 2.4 tokens a pass"],
+            ["eagle3 is 1.5x faster here: 2.00 s instead of 3.00 s.", "68 % right · 2.4 tokens per step"],
         ),
         ("lookup", 3.25, 1.1, ["lookup loses 0.2 s here: 3.25 s instead of 3.00 s.", "There is little to copy"]),
         ("medusa", 3.0, 1.2, ["medusa gains nothing here: 3.00 s instead of 3.00 s.", "Few guesses were right."]),
-        ("draft", 3.3, 2.1, ["draft loses 0.3 s here", "costs this model as much as they save. F6 fetches Owl 1B."]),
+        ("draft", 3.3, 2.1, ["draft loses 0.3 s here", "Checking costs as much as it saves. F6 fetches Owl 1B."]),
         ("auto", 0.33, 2.1, ["auto gains nothing here: 0.33 s instead of 0.30 s."]),
-        ("auto", 0.3, 2.1, ["auto gains nothing", "At 5.0 ms a token there is little to gain. F6 fetches Owl 1B."]),
+        ("auto", 0.3, 2.1, ["auto gains nothing", "At 5.0 ms a token, little to gain. F6 fetches Owl 1B."]),
     ],
 )
 def test_a_race_ends_in_one_sentence(drafter: str, seconds: float, tokens_per_step: float, words: list[str]) -> None:
     plain = Racer("The", 60, 0.3 if seconds < 1 else 3.0, True)
     result = RaceResult(RaceFrame(Racer("The", 60, seconds, True), plain), False, None, 0.68, tokens_per_step)
     shown = "\n".join(
-        text for text, _ in picture(replace(START, drafter=drafter), result.frame, result, 90, 22, "Owl 1B")
+        text for text, _ in picture(replace(START, drafter=drafter), result.frame, result, 90, 22, "F6 fetches Owl 1B.")
     )
     assert all(each in shown for each in words) and "Text identical ✓" in shown and "cut at" not in shown
 
@@ -200,13 +200,13 @@ def test_a_race_ends_in_one_sentence(drafter: str, seconds: float, tokens_per_st
 def test_a_reply_in_which_nothing_was_guessed_has_no_ratio() -> None:
     lane = Racer("The keeper climbed", 100, 0.17, True)
     result = RaceResult(RaceFrame(lane, lane), False, 11, None, 1.0)
-    words = "\n".join(text for text, _ in picture(START, result.frame, result, 80, 22))
+    words = "\n".join(text for text, _ in picture(START, result.frame, result, 80, 22, "Ctrl-L lists larger models."))
     assert (
         "auto guessed nothing here: both wrote alike." in words
         and "x faster" not in words
         and "same speed" not in words
     )
-    assert "At 1.7 ms a token there is little to gain. Ctrl-L" in words and "differ from token 12 on" in words
+    assert "At 1.7 ms a token, little to gain. Ctrl-L" in words and "differ from token 12 on" in words
     assert "cut at 100 tokens" in words and "shown 3x slower" in "\n".join(
         text for text, _ in picture(START, FRAME, None, 80, 22)
     )

@@ -9,7 +9,7 @@ from slipstream.app.chats.store import ChatStore
 from slipstream.app.tui.chat.authorship import BONUS, COPIED, DRAFTED, RECOVERED
 from slipstream.app.tui.chat.reply import ReplyView
 from slipstream.app.tui.chat.reply_text import ReplyText
-from slipstream.app.tui.chat.welcome import EXAMPLES, Example
+from slipstream.app.tui.chat.welcome import Example, examples
 
 TEXT = "The sea is wide and blue, and it is never quite still."
 
@@ -63,11 +63,11 @@ async def test_colours_show_who_wrote_which_words(open_chat: Open) -> None:
         words = styles(reply)
         assert set(words) == {DRAFTED, RECOVERED, BONUS}
         assert sum(map(len, words.values())) == len(TEXT)
-        assert "draft   corrected   free extra token   not guessed" in chat.shown()
+        assert "draft   corrected   extra token   not guessed" in chat.shown()
         await chat.press("f2")
         await chat.say("y")
         assert COPIED in styles(chat.replies()[1])
-        assert "draft   lookup   corrected   free extra token   not guessed" in chat.shown()
+        assert "draft   lookup   corrected   extra token   not guessed" in chat.shown()
         await chat.press("f3")
         assert not any(reply.coloured for reply in chat.replies())
         assert "corrected" not in chat.shown()
@@ -121,13 +121,19 @@ async def test_three_keys_begin_a_line_and_the_prompt_grows(open_chat: Open) -> 
 
 
 async def test_tab_and_a_click_offer_examples(open_chat: Open) -> None:
+    first, second, third = examples("owl", told=False)
     async with open_chat() as chat:
         await chat.press("tab")
-        assert chat.screen.prompt.text == EXAMPLES[0]
+        assert chat.screen.prompt.text == first
         await chat.press("tab")
-        assert chat.screen.prompt.text == EXAMPLES[1]
+        assert chat.screen.prompt.text == second
         await chat.pilot.click(list(chat.screen.query(Example))[2])
-        assert chat.screen.prompt.text == EXAMPLES[2] and chat.screen.prompt.has_focus
+        assert chat.screen.prompt.text == third
+        assert chat.screen.prompt.has_focus
+        await chat.say(second)
+        await chat.press("tab", "tab")
+        assert chat.screen.prompt.text == third  # what was sent is no longer something to try
+    assert not {second, third} & {*examples("Slipstream mini", told=True)}
 
 
 async def test_the_last_reply_is_copied_clean(open_chat: Open) -> None:

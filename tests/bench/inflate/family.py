@@ -23,7 +23,6 @@ from slipstream.app.protocol.requests import Load
 from slipstream.models.errors import SlipstreamError, UsageError
 from slipstream.models.gguf.reader import Header, read_header
 from slipstream.models.heads.matching_heads import matching_heads
-from slipstream.models.library.names import shown_name
 from slipstream.models.llama.devices import Device, devices
 from slipstream.models.memory.fit import FitOptions, fit
 from slipstream.models.outside import shown_path
@@ -141,7 +140,7 @@ def _family(
     else:  # a draft model gets its target's vocabulary
         draft = inflated_model(small, replace(drafter, n_vocab=placed.large.n_vocab), mix)
     return Family(
-        shown_name(header.path, header.name),
+        header.title,
         placed.large,
         mix,
         inflated_model(header, shape, mix),

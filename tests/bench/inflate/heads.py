@@ -46,7 +46,7 @@ def inflated_layers(header: Header, target: Header, grown: Growth) -> Inflated:
     """
     if header.metadata.get(TARGET_KEY) != identity(target):
         raise SlipstreamError(
-            f"{quoted(header.name)} was trained for another model than {quoted(target.name)}.", "Train one for it."
+            f"{quoted(header.title)} was trained for another model than {quoted(target.title)}.", "Train one for it."
         )
     small = measures(header, tied=False)
     own = growth(small, replace(grown.large, n_layer=small.n_layer))
@@ -63,7 +63,7 @@ def inflated_layers(header: Header, target: Header, grown: Growth) -> Inflated:
         else:
             layout = _layout(header, part, grown, own, "d2t" in by_name)
             tensors.append(large_tensor(name, whole(kind, len(layout.columns)), _reader(header, name), layout, filler))
-    name = f"{header.name} widened to {grown.large.name}"
+    name = f"{target.title} {header.architecture} widened to {grown.large.name}"
     stored_as = header.metadata.get("general.file_type")
     file_type = stored_as if isinstance(stored_as, int) else 0
     metadata = widened(header, own, name, made_as(header, grown, made), file_type)
@@ -128,7 +128,7 @@ def inflated_heads(path: Path, target: Header, grown: Growth) -> Inflated:
     info = read_info(path)
     check_target(info, target)
     make = {"medusa": _medusa, "kangaroo": _kangaroo, "space": _space}[info.method]
-    name = f"{info.target_name} widened to {grown.large.name}"
+    name = f"{target.title} widened to {grown.large.name}"
     metadata = {k: (header.types[k], v) for k, v in header.metadata.items() if k not in _NOT_COPIED}
     metadata |= {
         "general.name": (STRING, f"{name}: {info.method} heads"),

@@ -17,7 +17,6 @@ from slipstream.models.gguf.parse import STRING, TensorInfo
 from slipstream.models.gguf.reader import Header
 from slipstream.models.gguf.tensors import NewTensor, read_tensor
 from slipstream.models.gguf.vocabulary import spare_token
-from slipstream.models.library.names import shown_name
 from slipstream.models.outside import quoted
 from slipstream.models.types import Floats
 
@@ -87,11 +86,10 @@ def inflated_model(header: Header, shape: Shape, mix: str) -> Inflated:
         tensors.append(table("output", own))
     if freqs := by_name.get("rope_freqs.weight"):
         tensors.append(NewTensor(freqs.name, freqs.shape[::-1], _F32, reader(freqs.name)))
-    title = shown_name(header.path, header.name)
-    name = f"{title} widened to {shape.name}, {mix}"
+    name = f"{header.title} widened to {shape.name}, {mix}"
     metadata = widened(header, grown, name, made_as(header, grown, mix), int(MIXES[mix][1]))
     metadata |= derived_from(target_identity(header, grown))
-    about = f"{title} in the measures of {shape.of or shape.name}: its text, at that model's cost."
+    about = f"{header.title} in the measures of {shape.of or shape.name}: its text, at that model's cost."
     return Inflated("llama", metadata | {"general.description": (STRING, about)}, tensors)
 
 

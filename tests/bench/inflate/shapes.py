@@ -81,11 +81,11 @@ def measures(header: Header, tied: bool) -> Shape:
     head = header.number("attention.key_length") or width // heads
     if heads % keys or (header.number("attention.value_length") or head) != head:
         raise cannot(header, "its heads are not of one size, or do not share keys evenly")
-    return Shape(header.name, width, layers, heads, keys, head, units, header.n_vocab, tied)
+    return Shape(header.title, width, layers, heads, keys, head, units, header.n_vocab, tied)
 
 
 def cannot(header: Header, reason: str) -> SlipstreamError:
-    return SlipstreamError(f"{quoted(header.name)} cannot be widened: {reason}.", "Widen the bundled model.")
+    return SlipstreamError(f"{quoted(header.title)} cannot be widened: {reason}.", "Widen the bundled model.")
 
 
 @dataclass(frozen=True, slots=True)

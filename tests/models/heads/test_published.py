@@ -87,7 +87,7 @@ def test_medusa_heads_are_imported(target: Header, publish: Callable[..., Path],
     heads = read_heads(out, target)
     info = heads.info
     assert (info.method, info.text, info.licence, info.chats) == ("medusa", "published", "apache-2.0", ())
-    assert (info.target, info.target_name) == (identity(target), "Small")
+    assert (info.target, info.target_name) == (identity(target), "target")
     assert info.settings == {"n_heads": 3, "n_layers": 2, "base_model": "lmsys/vicuna-7b-v1.3"}
     assert len(heads.tensors) == 3 * (2 * 2 + 1)
     for head in range(3):

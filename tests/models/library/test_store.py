@@ -11,8 +11,9 @@ from tests.models.hub_models import split_gguf, tiny_gguf
 from tests.models.kinds import TOKENS
 
 from slipstream.models.errors import ModelFileError, SlipstreamError, UsageError
+from slipstream.models.gguf.file_name import shown_name, split_name
 from slipstream.models.hub.types import RemoteFile
-from slipstream.models.library.names import matching, plain_name, shown_name, split_name
+from slipstream.models.library.names import matching, plain_name
 from slipstream.models.library.records import read_record, record_path
 from slipstream.models.library.store import ModelStore
 from slipstream.models.library.trash import freed_by

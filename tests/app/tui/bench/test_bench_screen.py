@@ -269,6 +269,7 @@ async def test_the_real_command_measures_the_bundled_model(open_chat: Open, tmp_
 def test_how_long_it_takes_is_guessed_from_its_size() -> None:
     plan = BenchPlan(("chat",), ("auto", "lookup"), (0.0,), "small")
     assert plan.seconds({"none": 10.0}) == pytest.approx(5 + 1.3 * 2 * 5 * 48 / 10)
+    assert plan.seconds({"none": 10.0}, load=20.0) == pytest.approx(30 + 1.3 * 2 * 5 * 48 / 10)
     assert plan.seconds({"none": 0.0}) > plan.seconds({"none": 10.0}) > plan.seconds({"none": 100.0})
     slow = {"none": 10.0, "lookup": 1.0}  # as it was measured before
     assert plan.seconds(slow) == pytest.approx(5 + 1.3 * 2 * 48 * (4 / 10 + 1 / 1)) and not plan.lacks

@@ -17,7 +17,7 @@ from slipstream.app.chats.store import ChatStore
 from slipstream.app.protocol.events import Piece
 from slipstream.app.tui.chat.authorship import BONUS, COPIED, DRAFTED, RECOVERED, style_of
 from slipstream.app.tui.chat.reply import ReplyView
-from slipstream.app.tui.chat.reply_text import ReplyText
+from slipstream.app.tui.chat.reply_text import Fence, ReplyText
 
 TEXT = "The sea is wide and blue, and it is never quite still."
 MARKED = """# The *wide* sea
@@ -125,6 +125,23 @@ async def test_code_without_a_fence_keeps_its_indentation(live: bool) -> None:
         lines = "\n".join(strip.text.rstrip() for strip in drawn(app.screen))
         wanted = "def tide(hour):\n    if hour:\n    return a  b\n        return 12\n minus\nelse"
         assert dedent(lines).strip() == wanted
+
+
+@pytest.mark.parametrize("live", [False, True])
+async def test_tasks_columns_and_code_look_as_markdown_says(live: bool) -> None:
+    text = "- [x] done\n- [ ] open\n\n|name|n|\n|-|-:|\n|aaaa|1|\n|b|200|\n\n```\nfor x in y\n```"
+    app = Shown([] if live else [Piece(text, "plain")])
+    async with app.run_test(size=(60, 24)) as pilot:
+        for character in text if live else "":
+            app.reply.write([Piece(character, "plain")])
+            await pilot.pause()
+        await pilot.pause()
+        lines = [strip.text.rstrip(" │") for strip in drawn(app.screen)]
+        assert any("☑ done" in line for line in lines) and any("☐ open" in line for line in lines)
+        rows = [line for line in lines if line.endswith((" n", " 1", " 200"))]
+        assert len(rows) == 3 and len({len(row) for row in rows}) == 1, lines
+        (code,) = app.reply.query(Fence)
+        assert {span.style for span in code._highlighted_code.spans} <= {"$text"}  # no language is guessed
 
 
 def test_neighbours_alike_are_one_run() -> None:

@@ -47,15 +47,15 @@ def test_the_first_line_is_what_was_written_and_the_rest_hangs_below() -> None:
 def test_a_chain_is_words_in_a_row_and_goes_on_below() -> None:
     words = [" a", " good", " thing", " to"]
     tree = replace(TREE, texts=words, parents=[-1, 0, 1, 2], probs=[0.9] * 4, sources=["lookup"] * 4, path=[0, 1])
-    assert lines(tree)[1:] == ["  a ✓  good ✓  │ thing ✗  to ✗  │ wrote blue"]
+    assert lines(tree)[1:] == ["  a ✓  good ✓  │ thing ✗  to ✗  │ corrected blue"]
     assert lines(replace(tree, path=[]))[0].startswith("step 1,128  lookup guessed 4, kept 0 · ")
     words = [" and", " it", " is", " never", " quite"]
     tree = replace(TREE, texts=words, parents=[-1, 0, 1, 2, 3], probs=[0.9] * 5, sources=["lookup"] * 5)
     tree = replace(tree, path=[0, 1, 2, 3, 4], last=Piece(" still", "bonus"), probes=12, ms=31.4)
     assert lines(tree, 80)[0] == "step 1,128  lookup guessed 5, kept 5: 5 steps saved · 12 probes · 31 ms"
-    assert lines(tree)[1:] == ["  and ✓  it ✓  is ✓  never ✓  quite ✓  │ free still"]
-    assert lines(tree, 30)[1:] == ["  and ✓  it ✓  is ✓  never ✓", "  quite ✓  │ free still"]
-    assert styles(tree)["quite ✓"] == COPIED and styles(tree)["│ free still"] == BONUS
+    assert lines(tree)[1:] == ["  and ✓  it ✓  is ✓  never ✓  quite ✓  │ extra still"]
+    assert lines(tree, 30)[1:] == ["  and ✓  it ✓  is ✓  never ✓", "  quite ✓  │ extra still"]
+    assert styles(tree)["quite ✓"] == COPIED and styles(tree)["│ extra still"] == BONUS
 
 
 def test_several_drafters_are_told_apart_and_plain_steps_are_one_line() -> None:
@@ -64,10 +64,10 @@ def test_several_drafters_are_told_apart_and_plain_steps_are_one_line() -> None:
     tree = replace(TREE, sources=["medusa", "medusa", "lookup", "lookup", "medusa", "medusa", "medusa"])
     assert lines(tree)[0].startswith("step 1,128  medusa¹ + lookup² guessed 7")
     assert lines(tree)[2] == "│        │       └·wide² 40─·and² 30"
-    assert drawn_plain(14, 32, 19, 80).plain == "steps 14–32   no guesses"
-    assert drawn_plain(3, 3, 1, 80).plain == "step 3   no guesses"
-    assert drawn_plain(3, 900, 12, 90).plain == "steps 3–900   no guesses in the 12 shown"
-    assert drawn_plain(3, 900, 12, 20).cell_length == 20
+    assert drawn_plain(14, 32, 80, skipped=False).plain == "steps 14–32   no guesses"
+    assert drawn_plain(3, 3, 80, skipped=False).plain == "step 3   no guesses"
+    assert drawn_plain(3, 900, 90, skipped=True).plain == "⋮ steps 3–900   no guesses"
+    assert drawn_plain(3, 900, 20, skipped=True).cell_length == 20
 
 
 @pytest.mark.parametrize(

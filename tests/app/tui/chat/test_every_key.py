@@ -78,7 +78,8 @@ class Box(App[None]):
 
     def __init__(self) -> None:
         super().__init__()
-        self.prompt = PromptBox(["sent before", "and this\nof two lines", "a command"], ["an example"])
+        self.prompt = PromptBox(["sent before", "and this\nof two lines", "a command"])
+        self.prompt.examples = ["an example"]
         self.sent: list[str] = []
 
     def compose(self) -> ComposeResult:

@@ -74,7 +74,7 @@ def quick(generate: Generate, text: str) -> Iterator[Stepped]:
 
 @pytest.mark.parametrize("bundled", [True, False])
 async def test_the_bundled_one_hints_at_others(open_chat: Open, monkeypatch: pytest.MonkeyPatch, bundled: bool) -> None:
-    hint = "Guessing gains more on a larger model; Ctrl-L lists some"
+    hint = "Guessing gains more on a larger model. Ctrl-L lists larger ones."
     monkeypatch.setattr("tests.app.tui.scripted.play", quick)
     async with open_chat(drafter="auto") as chat:
         if bundled:

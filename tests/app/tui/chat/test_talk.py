@@ -188,6 +188,16 @@ async def test_a_message_waits_for_the_end_of_the_reply_and_esc_takes_it_back(op
         assert chat.texts() == ["One", TEXT, "Two\nThree", "Yes."]
 
 
+async def test_newer_text_below_is_marked_on_the_border(open_chat: Open) -> None:
+    async with open_chat(Script("\n\n".join("The sea." for _ in range(40)))) as chat:
+        await chat.say("One")
+        assert "newer text" not in chat.shown()
+        await chat.press("pageup", "pageup")
+        await chat.until(lambda: "↓ newer text: Ctrl-End" in chat.shown().splitlines()[-5])
+        await chat.press("ctrl+end")
+        await chat.until(lambda: "newer text" not in chat.shown())
+
+
 async def test_a_message_that_waits_comes_back_if_the_reply_fails_and_is_kept_on_the_disk(open_chat: Open) -> None:
     lost = EngineDiedError("the engine ended: out of memory.", "")
     async with open_chat(Script(TEXT, hold=10, fails=lost)) as chat:

@@ -22,7 +22,7 @@ from slipstream.app.platform.paths import Paths
 from slipstream.app.protocol.events import DrafterOffer
 from slipstream.app.settings.disabled_drafters import left_out
 from slipstream.app.tui.drafters.screen import NO_TORCH, TRAINED, DraftersScreen, TrainScreen
-from slipstream.app.tui.drafters.view import NO_TEXT, DraftersView, costs_words
+from slipstream.app.tui.drafters.view import CANNOT, NO_TEXT, DraftersView, costs_words
 from slipstream.app.tui.jobs import Job, Jobs
 from slipstream.app.tui.parts.dialogs import LineScreen
 from slipstream.drafters.resources import Resources
@@ -66,6 +66,8 @@ def engine_of(model: Path, *scripts: Script) -> ScriptedEngine:
 
 async def go_to(chat: Driver, name: str) -> DraftersScreen:
     screen = await opened(chat)
+    if screen.view.unfold(name):
+        screen.browser.draw()
     screen.browser.rows.highlighted = screen.view.find(name)
     await chat.pilot.pause()
     return screen
@@ -110,6 +112,9 @@ async def test_one_that_does_not_serve_says_why_and_cannot_be_chosen(open_chat: 
     async with open_chat(engine=engine(), size=size) as chat:
         screen = await opened(chat)
         await chat.press("end")
+        assert screen.browser.key == CANNOT and "space: it needs space heads" in said(screen)
+        assert "retrieval" not in [screen.view.key(row) for row in screen.view.rows]
+        await chat.press("enter")
         assert screen.browser.key == "retrieval"
         shown = "\n".join(str(static.content) for static in screen.query(Static))
         assert WHY in shown
@@ -159,8 +164,9 @@ async def test_what_each_gained_here_is_shown_with_its_heads(open_chat: Open, mo
         assert "━" in row_of(chat, "draft") and "1.7x" not in row_of(chat, "lookahead")
         rows = [line.strip(" ●").split(" ")[0] for line in chat.shown().splitlines()[2:] if "faster here" not in line]
         names = [name for name in rows if name in ("draft", "none", "Not", "lookahead", "space", "retrieval")]
-        assert names[:7] == ["draft", "none", "Not", "lookahead", "Not", "space", "retrieval"]  # by gain, then the rest
-        await chat.press("end", "up")
+        assert names[:4] == ["draft", "none", "Not", "lookahead"]  # by gain, then the rest, whose last row is folded
+        assert "▸ Not for this model: space, retrieval" in chat.shown()
+        await chat.press("end", "enter", "up")
         assert screen.browser.key == "space"
         words = said(screen)
         assert "t trains it here" in words and "first guess right 61 % of the time" in words
@@ -206,14 +212,15 @@ def test_figures_of_a_busy_machine_are_marked() -> None:
 def test_text_that_was_indexed_since_the_load_is_told() -> None:
     why = METHOD.lacks(Resources(Abilities(9, 64, 8, 1, 8, 4)))
     offer = DrafterOffer("retrieval", False, why, "what followed the same words")
-    view = DraftersView([offer], "draft", None)
     assert WHY.startswith(NO_TEXT) and offer.why_not.startswith(NO_TEXT)
     for standing, came in (
         (Standing(documents=1, tokens=510), True),
         (Standing(documents=1, tokens=510, index_on=False), False),
         (Standing(), False),
     ):
+        view = DraftersView([offer], "draft", None)
         view.take(standing)
+        assert came != view.unfold("retrieval")
         at = view.find("retrieval")
         assert at is not None
         words = "\n".join(block.plain for block in view.details(view.rows[at]))
@@ -235,6 +242,8 @@ async def test_one_is_switched_off_for_auto_and_on_again(open_chat: Open, model:
         await chat.until(lambda: " off: " not in row_of(chat, "lookahead"))
         assert not left_out(file, fingerprint)
         for name in ("none", "retrieval"):  # plain decoding is always there, the other never
+            if screen.view.unfold(name):
+                screen.browser.draw()
             screen.browser.rows.highlighted = screen.view.find(name)
             await chat.press("space")
         assert not left_out(file, fingerprint)

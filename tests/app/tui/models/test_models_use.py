@@ -179,7 +179,7 @@ async def test_a_file_is_imported_from_a_path(open_chat: Open, tmp_path: Path, k
         await chat.until(lambda: "Taking in mine.gguf: 50 %" in chat.shown())
         models.go("import")
         await chat.until(lambda: len(screen.listing.installed.rows) == len(MODELS) + 1)
-        assert "Taking in" not in chat.shown()
+        assert "Taking in" not in chat.shown() and screen.browser.key == screen.listing.installed.rows[-1].name
         assert models.called("import") == [(tmp_path / "folder" / "mine.gguf", how)]
 
 
