@@ -5,21 +5,8 @@ from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
-from tests.drafters.block_file import (
-    BIAS,
-    FIRST,
-    HEAD,
-    RING,
-    TOKENS,
-    WIDTH,
-    Weights,
-    embedding,
-    follower,
-    layer,
-    look_back,
-    output,
-    write_file,
-)
+from tests.drafters import block_file
+from tests.drafters.block_file import BIAS, FIRST, HEAD, TOKENS, WIDTH, Weights, layer, look_back, output, write_file
 
 _OWN: Final = 80  # width of the assistant
 _PATTERN: Final = [True, True, False]  # of the target's layers: which have a sliding window
@@ -33,7 +20,7 @@ def write_target(path: Path) -> Path:
     """Writes a target whose layers add nothing, and whose last one keeps every token in its cache."""
     rng = np.random.default_rng(4)
     weights: Weights = {
-        "token_embd.weight": embedding(),
+        "token_embd.weight": block_file.embedding(),
         "output_norm.weight": np.ones(WIDTH, np.float32),
         "output.weight": output(),
         "rope_freqs.weight": np.ones(HEAD // 2, np.float32),
@@ -54,7 +41,7 @@ def write_assistant(path: Path, right: bool = True, cache: bool = False) -> Path
     own = np.zeros((TOKENS, _OWN), np.float32)
     own[:, :WIDTH] = output()
     if not right:
-        own = np.stack([own[follower(token) if token >= FIRST else token] for token in range(TOKENS)])
+        own = np.stack([own[block_file.follower(token) if token >= FIRST else token] for token in range(TOKENS)])
     hear = np.zeros((_OWN, 2 * WIDTH), np.float32)
     np.fill_diagonal(hear[:WIDTH, :WIDTH], 1.0)
     if cache:
@@ -72,7 +59,7 @@ def write_assistant(path: Path, right: bool = True, cache: bool = False) -> Path
             _wide(layer(at, rng)) | _norms(at, _OWN) | {f"{at}.layer_output_scale.weight": np.ones(1, np.float32)}
         )
     if cache:
-        looking = look_back("blk.1", RING)
+        looking = look_back("blk.1", block_file.RING)
         looking["blk.1.attn_output.weight"] = 100 * looking["blk.1.attn_output.weight"]
         weights |= _wide(looking)
     missing = ("attn_k.weight", "attn_v.weight", "attn_k_norm.weight")

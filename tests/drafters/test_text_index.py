@@ -13,18 +13,8 @@ from hypothesis import strategies as st
 from tests.bench import text_index as costs
 from tests.models.conftest import TOKENS, TYPES, RawModel, small_model
 
-from slipstream.drafters.text_index import (
-    DEPTH,
-    FILE,
-    LOCK,
-    Matches,
-    TextIndex,
-    TextPiece,
-    fingerprint,
-    folder_of,
-    forget,
-    open_index,
-)
+from slipstream.drafters import text_index
+from slipstream.drafters.text_index import DEPTH, FILE, Matches, TextIndex, TextPiece, folder_of, forget, open_index
 from slipstream.models.errors import SlipstreamError
 from slipstream.models.gguf.reader import Header, read_header
 from slipstream.models.types import Token
@@ -174,7 +164,7 @@ def test_any_life_finds_what_a_plain_list_of_texts_holds(seed: int, tmp_path: Pa
         tail = rng.choice(flat)[:20] if flat else [1, 2]
         found = index.search(tail, most=10_000)
         assert (found.matched, continuations(found)) == plain_search(flat, tail)
-        assert {path.name for path in tmp_path.iterdir()} <= {FILE, LOCK}
+        assert {path.name for path in tmp_path.iterdir()} <= {FILE, text_index.LOCK}
 
 
 def test_removed_tokens_are_in_no_file(tmp_path: Path) -> None:
@@ -289,7 +279,7 @@ def test_models_that_spell_alike_share_an_index(tmp_path: Path) -> None:
 )
 def test_another_spelling_has_an_index_of_its_own(other: RawModel, tmp_path: Path) -> None:
     mine, theirs = header(tmp_path, small_model()), header(tmp_path, other)
-    assert fingerprint(mine) != fingerprint(theirs)
+    assert text_index.fingerprint(mine) != text_index.fingerprint(theirs)
     root = tmp_path / "index"
     open_index(root, mine).add([TextPiece("a", [1, 2, 3])])
     assert open_index(root, theirs).empty

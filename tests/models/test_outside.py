@@ -6,16 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from slipstream.models.outside import (
-    LARGEST,
-    MOST,
-    count_of,
-    decimal_number,
-    number_in,
-    parse_json,
-    read_json,
-    whole_number,
-)
+from slipstream.models import outside
+from slipstream.models.outside import LARGEST, MOST, count_of, decimal_number, number_in, read_json, whole_number
 
 
 @pytest.mark.parametrize(("text", "number"), [("0", 0), ("007", 7), ("1048576", 1 << 20), (str(MOST), MOST)])
@@ -41,7 +33,7 @@ def test_a_bound_of_its_own() -> None:
     assert whole_number("3", 1, 3) == 3
     with pytest.raises(ValueError, match="from 1 to 3, not '4'"):
         whole_number("4", 1, 3)
-    assert parse_json(b'{"a": [1, "\\ud83d\\ude00"]}') == {"a": [1, "\U0001f600"]}
+    assert outside.parse_json(b'{"a": [1, "\\ud83d\\ude00"]}') == {"a": [1, "\U0001f600"]}
 
 
 @pytest.mark.parametrize(
@@ -54,7 +46,7 @@ def test_a_bound_of_its_own() -> None:
 )
 def test_what_is_no_json(body: bytes) -> None:
     with pytest.raises(ValueError):
-        parse_json(body)
+        outside.parse_json(body)
 
 
 def test_a_small_file_of_json(tmp_path: Path) -> None:

@@ -6,22 +6,10 @@ from dataclasses import replace
 
 import pytest
 
+from slipstream.app.bench import figures
 from slipstream.app.bench.drafters import BenchMeter, measure, turn_of
 from slipstream.app.bench.estimate import Estimate
-from slipstream.app.bench.figures import (
-    ALL_KINDS,
-    BenchUpdate,
-    BestFixed,
-    Cell,
-    DrafterFigures,
-    DrafterReport,
-    Noise,
-    RunningBench,
-    best_fixed,
-    decoded,
-    encoded,
-    rows_of,
-)
+from slipstream.app.bench.figures import ALL_KINDS, BenchUpdate, Cell, Noise, rows_of
 from slipstream.app.bench.intervals import Interval, TimedTokens
 from slipstream.app.bench.prompts import PromptSet, asked
 from slipstream.app.bench.report import advice, drafters_text
@@ -119,7 +107,7 @@ def test_the_best_fixed_choice_and_the_autopilot_against_it() -> None:
         ("lookup", "copy", 0.0): cell(2.0, 3.0, 4.0),
         ("auto", "copy", 0.0): cell(2.2, 3.3, 4.4),
     }
-    chat, copy, both = best_fixed(cells)
+    chat, copy, both = figures.best_fixed(cells)
     assert (chat.drafter, copy.drafter) == ("none", "lookup")  # never auto itself
     assert chat.speedup == Interval(1.0) and chat.auto == chat.auto_over_best  # plain decoding is its own measure
     over = copy.auto_over_best
@@ -130,7 +118,7 @@ def test_the_best_fixed_choice_and_the_autopilot_against_it() -> None:
     assert both.speedup.value == pytest.approx(lookup) and both.auto and both.auto.value == pytest.approx(auto)
     assert both.auto_over_best and both.auto_over_best.value == pytest.approx(auto / lookup)
     without = {key: made for key, made in cells.items() if key[0] != "auto" and key[1] == "chat"}
-    (alone,) = best_fixed(without)
+    (alone,) = figures.best_fixed(without)
     assert alone.kind == "chat" and alone.auto is alone.auto_over_best is None
 
 
@@ -140,7 +128,7 @@ def test_what_drafted_nothing_is_never_the_best() -> None:
         ("recycle", "chat", 0.0): cell(17.0, 2.0, drafted=0),
         ("lookup", "chat", 0.0): cell(1.2, 1.1),
     }
-    (best,) = best_fixed(cells)
+    (best,) = figures.best_fixed(cells)
     assert best.drafter == "lookup"
     idle = next(row for row in rows_of(cells, ["chat"], [0.0], ["recycle"]))
     assert idle.idle and idle.gain is None and idle.speedup_text == "guessed nothing"
@@ -152,7 +140,7 @@ def test_the_rows_of_all_texts_have_the_figures_of_the_best_choice() -> None:
     }
     rows = rows_of(cells, ["chat", "copy"], [0.8], ["none", "lookup"])
     assert [(row.kind, row.drafter) for row in rows[-2:]] == [(ALL_KINDS, "none"), (ALL_KINDS, "lookup")]
-    best = best_fixed(cells)
+    best = figures.best_fixed(cells)
     assert best[-1].kind == ALL_KINDS and best[-1].speedup == rows[-1].speedup
     whole = replace(report(*rows), best=best)
     assert whole.overall == rows[-2:]
@@ -177,7 +165,7 @@ def test_rows_are_told_as_they_are_measured_with_what_disturbed_them() -> None:
         ["chat"] * 2 + [ALL_KINDS] * 2, ["chat"] * 2 + [ALL_KINDS] * 2, ["copy"] * 2 + [ALL_KINDS] * 2
     ]  # fmt: skip
     assert compared[0].rows[1].speedup and compared[0].rows[1].speedup.value == pytest.approx(1.25 / 0.5)
-    running = RunningBench()
+    running = figures.RunningBench()
     for update in compared:
         running.take(update)
     assert [row.kind for row in running.rows] == ["chat", "chat", "copy", "copy", ALL_KINDS, ALL_KINDS]
@@ -187,10 +175,10 @@ def test_rows_are_told_as_they_are_measured_with_what_disturbed_them() -> None:
         "The machine was busy", "Two runs without a drafter differ by 1.50x"
     ]  # fmt: skip
     assert not Noise(1.04, 0.1).remarks()
-    assert [decoded(json.loads(json.dumps(encoded(update)))) for update in told] == told
+    assert [figures.decoded(json.loads(json.dumps(figures.encoded(update)))) for update in told] == told
 
 
-def rows_at(**ratios: Sequence[tuple[float, ...]]) -> list[DrafterFigures]:
+def rows_at(**ratios: Sequence[tuple[float, ...]]) -> list[figures.DrafterFigures]:
     """Rows of drafters whose prompts of chat and copy had these speed-ups."""
     named = {"none": [(1.0,) * 5] * 2, **ratios}
     cells = {
@@ -232,11 +220,11 @@ def test_temperatures_are_compared_apart_and_one_prompt_is_too_little() -> None:
     cells = {(name, "chat", 0.8): cell(2.0) for name in ("none", "auto")}
     assert advice(rows_of(cells, ["chat"], [0.8], ["none", "auto"]), Noise()).startswith("Too little was measured")
     cells = {(name, "chat", t): cell(t + 1, 1) for name in ("none", "lookup") for t in (0.0, 0.8)}
-    assert [(row.kind, row.temperature) for row in best_fixed(cells)] == [("chat", 0.0), ("chat", 0.8)]
+    assert [(row.kind, row.temperature) for row in figures.best_fixed(cells)] == [("chat", 0.0), ("chat", 0.8)]
 
 
-def report(*rows: DrafterFigures) -> DrafterReport:
-    return DrafterReport(
+def report(*rows: figures.DrafterFigures) -> figures.DrafterReport:
+    return figures.DrafterReport(
         model="mini", promise="same text", rows=list(rows), best=[], unusable={"draft": "it needs a draft model"},
         prompts={"chat": 1, "copy": 8}, too_long={"chat": 2, "copy": 0}, seeds=[1], reply=16, typical=0.09,
         equal_texts=1, texts=1, memory_mb={},
@@ -244,7 +232,7 @@ def report(*rows: DrafterFigures) -> DrafterReport:
 
 
 def test_the_table_and_what_has_to_be_said_with_it() -> None:
-    row = DrafterFigures(
+    row = figures.DrafterFigures(
         "lookup", "chat", 0.8, 41.26, Interval(1.2, 0.9, 1.5), [1.2], 1.0, None, [None], {"draft": 0.25}, 7.5, 10, 1, 1
     )
     text = drafters_text(report(row))
@@ -267,8 +255,8 @@ def test_the_table_and_what_has_to_be_said_with_it() -> None:
 
 
 def test_the_verdict_on_the_autopilot_goes_by_the_intervals() -> None:
-    def best(temperature: float, auto: Interval | None) -> BestFixed:
-        return BestFixed("chat", temperature, "none", Interval(1.0), auto, auto)
+    def best(temperature: float, auto: Interval | None) -> figures.BestFixed:
+        return figures.BestFixed("chat", temperature, "none", Interval(1.0), auto, auto)
 
     decided = [
         best(0.0, Interval(1.5, 1.2, 1.8)),

@@ -10,17 +10,9 @@ from typing import Any
 import pytest
 
 from slipstream.app.bench import race as race_module
+from slipstream.app.bench import race_events
 from slipstream.app.bench.race import race, run_race
-from slipstream.app.bench.race_events import (
-    RaceEvent,
-    RaceFrame,
-    Racer,
-    RaceRequest,
-    RaceResult,
-    RaceStart,
-    decoded,
-    encoded,
-)
+from slipstream.app.bench.race_events import RaceEvent, RaceFrame, Racer, RaceRequest, RaceResult, RaceStart, decoded
 from slipstream.app.bench.turns import session_of
 from slipstream.app.engine import reply as engine_reply
 from slipstream.app.engine.process.frames import ProtocolError
@@ -149,7 +141,7 @@ def test_the_process_of_a_race_prints_an_event_a_line(
 def test_events_survive_json_and_have_no_ratio_before_both_have_written_enough() -> None:
     finish = RaceResult(FRAME, True, None, 0.5, 1.5, True)
     for event in (START, FRAME, finish):
-        assert decoded(json.loads(json.dumps(encoded(event)))) == event
+        assert decoded(json.loads(json.dumps(race_events.encoded(event)))) == event
     wrongs: list[dict[str, Any]] = [{}, {"frame": {}}, {"bench": {}}]
     for wrong in wrongs:
         with pytest.raises((LookupError, ProtocolError)):

@@ -24,6 +24,7 @@ from tests.models.tiny_mmproj import write_mmproj
 from slipstream.app.chats.records import Figures
 from slipstream.app.chats.store import ChatStore
 from slipstream.app.cli.models_tables import catalog_table
+from slipstream.app.library import offers as offering
 from slipstream.app.library.drafter_status import quant_advice
 from slipstream.app.library.heads_files import heads_for
 from slipstream.app.library.learned_gains import gains_of
@@ -36,17 +37,7 @@ from slipstream.app.library.load_request import (
     usual,
 )
 from slipstream.app.library.manager import ModelManager
-from slipstream.app.library.offers import (
-    CONTEXTS,
-    READING,
-    CatalogOffer,
-    best_offer,
-    is_quick,
-    kept_speed,
-    machine_speed,
-    quant_offers,
-    recommended,
-)
+from slipstream.app.library.offers import READING, CatalogOffer, is_quick, machine_speed, recommended
 from slipstream.app.library.resolve_model import choose
 from slipstream.app.platform.paths import Paths
 from slipstream.app.settings.file import SettingsFile, load
@@ -194,7 +185,7 @@ def test_the_catalogue_begins_with_what_runs_best_here(manager: ModelManager, mo
     assert laptop.runs and laptop.pair.evidence == "documentation" and laptop.speed
     assert laptop.speed.tok_per_s >= READING and "32B" not in laptop.pair.target.model  # though memory holds it
     quick = sum(is_quick(offer.speed) for offer in manager.offers())
-    assert set(laptop.memory) == set(CONTEXTS)
+    assert set(laptop.memory) == set(offering.CONTEXTS)
     desk = best(ROOMY, machine=measured(90e9))
     assert sum(is_quick(offer.speed) for offer in manager.offers()) > quick and is_quick(desk.speed)
     graphics = best(GPU, ROOMY, machine=measured(20e9, gpu=900e9))
@@ -211,14 +202,14 @@ def test_the_catalogue_begins_with_what_runs_best_here(manager: ModelManager, mo
 def test_a_machine_is_measured_until_it_settles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     speeds = [5e9, 20e9, 10e9, 99e9]
     monkeypatch.setattr("slipstream.app.library.offers.bandwidth", lambda: measured(speeds.pop(0)))
-    assert kept_speed(tmp_path) == []
+    assert offering.kept_speed(tmp_path) == []
     assert [machine_speed(tmp_path) for _ in range(4)] == [
         measured(5e9),
         *[measured(20e9)] * 3,
     ]  # the busy one is mended
-    assert len(speeds) == 1 and kept_speed(tmp_path) == measured(20e9)
+    assert len(speeds) == 1 and offering.kept_speed(tmp_path) == measured(20e9)
     (tmp_path / "machine_speed.json").write_text("another machine\n3\n{}\n")
-    assert kept_speed(tmp_path) == []
+    assert offering.kept_speed(tmp_path) == []
     monkeypatch.setattr("slipstream.app.library.offers.bandwidth", lambda: [])
     assert machine_speed(tmp_path) == []  # llama.cpp does not answer
 
@@ -237,7 +228,7 @@ def with_rows(reads: float = 90e9) -> list[Bandwidth]:
 )  # fmt: skip
 def test_of_two_quantizations_of_a_size_the_one_drafting_serves_is_best(labels: dict[str, float], best: str) -> None:
     quants = [Quant(label, (RemoteFile("a/b", "", label, 9),), int(GB * size)) for label, size in labels.items()]
-    offers = quant_offers(quants, 8 * 10**9, 8192, devices=[ROOMY], installed=[], machine=with_rows())
+    offers = offering.quant_offers(quants, 8 * 10**9, 8192, devices=[ROOMY], installed=[], machine=with_rows())
     assert [offer.quant.label for offer in offers if offer.best] == [best]
 
 
@@ -262,10 +253,10 @@ def test_a_machine_that_was_busy_is_measured_again(tmp_path: Path, monkeypatch: 
     low = [measured(5e9, basis="busy")] * 2
     found: list[list[Bandwidth]] = [*low, *[measured(90e9, basis="busy")] * 2, *[measured(20e9)] * 4]
     monkeypatch.setattr("slipstream.app.library.offers.bandwidth", lambda: found.pop(0))
-    assert [machine_speed(tmp_path) for _ in range(2)] == [usual] * 2 == [kept_speed(tmp_path)] * 2
+    assert [machine_speed(tmp_path) for _ in range(2)] == [usual] * 2 == [offering.kept_speed(tmp_path)] * 2
     assert [machine_speed(tmp_path) for _ in range(2)] == [measured(90e9, basis="busy")] * 2  # it is the best one
     (tmp_path / "machine_speed.json").unlink()
-    assert machine_speed(tmp_path) == measured(20e9) == kept_speed(tmp_path)
+    assert machine_speed(tmp_path) == measured(20e9) == offering.kept_speed(tmp_path)
     assert [machine_speed(tmp_path) for _ in range(4)] == [measured(20e9)] * 4 and len(found) == 1
 
 
@@ -275,9 +266,9 @@ def test_the_first_offer_is_what_is_recommended(manager: ModelManager, monkeypat
         monkeypatch.setattr(manager, "_machine", measured(speed))
         monkeypatch.setattr("os.cpu_count", lambda cores=cores: cores)
         offers = manager.offers()
-        best = best_offer(offers)
+        best = offering.best_offer(offers)
         small, *others = manager.offers_for_this_machine()
-        assert small.pair.first and others == [best] * bool(best) and best == best_offer(recommended(offers))
+        assert small.pair.first and others == [best] * bool(best) and best == offering.best_offer(recommended(offers))
         assert small != best and (not best or recommended(offers)[0] == best)
         if best:
             assert is_quick(best.speed) and best.runs and not best.pair.untested
@@ -286,7 +277,7 @@ def test_the_first_offer_is_what_is_recommended(manager: ModelManager, monkeypat
             good = [offer for offer in recommended(offers) if is_quick(offer.speed) and offer.modest]
             assert all(offer.pair.untested or offer.pair.first for offer in good)
     tiny = next(offer for offer in manager.offers() if "SmolLM2-360M" in offer.pair.target.model)
-    assert tiny.pair.untested and best_offer([tiny]) is None  # its note: for tests
+    assert tiny.pair.untested and offering.best_offer([tiny]) is None  # its note: for tests
 
 
 def test_the_table_of_the_catalogue_fits_a_terminal(manager: ModelManager, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,17 +16,8 @@ from tests.models.conftest import RawModel
 
 from slipstream.models.errors import ModelFileError, SlipstreamError
 from slipstream.models.gguf.reader import Header, read_header
-from slipstream.models.heads.file import (
-    HeadsInfo,
-    any_quantization,
-    check_target,
-    identity,
-    mark_stale,
-    read_heads,
-    read_info,
-    stale,
-    write_heads,
-)
+from slipstream.models.heads import file as heads_file
+from slipstream.models.heads.file import HeadsInfo, identity, mark_stale, read_heads, read_info, stale, write_heads
 from slipstream.models.heads.matching_heads import matching_heads
 from slipstream.models.outside import shown_path
 
@@ -138,7 +129,7 @@ def test_identity_tells_two_trainings_of_one_shape_apart_and_knows_a_copy(model:
 def test_heads_for_another_model_are_refused(
     target: Header, info: HeadsInfo, tensors: Tensors, other_model: RawModel, save: Save, tmp_path: Path
 ) -> None:
-    check_target(info, target)
+    heads_file.check_target(info, target)
     other = other_model.number("llama.embedding_length", WIDTH).text("general.name", "Other")
     header = read_header(save(other, "oth\x1b[31mer.gguf"))
     write_heads(tmp_path / "h.gguf", info, tensors)
@@ -151,7 +142,7 @@ def test_heads_for_another_model_are_refused(
         save(other.text("general.name", "Small").number("llama.context_length", 32), "namesake.gguf")
     )
     with pytest.raises(SlipstreamError, match="for another version of 'Small', not for 'namesake'"):
-        check_target(info, namesake)
+        heads_file.check_target(info, namesake)
 
 
 def test_a_model_is_no_file_of_heads(target: Header) -> None:
@@ -285,7 +276,9 @@ def test_heads_marked_for_any_quantization_follow_the_model_and_no_other(tmp_pat
     small, tuned = read_header(tmp_path / "small.gguf"), read_header(BUNDLED / "slipstream-mini-tuned-q8_0.gguf")
     marked, exact = tmp_path / "marked.gguf", tmp_path / "exact.gguf"
     masks = {"masks": np.ones((2, 256), np.float32)}
-    info = HeadsInfo("space", identity(target), target.name, "answers", (), 1, quantizations=any_quantization(target))
+    info = HeadsInfo(
+        "space", identity(target), target.name, "answers", (), 1, quantizations=heads_file.any_quantization(target)
+    )
     write_heads(marked, info, masks)
     write_heads(exact, replace(info, target=identity(small), quantizations=""), masks)
     assert identity(small) != identity(target)

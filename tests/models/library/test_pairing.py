@@ -18,16 +18,11 @@ from tests.models.tiny_mmproj import write_mmproj
 from slipstream.models.gguf.architectures import NO_ROLLBACK
 from slipstream.models.gguf.reader import Header, read_header
 from slipstream.models.heads.matching_heads import TARGET_KEY, matching_heads
+from slipstream.models.library import places
 from slipstream.models.library.catalog import CatalogFile, CatalogPair
 from slipstream.models.library.names import names_of
 from slipstream.models.library.pairing import PairOffer, Surroundings, pairs_for
-from slipstream.models.library.places import (
-    ProjectorChoice,
-    ollama_projector,
-    projector_beside,
-    projector_files,
-    projector_of,
-)
+from slipstream.models.library.places import ProjectorChoice, ollama_projector, projector_beside, projector_files
 from slipstream.models.library.records import InstalledModel
 from slipstream.models.library.store import ModelStore
 from slipstream.models.llama.context import LlamaTarget
@@ -276,7 +271,7 @@ FOLDERS = {
 
 
 def choice(model: Path, home: Path) -> ProjectorChoice:
-    return projector_of(model, lambda: projector_files(home / "models", {"HOME": str(home)}))
+    return places.projector_of(model, lambda: projector_files(home / "models", {"HOME": str(home)}))
 
 
 @pytest.mark.parametrize("program", FOLDERS)

@@ -9,19 +9,10 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
+from slipstream.models.llama import devices as llama_devices
 from slipstream.models.llama import placement
 from slipstream.models.llama.cgroups import processor_quota
-from slipstream.models.llama.devices import (
-    Device,
-    Survey,
-    devices,
-    features_of,
-    memory,
-    processor,
-    processor_flags,
-    read_answer,
-    survey,
-)
+from slipstream.models.llama.devices import Device, Survey, memory, read_answer
 from slipstream.models.llama.library import physical_cores
 from slipstream.models.llama.placement import Placement
 
@@ -47,11 +38,11 @@ def machine(tmp_path: Path) -> Machine:
 
 
 def test_llama_cpp_says_what_is_built_in_and_here() -> None:
-    found = devices()
+    found = llama_devices.devices()
     assert found[-1].kind == "cpu"
     assert 0 < found[-1].free_bytes <= found[-1].total_bytes
     assert [device.kind for device in found].count("cpu") == 1
-    told = survey()
+    told = llama_devices.survey()
     assert "CPU" in told.backends and told.features and told.version and told.cores >= 1
     assert not told.problem
 
@@ -79,7 +70,7 @@ def test_a_driver_that_ends_the_process_leaves_the_processor(answer: bytes, log:
 
 
 def test_features_are_those_that_are_on() -> None:
-    assert features_of("CUDA : ARCHS = 900 | CPU : AVX2 = 1 | AVX512_VNNI = 0 | LLAMAFILE = 1 | ") == [
+    assert llama_devices.features_of("CUDA : ARCHS = 900 | CPU : AVX2 = 1 | AVX512_VNNI = 0 | LLAMAFILE = 1 | ") == [
         "ARCHS",
         "AVX2",
         "LLAMAFILE",
@@ -161,7 +152,7 @@ def test_another_system_is_asked_by_its_library(monkeypatch: pytest.MonkeyPatch)
 
 def test_a_processor_is_called_by_its_name(machine: Machine) -> None:
     root = machine(proc__cpuinfo="processor\t: 0\nmodel name\t: Some Processor 9\nflags\t\t: fpu avx2\n")
-    assert processor(root) == "Some Processor 9" and processor_flags(root) == "fpu avx2"
+    assert llama_devices.processor(root) == "Some Processor 9" and llama_devices.processor_flags(root) == "fpu avx2"
 
 
 @pytest.mark.parametrize(
