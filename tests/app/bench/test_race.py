@@ -22,7 +22,7 @@ from slipstream.app.library.resolve_model import choose
 from slipstream.app.platform.paths import Paths
 from slipstream.app.protocol.events import Loaded
 from slipstream.app.protocol.requests import Generate, Message, Sampling
-from slipstream.app.tui.race import picture
+from slipstream.app.tui.race import BAD, picture
 from slipstream.models.errors import SlipstreamError
 from slipstream.models.types import Evaluation
 
@@ -217,7 +217,7 @@ def test_at_the_end_the_bars_are_the_seconds_and_a_lost_race_is_not_drawn_as_won
         for text, kind in picture(START, lost, RaceResult(lost, False, None, 0.2, 1.1), 80, 22)
         if "0.5x as fast" in text or "loses 1.0 s" in text
     }
-    assert kinds == {"bad"}
+    assert kinds == {BAD}
 
 
 def test_seconds_are_compared_only_where_both_wrote_as_many_tokens() -> None:
