@@ -13,6 +13,7 @@ from contextlib import closing, contextmanager, redirect_stderr, suppress
 from dataclasses import dataclass, field
 from itertools import takewhile
 from pathlib import Path
+from typing import Any
 
 from slipstream.app.chats.locking import hold
 from slipstream.app.chats.store import ChatStore
@@ -98,16 +99,35 @@ def train(options: argparse.Namespace, paths: Paths) -> int:
         )
     if options.prompts and options.on != "answers":
         raise UsageError("--prompts is for answers, which the model writes.", "Leave out --on.")
+    if options.adapter and "space" not in methods:
+        raise UsageError("--adapter is for space.", f"Train space, or {ALL}.")
     text = chosen_text(options.on, paths)
     header = read_header(Path(choose(paths, options.model).model))
     outs = _outs(options, methods, header, paths)
-    facts = json.dumps([*text.facts(), str(options.prompts), options.tokens, seed], sort_keys=True)
+    begin, adapter = (
+        Path(given).expanduser().absolute() if given else None for given in (options.begin, options.adapter)
+    )
+    facts = json.dumps(
+        [*text.facts(), str(options.prompts), options.tokens, seed, *[str(begin)] * bool(begin)], sort_keys=True
+    )
     name = f"{identity(header)[:16]}-{hashlib.sha256(facts.encode()).hexdigest()[:16]}"  # the same command resumes it
     work = private_folder(paths.training) / name
     try:
         with _alone_in(work):
             try_first(header.path, paths)
-            return _train(header, outs, work, text, prompts=options.prompts, tokens=options.tokens, seed=seed)
+            return _train(
+                header.path,
+                outs=outs,
+                work=work,
+                text=text.kind,
+                tokens=options.tokens,
+                folder=text.folder,
+                chats=text.chats,
+                prompts=Path(options.prompts) if options.prompts else None,
+                begin=begin,
+                adapter=adapter,
+                seed=seed,
+            )
     except KeyboardInterrupt:
         notice("stopped; the same command goes on.")
         return 130
@@ -127,16 +147,8 @@ def _outs(
     return {method: checked(folder / f"{method}.gguf", header, method) for method in methods}
 
 
-def _train(
-    header: Header,
-    outs: Mapping[TrainedMethod, Path],
-    work: Path,
-    text: ChosenText,
-    *,
-    prompts: str | None,
-    tokens: int,
-    seed: int,
-) -> int:
+def _train(model: Path, *, outs: Mapping[TrainedMethod, Path], work: Path, **more: Any) -> int:
+    """Args: more: of the job."""
     try:
         from slipstream.drafters.training.heads import ANSWERS, HeadsJob, train_heads
     except ImportError as error:
@@ -146,17 +158,7 @@ def _train(
         raise SlipstreamError(
             f"training needs {missing}, which is not installed.", "Install it: pip install 'slipstream[train]'."
         ) from error
-    job = HeadsJob(
-        model=header.path,
-        outs=outs,
-        work=work,
-        text=text.kind,
-        tokens=tokens,
-        folder=text.folder,
-        chats=text.chats,
-        prompts=Path(prompts) if prompts else None,
-        seed=seed,
-    )
+    job = HeadsJob(model, outs, work, **more)
     progress = sys.stderr
     try:
         with open(os.devnull, "w") as nowhere, redirect_stderr(nowhere):  # hides warnings of llama.cpp and torch

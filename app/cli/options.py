@@ -301,6 +301,11 @@ def add_drafters(commands: argparse._SubParsersAction[Any]) -> None:
     _value(train, "--on", "TEXT", about, default="answers", type=path)
     about = "what the model answers: a line is a question, or a JSON list of a user's turns (default: from templates)"
     _value(train, "--prompts", "FILE", about, type=path)
+    about = "heads that the training goes on from, or a folder of them"
+    _value(train, "--from", "FILE", about, type=path, dest="begin")
+    _value(
+        train, "--adapter", "FILE", "with space: also tune a LoRA adapter with masks, and write both there", type=path
+    )
     _value(train, "--tokens", "N", f"tokens of text ({TOKENS:,})", type=int, default=TOKENS)
     _value(train, "--seed", "N", f"seed of all random choices ({SEED})", type=seed, default=argparse.SUPPRESS)
     _value(train, "--out", "FILE", "the file to write; for all, a folder (default: in the folder of heads)", type=path)

@@ -63,22 +63,6 @@ def of_guesses(
     return by_depth(right[roots], written[roots])
 
 
-def chain_guesses(best: NDArray[np.int64], depth: int) -> NDArray[np.int64]:
-    """Guesses of a drafter that reads its own drafts: if those before a guess are right, they equal the text.
-
-    Args:
-        best: (rows, length), its best id after it has read the text up to and including that place.
-
-    Returns:
-        (rows, length, depth), as ``of_guesses`` takes them.
-    """
-    rows, length = best.shape
-    guesses = np.full((rows, length, depth), -1, np.int64)
-    for d in range(depth):
-        guesses[:, : length - d, d] = best[:, d:]
-    return guesses
-
-
 def mean(parts: Sequence[Acceptance]) -> Acceptance:
     reached = np.sum([part.reached for part in parts], axis=0)
     accepted = np.sum([np.multiply(part.shares, part.reached) for part in parts], axis=0)

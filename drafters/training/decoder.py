@@ -55,15 +55,7 @@ def shorter(rotation: Rotation, length: int) -> Rotation:
 
 
 def rotate(x: Tensor, rotation: Rotation, pairing: Pairing) -> Tensor:
-    """Turns every pair of numbers by its position's angle.
-
-    Args:
-        x: (batch, length, heads, head_size).
-        rotation: the result of ``rotations``.
-
-    Returns:
-        (batch, heads, length, head_size).
-    """
+    """Turns all pairs of numbers of (batch, length, heads, size) by their angles: (batch, heads, length, size)."""
     cos, sin = (part.unsqueeze(-2) for part in rotation)
     if pairing == "pairs":
         first, second = x[..., 0::2].float(), x[..., 1::2].float()
@@ -75,13 +67,10 @@ def rotate(x: Tensor, rotation: Rotation, pairing: Pairing) -> Tensor:
 
 
 def chat_mask(chats: Tensor) -> Tensor:
-    """Each row attends to itself and to earlier rows of its own chat.
+    """True where a row may attend, (batch, 1, length, length): at itself and at earlier rows of its own chat.
 
     Args:
         chats: number of the chat that each id belongs to, (batch, length).
-
-    Returns:
-        True where a row may attend, (batch, 1, length, length).
     """
     length = chats.shape[1]
     earlier = torch.ones(length, length, dtype=torch.bool, device=chats.device).tril()
@@ -206,28 +195,22 @@ class Decoder(nn.Module):
         nn.init.normal_(self.token_embd.weight, std=0.02)
 
     def hidden(self, ids: Tensor, chats: Tensor | None = None) -> Tensor:
-        """Last hidden states, after the norm, of windows of text.
+        """Last hidden states, after the norm, of windows of text, (batch, length, width).
 
         Args:
             ids: (batch, length).
             chats: number of the chat that each id belongs to, (batch, length); None if all belong to one.
-
-        Returns:
-            (batch, length, width).
         """
         chats = torch.zeros_like(ids) if chats is None else chats
         return self.run(self.token_embd(ids), torch.arange(ids.shape[1], device=ids.device), chat_mask(chats))
 
     def run(self, x: Tensor, positions: Tensor, mask: Tensor) -> Tensor:
-        """Last hidden states, after the norm, of rows that need not be consecutive tokens.
+        """Last hidden states, after the norm, of rows that need not be consecutive tokens, (batch, length, width).
 
         Args:
             x: embeddings, (batch, length, width).
             positions: of each row in its text, (length,) or (batch, length); rows may share one.
             mask: True where a row may attend, (batch, 1, length, length).
-
-        Returns:
-            (batch, length, width).
         """
         return self.states(x, positions, mask, ())[0]
 

@@ -8,7 +8,7 @@ target's, frozen. A head is stored as llama.cpp's architecture ``dflash``.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,10 +17,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
-from slipstream.drafters.training.acceptance import Acceptance, mean, of_guesses
 from slipstream.drafters.training.decoder import DecoderLayer, DecoderShape, Norm, frequencies, rotations
-from slipstream.drafters.training.features import Windows
-from slipstream.drafters.training.loop import BatchLoss
+from slipstream.drafters.training.loop import weighted
 from slipstream.models.gguf.parse import U32, Value
 from slipstream.models.heads.block_head import ARCHITECTURE
 
@@ -28,7 +26,6 @@ BLOCK = 8  # rows of a block: the last token and seven masks
 LAYERS = 2
 
 _ANCHORS = 16  # blocks in a training window
-_EVERY = 4  # only each such place is checked: a block costs a pass
 _GAMMA = 4.0  # the loss weight at depth k is exp(-(k - 1) / this), since a guess after a wrong one is useless
 
 
@@ -40,19 +37,30 @@ def dflash_shape(target: DecoderShape) -> DecoderShape:
 class DflashHead(nn.Module):
     """The head; embedding and vocabulary matrix are the target's, frozen."""
 
-    def __init__(self, inputs: "DflashInputs") -> None:
-        """Draws the weights from torch's current seed."""
+    every = 4  # only each such place is checked: a block costs a pass
+
+    def __init__(
+        self, target: DecoderShape, embedding: Tensor, output: Tensor, places: Sequence[int], mask: int
+    ) -> None:
+        """Draws the weights from torch's current seed.
+
+        Args:
+            embedding: (vocabulary, width) of the target.
+            output: (vocabulary, width) of the target.
+            places: which of the stored points after the last hidden state are its features.
+            mask: id of the mask, which a block has at all places but the first.
+        """
         super().__init__()
-        self.shape = shape = dflash_shape(inputs.shape)
-        self.mask = inputs.mask
-        self.fc = nn.Linear(len(inputs.places) * shape.width, shape.width, bias=False)
+        self.shape, self.mask, self.places = dflash_shape(target), mask, tuple(places)
+        shape = self.shape
+        self.fc = nn.Linear(len(self.places) * shape.width, shape.width, bias=False)
         self.enc = nn.ModuleDict({"output_norm": Norm(shape.width, shape.eps)})
         self.blk = nn.ModuleList(DecoderLayer(shape) for _ in range(shape.layers))
         self.output_norm = Norm(shape.width, shape.eps)
         self.embedding: Tensor
         self.vocabulary: Tensor
-        self.register_buffer("embedding", inputs.embedding, persistent=False)
-        self.register_buffer("vocabulary", inputs.output, persistent=False)
+        self.register_buffer("embedding", embedding, persistent=False)
+        self.register_buffer("vocabulary", output, persistent=False)
 
     def forward(self, features: Tensor, ids: Tensor, chats: Tensor, anchors: Tensor) -> Tensor:
         """Logits of blocks, (batch, blocks, BLOCK, vocabulary); row k guesses the token k places after the anchor.
@@ -82,28 +90,8 @@ class DflashHead(nn.Module):
             x = layer.fed(x + layer.mixed(q, torch.cat((keys, k), 2), torch.cat((values, v), 2), mask))
         return functional.linear(self.output_norm(x), self.vocabulary).view(batch, blocks, BLOCK, -1)
 
-
-@dataclass(frozen=True)
-class DflashInputs:
-    """A target's tensors and sizes that a head needs."""
-
-    shape: DecoderShape  # of the target
-    embedding: Tensor  # (vocabulary, width)
-    output: Tensor  # (vocabulary, width)
-    places: tuple[int, ...]  # which of the stored points after the last hidden state are its features
-    mask: int  # id of the mask, which a block has at all places but the first
-
-    def features(self, others: Sequence[Tensor]) -> Tensor:
-        """(batch, length, points * width)."""
-        return torch.cat([others[place] for place in self.places], -1)
-
-
-def loss(inputs: DflashInputs) -> BatchLoss:
-    """Cross-entropy of blocks at random places of replies against the target's distribution."""
-
-    def of_batch(
-        model: DflashHead, ids: Tensor, weights: Tensor, chats: Tensor, last: Tensor, *others: Tensor
-    ) -> Tensor:
+    def loss(self, ids: Tensor, weights: Tensor, chats: Tensor, last: Tensor, *others: Tensor) -> Tensor:
+        """Cross-entropy of blocks at random places of replies against the target's distribution."""
         length = last.shape[1]
         wanted = (weights[:, 1 : length - BLOCK + 2] >= 1).float() + 1e-6  # a block begins before a token of a reply
         anchors = torch.multinomial(wanted, min(_ANCHORS, wanted.shape[1]))
@@ -111,34 +99,26 @@ def loss(inputs: DflashInputs) -> BatchLoss:
         flat = guessed.flatten(1)
         same = (chats.gather(1, flat) == chats.gather(1, anchors).repeat_interleave(BLOCK - 1, 1)).float()
         decay = torch.exp(-torch.arange(BLOCK - 1, device=ids.device) / _GAMMA).repeat(anchors.shape[1])
-        weight = (weights.gather(1, flat) >= 1) * same * decay
+        features = torch.cat([others[place] for place in self.places], -1)
         with torch.autocast(last.device.type, torch.bfloat16):
             with torch.no_grad():
                 at = (flat - 1)[..., None].expand(-1, -1, last.shape[2])  # where the target predicts it
-                soft = functional.linear(last.gather(1, at), inputs.output).float().softmax(-1)
-            made = model(inputs.features(others), ids[:, :length], chats[:, :length], anchors)
+                soft = functional.linear(last.gather(1, at), self.vocabulary).float().softmax(-1)
+            made = self(features, ids[:, :length], chats[:, :length], anchors)
         logits = made[:, :, 1:].float().flatten(1, 2)
         losses = functional.cross_entropy(logits.flatten(0, 1), soft.flatten(0, 1), reduction="none")
-        return (losses * weight.flatten()).sum() / weight.sum().clamp(min=1e-6)
+        return weighted(losses, ((weights.gather(1, flat) >= 1) * same * decay).flatten())
 
-    return of_batch
-
-
-@torch.no_grad()
-def acceptance(model: DflashHead, inputs: DflashInputs, held_out: Windows, most: int) -> Acceptance:
-    """Acceptance by depth on up to ``most`` stored windows, with a block at every fourth place."""
-    parts: list[Acceptance] = []
-    device = inputs.output.device
-    for ids, weights, (chats, _, *others) in held_out.checked(most, device):
+    def guesses(self, ids: Tensor, chats: Tensor, last: Tensor, *others: Tensor) -> NDArray[np.int64]:
+        """Best ids of a block at every fourth place."""
         length = ids.shape[1] - 1
-        features, text = inputs.features(others), torch.from_numpy(ids[:, :-1]).to(device)
-        guesses = np.full((len(ids), length, BLOCK - 1), -1, np.int64)
-        for first in range(0, length, _EVERY * _ANCHORS):
-            places = torch.arange(first, min(first + _EVERY * _ANCHORS, length), _EVERY, device=device)
-            made = model(features, text, chats[:, :length], places.expand(len(ids), -1))[:, :, 1:]
-            guesses[:, places.cpu().numpy()] = made.argmax(-1).cpu().numpy()
-        parts.append(of_guesses(guesses, ids, weights, _EVERY))
-    return mean(parts)
+        features = torch.cat([others[place] for place in self.places], -1)
+        found = np.full((len(ids), length, BLOCK - 1), -1, np.int64)
+        for first in range(0, length, self.every * _ANCHORS):
+            places = torch.arange(first, min(first + self.every * _ANCHORS, length), self.every, device=ids.device)
+            made = self(features, ids[:, :-1], chats[:, :length], places.expand(len(ids), -1))[:, :, 1:]
+            found[:, places.cpu().numpy()] = made.argmax(-1).cpu().numpy()
+        return found
 
 
 def tensors(model: DflashHead) -> dict[str, NDArray[Any]]:

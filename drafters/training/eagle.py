@@ -8,7 +8,7 @@ architecture ``eagle3``.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
-from slipstream.drafters.training.acceptance import Acceptance, mean, of_guesses
 from slipstream.drafters.training.decoder import (
     DecoderLayer,
     DecoderShape,
@@ -27,8 +26,7 @@ from slipstream.drafters.training.decoder import (
     frequencies,
     rotations,
 )
-from slipstream.drafters.training.features import Windows
-from slipstream.drafters.training.loop import BatchLoss
+from slipstream.drafters.training.loop import weighted
 from slipstream.models.gguf.parse import BOOL, U32, Value
 
 ARCHITECTURE = "eagle3"
@@ -43,21 +41,6 @@ def eagle_shape(target: DecoderShape) -> DecoderShape:
     return replace(target, layers=1, rope="pairs", rope_factors=False, rope_scaling=1.0, qk_norm=False)
 
 
-@dataclass(frozen=True)
-class EagleInputs:
-    """A target's tensors and sizes that a head needs."""
-
-    shape: DecoderShape  # of the target
-    embedding: Tensor  # (vocabulary, width)
-    output: Tensor  # (v, width), rows of the target's vocabulary matrix
-    ids: Tensor  # (v,) the token of each row
-    places: tuple[int, ...]  # which of the stored points after the last hidden state are the three features
-
-    def features(self, others: Sequence[Tensor]) -> Tensor:
-        """(rows, length, 3 * width)."""
-        return torch.cat([others[place] for place in self.places], -1)
-
-
 class _EagleBlock(DecoderLayer):
     """The decoder layer, whose attention reads embedding and feature concatenated."""
 
@@ -69,18 +52,29 @@ class _EagleBlock(DecoderLayer):
 class EagleHead(nn.Module):
     """The head; its embedding is the target's, frozen."""
 
-    def __init__(self, inputs: EagleInputs) -> None:
-        """Starts with the target's vocabulary rows; draws the other weights from torch's current seed."""
+    def __init__(
+        self, target: DecoderShape, embedding: Tensor, output: Tensor, ids: Tensor, places: Sequence[int]
+    ) -> None:
+        """Starts with the target's vocabulary rows; draws the other weights from torch's current seed.
+
+        Args:
+            embedding: (vocabulary, width) of the target.
+            output: (v, width), rows of the target's vocabulary matrix.
+            ids: (v,) the token of each row.
+            places: which of the stored points after the last hidden state are the three features.
+        """
         super().__init__()
-        self.shape = shape = eagle_shape(inputs.shape)
-        self.fc = nn.Linear(3 * shape.width, shape.width, bias=False)
-        self.blk = nn.ModuleList([_EagleBlock(shape)])
-        self.output_norm = Norm(shape.width, shape.eps)
-        self.output = nn.Parameter(inputs.output.clone())
+        self.shape, self.places = eagle_shape(target), tuple(places)
+        self.fc = nn.Linear(3 * self.shape.width, self.shape.width, bias=False)
+        self.blk = nn.ModuleList([_EagleBlock(self.shape)])
+        self.output_norm = Norm(self.shape.width, self.shape.eps)
+        self.output = nn.Parameter(output.clone())
         self.embedding: Tensor
+        self.target_output: Tensor
         self.ids: Tensor
-        self.register_buffer("embedding", inputs.embedding, persistent=False)
-        self.register_buffer("ids", inputs.ids)
+        self.register_buffer("embedding", embedding, persistent=False)
+        self.register_buffer("target_output", output, persistent=False)
+        self.register_buffer("ids", ids)
 
     def rotation(self, positions: Tensor) -> Rotation:
         """Rotations of its heads at these positions, (length,)."""
@@ -123,6 +117,30 @@ class EagleHead(nn.Module):
         """Scores: (…, width) to (…, v), by row of the cut vocabulary."""
         return functional.linear(self.output_norm(made), self.output)
 
+    def loss(self, ids: Tensor, weights: Tensor, chats: Tensor, last: Tensor, *others: Tensor) -> Tensor:
+        """Cross-entropy of every unrolled step against the target's distribution over the cut vocabulary."""
+        length = last.shape[1] - 1
+        with torch.autocast(last.device.type, torch.bfloat16):
+            with torch.no_grad():  # place i guesses the token at i + 2, which the target predicts at i + 1
+                wanted = functional.linear(last[:, 1:], self.target_output).float().softmax(-1).flatten(0, 1)
+            total = last.new_zeros(())
+            features = torch.cat([others[place] for place in self.places], -1)[:, :length]
+            for step, made in enumerate(self.unrolled(features, ids[:, 1:-1], chats[:, :length], _UNROLLED)):
+                guessed = self.logits(made).float().flatten(0, 1)
+                losses = functional.cross_entropy(guessed, wanted, reduction="none").view(ids.shape[0], length)
+                total = total + _DECAY**step * weighted(losses, weights[:, 2:] * _same(chats, length, step))
+        return total
+
+    def guesses(self, ids: Tensor, chats: Tensor, last: Tensor, *others: Tensor) -> NDArray[np.int64]:
+        """Best ids; later steps read the head's own output."""
+        length = ids.shape[1] - 1
+        features = torch.cat([others[place] for place in self.places], -1)[:, : length - 1]
+        found = np.full((len(ids), length, DEPTH), -1, np.int64)
+        for d, states in enumerate(self.unrolled(features, ids[:, 1:-1], chats[:, : length - 1], DEPTH)):
+            best = self.ids[self.logits(states).argmax(-1)].cpu().numpy()
+            found[:, 1 : length - d, d] = best[:, d:]  # place i of step d guesses i + 2 below the root i + 1 - d
+        return found
+
 
 def _older(length: int, step: int, device: torch.device) -> Tensor:
     """Place i sees place j of step 0 if j <= i - step."""
@@ -136,48 +154,10 @@ def _exactly(length: int, back: int, device: torch.device) -> Tensor:
     return places[None, :] == places[:, None] - back
 
 
-def loss(inputs: EagleInputs) -> BatchLoss:
-    """Cross-entropy of every unrolled step against the target's distribution over the cut vocabulary."""
-
-    def of_batch(
-        model: EagleHead, ids: Tensor, weights: Tensor, chats: Tensor, last: Tensor, *others: Tensor
-    ) -> Tensor:
-        length = last.shape[1] - 1
-        with torch.autocast(last.device.type, torch.bfloat16):
-            with torch.no_grad():  # place i guesses the token at i + 2, which the target predicts at i + 1
-                wanted = functional.linear(last[:, 1:], inputs.output).float().softmax(-1).flatten(0, 1)
-            total = last.new_zeros(())
-            features = inputs.features(others)[:, :length]
-            for step, made in enumerate(model.unrolled(features, ids[:, 1:-1], chats[:, :length], _UNROLLED)):
-                guessed = model.logits(made).float().flatten(0, 1)
-                losses = functional.cross_entropy(guessed, wanted, reduction="none").view(ids.shape[0], length)
-                weight = weights[:, 2:] * _same(chats, length, step)
-                total = total + _DECAY**step * (losses * weight).sum() / weight.sum().clamp(min=1)
-        return total
-
-    return of_batch
-
-
 def _same(chats: Tensor, length: int, step: int) -> Tensor:
     """Whether the place where a draft began and the token that place i guesses are in the same chat."""
     first = torch.cat((chats[:, :1].expand(-1, step) - 1, chats[:, : length - step]), 1) if step else chats[:, :length]
     return first == chats[:, 2:]
-
-
-@torch.no_grad()
-def acceptance(model: EagleHead, inputs: EagleInputs, held_out: Windows, most: int) -> Acceptance:
-    """Acceptance by depth on up to ``most`` stored windows; later steps read the head's own output."""
-    parts: list[Acceptance] = []
-    for ids, weights, (chats, _, *others) in held_out.checked(most, inputs.output.device):
-        length = ids.shape[1] - 1
-        following = torch.from_numpy(ids[:, 1:-1]).to(inputs.output.device)
-        features = inputs.features(others)[:, : length - 1]
-        guesses = np.full((len(ids), length, DEPTH), -1, np.int64)
-        for d, states in enumerate(model.unrolled(features, following, chats[:, : length - 1], DEPTH)):
-            best = model.ids[model.logits(states).argmax(-1)].cpu().numpy()
-            guesses[:, 1 : length - d, d] = best[:, d:]  # place i of step d guesses i + 2 below the root i + 1 - d
-        parts.append(of_guesses(guesses, ids, weights))
-    return mean(parts)
 
 
 def tensors(model: EagleHead) -> dict[str, NDArray[Any]]:

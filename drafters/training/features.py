@@ -5,7 +5,6 @@ computes the states of a batch sooner than they could be read from a disk.
 """
 
 import json
-import os
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import closing
@@ -19,10 +18,12 @@ from numpy.lib.format import open_memmap
 from numpy.typing import NDArray
 from torch import Tensor
 
+from slipstream.drafters.training.acceptance import Acceptance, mean, of_guesses
 from slipstream.drafters.training.corpus import TrainingText, WindowSampler
 from slipstream.drafters.training.decoder import Decoder, chat_mask
-from slipstream.drafters.training.loop import Say
+from slipstream.drafters.training.loop import Draws, Say
 from slipstream.models.errors import SlipstreamError
+from slipstream.models.gguf.tensors import replacing
 from slipstream.models.llama.context import LlamaTarget
 from slipstream.models.llama.model import LlamaModel
 from slipstream.models.llama.target import ContextOptions, PrefillChunk
@@ -40,17 +41,8 @@ def low_middle_high(layers: int) -> tuple[int, int, int]:
     return picked if len(set(picked)) == 3 and min(picked) >= 0 else (0, layers // 2, layers - 1)
 
 
-class Windows(Protocol):
-    """Windows of text with hidden states, a ``Draws`` for the training loop.
-
-    Attributes:
-        window: Tokens of a window.
-    """
-
-    window: int
-
-    def batch(self, rows: int, length: int) -> tuple[NDArray[Any] | Tensor, ...]:
-        """Ids, weights and chat numbers (rows, window + 1), and hidden states (rows, window, width) by point."""
+class Windows(Draws, Protocol):
+    """Text with hidden states: ids, weights, chat numbers (rows, window + 1), and by point (rows, window, d)."""
 
     def checked(
         self, most: int, device: torch.device
@@ -60,9 +52,21 @@ class Windows(Protocol):
     def counts(self, n_vocab: int) -> NDArray[np.int64]:
         """How often each id is written by the model in these windows: [n_vocab]."""
 
-    def state(self) -> dict[str, Any]: ...
 
-    def restore(self, state: dict[str, Any]) -> None: ...
+@torch.no_grad()
+def acceptance(model: Any, held_out: Windows, most: int) -> Acceptance:
+    """Acceptance by depth of heads on up to ``most`` windows.
+
+    Args:
+        model: has ``guesses``, which takes a window's tensors but its weights; with ``every``, only at each such place.
+    """
+    device, every = next(model.parameters()).device, getattr(model, "every", 1)
+    return mean(
+        [
+            of_guesses(model.guesses(torch.from_numpy(ids).to(device), *tensors), ids, weights, every)
+            for ids, weights, tensors in held_out.checked(most, device)
+        ]
+    )
 
 
 class LiveWindows:
@@ -263,6 +267,5 @@ def _done(folder: Path, stored: dict[str, Any]) -> int:
 
 
 def _store_progress(folder: Path, progress: dict[str, Any]) -> None:
-    part = folder / f"{_PROGRESS}.part"
-    part.write_text(json.dumps(progress), encoding="utf-8")
-    os.replace(part, folder / _PROGRESS)
+    with replacing(folder / _PROGRESS) as part:
+        part.write_text(json.dumps(progress), encoding="utf-8")

@@ -1,19 +1,22 @@
 """What a training run needs, told before it starts: its time, measured, and its memory, estimated."""
 
-import ctypes
 import math
-import subprocess
-import sys
 import time
+import weakref
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import cycle, islice
-from pathlib import Path
-from typing import Final
+from operator import itemgetter
+from typing import Any, Final
 
-import torch
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+from torch.utils.flop_counter import FlopCounterMode
+from torch.utils.weak import WeakIdKeyDictionary
 
-from slipstream.drafters.training.from_gguf import shape_of
 from slipstream.drafters.training.loop import Say
 from slipstream.drafters.training.replies import ManyReplies
 from slipstream.models.errors import SlipstreamError
@@ -22,15 +25,10 @@ from slipstream.models.heads.file import Text
 from slipstream.models.llama.context import LlamaTarget
 from slipstream.models.llama.model import LlamaModel
 from slipstream.models.llama.target import ContextOptions
-from slipstream.models.outside import shown_path
 from slipstream.models.sampling.sampler import Sampler
 
-BATCH_TOKENS: Final = 2048  # default rows of all windows of one step
-WINDOW: Final = 512  # default rows of one window
-
-_TRAINED_AS_READ: Final = 3.0
-"""Assumed cost of training heads on a token, in times of reading it: 1 for the forward pass, 2 for the backward one."""
 _SIDE_BY_SIDE: Final = 16
+_STATES: Final = 3  # copies of the trained weights: two of the optimizer, one of the best ones
 
 
 @dataclass(frozen=True)
@@ -57,26 +55,31 @@ class Pace:
         return Pace(reading, answering)
 
 
-def forecast(text: Text, tokens: int, passes: int, pace: Pace, say: Say, made: int = 0) -> None:
+def forecast(header: Header, text: Text, tokens: int, work: float, pace: Pace, *, say: Say, made: int = 0) -> None:
     """Prints how long the parts of a run will take.
 
     Args:
-        passes: over the text, of all methods together.
+        work: multiplications and additions of the training, taken to be as fast as those of reading.
         made: tokens of answers that are there already.
     """
     parts = {"to write answers": max(0, tokens - made) / pace.answering if text == "answers" else 0.0}
     parts["to read them" if text == "answers" else "to read the text"] = tokens / pace.reading
-    parts["to train"] = _TRAINED_AS_READ * passes * tokens / pace.reading
+    parts["to train"] = work / (2 * weights_of(header) * pace.reading)
     shown = ", ".join(f"{duration(seconds)} {what}" for what, seconds in parts.items() if seconds)
     say(f"this will take about {duration(sum(parts.values()))} ({shown}); it can be stopped and started again")
 
 
-def larger_targets(header: Header, pace: Pace, tokens: int) -> str:
+def larger_targets(header: Header, pace: Pace, tokens: int, work: float) -> str:
     """What heads of one method would take here for models of 1 and 4 billion weights, scaled from this one's pace."""
-    weights = sum(math.prod(info.shape) for info in header.tensors)
-    seconds = tokens * (1 / pace.answering + (1 + 3 * _TRAINED_AS_READ) / pace.reading)
+    weights = weights_of(header)
+    seconds = tokens / pace.answering + tokens / pace.reading + work / (2 * weights * pace.reading)
     shown = " and ".join(f"{duration(seconds * size / weights)} for {size / 1e9:.0f}B" for size in (1e9, 4e9))
     return f"one method on {tokens:,} tokens would take about {shown} on this machine"
+
+
+def weights_of(header: Header) -> int:
+    """How many weights a model has."""
+    return sum(math.prod(info.shape) for info in header.tensors)
 
 
 def duration(seconds: float) -> str:
@@ -86,70 +89,57 @@ def duration(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
-class _MemoryStatus(ctypes.Structure):
-    """MEMORYSTATUSEX of sysinfoapi.h."""
+@dataclass(frozen=True)
+class StepCost:
+    """What one training step of a method takes."""
 
-    _fields_ = (
-        ("length", ctypes.c_uint32),
-        ("load", ctypes.c_uint32),
-        ("physical", ctypes.c_uint64),
-        ("available", ctypes.c_uint64),
-        ("others", ctypes.c_uint64 * 5),
-    )
+    memory: int  # bytes at its peak, with the weights, the optimizer's state and the best weights
+    work: int  # multiplications and additions, those of the optimizer not counted
 
+    @staticmethod
+    def of(build: Callable[[], tuple[Any, Sequence[Tensor]]]) -> "StepCost":
+        """Finds it by a step on tensors that have shapes but no values, which takes no memory.
 
-def available_memory() -> int:
-    """Bytes that a new program can use without swapping; on macOS, which does not report it, all memory."""
-    if sys.platform == "win32":
-        status = _MemoryStatus(length=ctypes.sizeof(_MemoryStatus))
-        if not ctypes.windll.kernel32.GlobalMemoryStatusEx(ctypes.byref(status)):
-            raise ctypes.WinError()
-        return int(status.available)
-    if sys.platform == "darwin":
-        command = ["/usr/sbin/sysctl", "-n", "hw.memsize"]
-        return int(subprocess.run(command, check=True, capture_output=True, timeout=10).stdout)
-    return linux_available(Path("/proc/meminfo").read_text(encoding="ascii"))
+        Args:
+            build: makes the module, which has a method ``loss``, and a batch.
+        """
+        with FakeTensorMode(), _LiveBytes() as live, FlopCounterMode(display=False) as counter:
+            model, batch = build()
+            model.loss(*batch).backward()
+        trained = sum(p.nbytes for p in model.parameters() if p.requires_grad)
+        return StepCost(live.most + _STATES * trained, counter.get_total_flops())
 
 
-def linux_available(meminfo: str) -> int:
-    """Bytes available according to the text of /proc/meminfo."""
-    for line in meminfo.splitlines():
-        if line.startswith("MemAvailable:"):
-            return int(line.split()[1]) << 10
-    raise OSError("/proc/meminfo does not tell the available memory")
+class _LiveBytes(TorchDispatchMode):
+    """Counts the bytes of all tensors that exist at a time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.most = self._now = 0
+        self._storages = WeakIdKeyDictionary()
+
+    def __torch_dispatch__(self, function: Any, types: Any, values: Any = (), named: Any = None) -> Any:
+        found = function(*values, **(named or {}))
+        for tensor in tree_leaves(found):
+            if isinstance(tensor, Tensor) and (storage := tensor.untyped_storage()) not in self._storages:
+                self._storages[storage] = size = storage.nbytes()
+                self._now += size
+                self.most = max(self.most, self._now)
+                weakref.finalize(storage, self._freed, size)
+        return found
+
+    def _freed(self, size: int) -> None:
+        self._now -= size
 
 
-def memory_needed(
-    header: Header, dtype: torch.dtype = torch.float32, batch_tokens: int = BATCH_TOKENS, window: int = WINDOW
-) -> int:
-    """Bytes to load a model as ``load_gguf`` does and to send gradients through it.
-
-    The weights are frozen, and a step runs under ``autocast`` to bfloat16. The result counts the weights, and the
-    larger of two parts that never exist together: the float32 values of the largest tensor while the file is read, and
-    the tensors that one step keeps for its backward pass. These are the bfloat16 copies of float32 weights; for each
-    row and layer, the inputs of both norms (and of the norms of queries and keys) in float32, and in bfloat16 the
-    queries, keys and values of all query heads, the output of attention, three tensors of the feed-forward network and
-    the mask; and for each row the logits, their softmax and its gradient in float32. It does not count PyTorch itself
-    (some 300 MB) and what the caller trains.
-    """
-    shape = shape_of(header)
-    elements = [math.prod(info.shape) for info in header.tensors]
-    heads, kv_heads = shape.heads * shape.head_size, shape.kv_heads * shape.head_size
-    in_float32 = 2 * shape.width + (heads + kv_heads if shape.qk_norm else 0)
-    in_bfloat16 = 4 * heads + 3 * shape.ffn + window
-    per_row = shape.layers * (4 * in_float32 + 2 * in_bfloat16) + 12 * shape.vocabulary
-    copies = 0 if dtype == torch.bfloat16 else 2 * sum(elements)
-    return dtype.itemsize * sum(elements) + max(4 * max(elements), copies + batch_tokens * per_row)
-
-
-def check_memory(header: Header, available: int, batch_tokens: int = BATCH_TOKENS, window: int = WINDOW) -> torch.dtype:
-    """Chooses the type of weights for training through a model: float32 if that fits the memory, else bfloat16."""
-    for dtype in (torch.float32, torch.bfloat16):
-        needed = memory_needed(header, dtype, batch_tokens, window)
-        if needed <= available:
-            return dtype
-    raise SlipstreamError(
-        f"training through {shown_path(header.path)} needs {needed / 1e9:.1f} GB of memory, "
-        f"and {available / 1e9:.1f} GB are available.",
-        "Close other programs or choose a smaller model; or train medusa or kangaroo, which run it as it is.",
-    )
+def check_memory(costs: Mapping[str, StepCost], available: int, say: Say) -> None:
+    """Prints the memory that the methods need, and refuses those that need more than there is."""
+    method, largest = max(((name, cost.memory) for name, cost in costs.items()), key=itemgetter(1))
+    shown = ", ".join(f"{name} {cost.memory / 1e9:.1f}" for name, cost in costs.items())
+    say(f"memory to train, in GB: {shown}; {available / 1e9:.1f} are available")
+    if largest > available:
+        less = [name for name, cost in costs.items() if cost.memory <= available] or ["medusa, which needs least"]
+        raise SlipstreamError(
+            f"training {method} needs {largest / 1e9:.1f} GB of memory, and {available / 1e9:.1f} GB are available.",
+            f"Close other programs, choose a smaller model, or train {' or '.join(less)}.",
+        )

@@ -4,6 +4,8 @@ Refuses models with a tensor or key that the decoder does not implement: ignorin
 llama.cpp runs. Architectures: llama.cpp, src/models/llama.cpp and src/models/qwen3.cpp.
 """
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final
@@ -22,7 +24,7 @@ from slipstream.models.outside import quoted, shown_path
 ARCHITECTURES: Final = ("llama", "qwen3")  # that the decoder implements
 
 _LARGEST_SIZE: Final = 1 << 24
-_INSTEAD: Final = "Train medusa or kangaroo: they need no gradients through the target."
+_INSTEAD: Final = "Train medusa: it needs the target's last hidden states alone."
 
 # keys that can change what a model computes, and the values with which the decoder still computes the same
 _CHANGES_NOTHING: Final = MappingProxyType(
@@ -61,7 +63,7 @@ def load_gguf(path: Path, dtype: torch.dtype = torch.float32) -> Decoder:
     _check_tensors(header, model)
     state = {}
     for info in header.tensors:
-        values = _dequantized(header, info)
+        values = dequantized(header, info)
         state[info.name] = values if info.name == "rope_freqs.weight" else values.to(dtype)
     model.load_state_dict(state, assign=True)
     return model.requires_grad_(False).eval()
@@ -72,8 +74,8 @@ def shape_of(header: Header) -> DecoderShape:
     architecture = header.architecture
     if architecture not in ARCHITECTURES:
         raise SlipstreamError(
-            f"{shown_path(header.path)} has the architecture {quoted(architecture)}: training through the target works "
-            f"for {' and '.join(ARCHITECTURES)}.",
+            f"{shown_path(header.path)} has the architecture {quoted(architecture)}: heads that compute as their "
+            f"target does are trained for {' and '.join(ARCHITECTURES)}.",
             _INSTEAD,
         )
     for key, harmless in _CHANGES_NOTHING.items():
@@ -109,29 +111,23 @@ def shape_of(header: Header) -> DecoderShape:
     )
 
 
-def vocabulary_matrix(header: Header) -> Tensor:
-    """(vocabulary, width), float32: the output matrix, or the embedding if the model has no other one."""
-    return _matrix(header, "output", "token_embd")
+@dataclass(frozen=True)
+class TargetMatrices:
+    """What heads take from their target."""
 
+    output: Tensor  # (vocabulary, width): the output matrix, or the embedding if the model has no other one
+    embedding: Tensor  # (vocabulary, width)
+    rope_factors: Tensor | None  # of the rotary frequencies, if the file has them
 
-def embedding_matrix(header: Header) -> Tensor:
-    """(vocabulary, width), float32."""
-    return _matrix(header, "token_embd")
-
-
-def rope_factors(header: Header) -> Tensor | None:
-    """Factors of the rotary frequencies, if the file has them."""
-    info = next((info for info in header.tensors if info.name == "rope_freqs.weight"), None)
-    return None if info is None else _dequantized(header, info)
-
-
-def _matrix(header: Header, *names: str) -> Tensor:
-    """The first of these matrices that the file has."""
-    by_name = {info.name.removesuffix(".weight"): info for info in header.tensors}
-    info = next((by_name[name] for name in names if name in by_name), None)
-    if info is None:
-        raise ModelFileError(f"{header.path} has no vocabulary matrix.", "Get another conversion of the model.")
-    return _dequantized(header, info)
+    @staticmethod
+    def of(header: Header, load: Callable[[Header, TensorInfo], Tensor]) -> "TargetMatrices":
+        """Args: load: gives a tensor of the file."""
+        by_name = {info.name.removesuffix(".weight"): info for info in header.tensors}
+        if "token_embd" not in by_name:
+            raise ModelFileError(f"{header.path} has no vocabulary matrix.", "Get another conversion of the model.")
+        names = ("token_embd", "output", "rope_freqs")
+        embedding, output, factors = (load(header, by_name[n]) if n in by_name else None for n in names)
+        return TargetMatrices(embedding if output is None else output, embedding, factors)
 
 
 def _scaling(header: Header) -> float:
@@ -168,7 +164,8 @@ def _check_tensors(header: Header, model: Decoder) -> None:
             raise _refusal(header, f"has {name} in the shape {found[name]} in place of {shape}")
 
 
-def _dequantized(header: Header, info: TensorInfo) -> Tensor:
+def dequantized(header: Header, info: TensorInfo) -> Tensor:
+    """A tensor of the file in float32."""
     values = read_tensor(header, info)
     if values.dtype != np.float32:
         raise _refusal(header, f"stores {info.name} as {info.type_name}")
@@ -176,9 +173,7 @@ def _dequantized(header: Header, info: TensorInfo) -> Tensor:
 
 
 def _refusal(header: Header, what: str) -> SlipstreamError:
-    return SlipstreamError(
-        f"{shown_path(header.path)} {what}, which training through the target does not compute.", _INSTEAD
-    )
+    return SlipstreamError(f"{shown_path(header.path)} {what}, which training does not compute.", _INSTEAD)
 
 
 def _shown(value: Value | None) -> str:

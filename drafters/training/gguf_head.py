@@ -1,21 +1,30 @@
-"""Writes the heads that llama.cpp runs itself (EAGLE-3, DFlash): shape, tokenizer and training facts in one GGUF."""
+"""Writes the heads that llama.cpp runs itself (EAGLE-3, DFlash): shape, tokenizer and training facts in one GGUF.
 
-from collections.abc import Callable, Mapping, Sequence
+Reads all kinds of heads, so that their training goes on.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import gguf
+import torch
 from numpy.typing import NDArray
+from torch import nn
 
 from slipstream.drafters.training.acceptance import Acceptance
 from slipstream.drafters.training.decoder import DecoderShape
+from slipstream.models.errors import UsageError
 from slipstream.models.gguf.parse import F32, F64, I32, STRING, U32, Value
-from slipstream.models.gguf.reader import Header
-from slipstream.models.gguf.tensors import NewTensor, write_gguf
+from slipstream.models.gguf.reader import Header, read_header
+from slipstream.models.gguf.tensors import NewTensor, read_tensor, write_gguf
 from slipstream.models.heads.file import Text, identity
-from slipstream.models.heads.matching_heads import ACCEPTANCE_KEY, TARGET_KEY, TEXT_KEY
+from slipstream.models.heads.matching_heads import ACCEPTANCE_KEY, TARGET_KEY, TEXT_KEY, TrainedMethod, matching_heads
+from slipstream.models.outside import quoted, shown_path
 
 _IDS = gguf.GGMLQuantizationType.I64
+_EXIT = "slipstream.heads.setting.exit_layer"
 
 
 def write_gguf_head(
@@ -76,3 +85,40 @@ def write_gguf_head(
 
     tensors = [NewTensor(name, values.shape, stored(values), reader(values)) for name, values in weights.items()]
     write_gguf(path, architecture, metadata, tensors)
+
+
+@dataclass(frozen=True)
+class StoredHeads:
+    """Weights that a training begins with."""
+
+    tensors: Mapping[str, NDArray[Any]]  # by the file's names
+    layers: tuple[int, ...]  # of the target, whose inputs they read
+
+    @staticmethod
+    def read(path: Path, methods: Iterable[TrainedMethod], target: Header) -> "dict[TrainedMethod, StoredHeads]":
+        """The heads of each method for a model, from a file or from the files of a folder."""
+        files = matching_heads(target, sorted(path.glob("*.gguf")) if path.is_dir() else [path])
+        found: dict[TrainedMethod, StoredHeads] = {}
+        for method in methods:
+            if method not in files:
+                raise UsageError(
+                    f"{shown_path(path)} holds no {method} heads for {quoted(target.title)}.",
+                    "Give heads of the method that is trained, or a folder with them.",
+                )
+            header = read_header(files[method])
+            layers = header.metadata.get(f"{header.architecture}.target_layers", header.metadata.get(_EXIT))
+            tensors = {info.name: read_tensor(header, info) for info in header.tensors}
+            listed = layers if isinstance(layers, list) else [layers]
+            found[method] = StoredHeads(tensors, tuple(layer for layer in listed if isinstance(layer, int)))
+        return found
+
+    def put_into(self, model: nn.Module) -> None:
+        """Replaces a module's weights."""
+        names = {"d2t": "ids", "output.ids": "ids", "output.weight": "output"}
+        given = {names.get(name, name): torch.from_numpy(values) for name, values in self.tensors.items()}
+        try:
+            model.load_state_dict(model.state_dict() | given)
+        except RuntimeError:
+            raise UsageError(
+                "these heads have another shape than the ones that are trained here.", "Leave out --from."
+            ) from None

@@ -4,14 +4,16 @@ Several methods share the text and the hidden states.
 """
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, cast
 
+import numpy as np
+import psutil
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
@@ -19,21 +21,12 @@ from torch import Tensor, nn
 from slipstream.drafters.training import dflash, eagle, kangaroo, medusa, space, texts
 from slipstream.drafters.training.acceptance import Acceptance
 from slipstream.drafters.training.corpus import TrainingText, WindowSampler
-from slipstream.drafters.training.decoder import frequencies, rotations
-from slipstream.drafters.training.features import LiveWindows, Windows, collect, low_middle_high
-from slipstream.drafters.training.forecast import Pace, available_memory, check_memory, forecast, larger_targets
-from slipstream.drafters.training.from_gguf import (
-    ARCHITECTURES,
-    embedding_matrix,
-    load_gguf,
-    rope_factors,
-    shape_of,
-    vocabulary_matrix,
-)
-from slipstream.drafters.training.gguf_head import write_gguf_head
-from slipstream.drafters.training.kangaroo import Exit, KangarooAdapter
-from slipstream.drafters.training.loop import BatchLoss, Draws, Run, Say, TrainingPlan, train
-from slipstream.drafters.training.medusa import MedusaModule, MedusaShape
+from slipstream.drafters.training.decoder import Decoder, frequencies, rotations
+from slipstream.drafters.training.features import LiveWindows, Windows, acceptance, collect, low_middle_high
+from slipstream.drafters.training.forecast import Pace, StepCost, check_memory, forecast, larger_targets, weights_of
+from slipstream.drafters.training.from_gguf import ARCHITECTURES, TargetMatrices, dequantized, load_gguf, shape_of
+from slipstream.drafters.training.gguf_head import StoredHeads, write_gguf_head
+from slipstream.drafters.training.loop import Draws, Run, Say, TrainingPlan, train
 from slipstream.models.errors import ModelFileError, SlipstreamError
 from slipstream.models.gguf.reader import Header, read_header
 from slipstream.models.gguf.vocabulary import spare_token
@@ -45,11 +38,12 @@ from slipstream.models.llama.target import ContextOptions
 from slipstream.models.types import LAST_HIDDEN
 
 Messages = Sequence[Mapping[str, str]]
-Measure = Callable[[int], Acceptance]  # acceptance on up to so many held-out windows
 
 _WINDOW = 256
-_MEDUSA_ROWS = 16_384  # most tokens that Medusa heads can guess: the frequent ones
-_EAGLE_ROWS = 8_192  # the same for an EAGLE-3 head, which reads its vocabulary matrix at every depth
+# most tokens that heads can guess, the frequent ones; EAGLE-3 reads its vocabulary matrix at every depth
+_ROWS: Mapping[str, int] = MappingProxyType({"medusa": 16_384, "eagle3": 8_192})
+_THROUGH_TARGET: Mapping[str, float] = MappingProxyType({"space": 1e-2, "adapter": 1.5e-3})
+"""Learning rates of the steps that send gradients through the target."""
 _PASSES = 3  # passes over the text
 _DFLASH_PASSES = 5  # the same for DFlash, where a pass trains on only some blocks of a window
 _MASKS = 4
@@ -72,6 +66,8 @@ class HeadsJob:
     folder: Path | None = None  # with text ``folder``
     chats: Mapping[str, Messages] = field(default_factory=dict)  # with text ``chats``: chat id to messages
     prompts: Path | None = None  # with text ``answers``: a file of what is asked, see ``read_prompts``
+    begin: Path | None = None  # a file of heads, or a folder of them, that the training goes on from
+    adapter: Path | None = None  # with the method space: the LoRA adapter to write; its masks stand beside it
     seed: int = 7  # of everything that is drawn
 
 
@@ -84,17 +80,27 @@ def train_heads(job: HeadsJob, say: Say) -> dict[TrainedMethod, Acceptance]:
     header = read_header(job.model)
     if header.tokenizer_model in (None, "none", "no_vocab"):  # tokenizing would abort the process
         raise ModelFileError(f"{job.model} has no vocabulary.", "Get another conversion of the model.")
-    for method in job.outs:
-        _check_serves(method, header)
+    if header.architecture in ("bert", "t5encoder"):
+        raise SlipstreamError(f"{header.title} writes no text: it cannot be drafted for.", "Choose a chat model.")
+    if set(job.outs) - {"medusa"}:
+        shape_of(header)  # refuses what the decoder does not compute
     job.work.mkdir(parents=True, exist_ok=True)
     options = ContextOptions(max_rows=_WINDOW, max_leaves=1)
     with closing(LlamaModel(job.model)) as model:
-        passes = sum(_DFLASH_PASSES if method == "dflash" else _PASSES for method in job.outs)
+        training = _Training(job, model, options, say)
+        check_memory(training.costs, available_memory(header), say)
         pace = Pace.measured(model, options)
         made = texts.answered_tokens(job.work / ANSWERS)
-        forecast(job.text, job.tokens, passes, pace, say, made=made)
-        say(larger_targets(header, pace, job.tokens))
-        return _Training(job, model, options, say).run()
+        forecast(header, job.text, job.tokens, training.work(), pace, say=say, made=made)
+        say(larger_targets(header, pace, job.tokens, training.work() / len(job.outs)))
+        return training.run()
+
+
+def available_memory(header: Header) -> int:
+    """Bytes free for training, without swapping; on a GPU, beside the target's weights."""
+    if device().type == "cuda":
+        return int(torch.cuda.mem_get_info()[0]) - 2 * weights_of(header)
+    return int(psutil.virtual_memory().available)
 
 
 def device() -> torch.device:
@@ -104,52 +110,77 @@ def device() -> torch.device:
     return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
 
 
-def _check_serves(method: TrainedMethod, header: Header) -> None:
-    if method == "space":
-        window = _WINDOW + space.GROUPS * _MASKS
-        check_memory(header, available_memory(), 8 * window, window)
-    if method != "medusa":
-        shape_of(header)
-    if header.architecture in ("bert", "t5encoder"):
-        raise SlipstreamError(f"{header.title} writes no text: it cannot be drafted for.", "Choose a chat model.")
-
-
 class _Training:
     """One job on an open model."""
 
     def __init__(self, job: HeadsJob, model: LlamaModel, options: ContextOptions, say: Say) -> None:
         self._job, self._model, self._options, self._say = job, model, options, say
         self._header = model.header
-        self._plan = TrainingPlan(tokens=_PASSES * job.tokens, window=_WINDOW, seed=job.seed)
-        self._exits, self._points = _exits(model.n_layer), low_middle_high(model.n_layer)
-        wanted = set(self._exits if "kangaroo" in job.outs else ())
-        wanted |= set(self._points if {"eagle3", "dflash"} & set(job.outs) else ())
-        self._layers = sorted(wanted)  # whose inputs the hidden states hold
-        self._places = tuple(self._layers.index(point) for point in self._points if point in wanted)
-        self._train_on, self._held_out = self._text().split()
+        self._begun = StoredHeads.read(job.begin, job.outs, model.header) if job.begin else {}
+        reads: dict[str, Sequence[int]] = {"kangaroo": _exits(model.n_layer)}
+        reads |= dict.fromkeys(("eagle3", "dflash"), low_middle_high(model.n_layer))
+        reads |= {method: stored.layers for method, stored in self._begun.items()}
+        self._reads: dict[str, tuple[int, ...]] = {method: tuple(reads.get(method, ())) for method in job.outs}
+        self._layers = sorted({layer for layers in self._reads.values() for layer in layers})  # in the hidden states
+        self._dtype = torch.float32  # of a target that gradients go through
+        steps: list[str] = [*job.outs, *(["adapter"] if job.adapter else [])]
+        self.costs = {step: self._cost(step) for step in steps}
+        if any(
+            self.costs[step].memory > available_memory(self._header)
+            for step in {"space", "adapter"} & self.costs.keys()
+        ):
+            self._dtype = torch.bfloat16
+            self.costs |= {step: self._cost(step) for step in ("space", "adapter") if step in self.costs}
 
     def run(self) -> dict[TrainedMethod, Acceptance]:
         """Trains and writes the heads of the job's methods."""
-        methods: dict[TrainedMethod, Callable[[], Acceptance]] = {
-            "medusa": self._medusa,
-            "kangaroo": self._kangaroo,
-            "space": self._space,
-            "eagle3": self._eagle,
-            "dflash": self._dflash,
-        }
+        methods = {"kangaroo": self._kangaroo, "space": self._space, "medusa": self._medusa}
         found = {}
         for method in self._job.outs:
-            found[method] = methods[method]()
+            found[method] = methods[method]() if method in methods else self._llama_head(method)
             self._say(f"{method}: acceptance by depth on held-out text: {found[method]}")
         return found
 
-    def _text(self) -> TrainingText:
+    def work(self) -> float:
+        """Multiplications and additions of the whole job."""
+        return sum(
+            cost.work / (plan := self.plan(step)).batch_tokens * plan.tokens for step, cost in self.costs.items()
+        )
+
+    def plan(self, step: str, tokens: int | None = None) -> TrainingPlan:
+        """The settings of a method's run, or of a trial with fewer tokens."""
+        passes = _DFLASH_PASSES if step == "dflash" else _PASSES
+        plan = TrainingPlan(tokens=tokens or passes * self._job.tokens, window=_WINDOW, seed=self._job.seed)
+        if step in _THROUGH_TARGET:
+            plan = replace(plan, other_rate=_THROUGH_TARGET[step], batch_tokens=8 * _WINDOW)
+        return replace(plan, decay_from=0.0 if self._begun else plan.decay_from).fitted()
+
+    def _cost(self, step: str) -> StepCost:
+        plan, header = self.plan(step), self._header
+
+        def build() -> tuple[nn.Module, list[Tensor]]:
+            rows, ids = plan.batch_tokens // _WINDOW, torch.zeros(_ROWS.get(step, 0), dtype=torch.int64)
+            text = [torch.zeros(rows, _WINDOW + 1, dtype=kind) for kind in (torch.int64, torch.float32, torch.int64)]
+            if step not in _THROUGH_TARGET:
+                matrices = TargetMatrices.of(header, lambda _, info: torch.empty(info.shape[::-1]))
+                states = torch.zeros(1 + len(self._layers), rows, _WINDOW, self._model.n_embd)
+                return self._module(step, matrices, ids, self._reads[step]), [*text, *states]
+            torch.set_default_dtype(self._dtype)
+            target = Decoder(shape_of(header)).requires_grad_(False)
+            torch.set_default_dtype(torch.float32)
+            return self._masks(step, target), [*text, torch.zeros(rows, space.GROUPS, dtype=torch.int64)]
+
+        return StepCost.of(build)
+
+    @cached_property
+    def _text(self) -> tuple[TrainingText, TrainingText]:
+        """The text to train on and the held-out text."""
         job, model = self._job, self._model
         if job.text == "folder" and job.folder:
-            return texts.folder(job.folder, model, _WINDOW)
+            return texts.folder(job.folder, model, _WINDOW).split()
         if job.text == "chats":
             ids = texts.ChatIds(model)
-            return TrainingText.of(ids.chat(messages) for messages in job.chats.values())
+            return TrainingText.of(ids.chat(messages) for messages in job.chats.values()).split()
         return texts.made_answers(
             model,
             self._options,
@@ -158,17 +189,15 @@ class _Training:
             seed=job.seed,
             say=self._say,
             prompts=texts.read_prompts(job.prompts) if job.prompts else (),
-        )
+        ).split()
 
     @cached_property
     def _windows(self) -> tuple[Windows, Windows]:
-        """The text and the held-out text with the last hidden state and the inputs of ``_layers``."""
+        """Both texts with the last hidden state and the inputs of ``_layers``."""
         job, header = self._job, self._header
         if device().type == "cuda" and header.architecture in ARCHITECTURES:
             target = load_gguf(job.model, torch.bfloat16).to(device())
-            live = [
-                LiveWindows(target, text, self._layers, _WINDOW, job.seed) for text in (self._train_on, self._held_out)
-            ]
+            live = [LiveWindows(target, text, self._layers, _WINDOW, job.seed) for text in self._text]
             return live[0], live[1]
 
         def read(text: TrainingText, tokens: int, name: str) -> Windows:
@@ -183,102 +212,149 @@ class _Training:
                 say=self._say,
             )
 
-        return read(self._train_on, job.tokens, "features"), read(self._held_out, job.tokens // 10, "held-out")
+        return read(self._text[0], job.tokens, "features"), read(self._text[1], job.tokens // 10, "held-out")
 
     @cached_property
-    def _output(self) -> Tensor:
-        return vocabulary_matrix(self._header).to(device())
+    def _matrices(self) -> TargetMatrices:
+        return TargetMatrices.of(self._header, lambda header, info: dequantized(header, info).to(device()))
 
-    def _fit(self, name: str, model: nn.Module, loss: BatchLoss, draws: Draws, measure: Measure, **plan: Any) -> None:
-        """Trains a model in place; resumes from its checkpoint."""
-        fitted = replace(self._plan, **plan).fitted()
-        run = Run(model, fitted, draws, partial(measure, _CHECKED), {"name": name})
-        train(run, self._job.work / f"{name}.pt", loss, self._say)
+    def _module(self, step: str, given: TargetMatrices, ids: Tensor, layers: Sequence[int]) -> nn.Module:
+        """A new module.
+
+        Args:
+            ids: tokens of a cut vocabulary.
+            layers: whose inputs it reads.
+        """
+        torch.manual_seed(self._job.seed)
+        output, places = given.output, tuple(self._layers.index(layer) for layer in layers)
+        if step == "medusa":
+            return medusa.MedusaModule(self._medusa_shape(output.shape[1]), output[ids], ids)
+        shape = shape_of(self._header)
+        if step == "eagle3":
+            return eagle.EagleHead(shape, given.embedding, output[ids], ids, places)
+        if step == "dflash":
+            return dflash.DflashHead(shape, given.embedding, output, places, spare_token(self._header))
+        per_position = frequencies(shape.head_size, shape.rope_base, shape.rope_scaling, output.device)
+        if given.rope_factors is not None:
+            per_position = per_position / given.rope_factors
+        rotation = rotations(torch.arange(_WINDOW, device=output.device), per_position)
+        return kangaroo.KangarooAdapter(shape, output, rotation, places[0])
+
+    def _medusa_shape(self, width: int) -> medusa.MedusaShape:
+        names = self._begun["medusa"].tensors if "medusa" in self._begun else ()
+        numbers = [name.split(".")[1:3] for name in names if name.startswith("head.") and name.endswith(".bias")]
+        if not numbers:
+            return medusa.MedusaShape(width)
+        heads, layers = (1 + max(map(int, column)) for column in zip(*numbers, strict=True))
+        return medusa.MedusaShape(width, heads, layers)
+
+    def _masks(self, step: str, target: Decoder) -> space.Masks:
+        """New masks for a target; in the step ``adapter`` with an adapter."""
+        torch.manual_seed(self._job.seed)
+        return space.Masks(_MASKS, target, self._job.seed, space.LowRank(target) if step == "adapter" else None)
+
+    def _fit(self, step: str, model: Any, tokens: int | None = None, name: str = "", most: int = _ALL) -> Acceptance:
+        """Trains a module in place, or goes on from its checkpoint; its acceptance on ``most`` held-out windows."""
+        train_on: Draws
+        if step in _THROUGH_TARGET:
+            train_on = space.CutDraws(WindowSampler(self._text[0], self._job.seed), self._job.seed, _MASKS)
+            check = partial(model.acceptance, self._text[1], length=_WINDOW)
+        else:
+            train_on, held_out = self._windows
+            check = partial(acceptance, model, held_out)
+        begun = self._begun.get(cast(TrainedMethod, step))
+        if begun:
+            begun.put_into(model)
+        run = Run(model.to(device()), self.plan(step, tokens), train_on, lambda: check(_CHECKED))
+        if begun:
+            self._say(f"{step}: held-out acceptance {run.measure()} to begin with")  # so that it does not end below
+        train(run, self._job.work / f"{name or step}.pt", self._say)
         model.eval()
+        return check(most)
+
+    def _frequent(self, step: str) -> Tensor:
+        """The tokens that a method's heads can guess."""
+        if begun := self._begun.get(cast(TrainedMethod, step)):
+            ids = begun.tensors.get("d2t", begun.tensors.get("output.ids"))
+            if ids is not None:
+                return torch.from_numpy(ids.astype(np.int64)).to(device())
+        counts = self._windows[0].counts(len(self._matrices.output))
+        return torch.from_numpy(medusa.frequent(counts, _ROWS.get(step, 0))).to(device())
 
     def _medusa(self) -> Acceptance:
-        train_on, held_out = self._windows
-        shape = MedusaShape(self._output.shape[1])
-        torch.manual_seed(self._job.seed)
-        ids = self._frequent(train_on, _MEDUSA_ROWS)
-        model = MedusaModule(shape, self._output[ids], ids).to(device())
-        measure = partial(medusa.acceptance, model, held_out)
-        self._fit("medusa", model, medusa.loss(self._output[ids].clone()), train_on, measure)
-        ranks = [round(float(x), 4) for x in medusa.rank_accuracies(model, held_out, _ALL).ravel()]
-        settings = {"n_heads": shape.heads, "rank_accuracies": ranks}
-        return self._write("medusa", medusa.tensors(model), settings, measure(_ALL))
-
-    def _frequent(self, train_on: Windows, rows: int) -> Tensor:
-        return torch.from_numpy(medusa.frequent(train_on.counts(len(self._output)), rows)).to(device())
+        model: Any = self._module("medusa", self._matrices, self._frequent("medusa"), ())
+        found = self._fit("medusa", model)
+        ranks = [round(float(x), 4) for x in medusa.rank_accuracies(model, self._windows[1], _ALL).ravel()]
+        settings = {"n_heads": model.shape.heads, "rank_accuracies": ranks}
+        return self._write("medusa", self._job.outs["medusa"], medusa.tensors(model), settings, found)
 
     def _kangaroo(self) -> Acceptance:
         """Trains an adapter briefly for every candidate exit layer, then fully for the best one."""
-        layers = self._exits
-        train_on, held_out = self._windows
-        shape = shape_of(self._header)
-        per_position = frequencies(shape.head_size, shape.rope_base, shape.rope_scaling, device())
-        factors = rope_factors(self._header)
-        if factors is not None:
-            per_position = per_position / factors.to(device())
-        rotation = rotations(torch.arange(_WINDOW, device=device()), per_position)
-        tried: dict[int, Acceptance] = {}
+        layers, trials = self._reads["kangaroo"], list[str]()
+        models: dict[int, Any] = {}
 
-        def fit(layer: int, name: str, tokens: int, most: int) -> tuple[KangarooAdapter, Acceptance]:
-            exit_at = Exit(shape, rotation, self._output, self._layers.index(layer))
-            torch.manual_seed(self._job.seed)
-            adapter = KangarooAdapter(shape).to(device())
-            measure = partial(kangaroo.acceptance, adapter, exit_at, held_out)
-            self._fit(name, adapter, kangaroo.loss(exit_at), train_on, measure, tokens=tokens)
-            return adapter, measure(most)
+        def fit(layer: int, *trial: Any) -> Acceptance:
+            models[layer] = self._module("kangaroo", self._matrices, torch.zeros(0), [layer])
+            return self._fit("kangaroo", models[layer], *trial)
 
-        for layer in layers:
-            self._say(f"trying an exit before layer {layer}")
-            _, tried[layer] = fit(layer, f"kangaroo-{layer}", max(1, int(_TRIAL * self._plan.tokens)), _CHECKED)
-        best = kangaroo.best_exit(tried, shape)
-        trials = [f"{layer}: {found}" for layer, found in tried.items()]
-        self._say(f"acceptance by exit layer: {'; '.join(trials)}; taken: {best}")
-        adapter, found = fit(best, "kangaroo", self._plan.tokens, _ALL)
-        return self._write("kangaroo", kangaroo.tensors(adapter), {"exit_layer": best, "trials": trials}, found)
+        best = layers[0]
+        if len(layers) > 1:
+            tried, tokens = dict[int, Acceptance](), max(1, int(_TRIAL * self.plan("kangaroo").tokens))
+            for layer in layers:
+                self._say(f"trying an exit before layer {layer}")
+                tried[layer] = fit(layer, tokens, f"kangaroo-{layer}", _CHECKED)
+            best = kangaroo.best_exit(tried, shape_of(self._header))
+            trials = [f"{layer}: {found}" for layer, found in tried.items()]
+            self._say(f"acceptance by exit layer: {'; '.join(trials)}; taken: {best}")
+        found = fit(best)
+        settings = {"exit_layer": best} | ({"trials": trials} if trials else {})
+        return self._write("kangaroo", self._job.outs["kangaroo"], kangaroo.tensors(models[best]), settings, found)
 
     def _space(self) -> Acceptance:
-        window = _WINDOW + space.GROUPS * _MASKS
-        dtype = check_memory(self._header, available_memory(), 8 * window, window)
-        target = load_gguf(self._job.model, dtype).to(device())
-        masks = space.Masks(_MASKS, target.token_embd.weight.detach(), self._job.seed)
-        draws = space.CutDraws(WindowSampler(self._train_on, self._job.seed), self._job.seed, _MASKS)
-        measure = partial(space.acceptance, masks, target, self._held_out, length=_WINDOW)
-        self._fit("space", masks, space.loss(target), draws, measure, other_rate=1e-2, batch_tokens=8 * _WINDOW)
-        return self._write("space", space.tensors(masks), {"n_masks": _MASKS}, measure(_ALL))
+        """Trains masks for the target as it is, then if asked for others with an adapter, which begin as these."""
+        target, settings = load_gguf(self._job.model, self._dtype).to(device()), {"n_masks": _MASKS}
+        masks = self._masks("space", target)
+        found = self._fit("space", masks)
+        self._write("space", self._job.outs["space"], space.tensors(masks), settings, found)
+        if adapter := self._job.adapter:
+            tuned = self._masks("adapter", target)
+            tuned.masks.data.copy_(masks.masks.data)
+            with_it = self._fit("adapter", tuned)
+            if tuned.lora:
+                tuned.lora.write(adapter, self._header)
+            beside = adapter.with_name(f"{adapter.stem}-masks.gguf")
+            self._write("space", beside, space.tensors(tuned), settings, with_it)
+            self._say(f"space with the adapter: acceptance by depth on held-out text: {with_it}")
+        return found
 
-    def _eagle(self) -> Acceptance:
-        train_on, held_out = self._windows
-        ids = self._frequent(train_on, _EAGLE_ROWS)
-        embedding = embedding_matrix(self._header).to(device())
-        inputs = eagle.EagleInputs(shape_of(self._header), embedding, self._output[ids], ids, self._places)
-        torch.manual_seed(self._job.seed)
-        model = eagle.EagleHead(inputs).to(device())
-        measure = partial(eagle.acceptance, model, inputs, held_out)
-        self._fit("eagle3", model, eagle.loss(inputs), train_on, measure)
-        return self._write_gguf_head("eagle3", eagle, model, measure(_ALL))
-
-    def _dflash(self) -> Acceptance:
-        train_on, held_out = self._windows
-        embedding = embedding_matrix(self._header).to(device())
-        inputs = dflash.DflashInputs(
-            shape_of(self._header), embedding, self._output, self._places, spare_token(self._header)
+    def _llama_head(self, method: TrainedMethod) -> Acceptance:
+        """Trains and writes a head that llama.cpp runs."""
+        kind: Any = {"eagle3": eagle, "dflash": dflash}[method]
+        ids = self._frequent(method) if method in _ROWS else torch.zeros(0)
+        model: Any = self._module(method, self._matrices, ids, self._reads[method])
+        found = self._fit(method, model)
+        write_gguf_head(
+            self._job.outs[method],
+            kind.ARCHITECTURE,
+            model.shape,
+            kind.tensors(model),
+            target=self._header,
+            layers=self._reads[method],
+            more=kind.metadata(model),
+            text=self._job.text,
+            found=found,
         )
-        torch.manual_seed(self._job.seed)
-        model = dflash.DflashHead(inputs).to(device())
-        measure = partial(dflash.acceptance, model, inputs, held_out)
-        tokens = _DFLASH_PASSES * self._job.tokens
-        self._fit("dflash", model, dflash.loss(inputs), train_on, measure, tokens=tokens)
-        return self._write_gguf_head("dflash", dflash, model, measure(_ALL))
+        return found
 
     def _write(
-        self, method: Method, tensors: Mapping[str, NDArray[Any]], settings: Mapping[str, Any], found: Acceptance
+        self,
+        method: Method,
+        path: Path,
+        tensors: Mapping[str, NDArray[Any]],
+        settings: Mapping[str, Any],
+        found: Acceptance,
     ) -> Acceptance:
         job, header = self._job, self._header
-        facts = MappingProxyType({**settings, "acceptance": [round(share, 4) for share in found.shares]})
         info = HeadsInfo(
             method=method,
             target=identity(header),
@@ -286,24 +362,9 @@ class _Training:
             text=job.text,
             chats=tuple(job.chats),
             made=int(time.time()),
-            settings=facts,
+            settings=MappingProxyType({**settings, "acceptance": [round(share, 4) for share in found.shares]}),
         )
-        write_heads(job.outs[method], info, tensors)
-        return found
-
-    def _write_gguf_head(self, method: TrainedMethod, module: Any, model: Any, found: Acceptance) -> Acceptance:
-        """Args: module: of a head that llama.cpp runs."""
-        write_gguf_head(
-            self._job.outs[method],
-            module.ARCHITECTURE,
-            model.shape,
-            module.tensors(model),
-            target=self._header,
-            layers=self._points,
-            more=module.metadata(model),
-            text=self._job.text,
-            found=found,
-        )
+        write_heads(path, info, tensors)
         return found
 
 

@@ -5,19 +5,17 @@ part between two norms, y = h + Attention(RMS(h)), then RMS(y) and the target's 
 cross-entropy against the target's distribution.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
-from slipstream.drafters.training.acceptance import Acceptance, chain_guesses, mean, of_guesses
+from slipstream.drafters.training.acceptance import Acceptance
 from slipstream.drafters.training.decoder import Attention, DecoderShape, Norm, Rotation, chat_mask
-from slipstream.drafters.training.features import Windows
-from slipstream.drafters.training.loop import BatchLoss
+from slipstream.drafters.training.loop import weighted
 
 _DEPTH = 6  # greatest depth that acceptance is measured at
 _LONGEST = 4  # longest draft that is considered in the choice of an exit layer
@@ -26,62 +24,48 @@ _LONGEST = 4  # longest draft that is considered in the choice of an exit layer
 class KangarooAdapter(Attention):
     """Attention over the exited hidden states, shaped like the target's own."""
 
-    def __init__(self, shape: DecoderShape) -> None:
-        """Starts as the identity and a norm."""
-        super().__init__(shape)
-        self.attn_norm, self.output_norm = Norm(shape.width, shape.eps), Norm(shape.width, shape.eps)
-
-    def forward(self, hidden: Tensor, chats: Tensor, rotation: Rotation) -> Tensor:
-        """Maps exited states (rows, length, width) to the vocabulary matrix's input.
+    def __init__(self, shape: DecoderShape, output: Tensor, rotation: Rotation, place: int) -> None:
+        """Starts as the identity and a norm.
 
         Args:
-            hidden: inputs of the exit layer.
+            shape: of the target.
+            output: (vocabulary, width), the target's vocabulary matrix.
+            rotation: the target's rotations of the places of a window.
+            place: which of the stored points after the last hidden state is the exit's.
+        """
+        super().__init__(shape)
+        self.attn_norm, self.output_norm = Norm(shape.width, shape.eps), Norm(shape.width, shape.eps)
+        self.rotation, self.place = rotation, place
+        self.output: Tensor
+        self.register_buffer("output", output, persistent=False)
+
+    def forward(self, hidden: Tensor, chats: Tensor) -> Tensor:
+        """Scores after each place, (rows, length, vocabulary).
+
+        Args:
+            hidden: inputs of the exit layer, (rows, length, width).
             chats: (rows, length), the number of the chat that each place belongs to.
         """
-        mixed = self.mixed(*self.parts(self.attn_norm(hidden), rotation), chat_mask(chats))
-        out: Tensor = self.output_norm(hidden + mixed)
-        return out
+        mixed = self.mixed(*self.parts(self.attn_norm(hidden), self.rotation), chat_mask(chats))
+        return functional.linear(self.output_norm(hidden + mixed), self.output)
 
-
-@dataclass(frozen=True)
-class Exit:
-    """The place of an adapter in its target."""
-
-    shape: DecoderShape
-    rotation: Rotation  # the target's rotations of the places of a window
-    output: Tensor  # (vocabulary, width), the target's vocabulary matrix
-    place: int  # which of the stored points after the last hidden state is the exit's
-
-    def logits(self, model: KangarooAdapter, chats: Tensor, exits: Sequence[Tensor]) -> Tensor:
-        """Scores after each place: (rows, length, vocabulary)."""
-        return functional.linear(model(exits[self.place], chats, self.rotation), self.output)
-
-
-def loss(exit_at: Exit) -> BatchLoss:
-    """Cross-entropy against the target's distribution at the same place."""
-
-    def of_batch(
-        model: KangarooAdapter, ids: Tensor, weights: Tensor, chats: Tensor, last: Tensor, *exits: Tensor
-    ) -> Tensor:
+    def loss(self, ids: Tensor, weights: Tensor, chats: Tensor, last: Tensor, *exits: Tensor) -> Tensor:
+        """Cross-entropy against the target's distribution at the same place."""
         with torch.autocast(last.device.type, torch.bfloat16):
             with torch.no_grad():
-                wanted = functional.linear(last, exit_at.output).float().softmax(-1)
-            guessed = exit_at.logits(model, chats[:, :-1], exits).float()
+                wanted = functional.linear(last, self.output).float().softmax(-1)
+            guessed = self(exits[self.place], chats[:, :-1]).float()
         losses = functional.cross_entropy(guessed.flatten(0, 1), wanted.flatten(0, 1), reduction="none")
-        weight = weights[:, 1:].flatten()
-        return (losses * weight).sum() / weight.sum().clamp(min=1)
+        return weighted(losses, weights[:, 1:].flatten())
 
-    return of_batch
-
-
-@torch.no_grad()
-def acceptance(model: KangarooAdapter, exit_at: Exit, held_out: Windows, most: int) -> Acceptance:
-    """Acceptance by depth on up to ``most`` stored windows."""
-    parts: list[Acceptance] = []
-    for ids, weights, (chats, _, *exits) in held_out.checked(most, exit_at.output.device):
-        best = exit_at.logits(model, chats[:, :-1], exits).argmax(-1).cpu().numpy()
-        parts.append(of_guesses(chain_guesses(best, _DEPTH), ids, weights))
-    return mean(parts)
+    def guesses(self, ids: Tensor, chats: Tensor, last: Tensor, *exits: Tensor) -> NDArray[np.int64]:
+        """Best ids of a drafter that reads its own drafts: where those before a guess are right, they are the text."""
+        best = self(exits[self.place], chats[:, :-1]).argmax(-1).cpu().numpy()
+        rows, length = best.shape
+        found = np.full((rows, length, _DEPTH), -1, np.int64)
+        for d in range(_DEPTH):
+            found[:, : length - d, d] = best[:, d:]
+        return found
 
 
 def tensors(model: KangarooAdapter) -> dict[str, NDArray[Any]]:

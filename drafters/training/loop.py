@@ -1,7 +1,6 @@
 """The training loop of all heads: budget, schedule, optimizers, early stop, checkpoints and the progress line."""
 
 import errno
-import os
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
@@ -10,12 +9,10 @@ from typing import Any, Protocol
 
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
 from slipstream.drafters.training.acceptance import Acceptance
-from slipstream.models.errors import SlipstreamError
-
-BatchLoss = Callable[..., Tensor]  # loss of (model, *batch); the batch comes from the run's ``Draws``, as tensors
+from slipstream.models.gguf.tensors import replacing
 
 Say = Callable[[str], None]  # takes a progress line
 
@@ -89,15 +86,13 @@ class TrainingProgress:
 class Run:
     """A model, its optimizers and its data; it can be saved and resumed."""
 
-    def __init__(
-        self, model: nn.Module, plan: TrainingPlan, draws: Draws, check: Callable[[], Acceptance], about: dict[str, Any]
-    ) -> None:
+    def __init__(self, model: Any, plan: TrainingPlan, draws: Draws, check: Callable[[], Acceptance]) -> None:
         """Builds the optimizers; ``resume`` then replaces everything by a stored state.
 
         Args:
-            about: plain values to keep with the checkpoint.
+            model: its method ``loss`` takes a batch of ``draws``, as tensors.
         """
-        self.model, self.plan, self.draws, self.check, self.about = model, plan, draws, check, about
+        self.model, self.plan, self.draws, self.check = model, plan, draws, check
         self.progress = TrainingProgress()
         self.best: dict[str, Tensor] = {}  # the weights of the best check
         wanted = {name: p for name, p in model.named_parameters() if p.requires_grad}
@@ -119,7 +114,7 @@ class Run:
         progress = self.progress
         return 1.0 if progress.worse >= _PATIENCE else self.plan.done(progress.tokens)
 
-    def step(self, batch_loss: BatchLoss) -> float:
+    def step(self) -> float:
         """One optimizer step on one batch; returns its loss."""
         plan, progress = self.plan, self.progress
         began = time.monotonic()
@@ -131,7 +126,7 @@ class Run:
             for group in optimizer.param_groups:  # ``resume`` has loaded stored values
                 group["lr"], group["weight_decay"] = rate * factor, decay
             optimizer.zero_grad(set_to_none=True)
-        loss = batch_loss(self.model, *batch)
+        loss = self.model.loss(*batch)
         loss.backward()
         torch.nn.utils.clip_grad_norm_([p for p in self.model.parameters() if p.grad is not None], 1.0)
         for optimizer in self.optimizers:
@@ -155,16 +150,19 @@ class Run:
         return found
 
     def save(self, path: Path) -> None:
-        """Writes a checkpoint atomically."""
+        """Writes a checkpoint; a crash leaves the old one or the new one, never a part."""
         state = {
-            "about": self.about,
             "model": self.model.state_dict(),
             "best": self.best,
             "optimizers": [o.state_dict() for o in self.optimizers],
             "draws": self.draws.state(),
             "progress": asdict(self.progress),
         }
-        save_atomically(state, path)
+        with replacing(path) as part:
+            try:
+                torch.save(state, part)
+            except RuntimeError as error:  # torch's own, of a full disk
+                raise OSError(errno.ENOSPC, "the disk is full") from error
 
     def resume(self, path: Path) -> None:
         state = torch.load(path, weights_only=True)
@@ -176,7 +174,7 @@ class Run:
         self.progress = TrainingProgress(**state["progress"])
 
 
-def train(run: Run, path: Path, batch_loss: BatchLoss, say: Say) -> None:
+def train(run: Run, path: Path, say: Say) -> None:
     """Trains to the end of the plan, or until held-out acceptance no longer rises; the model gets the best weights.
 
     It resumes from the checkpoint ``path`` if it exists, and writes it at the end.
@@ -190,7 +188,7 @@ def train(run: Run, path: Path, batch_loss: BatchLoss, say: Say) -> None:
     saved, average = progress.seconds, 0.0
     mark = (progress.tokens, time.monotonic())
     while run.done < 1:
-        loss = run.step(batch_loss)
+        loss = run.step()
         average = loss if not average else 0.95 * average + 0.05 * loss
         if progress.step % plan.check_every == 0 or progress.step == 10 or run.done == 1:
             found = run.measure()
@@ -215,17 +213,6 @@ def _between_states(name: str, parameter: Tensor) -> bool:
     return parameter.ndim == 2 and any(part in f".{name}" for part in _BETWEEN_STATES)
 
 
-def save_atomically(state: dict[str, Any], path: Path) -> None:
-    """Writes a checkpoint so that a crash leaves the old one or the new one, never a part."""
-    part = path.with_suffix(".part")
-    try:
-        torch.save(state, part)
-        os.replace(part, path)
-    except (OSError, RuntimeError) as error:  # torch reports a full disk as a RuntimeError of its own
-        part.unlink(missing_ok=True)
-        full = getattr(error, "errno", None) == errno.ENOSPC or "No space left" in str(error) or "write" in str(error)
-        reason = "the disk is full" if full else getattr(error, "strerror", None) or str(error).splitlines()[0]
-        raise SlipstreamError(
-            f"cannot write the checkpoint {path}: {reason}.",
-            "Make room, then give the same command again: it goes on from the last checkpoint.",
-        ) from error
+def weighted(losses: Tensor, weights: Tensor) -> Tensor:
+    """The mean of losses with weights."""
+    return (losses * weights).sum() / weights.sum().clamp(min=1e-6)

@@ -5,7 +5,6 @@ block whose matrix starts at zero, so that it begins as the target's own next-to
 heads share one vocabulary matrix, cut to the frequent tokens, and learn the target's distribution, not only the text.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,9 +14,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
-from slipstream.drafters.training.acceptance import Acceptance, mean, of_guesses
 from slipstream.drafters.training.features import Windows
-from slipstream.drafters.training.loop import BatchLoss
+from slipstream.drafters.training.loop import weighted
 from slipstream.models.types import Floats
 
 _DECAY = 0.8  # weight of head k is this to the power k, as in the paper
@@ -31,7 +29,6 @@ class MedusaShape:
     width: int  # of the target's hidden states
     heads: int = 4  # how many tokens beyond the next one are guessed
     layers: int = 1  # residual blocks per head
-    shared: bool = True  # whether all heads share one vocabulary matrix
 
 
 class MedusaModule(nn.Module):
@@ -51,9 +48,11 @@ class MedusaModule(nn.Module):
         )
         for parameter in self.head.parameters():
             nn.init.zeros_(parameter)
-        self.output = nn.ParameterList(output.clone() for _ in range(1 if shape.shared else shape.heads))
+        self.output = nn.Parameter(output.clone())
         self.ids: Tensor
+        self.target_output: Tensor
         self.register_buffer("ids", ids)
+        self.register_buffer("target_output", output, persistent=False)
 
     def states(self, hidden: Tensor, head: int) -> Tensor:
         """Maps (…, width) to the input of a head's vocabulary matrix, the same shape."""
@@ -63,66 +62,35 @@ class MedusaModule(nn.Module):
 
     def forward(self, hidden: Tensor, head: int) -> Tensor:
         """Scores of head ``head``: (…, width) to (…, v), by row of the cut vocabulary."""
-        return functional.linear(self.states(hidden, head), self.output[0 if self.shape.shared else head])
+        return functional.linear(self.states(hidden, head), self.output)
 
-
-def loss(output: Tensor) -> BatchLoss:
-    """Cross-entropy of head k against the target's distribution k + 1 places later.
-
-    Args:
-        output: (v, width) rows of the target's vocabulary matrix, the same that the heads start with.
-    """
-
-    def of_batch(
-        model: MedusaModule, ids: Tensor, weights: Tensor, chats: Tensor, hidden: Tensor, *others: Tensor
-    ) -> Tensor:
-        with torch.autocast(hidden.device.type, torch.bfloat16):
+    def loss(self, ids: Tensor, weights: Tensor, chats: Tensor, last: Tensor, *others: Tensor) -> Tensor:
+        """Cross-entropy of head k against the target's distribution k + 1 places later."""
+        total, length = last.new_zeros(()), last.shape[1]
+        with torch.autocast(last.device.type, torch.bfloat16):
             with torch.no_grad():
-                wanted = functional.linear(hidden, output).float().softmax(-1)
-            total = hidden.new_zeros(())
-            length = hidden.shape[1]
-            for head in range(model.shape.heads):
+                wanted = functional.linear(last, self.target_output).float().softmax(-1)
+            for head in range(self.shape.heads):
                 ahead = 1 + head
-                logs = model(hidden[:, : length - ahead], head).float().log_softmax(-1)
+                logs = self(last[:, : length - ahead], head).float().log_softmax(-1)
                 losses = -(wanted[:, ahead:] * logs).sum(-1)
                 same = chats[:, : length - ahead] == chats[:, ahead:length]
-                weight = weights[:, ahead + 1 : length + 1] * same
-                total = total + _DECAY**head * (losses * weight).sum() / weight.sum().clamp(min=1)
+                total = total + _DECAY**head * weighted(losses, weights[:, ahead + 1 : length + 1] * same)
         return total
 
-    return of_batch
-
-
-@torch.no_grad()
-def acceptance(model: MedusaModule, held_out: Windows, most: int) -> Acceptance:
-    """Acceptance by depth on up to ``most`` stored windows."""
-    parts: list[Acceptance] = []
-    for ids, weights, (_, hidden, *_) in held_out.checked(most, model.ids.device):
-        best = [model.ids[model(hidden, head).argmax(-1)].cpu().numpy() for head in range(model.shape.heads)]
-        parts.append(of_guesses(guesses(best), ids, weights))
-    return mean(parts)
-
-
-def guesses(best: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
-    """Aligns each head's best ids (rows, length) to roots: a head reads the token before the root."""
-    rows, length = best[0].shape
-    shifted = np.full((rows, length, len(best)), -1, np.int64)
-    for head, ids in enumerate(best):
-        shifted[:, 1:, head] = ids[:, : length - 1]
-    return shifted
+    def guesses(self, ids: Tensor, chats: Tensor, last: Tensor, *others: Tensor) -> NDArray[np.int64]:
+        """Best ids of each head, aligned to roots: a head reads the token before the root."""
+        found = np.full((*last.shape[:2], self.shape.heads), -1, np.int64)
+        for head in range(self.shape.heads):
+            found[:, 1:, head] = self.ids[self(last[:, :-1], head).argmax(-1)].cpu().numpy()
+        return found
 
 
 def tensors(model: MedusaModule) -> dict[str, NDArray[Any]]:
     """The arrays for a heads file, see ``slipstream.models.heads.file``."""
-    arrays: dict[str, NDArray[Any]] = {"output.ids": model.ids.cpu().numpy().astype(np.int32)}
-    for name, parameter in model.named_parameters():
-        arrays[name + ("" if name.startswith("head.") else ".weight")] = parameter.detach().float().cpu().numpy()
-    if model.shape.shared:
-        arrays["output.weight"] = arrays.pop("output.0.weight")
-    else:
-        for head in range(model.shape.heads):
-            arrays[f"head.{head}.output.weight"] = arrays.pop(f"output.{head}.weight")
-    return arrays
+    arrays: dict[str, NDArray[Any]] = {name: p.detach().float().cpu().numpy() for name, p in model.named_parameters()}
+    arrays["output.weight"] = arrays.pop("output")
+    return arrays | {"output.ids": model.ids.cpu().numpy().astype(np.int32)}
 
 
 def frequent(counts: NDArray[np.int64], most: int) -> NDArray[np.int64]:

@@ -198,7 +198,7 @@ def made_answers(
     asked = _Conversations(ChatIds(model), model, prompts or _templates(), seed, kept)
     try:
         with (
-            path.open("a", encoding="utf-8") as file,
+            path.open("a", encoding="utf-8", buffering=1) as file,  # a kill loses unfinished answers alone
             closing(ManyReplies(model, _SIDE_BY_SIDE, _N_CTX, options)) as replies,
         ):
             for found, reply in replies.replies(asked, _REPLY):
@@ -208,7 +208,6 @@ def made_answers(
                 made += len(reply)
                 if made - said >= tokens / 50:
                     said = made
-                    file.flush()
                     say(f"own answers: {made:,} of {tokens:,} tokens")
                 if made >= tokens:
                     break

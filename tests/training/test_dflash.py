@@ -31,7 +31,7 @@ def target() -> Decoder:
 @pytest.fixture(scope="module")
 def head(target: Decoder) -> dflash.DflashHead:
     embedding = target.token_embd.weight.detach()
-    model = dflash.DflashHead(dflash.DflashInputs(SHAPE, embedding, embedding, (0, 1, 2), mask=3))
+    model = dflash.DflashHead(SHAPE, embedding, embedding, (0, 1, 2), mask=3)
     torch.manual_seed(2)
     for p in model.parameters():
         torch.nn.init.normal_(p, mean=float(p.ndim == 1), std=0.1)

@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import re
 import resource
 import subprocess
 import sys
@@ -19,6 +20,7 @@ from slipstream.app.library.heads_files import heads_file
 from slipstream.drafters.training.decoder import DecoderShape
 from slipstream.models.errors import SlipstreamError
 from slipstream.models.gguf.reader import read_header
+from slipstream.models.gguf.tensors import read_tensor
 from slipstream.models.heads.file import check_target, identity, read_heads
 from slipstream.models.heads.matching_heads import matching_heads
 
@@ -101,6 +103,20 @@ def check_heads_of(out: Path, method: str, text: str, target: Path, other: Path)
         check_target(heads.info, read_header(other))
 
 
+def drafted_as_plain(model: Path, method: str, home: Path, *more: str) -> int:
+    """Checks that a drafter does not change a reply; returns how many tokens it drafted."""
+    command = [*PROGRAM, "run", "-m", str(model), "-p", "Hello", "--json", "--temp", "0", "--max-tokens", "24", *more]
+    env = {**os.environ, "SLIPSTREAM_HOME": str(home)}
+    runs = [
+        subprocess.run([*command, "--drafter", name], capture_output=True, text=True, env=env)
+        for name in ("none", method)
+    ]
+    assert [each.returncode for each in runs] == [0, 0], runs
+    plain, drafted = ([json.loads(line) for line in each.stdout.splitlines()][:-1] for each in runs)
+    assert [token for step in drafted for token in step["tokens"]] == [token for s in plain for token in s["tokens"]]
+    return sum(step["drafted"] for step in drafted)
+
+
 @pytest.mark.parametrize("method", DEPTHS)
 def test_heads_from_a_folder(method: str, start: Start, target: Path, other: Path, texts: Path, tmp_path: Path) -> None:
     stdout, stderr = (run := start(method, "--on", str(texts), "--tokens", "3000")).communicate()
@@ -110,7 +126,7 @@ def test_heads_from_a_folder(method: str, start: Start, target: Path, other: Pat
     assert stdout.startswith(f"{out}: ") and "acceptance by depth" in stdout and stdout.count("\n") == 1
     first, *lines = stderr.splitlines()
     assert first == "checking the file before its first use"
-    assert lines[0].startswith("this will take about ")
+    assert lines[0].startswith(f"memory to train, in GB: {method} ") and lines[1].startswith("this will take about ")
     assert not any("llama" in line or "Warning" in line for line in lines), stderr
     assert list((tmp_path / "training").iterdir()) == []
     assert [path.name for path in (tmp_path / "heads").iterdir()] == [out.name]
@@ -134,18 +150,7 @@ def test_a_head_that_llama_cpp_runs_drafts_for_its_model(
     found = heads_file(out, identity(header), header)
     assert found and (found.method, found.trained_on, found.why_not) == (method, "folder", "")
     assert found.first_depth is not None and 0 <= found.first_depth <= 1
-    command = [*PROGRAM, "run", "-m", str(model), "-p", "Hello", "--json", "--temp", "0", "--max-tokens", "24"]
-    env = {**os.environ, "SLIPSTREAM_HOME": str(tmp_path)}
-    texts_of = [
-        subprocess.run([*command, "--drafter", name], capture_output=True, text=True, env=env)
-        for name in ("none", method)
-    ]
-    assert [each.returncode for each in texts_of] == [0, 0], texts_of
-    plain, drafted = ([json.loads(line) for line in each.stdout.splitlines()] for each in texts_of)
-    assert [token for step in drafted[:-1] for token in step["tokens"]] == [
-        token for step in plain[:-1] for token in step["tokens"]
-    ]
-    assert sum(step["drafted"] for step in drafted[:-1]) > 0
+    assert drafted_as_plain(model, method, tmp_path) > 0
 
 
 @pytest.mark.parametrize("method", RUN_BY_LLAMA)
@@ -204,6 +209,37 @@ def test_all_methods_share_one_run(start: Start, target: Path, texts: Path, tmp_
     methods = [*DEPTHS, *sorted(RUN_BY_LLAMA, reverse=True)]
     assert [line.split(": ")[0] for line in stdout.splitlines()] == [str(tmp_path / f"{name}.gguf") for name in methods]
     assert matching_heads(read_header(target), tmp_path.glob("*.gguf")).keys() == set(methods)
-    assert "for 1B and" in stderr.splitlines()[2]
+    assert "for 1B and" in stderr.splitlines()[3]
     made = [line for line in stderr.splitlines() if line.startswith("hidden states: ")]
     assert len(made) == len(set(made)) == 2  # of the text and of the held-out text, for all methods
+
+
+def test_an_adapter_is_tuned_with_masks_of_its_own(start: Start, target: Path, texts: Path, tmp_path: Path) -> None:
+    adapter = tmp_path / "tuned.gguf"
+    words = ("--on", str(texts), "--tokens", "2000", "--adapter", str(adapter))
+    _, stderr = (run := start("space", *words)).communicate()
+    assert run.returncode == 0, stderr
+    assert "space with the adapter: acceptance by depth on held-out text: " in stderr
+    header = read_header(adapter)
+    assert header.metadata["adapter.type"] == "lora" and len(header.tensors) == 2 * 7 * TINY.layers
+    assert any(np.abs(read_tensor(header, info)).max() for info in header.tensors if info.name.endswith("lora_b"))
+    masks = read_heads(tmp_path / "tuned-masks.gguf", read_header(target)).tensors["masks"]
+    frozen = read_heads(tmp_path / "heads" / "tern-space.gguf", read_header(target)).tensors["masks"]
+    assert masks.shape == frozen.shape and not np.array_equal(masks, frozen)
+    drafted_as_plain(target, "space", tmp_path, "--lora", str(adapter))
+
+
+@pytest.mark.parametrize("method", ["medusa", "kangaroo", "eagle3"])
+def test_training_goes_on_from_a_file(method: str, start: Start, texts: Path, tmp_path: Path) -> None:
+    first, again = tmp_path / "first.gguf", tmp_path / "again.gguf"
+    words = (method, "--on", str(texts), "--tokens", "2000")
+    figures = r"held-out (?:text: ([\d. ]+)|acceptance ([\d. ]+) to begin with)$"
+    found = list[float]()  # at depth 1: at the end, at the second beginning, at the second end
+    for more in (("--out", str(first)), ("--from", str(first), "--out", str(again))):
+        _, stderr = (run := start(*words, *more)).communicate()
+        assert run.returncode == 0, stderr
+        found += [float((a or b).split()[0]) for a, b in re.findall(figures, stderr, re.MULTILINE)]
+    assert found[1] == pytest.approx(found[0], abs=0.02) and found[2] > found[1] - 0.02  # stored in 8 bits
+    assert "trying an exit" not in stderr
+    _, stderr = (run := start("space", "--on", str(texts), "--from", str(first))).communicate()
+    assert run.returncode == 2 and "holds no space heads" in stderr

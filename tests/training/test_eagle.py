@@ -18,11 +18,10 @@ from slipstream.drafters.training import eagle
 from slipstream.drafters.training.acceptance import Acceptance
 from slipstream.drafters.training.decoder import Decoder, DecoderShape, frequencies, rotations
 from slipstream.drafters.training.features import low_middle_high
-from slipstream.drafters.training.from_gguf import rope_factors, shape_of
+from slipstream.drafters.training.from_gguf import TargetMatrices, dequantized, shape_of
 from slipstream.drafters.training.gguf_head import write_gguf_head
-from slipstream.drafters.training.kangaroo import Exit, KangarooAdapter, tensors
+from slipstream.drafters.training.kangaroo import KangarooAdapter, tensors
 from slipstream.models.gguf.reader import read_header
-from slipstream.models.gguf.tensors import read_tensor
 from slipstream.models.heads.file import read_heads, write_heads
 from slipstream.models.heads.self_draft import cut
 from slipstream.models.llama.library import model_params
@@ -42,7 +41,7 @@ def target() -> Decoder:
 def head(target: Decoder) -> eagle.EagleHead:
     torch.manual_seed(2)
     embedding, output = target.token_embd.weight.detach(), target.output.weight.detach()
-    model = eagle.EagleHead(eagle.EagleInputs(SHAPE, embedding, output[IDS], IDS, (0, 1, 2)))
+    model = eagle.EagleHead(SHAPE, embedding, output[IDS], IDS, (0, 1, 2))
     for p in model.parameters():
         torch.nn.init.normal_(p, mean=float(p.ndim == 1), std=0.1)
     return model.eval()
@@ -144,20 +143,23 @@ def test_the_cut_computes_what_is_trained(tmp_path: Path, architecture: str) -> 
     pair = random_pair(tmp_path, architecture, EXIT)
     header = read_header(pair.target)
     shape = shape_of(header)
+    given = TargetMatrices.of(header, dequantized)
+    per_position = frequencies(shape.head_size, shape.rope_base, shape.rope_scaling, torch.device("cpu"))
+    if given.rope_factors is not None:
+        per_position = per_position / given.rope_factors
     torch.manual_seed(0)
-    adapter = KangarooAdapter(shape)
+    adapter = KangarooAdapter(shape, given.output, rotations(torch.arange(LENGTH), per_position), 0)
     for values in adapter.parameters():
         torch.nn.init.normal_(values, mean=float(values.ndim == 1), std=0.2)
     write_heads(pair.adapter, read_heads(pair.adapter).info, tensors(adapter), "f32")
     cut(*pair, tmp_path / "cut.gguf")
     tokens = list(range(5, 5 + LENGTH))
-    per_position = frequencies(shape.head_size, shape.rope_base, shape.rope_scaling, torch.device("cpu"))
-    factors = rope_factors(header)
-    rotation = rotations(torch.arange(LENGTH), per_position if factors is None else per_position / factors)
-    matrix = next(read_tensor(header, tensor) for tensor in header.tensors if tensor.name == "output.weight")
-    at = Exit(shape, rotation, torch.from_numpy(matrix), 0)
     hidden = torch.from_numpy(layer_inputs(pair.target, EXIT, tokens))[None]
     with torch.no_grad():
-        wanted = at.logits(adapter, torch.zeros(1, LENGTH, dtype=torch.long), [hidden])[0].numpy()
+        chats = torch.zeros(1, LENGTH + 1, dtype=torch.long)
+        wanted = adapter(hidden, chats[:, :-1])[0].numpy()
+        guesses = adapter.guesses(chats, chats, hidden, hidden)[0]
+    best = wanted.argmax(-1).tolist()
+    assert guesses[:, :3].tolist() == [[*best[at : at + 3], -1, -1][:3] for at in range(LENGTH)]
     found = logits_of(tmp_path / "cut.gguf", tokens)
     assert np.linalg.norm(found - wanted) < 1e-5 * np.linalg.norm(wanted)

@@ -1,68 +1,65 @@
-from dataclasses import replace
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
-from tests.training.gguf_file import random_decoder, write_model
-from torch.nn import functional
+from tests.training.gguf_file import WORDS
+from torch import Tensor, nn
 
-from slipstream.drafters.training import forecast
-from slipstream.drafters.training.acceptance import Acceptance, by_depth, chain_guesses, mean, of_guesses
-from slipstream.drafters.training.decoder import DecoderShape
-from slipstream.drafters.training.from_gguf import load_gguf
+from slipstream.drafters.training import dflash, eagle, forecast, kangaroo, medusa, space
+from slipstream.drafters.training.acceptance import Acceptance, by_depth, mean, of_guesses
+from slipstream.drafters.training.decoder import Decoder, DecoderShape, frequencies, rotations
 from slipstream.models.errors import SlipstreamError
-from slipstream.models.gguf.reader import Header, read_header
 
-LLAMA = DecoderShape(
-    width=64, layers=3, heads=4, kv_heads=2, head_size=32, ffn=160, vocabulary=300, context=512, tied=False
-)
-QWEN3 = replace(LLAMA, rope="halves", qk_norm=True, tied=True)
+SHAPE = DecoderShape(width=64, layers=3, heads=4, kv_heads=2, head_size=32, ffn=160, vocabulary=WORDS, context=512)
 
 
-def _header(shape: DecoderShape, folder: Path) -> Header:
-    write_model(folder / "m.gguf", random_decoder(shape))
-    return read_header(folder / "m.gguf")
+@pytest.mark.parametrize("method", ["medusa", "kangaroo", "eagle3", "dflash", "space", "adapter"])
+def test_the_memory_of_a_step_is_near_what_it_keeps(method: str) -> None:
+    """Without values as with them, and at least the weights and what the backward pass reads."""
 
+    def build() -> tuple[nn.Module, list[Tensor]]:
+        torch.manual_seed(1)
+        matrix, ids = torch.randn(WORDS, SHAPE.width), torch.arange(400)
+        text = [torch.ones(2, 65, dtype=kind) for kind in (torch.int64, torch.float32, torch.int64)]
+        states = [torch.randn(2, 64, SHAPE.width) for _ in range(4)]
+        rotation = rotations(torch.arange(64), frequencies(SHAPE.head_size, 1e4, 1.0, matrix.device))
+        match method:
+            case "medusa":
+                return medusa.MedusaModule(medusa.MedusaShape(SHAPE.width), matrix[ids], ids), [*text, *states]
+            case "kangaroo":
+                return kangaroo.KangarooAdapter(SHAPE, matrix, rotation, 0), [*text, *states]
+            case "eagle3":
+                return eagle.EagleHead(SHAPE, matrix, matrix[ids], ids, (0, 1, 2)), [*text, *states]
+            case "dflash":
+                return dflash.DflashHead(SHAPE, matrix, matrix, (0, 1, 2), 3), [*text, *states]
+        target = Decoder(SHAPE).requires_grad_(False)
+        masks = space.Masks(4, target, 1, space.LowRank(target) if method == "adapter" else None)
+        return masks, [*text, torch.full((2, space.GROUPS), 20)]
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("shape", [LLAMA, QWEN3])
-def test_the_estimate_is_near_what_a_step_keeps(shape: DecoderShape, dtype: torch.dtype, tmp_path: Path) -> None:
-    needed = forecast.memory_needed(_header(shape, tmp_path), dtype, batch_tokens=64, window=32)
-    model = load_gguf(tmp_path / "m.gguf", dtype)
-    kept: dict[int, int] = {p.untyped_storage().data_ptr(): p.untyped_storage().nbytes() for p in model.parameters()}
+    kept = dict[int, int]()
     alive = []
 
-    def keep(tensor: torch.Tensor) -> torch.Tensor:
+    def keep(tensor: Tensor) -> Tensor:
         kept[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
         alive.append(tensor)  # so that no address is used twice
         return tensor
 
-    rows = torch.randn(2, 32, shape.width, dtype=dtype, requires_grad=True)
-    mask = torch.ones(2, 1, 32, 32, dtype=torch.bool).tril()
-    with torch.autocast("cpu", torch.bfloat16), torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        logits = model.logits(model.run(rows, torch.arange(32), mask)).float().flatten(0, 1)
-        functional.cross_entropy(logits, torch.zeros(64, dtype=torch.long)).backward()
-    assert sum(kept.values()) < needed < 1.25 * sum(kept.values())
+    cost = forecast.StepCost.of(build)
+    model, batch = build()
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        model.loss(*batch).backward()
+    trained = sum(p.nbytes for p in model.parameters() if p.requires_grad)
+    assert sum(kept.values()) + 3 * trained < cost.memory < 2.5 * sum(kept.values()) + 6 * trained
+    assert cost.work > 0
 
 
-def test_a_model_that_fits_in_bfloat16_only_is_loaded_so(tmp_path: Path) -> None:
-    header = _header(LLAMA, tmp_path)
-    full, half = (forecast.memory_needed(header, dtype) for dtype in (torch.float32, torch.bfloat16))
-    assert half < full
-    assert forecast.check_memory(header, full) == torch.float32
-    assert forecast.check_memory(header, full - 1) == torch.bfloat16
-    with pytest.raises(SlipstreamError) as refusal:
-        forecast.check_memory(replace(header, path=Path("big.gguf")), half - 1)
-    assert f"training through big.gguf needs {half / 1e9:.1f} GB of memory, and" in refusal.value.title
-    assert "medusa or kangaroo" in refusal.value.hint
-
-
-def test_meminfo_counts_kibibytes() -> None:
-    text = "MemTotal:       8039556 kB\nMemFree:  1000 kB\nMemAvailable:    2048 kB\nBuffers:   1 kB\n"
-    assert forecast.linux_available(text) == 2 << 20
-    with pytest.raises(OSError, match="available"):
-        forecast.linux_available("MemTotal:  8039556 kB\n")
+def test_what_does_not_fit_is_refused_before_it_begins() -> None:
+    costs = {"medusa": forecast.StepCost(2 * 10**9, 1), "space": forecast.StepCost(9 * 10**9, 1)}
+    lines = list[str]()
+    forecast.check_memory(costs, 9 * 10**9, lines.append)
+    assert lines == ["memory to train, in GB: medusa 2.0, space 9.0; 9.0 are available"]
+    with pytest.raises(SlipstreamError, match=r"training space needs 9\.0 GB of memory, and 8\.0 GB are") as refusal:
+        forecast.check_memory(costs, 8 * 10**9, lines.append)
+    assert "train medusa" in refusal.value.hint
 
 
 def test_a_depth_counts_only_where_all_before_it_were_right() -> None:
@@ -89,11 +86,6 @@ def test_guesses_are_held_against_the_tokens_below_each_root() -> None:
     guesses[0, 0] = 1, 2  # below the prompt: not counted, the target wrote no root there
     found = of_guesses(guesses, ids, weights)
     assert found.shares == (2 / 3, 1 / 2) and found.reached == (3, 2)
-
-
-def test_a_chain_guesses_what_it_would_guess_on_the_text_itself() -> None:
-    best = np.array([[5, 6, 7, 8]])
-    assert chain_guesses(best, 3)[0].tolist() == [[5, 6, 7], [6, 7, 8], [7, 8, -1], [8, -1, -1]]
 
 
 def test_parts_weigh_by_how_much_they_counted() -> None:

@@ -21,8 +21,13 @@ PLAN = TrainingPlan(
 )
 
 
-def text_loss(model: nn.Module, ids: Tensor, weights: Tensor, chats: Tensor) -> Tensor:
-    return functional.cross_entropy(model(ids[:, :-1], chats[:, :-1]).flatten(0, 1), ids[:, 1:].flatten())
+class TextModel(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.decoder = random_decoder(TINY)
+
+    def loss(self, ids: Tensor, weights: Tensor, chats: Tensor) -> Tensor:
+        return functional.cross_entropy(self.decoder(ids[:, :-1], chats[:, :-1]).flatten(0, 1), ids[:, 1:].flatten())
 
 
 def run_of(plan: TrainingPlan = PLAN, checks: Sequence[float] | None = None) -> Run:
@@ -30,21 +35,21 @@ def run_of(plan: TrainingPlan = PLAN, checks: Sequence[float] | None = None) -> 
     rng = np.random.default_rng(1)
     walk = np.cumsum(rng.integers(1, 3, 20_000)) % 60 + 2
     text = TrainingText.of((walk[a : a + 200].tolist(), [1.0] * 200) for a in range(0, 20_000, 200))
-    model = random_decoder(TINY)
+    model = TextModel()
     held = [torch.from_numpy(part) for part in WindowSampler(text, 9).batch(8, 64)]
     given = iter(checks or ())
 
     @torch.no_grad()
     def check() -> Acceptance:
-        return Acceptance((next(given) if checks else float(torch.exp(-text_loss(model, *held))),), (100,))
+        return Acceptance((next(given) if checks else float(torch.exp(-model.loss(*held))),), (100,))
 
-    return Run(model, plan, WindowSampler(text, 3), check, {})
+    return Run(model, plan, WindowSampler(text, 3), check)
 
 
 def test_it_learns_and_says_how_well(tmp_path: Path) -> None:
     run, lines = run_of(), list[str]()
     before = run.check().shares[0]
-    train(run, tmp_path / "m.pt", text_loss, lines.append)
+    train(run, tmp_path / "m.pt", lines.append)
     assert run.check().shares[0] > 3 * before and run.progress.tokens >= PLAN.tokens
     for word in ("step 40", "loss", f"held-out acceptance {run.check()}", "tok/s", "100.0%", "min left"):
         assert word in lines[-1]
@@ -52,13 +57,13 @@ def test_it_learns_and_says_how_well(tmp_path: Path) -> None:
 
 def test_a_resumed_run_equals_one_that_was_not_stopped(tmp_path: Path) -> None:
     whole, before, after = run_of(), run_of(), run_of()
-    losses = [whole.step(text_loss) for _ in range(30)]
-    first = [before.step(text_loss) for _ in range(17)]
+    losses = [whole.step() for _ in range(30)]
+    first = [before.step() for _ in range(17)]
     before.measure()
     before.save(tmp_path / "half.pt")
     after.resume(tmp_path / "half.pt")
     assert after.progress.step == 17 and after.progress.best == before.progress.best > 1
-    assert first + [after.step(text_loss) for _ in range(13)] == losses
+    assert first + [after.step() for _ in range(13)] == losses
     for left, right in zip(whole.model.parameters(), after.model.parameters(), strict=True):
         assert torch.equal(left, right)
 
@@ -72,12 +77,12 @@ def test_it_stops_where_acceptance_falls_and_keeps_the_best_weights(tmp_path: Pa
         if "acceptance 0.400" in line:
             best.append(next(run.model.parameters()).detach().clone())
 
-    train(run, tmp_path / "m.pt", text_loss, say)
+    train(run, tmp_path / "m.pt", say)
     assert len([line for line in lines if line.startswith("step")]) == 9
     assert "has not risen for 6 checks" in lines[-1]
     assert torch.equal(next(run.model.parameters()), best[0])
     again = run_of(checks=[0.1])
-    train(again, tmp_path / "m.pt", text_loss, lines.append)  # what was over is over
+    train(again, tmp_path / "m.pt", lines.append)  # what was over is over
     assert again.progress.step == run.progress.step
     assert torch.equal(next(again.model.parameters()), best[0])
 
@@ -90,12 +95,12 @@ def test_a_crash_while_saving_keeps_the_old_checkpoint(tmp_path: Path, monkeypat
         Path(path).write_bytes(b"half")
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    run.step(text_loss)
+    run.step()
     monkeypatch.setattr(torch, "save", torn)
-    with pytest.raises(SlipstreamError, match=r"cannot write the checkpoint .*m\.pt: the disk is full") as error:
+    with pytest.raises(SlipstreamError, match=r"cannot write .*m\.pt: .*(full|space)") as error:
         run.save(tmp_path / "m.pt")
     monkeypatch.undo()
-    assert "goes on" in error.value.hint
+    assert "room" in error.value.hint
     other = run_of()
     other.resume(tmp_path / "m.pt")
     assert other.progress.step == 0
