@@ -12,13 +12,10 @@ from slipstream.models.sampling.sampler import Sampler
 from slipstream.models.types import ROOT, History
 
 
-def test_a_chain() -> None:
+def test_a_chain_and_nothing() -> None:
     draft = chain_draft([5, 6, 7], [0.9, 0.8, 0.7], "lookup")
     assert draft.tree.tokens == (5, 6, 7) and draft.tree.parents == (ROOT, 0, 1)
     assert draft.probs == (0.9, 0.8, 0.7) and draft.sources == ("lookup",) * 3
-
-
-def test_nothing_is_no_draft() -> None:
     assert chain_draft([], [], "lookup") is NO_DRAFT
     assert TreeBuilder().build() is NO_DRAFT
     assert Plain().draft(History([1]), lambda path, depth: True, Sampler()) is NO_DRAFT
@@ -64,16 +61,13 @@ def test_probes_are_never_merged() -> None:
     assert builder.build().tree.probes == {1, 2}
 
 
-def test_a_probe_that_comes_first_takes_in_no_guess() -> None:
+def test_a_probe_that_comes_first_takes_in_no_guess_and_equal_siblings_keep_their_order() -> None:
     builder = TreeBuilder()
     probe = builder.add(ROOT, 1, 0.5, "space", probe=True)
     assert builder.add(ROOT, 1, 0.5, "draft") != probe
     draft = builder.build()
     assert draft.tree.tokens == (1, 1) and draft.tree.probes == {1}
     assert draft.tree.child(ROOT, 1) == 0 and draft.sources == ("draft", "space")
-
-
-def test_equal_siblings_keep_their_order() -> None:
     builder = TreeBuilder()
     for token in (7, 3, 5):
         builder.add(ROOT, token, 0.25, "draft")

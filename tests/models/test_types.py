@@ -5,21 +5,15 @@ from hypothesis import strategies as st
 from slipstream.models.types import ROOT, TokenTree, repeated_share, shared_prefix
 
 
-def test_a_tree_knows_depths_leaves_and_children() -> None:
+def test_a_tree_knows_depths_leaves_and_children_empty_and_with_probes() -> None:
     tree = TokenTree((5, 6, 7, 8, 5), (-1, 0, 0, 2, -1))
     assert tree.depths == (1, 2, 2, 3, 1)
     assert (tree.depth, tree.leaves, tree.drafted) == (3, 3, 5)
     assert tree.first_leaves == (0, 0, 1, 1, 2) and tree.last_leaves == (1, 0, 1, 1, 2)
     assert tree.child(ROOT, 5) == 0 and tree.child(0, 7) == 2 and tree.child(2, 8) == 3
     assert tree.child(1, 8) is None and tree.child(ROOT, 8) is None and tree.child(0, 5) is None
-
-
-def test_an_empty_tree_is_one_path() -> None:
     tree = TokenTree()
     assert (len(tree), tree.depth, tree.leaves, tree.child(ROOT, 1)) == (0, 0, 1, None)
-
-
-def test_probes_are_not_children_and_add_no_depth() -> None:
     tree = TokenTree((5, 9, 9), (-1, 0, 1), frozenset({1, 2}))
     assert tree.depth == 1 and tree.drafted == 1 and tree.child(0, 9) is None
 

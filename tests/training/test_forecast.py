@@ -62,15 +62,12 @@ def test_what_does_not_fit_is_refused_before_it_begins() -> None:
     assert "train medusa" in refusal.value.hint
 
 
-def test_a_depth_counts_only_where_all_before_it_were_right() -> None:
+def test_depths_count_where_all_before_were_right_and_their_chances_add_up() -> None:
     right = np.array([[1, 1, 0], [1, 0, 1], [0, 1, 1], [1, 1, 1]], bool)
     written = np.ones_like(right)
     written[3, 2] = False  # the reply ends there
     found = by_depth(right, written)
     assert found.shares == (3 / 4, 2 / 3, 0.0) and found.reached == (4, 3, 1)
-
-
-def test_tokens_per_step_add_up_the_chances_of_every_depth() -> None:
     found = Acceptance((0.5, 0.5, 0.4), (10, 5, 2))
     assert found.tokens_per_step(0) == 1 and found.tokens_per_step(2) == 1.75
     assert found.tokens_per_step(9) == pytest.approx(1.85)

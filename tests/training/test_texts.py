@@ -108,14 +108,11 @@ def test_the_sampler_goes_on_where_it_was_stored() -> None:
         assert all(np.array_equal(left[i], right[i]) for i in range(3))
 
 
-def test_windows_start_at_chats_and_number_them() -> None:
+def test_windows_start_at_chats_number_them_and_cover_a_long_text() -> None:
     ids, weights, chats = WindowSampler(numbered(40, 20), seed=4).batch(8, 63)
     assert (ids[:, 0] % 20 == 0).all()
     for row, weight, number in zip(ids, weights, chats, strict=True):
         assert ((row % 20 == 0)[1:] == (np.diff(number) == 1)).all() and ((row % 20 >= 10) == (weight == 1)).all()
-
-
-def test_every_window_of_a_long_text_is_read() -> None:
     sampler = WindowSampler(numbered(2, 650), seed=2)
     starts = {int(row[0]) for _ in range(40) for row in sampler.batch(4, 64)[0]}
     assert starts == {chat * 650 + 65 * window for chat in range(2) for window in range(10)}

@@ -36,15 +36,12 @@ def within(seen: Sequence[tuple[float, float]], factor: float) -> float:
     return sum(1 / factor <= (said + 1) / (truth + 1) <= factor for said, truth in seen) / len(seen)
 
 
-def test_it_is_right_within_a_half_once_a_turn_was_written() -> None:
+def test_it_is_right_within_a_half_once_a_turn_was_written_and_said_in_words() -> None:
     kinds = ["chat", "chat", "story", "story", "copy", "copy"]
     seen = played(kinds, {name: 1.7 * pace for name, pace in PACE.items()})
     first = len(seen) // 6
     assert within(seen[first:], 1.5) == 1.0
     assert 1.5 < seen[0][0] / seen[0][1] < 4.5  # the first knows only a slow warm-up, and that replies may be long
-
-
-def test_nothing_is_said_before_anything_was_timed_and_then_times_in_words() -> None:
     estimate = Estimate(["none"], 160)
     estimate.begin("chat", 1, [])
     assert estimate.left() is None and estimate.share == 0.0

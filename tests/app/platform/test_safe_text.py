@@ -96,15 +96,12 @@ def test_marks_are_counted_over_pieces(pieces: list[str]) -> None:
     assert clean(shown) == shown and len(shown) == len("".join(pieces))
 
 
-def test_pictures_stand_for_controls_in_one_line_and_pasted_text() -> None:
+def test_pictures_stand_for_controls_in_lines_pasted_text_and_sentences() -> None:
     assert clean("\x1b[31m") == "␛[31m"
     assert clean("\x7f\x00") == "␡␀"
     assert typed("a\r\nb\rc\nd") == "a\nb\nc\nd"
     assert typed("x\x1b[31m\x9b\u202ey\u200f") == "x[31my\u200f"
     assert one_line("a\n  b\t\x1bc ") == "a b ␛c"
-
-
-def test_a_sentence_begins_with_a_capital_and_is_as_inert_as_any_text() -> None:
     assert sentence("the disk is full.") == "The disk is full."
     assert sentence("\x1bé\x9b") == "␛é�" and sentence("") == ""
     for payload in HOSTILE:

@@ -41,7 +41,7 @@ def test_a_width_is_refined_by_its_first_steps_but_not_by_a_disturbed_one() -> N
     assert costs.rows[4] == pytest.approx(16)
 
 
-def test_the_costs_of_a_target_are_measured_within_their_time() -> None:
+def test_the_costs_of_a_target_are_measured_in_their_time_and_the_first_widths_beyond_it() -> None:
     for budget, worst in ((4.0, 0.01), (0.0, 0.5)):  # with time for all widths; with that of 20 passes
         clock = Clock()
         target = TimedTarget(clock, DEAR)
@@ -50,9 +50,6 @@ def test_the_costs_of_a_target_are_measured_within_their_time() -> None:
         assert not target.tokens
         for rows in (1, 2, 3, 4, 8):
             assert costs.rows[rows] == pytest.approx(CostModel(DEAR, {}, 0, 64).rows[rows], rel=worst)
-
-
-def test_the_first_widths_are_measured_although_a_busy_machine_leaves_no_time() -> None:
     clock = Clock()
     costs = measure_costs(TimedTarget(clock, CHEAP, slower=lambda: 4.0), 10.0, 0.0, clock)
     assert costs.rows[2] / costs.rows[1] == pytest.approx(1.02)

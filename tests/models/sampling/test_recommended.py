@@ -8,7 +8,7 @@ from slipstream.models.library.catalog import catalog
 from slipstream.models.sampling.recommended import checked, recommended
 
 
-def test_the_keys_of_a_file_are_read_as_single_precision_wrote_them() -> None:
+def test_the_keys_of_a_file_are_read_as_single_precision_wrote_them_where_there_are_any() -> None:
     found = recommended(
         {
             "general.sampling.temp": 0.6000000238418579, "general.sampling.top_k": 20,
@@ -18,9 +18,6 @@ def test_the_keys_of_a_file_are_read_as_single_precision_wrote_them() -> None:
     )  # fmt: skip
     assert found == {"temperature": 0.6, "top_k": 20, "top_p": 0.95, "repetition_penalty": 1.05, "min_p": 0.0}
     assert isinstance(found["top_k"], int)
-
-
-def test_a_file_that_says_nothing_recommends_nothing() -> None:
     assert recommended({}) == recommended({"general.sampling.sequence": "top_k;temp"}) == {}
     assert recommended({"general.sampling.temp": 0.15}) == {"temperature": 0.15}
     assert recommended({"general.sampling.top_k": -1}) == {"top_k": 0, "min_p": 0.0}
