@@ -66,7 +66,7 @@ def test_several_drafters_are_told_apart_and_plain_steps_are_one_line() -> None:
     assert lines(tree)[2] == "│        │       └·wide² 40─·and² 30"
     assert drawn_plain(14, 32, 80, skipped=False).plain == "steps 14–32   no guesses"
     assert drawn_plain(3, 3, 80, skipped=False).plain == "step 3   no guesses"
-    assert drawn_plain(3, 900, 90, skipped=True).plain == "⋮ steps 3–900   no guesses"
+    assert drawn_plain(3, 900, 90, skipped=True).plain == "… steps 3–900   no guesses"
     assert drawn_plain(3, 900, 20, skipped=True).cell_length == 20
 
 
