@@ -152,7 +152,7 @@ class DraftersView(View[DrafterOffer | str]):
         standing = self.standing
         if isinstance(offer, str):
             reasons = [Content(f"{one_line(each.name)}: {self._why_not(each)}.") for each in self._cannot]
-            return [below(heading(CANNOT, "Enter lists them, then t trains"), *reasons)]
+            return [below(heading(CANNOT, "Enter lists them"), *reasons)]
         marks = ("in use" if offer.name == self.current else "", "off for auto" if self.is_off(offer.name) else "")
         said = Content(one_line(offer.about)).stylize("$foreground 80%")
         blocks = [below(heading(offer.name, *marks), said)]
