@@ -42,6 +42,8 @@ class HeadsJob(NamedTuple):
     folder: Path | None
     chats: Any
     prompts: Path | None
+    begin: Path | None
+    adapter: Path | None
     seed: int
 
 
@@ -224,7 +226,7 @@ def test_heads_for_others_are_not_lost(command: Command, training: Any, home: Pa
     out = home / "heads" / "tern-space.gguf"
     write(out, other)
     old = out.read_bytes()
-    assert "no space heads for 'Small'" in refused(command("train", "space", "-m", str(target), "--out", str(out)), 2)
+    assert "no space heads for 'tern'" in refused(command("train", "space", "-m", str(target), "--out", str(out)), 2)
     assert out.read_bytes() == old
     done = command("train", "space", "-m", str(target))
     assert done.code == 0 and "held heads for another model or version, 'Other\\x1b[1m'" in done.err
