@@ -58,7 +58,7 @@ def test_the_oldest_turns_leave_together_so_that_the_next_prompts_begin_as_this_
     assert 8 < len(set(full)) < len(full) / 2  # the cache is met again, two times of three at least
 
 
-def test_no_long_turn_leaves_where_a_short_one_is_enough() -> None:
+def test_no_long_turn_leaves_where_a_short_one_does_and_none_is_counted_without_its_word() -> None:
     messages = [
         Message("user", "short".ljust(60)),
         Message("assistant", "yes".ljust(60)),
@@ -68,9 +68,6 @@ def test_no_long_turn_leaves_where_a_short_one_is_enough() -> None:
     ]
     prompt = builder().build(messages, N_CTX - 100)
     assert prompt.dropped == 2 and "The document" in text_of(prompt.tokens)
-
-
-def test_an_empty_prompt_is_counted_without_the_word_that_stands_in_for_it() -> None:
     chat_so_far = chat(2, 30)
     empty = builder().beginning([*chat_so_far[:-1], Message("user", "")], N_CTX)
     asked = builder().beginning(chat_so_far, N_CTX)

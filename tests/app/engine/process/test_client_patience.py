@@ -59,16 +59,13 @@ def test_work_is_neither_quiet_nor_still_nor_is_sleep() -> None:
     assert machine.go(1).still <= 3 + 2 * EVERY
 
 
-def test_only_who_is_asked_beats_and_rest_before_that_does_not_count() -> None:
+def test_only_who_is_asked_beats_and_rest_does_not_count_but_work_does() -> None:
     machine = Machine()
     machine.asked = False
     with pytest.raises(IndexError):
         machine.go(100)
     machine.asked = True
     assert machine.go(3) == Beat(3, 3)
-
-
-def test_this_process_is_seen_to_work() -> None:
     before = work_done()
     while work_done() == before:
         sum(range(100_000))
