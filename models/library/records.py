@@ -22,7 +22,7 @@ from slipstream.models.outside import count_of, is_sha256, read_json, read_objec
 Origin = Literal["ours", "folder", "package", "bundled", "lmstudio", "hf-cache", "llama.cpp", "ollama"]
 """The owner of a model's folder, in the order of lists: Slipstream, the user, a package, or another program."""
 _MOST_BYTES: Final = 1 << 16
-_VERSION: Final = 2
+_VERSION: Final = 2  # one more for each new field: a kept file without it has the default
 _MOST_FACTS_BYTES: Final = 64 << 20
 
 

@@ -31,7 +31,7 @@ KV cache, and whether flash attention is off."""
 
 _COMFORTABLE: Final = 4096
 """If only a context shorter than this fits in a place (GPU, split, memory), a place with a longer one is preferred."""
-_SHORTER: Final = (6144, 4096, 2048, 1024, 512)
+_SHORTER: Final = tuple(DEFAULT_CONTEXT * share // 16 for share in (12, 8, 4, 2, 1))
 _DRAFT_LEAVES: Final = 4
 
 
