@@ -198,7 +198,7 @@ def test_a_full_disk_is_one_line(room: int, start: Start, texts: Path, tmp_path:
     stdout, stderr = (run := start("medusa", "--on", str(texts), "--tokens", "1000", room=room)).communicate()
     assert (run.returncode, stdout) == (1, ""), stderr
     (line,) = [line for line in stderr.splitlines() if line.startswith("slipstream: ")]
-    assert line == stderr.splitlines()[-1] and "cannot " in line and "Make room" in line
+    assert line == stderr.splitlines()[-1] and "cannot " in line and "room" in line
     assert ("hidden states: " in stderr) == (room > 2_000)
     assert list((tmp_path / "heads").iterdir()) == []
 
