@@ -62,7 +62,7 @@ def test_scaling_is_switched_on_beyond_the_trained_context_alone(tmp_path: Path)
 def test_a_larger_context_than_the_model_can_have_is_refused(tmp_path: Path, more: dict[str, Any]) -> None:
     path = write_kind(tmp_path / "m.gguf", "qwen3", more=more)
     most = f"{4 * TRAINED:,} at most, by YaRN x4 of the {TRAINED}" if more is YARN else f"{TRAINED} at most\\."
-    with pytest.raises(UsageError, match=f"context of 1,025 tokens is too long for Tiny qwen3: {most}") as refused:
+    with pytest.raises(UsageError, match=f"context of 1,025 tokens is too long for m: {most}") as refused:
         load(Load(str(path), n_ctx=4 * TRAINED + 1), lambda _: None)
     assert "--context" in refused.value.hint
 

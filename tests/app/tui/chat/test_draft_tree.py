@@ -187,7 +187,7 @@ def test_there_are_bars_and_figures_for_each_depth_where_they_fit(monkeypatch: p
     _, draft, depths, figures, lookup, *_ = chart(monkeypatch, 40, 8)
     assert draft.split() == ["draft", "50", "%", "▅"]
     assert depths.split() == ["position", "██", "▅▅", "▁▁"]
-    assert figures.split() == ["✓", "50", "0"]
+    assert figures.split() == ["%", "right", "✓", "50", "0"]
     assert [depths.index("▅"), depths.index("▁")] == [figures.index("50"), figures.index(" 0")]
     assert "[b]" in lookup and "\x1b" not in lookup
 
