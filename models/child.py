@@ -7,6 +7,11 @@ import subprocess
 import sys
 import threading
 from collections.abc import Mapping, Sequence
+from typing import Final
+
+from slipstream.models.outside import LONGEST_REASON
+
+_TELLING: Final = ("GGML_ASSERT", "GGML_ABORT", "terminate called", "what():", "CUDA error", "Error:")
 
 
 def run_child(
@@ -34,6 +39,12 @@ def run_child(
     finally:
         os.close(ours)
         os.close(theirs)
+
+
+def last_words(log: str) -> str:
+    """The last line of an ended process's log that names the reason; empty if none does."""
+    found = [line.strip() for line in log.splitlines() if any(mark in line for mark in _TELLING)]
+    return found[-1][:LONGEST_REASON] if found else ""
 
 
 def end_with_parent() -> None:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 LARGEST: Final = (1 << 31) - 1  # largest whole number that every C interface accepts
 MOST: Final = 1 << 50  # largest size or count that is accepted
 MOST_BYTES: Final = 1 << 20  # default limit for the size of a small file
+LONGEST_REASON: Final = 400  # characters of a foreign reason that an error passes on
 _DIGITS: Final = 20
 _MOST_CHARACTERS: Final = 400
 _SHA256: Final = re.compile(r"[0-9a-f]{64}")

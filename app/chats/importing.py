@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from slipstream.app.chats.exporting import FORMAT, VERSION
+from slipstream.app.chats.images import images_of
 from slipstream.app.chats.messages import title_of
 from slipstream.app.chats.records import (
     MESSAGE_LIMIT,
@@ -31,14 +32,14 @@ from slipstream.app.chats.records import (
     text_of,
 )
 from slipstream.app.chats.store import ChatStore
-from slipstream.app.platform.safe_text import plural
+from slipstream.app.platform.safe_text import one_line, plural
 from slipstream.models.errors import SlipstreamError, UsageError, reason_of
 from slipstream.models.outside import quoted, shown_path
 from slipstream.models.vision.image_file import MOST_BYTES as IMAGE_LIMIT
 
 _ROLES: Final = ("user", "assistant")  # of ChatGPT's messages
 _HINT: Final = "Give a file of slipstream chats export --format json, or ChatGPT's conversations.json."
-_KINDS: Final = {"audio": "recordings", "image": "images", "video": "videos"}  # a word in the name of a part's kind
+_KINDS: Final = {"audio": "recording", "image": "image", "video": "video"}  # a word in the name of a part's kind
 MOST_BYTES: Final = 256 << 20  # maximum size of a file; its parsed values take several times as much memory
 
 
@@ -113,26 +114,33 @@ def _content(message: Any, left_out: Counter[str]) -> tuple[str, str, float]:
     role, kind = text_of(author.get("role")), text_of(content.get("content_type"))
     metadata = message.get("metadata")
     hidden = isinstance(metadata, dict) and metadata.get("is_visually_hidden_from_conversation")
-    if kind not in ("text", "multimodal_text"):
-        left_out[_kind(kind)] += role in _ROLES and not hidden
-        return "", "", 0.0
     parts = content.get("parts")
-    texts = list[str]()
+    texts = [spoken for part in parts if (spoken := _spoken(part)).strip()] if isinstance(parts, list) else []
+    if role not in _ROLES:
+        left_out[f'message of the role "{bounded(one_line(storable(role)))}"'] += (
+            bool(texts or kind != "text") and not hidden
+        )
+        return "", "", 0.0
+    if kind not in ("text", "multimodal_text"):
+        left_out[_kind(kind)] += not hidden
+        return "", "", 0.0
     for part in parts if isinstance(parts, list) else ():
-        spoken = part if isinstance(part, str) else text_of(part.get("text")) if isinstance(part, dict) else ""
-        if spoken.strip():
-            texts.append(spoken)
-        elif isinstance(part, dict):
-            left_out[_kind(text_of(part.get("content_type")))] += role in _ROLES
+        if not isinstance(part, str) and not _spoken(part).strip():
+            left_out[_kind(text_of(part.get("content_type")) if isinstance(part, dict) else "")] += 1
     text = "\n\n".join(texts)
     if len(text) > MESSAGE_LIMIT:
         raise ValueError(f"a message has {len(text):,} characters; at most {MESSAGE_LIMIT:,} fit")
     return role, storable(text), moment(message.get("create_time"))
 
 
+def _spoken(part: Any) -> str:
+    """The text of a part: itself, or under a key."""
+    return part if isinstance(part, str) else text_of(part.get("text")) if isinstance(part, dict) else ""
+
+
 def _kind(name: str) -> str:
     named = next((words for word, words in _KINDS.items() if word in name), "")
-    return named or f'of the kind "{bounded(storable(name)) or "unknown"}"'
+    return named or f'part of the kind "{bounded(one_line(storable(name))) or "unknown"}"'
 
 
 def read_export(path: Path) -> bytes:
@@ -165,7 +173,7 @@ def import_chats(
         if isinstance(values, dict) and values.get("format") == FORMAT:
             if values.get("version") != VERSION:
                 raise ValueError(f"its version is {quoted(str(values.get('version')))}, but only {VERSION} can be read")
-            found = [_chat(entry) for entry in _list(values, "chats")]
+            found = [_chat(entry, left_out) for entry in _list(values, "chats")]
             images = [image for entry in values["chats"] for image in _images(entry)]
         elif isinstance(values, list) and all(isinstance(entry, dict) and "mapping" in entry for entry in values):
             found, images = [conversation(entry, left_out) for entry in values], []
@@ -184,13 +192,24 @@ def import_chats(
         tell(f"{plural(left, 'chat')} without text {'was' if left == 1 else 'were'} left out.")
     for sha256, image in images:
         store.images.keep(image, sha256)
+    named = {
+        sha256: message.content for _, said in full for message, _ in said for sha256 in images_of(message.content)
+    }
+    left_out["image that the file does not hold"] = sum(
+        sha256 not in store.images.found(named[sha256]) for sha256 in named
+    )
     added = store.add_chats(full)
-    counted = ", ".join(f"{count:,} {kind}" for kind, count in left_out.most_common() if count)
+    counted = ", ".join(_counted(count, kind) for kind, count in left_out.most_common() if count)
     if added and counted:
-        tell(f"left out of the messages, which can hold only text: {counted}.")
+        tell(f"left out: {counted}.")
     if here := len(full) - len(added):
         tell(f"{plural(here, 'chat')} {'was' if here == 1 else 'were'} here already.")
     return added
+
+
+def _counted(count: int, kind: str) -> str:
+    noun, _, rest = kind.partition(" ")
+    return " ".join(filter(None, (plural(count, noun), rest)))
 
 
 def _images(values: dict[str, Any]) -> list[tuple[str, bytes]]:
@@ -206,7 +225,7 @@ def _images(values: dict[str, Any]) -> list[tuple[str, bytes]]:
     return found
 
 
-def _chat(values: Any) -> tuple[StoredChat, list[tuple[StoredMessage, int]]]:
+def _chat(values: Any, left_out: Counter[str]) -> tuple[StoredChat, list[tuple[StoredMessage, int]]]:
     name = _text(values, "id")
     chat = StoredChat(
         id=name if NAME.fullmatch(name) else new_id(),
@@ -220,6 +239,11 @@ def _chat(values: Any) -> tuple[StoredChat, list[tuple[StoredMessage, int]]]:
     known: set[int] = set()
     for entry in _list(values, "messages"):
         message = _message(entry, chat.id)
+        figures = entry.get("figures") or {}
+        left_out["record of figures that no version writes"] += bool(figures) and message.figures is None
+        left_out["record of who wrote which words"] += bool(
+            message.figures and figures.get("origins") and not message.figures.origins
+        )
         if message.id in known or (message.parent is not None and message.parent not in known):
             raise ValueError(f"message {message.id} appears twice, or before its parent")
         known.add(message.id)

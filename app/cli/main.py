@@ -161,12 +161,13 @@ def _one_reply(options: argparse.Namespace) -> int:
             raise SlipstreamError(note)  # the chat would be lost
         if note:
             notice(note)
+        load = _load(options, here, kept)
         request = RunRequest(
-            load=_load(options, here, kept),
+            load=load,
             prompt=prompt,
             images=images,
             system=options.system,
-            sampling=_sampling(options, kept),
+            sampling=_sampling(options, kept, load),
             max_tokens=most,
             stop=options.stop,
             chat=options.chat,
@@ -236,7 +237,8 @@ def _chat_here(options: argparse.Namespace) -> int:
             notice(words)
             notes.append(one_line(words))
 
-        load, sampling = _load(options, here, kept, say), _sampling(options, kept)
+        load = _load(options, here, kept, say)
+        sampling = _sampling(options, kept, load)
         check_files(load, here.bundled)
         if note:
             notes.append(note)
@@ -315,8 +317,8 @@ def _drafter(options: argparse.Namespace, settled: str, say: Callable[[str], Non
     return settled
 
 
-def _sampling(options: argparse.Namespace, kept: SettingsFile) -> Sampling:
-    """The sampling; a value out of range is an error before anything is loaded."""
+def _sampling(options: argparse.Namespace, kept: SettingsFile, load: Load | None = None) -> Sampling:
+    """The sampling; a value out of range is an error before anything is loaded. ``load`` may have a seed of its own."""
     from dataclasses import replace
 
     from slipstream.app.protocol.requests import Sampling, new_seed
@@ -326,7 +328,8 @@ def _sampling(options: argparse.Namespace, kept: SettingsFile) -> Sampling:
         raise UsageError(
             "typical is 0; it must be above 0 and at most 1.", "Without the option, nothing changes the text."
         )
-    seed = new_seed() if options.seed is None else options.seed
+    own = load.extras.seed if load else None
+    seed = next((seed for seed in (options.seed, own) if seed is not None), new_seed())
     sampling = kept.settings.sampling.sampling(seed)
     for name in ("temperature", "logit_bias", "reasoning_budget"):  # the sampler does not check their bounds
         known(f"sampling.{name}").checked(getattr(sampling, name))

@@ -27,7 +27,7 @@ from slipstream.app.protocol.requests import Generate, Load, Message, Sampling
 from slipstream.app.settings.presets import suggested
 from slipstream.models.errors import ContextFullError, EngineDiedError, SlipstreamError, UsageError, reason_of
 from slipstream.models.grammar import MOST_BYTES, GrammarKind
-from slipstream.models.outside import quoted, read_limited, shown_path
+from slipstream.models.outside import LONGEST_REASON, quoted, read_limited, shown_path
 
 INTERRUPTED: Final = 130
 _SAVING: Final = 60.0  # seconds to save the KV cache of a kept chat
@@ -223,6 +223,6 @@ def read_grammar(schema: str | None, grammar: str | None) -> tuple[str, GrammarK
         try:
             json.loads(text)
         except (ValueError, RecursionError) as error:
-            reason = quoted(str(error), 100)
+            reason = quoted(str(error), LONGEST_REASON)
             raise UsageError(f"{shown_path(file)} is no JSON: {reason}.", "Mend it; nothing was written.") from error
     return text, "json" if schema else "gbnf" if "::=" in text else "lark"

@@ -80,7 +80,7 @@ def print_done(done: Done, answer: str, loaded: Loaded, generate: Generate, as_j
         notice(f"{name} is silent: {why}.")
     if not done.complete:
         why = "the context is full" if done.reason == "context" else "it was interrupted"
-        why = f"it reached {generate.max_tokens:,} tokens" if done.reason == "length" else why
+        why = f"it reached {len(done.tokens):,} tokens" if done.reason == "length" else why
         notice(f"the answer is cut short and does not fit its grammar: {why}.")
     if not answer.strip():
         notice(_no_answer(done))

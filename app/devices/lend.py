@@ -21,6 +21,7 @@ from typing import IO, Final
 from slipstream.app.engine.process.process import engine_environment
 from slipstream.app.platform.paths import private_folder
 from slipstream.app.platform.processes import leave_no_core_file
+from slipstream.models.child import last_words
 from slipstream.models.errors import SlipstreamError, UsageError, unstartable
 from slipstream.models.llama.devices import Device, survey
 from slipstream.models.llama.install import without_rpc
@@ -184,7 +185,7 @@ class _Server:
         if code is not None and code < 0:
             with suppress(ValueError):
                 how = signal.Signals(-code).name
-        return f"{how}; {lines[-1][:200]}" if lines else how
+        return f"{how}; {last_words(chr(10).join(lines)) or lines[-1][:200]}" if lines else how
 
 
 @contextmanager

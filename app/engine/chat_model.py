@@ -35,6 +35,7 @@ class ChatModel:
     threads: Threads | None = None
     spill: SpillWatch | None = None  # of a model on GPUs
     end_marks: tuple[str, ...] = ()  # texts that end a reply, see ``PromptBuilder.turn_ends``
+    max_tokens: int = 0  # most tokens of a reply without another limit; 0 for no limit
     new_remarks: Callable[[], dict[str, str]] = dict
     same_text: bool = False
     _breakers: frozenset[Token] | None = None

@@ -33,6 +33,7 @@ from slipstream.drafters.resources import Resources
 from slipstream.drafters.retrieval import Retrieval
 from slipstream.drafters.text_index import TextIndex, open_index
 from slipstream.drafters.vocabulary_mapping import VocabularyMapping, shared_controls
+from slipstream.models.chat_template.ollama import from_go
 from slipstream.models.chat_template.template import ChatTemplate
 from slipstream.models.errors import SlipstreamError, UsageError
 from slipstream.models.gguf.lora import Adapter
@@ -49,7 +50,7 @@ from slipstream.models.llama.library import built, physical_cores
 from slipstream.models.llama.model import LlamaModel
 from slipstream.models.llama.placement import Placement
 from slipstream.models.llama.target import ContextOptions
-from slipstream.models.outside import shown_path
+from slipstream.models.outside import LONGEST_REASON, quoted, shown_path
 from slipstream.models.sampling.recommended import checked, recommended
 
 if TYPE_CHECKING:
@@ -62,6 +63,7 @@ _MEASURING: Final = 0.9  # progress when the files are loaded and measuring begi
 _CONTINUES: Final = (
     "This model has no chat template: it continues text, and does not answer. Files named Instruct, Chat or it answer."
 )
+_NO_TEMPLATE: Final = ("", "{{ .Prompt }}")  # Ollama's for a file of which it knows none
 _BATCH: Final = 512  # tokens of a chunk where a GPU reads the prompt and chunks must have one size
 _CHUNKS: Final = ((1 << 28, 256), (1 << 30, 128))
 """Bytes of weights, and the tokens of a chunk below: about a quarter of a second on a processor of a few cores."""
@@ -96,7 +98,8 @@ class _Loading:
         self._rope = plan.contexts.scaling(fit.n_ctx)
         self._changed = " ".join(each.key for each in adapters)
         self._learner = _learner(plan.header.fingerprint, self._changed)
-        self._remarks = [*plan.found.lacking, *([] if plan.header.chat_template else [_CONTINUES])]
+        self._remarks = list(plan.found.lacking)
+        self._template = self._chat_template(plan.header.chat_template, request.extras.template)
         self._decoding = self._decide()
         self._options = self._decoding.options
         self._target = self._open_target(opened, drafts=request.drafter != PLAIN)
@@ -124,6 +127,7 @@ class _Loading:
             threads=self._threads,
             spill=self._spill_watch(),
             end_marks=self._end_marks,
+            max_tokens=self._request.extras.max_tokens,
             new_remarks=model.new_remarks,
             same_text=not self._decoding.why,
         )
@@ -274,9 +278,23 @@ class _Loading:
         self._target.use_images(self._opened.enter_context(closing(projector)))
         return projector, None
 
+    def _chat_template(self, own: str | None, of_store: str) -> ChatTemplate:
+        """The template of the file, else that of the model's store, else that of its family."""
+        names = self._model.special_names()
+        if own or of_store.strip() in _NO_TEMPLATE:
+            self._remarks += [] if own else [_CONTINUES]
+            return ChatTemplate.of(own, *names, self._model.header.tokens)
+        try:
+            return ChatTemplate(from_go(of_store), *names)
+        except (ValueError, SlipstreamError) as error:
+            reason = (
+                error.title.rstrip(".") if isinstance(error, SlipstreamError) else quoted(str(error), LONGEST_REASON)
+            )
+            self._remarks.append(f"Ollama's template of this model cannot be used: {reason}. {_CONTINUES}")
+            return ChatTemplate.of(None, *names, self._model.header.tokens)
+
     def _open_prompts(self, blind: SlipstreamError | None) -> PromptBuilder:
-        model, source = self._model, self._model.header.chat_template
-        template = ChatTemplate.of(source, *model.special_names(), model.header.tokens)
+        model, template = self._model, self._template
         seen, longest = self._projector.tokens if self._projector else None, self._plan.contexts.longest
         prompts = PromptBuilder(
             template,

@@ -18,7 +18,7 @@ from slipstream.app.protocol.events import check_size, least_tokens, longer_cont
 from slipstream.app.protocol.requests import Message
 from slipstream.models.chat_template.marks import AUTO_LEVEL, CHANNEL, CLOSING, THINKING, left_open
 from slipstream.models.chat_template.reasoning import Reasoning, Switch, keeps_thoughts, reasoning_of, with_word
-from slipstream.models.chat_template.template import ChatTemplate, TemplatePart, joined
+from slipstream.models.chat_template.template import ChatTemplate, TemplatePart, after_bos, joined
 from slipstream.models.errors import ContextFullError, SlipstreamError, UsageError
 from slipstream.models.outside import LARGEST
 from slipstream.models.types import Token, shared_prefix
@@ -74,9 +74,8 @@ class _Reading:
             self._runs.append((first, len(self.tokens)))
             self.tokens += (pieces[first].tokens or []) if known >= 0 else self._run(first, first + len(rest) + 1)
         self._runs.append((len(pieces), len(self.tokens)))
-        # the opening tokens come before a prompt, unless the template has written them
-        self._opened = 0 if self.tokens[: len(opening)] == opening else len(opening)
-        self.tokens = opening[: self._opened] + self.tokens
+        self._opened = len(opening)
+        self.tokens = opening + self.tokens
 
     def until(self, count: int) -> int:
         """Number of tokens that the first pieces give, whatever text follows them."""
@@ -301,6 +300,8 @@ class PromptBuilder:
         if switch.word and turns[-1]["role"] == "user":
             turns[-1]["content"] = with_word(turns[-1]["content"], switch.word)
         written = self._template.complete_parts(turns, variables=switch.variables)
+        if self._opening:
+            written = after_bos(written, self._template.bos)
         pieces = [piece for part in written for piece in self._pieces(part, [message for message, _ in sent])]
         ending = written[-1].text if written and written[-1].content is None else ""
         read, thinks = _Reading(pieces, self._tokenize, self._opening), CLOSING.get(left_open(ending), "")

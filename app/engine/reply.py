@@ -98,7 +98,7 @@ class ReplyProgress:
         """Starts with the tokens that an earlier process wrote."""
         vocabulary, room = model.vocabulary, model.target.abilities.n_ctx - len(prompt.tokens)
         self._reasoning = Thinking.after(request.messages, prompt.thinks)
-        limits = vocabulary.ends, room, request.max_tokens, request.stop, vocabulary.piece
+        limits = vocabulary.ends, room, request.max_tokens or model.max_tokens, request.stop, vocabulary.piece
         self.rules = StopRules(*limits, marks=model.end_marks, thinking=copy(self._reasoning))
         self.stats = ReplyStats(model.plain, model.others, begun=len(request.begun), prompt_tokens=len(prompt.tokens))
         self.chosen: dict[str, dict[str, float]] = {}  # see ``Done.auto``

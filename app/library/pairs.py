@@ -35,6 +35,8 @@ from slipstream.models.memory.fit import FitOptions, fit
 
 _PARAMETERS: Final = ("temperature", "top_k", "top_p", "min_p", "repeat_penalty")  # Ollama's names of sampling values
 _RENAMED: Final = {"repeat_penalty": "repetition_penalty"}
+_COUNTS: Final = ("num_ctx", "num_predict", "seed")
+_LARGEST: Final = 1 << 31
 _AMPLE: Final = 3  # if free memory is this many times the weights, any usual context fits
 
 
@@ -100,15 +102,20 @@ def load_with(
 
 
 def _extras(model: InstalledModel) -> ModelExtras:
-    given = model.parameters
+    extras, given = model.extras, model.extras.parameters
     numbers = {_RENAMED.get(name, name): given.get(name) for name in _PARAMETERS}
     stop = given.get("stop")
     stops = [stop] if isinstance(stop, str) else stop if isinstance(stop, list) else []
+    counts = {name: value for name in _COUNTS if type(value := given.get(name)) is int and 0 <= value < _LARGEST}
     return ModelExtras(
-        adapters=[str(path) for path in model.adapters],
-        system=model.system,
+        adapters=[str(path) for path in extras.adapters],
+        system=extras.system,
+        template=extras.template,
         stop=[text for text in stops if isinstance(text, str) and text],
         sampling={field: value for field, value in numbers.items() if isinstance(value, int | float)},
+        n_ctx=min(counts.get("num_ctx", 0), model.context or _LARGEST),
+        max_tokens=counts.get("num_predict", 0),
+        seed=counts.get("seed"),
     )
 
 

@@ -11,7 +11,7 @@ from typing import Final
 
 from slipstream.app.platform.paths import Paths, private_folder
 from slipstream.models.errors import SlipstreamError, reason_of
-from slipstream.models.outside import quoted, shown_path
+from slipstream.models.outside import LONGEST_REASON, quoted, shown_path
 
 NAME: Final = "errors.log"
 _MOST_BYTES: Final = 1 << 20  # a log of this size is emptied
@@ -82,4 +82,4 @@ def _words(error: BaseException) -> str:
     if isinstance(error, OSError):
         place = f"{shown_path(os.fsdecode(error.filename))}: " if isinstance(error.filename, str | bytes) else ""
         return f"the system refused: {place}{reason_of(error)}."
-    return f"an unexpected error, {type(error).__name__}: {quoted(str(error), 120)}."
+    return f"an unexpected error, {type(error).__name__}: {quoted(str(error), LONGEST_REASON)}."

@@ -106,8 +106,12 @@ class ModelExtras:
 
     adapters: list[str] = field(default_factory=list)  # paths of LoRA adapters, at full strength
     system: str = ""  # the system prompt of chats without one
+    template: str = ""  # of Ollama, used if the file has none
     stop: list[str] = field(default_factory=list)  # texts that end a reply
     sampling: dict[str, float] = field(default_factory=dict)  # recommended values, by field of ``Sampling``
+    n_ctx: int = 0  # context in tokens, unless the user chooses another; 0 for the model's own
+    max_tokens: int = 0  # most tokens of a reply without another limit; 0 for no limit
+    seed: int | None = None  # of replies whose seed nothing else sets
 
 
 @dataclass(frozen=True, slots=True)

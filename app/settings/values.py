@@ -348,7 +348,7 @@ class Settings:
         settled = [adapter for name, adapter in adapters_of(model.lora) if file.startswith(name.casefold())]
         return replace(
             load,
-            n_ctx=self.contexts.get(Path(load.model).name, model.context),
+            n_ctx=self.contexts.get(Path(load.model).name, model.context) or load.extras.n_ctx,
             kv_type=model.kv_type,
             gpu_layers=model.gpu_layers,
             cpu_experts=model.cpu_experts,

@@ -32,6 +32,7 @@ from slipstream.app.tui.chat.commands import is_command
 from slipstream.app.tui.chat.conversation import Exchange, opened
 from slipstream.app.tui.engine_service import EngineService
 from slipstream.app.tui.guarded_app import GuardedApp
+from slipstream.app.tui.parts.format import NO_ANSWER
 from slipstream.app.tui.parts.notice import ChatsChanged
 from slipstream.models.errors import SlipstreamError, UsageError
 
@@ -271,6 +272,8 @@ class InlineChat(GuardedApp):
     @on(engine_service.ReplyDone)
     async def _done(self, message: engine_service.ReplyDone) -> None:
         done = message.done
+        if not self.shown.strip():
+            self.shown = f"({NO_ANSWER if self.text.strip() else 'no words came'})"
         self._answer.update(Content(self.shown))
         self._keep(self.shown)
         await self._show_failures(done.failed)

@@ -12,7 +12,7 @@ import numpy as np
 from slipstream.drafters.training.corpus import TrainingText
 from slipstream.drafters.training.loop import Say
 from slipstream.drafters.training.replies import ManyReplies
-from slipstream.models.chat_template.template import ChatTemplate, TemplatePart, joined
+from slipstream.models.chat_template.template import ChatTemplate, TemplatePart, after_bos, joined
 from slipstream.models.errors import SlipstreamError, UsageError
 from slipstream.models.llama.model import LlamaModel
 from slipstream.models.llama.target import ContextOptions
@@ -86,13 +86,13 @@ class ChatIds:
 
     def __init__(self, model: LlamaModel) -> None:
         self._template = ChatTemplate.of(model.header.chat_template, *model.special_names(), model.header.tokens)
-        self._model = model
+        self._model, self._bos = model, self._template.bos if model.opening() else ""
 
     def chat(self, messages: Sequence[Mapping[str, str]]) -> tuple[list[int], list[float]]:
         """Ids and weights of a chat: 1 for the assistant's text and the token that ends it, 0 for the rest."""
         ids, weights = self._model.opening(), [0.0] * len(self._model.opening())
         said = False
-        parts = self._template.complete_parts(messages, {"add_generation_prompt": False})
+        parts = after_bos(self._template.complete_parts(messages, {"add_generation_prompt": False}), self._bos)
         for of_reply, run in groupby(parts, lambda part: self._is_reply(part, messages)):
             tokens = self._tokens(run, joins=said or of_reply)
             ending = said and bool(tokens) and tokens[0] in self._model.ends
@@ -117,7 +117,7 @@ class ChatIds:
 
     def prompt(self, messages: Sequence[Mapping[str, str]]) -> list[int]:
         """Ids of a chat up to where the reply begins."""
-        return self._model.opening() + self._tokens(self._template.complete_parts(messages))
+        return self._model.opening() + self._tokens(after_bos(self._template.complete_parts(messages), self._bos))
 
     def _tokens(self, parts: Iterable[TemplatePart], joins: bool = False) -> list[int]:
         text, written = joined(parts)

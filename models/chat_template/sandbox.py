@@ -26,7 +26,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.visitor import NodeTransformer
 
 from slipstream.models.errors import ModelFileError
-from slipstream.models.outside import quoted
+from slipstream.models.outside import LONGEST_REASON, quoted
 
 TIME_LIMIT: Final = 2.0  # seconds
 MAX_TEXT: Final = 1 << 20  # characters
@@ -126,7 +126,7 @@ def compile_template(source: str, sandbox: TemplateSandbox | None = None) -> Tem
     try:
         return (sandbox or TemplateSandbox()).from_string(source)
     except TemplateError as error:
-        reason = quoted(str(error).rstrip(". "), 120)
+        reason = quoted(str(error).rstrip(". "), LONGEST_REASON)
     except (RecursionError, MemoryError, SyntaxError, ValueError):  # limits of Python's compiler
         reason = "it is nested too deeply"
     raise ModelFileError(f"its chat template does not compile: {reason}.", _ANOTHER_FILE)

@@ -33,7 +33,7 @@ from slipstream.models.chat_template.sandbox import (
     compile_template,
 )
 from slipstream.models.errors import SlipstreamError
-from slipstream.models.outside import quoted
+from slipstream.models.outside import LONGEST_REASON, quoted
 
 ROLES: Final = frozenset({"system", "user", "assistant", "tool"})
 CHATML: Final = (
@@ -103,6 +103,13 @@ def joined(parts: Iterable[TemplatePart]) -> tuple[str, list[tuple[int, int]]]:
         texts.append(part.text)
         at += len(part.text)
     return "".join(texts), written
+
+
+def after_bos(parts: list[TemplatePart], bos: str) -> list[TemplatePart]:
+    """The parts behind the token that opens every text, for callers that put it there; templates may write it, too."""
+    if bos and parts and parts[0].content is None and (text := parts[0].text.lstrip()).startswith(bos):
+        return [TemplatePart(text.removeprefix(bos), None), *parts[1:]]
+    return parts
 
 
 class ChatTemplate:
@@ -217,12 +224,12 @@ class ChatTemplate:
             reason = "it takes no content in parts"
         except TemplateRefusal as error:
             reason = str(error).rstrip(". ")
-            title = f"the model's chat template refuses this conversation: {quoted(reason, 120)}."
+            title = f"the model's chat template refuses this conversation: {quoted(reason, LONGEST_REASON)}."
             raise SlipstreamError(title, _refusal_hint(reason, messages)) from None
         except TemplateLimitError as error:
             reason = str(error)
         except Exception as error:  # foreign code may raise anything
-            reason = quoted(f"{type(error).__name__}: {error}".rstrip(". "), 120)
+            reason = quoted(f"{type(error).__name__}: {error}".rstrip(". "), LONGEST_REASON)
         title = f"the model's chat template failed: {reason}."
         raise _TemplateFailure(title, "Choose another conversion of the model.") from None
 

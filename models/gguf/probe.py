@@ -19,10 +19,11 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import IO, Any, Final
 
+from slipstream.models.child import last_words
 from slipstream.models.errors import ModelFileError, SlipstreamError, reason_of, unstartable
 from slipstream.models.files import make_folder, replace_file
 from slipstream.models.gguf.reader import read_header, stamp_of
-from slipstream.models.outside import quoted, read_object, shown_path
+from slipstream.models.outside import LONGEST_REASON, quoted, read_object, shown_path
 
 _RECORD_BYTES: Final = 4 << 20
 MOST: Final = 1_000  # maximum recorded files; the oldest records are dropped
@@ -32,7 +33,6 @@ _START_SECONDS: Final = 120.0
 _WALL_SECONDS: Final = 15.0
 _TO_END: Final = 5.0  # maximum seconds from the end of its answers to the end of the process
 _WALL_BYTES: Final = 10_000_000
-_LAST_WORDS: Final = ("GGML_ASSERT", "GGML_ABORT", "terminate called", "what()", "Error:")
 _AGAIN: Final = "Fetch it again or check it with slipstream models verify; if it stays so, choose another conversion."
 _ENVIRONMENT: Final = MappingProxyType(
     {"GGML_NO_BACKTRACE": "1"}  # with a backtrace, an abort starts a debugger and hangs
@@ -183,6 +183,5 @@ class Prober:
     def _last_words(self) -> str:
         assert self._log
         self._log.seek(max(0, self._log.seek(0, os.SEEK_END) - 8192))
-        lines = self._log.read().decode("utf-8", "replace").splitlines()
-        found = [line.strip() for line in lines if any(mark in line for mark in _LAST_WORDS)]
-        return f": {quoted(found[-1], 160)}" if found else ""
+        found = last_words(self._log.read().decode("utf-8", "replace"))
+        return f": {quoted(found, LONGEST_REASON)}" if found else ""

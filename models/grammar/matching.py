@@ -22,7 +22,7 @@ from slipstream.models.errors import SlipstreamError, UsageError
 from slipstream.models.grammar import MOST_BYTES, GrammarKind
 from slipstream.models.grammar.gbnf import GbnfTokens, GbnfVocabulary, Reached
 from slipstream.models.grammar.schema import readable
-from slipstream.models.outside import quoted
+from slipstream.models.outside import LONGEST_REASON, quoted
 from slipstream.models.types import Token
 
 _NAMES: Final = {"json": "the JSON schema", "lark": "the grammar", "gbnf": "the grammar"}
@@ -95,7 +95,7 @@ class GbnfMatcher:
         return self._grammar.ends(self._reached)
 
     @property
-    def refused(self) -> AbstractSet[Token]:
+    def refused(self) -> AbstractSet[Token] | None:
         """Tokens that are known not to fit; None if ``allowed`` costs less than tests of single tokens."""
         return self._grammar.refused(self._reached)
 
@@ -135,7 +135,7 @@ class _Number:
 
 
 class LexedMatcher:
-    """The state of a JSON schema, or of a grammar in Lark's notation."""
+    """The state of a JSON schema, or of a grammar in Lark's notation; with the methods of ``GbnfMatcher``."""
 
     refused: Final = None
 
@@ -191,7 +191,7 @@ def matcher_of(kind: GrammarKind, text: str, tokens: GrammarTokens) -> Matcher:
         made = _deep(lambda: _compiled(kind, text, tokens))
         if not isinstance(made, str):
             return made
-        problem = quoted(made, 160)
+        problem = quoted(made, LONGEST_REASON)
     raise UsageError(f"{_NAMES[kind]} cannot be used: {problem}.", "Mend it; nothing was written.")
 
 

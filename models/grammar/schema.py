@@ -11,29 +11,14 @@ _FORMATS: Final = frozenset(
 )
 """The formats that llguidance constrains; the standard calls all others annotations."""
 _TYPES: Final = frozenset({"object", "array", "string", "number", "integer", "boolean", "null"})
-_CONSTRAINTS: Final = frozenset(
-    (
-        *(
-            "$ref",
-            "$dynamicRef",
-            "$recursiveRef",
-            "allOf",
-            "anyOf",
-            "oneOf",
-            "not",
-            "if",
-            "then",
-            "else",
-            "enum",
-            "const",
-        ),
-        *("properties", "patternProperties", "required", "additionalProperties", "minProperties", "maxProperties"),
-        *("propertyNames", "dependentRequired", "dependentSchemas", "dependencies", "unevaluatedProperties", "items"),
-        *("prefixItems", "additionalItems", "minItems", "maxItems", "uniqueItems", "contains", "minContains"),
-        *("maxContains", "unevaluatedItems", "minLength", "maxLength", "pattern", "minimum", "maximum"),
-        *("exclusiveMinimum", "exclusiveMaximum", "multipleOf"),
-    )
-)
+_CONSTRAINTS: Final = frozenset((
+    "$ref", "$dynamicRef", "$recursiveRef", "allOf", "anyOf", "oneOf", "not", "if", "then", "else", "enum", "const",
+    "properties", "patternProperties", "required", "additionalProperties", "minProperties", "maxProperties",
+    "propertyNames", "dependentRequired", "dependentSchemas", "dependencies", "unevaluatedProperties", "items",
+    "prefixItems", "additionalItems", "minItems", "maxItems", "uniqueItems", "contains", "minContains", "maxContains",
+    "unevaluatedItems", "minLength", "maxLength", "pattern", "minimum", "maximum", "exclusiveMinimum",
+    "exclusiveMaximum", "multipleOf",
+))  # fmt: skip
 _ANNOTATIONS: Final = frozenset({"title", "description", "default", "examples", "deprecated", "readOnly", "writeOnly"})
 _WRAPPERS: Final = (
     *("schema", "json_schema", "response_format", "format", "text", "parameters", "input_schema", "inputSchema"),
@@ -43,15 +28,9 @@ _WRAPPERS: Final = (
 _DATA: Final = frozenset({"const", "enum", "default", "examples", "example"})  # their values are no schemas
 _NAMED: Final = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"})
 _NO_EFFECT: Final[Mapping[str, tuple[Any, ...]]] = {
-    "uniqueItems": (False,),
-    "unevaluatedProperties": (True, {}),
-    "unevaluatedItems": (True, {}),
-    "propertyNames": (True, {}),
-    "dependentRequired": ({},),
-    "dependentSchemas": ({},),
-    "dependencies": ({},),
-    "not": (False,),
-    "minContains": (0,),
+    **{"uniqueItems": (False,), "not": (False,), "minContains": (0,)},
+    **dict.fromkeys(("unevaluatedProperties", "unevaluatedItems", "propertyNames"), (True, {})),
+    **dict.fromkeys(("dependentRequired", "dependentSchemas", "dependencies"), ({},)),
 }
 """Values with which a keyword that llguidance lacks allows everything."""
 

@@ -25,7 +25,7 @@ from huggingface_hub.errors import OIDCError
 from slipstream.models.errors import HubError, reason_of
 from slipstream.models.hub.address import check_proxies, is_web_address, may_see_token
 from slipstream.models.hub.words import host_of, odd_answer, refusal, unreachable
-from slipstream.models.outside import number_in, parse_json, quoted
+from slipstream.models.outside import LONGEST_REASON, number_in, parse_json, quoted
 
 if TYPE_CHECKING:
     import httpx2 as httpx  # or httpx, depending on the version of huggingface_hub
@@ -108,7 +108,9 @@ def open_client(connections: int = 1) -> httpx.AsyncClient:
         )
     except (ValueError, LookupError, ImportError, httpx.InvalidURL) as error:  # a SOCKS proxy needs a package
         names = ", ".join(sorted(name for name in os.environ if name.upper().endswith("_PROXY")))
-        raise HubError(f"no proxy can be used: {quoted(str(error), 120)}.", f"Correct {names}, or unset it.") from error
+        raise HubError(
+            f"no proxy can be used: {quoted(str(error), LONGEST_REASON)}.", f"Correct {names}, or unset it."
+        ) from error
 
 
 async def answer(

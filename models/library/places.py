@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 from slipstream.models.errors import ModelFileError, SlipstreamError
 from slipstream.models.files import make_folder, replace_file
@@ -24,14 +24,16 @@ from slipstream.models.outside import is_sha256, read_limited, read_object
 
 if TYPE_CHECKING:
     from slipstream.models.gguf.reader import Header
-    from slipstream.models.library.records import Origin
 
+Origin = Literal["ours", "folder", "package", "bundled", "lmstudio", "hf-cache", "llama.cpp", "ollama"]
+"""The owner of a model's folder, in the order of lists: Slipstream, the user, a package, or another program."""
 OLLAMA_SERVICE: Final = Path("/usr/share/ollama/.ollama/models")
 """Ollama's folder of models when it runs as a Linux service."""
 _OLLAMA_MODEL: Final = "application/vnd.ollama.image.model"
 _OLLAMA_PROJECTOR: Final = "application/vnd.ollama.image.projector"
 _OLLAMA_ADAPTER: Final = "application/vnd.ollama.image.adapter"
 _OLLAMA_SYSTEM: Final = "application/vnd.ollama.image.system"
+_OLLAMA_TEMPLATE: Final = "application/vnd.ollama.image.template"
 _OLLAMA_PARAMETERS: Final = "application/vnd.ollama.image.params"
 _OLLAMA_HOST, _OLLAMA_OWNER = "registry.ollama.ai", "library"
 _HUB_ADDRESS: Final = re.compile(r"https?://[^/]+/(?P<repo>[^/]+/[^/]+)/resolve/")
@@ -50,6 +52,16 @@ _KIND: Final = ("general.size_label", "general.finetune", "general.version")
 
 
 @dataclass(frozen=True, slots=True)
+class StoreExtras:
+    """What the store of another program adds to a model's file."""
+
+    adapters: tuple[Path, ...] = ()  # LoRA adapters
+    system: str = ""  # the system prompt
+    template: str = ""  # the template of chats, in Go's language
+    parameters: Mapping[str, object] = field(default_factory=dict, hash=False)  # by Ollama's names; untrusted
+
+
+@dataclass(frozen=True, slots=True)
 class FoundModel:
     """A model file that was found but not read yet."""
 
@@ -58,9 +70,7 @@ class FoundModel:
     name: str = ""  # its name in that program; empty to use the file's name
     repo: str | None = None  # its repository on the hub, if the folder names it
     sha256: str | None = None  # hash of the file, if its name contains the hash
-    adapters: tuple[Path, ...] = ()  # see ``InstalledModel``
-    system: str = ""
-    parameters: Mapping[str, object] = field(default_factory=dict, hash=False)
+    extras: StoreExtras = field(default_factory=StoreExtras)
 
     @property
     def place(self) -> tuple[object, ...]:
@@ -260,9 +270,12 @@ def _ollama(folder: Path) -> Iterator[FoundModel]:
                 "/".join([*place, f"{model}:{tag}"]).lower(),
                 f"{owner[0]}/{model}" if host in ("hf.co", "huggingface.co") and len(owner) == 1 else None,
                 path.name.removeprefix("sha256-"),
-                adapters=tuple(file for kind, file in layers if kind == _OLLAMA_ADAPTER),
-                system=_text_of(of.get(_OLLAMA_SYSTEM)),
-                parameters=read_object(of[_OLLAMA_PARAMETERS], _MOST_BYTES) if _OLLAMA_PARAMETERS in of else {},
+                extras=StoreExtras(
+                    tuple(file for kind, file in layers if kind == _OLLAMA_ADAPTER),
+                    _text_of(of.get(_OLLAMA_SYSTEM)).strip(),
+                    _text_of(of.get(_OLLAMA_TEMPLATE)),
+                    read_object(of[_OLLAMA_PARAMETERS], _MOST_BYTES) if _OLLAMA_PARAMETERS in of else {},
+                ),
             )
 
 
@@ -280,7 +293,7 @@ def _manifests(folder: Path) -> Iterator[tuple[tuple[str, ...], list[tuple[str, 
 
 def _text_of(file: Path | None) -> str:
     with suppress(OSError, ValueError):
-        return read_limited(file, _MOST_BYTES).decode("utf-8", "replace").strip() if file else ""
+        return read_limited(file, _MOST_BYTES).decode("utf-8", "replace") if file else ""
     return ""
 
 

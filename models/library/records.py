@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields
 from math import prod
 from pathlib import Path
-from typing import Any, Final, Literal, get_args
+from typing import Any, Final, get_args
 
 import gguf
 
@@ -17,10 +16,9 @@ from slipstream.models.files import locked, make_folder, replace_file
 from slipstream.models.gguf.reader import Header, read_header, stamp_of
 from slipstream.models.gguf.tensors import replacing
 from slipstream.models.gguf.vocabulary import Role, check_vocabulary, role_of, vocabulary_digest
+from slipstream.models.library.places import Origin, StoreExtras
 from slipstream.models.outside import count_of, is_sha256, read_json, read_object
 
-Origin = Literal["ours", "folder", "package", "bundled", "lmstudio", "hf-cache", "llama.cpp", "ollama"]
-"""The owner of a model's folder, in the order of lists: Slipstream, the user, a package, or another program."""
 _MOST_BYTES: Final = 1 << 16
 _VERSION: Final = 2  # one more for each new field: a kept file without it has the default
 _MOST_FACTS_BYTES: Final = 64 << 20
@@ -48,9 +46,7 @@ class InstalledModel:
     vocabulary: str = ""  # as ``vocabulary_digest``; empty for a broken file
     problem: str = ""  # what is wrong with it, in a sentence; empty if nothing is wrong
     hint: str = ""  # what to do about the problem
-    adapters: tuple[Path, ...] = ()  # LoRA adapters that its store applies to it
-    system: str = ""  # the system prompt that its store gives it
-    parameters: Mapping[str, object] = field(default_factory=dict, hash=False)  # its store's; untrusted
+    extras: StoreExtras = field(default_factory=StoreExtras)
 
     @property
     def usable(self) -> bool:

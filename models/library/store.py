@@ -17,6 +17,7 @@ from slipstream.models.library.import_model import LOCAL, How, OnProgress, check
 from slipstream.models.library.names import find, plain_name
 from slipstream.models.library.places import (
     FoundModel,
+    Origin,
     foreign_models,
     gguf_files,
     packaged_models,
@@ -26,7 +27,6 @@ from slipstream.models.library.places import (
 from slipstream.models.library.records import (
     FactsCache,
     InstalledModel,
-    Origin,
     Record,
     RemovedModel,
     Verification,
@@ -202,9 +202,7 @@ class ModelStore:
             vocabulary=facts.vocabulary,
             problem=problem,
             hint=hint,
-            adapters=found.adapters,
-            system=found.system,
-            parameters=found.parameters,
+            extras=found.extras,
         )
 
     def _repo(self, found: FoundModel, record: Record) -> str | None:

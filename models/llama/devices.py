@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from slipstream.models.child import end_with_parent, run_child
+from slipstream.models.child import end_with_parent, last_words, run_child
 from slipstream.models.errors import reason_of
 from slipstream.models.llama.cgroups import memory_limits, processor_quota
 from slipstream.models.llama.install import broken_install
@@ -140,7 +140,7 @@ def read_answer(answer: bytes, log: bytes = b"", code: int = 0) -> Survey:
         if broken := broken_install(text, code):
             return Survey((cpu(),), problem=broken.what, cure=broken.cure)
         printed = [line.strip() for line in text.splitlines() if line.strip()]
-        reason = f": {printed[-1]}" if printed else ""
+        reason = f": {last_words(text) or printed[-1]}" if printed else ""
         return Survey((cpu(),), problem=f"llama.cpp could not say what devices there are{reason}")
     lists = {"devices": tuple(Device(**device) for device in fields["devices"])}
     lists |= {name: tuple(fields[name]) for name in ("backends", "features")}

@@ -125,7 +125,7 @@ def broken_install(log: str, code: int | None = 1) -> BrokenInstall | None:
         return BrokenInstall("system", f"llama.cpp is built for a newer system than this one ({old[1] or old[2]})")
     if "Could not find module" in said:
         return BrokenInstall("library", "llama.cpp needs a library that this machine does not have")
-    return BrokenInstall("damaged", f"llama.cpp cannot be loaded: {said.rpartition(': ')[2]}")
+    return BrokenInstall("damaged", "llama.cpp cannot be loaded: " + (said.partition("': ")[2] or said))
 
 
 def check_install(environment: Mapping[str, str] | None = None) -> None:

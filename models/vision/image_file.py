@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from slipstream.models.errors import UsageError, reason_of
-from slipstream.models.outside import quoted, read_limited, shown_path
+from slipstream.models.outside import LONGEST_REASON, quoted, read_limited, shown_path
 
 if TYPE_CHECKING:  # imported where they are needed: the interface starts faster without them
     import numpy as np
@@ -31,7 +31,25 @@ _KINDS: Final = "PNG, JPEG, GIF, BMP or WebP"
 _STARTS: Final = (b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff", b"GIF87a", b"GIF89a", b"BM")
 _WEBP: Final = re.compile(rb"RIFF.{4}WEBPVP8[ LX]", re.DOTALL)
 _WEBP_HEAD: Final = 30  # bytes of a header that contain the size, in all three kinds of WebP
-_SUFFIXES: Final = frozenset({".png", ".jpg", ".jpeg", ".gif", ".bmp", ".webp", ".avif", ".heic", ".tif", ".tiff"})
+_SUFFIXES: Final = frozenset(
+    {
+        ".png",
+        ".apng",
+        ".jpg",
+        ".jpeg",
+        ".jpe",
+        ".jfif",
+        ".gif",
+        ".bmp",
+        ".dib",
+        ".webp",
+        ".avif",
+        ".heic",
+        ".heif",
+        ".tif",
+        ".tiff",
+    }
+)
 _ORIENTATION: Final = 0x0112
 _TURNED: Final = frozenset({5, 6, 7, 8})  # values of the EXIF orientation that swap width and height
 _EDGE: Final = 200  # maximum ratio of the longest side to the shortest: encoders split longer strips badly
@@ -123,7 +141,7 @@ def _opened(raw: bytes, name: str) -> Iterator[Image]:
     except (Pillow.DecompressionBombWarning, Pillow.DecompressionBombError):
         raise _too_large(shown) from None
     except Exception as error:  # the edge to foreign code, which may raise anything
-        reason = quoted(str(error).rstrip(". ") or type(error).__name__, 100)
+        reason = quoted(str(error).rstrip(". ") or type(error).__name__, LONGEST_REASON)
         if isinstance(error, UnidentifiedImageError):
             reason = f"its header is no {_KINDS} header"
         raise _damaged(shown, reason) from None

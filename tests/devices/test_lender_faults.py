@@ -179,7 +179,7 @@ def test_a_lender_that_falls_silent_is_ended_in_time(own_lender: Lender, opened:
     child.resume()
     assert written(events) and seconds < 20
     [(name, told)] = awaited
-    assert name == own_lender.endpoint and 4 < told - stopped[0] < 9, told - stopped[0]
+    assert name == f"{own_lender.endpoint} for at most 9 s" and 4 < told - stopped[0] < 9, told - stopped[0]
     assert "another machine was lost, it did nothing at all" in words, words
 
 

@@ -113,7 +113,7 @@ def _started(folder: Path, *words: str, hang: str = "") -> Iterator[subprocess.P
         process.communicate()
 
 
-def _left(word: str, folder: Path) -> list[int]:
+def processes_left(word: str, folder: Path) -> list[int]:
     """Processes of a command in this folder whose command line holds a word."""
     found = []
     for entry in Path("/proc").iterdir():
@@ -150,13 +150,13 @@ def waits(folder: Path, _: random.Random) -> Found:
             yield None if expected in out + err else f"{name}: said {out + err!r}"
             yield None if process.returncode in (130, 0) else f"{name}: exit code {process.returncode}"
             time.sleep(1)
-            yield f"{name}: {hang} lives on" if hang and _left(hang, folder / name) else None
+            yield f"{name}: {hang} lives on" if hang and processes_left(hang, folder / name) else None
         with _started(folder / name, *words, hang=hang) as process:
             time.sleep(4)
             process.kill()
             process.wait()
             time.sleep(3)
-            yield f"{name}: {hang} lives on after a kill" if hang and _left(hang, folder / name) else None
+            yield f"{name}: {hang} lives on after a kill" if hang and processes_left(hang, folder / name) else None
 
 
 def _two_faced() -> Callable[[socket.socket], None]:
@@ -178,6 +178,12 @@ def children(folder: Path, _: random.Random) -> Found:
         "ignores signals": "import signal; [signal.signal(s, signal.SIG_IGN) for s in (2, 15)]; time.sleep(600)",
         "closes its output": "os.close(1); os.close(2); time.sleep(600)",
         "a child of its own": "import subprocess; subprocess.run(['sleep', '20'])",
+        "a child that holds its output": "import subprocess; subprocess.Popen(['sleep', '20']); time.sleep(600)",
+        "stops itself": "import signal; os.kill(os.getpid(), signal.SIGSTOP); time.sleep(600)",
+        "prints without an end": "\nwhile True: print('x' * 65536)",
+        "complains without an end": "import sys\nwhile True: sys.stderr.write('x' * 65536)",
+        "a session of its own": "os.setsid(); time.sleep(600)",
+        "many threads": "import threading\nfor _ in range(99): threading.Thread(target=time.sleep, args=[600]).start()",
     }
     for name, code in codes.items():
         began = time.monotonic()
@@ -196,6 +202,12 @@ def children(folder: Path, _: random.Random) -> Found:
         "half a line": "print('{', end='', flush=True); import time; time.sleep(600)",
         "a list": "print('[]', flush=True); import time; time.sleep(600)",
         "much": "[print('x' * 60000, end='', flush=True) for _ in range(99999)]",
+        "no UTF-8": "sys.stdout.buffer.write(bytes([255, 254, 10])); sys.stdout.flush(); import time; time.sleep(600)",
+        "deep": "print('[' * 20000, flush=True); import time; time.sleep(600)",
+        "nulls": "print(chr(0) * 200, flush=True); import time; time.sleep(600)",
+        "stops itself": "import os, signal; os.kill(os.getpid(), signal.SIGSTOP)",
+        "kills itself": "import os, signal; os.kill(os.getpid(), signal.SIGKILL)",
+        "a number": "print(7, flush=True); import time; time.sleep(600)",
     }
     for name, code in probes.items():
         began = time.monotonic()

@@ -190,7 +190,7 @@ def library(home: Path) -> tuple[list[str], list[str], list[str]]:
     known = {Path(file) for model in ours for file in model["files"]}
     known |= {path.with_name(f".{path.name}.json") for path in known}
     files = [path for path in (home / "models").rglob("*") if path.is_file() and path not in known]
-    stray = [path.name for path in files if path.name not in (".facts.json", ".facts.lock", ".lock")]
+    stray = [path.name for path in files if path.name not in (".facts.json", ".facts.lock", ".lock", ".packages.json")]
     good, bad = [one["name"] for one in ours if not one["problem"]], [one["name"] for one in ours if one["problem"]]
     return good, bad, stray + [str(one["files"]) for one in listed["unfinished"]]
 
@@ -215,7 +215,7 @@ def kills(folder: Path, chance: random.Random) -> Found:
             for _ in range(chance.randint(1, 3)):
                 killed(home, command, chance.uniform(0.5, 3.0), **more)
             done = run(home, *command, **more)
-            there = "is here already" in done.stderr
+            there = " already" in done.stderr
             good, bad, stray = library(home)
             what = wrong(done, (0, 2) if there else (0,))
             if not what and (len(good) != 1 or bad or stray):

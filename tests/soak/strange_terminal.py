@@ -36,7 +36,7 @@ REPLY: Final = ("run", "-p", "Say hi.", "--seed", "7", "--max-tokens", "4")
 ODD: Final = {
     "PYTHONIOENCODING": ("ascii", "latin-1", "utf-16", "utf-8:strict", "idna", "utf-7", "cp037", ":replace", "utf-32"),
     "LC_ALL": ("C", "POSIX", "tr_TR.UTF-8", "de_DE.ISO-8859-1", "no_SUCH", ""), "PYTHONUTF8": ("0", "1"),
-    "PYTHONCOERCECLOCALE": ("0", "warn"), "TERM": ("xterm", "vt100", "dumb", "", "no-such-term", "linux", "screen"),
+    "PYTHONCOERCECLOCALE": ("0", "warn"), "TERM": ("xterm", "vt100", "dumb", "", "no-such-term", "linux", "ansi"),
     "NO_COLOR": ("1",), "COLUMNS": ("x", "0", "3"), "TZ": ("nowhere", ":/etc/passwd"), "TMPDIR": ("/nonexistent", ""),
     "PYTHONWARNINGS": ("error",),
 }  # fmt: skip

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.drafters.changed_file import changed
 from tests.training.gguf_file import BUNDLED
 
 from slipstream.drafters.training import texts
@@ -34,6 +35,16 @@ def test_a_second_turn_continues_the_first_as_the_template_does(model: LlamaMode
     (end,) = model.tokenize("<|im_end|>", True)
     prompt, reply = ids.prompt(messages[:1]), [*model.tokenize(messages[1]["content"], False), end]
     assert ids.follow_up(messages, prompt, reply) == ids.prompt(messages)
+
+
+def test_a_chat_begins_with_one_token_where_the_template_writes_it_too(tmp_path: Path) -> None:
+    source = " {{ bos_token }}<|im_start|>{{ messages[0].content }}<|im_end|>"
+    keys = {"tokenizer.chat_template": source, "tokenizer.ggml.add_bos_token": True}
+    with closing(LlamaModel(changed(BUNDLED, tmp_path / "bos.gguf", keys), vocabulary_only=True)) as model:
+        (bos,), ids = model.opening(), texts.ChatIds(model)
+        chat = [{"role": "user", "content": "What is rain?"}]
+        for found in (ids.prompt(chat), ids.chat(chat)[0]):
+            assert found[0] == bos and found.count(bos) == 1 + (model.text_of(bos) == "<|im_start|>")
 
 
 def test_weights_are_on_what_the_assistant_says_and_on_its_end(model: LlamaModel) -> None:

@@ -72,7 +72,7 @@ class Engine:
         self._on_count = on_count
 
     def tell_wait(self, on_wait: Callable[[str], None]) -> None:
-        """Sets the callback, run in a thread, for what a request begins to wait for: other machines, or the engine."""
+        """Sets the callback, run in a thread, for what a request begins to wait for and how long at most, in words."""
         self._on_wait = on_wait
 
     def start(self) -> None:
@@ -190,7 +190,7 @@ class Engine:
         return process
 
     def _greet(self) -> None:
-        late = threading.Timer(_WAITS, lambda: self._on_wait("the engine"))
+        late = threading.Timer(_WAITS, lambda: self._on_wait(f"the engine for at most {self._limits.start:.0f} s"))
         late.daemon = True
         late.start()
         try:
@@ -234,8 +234,9 @@ class Engine:
     def _beaten(self, beat: Beat) -> None:
         """Reports once that a request waits: for another machine, or for an engine that does no work at all."""
         waited, self._waits = self._waits, beat.still >= _WAITS
-        if self._waits and not waited:
-            self._on_wait(", ".join(self._machines) or "the engine")
+        process = self._process
+        if self._waits and not waited and process:
+            self._on_wait(f"{', '.join(self._machines) or 'the engine'} for at most {process.watchdog.longest:.0f} s")
 
     def _died(self, when: str) -> EngineDiedError:
         process = self._take()

@@ -13,13 +13,13 @@ from slipstream.app.engine.process.watchdog import HANGS
 from slipstream.app.protocol.events import Loaded
 from slipstream.app.protocol.requests import Load
 from slipstream.drafters.crash_note import NO_NOTE, CrashNote
+from slipstream.models.child import last_words
 from slipstream.models.errors import SlipstreamError
 from slipstream.models.llama.install import broken_install
 from slipstream.models.outside import shown_path
 
 Cause = Literal["memory", "gpu", "machine", "drafter", "other"]
 MOST: Final = 3  # crashes in a row, without a complete reply between them, after which one start is refused
-_TELLING: Final = ("GGML_ASSERT", "GGML_ABORT", "terminate called", "what():", "CUDA error", "Error:")
 _MEMORY: Final = (
     "out of memory", "outofmemory", "insufficient memory", "failed to allocate", "bad_alloc", "memoryerror",
     "unable to allocate",
@@ -75,10 +75,9 @@ def end_of(code: int | None, log: str, given_up: str = "", note: CrashNote = NO_
     elif code > 0 and (broken := broken_install("\n".join(lines), code)):
         return End(broken.what, broken.cure)
     else:
-        name = _signal(code) if code < 0 else ""
-        telling = [line.strip()[:200] for line in lines if any(mark in line for mark in _TELLING)]
+        name, last = _signal(code) if code < 0 else "", last_words("\n".join(lines))
         cause = _cause(name, lines, note)
-        words = f" ({telling[-1]})" if telling and name != "SIGKILL" else ""
+        words = f" ({last})" if last and name != "SIGKILL" else ""
         reason = f"{_SIGNALS.get(name) or (f'signal {name}' if name else f'exit code {code}')}{words}"
         if cause == "memory" and name != "SIGKILL":
             reason = f"memory ran out, {reason}"

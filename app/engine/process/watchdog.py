@@ -82,6 +82,7 @@ class Limits:
     silent: float = 30.0  # without a heartbeat: the process is stopped, or one thread blocks all others
     still: float = 30.0  # without any work: a deadlock, a lost GPU or disk; after a request to stop, ``stop`` applies
     waiting: float = 300.0  # as ``still``, while other machines compute for it: a slow one may take long
+    loading: float = 120.0  # as ``waiting``, until the model is loaded: a slow link takes that long for one tensor
     stuck: float = 600.0  # without progress, even if it works
     stop: float = 20.0  # without progress since it was asked to stop
     # without any work since it was asked to stop, while other machines compute for it: nothing else can stop it
@@ -101,6 +102,7 @@ class Watchdog:
         self._elsewhere = False  # another process probes the files, with limits of its own
         self._since_stop: float | None = None
         self._machines = False  # whether other machines compute for it
+        self._loads = False  # whether a model is loaded onto them
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
@@ -124,11 +126,17 @@ class Watchdog:
         if isinstance(event, Done | Failed | Loaded):
             self._since_stop = None
         if isinstance(event, Loaded):
-            self._machines = bool(event.machines)
+            self._machines, self._loads = bool(event.machines), False
 
     def expect_machines(self, on: bool) -> None:
         """Sets whether other machines compute for it: they may be slow to load their share of a model."""
-        self._machines = on
+        self._machines = self._loads = on
+
+    @property
+    def longest(self) -> float:
+        """Seconds without any work after which an engine counts as hung."""
+        limits = self._limits
+        return limits.still if not self._machines else limits.loading if self._loads else limits.waiting
 
     def stop_asked(self) -> None:
         if self._since_stop is None:
@@ -148,8 +156,7 @@ class Watchdog:
         if beat is None or self._elsewhere:
             return ""
         stopping = min(self._since_stop or 0.0, beat.quiet) >= limits.stop
-        longest = limits.waiting if self._machines else limits.still
-        if beat.still >= (limits.stop if stopping else longest):
+        if beat.still >= (limits.stop if stopping else self.longest):
             return f"{HANGS[0]} for {beat.still:.0f} seconds"
         waits = self._since_stop is not None and self._machines
         if waits and min(self._since_stop or 0.0, beat.still) >= limits.stop_waiting:

@@ -25,6 +25,10 @@ _PARTS: Final = re.compile(
     re.DOTALL,
 )
 _AMOUNT: Final = re.compile(r"\d[^\\^_=]*\s[^\\^_=]*")  # "5 (or 10": an amount of money between two dollar signs
+_WORDS: Final = re.compile(r"[a-z]{3,}(?:[ -][a-z]+)*")  # "\(foo\)": escaped brackets, not a product of letters
+_LABEL: Final = re.compile(r"[\w ,.;:'-]*")  # "\[1\]", "\[citation needed\]": escaped brackets, too
+_PATTERN: Final = re.compile(r"\.[*+]|\[\^|\[\w-\w")  # "\(.*\)": a group of a regular expression
+_AFTER_GROUP: Final = re.compile(r"\\[|+?{1-9]")
 _LETTERS_UP: Final = "0123456789+-=()niabcdefghjklmoprstuvwxyzABDEGHIJKLMNOPRTUVWαβγδθφχ∗*′'∘"
 _RAISED: Final = "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁼⁽⁾ⁿⁱᵃᵇᶜᵈᵉᶠᵍʰʲᵏˡᵐᵒᵖʳˢᵗᵘᵛʷˣʸᶻᴬᴮᴰᴱᴳᴴᴵᴶᴷᴸᴹᴺᴼᴾᴿᵀᵁⱽᵂᵅᵝᵞᵟᶿᵠᵡ**′′°"
 _LETTERS_DOWN: Final = "0123456789+-=()aehijklmnoprstuvxβγρφχ"
@@ -33,7 +37,7 @@ _SCRIPTS: Final = {
     "^": dict(zip(_LETTERS_UP, _RAISED, strict=True)),
     "_": dict(zip(_LETTERS_DOWN, _LOWERED, strict=True)),
 }
-_LINES: Final = {"overline": "\u0305", "underline": "\u0332"}
+_LINES: Final = {"overline": "\u0305", "underline": "\u0332", "widehat": "\u0302", "widetilde": "\u0303"}
 _BRACKETS: Final = {
     "pmatrix": "()",
     "bmatrix": "[]",
@@ -48,11 +52,12 @@ _SILENT: Final = frozenset(["left", "right", "big", "Big", "bigg", "Bigg", "bigl
     ["displaystyle", "textstyle", "limits"]
 )
 _ROOTS: Final = {"": "√", "2": "√", "3": "∛", "4": "∜"}
-_PLAIN: Final = frozenset(["text", "textrm", "textbf", "textit", "mathrm", "mathbf", "mathit", "operatorname", "boxed"])
+_PLAIN: Final = frozenset(["text", "textrm", "textbf", "textit", "mathrm", "mathbf", "mathit", "boxed"])
+_SYNONYMS: Final = re.compile(r"\\(?:[dtc](frac)|operatorname\*?)(?![A-Za-z])")  # unknown to pylatexenc
 _OPERATOR: Final = re.compile(r"[+−*/=<>·⋅×±,]")
 _BRACKETED: Final = re.compile(r"\([^()]*\)")
 _NUMBERS: Final = re.compile(r"\d+/\d+")
-_BEGINS: Final = "([{√∛∜^_!/′|⟨∑∫∏∞∂∇"  # what follows a quotient or a root directly and belongs to all of it
+_BEGINS: Final = "([{√∛∜^_!/%′|⟨∑∫∏∞∂∇"  # what follows a quotient or a root directly and belongs to all of it
 _ENDS: Final = ")]}!′/∞⟩⁰¹²³⁴⁵⁶⁷⁸⁹ⁿₙ"
 _SPACES: Final = frozenset([",", ";", ":", " ", "quad", "qquad", "!", ">"])
 
@@ -91,10 +96,20 @@ def formula_at(source: str, at: int) -> Formula | None:
     if source[at : at + 1] not in ("$", "\\"):
         return None
     found = _PARTS.match(source, at, at + _MOST + 4)
-    if not found or (found["inline"] and _AMOUNT.fullmatch(found["inline"])):
+    if not found or (found["inline"] and _AMOUNT.fullmatch(found["inline"])) or _brackets(found):
         return None
     shown = in_unicode(found["display"] or found["square"] or found["round"] or found["inline"])
     return Formula(at, found.end(), shown) if shown else None
+
+
+def _brackets(found: re.Match[str]) -> bool:
+    """Whether what looks like a formula is text in escaped brackets, which Markdown shows as brackets."""
+    if found["square"] is not None:
+        return bool(_LABEL.fullmatch(found["square"]))
+    if (inside := found["round"]) is None:
+        return False
+    part = _WORDS.fullmatch(inside) or _PATTERN.search(inside) or _AFTER_GROUP.match(found.string, found.end())
+    return bool(part) or inside.count("\\|") % 2 == 1  # an alternative; norms have two marks
 
 
 def formulas(source: str) -> Iterator[Formula]:
@@ -126,6 +141,7 @@ def in_unicode(formula: str) -> str:
     from pylatexenc.latexwalker import LatexWalker  # takes 70 ms; most chats have no formulas
 
     formula = formula.replace("\\left.", "").replace("\\right.", "")  # invisible brackets
+    formula = _SYNONYMS.sub(lambda found: "\\frac" if found[1] else "\\mathrm", formula)
     try:
         nodes = LatexWalker(formula, tolerant_parsing=False).get_latex_nodes()[0]
         return " ".join(_row(nodes).split())
@@ -188,8 +204,8 @@ def _atoms(node: Any) -> Iterator[str]:
         yield from _macro(node)
     elif kind == "LatexEnvironmentNode":
         yield _environment(node)
-    elif kind == "LatexSpecialsNode" and node.specials_chars == "&":
-        yield " "
+    elif kind == "LatexSpecialsNode" and node.specials_chars in ("&", "''"):
+        yield " " if node.specials_chars == "&" else "″"
     elif kind != "LatexCommentNode":
         yield _symbols().nodelist_to_text([node])
 
@@ -199,7 +215,7 @@ def _macro(node: Any) -> Iterator[str]:
     parts = list(node.nodeargd.argnlist) if node.nodeargd else []
     own = [_row([part]) for part in parts if part is not None]
     space = node.macro_post_space[:1]
-    if name in ("frac", "dfrac", "tfrac", "cfrac") and len(own) >= 2:
+    if name == "frac" and len(own) >= 2:
         yield _Quotient(f"{_wrapped(own[-2])}/{_wrapped(own[-1])}")
     elif name in _LINES and own:
         yield "".join(letter + _LINES[name] for letter in own[0])
@@ -208,6 +224,8 @@ def _macro(node: Any) -> Iterator[str]:
         yield _Root.of(_ROOTS.get(index) or _script("^", index) + "√", own[-1].strip())
     elif name == "\\":
         yield "; "
+    elif name == "|":
+        yield "‖"
     elif name in _SPACES:
         yield " " if name != "!" else ""
     elif name in _PLAIN and own:

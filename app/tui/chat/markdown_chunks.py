@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from typing import Final
+from urllib.parse import unquote
 
 from markdown_it import MarkdownIt
 from markdown_it.rules_block.table import escapedSplit
@@ -30,6 +31,7 @@ _DUNDER: Final = re.compile(r"__[a-z][a-z0-9_]*__(?!\w)")
 _ASCII_WORD: Final = re.compile(r"[0-9A-Za-z]")
 _WORD: Final = re.compile(r"[^\W\d_]")
 _BOXES: Final = {"[ ] ": "☐ ", "[x] ": "☑ ", "[X] ": "☑ "}
+_ADDRESS: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:|#|/|www\.|.*[./]")  # what a program can open
 _CODE: Final = frozenset({"fence", "code_block"})
 _LISTS: Final = frozenset({"bullet_list_open", "ordered_list_open"})
 
@@ -115,9 +117,17 @@ def _clean(state: StateCore) -> None:
     while tokens:
         token = tokens.pop()
         children = token.children or []
-        for at in range(len(children) - 1, 0, -1):
-            if (children[at - 1].type, children[at].type) == ("link_open", "link_close"):  # a link without a text
-                children.insert(at, Token("text", "", 0, content=str(children[at - 1].attrs.get("href", ""))))
+        closes: Token | None = None
+        for at in range(len(children) - 1, -1, -1):
+            closes = children[at] if children[at].type == "link_close" else closes
+            if children[at].type != "link_open" or closes is None:
+                continue
+            address = str(children[at].attrs.get("href", ""))
+            if not _ADDRESS.match(address):  # such as "handlers[i](event)"
+                for mark, content in ((children[at], "["), (closes, f"]({unquote(address)})")):
+                    mark.type, mark.tag, mark.nesting, mark.content, mark.attrs = "text", "", 0, content, {}
+            elif children[at + 1] is closes:  # a link without a text
+                children.insert(at + 1, Token("text", "", 0, content=address))
         if token.type == "image":  # otherwise shown by its description alone
             token.type, token.tag, token.children = "text", "", None
             token.content = f"![{token.content}]({token.attrs.get('src', '')})"

@@ -22,7 +22,7 @@ from slipstream.app.speed import Speed
 from slipstream.app.tui.chat.commands import CommandRequest
 from slipstream.app.tui.chat.message import MessageView
 from slipstream.app.tui.chat.reply_text import FenceHead, ReplyText
-from slipstream.app.tui.parts.format import bar, spent
+from slipstream.app.tui.parts.format import NO_ANSWER, bar, spent
 from slipstream.app.tui.parts.long_column import LongColumn, Part
 
 CHUNK = 1500  # characters after which the next line end begins a new widget, so that a step redraws only the last one
@@ -51,11 +51,9 @@ class ReplyView(MessageView):
         self._shown = tuple(map(len, divided(text, self._opened)))  # numbers of shown characters: reasoning, answer
         self.thinking = ThinkingView()  # shows the reasoning
         self.thinking.think(parts.thoughts, self._thought, self._thought_ms, False)
-        if text and not parts.answer:
-            self.thinking.open()
         self.markdown = ReplyText(_answer_pieces(text, parts.answer, origins))
         self._known = bool(origins) or not text  # whether the source of each word is known
-        self._note = Content(clean(footnote))
+        self._note = Content(clean(self._said_of(footnote, parts.answer)))
         self._footnote = Static(self._note, classes="footnote")
         self._writing = False
 
@@ -119,10 +117,14 @@ class ReplyView(MessageView):
             await self.markdown.replace(self.answer)
         for column in self.columns:
             await column.draw()
-        if not self.thinking.empty and not self.answer:
-            self.thinking.open()
-            footnote = " · ".join(filter(None, (footnote, "no answer, only thoughts")))
-        self.note(footnote)
+        self.note(self._said_of(footnote, self.answer))
+
+    def _said_of(self, footnote: str, answer: str) -> str:
+        """The footnote of the finished reply; thoughts without an answer are opened, and it says that they are all."""
+        if self.thinking.empty or answer:
+            return footnote
+        self.thinking.open()
+        return " · ".join(filter(None, (footnote, NO_ANSWER)))
 
     def note(self, footnote: str) -> None:
         self._note = Content(clean(footnote))

@@ -16,6 +16,7 @@ STYLES: Final = {"gain": "$success", "loss": "$error", "even": "$foreground 70%"
 """The styles of verdicts on a speed-up."""
 SHORT_MS: Final = 10.0  # milliseconds of a plain step below which drafting gains almost nothing
 UNKNOWN = "–"
+NO_ANSWER = "no answer, only thoughts"
 BARS = "▁▂▃▄▅▆▇█"
 ENDINGS = {"length": "ended at its longest", "context": "the context is full", "cancelled": "stopped"}
 

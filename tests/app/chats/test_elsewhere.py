@@ -177,8 +177,55 @@ def test_what_a_message_holds_beside_its_text_is_counted(store: ChatStore) -> No
     (chat,) = import_chats(store, file, "conversations.json", said.append)
     assert [m.content for m, _ in store.all_messages(chat.id)] == ["How tall?", "330 metres.\n\nReally.", "Yes."]
     (line,) = said
-    for words in ("2 recordings", "1 images", '1 of the kind "thoughts"', '1 of the kind "app_card"'):
-        assert words in line
+    for words in (
+        *("2 recordings", "1 image", '1 part of the kind "thoughts"', '1 part of the kind "app_card"'),
+        *('1 part of the kind "unknown"', '1 message of the role "tool"'),
+    ):
+        assert words in line, line
+
+
+@pytest.mark.parametrize(
+    ("message", "words"),
+    [
+        (node("tool", "{}"), '1 message of the role "tool"'),
+        (node("system", "Be brief."), '1 message of the role "system"'),
+        (node("system", ""), ""),
+        (node("critic", "No."), '1 message of the role "critic"'),
+        (node("tool", kind="execution_output"), '1 message of the role "tool"'),
+        (node("assistant", kind="code"), '1 part of the kind "code"'),
+        (node("assistant", kind="tether_quote"), '1 part of the kind "tether_quote"'),
+        (node("user", "x", None, True, [1]), '3 parts of the kind "unknown"'),
+        (node("user", "x", {"content_type": "file", "text": " "}), '1 part of the kind "file"'),
+        (node("user", "x", {"text": "y"}), ""),
+        (node("user", "x", {"content_type": "\x1b[2J" + "z" * 900}), 'part of the kind "'),
+        (node("user", {"content_type": "image_asset_pointer"}, {"content_type": "image_asset_pointer"}), "2 images"),
+    ],
+)
+def test_nothing_of_a_conversation_vanishes_uncounted(store: ChatStore, message: dict[str, object], words: str) -> None:
+    said = list[str]()
+    file = chatgpt("x", first=node("user", "Hi"), other=message)
+    import_chats(store, file, "file", said.append)
+    assert ([line.removeprefix("left out: ") for line in said] == [f"{words}."]) if words[:1].isdecimal() else True
+    assert bool(said) == bool(words) and all("\x1b" not in line and len(line) < 300 for line in said)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"figures": {"speed": "fast"}}, "1 record of figures that no version writes"),
+        ({"figures": [1]}, "1 record of figures that no version writes"),
+        ({"figures": None}, ""),
+        ({"figures": {"speed": {}, "origins": [[1, "guessed", ""]]}}, "1 record of who wrote which words"),
+        ({"figures": {"speed": {}, "origins": []}}, ""),
+        ({"content": f"![a](image:{'0' * 64})"}, "1 image that the file does not hold"),
+        ({"content": "".join(f"![a](image:{n * 64})" for n in "012")}, "3 images that the file does not hold"),
+        ({"content": f"![a](image:{'0' * 63})"}, ""),
+    ],
+)
+def test_nothing_of_an_own_export_vanishes_uncounted(store: ChatStore, changes: dict[str, object], words: str) -> None:
+    said = list[str]()
+    import_chats(store, chats_of({"messages": [{**SAID, **changes}]}), "file", said.append)
+    assert said == ([f"left out: {words}."] if words else [])
 
 
 def broken() -> list[bytes]:

@@ -380,11 +380,15 @@ def test_a_reply_without_an_answer_says_so(tmp_path: Path, options: list[str], w
 
 def test_a_model_of_ollamas_store_is_all_of_its_layers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     adapter = write_lora(tmp_path / "adapter.gguf", read_header(TARGET), gain=0.5)
+    bare = changed(TARGET, tmp_path / "bare.gguf", {"tokenizer.chat_template": ""})
+    jinja = "{{ messages[0].content + '\\nQ: ' + messages[1].content + '\\nA: ' }}"
+    numbers = {"temperature": 0.9, "top_k": 30, "top_p": 0.8, "num_ctx": 300, "num_predict": 20, "seed": 5}
     given = {
-        "model": TARGET.read_bytes(),
+        "model": bare.read_bytes(),
         "adapter": adapter.read_bytes(),
         "system": b"Answer as a fox.",
-        "params": b'{"temperature": 0.9, "top_k": 30, "top_p": 0.8, "num_ctx": 9, "stop": "zzz"}',
+        "template": b"{{ .System }}\nQ: {{ .Prompt }}\nA: {{ .Response }}\n",
+        "params": json.dumps({**numbers, "stop": "zzz"}).encode(),
     }
     layers = []
     (tmp_path / "store" / "blobs").mkdir(parents=True)
@@ -396,12 +400,21 @@ def test_a_model_of_ollamas_store_is_all_of_its_layers(tmp_path: Path, monkeypat
     tag.parent.mkdir(parents=True)
     tag.write_text(json.dumps({"layers": layers}))
     monkeypatch.setenv("OLLAMA_MODELS", str(tmp_path / "store"))
-    ask = ["run", "-p", "Tell me about the sea", "--seed", "1", "--max-tokens", "20", "--json", "--drafter", "none"]
-    named = slipstream(*ask, "-m", "fox:latest", home=tmp_path)
-    by_hand = [
-        "--lora", str(adapter), "--system", "Answer as a fox.", "--temp", "0.9", "--top-k", "30", "--top-p", "0.8",
-    ]  # fmt: skip
-    same = slipstream(*ask, "-m", str(TARGET), *by_hand, "--min-p", "0", home=tmp_path)
-    plain = slipstream(*ask, "-m", str(TARGET), home=tmp_path)
-    found, expected, other = (json.loads(each.stdout.splitlines()[-1]) for each in (named, same, plain))
-    assert found["text"] == expected["text"] != other["text"] and found["sampling"] == expected["sampling"]
+    ask = ["run", "-p", "Tell me about the sea", "--json", "--drafter", "none"]
+    changed(TARGET, tmp_path / "model.gguf", {"tokenizer.chat_template": jinja})
+    words = f"--lora {adapter} --temp 0.9 --top-k 30 --top-p 0.8 --min-p 0 --seed 5 --max-tokens 20"
+    by_hand = [*words.split(), "--system", "Answer as a fox."]
+
+    def summary(*more: str) -> dict[str, object]:
+        done = slipstream(*ask, *more, home=tmp_path)
+        assert done.returncode == 0 and b"continues text" not in done.stderr, done.stderr
+        return dict(json.loads(done.stdout.splitlines()[-1]))
+
+    named = summary("-m", "fox:latest")
+    same = summary("-m", str(tmp_path / "model.gguf"), *by_hand)
+    assert [named[key] for key in ("text", "sampling", "seed", "done")] == [
+        same[key] for key in ("text", "sampling", "seed", "done")
+    ]
+    assert named["done"] == "length" and len(str(summary("-m", "fox:latest", "--max-tokens", "2")["text"])) < 20
+    long = slipstream(*ask[:1], "-p", "sea " * 400, "-m", "fox:latest", home=tmp_path)
+    assert b"holds 300" in long.stderr and long.returncode == 1

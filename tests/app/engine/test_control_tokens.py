@@ -175,6 +175,23 @@ def test_a_prompt_has_the_tokens_of_its_whole_rendering(model: LlamaModel, name:
         assert [token for token in found if model.header.token_types[token] in CONTROL] == controls
 
 
+@pytest.mark.parametrize("before", ["", " ", "\n\n", "{# a comment #}\n ", "{% set x = 1 %}\n\n"])
+@pytest.mark.parametrize("rest", ["Q: {{ messages[0].content }} A:", "{{ messages[0].content }}", " a\n"])
+def test_a_text_begins_with_one_token_whatever_the_template_writes(model: LlamaModel, before: str, rest: str) -> None:
+    bos, eos = model.special_names()
+    chat = [Message("user", f"im{bos}")]
+    opening = [
+        token for token, kind in enumerate(model.header.token_types) if kind in CONTROL and model.text_of(token) == bos
+    ]
+    rest += "{{ messages[0].content }}" * ("content" not in rest)
+    plain = PromptBuilder(ChatTemplate(rest, bos, eos), model.tokenize, opening).build(chat, 4096).tokens
+    source = f"{before}{{{{ bos_token }}}}{rest}"
+    found = PromptBuilder(ChatTemplate(source, bos, eos), model.tokenize, opening).build(chat, 4096).tokens
+    assert found == plain and found.count(opening[0]) == 1
+    ahead = PromptBuilder(ChatTemplate(source, bos, eos), model.tokenize, opening).beginning(chat, 4096)
+    assert ahead.tokens == plain[: len(ahead.tokens)] and ahead.size == len(plain)
+
+
 def test_a_text_that_continues_has_no_space_before_it(tmp_path: Path) -> None:
     path = write_vocabulary(tmp_path / "v.gguf", ("<|user|>",), "llama")
     model = LlamaModel(path, placement=Placement(0), vocabulary_only=True)

@@ -14,7 +14,8 @@ from slipstream.models.hub.types import Discarded, Progress, Quant, QueuedDownlo
 from slipstream.models.library.catalog import CatalogFile, CatalogPair
 from slipstream.models.library.import_model import OnProgress
 from slipstream.models.library.pairing import PairOffer
-from slipstream.models.library.records import InstalledModel, Origin, RemovedModel, Verification
+from slipstream.models.library.places import Origin
+from slipstream.models.library.records import InstalledModel, RemovedModel, Verification
 from slipstream.models.llama.devices import Device
 from slipstream.models.llama.remote import Lender
 from slipstream.models.memory.fit import Fit, Verdict

@@ -238,6 +238,16 @@ async def test_the_next_question_starts_a_dead_engine(hold: int | None, store: C
         assert len(engine.loads) == 2
 
 
+@pytest.mark.parametrize(
+    ("text", "words"), [("<think>Hm, the sea", "(no answer, only thoughts)"), ("", "(no words came)"), (" \n", "(no")]
+)
+async def test_a_reply_without_an_answer_says_so(store: ChatStore, tmp_path: Path, text: str, words: str) -> None:
+    async with opened(store, tmp_path, ScriptedEngine([Script(text)])) as (app, pilot):
+        await pilot.press(*"Hi", "enter")
+        await until(app, pilot, lambda: len(app.said) == 2)
+        assert app.said[1].startswith(words) and words in shown(app)
+
+
 async def test_a_wait_and_an_end_amid_nothing_are_told_and_it_starts_again(store: ChatStore, tmp_path: Path) -> None:
     engine = ScriptedEngine([Script(TEXT)])
     async with opened(store, tmp_path, engine) as (app, pilot):

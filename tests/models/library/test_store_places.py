@@ -10,6 +10,7 @@ import pytest
 from tests.models.hub_models import split_gguf, tiny_gguf
 
 from slipstream.models.errors import UsageError
+from slipstream.models.library.places import StoreExtras
 from slipstream.models.library.records import InstalledModel
 from slipstream.models.library.store import ModelStore
 
@@ -207,6 +208,7 @@ def test_ollamas_layers_and_each_of_its_names_belong_to_a_model(tmp_path: Path) 
     base = ollama(models, "registry.ollama.ai", "library/tiny", "1m", tiny_gguf())
     manifest = json.loads((models / "manifests/registry.ollama.ai/library/tiny/1m").read_text())
     given = {"adapter": b"adapter", "system": b" Be Mario. ", "params": b'{"temperature": 0.3, "stop": ["Luigi"]}'}
+    given["template"] = b"Q: {{ .Prompt }} A: "
     for kind, content in given.items():
         written(models / "blobs" / f"sha256-{sha256(content)}", content)
         layer = {"mediaType": f"application/vnd.ollama.image.{kind}", "digest": f"sha256:{sha256(content)}"}
@@ -216,9 +218,9 @@ def test_ollamas_layers_and_each_of_its_names_belong_to_a_model(tmp_path: Path) 
     store = store_in(tmp_path, {})
     mario, tiny = store.installed()
     assert (mario.name, tiny.name) == ("mario:latest", "tiny:1m") and mario.path == tiny.path == base
-    assert [path.read_bytes() for path in mario.adapters] == [b"adapter"] and mario.system == "Be Mario."
-    assert mario.parameters == {"temperature": 0.3, "stop": ["Luigi"]}
-    assert (tiny.adapters, tiny.system, tiny.parameters) == ((), "", {})
+    assert [path.read_bytes() for path in mario.extras.adapters] == [b"adapter"]
+    assert (mario.extras.system, mario.extras.template) == ("Be Mario.", "Q: {{ .Prompt }} A: ")
+    assert mario.extras.parameters == {"temperature": 0.3, "stop": ["Luigi"]} and tiny.extras == StoreExtras()
     assert store.find("mario").name == "mario:latest"
 
 

@@ -59,6 +59,19 @@ def test_an_answer_comes_back_whole() -> None:
     ("answer", "log", "code", "reason"),
     [
         (b"", b"one\nlibcuda.so: not found\n", 1, "devices there are: libcuda.so: not found"),
+        (
+            b"",
+            b"ggml.c:7: GGML_ASSERT(n > 0) failed\n[New LWP 7]\n#1 0x7f in main ()\n",
+            -6,
+            ": ggml.c:7: GGML_ASSERT(n > 0)",
+        ),
+        (
+            b"",
+            b"terminate called after throwing\n  what():  driver: too old: 1.2\nAborted\n",
+            -6,
+            "what():  driver: too old: 1.2",
+        ),
+        (b"", b"CUDA error: no kernel image: sm_50\n  current device: 0\n", -6, ": CUDA error: no kernel image: sm_50"),
         (b"not json\n", b"", 0, "could not say"),
         (b"", b"", -4, "illegal instruction"),
     ],

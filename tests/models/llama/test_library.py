@@ -181,7 +181,11 @@ FAILED = "RuntimeError: Failed to load shared library '/p/llama_cpp/lib/{}': "
         (FAILED.format("llama.dll") + "[WinError 193] %1 is not a valid Win32 application", "architecture", "another"),
         (FAILED.format("llama.dll") + r"Could not find module 'C:\llama.dll' (or one of its dependencies).", "library",
          "a library that this machine does not have"),
-        (FAILED.format("libllama.so") + "/p/libllama.so: file too short", "damaged", "file too short"),
+        (FAILED.format("libllama.so") + "/p/libllama.so: file too short", "damaged", "/p/libllama.so: file too short"),
+        (FAILED.format("libllama.so") + "/p/libggml.so: undefined symbol: ggml_x: see y", "damaged",
+         "/p/libggml.so: undefined symbol: ggml_x: see y"),
+        (FAILED.format("libllama.so") + "libllama.so: cannot enable executable stack as shared object requires: Invalid"
+         " argument", "damaged", "cannot enable executable stack as shared object requires: Invalid argument"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_loaded_is_told_apart(said: str, kind: str, words: str) -> None:

@@ -239,7 +239,7 @@ def test_a_process_that_hangs_as_it_starts_is_named_after_five_seconds(pretend: 
     engine.tell_wait(awaited.append)
     with pytest.raises(EngineDiedError, match="no sign of life for 8 seconds"):
         engine.load(LOAD)
-    assert awaited == ["the engine"]
+    assert awaited == ["the engine for at most 8 s"]
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="pipes and links are POSIX's")

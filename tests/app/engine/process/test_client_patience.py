@@ -148,6 +148,9 @@ FAR = Loaded("m", "llama", 512, "", "mac:50052", "", [], 1.0, machines=["mac:500
 def test_a_load_onto_other_machines_is_waited_for_and_a_stop_there_soon_ends() -> None:
     patience = Watchdog(LIMITS)
     patience.expect_machines(True)
+    assert waited(patience, 10, Beat(119, 119)) == "" and "nothing at all" in waited(patience, 1, Beat(120, 120))
+    assert patience.longest == 120
+    patience.received(FAR)  # from now on they compute, which may take long
     assert waited(patience, 10, Beat(299, 299)) == "" and "nothing at all" in waited(patience, 1, Beat(300, 300))
     patience.received(replace(FAR, machines=[]))  # none of them was taken
     assert "nothing at all for 30 seconds" in waited(patience, 1, Beat(30, 30))

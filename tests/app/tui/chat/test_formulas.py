@@ -38,6 +38,11 @@ def shown(markdown: str) -> str:
         (r"\frac{a}{b}^2", "(a/b)²"), (r"\sqrt{x}^2", "√(x)²"), (r"\sin\frac{x}{2}", "sin (x/2)"),
         (r"\frac{1}{2}(a+b)", "(1/2)(a+b)"), (r"(x+1)\frac12", "(x+1)(1/2)"), (r"\frac{1}{2}\sqrt{3}", "(1/2)√3"),
         (r"\left(\frac{a}{b}\right)^2", "(a/b)²"), (r"\foo{x}", ""), (r"\frac", ""), (r"a_{", ""),
+        (r"f''(x) + f'(x)", "f″(x) + f′(x)"), (r"\|x\|_2", "‖x‖₂"), (r"\left\|x\right\|", "‖x‖"),
+        (r"\widehat{AB}", "A\u0302B\u0302"), (r"\dfrac{1}{2}+\tfrac12", "1/2+1/2"), (r"\cfrac{a}{b}c", "(a/b)c"),
+        (r"\operatorname{rank}(A)", "rank(A)"), (r"\frac{a}{b}\%", "(a/b)%"), (r"\frac{\frac{a}{b}}{c}", "(a/b)/c"),
+        (r"\frac{a}{\sqrt{b}}c", "(a/(√b))c"), (r"\sqrt{a}/\sqrt{b}", "√(a)/√b"),
+        (r"\int_0^1 \frac{1}{x} dx", "∫₀¹ (1/x) dx"),
         ("{" * 500 + "}" * 500, ""),
     ],
 )  # fmt: skip
@@ -60,6 +65,28 @@ def test_each_kind_of_mark(formula: str) -> None:
 )  # fmt: skip
 def test_prices_and_variables_stay(text: str) -> None:
     assert shown(text) == text and not list(formulas(text))
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        (r"grep \(foo\)\|\(bar\)", "grep (foo)|(bar)"),
+        (r"\(foo\|bar\)", "(foo|bar)"),
+        (r"s/\(.*\)/\1/", r"s/(.*)/\1/"),
+        (r"\([^,]*\), \([a-z]*\)", "([^,]*), ([a-z]*)"),
+        (r"\(ab\)\+ and \(x\)\{2\}", "(ab)+ and (x){2}"),
+        (r"\(see above\) and \(well-known\)", "(see above) and (well-known)"),
+        (r"as shown \[1\], \[2, 3\]", "as shown [1], [2, 3]"),
+        (r"\[citation needed\]", "[citation needed]"),
+        (r"- \[x\] done", "[x] done"),
+        (r"\(x\), \(AB\), \(ABC\) and \(xy\)", "x, AB, ABC and xy"),
+        (r"\(\|x\|\) and **\(n\)**", "‖x‖ and n"),
+        ("\\[\n  x\n\\]", "x"),
+        (r"\[E = mc^2\]", "E = mc²"),
+    ],
+)
+def test_escaped_brackets_around_words_and_patterns_are_brackets(text: str, kept: str) -> None:
+    assert shown(text) == kept
 
 
 def test_code_stays_and_off_shows_what_was_written() -> None:

@@ -174,6 +174,34 @@ async def test_a_reply_that_is_stopped_amid_its_thoughts_goes_on_there(open_chat
         assert chat.replies()[-1].answer == ANSWER and head(chat).startswith("▸ thought for")
 
 
+LACK = "no answer, only thoughts"
+UNCLOSED = {  # a reply, whether its prompt opened the thoughts, and how it ended
+    **{f"after {mark}": (f"{mark}\nThe user asks.", False, "stop") for mark in ("<think>", "[THINK]", "<seed:think>")},
+    "opened by the prompt": ("The user asks.", True, "stop"),
+    "at its longest": ("<think>The user asks.", False, "length"),
+    "with a full context": ("<think>The user asks.", False, "context"),
+    "closed and nothing more": ("<think>The user asks.</think>", False, "stop"),
+    "closed and spaces": ("<think>The user asks.</think>\n\n", False, "stop"),
+    "half a mark": ("<think>The user asks.</thi", False, "stop"),
+    "in a channel": ("<|channel|>analysis<|message|>The user asks.", False, "stop"),
+    "a second time": ("<think>\n</think><think>The user asks.", False, "stop"),
+}
+
+
+@pytest.mark.parametrize("kind", UNCLOSED)
+async def test_thoughts_that_never_close_are_shown_as_all_there_is(
+    open_chat: Open, store: ChatStore, kind: str
+) -> None:
+    text, opened, reason = UNCLOSED[kind]
+    async with open_chat(Script(text, opened=opened, reason=reason)) as chat:
+        await chat.say("Tell me")
+        assert "The user asks." in chat.shown() and " ".join(chat.shown().split()).count(LACK) == 1
+    (kept,) = store.list_chats()
+    async with open_chat(chat=kept.id) as chat:  # and where it is opened again
+        await chat.until(lambda: chat.shows(2))
+        assert "The user asks." in chat.shown() and " ".join(chat.shown().split()).count(LACK) == 1
+
+
 async def test_the_answer_alone_is_copied(open_chat: Open) -> None:
     async with open_chat(Script(REPLY)) as chat:
         await chat.say("Tell me")
