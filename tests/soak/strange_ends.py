@@ -20,8 +20,8 @@ from tests.soak.strange_engine import processes_left
 from tests.soak.strangers import MAIN, Case, Found, run, wrong
 
 from slipstream.app.chats.store import ChatStore
-from slipstream.app.platform.paths import FOLDERS
 
+FOLDERS: Final = ("models", "states", "heads", "derived", "index", "training", "benches", "logs", "images")
 SIGNALS: Final = ("KILL", "TERM", "HUP", "INT", "QUIT", "SEGV", "ABRT", "BUS", "PIPE", "XCPU")
 COMMANDS: Final[dict[str, tuple[str, ...]]] = {
     "run": ("run", "-p", "Say hi.", "--chat", "one", "--max-tokens", "200"),
@@ -108,9 +108,12 @@ def _homes(folder: Path) -> dict[str, tuple[str, Callable[[Path], object]]]:
         def make(home: Path) -> None:
             home.mkdir()
             place = home / name
-            {"file": place.touch, "loop": lambda: place.symlink_to(place), "pipe": lambda: os.mkfifo(place)}.get(
-                kind, lambda: place.symlink_to("/nowhere/at/all")
-            )()
+            if kind == "file":
+                place.touch()
+            elif kind == "pipe":
+                os.mkfifo(place)
+            else:
+                place.symlink_to(place if kind == "loop" else "/nowhere/at/all")
 
         return make
 
@@ -123,7 +126,16 @@ def _homes(folder: Path) -> dict[str, tuple[str, Callable[[Path], object]]]:
         "a pipe": ("p", os.mkfifo),
         "a dead link": ("d", lambda home: home.symlink_to("/nowhere/at/all")),
     }
-    odd = ("/etc/hostname/x", os.fsdecode(b"m\xff"), "a\nb", "a\x1b[31m", "  a  b ", "x" * 300, "a'\"`b", "/proc/self")
+    odd: tuple[str, ...] = (
+        "/etc/hostname/x",
+        os.fsdecode(b"m\xff"),
+        "a\nb",
+        "a\x1b[31m",
+        "  a  b ",
+        "x" * 300,
+        "a'\"`b",
+        "/proc/self",
+    )
     odd += (
         "/".join(["d" * 60] * 30),
         "x/../y/.",

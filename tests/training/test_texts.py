@@ -39,8 +39,10 @@ def test_a_second_turn_continues_the_first_as_the_template_does(model: LlamaMode
 
 def test_a_chat_begins_with_one_token_where_the_template_writes_it_too(tmp_path: Path) -> None:
     source = " {{ bos_token }}<|im_start|>{{ messages[0].content }}<|im_end|>"
-    keys = {"tokenizer.chat_template": source, "tokenizer.ggml.add_bos_token": True}
-    with closing(LlamaModel(changed(BUNDLED, tmp_path / "bos.gguf", keys), vocabulary_only=True)) as model:
+    path = changed(
+        BUNDLED, tmp_path / "bos.gguf", {"tokenizer.chat_template": source, "tokenizer.ggml.add_bos_token": True}
+    )
+    with closing(LlamaModel(path, vocabulary_only=True)) as model:
         (bos,), ids = model.opening(), texts.ChatIds(model)
         chat = [{"role": "user", "content": "What is rain?"}]
         for found in (ids.prompt(chat), ids.chat(chat)[0]):

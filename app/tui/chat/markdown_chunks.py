@@ -27,6 +27,9 @@ CODE_SIZE: Final = 3000
 """``SIZE`` for code blocks; larger, since the parts of a block are highlighted and scrolled separately."""
 LINE: Final = 4 * SIZE  # characters after which a paragraph without a suitable line end is cut between words
 TOLD: Final = 24  # characters after which the block type of a line is known; longer than a list number
+LONGEST: Final = (
+    4 * LINE
+)  # characters after which any block is cut, also within a word: wrapping millions takes minutes
 _DUNDER: Final = re.compile(r"__[a-z][a-z0-9_]*__(?!\w)")
 _ASCII_WORD: Final = re.compile(r"[0-9A-Za-z]")
 _WORD: Final = re.compile(r"[^\W\d_]")
@@ -220,6 +223,8 @@ def _cut(passage: Passage) -> tuple[int, str, bool] | None:
     at, opening, goes_on = _last_told([_line(token) for token in tops], source, starts), "", False
     if at == 0:
         at, opening, goes_on = _cut_inside(tops[0], blocks, source, starts)
+    if at <= len(opening) and len(source) >= LONGEST:
+        at, goes_on = len(opening) + LINE, True
     at -= len(passage.opening)
     return (at, opening, goes_on) if at > 0 else None
 

@@ -78,7 +78,7 @@ def test_prices_and_variables_stay(text: str) -> None:
         (r"\(see above\) and \(well-known\)", "(see above) and (well-known)"),
         (r"as shown \[1\], \[2, 3\]", "as shown [1], [2, 3]"),
         (r"\[citation needed\]", "[citation needed]"),
-        (r"- \[x\] done", "[x] done"),
+        (r"see \[x\] there", "see [x] there"),
         (r"\(x\), \(AB\), \(ABC\) and \(xy\)", "x, AB, ABC and xy"),
         (r"\(\|x\|\) and **\(n\)**", "‖x‖ and n"),
         ("\\[\n  x\n\\]", "x"),

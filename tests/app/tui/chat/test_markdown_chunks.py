@@ -2,7 +2,16 @@
 
 import pytest
 
-from slipstream.app.tui.chat.markdown_chunks import CODE_SIZE, LINE, SIZE, Passage, Passages, last_block, parser
+from slipstream.app.tui.chat.markdown_chunks import (
+    CODE_SIZE,
+    LINE,
+    LONGEST,
+    SIZE,
+    Passage,
+    Passages,
+    last_block,
+    parser,
+)
 
 CODE = "".join(f"def f{n}(x):\n    return x + {n}\n\n" for n in range(300)).rstrip()
 TEXTS = {
@@ -14,6 +23,11 @@ TEXTS = {
     "quote": "".join(f"> A thought, number {n}.\n>\n" for n in range(300)),
     "lines": "".join(f"line {n} of many\n" for n in range(900)),
     "one line": "word and " * 2500,
+    "one word": "x" * 40_000,
+    "NULs": "\0" * 40_000,
+    "one line of code": "```\n" + "x" * 40_000,
+    "one quote": "> " + "\u6f22" * 40_000,
+    "one item": "- " + "x" * 40_000,
 }
 
 
@@ -30,6 +44,7 @@ def test_nothing_is_lost_and_none_is_long(name: str, size: int) -> None:
     passages = fed(TEXTS[name], size)
     assert "".join(passage.text for passage in passages) == TEXTS[name]
     most = {"code": 2 * CODE_SIZE, "lines": 3 * SIZE, "one line": LINE + SIZE}.get(name, 3 * SIZE)
+    most = LONGEST + SIZE if " " not in TEXTS[name][4:] and "\n" not in TEXTS[name][4:] else most
     assert len(passages) > 3 and max(len(passage.text) for passage in passages) < most
 
 
