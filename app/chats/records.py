@@ -250,7 +250,7 @@ def is_number(value: object) -> TypeGuard[float]:
 
 
 def _are_numbers(values: Iterable[object]) -> bool:
-    return all(map(is_number, values))
+    return not [each for each in values if type(each) not in (int, float) or not -1e15 < each < 1e15]  # type: ignore[operator]
 
 
 def _are_depths(depths: object) -> bool:
