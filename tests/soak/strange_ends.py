@@ -22,7 +22,7 @@ from tests.soak.strangers import MAIN, Case, Found, run, wrong
 from slipstream.app.chats.store import ChatStore
 
 FOLDERS: Final = ("models", "states", "heads", "derived", "index", "training", "benches", "logs", "images")
-SIGNALS: Final = ("KILL", "TERM", "HUP", "INT", "QUIT", "SEGV", "ABRT", "BUS", "PIPE", "XCPU")
+SIGNALS: Final = ("KILL", "TERM", "HUP", "INT", "QUIT", "SEGV", "ABRT", "BUS", "XCPU")
 COMMANDS: Final[dict[str, tuple[str, ...]]] = {
     "run": ("run", "-p", "Say hi.", "--chat", "one", "--max-tokens", "200"),
     "bench": ("bench", "--limit", "1", "--tokens", "8", "--drafters", "lookup"),
