@@ -81,7 +81,6 @@ def faults(shown: str) -> Iterator[str]:
     ours, plain = _WITH.search(shown), _WITHOUT.search(shown)
     if ours and plain:
         yield "" if step_of(ours[1]) == step_of(plain[1]) else f"status bar: {ours[1]} above {plain[1]}"
-        yield "status bar: two bars, but nothing is guessed" if "not guessing: " in shown else ""
     if ours and plain and (ratio := _RATIO.search(ours[2])):
         yield ratio_fault("status bar", ratio[1], ratio[2], ours[1], plain[1])
     for drafter, ratio, word, over, under, rest in _FOOTNOTE.findall(flat):
