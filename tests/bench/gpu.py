@@ -94,7 +94,9 @@ class Clock:
 
 def cores() -> tuple[list[int], list[int]]:
     """The cores that measure, and those that widen models meanwhile; where there are few, both are all."""
-    every = sorted(os.sched_getaffinity(0)) if sys.platform == "linux" else list(range(os.cpu_count() or 1))
+    every = list(range(os.cpu_count() or 1))
+    if sys.platform == "linux":
+        every = sorted(os.sched_getaffinity(0))
     return (every[:-_WIDENING], every[-_WIDENING:]) if len(every) > 2 * _WIDENING else (every, every)
 
 
