@@ -128,7 +128,7 @@ def test_the_strip_never_spills(monkeypatch: pytest.MonkeyPatch, size: tuple[int
     lines = str(strip.render()).splitlines()
     assert len(lines) == size[1]
     assert all(len(line.rstrip()) <= size[0] and "…" not in line for line in lines)
-    assert "12,346 tok/s" in lines[0]
+    assert ("12,345.6 tok/s" if len(lines) > 1 else "12,346 tok/s") in lines[0]
 
 
 def bottom(chat: Driver) -> str:

@@ -196,6 +196,9 @@ async def scenario(pilot):
     for key, place in (("ctrl+o", "ttl"), ("ctrl+d", "drf"), ("ctrl+l", "mdl")):
         await chat.press(key)
         await chat.until(lambda: all(f"{place}Q{n:02d}" in chat.shown() for n in range(0, len(payloads), 2)))
+        if place == "drf" and not offers[-1].usable:
+            await chat.press("end", "enter")  # unfolds the drafters that are not for this model
+            await chat.until(lambda: "whyQ01" in chat.shown())
         await chat.press("escape")
         await chat.pilot.pause()
     await chat.say("x")
