@@ -97,7 +97,7 @@ class ChatApp(GuardedApp):
         if sys.platform != "win32" and not self.is_headless:
             from slipstream.app.tui.terminal import leave_cleanly
 
-            self.call_after_refresh(leave_cleanly, self)  # a signal before the first frame just ends the process
+            leave_cleanly(self)  # at once: a callback after the first frame may wait for long where frames are many
 
     def refresh_css(self, animate: bool = True) -> None:
         """Parses the styles again only if the theme changed; Textual would also do so for the first theme."""
