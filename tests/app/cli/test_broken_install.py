@@ -96,7 +96,7 @@ def slipstream(python: Path, home: Path, *arguments: str) -> subprocess.Complete
     [
         (missing, "llama-cpp-python is not installed for this Python", "--only-binary"),
         (no_library, "llama.cpp's library is missing", "--only-binary"),
-        (truncated, "llama.cpp cannot be loaded: file too short", "--only-binary"),
+        (truncated, "file too short", "--only-binary"),
         (of_another_machine, "built for another kind of machine than this Linux", "--only-binary"),
         (without_runtime, "llama.cpp needs libcudart.so1 (CUDA's runtime)", "a build that does without"),
         (of_another_processor, "another kind of processor (illegal instruction)", "-DGGML_NATIVE=on"),

@@ -39,7 +39,7 @@ async def test_drafts_are_drawn_as_they_come(open_chat: Open, size: tuple[int, i
         assert panel.region.x >= transcript.region.right if beside else panel.region.y >= transcript.region.bottom
         await chat.say("x", wait=False)
         await drawn(chat, "┯·sea 25━·is 25━·wide 25┯and·")
-        assert "…" not in chat.shown()
+        assert "…" not in shown(panel.trees)
         assert chat.screen.reply.writing  # while it is being written
         assert "step 2  draft guessed 5, kept 3" in shown(panel.trees) and "·wrong 50" in shown(panel.trees)
         await chat.until(lambda: "% right in this chat" in chat.shown())
