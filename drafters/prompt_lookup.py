@@ -18,13 +18,20 @@ from slipstream.models.sampling.sampler import Sampler
 from slipstream.models.types import History, Token
 
 LONGEST: Final = 64  # tokens of a suffix; a longer one makes a draft no surer
+_SIZES: Final = (
+    (8, LONGEST),
+    (4, 7),
+    (3, 3),
+    (2, 2),
+)  # kept runs of tokens, and the longest match that has no longer run
 _BEHIND: Final = 4  # least tokens that a draft's end must share with the text; shorter ones repeat by chance
 
 
 class RepeatedText:
     """Finds the longest suffix of a text that occurred earlier in it, and the latest place where it did.
 
-    Each pair of tokens is kept with the places where it ended; the suffix is compared with the text before these.
+    Runs of 8, 4, 3 and 2 tokens are kept with the places where they ended, and the longest one that occurred before is
+    compared with the text before these: pairs alone would have thousands of places in a long text.
     """
 
     def __init__(self, tokens: Iterable[Token] = ()) -> None:
@@ -37,12 +44,14 @@ class RepeatedText:
 
     def extend(self, tokens: Iterable[Token]) -> None:
         for token in tokens:
-            self._ends.setdefault((*self.tokens[-1:], token), []).append(len(self.tokens))
             self.tokens.append(token)
+            for size, _ in _SIZES:
+                self._ends.setdefault(tuple(self.tokens[-size:]), []).append(len(self.tokens) - 1)
 
     def cut(self, length: int) -> None:
         while len(self.tokens) > length:
-            self._ends[tuple(self.tokens[-2:])].pop()
+            for size, _ in _SIZES:
+                self._ends[tuple(self.tokens[-size:])].pop()
             self.tokens.pop()
 
     def match(self, ahead: Sequence[Token] = ()) -> tuple[int, int]:
@@ -55,17 +64,19 @@ class RepeatedText:
             ahead: Tokens that follow the text, and count as its end; occurrences are in the text alone.
         """
         whole, last = [*self.tokens[-LONGEST:], *ahead][-LONGEST:], len(self.tokens) - (not ahead)
-        longest, at = 0, -1
-        for end in reversed(self._ends.get(tuple(whole[-2:]), ()) if len(whole) > 1 else ()):
-            most = min(len(whole), end + 1)
-            length = 2 if end < last else 0
-            while 0 < length < most and self.tokens[end - length] == whole[-1 - length]:
-                length += 1
-            if length > longest:
-                longest, at = length, end
-            if length == LONGEST:
-                break
-        return longest, at
+        for size, most in _SIZES:
+            longest, at = 0, -1
+            for end in reversed(self._ends.get(tuple(whole[-size:]), ()) if len(whole) >= size else ()):
+                length, limit = size if end < last else 0, min(most, len(whole), end + 1)
+                while 0 < length < limit and self.tokens[end - length] == whole[-1 - length]:
+                    length += 1
+                if length > longest:
+                    longest, at = length, end
+                if length == most:
+                    break
+            if longest:
+                return longest, at
+        return 0, -1
 
     def continuation(self, end: int, count: int, ahead: Sequence[Token] = ()) -> list[Token]:
         """Copies ``count`` tokens after index ``end``; past the end of the text, it repeats the copied tokens.

@@ -241,7 +241,7 @@ def _chat(values: Any, left_out: Counter[str]) -> tuple[StoredChat, list[tuple[S
         message = _message(entry, chat.id)
         figures = entry.get("figures") or {}
         left_out["record of figures that no version writes"] += bool(figures) and message.figures is None
-        left_out["record of who wrote which words"] += bool(
+        left_out["record of the words' origins"] += bool(
             message.figures and figures.get("origins") and not message.figures.origins
         )
         if message.id in known or (message.parent is not None and message.parent not in known):

@@ -215,7 +215,7 @@ def test_nothing_of_a_conversation_vanishes_uncounted(store: ChatStore, message:
         ({"figures": {"speed": "fast"}}, "1 record of figures that no version writes"),
         ({"figures": [1]}, "1 record of figures that no version writes"),
         ({"figures": None}, ""),
-        ({"figures": {"speed": {}, "origins": [[1, "guessed", ""]]}}, "1 record of who wrote which words"),
+        ({"figures": {"speed": {}, "origins": [[1, "guessed", ""]]}}, "1 record of the words' origins"),
         ({"figures": {"speed": {}, "origins": []}}, ""),
         ({"content": f"![a](image:{'0' * 64})"}, "1 image that the file does not hold"),
         ({"content": "".join(f"![a](image:{n * 64})" for n in "012")}, "3 images that the file does not hold"),
