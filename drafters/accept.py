@@ -122,7 +122,6 @@ class Typical:
         return paths[best]
 
     def _likely(self, ids: Ids, probs: Doubles) -> dict[Token, float]:
-        """The accepted tokens with their probabilities; they are few, since each exceeds the threshold."""
         entropy = -float(probs @ np.log(np.maximum(probs, 1e-300)))
         count = int((probs > min(self.epsilon, sqrt(self.epsilon) * np.exp(-entropy))).sum())  # best first
         return dict(zip(ids[:count].tolist(), probs[:count].tolist(), strict=True))

@@ -211,7 +211,6 @@ class MarkovTerm:
 
 
 def dependent(model: LlamaModel, head: BlockHead) -> Following:
-    """Reads a DSpark block."""
     markov = MarkovTerm(model.header)
 
     def following(block: BlockOutput, path: Sequence[Token]) -> Guess | None:

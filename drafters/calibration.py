@@ -14,7 +14,6 @@ from slipstream.models.sampling.top_k import Doubles
 from slipstream.models.types import History, Token
 
 Value = TypeVar("Value", float, Doubles)
-
 _BOUNDS: Final = (0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98)
 _WEIGHT: Final = 8.0  # weight of the probability itself, in outcomes
 _DECAY: Final = 0.99  # the weight of an outcome halves after 69 more

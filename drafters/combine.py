@@ -15,8 +15,6 @@ _CONFIDENT: Final = 0.5  # least probability of a draft's best first token: more
 
 
 class _Alike(NamedTuple):
-    """Nodes of several drafts with the same path of tokens: one node of the merged tree."""
-
     prob: float  # the largest of their probabilities
     source: str  # the drafter that gave it
     nodes: list[tuple[int, int]]  # (index of the draft, node)

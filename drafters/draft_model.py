@@ -123,8 +123,6 @@ class DraftModel(Drafter):
 
 
 class _Guess(NamedTuple):
-    """A drafted token of the target's vocabulary."""
-
     token: Token
     share: float  # the draft model's probability of its text
 

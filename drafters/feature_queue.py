@@ -13,7 +13,6 @@ from slipstream.models.errors import SlipstreamError
 from slipstream.models.types import Floats, History, Token
 
 Result = TypeVar("Result")
-
 HELD: Final = 32  # features that may wait for a pass while another method drafts
 
 

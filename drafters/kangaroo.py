@@ -211,9 +211,5 @@ def _make(resources: Resources) -> Drafter:
 
 
 METHOD: Final = Method(
-    Kangaroo.name,
-    _make,
-    heads=True,
-    unfit=_unfit,
-    about="the model's own first layers and a trained adapter draft",
+    Kangaroo.name, _make, heads=True, unfit=_unfit, about="the model's own first layers and a trained adapter draft"
 )

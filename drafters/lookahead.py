@@ -21,14 +21,10 @@ from slipstream.models.types import ROOT, Abilities, History, Token, shared_pref
 _COLUMNS: Final = 5
 _LENGTH: Final = 4
 _NGRAMS: Final = 5
-
 _FIRST: Final = 0.5
 """Prior probability of the first token of the most recently used n-gram; it halves with each less recent one."""
-
 _LATER: Final = 0.6  # prior probability of a later token, given that those before it were right
-
 _BROUGHT: Final = 0.5  # prior gain of the window's n-grams in tokens per step: the paper's speed-ups are about 1.5
-
 _DECAY: Final = 0.99
 _OWN_DECAY: Final = 0.9  # a single n-gram becomes outdated faster than all together
 _WEIGHT: Final = 4  # weight of the priors above, in outcomes

@@ -33,15 +33,11 @@ from slipstream.models.types import LAST_HIDDEN, Abilities, Floats, History, Tok
 
 _SHARED: Final = "output.weight"
 _OWN: Final = "head.{}.output.weight"
-
-
 _KEPT: Final = 16  # candidates of a head; the published trees use at most 10
-
 _NODES: Final = 63  # as in the published trees
 _FROM_TRAINING: Final = 50  # weight of the accuracies from training, in outcomes
 _DECAY: Final = 0.995
 _MOST: Final = 0.98  # largest probability of a guess
-
 _NOISE: Final = 0.4
 """Share of the target's own noise that enters the ranking.
 
@@ -249,7 +245,6 @@ def rank_accuracies(info: HeadsInfo, heads: int) -> Floats:
 
 
 def _token_ids(header: Header, rows: int) -> NDArray[np.int32]:
-    """The token of each row of the vocabulary matrix."""
     if TOKEN_IDS not in header.by_name:
         return np.arange(rows, dtype=np.int32)
     ids: NDArray[np.int32] = read_tensor(header, header.by_name[TOKEN_IDS])

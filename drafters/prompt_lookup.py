@@ -182,7 +182,5 @@ class PromptLookup(Drafter):
 
 
 METHOD: Final = Method(
-    PromptLookup.name,
-    lambda _: PromptLookup(),
-    about="copies what followed the same words earlier in the chat",
+    PromptLookup.name, lambda _: PromptLookup(), about="copies what followed the same words earlier in the chat"
 )

@@ -24,16 +24,12 @@ from slipstream.models.sampling.top_k import best as best_of
 from slipstream.models.types import ROOT, Abilities, History, Token
 
 _LEAVES: Final = 8
-
 _PRIOR: Final = (49 / 80, 10 / 80, 6 / 80, 5 / 80, 3 / 80, 3 / 80, 2 / 80, 2 / 80)
 """Prior accuracy of each rank: of the 80 nodes of the paper's static tree, the share in each child's sub-tree."""
-
 _PRIOR_WEIGHT: Final = 4  # weight of the prior, in outcomes
 _DECAY: Final = 0.99
-
 _SURENESS: Final = np.array([0.3, 0.5, 0.7, 0.9], np.float32)
 """Bounds between classes of rows, by the best token's share of the kept probability; unsure rows branch more."""
-
 _NO_PENALTIES: Final = np.empty(0, np.float32)
 _UNSEEN: Final = -1  # sureness of a row that was never written
 _SAVE_EVERY: Final = 180.0  # seconds; a kill loses at most this much
@@ -50,7 +46,6 @@ class RankAccuracy:
         self._sorted: list[list[tuple[float, int]]] = [[] for _ in range(classes)]  # empty if it has to be sorted again
 
     def best_first(self, sure: int) -> list[tuple[float, int]]:
-        """The accuracy and number of each rank, the most accurate first."""
         found = self._sorted[sure]
         if not found:
             pairs = zip(self._ratios[sure], _PRIOR, strict=False)
@@ -159,7 +154,6 @@ class TokenRecycling(Drafter):
             self._saved_at, self._learned = monotonic(), False
 
     def _take(self, step: Step, last: Token) -> None:
-        """Replaces the rows of the tokens that the target has evaluated."""
         tree, path = step.draft.tree, step.path
         beside = [node for node in range(len(tree)) if node not in path and node not in tree.probes]
         tokens: list[Token] = []
@@ -179,7 +173,6 @@ class TokenRecycling(Drafter):
             self.sure[tokens] = _SURENESS.searchsorted(share)
 
     def _after(self, token: Token) -> Children:
-        """The best tokens after a token, the most accurate rank first; none if it was never seen."""
         sure = int(self.sure[token])
         if sure == _UNSEEN:
             return ()

@@ -30,7 +30,6 @@ from slipstream.models.types import LAST_HIDDEN
 IN_ORDER: Final = "+"  # chains drafters: in ``lookup+draft`` the first confident one drafts
 TOGETHER: Final = "|"  # merges drafts, and binds tighter: in ``lookup|draft`` both draft, into one tree
 BEHIND: Final = ":"  # binds tightest: in ``draft:lookup`` copies go on behind the chain of ``draft``
-
 _PLAIN: Final = Method(Plain.name, lambda _: Plain(), about="no guessing: the model writes alone", auto=False)
 METHODS: Final[Mapping[str, Method]] = MappingProxyType(  # by name, in display order
     {
@@ -98,7 +97,6 @@ def check_name(name: str) -> None:
 
 
 def _unknown(each: str, name: str) -> UsageError:
-    """The error for an unknown name ``each``, which is ``name`` or a part of it."""
     joined = f" (in {name!r})" if each != name else ""
     joins = "one after the other: lookup+draft; merged: 'lookup|draft'; copies behind guesses: draft:lookup"
     known = f"Drafters: auto, {', '.join(METHODS)}; {joins}."

@@ -128,8 +128,5 @@ def _make(resources: Resources) -> Drafter:
 
 
 METHOD: Final = Method(
-    Retrieval.name,
-    _make,
-    unfit=_unfit,
-    about="what followed the same words in your past chats and files",
+    Retrieval.name, _make, unfit=_unfit, about="what followed the same words in your past chats and files"
 )

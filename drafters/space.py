@@ -24,7 +24,6 @@ from slipstream.models.types import ROOT, Abilities, Floats, History, Token
 
 _CANDIDATES: Final = 12
 _SIBLINGS: Final = 2  # besides the first candidate of a position
-
 _HOPE: Final = 2.0  # weight of the optimistic prior: accepted guesses that every mask starts with
 _DECAY: Final = 0.95  # per step, whether or not the mask was tried
 
@@ -51,8 +50,6 @@ class MaskGains:
 
 @dataclass(slots=True)
 class _Place:
-    """The root or a candidate."""
-
     handle: int
     depth: int
     last: float  # probability that it is the last one accepted
@@ -82,7 +79,6 @@ class Space(Drafter):
     needs = Needs(leaves=2)
 
     def __init__(self, abilities: Abilities, masks: int) -> None:
-        """Prepares for the number of masks that the target has (``Target.use_masks``)."""
         if not abilities.masks or masks < 1:
             raise ValueError(f"no drafting with {masks} masks on this target")
         self._abilities = abilities
@@ -197,10 +193,5 @@ def _make(resources: Resources) -> Drafter:
 
 
 METHOD: Final = Method(
-    Space.name,
-    _make,
-    Space.needs,
-    heads=True,
-    unfit=_unfit,
-    about="the model guesses ahead while it checks",
+    Space.name, _make, Space.needs, heads=True, unfit=_unfit, about="the model guesses ahead while it checks"
 )

@@ -32,8 +32,6 @@ from slipstream.models.types import Token
 DEPTH: Final = 16  # tokens of a context that are compared; also the longest match, as in REST
 FILE: Final = "text.index"
 LOCK: Final = "lock"
-
-_EARLIER: Final = ("index.json", "index.json.part", "[0-9]*.segment")  # files of an index of an earlier version
 _HEAD: Final = struct.Struct("=8sIIQQ")  # magic, byte order, length of the table; lengths of stream and contexts
 _MAGIC: Final = b"SLIPTXT2"
 _SAME_ORDER: Final = 0x01020304
@@ -47,7 +45,6 @@ _BEHIND_ALL: Final = b"\xff" * (_CONTEXT + 4)
 _TOKENIZER: Final = "tokenizer.ggml."
 _SPECIAL: Final = ("_token", "_token_id")  # keys of BOS, EOS and padding, which differ between uploads of one model
 _UNFINISHED: Final = f".{FILE}.*"  # what ``replace_file`` leaves behind if its process is killed
-
 Ids = NDArray[np.uint32]
 Names = Collection[str]
 
@@ -173,10 +170,7 @@ class TextIndex:
     """
 
     def __init__(self, folder: Path, vocabulary: str, n_vocab: int) -> None:
-        """Opens an index, or makes an empty one; raises ``SlipstreamError`` if it is damaged or of another vocabulary.
-
-        ``vocabulary`` is the fingerprint of the ids' vocabulary.
-        """
+        """Opens an index, or makes one; raises ``SlipstreamError`` if it is damaged or of another vocabulary."""
         self._folder, self._vocabulary, self._n_vocab = folder, vocabulary, n_vocab
         self._signature: tuple[int, int, int] | None = None
         self.close()
@@ -184,16 +178,11 @@ class TextIndex:
             make_folder(folder)
             if sys.platform != "win32" and folder.stat().st_mode & 0o077:
                 os.chmod(folder, 0o700)
-            remove_earlier(folder)
-            if any(folder.glob(_UNFINISHED)):
-                with self._changing():
-                    pass  # which deletes them
             self.refresh()
 
     @staticmethod
     def existing(folder: Path) -> TextIndex | None:
         """Opens an index of any vocabulary; None if there is none; errors as in the constructor."""
-        remove_earlier(folder)
         found = _read(folder)
         return TextIndex(folder, found.vocabulary, found.n_vocab) if found else None
 
@@ -211,15 +200,10 @@ class TextIndex:
     def add(
         self, pieces: Sequence[TextPiece], still_wanted: Callable[[], bool] = lambda: True, instead_of: Names = ()
     ) -> bool:
-        """Adds text to existing or new documents; add much text in one call, since each sorts the whole index.
+        """Adds text to documents, ``instead_of`` others; add much text in one call, since each sorts the whole index.
 
-        Args:
-            instead_of: Documents that are removed by the same change.
-            still_wanted: Called under the folder's lock just before writing; if it returns False, nothing is written.
-                So text that was meanwhile deleted, first at its source and then here, is not added again.
-
-        Returns:
-            Whether it was still wanted.
+        ``still_wanted`` is called under the folder's lock; if it returns False, as this then does, nothing is written:
+        so text that was meanwhile deleted, first at its source and then here, is not added again.
         """
         for piece in pieces:
             if len(piece.tokens) and not 0 <= min(piece.tokens) <= max(piece.tokens) < self._n_vocab:
@@ -294,14 +278,6 @@ class TextIndex:
         self.refresh()
 
 
-def remove_earlier(folder: Path) -> bool:
-    """Removes an index of an earlier version; returns whether there was one."""
-    found = [path for name in _EARLIER for path in folder.glob(name)] if (folder / _EARLIER[0]).exists() else []
-    for path in found:
-        path.unlink(missing_ok=True)
-    return bool(found)
-
-
 def _read(folder: Path) -> _Contents | None:
     """The contents of a folder's file; None if there is none. Raises ``SlipstreamError`` if it is damaged."""
     try:
@@ -330,11 +306,8 @@ def _explained(folder: Path) -> Iterator[None]:
 
 def fingerprint(header: Header) -> str:
     """SHA-256, in hex, of the metadata that decide how plain text is tokenized."""
-    digest = hashlib.sha256()
-    for key in sorted(header.metadata):
-        if key.startswith(_TOKENIZER) and not key.endswith(_SPECIAL):
-            digest.update(repr((key, header.metadata[key])).encode())
-    return digest.hexdigest()
+    keys = sorted(key for key in header.metadata if key.startswith(_TOKENIZER) and not key.endswith(_SPECIAL))
+    return hashlib.sha256("".join(repr((key, header.metadata[key])) for key in keys).encode()).hexdigest()
 
 
 def folder_of(root: Path, header: Header) -> Path:

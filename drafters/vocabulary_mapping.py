@@ -176,7 +176,6 @@ class VocabularyMapping:
 
 
 def _unfinished(raw: bytes) -> int:
-    """Number of bytes at the end that are an incomplete UTF-8 character."""
     for back in range(1, min(4, len(raw) + 1)):
         byte = raw[-back]
         if byte & 0xC0 != 0x80:

@@ -4,14 +4,12 @@ import os
 from typing import Final
 
 DEFAULT_CONTEXT: Final = 8192  # longest context in tokens unless the user sets one
-
 SPIN_COUNT: Final = "1000"
 """How often a libgomp thread spins at a barrier before it sleeps; libgomp reads this once, when llama.cpp loads it.
 
 With libgomp's default of 300,000, waiting threads keep cores from working threads while another program runs: with two
 busy loops on two cores, passes take 2 to 15 times as long (``python -m tests.bench waiting``).
 """
-
 BLAS_THREADS: Final = "1"
 """Threads of NumPy's OpenBLAS, which reads this once, when NumPy is imported.
 

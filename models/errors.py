@@ -21,8 +21,7 @@ class SlipstreamError(Exception):
 
     def __init__(self, title: str, hint: str = "") -> None:
         super().__init__(f"{title} {hint}".strip())
-        self.title = title
-        self.hint = hint
+        self.title, self.hint = title, hint
 
 
 class UsageError(SlipstreamError):

@@ -17,7 +17,6 @@ from slipstream.models.errors import SlipstreamError
 from slipstream.models.outside import shown_path
 
 Bytes = bytes | bytearray | memoryview
-
 _LARGEST_WRITE: Final = 1 << 30  # Linux writes at most 2 GiB at once
 _PATIENCE_S: Final = 10.0  # seconds that a change waits for another process's
 _POLL_S: Final = 0.02

@@ -11,19 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 Token = int  # a token id of the target's vocabulary
-
 Floats = NDArray[np.float32]
-
 KvType = Literal["f32", "f16", "q8_0", "q4_0"]  # the number type of a KV cache
 # types of a KV cache that need flash attention; they store blocks of 32 numbers of a head
 PACKED: Final = frozenset({"q8_0", "q4_0"})
-
 _RUN: Final = 4  # length of a run of tokens that counts as a repetition
 ROOT: Final = -1  # the parent of a tree's first nodes: the last committed token, not yet in the KV cache
-
 LAST_HIDDEN: Final = -1
 """The hidden point after the last layer and the final norm; a point n >= 0 is the input of layer n."""
-
 MTP_HIDDEN: Final = -2
 """The hidden point that a model's MTP layer reads: after the last layer, before or after the final norm,
 depending on how the MTP layer was trained."""
@@ -102,7 +97,6 @@ class TokenTree:
     leaves: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        """Checks the layout once and computes depths and leaves on the way."""
         if len(self.tokens) != len(self.parents):
             raise ValueError(f"{len(self.tokens)} tokens but {len(self.parents)} parents")
         if not self.probes and self.parents is _chain_parents(len(self.parents)):  # a chain, the most frequent tree

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import io
 import os
-import shutil
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -55,7 +54,6 @@ def chat(
     with _opened(paths, offered=name is None) as (store, paths, refused):
         kept = store.open_or_create(name).id if name else None
         notes = [*notes, *filter(None, [refused, delete_old(store, settings.settings.keeping.days, kept)])]
-        tidy(paths)
         load = replace(load, spare_cores=1, states=str(paths.states))
         if inline:
             from slipstream.app.tui.inline import InlineChat
@@ -142,9 +140,3 @@ def delete_old(store: ChatStore, days: int, except_id: str | None = None) -> str
         return f"Old chats could not be deleted: {error.title} {error.hint}"
     were = "were" if len(old) > 1 else "was"
     return f"{plural(len(old), 'chat')} older than {days} days {were} deleted (setting keeping.days)."
-
-
-def tidy(paths: Paths) -> None:
-    """Deletes the folder in which earlier versions kept removed models until the next start."""
-    if (paths.models / ".trash").exists():
-        shutil.rmtree(paths.models / ".trash", ignore_errors=True)

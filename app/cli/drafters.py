@@ -28,7 +28,7 @@ from slipstream.drafters.base import Plain
 from slipstream.drafters.draft_model import DraftModel
 from slipstream.drafters.registry import METHODS
 from slipstream.drafters.resources import Resources
-from slipstream.drafters.text_index import Document, TextIndex, folder_of, forget, open_index, remove_earlier
+from slipstream.drafters.text_index import Document, TextIndex, folder_of, forget, open_index
 from slipstream.models.errors import ModelFileError, SlipstreamError, UsageError
 from slipstream.models.gguf.reader import Header, read_header
 from slipstream.models.heads.check import METHODS as IN_OUR_FILES
@@ -141,7 +141,6 @@ def import_published(options: argparse.Namespace, paths: Paths) -> int:
 
 
 def _load_pickle() -> LoadPickle | None:
-    """The reader of PyTorch files; None without torch."""
     if find_spec("torch") is None:
         return None
     from slipstream.drafters.training.pickles import load_pickle
@@ -167,8 +166,6 @@ def index(options: argparse.Namespace, paths: Paths) -> int:
     if options.remove:
         return _remove_from_index(options.remove, paths.index)
     header = read_header(Path(choose(paths, options.model).model))
-    if remove_earlier(folder_of(paths.index, header)):
-        notice("an index of an earlier version is removed; chats are indexed again on their own, files when asked.")
     if options.list:
         return _print_index(header, paths.index, options.json)
     return _add_to_index([_existing(path) for path in options.paths], header, paths, options.progress)

@@ -148,7 +148,6 @@ def _outs(
 
 
 def _train(model: Path, *, outs: Mapping[TrainedMethod, Path], work: Path, **more: Any) -> int:
-    """Trains heads; ``more`` are fields of the job."""
     try:
         from slipstream.drafters.training.heads import ANSWERS, HeadsJob, train_heads
     except ImportError as error:

@@ -42,24 +42,9 @@ INTERRUPTED: Final = 130
 
 def models(options: argparse.Namespace) -> int:
     """Runs the command; returns 1 if a model is broken, 130 if it was interrupted."""
-    manager = ModelManager(Paths.default())
-    match options.models_command:
-        case "search":
-            return _search(manager, options)
-        case "pull":
-            return pull(manager, options)
-        case "import":
-            return _import(manager, options)
-        case "verify":
-            return verify(manager, options)
-        case "rm":
-            return remove(manager, options)
-        case "undo":
-            print(f"{one_line(manager.undo().name)} is back.")
-            return 0
-        case "pairs":
-            return _pairs(manager, options)
-    return _list(manager, options)
+    actions = {"search": _search, "pull": pull, "import": _import, "pairs": _pairs}
+    actions |= {"verify": verify, "rm": remove, "undo": _undo}
+    return actions.get(options.models_command, _list)(ModelManager(Paths.default()), options)
 
 
 @contextmanager
@@ -184,6 +169,11 @@ def remove(manager: ModelManager, options: argparse.Namespace) -> int:
     else:
         back = "Bring it back: slipstream models undo; free its room: models rm --now"
         print(f"{one_line(removed.name)} is removed. {back}")
+    return 0
+
+
+def _undo(manager: ModelManager, _options: argparse.Namespace) -> int:
+    print(f"{one_line(manager.undo().name)} is back.")
     return 0
 
 

@@ -220,7 +220,6 @@ class Bar:
     """
 
     def __init__(self, doing: str) -> None:
-        """Shows nothing yet; ``doing`` is a word such as ``copying``."""
         self._doing = doing
         self._tty = sys.stderr.isatty()
         self._shown = 0

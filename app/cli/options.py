@@ -198,7 +198,6 @@ def add_command(
 def _add_group(
     commands: argparse._SubParsersAction[Any], name: str, about: str, alone: str = "lists them", **more: Any
 ) -> tuple[argparse.ArgumentParser, argparse._SubParsersAction[Any]]:
-    """Adds a command with subcommands; the default is ``list``."""
     description = f"{sentence(about)} Without a command, it {alone}."
     parser: argparse.ArgumentParser = commands.add_parser(name, help=about, description=description, **more)
     _flag(parser, "--json", "list them as JSON")

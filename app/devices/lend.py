@@ -116,8 +116,6 @@ def prune(folder: Path, most: int) -> None:
 
 
 class _Server:
-    """The child process, and a thread that reads its output."""
-
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self._process = process
         self._lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
@@ -126,7 +124,6 @@ class _Server:
         threading.Thread(target=self._read, args=(process.stdout,), name="server's lines", daemon=True).start()
 
     def wait_until_ready(self, lending: Lending, tell: Callable[[str], None]) -> None:
-        """Waits until it answers; raises ``SlipstreamError`` if it ends, or takes too long."""
         address = LOOPBACK if lending.address == "0.0.0.0" else lending.address
         begun, told = time.monotonic(), False
         while (waited := time.monotonic() - begun) < _START and self._process.poll() is None:

@@ -22,8 +22,7 @@ from slipstream.models.types import EMPTY_TREE, Floats, Token, TokenTree
 
 SAME_TEXT: Final = "same text"
 SAME_DISTRIBUTION: Final = "same distribution"
-CHEAP: Final = 0.03
-"""If bit-equal logits make a step longer by at most this share, they are the default."""
+CHEAP: Final = 0.03  # if bit-equal logits make a step longer by at most this share, they are the default
 PREFIXES: Final = (48, 260)
 """Lengths of text before the compared rows: llama.cpp's attention computes long and short caches in other ways."""
 _LENGTH: Final = 512  # tokens of the contexts that are compared

@@ -51,7 +51,7 @@ from slipstream.models.llama.model import LlamaModel
 from slipstream.models.llama.placement import Placement
 from slipstream.models.llama.target import ContextOptions
 from slipstream.models.outside import LONGEST_REASON, quoted, shown_path
-from slipstream.models.sampling.recommended import checked, recommended
+from slipstream.models.sampling.sampler import checked, recommended
 
 if TYPE_CHECKING:
     from slipstream.models.vision.projector import Projector

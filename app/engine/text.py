@@ -44,7 +44,6 @@ class TextStream:
     def __init__(
         self, stops: Sequence[str] = (), *, marks: Sequence[str] = (), thinking: Thinking | None = None
     ) -> None:
-        """See ``StopRules`` for the arguments."""
         self._stops, self._marks, self._thinking = tuple(stops), tuple(marks), thinking or Thinking.none()
         self._thought = 0  # number of held characters that are not the answer
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")

@@ -15,14 +15,7 @@ from slipstream.models.errors import SlipstreamError, UsageError
 from slipstream.models.gguf.parse import Value
 from slipstream.models.gguf.reader import Header, read_header
 from slipstream.models.gguf.vocabulary import HEADS_ARCHITECTURE
-from slipstream.models.heads.file import (
-    QUANTIZATIONS,
-    identity,
-    move_heads,
-    read_info,
-    stale,
-    works_with_any,
-)
+from slipstream.models.heads.file import QUANTIZATIONS, identity, move_heads, read_info, stale, works_with_any
 from slipstream.models.heads.matching_heads import ACCEPTANCE_KEY, TARGET_KEY, TEXT_KEY, method_of, why_unfit
 from slipstream.models.outside import quoted, shown_path
 
@@ -46,7 +39,6 @@ class HeadsFile:
 
 
 def heads_file(path: Path, own: str, header: Header) -> HeadsFile | None:
-    """Reads the metadata of a file of heads; None if it is a model."""
     name = one_line(header.title)
     try:
         theirs = read_header(path)

@@ -89,7 +89,6 @@ class Update:
     def __init__(
         self, index: TextIndex, tokenize: Callable[[str, bool], list[Token]], progress: IO[str], lines: bool = False
     ) -> None:
-        """Reads nothing yet; the progress is shown on a terminal, or as lines on any stream."""
         self._index, self._tokenize, self._progress, self._lines = index, tokenize, progress, lines
         self._known = {name: document.stamp for name, document in index.documents().items()}
         self._pieces: list[TextPiece] = []

@@ -34,7 +34,6 @@ def chats_of(path: Path, fingerprint: str) -> tuple[str, ...]:
 
 
 def _newest(path: Path, model: str = "") -> Iterator[tuple[str, str, Speed]]:
-    """Models, drafters and speeds of the newest finished replies, of one model or of all."""
     query = """
         SELECT model, drafter, speed FROM messages WHERE id > (SELECT coalesce(max(id), 0) FROM messages) - ?
             AND role = 'assistant' AND status IN ('done', 'interrupted') AND ? IN ('', model)

@@ -38,7 +38,7 @@ from slipstream.models.library.catalog import Catalog, CatalogFile, CatalogPair,
 from slipstream.models.library.import_model import How, OnProgress
 from slipstream.models.library.pairing import PairOffer
 from slipstream.models.library.places import gguf_files
-from slipstream.models.library.store import InstalledModel, RemovedModel, Verification
+from slipstream.models.library.store import InstalledModel
 from slipstream.models.library.trash import freed_by
 from slipstream.models.llama.devices import Device, devices, memory
 from slipstream.models.llama.remote import Lender, ask, endpoints
@@ -49,7 +49,7 @@ from slipstream.models.outside import shown_path
 
 if TYPE_CHECKING:  # the hub's library is loaded at the first request
     from slipstream.models.hub.downloads import Downloads
-    from slipstream.models.hub.types import Discarded, Progress, Quant, QueuedDownload, RemoteFile, RepoSummary, Sort
+    from slipstream.models.hub.types import Discarded, Progress, Quant, QueuedDownload, RemoteFile
 
 __all__ = ["CatalogOffer", "ModelManager", "QuantOffer", "Removal"]
 
@@ -59,8 +59,11 @@ class ModelManager:
 
     def __init__(self, paths: Paths) -> None:
         self.paths = paths
-        self.store = store_of(paths)
-        self.hub = Hub(offline=True if load(paths.settings).settings.hub.offline else None)
+        self.store = store = store_of(paths)
+        self.installed, self.verify = store.installed, store.verify
+        self.remove, self.undo = store.remove, store.undo
+        self.hub = hub = Hub(offline=True if load(paths.settings).settings.hub.offline else None)
+        self.search, self.card, self.stop_waiting = hub.search, hub.card, hub.stop
         self._downloads: Downloads | None = None
         self._own: list[Device] | None = None  # this machine's devices
         self._rpc, self._lenders = "", list[Lender]()
@@ -87,10 +90,6 @@ class ModelManager:
 
     def waiting_for(self) -> str:
         return self.hub.host
-
-    def stop_waiting(self) -> bool:
-        """Ends the requests that other threads wait for; returns whether there were any. Downloads go on."""
-        return self.hub.stop()
 
     def stay_offline(self, wanted: bool) -> None:
         """Turns offline mode on or off; it stays on if the environment demands it."""
@@ -141,9 +140,6 @@ class ModelManager:
         return catalog(self.paths.catalog)
 
     # --- installed models -----------------------------------------------------------------------------------------
-
-    def installed(self) -> list[InstalledModel]:
-        return self.store.installed()
 
     def fit_of(self, model: InstalledModel, drafter: PairOffer | None = None) -> Fit:
         """The placement of an installed model with its drafter, which is left out where there is no memory for it."""
@@ -221,26 +217,10 @@ class ModelManager:
             settings.change("model.folders", f"{before},{folder}".strip(","))
         return [model for model in self.installed() if model.path in files]
 
-    def verify(
-        self,
-        name: str,
-        on_progress: OnProgress = lambda done, size: None,
-        cancelled: Callable[[], bool] = lambda: False,
-    ) -> Verification:
-        """Reads every byte of a model and compares its hashes; raises ``KeyboardInterrupt`` if cancelled."""
-        return self.store.verify(name, on_progress, cancelled)
-
     def removal(self, name: str) -> Removal:
         model = self.store.removable(name)
         chats = chats_of(self.paths.chats, model.fingerprint) if model.fingerprint else ()
         return Removal(model, freed_by(model.files), chats)
-
-    def remove(self, name: str, now: bool = False) -> RemovedModel:
-        """Moves one of slipstream's own models to the system's trash, or deletes it permanently."""
-        return self.store.remove(name, now)
-
-    def undo(self) -> RemovedModel:
-        return self.store.undo()
 
     # --- catalogue and hub ----------------------------------------------------------------------------------------
 
@@ -269,12 +249,6 @@ class ModelManager:
     ) -> list[CatalogOffer]:
         replies, bundled = reply_speeds(self.paths.chats), self.paths.bundled
         return catalog_offers(self.catalog().pairs, devices, installed, machine, replies=replies, bundled=bundled)
-
-    def search(self, text: str, sort: Sort = "downloads", limit: int = 30) -> list[RepoSummary]:
-        return self.hub.search(text, sort, limit)
-
-    def card(self, repo: str) -> str:
-        return self.hub.card(repo)
 
     def quants(self, repo: str, revision: str | None = None) -> list[QuantOffer]:
         """The quantizations of a repository, each rated for this machine."""
@@ -308,7 +282,6 @@ class ModelManager:
         """
         from slipstream.models.hub.downloads import Download
 
-        private_folder(self.paths.models)
         if not self.pull_projector(quant, on_progress, cancelled):
             return None
         download = Download(self.hub, quant.files, self.paths.models, on_verified=self.store.record)
@@ -321,6 +294,7 @@ class ModelManager:
         """Downloads the mmproj file of a quantization if it is missing; returns False if it was stopped."""
         from slipstream.models.hub.downloads import Download
 
+        private_folder(self.paths.models)
         projector = self.lacking(quant)
         if projector is None:
             return True

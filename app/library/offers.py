@@ -223,7 +223,6 @@ def _best(offers: Sequence[QuantOffer]) -> QuantOffer | None:
 
 
 def _here(quant: Quant, installed: Sequence[InstalledModel]) -> str:
-    """The name of an installed quantization, else empty."""
     first = quant.files[0]
     place = first.repo.lower(), first.name.rpartition("/")[2].lower()
     for model in installed:

@@ -156,7 +156,6 @@ def places(paths: Paths, keep: bool = True) -> Iterator[tuple[Paths, str]]:
 
 
 def _try(folder: Path) -> None:
-    """Writes a trial file into a folder and deletes it."""
     private_folder(folder)
     trial = folder / f".trial-{os.getpid()}"
     with worded(folder):

@@ -138,7 +138,6 @@ def _plain(number: float) -> str:
 
 
 def _shown(value: object) -> str:
-    """A value as in the file, shortened."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, float):

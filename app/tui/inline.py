@@ -88,13 +88,7 @@ class InlineChat(GuardedApp):
     """
 
     def __init__(
-        self,
-        engine: Engine,
-        load: Load,
-        store: ChatStore,
-        chat: str | None,
-        sampling: Sampling,
-        settings: SettingsFile,
+        self, engine: Engine, load: Load, store: ChatStore, chat: str | None, sampling: Sampling, settings: SettingsFile
     ) -> None:
         super().__init__()
         self._engine, self._store, self._settings = engine, store, settings

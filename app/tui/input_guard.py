@@ -26,7 +26,6 @@ SEQUENCE_WAIT: Final = 1.0  # seconds for the rest of a sequence that is no key 
 PASTE_WAIT: Final = 1.0  # seconds without a character after which an unended paste is inserted
 ONE_KEY: Final = 16  # maximum characters of one key; after PASTE_WAIT, so few end the paste
 LOG_EVERY: Final = 60.0  # seconds between two notes in the log about dropped sequences
-
 _BURST: Final = re.compile(rf"[^\x00-\x08\x0b\x0c\x0e-\x1f\x7f]{{{BURST},}}")
 _LINE: Final = re.compile(r"([^\r\n]+)(\r|\n|\r\n)?\Z")  # one line; its end is the Enter key
 _FLOOD: Final = re.compile(rf"[\x00-\x07\x0b\x0c\x0e-\x1a\x1c-\x1f]{{{BURST},}}")  # no person and no paste sends these

@@ -21,7 +21,6 @@ from slipstream.app.tui.parts.format import bar
 from slipstream.models.errors import SlipstreamError, UsageError, unstartable
 
 NICE: Final = 10  # niceness of a long job
-
 _PREFIX: Final = "slipstream: "
 _LINE: Final = 1 << 20  # maximum bytes of a line
 _KEPT: Final = 200  # maximum lines of output that are kept

@@ -13,7 +13,6 @@ from torch.nn import functional
 
 Pairing = Literal["pairs", "halves"]
 """Which numbers of a head rotate together: 2i and 2i + 1 (``llama``), or i and i + head_size / 2 (``qwen3``)."""
-
 Rotation = tuple[Tensor, Tensor]  # cosines and sines, each (length, head_size / 2) or (batch, length, head_size / 2)
 
 

@@ -24,7 +24,6 @@ from slipstream.models.heads.block_head import ARCHITECTURE
 
 BLOCK = 8  # rows of a block: the last token and seven masks
 LAYERS = 2
-
 _ANCHORS = 16  # blocks in a training window
 _GAMMA = 4.0  # the loss weight at depth k is exp(-(k - 1) / this), since a guess after a wrong one is useless
 

@@ -31,7 +31,6 @@ from slipstream.models.gguf.parse import BOOL, U32, Value
 
 ARCHITECTURE = "eagle3"
 DEPTH = 6  # greatest depth that acceptance is measured at
-
 _UNROLLED = 4  # drafting steps that training unrolls; the paper uses 7
 _DECAY = 0.8  # weight of step j is this to the power j, as in the paper's code
 

@@ -173,7 +173,6 @@ class Features:
 
 
 def bytes_needed(windows: int, window: int, points: int, width: int) -> int:
-    """Bytes that so many windows take on disk."""
     return windows * ((window + 1) * 12 + window * points * width * 2)
 
 

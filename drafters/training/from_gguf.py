@@ -22,10 +22,8 @@ from slipstream.models.gguf.tensors import read_tensor
 from slipstream.models.outside import quoted, shown_path
 
 ARCHITECTURES: Final = ("llama", "qwen3")  # that the decoder implements
-
 _LARGEST_SIZE: Final = 1 << 24
 _INSTEAD: Final = "Train medusa: it needs the target's last hidden states alone."
-
 # keys that can change what a model computes, and the values with which the decoder still computes the same
 _CHANGES_NOTHING: Final = MappingProxyType(
     {

@@ -38,7 +38,6 @@ from slipstream.models.llama.target import ContextOptions
 from slipstream.models.types import LAST_HIDDEN
 
 Messages = Sequence[Mapping[str, str]]
-
 _WINDOW = 256
 # most tokens that heads can guess, the frequent ones; EAGLE-3 reads its vocabulary matrix at every depth
 _ROWS: Mapping[str, int] = MappingProxyType({"medusa": 16_384, "eagle3": 8_192})
@@ -111,8 +110,6 @@ def device() -> torch.device:
 
 
 class _Training:
-    """One job on an open model."""
-
     def __init__(self, job: HeadsJob, model: LlamaModel, options: ContextOptions, say: Say) -> None:
         self._job, self._model, self._options, self._say = job, model, options, say
         self._header = model.header
@@ -174,7 +171,6 @@ class _Training:
 
     @cached_property
     def _text(self) -> tuple[TrainingText, TrainingText]:
-        """The text to train on and the held-out text."""
         job, model = self._job, self._model
         if job.text == "folder" and job.folder:
             return texts.folder(job.folder, model, _WINDOW).split()
@@ -193,7 +189,6 @@ class _Training:
 
     @cached_property
     def _windows(self) -> tuple[Windows, Windows]:
-        """Both texts with the last hidden state and the inputs of ``_layers``."""
         job, header = self._job, self._header
         if device().type == "cuda" and header.architecture in ARCHITECTURES:
             target = load_gguf(job.model, torch.bfloat16).to(device())
@@ -273,7 +268,6 @@ class _Training:
         return check(most)
 
     def _frequent(self, step: str) -> Tensor:
-        """The tokens that a method's heads can guess."""
         if begun := self._begun.get(cast(TrainedMethod, step)):
             ids = begun.tensors.get("d2t", begun.tensors.get("output.ids"))
             if ids is not None:

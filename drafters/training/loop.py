@@ -15,7 +15,6 @@ from slipstream.drafters.training.acceptance import Acceptance
 from slipstream.models.gguf.tensors import replacing
 
 Say = Callable[[str], None]  # takes a progress line
-
 _BETWEEN_STATES = (".blk.", ".attn_", ".head.", ".fc.")
 """Parts of the names of the matrices between hidden states, which Muon trains; AdamW trains the rest."""
 _WARM_UPS = 3  # steps of a run at least, in times of its warm-up

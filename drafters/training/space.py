@@ -28,7 +28,6 @@ from slipstream.models.gguf.reader import Header
 from slipstream.models.gguf.tensors import NewTensor, write_gguf
 
 GROUPS = 24  # groups of masks in one window
-
 _RANK = 32  # of the adapter's matrices
 _TUNED = ("attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down")
 

@@ -21,7 +21,6 @@ from slipstream.models.sampling.sampler import Sampler
 Prompt = tuple[list[int], Sampler]
 Answer = tuple[list[int], list[int], int]  # prompt, reply, and the number of the conversation
 Turns = Sequence[str]  # what the user says in one conversation
-
 _ENDINGS = frozenset({".txt", ".md", ".rst", ".py", ".js", ".ts", ".c", ".h", ".cpp", ".java", ".go", ".rs", ".html"})
 _MOST_BYTES = 4_000_000  # a larger file is assumed to be data, not text
 _REPLY = 256  # tokens of the longest answer
@@ -32,7 +31,6 @@ _GREEDY = 4  # one conversation in this many is greedy
 _ASKED_ON = 3  # one answer in this many to a prompt from templates is asked about in a second turn
 _CYCLE, _REPEATED = 32, 48  # a reply that repeats a cycle of up to so many tokens for so many teaches nothing more
 _MOST_PROMPTS = 64 << 20  # bytes of a file of prompts
-
 _TOPICS = """
 sleep; tides; photosynthesis;
 the water cycle; how a bill becomes law; the causes of inflation; black holes; plate tectonics; vaccines;
@@ -287,7 +285,6 @@ def _written(kept: Sequence[Answer]) -> int:
 
 
 def _kept(path: Path, most: int | None = None) -> list[Answer]:
-    """The finished answers of a file, up to ``most`` tokens."""
     replies: list[Answer] = []
     if path.exists():
         whole = path.read_bytes()
@@ -303,7 +300,6 @@ def _kept(path: Path, most: int | None = None) -> list[Answer]:
 
 
 def _templates() -> list[list[str]]:
-    """Conversations with the prompts of the templates."""
     return [
         [text, _MORE[place // _ASKED_ON % len(_MORE)]] if place % _ASKED_ON == 0 else [text]
         for place, text in enumerate(made_prompts())
@@ -311,7 +307,6 @@ def _templates() -> list[list[str]]:
 
 
 def made_prompts() -> list[str]:
-    """All prompts of the templates, in a fixed order."""
     filled = [
         form.format(" ".join(subject.split()))
         for forms, subjects in ((_ABOUT, _TOPICS), (_CODE, _PROGRAMS), (_PLANS, _TASKS))

@@ -19,22 +19,13 @@ CLOSING: Final[Mapping[str, str]] = MappingProxyType(
     }
 )
 """Opening mark to closing mark; gpt-oss's channels are handled separately."""
-
 THINKING: Final = tuple(mark for pair in CLOSING.items() for mark in pair)
 """Templates look for these marks in replies, to drop earlier reasoning from the prompt."""
-
-CHANNEL: Final = "<|channel|>"
-"""Opens a channel of gpt-oss."""
-
+CHANNEL: Final = "<|channel|>"  # opens a channel of gpt-oss
 ANSWER_CHANNEL: Final = "<|end|><|start|>assistant<|channel|>final<|message|>"
 """Closes gpt-oss's analysis channel and opens the final one. Source: OpenAI's harmony format."""
-
-AUTO_LEVEL: Final = "auto"
-"""The reasoning level at which the template decides."""
-
-LEVELS: Final = ("off", "on", "low", "medium", "high", "max")
-"""All other reasoning levels; a template has some of them."""
-
+AUTO_LEVEL: Final = "auto"  # the reasoning level at which the template decides
+LEVELS: Final = ("off", "on", "low", "medium", "high", "max")  # all other reasoning levels; a template has some of them
 SWITCHES: Final = ("/no_think", "/nothink", "/think")
 """Words in a message that turn reasoning off or on in some templates."""
 

@@ -17,18 +17,10 @@ _WORD: Final = re.compile(rf"\s*({_TEXT}|-?\d+|[$.\w]+|:?=|[(),])")
 _OPERATORS: Final = {"ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "and": "and", "or": "or"}
 _ROOT: Final = {name: name.lower() for name in ("System", "Prompt", "Response", "Messages")}
 _ABSENT: Final = frozenset(
-    (
-        "Tools",
-        "ToolCalls",
-        "ToolName",
-        "ToolCallID",
-        "Images",
-        "Thinking",
-        "Think",
-        "ThinkLevel",
-        "IsThinkSet",
-        "Suffix",
-    )
+    {
+        *("Tools", "ToolCalls", "ToolName", "ToolCallID", "Images"),
+        *("Thinking", "Think", "ThinkLevel", "IsThinkSet", "Suffix"),
+    }
 )
 _NOTHING: Final = "''"
 _CUT: Final = "\0"  # stands before the reply; no character of a message, since those are replaced
@@ -123,7 +115,6 @@ class _Translation:
             self.text += f"{{%- set {self._named(name)} = {value} -%}}"
 
     def _value(self) -> str:
-        """Translates a function with its arguments, or one of these."""
         word = self._words[-1] if self._words else ""
         if not word.isalpha() or word in ("true", "false"):
             return self._term()

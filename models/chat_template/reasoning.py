@@ -101,8 +101,6 @@ def keeps_thoughts(template: ChatTemplate, opening: str) -> bool:
 
 
 class _Renderer:
-    """Renders a short chat."""
-
     def __init__(self, template: ChatTemplate) -> None:
         self._template = template
 

@@ -49,7 +49,6 @@ class TemplateSandbox(ImmutableSandboxedEnvironment):
     intercepted_binops = frozenset({"**"})
 
     def __init__(self, time_limit: float = TIME_LIMIT) -> None:
-        """``time_limit`` is the maximum time of one rendering in seconds."""
         super().__init__(
             trim_blocks=True,
             lstrip_blocks=True,

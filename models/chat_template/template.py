@@ -41,13 +41,11 @@ CHATML: Final = (
     "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
 )
 """The most common template. Source: OpenAI's Chat Markup Language."""
-
 CONTINUED: Final = (
     "{% for message in messages %}{{ message.content }}{% if message.role != 'user' and not loop.last %}{{ '\\n\\n' }}"
     "{% endif %}{% endfor %}"
 )
 """Writes the conversation as one text, without marks."""
-
 _TURNS: Final = (
     "{{% for message in messages %}}{{% if message.role == 'assistant' %}}{reply}{{{{ message.content }}}}{end}"
     "{{% else %}}{user}{{{{ message.content }}}}{end}{{% endif %}}{{% endfor %}}"
@@ -68,7 +66,6 @@ FAMILIES: Final[Mapping[str, str]] = MappingProxyType(
     }
 )
 """A mark in the vocabulary to the template of the family that has it, for files without a template."""
-
 _FIRST_MARK: Final = 0xF0000
 _LAST_MARK: Final = 0x10FFFD
 _LANES: Final = 16  # message n uses lane n % 16; on average a lane has room for 8,000 different characters
@@ -80,8 +77,7 @@ _LISTED: Final = (frozenset[str](), ROLES, frozenset({"system"}), frozenset({"us
 """Roles whose content is passed as a list of parts: some templates take nothing else, and say nothing of a text."""
 _WRITTEN_OUT: Final = re.compile(r"""['"]type['"]: ?['"]text['"]""")
 """A list of parts in a template that takes a text, and writes the list as Python or JSON writes it."""
-_TEXTS: Final = ("content", "reasoning_content")
-"""Keys of a message whose values come from the user or a model."""
+_TEXTS: Final = ("content", "reasoning_content")  # keys of a message whose values come from the user or a model
 
 
 @dataclass(frozen=True, slots=True)
@@ -365,7 +361,6 @@ def _letters(text: str) -> int:
 
 
 def _edges(content: str) -> tuple[str, str]:
-    """Returns the leading and the trailing whitespace of a message."""
     bare = content.strip()
     start = content.index(bare)
     return content[:start], content[start + len(bare) :]

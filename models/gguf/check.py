@@ -23,18 +23,15 @@ MAX_TOKENS: Final = 1_000_000
 MAX_EXPERTS: Final = 1_024
 MAX_TAIL: Final = 16 << 20  # bytes that may follow the weights; llama.cpp still maps and reads them
 NO_TOKEN: Final = (-1, 2**32 - 1)  # converters write these for "there is no such token", and llama.cpp skips them
-
 TOKENIZERS: Final = frozenset({"llama", "gpt2", "bert", "t5", "rwkv", "gemma4", "plamo2", "none", "no_vocab"})
 NO_TOKENIZERS: Final = frozenset({"none", "no_vocab"})
 TOKENIZER_ARCHITECTURES: Final = {"bert": ("bert",), "t5": ("t5", "bert"), "rwkv": ("rwkv",), "plamo2": ("plamo",)}
 """Tokenizers that abort with other architectures, to the parts of architecture names with which they work."""
-
 _BYTE_TOKEN: Final = re.compile(r"<0x[0-9A-F]{2}>")
 _BYTE_TYPE: Final = 6
 _BYTES: Final = tuple(f"<0x{byte:02X}>" for byte in range(256))
 _WHOLE: Final = frozenset({0, 1, 2, 3, 4, 5, 10, 11})
 _LIST_TYPES: Final = frozenset({U32, I32, F32, BOOL, STRING})  # llama.cpp reads these as 4-byte numbers without a check
-
 _RANGES: Final = {
     "block_count": (1, 512),
     "embedding_length": (1, 1 << 17),
@@ -296,7 +293,6 @@ def _shared_evenly(heads: Value | None, shared: Value | None) -> None:
 
 
 def _head(numbers: Mapping[str, Value], heads: Value | None) -> int:
-    """Width of a head; 0 if unknown."""
     said, width = numbers.get("attention.key_length"), numbers.get("embedding_length")
     if isinstance(said, int) and said:
         return said

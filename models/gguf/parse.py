@@ -8,6 +8,8 @@ from sys import getsizeof
 from types import MappingProxyType
 from typing import BinaryIO, Final
 
+import gguf
+
 from slipstream.models.outside import quoted
 
 STRING: Final = 8
@@ -18,60 +20,17 @@ F32: Final = 6
 BOOL: Final = 7
 I64: Final = 11
 F64: Final = 12
-
 # metadata type id to its ``struct`` code; strings (8) and arrays (9) have other formats
 SCALARS: Final = MappingProxyType(
     {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "B", 10: "Q", 11: "q", 12: "d"}
 )
-
 TENSOR_TYPES: Final = MappingProxyType(
-    {
-        0: ("F32", 1, 4),
-        1: ("F16", 1, 2),
-        2: ("Q4_0", 32, 18),
-        3: ("Q4_1", 32, 20),
-        6: ("Q5_0", 32, 22),
-        7: ("Q5_1", 32, 24),
-        8: ("Q8_0", 32, 34),
-        9: ("Q8_1", 32, 36),
-        10: ("Q2_K", 256, 84),
-        11: ("Q3_K", 256, 110),
-        12: ("Q4_K", 256, 144),
-        13: ("Q5_K", 256, 176),
-        14: ("Q6_K", 256, 210),
-        15: ("Q8_K", 256, 292),
-        16: ("IQ2_XXS", 256, 66),
-        17: ("IQ2_XS", 256, 74),
-        18: ("IQ3_XXS", 256, 98),
-        19: ("IQ1_S", 256, 50),
-        20: ("IQ4_NL", 32, 18),
-        21: ("IQ3_S", 256, 110),
-        22: ("IQ2_S", 256, 82),
-        23: ("IQ4_XS", 256, 136),
-        24: ("I8", 1, 1),
-        25: ("I16", 1, 2),
-        26: ("I32", 1, 4),
-        27: ("I64", 1, 8),
-        28: ("F64", 1, 8),
-        29: ("IQ1_M", 256, 56),
-        30: ("BF16", 1, 2),
-        34: ("TQ1_0", 256, 54),
-        35: ("TQ2_0", 256, 66),
-        39: ("MXFP4", 32, 17),
-        40: ("NVFP4", 64, 36),
-        41: ("Q1_0", 128, 18),
-        42: ("Q2_0", 64, 18),
-    }
+    {int(kind): (kind.name, *size) for kind, size in gguf.GGML_QUANT_SIZES.items()}
+    | {9: ("Q8_1", 32, 36), 42: ("Q2_0", 64, 18)}  # which the package gives another size, or lacks
 )
-"""Tensor type id to (name, elements per block, bytes per block), as in ggml 0.25 (ggml.h, ggml_type).
-
-The ``gguf`` package's table lacks Q2_0 and gives Q8_1 40 bytes, so it is not used; a test compares this with ggml.
-"""
-
-
+"""Tensor type id to (name, elements per block, bytes per block); a test compares it with ggml."""
 Scalar = bool | int | float | str
 Value = Scalar | list[bool] | list[int] | list[float] | list[str]  # the value of a metadata key
-
 MAX_HEADER: Final = 48 << 20  # bytes; the largest vocabularies, of 262,144 tokens with their merges, take a third of it
 MAX_MEMORY: Final = 160 << 20
 """Maximum bytes of memory for the values of one header; with the header itself, below 256 MB."""
@@ -84,9 +43,7 @@ MAX_ARRAY: Final = 2_000_000
 MAX_TENSOR_NAME: Final = 63
 MAX_TENSOR_ELEMENTS: Final = 1 << 44
 CHUNK: Final = 1 << 19
-
 _PER_NUMBER: Final = 40  # bytes of memory for a number in a list
-
 _U32: Final = struct.Struct("<I")
 _U64: Final = struct.Struct("<Q")
 
@@ -131,8 +88,7 @@ class Cursor:
     """A read position in a file's header, with bounds checks."""
 
     def __init__(self, file: BinaryIO, size: int) -> None:
-        self._file = file
-        self.size = size
+        self._file, self.size = file, size
         self.read = bytearray()
         self.position = 0
         self.memory = MAX_MEMORY
@@ -152,7 +108,6 @@ class Cursor:
             raise DamagedError("became shorter while it was read", "Wait until nothing writes to it, then try again.")
 
     def spend(self, memory: int, what: str) -> None:
-        """Counts a value's bytes against ``MAX_MEMORY``."""
         self.memory -= memory
         if self.memory < 0:
             raise DamagedError(f"is damaged: with {what} its header takes more memory than the {MAX_MEMORY:,} allowed")

@@ -26,7 +26,6 @@ from slipstream.models.outside import quoted, shown_path
 
 PLAIN: Final = MappingProxyType({24: "<i1", 25: "<i2", 26: "<i4", 27: "<i8", 28: "<f8"})
 """Type ids of integers and float64, which are not converted, and numpy's names for them."""
-
 _SAMPLED_TENSORS: Final = 64
 _SAMPLE_BYTES: Final = 4096
 Metadata = Mapping[str, tuple[int, Value]]
@@ -62,8 +61,7 @@ def read_stored(header: Header, tensor: TensorInfo) -> NDArray[np.uint8]:
         raise unreadable(path, error) from error
     if raw.size != tensor.nbytes:
         raise ModelFileError(
-            f"{shown_path(path)} became shorter while it was read.",
-            "Wait until nothing writes to it, then try again.",
+            f"{shown_path(path)} became shorter while it was read.", "Wait until nothing writes to it, then try again."
         )
     return raw
 

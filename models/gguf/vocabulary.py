@@ -16,10 +16,8 @@ _NONE: Final = (None, "none", "no_vocab")
 # in names of control tokens that templates use, so that they were trained
 _TURNS: Final = ("im_", "end", "eot", "start", "begin")
 _UNUSED_TYPE: Final = 5  # llama_token_type
-
 Role = Literal["chat", "drafter", "other"]
 """The use of a file: a model to chat with, heads that only draft for another model, or neither (a projector)."""
-
 HEADS_ARCHITECTURE: Final = "slipstream-heads"  # architecture of Slipstream's files of trained heads
 _DRAFT_ONLY: Final = frozenset({HEADS_ARCHITECTURE, "eagle3", "dflash", "dspark"})
 _DRAFT_ONLY_ENDINGS: Final = ("-assistant", "_assistant")  # Gemma 4's MTP heads, under both spellings

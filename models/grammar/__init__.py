@@ -6,7 +6,5 @@ May import: ``models.types``, ``models.errors``.
 
 from typing import Final, Literal
 
-GrammarKind = Literal["json", "lark", "gbnf"]
-"""A JSON schema, or a grammar in the notation of Lark or of llama.cpp."""
-
+GrammarKind = Literal["json", "lark", "gbnf"]  # a JSON schema, or a grammar in the notation of Lark or of llama.cpp
 MOST_BYTES: Final = 256 << 10  # maximum size of a schema or a grammar

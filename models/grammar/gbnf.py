@@ -21,7 +21,6 @@ from slipstream.models.grammar.gbnf_parser import Chars, Element, GbnfParser, On
 from slipstream.models.types import Token
 
 Stacks = frozenset[int]  # ids of the stacks that a text may have; of each, the top is a terminal or it is empty
-
 EMPTY: Final = 0  # id of the empty stack: the text may end
 _END: Final = -1
 _MOST_STACKS: Final = 20_000  # in one state

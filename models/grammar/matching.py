@@ -26,7 +26,6 @@ from slipstream.models.outside import LONGEST_REASON, quoted
 from slipstream.models.types import Token
 
 _NAMES: Final = {"json": "the JSON schema", "lark": "the grammar", "gbnf": "the grammar"}
-
 _SPACE: Final = r"\x20|\n\x20{0,16}"
 """Limits the whitespace between parts of JSON: otherwise a model may write empty lines forever."""
 _MOST_DIGITS: Final = 16
@@ -67,8 +66,6 @@ class GrammarTokens:
 
 
 class _Wrapped:
-    """The tokenizer interface of llguidance."""
-
     bos_token_id = None
     is_tokenizer_wrapper = True
 
@@ -196,7 +193,6 @@ def matcher_of(kind: GrammarKind, text: str, tokens: GrammarTokens) -> Matcher:
 
 
 def _compiled(kind: GrammarKind, text: str, tokens: GrammarTokens) -> Matcher | str:
-    """The initial state, or what is wrong with the grammar."""
     try:
         if kind == "gbnf":
             return GbnfMatcher(GbnfTokens(text, tokens.gbnf))

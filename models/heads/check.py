@@ -21,9 +21,7 @@ TOKEN_IDS: Final = "output.ids"  # the only integer tensor: the token of each ro
 HEAD_NORMS: Final = ("attn_q_norm.weight", "attn_k_norm.weight")
 """Tensors of a Kangaroo adapter whose model has a norm in every head, such as qwen3."""
 MAX_HEADS: Final = 64  # maximum Medusa heads, layers of a head, and mask tokens; published heads have up to five
-
 _STORED: Final = frozenset({"F32", "F16", "BF16", "Q8_0", "Q4_0"})
-
 Shapes = Mapping[str, tuple[int, ...]]  # tensor name to its sizes in numpy's order
 _I64: Final = 27  # ggml_type
 _POINTS: Final = 3

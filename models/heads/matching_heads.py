@@ -23,7 +23,6 @@ TRAINED: Final[tuple[TrainedMethod, ...]] = (*METHODS, "eagle3", "dflash")
 """The methods whose heads Slipstream can train."""
 HEAD_METHODS: Final = ("eagle3", "mtp", "dflash", "dspark")
 """The methods whose heads llama.cpp itself runs; ``slipstream.heads.target`` names the model that a head is for."""
-
 EAGLE: Final = "eagle3"
 MTP: Final = "mtp"
 TARGET_KEY: Final = "slipstream.heads.target"

@@ -227,7 +227,6 @@ def _load(path: Path, load_pickle: LoadPickle | None) -> Tensors:
 
 
 def _config(path: Path) -> dict[str, Any]:
-    """The published configuration; empty if there is none."""
     try:
         with path.open("rb") as file:
             found = json.loads(file.read(_MAX_CONFIG).decode())

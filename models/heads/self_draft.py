@@ -41,7 +41,6 @@ from slipstream.models.outside import quoted, shown_path
 
 TWINS: Final = MappingProxyType({"llama": "deci", "qwen3": "qwen3"})
 """Architectures that can be cut, to the architecture of the cut."""
-
 _UNITS: Final = 32
 _LEFT_BEHIND: Final = 3600  # seconds after which an unfinished file is treated as abandoned
 _ATTENTION: Final = ("attn_norm", "attn_q", "attn_k", "attn_v", "attn_output")

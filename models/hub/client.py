@@ -251,7 +251,6 @@ class Connection:
     async def _tried(
         self, address: str, headers: Mapping[str, str], most: Callable[[httpx.Response], int]
     ) -> tuple[httpx.Response, bytes]:
-        """Retries failures that may be temporary."""
         with self._lock:
             self._waiting = asyncio.current_task()
             if self._stopped:

@@ -50,10 +50,7 @@ class Download:
     ) -> None:
         """Only stores the arguments; ``promised`` returns the bytes that other downloads will write to the disk."""
         self.files = tuple(files)
-        self.folder = folder
-        self._hub = hub
-        self._tuning = tuning
-        self._promised = promised
+        self.folder, self._hub, self._tuning, self._promised = folder, hub, tuning, promised
         self._on_verified = on_verified
 
     @property
@@ -129,8 +126,6 @@ class Download:
 
 
 class _Reports:
-    """Reports the progress of a download, with the speed over the last seconds."""
-
     def __init__(self, parts: Sequence[PartFile], on_progress: Callable[[Progress], None], interval_s: float) -> None:
         self._parts, self._on_progress, self._interval_s = parts, on_progress, interval_s
         self._reported_at = 0.0
@@ -203,8 +198,6 @@ def _partial(folder: Path, journals: list[tuple[Path, JournalContent]]) -> Parti
 
 @dataclass
 class _Entry:
-    """A job and its thread."""
-
     job: QueuedDownload
     stop: threading.Event = field(default_factory=threading.Event)
     thread: threading.Thread | None = None
@@ -225,10 +218,7 @@ class Downloads:
         on_verified: Callable[[Sequence[RemoteFile]], None] = lambda files: None,
     ) -> None:
         """Creates an empty queue; the thread that changes a job's state or progress waits for ``on_change``."""
-        self._hub = hub
-        self._at_once = at_once
-        self._tuning = tuning
-        self._on_change = on_change
+        self._hub, self._at_once, self._tuning, self._on_change = hub, at_once, tuning, on_change
         self._on_verified = on_verified
         self._changed = threading.Condition()
         self._entries: dict[str, _Entry] = {}

@@ -151,7 +151,6 @@ def _content(handle: int) -> bytes:
 
 
 def _parsed(raw: bytes) -> tuple[JournalContent | None, int]:
-    """Returns the content, and the number of bytes in valid lines."""
     good, written = 0, None
     try:
         for line in raw.splitlines(keepends=True):

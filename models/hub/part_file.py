@@ -171,7 +171,6 @@ class PartFile:
         self.ranges.add(offset, offset + len(data))
 
     def _check_untouched(self) -> None:
-        """Checks that no other program changed the file."""
         with self._explain_errors():
             if not is_at(self._disk.fileno(), self.part) or os.fstat(self._disk.fileno()).st_size < self.ranges.end:
                 raise interfered(self.part)

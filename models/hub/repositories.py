@@ -214,7 +214,6 @@ class Hub:
             )
 
     def _listed(self, connection: Connection, address: str, limit: int) -> list[RepoSummary]:
-        """Reads a list page by page until it is long enough."""
         rows: list[RepoSummary] = []
         for _ in range(_PAGES):
             found, following = connection.json(address)
@@ -250,7 +249,6 @@ class Hub:
 
     @contextmanager
     def _understood(self, what: str) -> Iterator[None]:
-        """Raises a ``HubError`` for an answer of an unexpected form."""
         try:
             yield
         except (ValueError, LookupError, TypeError, AttributeError) as error:
@@ -258,8 +256,6 @@ class Hub:
 
 
 class _RemoteStart(io.RawIOBase):
-    """A file on the hub, read from its start; fetched bytes are cached."""
-
     def __init__(self, connection: Connection, address: str, size: int) -> None:
         self._connection, self._address, self._size = connection, address, size
         self._bytes = bytearray()

@@ -57,10 +57,7 @@ class Source:
     """One file on the hub."""
 
     def __init__(self, client: httpx.AsyncClient, endpoint: str, part: PartFile, seconds: float) -> None:
-        self._client = client
-        self._seconds = seconds
-        self._endpoint = endpoint
-        self._part = part
+        self._client, self._seconds, self._endpoint, self._part = client, seconds, endpoint, part
         self._home = file_address(endpoint, part.file)
         self.host = httpx.URL(self._home).host
         self._direct: str | None = None  # final address after redirects; it is signed and expires
@@ -117,7 +114,6 @@ class Source:
         return found.response
 
     def _learn(self, response: httpx.Response) -> None:
-        """Compares the hub's size and ETag with the expected ones."""
         headers = response.headers
         etag = _bare(headers.get("x-linked-etag", "")) or (
             _bare(headers.get("etag", "")) if response.is_success else ""
@@ -180,7 +176,6 @@ class Source:
 
 
 def _short(etag: str) -> str:
-    """The ETag if it is short and printable ASCII, else empty."""
     return etag if len(etag) <= _LONGEST_ETAG and etag.isascii() and etag.isprintable() else ""
 
 
@@ -205,9 +200,7 @@ class Transfer:
         self.note = ""  # the reason for a wait or restart, for the screen; else empty
         self._host = ""
         self._waiting = 0
-        self._parts = parts
-        self._endpoint = endpoint
-        self._tuning = tuning
+        self._parts, self._endpoint, self._tuning = parts, endpoint, tuning
         self._taken: list[_Segment] = []
         self._given_up: list[_Segment] = []
         self._streamed: set[PartFile] = set()  # files whose server does not support ranges
@@ -358,7 +351,6 @@ class Transfer:
                 writer.note()
 
     def _keep(self, writer: Writer, part: PartFile, place: int, chunk: bytes) -> None:
-        """Writes the bytes of a chunk that the file lacks."""
         for start, end in part.ranges.missing(place, place + len(chunk)):
             writer.write(start, chunk[start - place : end - place])
             self.received += end - start

@@ -10,7 +10,6 @@ from typing import Final, Literal
 
 Sort = Literal["downloads", "likes", "trending", "updated"]  # order of search results, descending
 State = Literal["queued", "running", "paused", "done", "failed", "cancelled"]  # state of a queued download
-
 Phase = Literal["checking", "connecting", "downloading", "waiting", "finishing"]
 """The phase of a running download: checking the bytes on disk, connecting to the hub, downloading, waiting before
 another try, or moving complete files into place."""

@@ -29,8 +29,6 @@ _BITS: Final = MappingProxyType(
 )
 _NEUTRAL: Final = frozenset({"gguf", "qwen", "meta", "google", "mistralai", "ggml", "unsloth", "hf", "it", "instruct"})
 """Words that a repository adds to a model's name without naming another model."""
-
-
 _MOST_FACTOR: Final = 1024
 _SAMPLING: Final = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty")
 
@@ -186,7 +184,6 @@ def _shipped() -> Catalog:
 
 
 def _read(raw: bytes, name: str) -> Catalog:
-    """Reads the entries up to the first mistake, and describes the mistake."""
     try:
         found, text = parse_toml(raw), raw.decode()
     except UnicodeDecodeError:
@@ -215,8 +212,6 @@ def _read(raw: bytes, name: str) -> Catalog:
 
 
 class _WrongError(Exception):
-    """An invalid value."""
-
     def __init__(self, key: str, reason: str) -> None:
         super().__init__(reason)
         self.key, self.reason = key, reason

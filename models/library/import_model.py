@@ -37,7 +37,6 @@ _STAGING: Final = ".import-"
 _LOCK: Final = "lock"
 _PLACE: Final = "place"  # names the folder of a model whose files are all there
 _LONGEST_NAME: Final = 1000
-
 How = Literal["link", "copy"]
 OnProgress = Callable[[int, int], None]
 
@@ -104,7 +103,6 @@ def _check_absent(path: Path) -> None:
 
 @contextmanager
 def _staging(folder: Path) -> Iterator[Path]:
-    """A hidden folder, locked while it is filled, and removed at the end."""
     make_folder(folder)
     staging = Path(mkdtemp(prefix=_STAGING, dir=folder))
     handle = open_locked(staging / _LOCK)
@@ -143,7 +141,6 @@ def _stage(
 
 
 def _place(staging: Path, folder: Path) -> None:
-    """Moves the files of a model and their records into its folder, the first file last."""
     for file in sorted(staging.glob("[!.]*.[gG][gG][uU][fF]"), reverse=True):
         with suppress(FileNotFoundError):
             os.replace(record_path(file), record_path(folder / file.name))

@@ -122,7 +122,6 @@ def _inside(header: Header, pairs: Iterable[CatalogPair]) -> list[PairOffer]:
 def _beside(
     header: Header, vocabulary: str, params: int, model: InstalledModel, pairs: Sequence[CatalogPair]
 ) -> PairOffer:
-    """Rates an installed model as a draft model."""
     ratio = params / model.params if model.params else 0.0
     offer = PairOffer(
         model.name, DRAFT, "same vocabulary", drafter=model, path=model.path, size=model.size, ratio=ratio
@@ -146,7 +145,6 @@ def _beside(
 
 
 def _difference(header: Header, model: InstalledModel) -> str:
-    """How a model's vocabulary differs; if its file cannot be read, the error."""
     try:
         return vocabulary_difference(header, read_header(model.path))
     except SlipstreamError as error:
@@ -238,7 +236,6 @@ def _rank(offer: PairOffer) -> tuple[bool, int, float, int, float, int]:
 
 
 def _count(params: int) -> str:
-    """Formats a number of parameters: ``0.6B``, ``135M``, ``40k``."""
     for unit, size in (("B", 1e9), ("M", 1e6), ("k", 1e3)):
         if params >= size:
             return f"{params / size:.3g}{unit}"

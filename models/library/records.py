@@ -143,7 +143,6 @@ class FactsCache:
     """Caches facts by path; they are valid while size, time and inode of the file stay the same."""
 
     def __init__(self, file: Path) -> None:
-        """Reads the cache; it is empty if the file is missing, damaged or of another version."""
         self._file = file
         self._used: dict[str, Any] = {}
         self._kept = self._read()

@@ -59,7 +59,6 @@ class ModelStore:
         environment: Mapping[str, str] | None = None,
         places: Callable[[], Iterable[Path]] = tuple,
     ) -> None:
-        """Only stores the arguments; ``places`` returns the user's own folders and files."""
         self.folder, self._places = folder, places
         self._bundled, self._environment = dict(bundled or {}), environment
         self._trash = Trash(folder)
@@ -78,7 +77,6 @@ class ModelStore:
         return find(name, self.installed() if installed is None else installed)
 
     def adopt(self, path: Path, files: Sequence[RemoteFile]) -> InstalledModel:
-        """Adds a downloaded model to the list, and records its source."""
         self.record(files)
         return self.listed(path)
 
@@ -112,7 +110,7 @@ class ModelStore:
         on_progress: OnProgress = lambda done, size: None,
         cancelled: Callable[[], bool] = lambda: False,
     ) -> Verification:
-        """Reads every byte of a model and compares the hashes.
+        """Reads every byte of a model and compares the hashes; raises ``KeyboardInterrupt`` if cancelled.
 
         If the expected hash of a file in Slipstream's folder is unknown, the computed hash is recorded for next time.
         """
@@ -222,7 +220,6 @@ class ModelStore:
 
 
 def _with_unique_names(models: Sequence[InstalledModel]) -> list[InstalledModel]:
-    """Makes names unique; the first model of a name keeps it."""
     seen: Counter[str] = Counter()
     unique: list[InstalledModel] = []
     for model in models:

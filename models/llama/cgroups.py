@@ -8,8 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-_NO_LIMIT: Final = 1 << 60
-"""A group without a limit of memory shows a number near 2**63."""
+_NO_LIMIT: Final = 1 << 60  # a group without a limit of memory shows a number near 2**63
 
 
 def memory_limits(root: Path) -> list[tuple[int, int]]:

@@ -37,9 +37,7 @@ class ChunkReader:
         self._no_abort = C.ggml_abort_callback(0)
 
     def read(
-        self,
-        on_chunk: Callable[[PrefillChunk], None] | None = None,
-        cancelled: Callable[[], bool] | None = None,
+        self, on_chunk: Callable[[PrefillChunk], None] | None = None, cancelled: Callable[[], bool] | None = None
     ) -> bool:
         """Decodes the queued tokens in chunks; if cancelled, drops the rest and returns False."""
         cache = self._cache

@@ -19,9 +19,7 @@ from slipstream.models.llama.cgroups import memory_limits, processor_quota
 from slipstream.models.llama.install import broken_install
 
 Kind = Literal["gpu", "igpu", "cpu", "accel"]
-
-_PATIENCE: Final = 60.0
-"""Seconds that a driver may take."""
+_PATIENCE: Final = 60.0  # seconds that a driver may take
 _NO_LIMIT: Final = 1 << 60
 
 

@@ -19,8 +19,7 @@ from slipstream.models.llama.model import LlamaModel
 from slipstream.models.llama.target import KV_TYPES, ContextOptions
 from slipstream.models.types import PACKED, Floats, Token
 
-ROWS: Final = 64
-"""Maximum rows of one pass; small, since these graphs compute the logits of every row."""
+ROWS: Final = 64  # maximum rows of one pass; small, since these graphs compute the logits of every row
 MTP: Final = 1  # llama_context_type
 _ENCODED: Final = 8  # rows that passes of the encoder are padded to, where passes are replayed
 _BRANCHES: Final = 4  # maximum branches of a draft; the target's ``max_leaves`` also applies
@@ -193,7 +192,6 @@ class FeatureContext:
             C.llama_memory_seq_cp(self._context.memory, source, into, self.length, self.length + self._depth)
 
     def _pass(self, features: Floats) -> HeadOutput:
-        """Runs the batch of pairs and returns a view of its output."""
         self._read(features)
         return HeadOutput(self._context.logits(len(features)), self._context.features(len(features)))
 

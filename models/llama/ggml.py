@@ -20,20 +20,16 @@ from numpy.typing import NDArray
 from slipstream.models.errors import SlipstreamError
 from slipstream.models.llama.install import without_rpc
 
-Tensor = int
-"""Address of a tensor in one of ggml's contexts."""
-
+Tensor = int  # address of a tensor in one of ggml's contexts
 F32: Final = 0  # ggml_type
 CPU: Final = 0  # ggml_backend_dev_type
 GPU: Final = 1
 INTEGRATED_GPU: Final = 2
-
 _P: Final = ctypes.c_void_p
 _SIZE: Final = ctypes.c_size_t
 _I64: Final = ctypes.c_int64
 _INT: Final = ctypes.c_int
-SetThreads: Final = ctypes.CFUNCTYPE(None, _P, _INT)
-"""``ggml_backend_set_n_threads_t``."""
+SetThreads: Final = ctypes.CFUNCTYPE(None, _P, _INT)  # ``ggml_backend_set_n_threads_t``
 _RPC: Final[Mapping[str, Any]] = {
     "add_server": ctypes.CFUNCTYPE(_P, ctypes.c_char_p),
     "start_server": ctypes.CFUNCTYPE(None, ctypes.c_char_p, ctypes.c_char_p, _SIZE, _SIZE, ctypes.POINTER(_P)),

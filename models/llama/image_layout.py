@@ -70,8 +70,6 @@ class NoImages:
 
 @dataclass(frozen=True, slots=True)
 class _Span:
-    """An image in a text."""
-
     start: int  # index of its first token
     end: int  # index after its last token
     saved: int  # rows minus positions

@@ -21,7 +21,6 @@ class KvCache:
     """
 
     def __init__(self, memory: Memory, sequences: int, same_text: bool) -> None:
-        """Starts empty; see ``ContextOptions`` for ``same_text``."""
         self.memory: Final = memory
         self.tokens: list[Token] = []
         self.cached = 0  # number of tokens in sequence 0; the tokens after them are queued

@@ -23,13 +23,11 @@ from slipstream.models.types import Floats
 _GCC: Final = re.compile(rb"GCC: \([^)]*\) (\d+)\.(\d+)")
 _TILES_FIXED_IN: Final = {8: 99, 9: 99, 10: 99, 11: 5, 12: 4, 13: 3}
 """GCC's major version to the first minor version that writes whole tile configurations."""
-_DEBUG: Final = 1
-"""GGML_LOG_LEVEL_DEBUG."""
+_DEBUG: Final = 1  # GGML_LOG_LEVEL_DEBUG
 _FAILED: Final = "error loading model: "  # the cause follows
 _REUSED: Final = b"CUDA Graph id"  # "… reused", of ggml-cuda.cu, which HIP uses too
 _CAPTURED: Final = b"CUDA graph warmup complete"
-_LOADING: Final = 3
-"""Increase it when models are loaded differently, so that measurements are repeated."""
+_LOADING: Final = 3  # increase it when models are loaded differently, so that measurements are repeated
 
 
 @dataclass(slots=True)
@@ -67,7 +65,6 @@ class Log:
     """Keeps the last lines of llama.cpp's log; ``process_log`` returns the process's only instance."""
 
     def __init__(self) -> None:
-        """Redirects llama.cpp's log to this object."""
         self.lines: deque[str] = deque(maxlen=50)  # the last lines at warning level or above
         self.passes = PassCount()  # counts the passes of ``run_pass``
         self._captured: list[str] | None = None

@@ -19,10 +19,8 @@ MASK_ARCHITECTURES: Final = frozenset(
     ["llama", "mistral3", "qwen2", "qwen3", "qwen3moe", "smollm3", "internlm2", "deci"]
 )
 """Architectures that use an input vector unchanged, as they do a token's embedding, without scaling or additions."""
-
 _TABLE: Final = "token_embd.weight"
-_KEPT: Final = 4096
-"""Maximum cached rows; a text has fewer different tokens."""
+_KEPT: Final = 4096  # maximum cached rows; a text has fewer different tokens
 
 
 class _TypeTraits(ctypes.Structure):
@@ -49,7 +47,6 @@ class MaskRows:
     """
 
     def __init__(self, model: LlamaModel) -> None:
-        """Finds the embedding table; ``use`` sets the masks."""
         header = model.header
         self.width, self._n_vocab = model.n_embd, model.n_vocab
         table = next((t for t in header.tensors if t.name == _TABLE and t.shape[0] == model.n_embd), None)
@@ -95,7 +92,6 @@ class MaskRows:
             self._file = None
 
     def _read(self, token: Token) -> Floats:
-        """The embedding of a token, [n_embd]."""
         assert self._file is not None  # there are masks
         try:
             self._file.seek(self._start + token * self._size)

@@ -17,8 +17,7 @@ def open_context(model: LlamaModel, params: Any) -> Any:
     context = C.llama_init_from_model(model.pointer, params)
     if not context:
         raise SlipstreamError(
-            f"there is not enough memory for a context of {params.n_ctx:,} tokens.",
-            "Set a smaller one with --context.",
+            f"there is not enough memory for a context of {params.n_ctx:,} tokens.", "Set a smaller one with --context."
         )
     if not C.llama_get_memory(context) or C.llama_model_has_encoder(model.pointer):
         C.llama_free(context)
@@ -131,5 +130,4 @@ class Memory:
 
 
 def _bytes_of(state: bytearray) -> ctypes.Array[ctypes.c_uint8]:
-    """A C array that shares the bytes."""
     return (ctypes.c_uint8 * len(state)).from_buffer(state)

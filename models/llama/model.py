@@ -307,7 +307,6 @@ class LlamaModel:
 
 
 def _instead(reason: str) -> str:
-    """What to try with a file that llama.cpp cannot load."""
     if "unknown" in reason:
         return "A newer llama.cpp may know it: update slipstream, or get another conversion of the model."
     if "key not found" in reason:
@@ -324,7 +323,6 @@ def _remark(path: Path, replaced: bool) -> dict[str, str]:
 
 
 def _facts(path: Path) -> tuple[int, int, int]:
-    """Inode, size and time of the last write of a file; zeros if it is missing."""
     try:
         facts = path.stat()
     except OSError:

@@ -21,15 +21,12 @@ from slipstream.models.types import Floats
 
 _MOST_NODES: Final = 256  # maximum tensors of one graph
 _OTHER: Final = "Choose another drafter."
-
 Build = Callable[[Operations, Mapping[str, Tensor], int], None]
 """Builds the graph for a number of rows from named weights; calls ``input`` and ``output`` at least once each."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Graph:
-    """A graph, the context of its tensors, and its inputs and outputs."""
-
     context: int
     pointer: int
     ends: Operations
@@ -116,7 +113,6 @@ class Network:
                 offset += values.nbytes
 
     def _device(self) -> int:
-        """The first device that supports all operations of a graph."""
         ggml = self._ggml
         with ExitStack() as opened:
             graph = self._describe(1, opened).pointer
@@ -152,7 +148,6 @@ class Network:
         return int(context)
 
     def _allocate(self, context: int) -> None:
-        """Gives the tensors of a context their memory on the device."""
         buffer = self._ggml.backend_alloc_ctx_tensors(context, self._backend)
         if not buffer:
             raise _no_memory()

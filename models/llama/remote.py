@@ -27,11 +27,9 @@ from slipstream.models.errors import SlipstreamError, UsageError, reason_of
 from slipstream.models.llama.devices import Device
 from slipstream.models.outside import quoted
 
-PORT: Final = 50052
-"""The port that lenders listen on by default."""
+PORT: Final = 50052  # the port that lenders listen on by default
 PROTOCOL: Final = (7, 0)
 """Protocol version of the llama.cpp that the package requires: the major version must be the same."""
-
 _ENDPOINT: Final = re.compile(r"(?:[A-Za-z0-9](?:[A-Za-z0-9._-]{0,252}[A-Za-z0-9])?):([0-9]{1,5})")
 _MOST_LENDERS: Final = 16
 _PATIENCE: Final = 3.0  # seconds for all answers of a lender

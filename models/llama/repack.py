@@ -24,8 +24,6 @@ _BUFFER: Final = 8  # bytes from the start of struct ggml_tensor to the address 
 
 
 class _Override(ctypes.Structure):
-    """``struct llama_model_tensor_buft_override``."""
-
     _fields_ = (("pattern", ctypes.c_char_p), ("buffer_type", ctypes.c_void_p))
 
 

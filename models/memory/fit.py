@@ -28,7 +28,6 @@ Verdict = Literal["gpu", "split", "memory", "too big"]
 Measure = Callable[[int, "KvType", bool], int | None]
 """Measures llama.cpp's compute buffer in bytes; None if llama.cpp cannot. Takes the context in tokens, the type of the
 KV cache, and whether flash attention is off."""
-
 _COMFORTABLE: Final = 4096
 """If only a context shorter than this fits in a place (GPU, split, memory), a place with a longer one is preferred."""
 _SHORTER: Final = tuple(DEFAULT_CONTEXT * share // 16 for share in (12, 8, 4, 2, 1))
@@ -129,7 +128,6 @@ class _Case:
         return shared_out(offloaded(self.model, context, self.cpu_experts)[self.layers - count :], rooms, graph)
 
     def on_gpus(self, n_ctx: int, kv: KvType, count: int, room: Room) -> bool:
-        """Whether the GPUs have room for their parts of ``count`` layers."""
         on = self.need(n_ctx, kv, self.spread(n_ctx, kv, count, room)).on
         return all(MARGIN * taken <= free for taken, free in zip(on, room.gpus, strict=False))
 
@@ -291,7 +289,6 @@ def _named(room: Room, shares: Sequence[int]) -> Mapping[str, int]:
 
 
 def _where(place: _Place, shares: Sequence[int], layers: int) -> str:
-    """Describes how many layers each GPU holds."""
     room = place.room
     if not any(shares):
         return "none of it on a GPU" if room.gpus else ""

@@ -53,7 +53,6 @@ _TYPICAL: Final = (
     (100e9, 80, 8192, 1024, 28_672, 128_256),  # Llama 3.3 70B
     (float("inf"), 88, 12_288, 1024, 28_672, 32_768),  # Mistral Large 123B
 )
-
 Shapes = Mapping[str, tuple[int, ...]]
 """A layer's tensors by name, without ``blk.N.``; dimensions in ggml's order: input width, then output width."""
 
@@ -319,7 +318,6 @@ def _state(header: Header, shapes: Shapes, heads: int) -> int:
 
 
 def _per_layer(header: Header, key: str, count: int, default: int = 0) -> list[int]:
-    """A value of each layer, from a file that gives it once or per layer."""
     value = header.metadata.get(f"{header.architecture}.{key}", default)
     if isinstance(value, list):
         numbers = [item if isinstance(item, int) else default for item in value[:count]]

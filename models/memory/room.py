@@ -12,10 +12,8 @@ from slipstream.models.llama.devices import Device
 from slipstream.models.memory.need import ModelSize, Need
 
 MARGIN: Final = 1.05  # factor on every estimate: the largest error that estimates may have
-_GPU_KEPT: Final = 512 << 20
-"""Bytes that stay free on each GPU for its driver and for the display."""
-_METAL_KEPT: Final = 2 << 30
-"""The same of Metal's working set: where it overflows, Metal ends the process."""
+_GPU_KEPT: Final = 512 << 20  # bytes that stay free on each GPU for its driver and for the display
+_METAL_KEPT: Final = 2 << 30  # the same of Metal's working set: where it overflows, Metal ends the process
 _KEPT: Final = 1 << 30
 _KEPT_SHARE: Final = 0.1
 """Main memory that stays free for other programs and the file cache: the larger of these bytes and this share of all

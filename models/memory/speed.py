@@ -37,7 +37,6 @@ _USUAL_CORE, _USUAL_MOST, _USUAL_GPU = 8e9, 40e9, 250e9
 """Typical memory bandwidth of one core, of all cores, and of a GPU, in bytes per second."""
 _UNDISTURBED: Final = 0.7
 """Least share of the processor time of all threads; measured: 0.9 undisturbed, 0.3 beside two other programs."""
-
 Basis = Literal["replies", "measured", "busy", "assumed"]
 """Where a figure is from: the model's own replies, or the memory of this machine, measured, measured while other
 programs used the processor, or typical of such machines."""

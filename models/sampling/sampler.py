@@ -11,8 +11,9 @@ text-generation-webui (pull request 5677), as llama.cpp's sampler computes it.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Final
 
 import numpy as np
@@ -26,12 +27,25 @@ _HEAD: Final = 1024  # best tokens that top-p tries first when top-k is off; sor
 _CONFIDENCE_TOP: Final = 64
 BREAKERS: Final = (b"\n", b":", b'"', b"*")
 """A token that contains one of these ends a repetition: they structure lists, names and dialogue."""
-
 LONGEST: Final = 64
 """Maximum counted length of a repetition; the penalty of much shorter ones already exceeds any logit."""
 _MASK: Final = (1 << 64) - 1
 _WEYL: Final = 0x9E3779B97F4A7C15  # 2^64 / golden ratio
 _MIX: Final = ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB))  # SplitMix64's finalizer (Steele et al., 2014)
+_RECOMMENDED: Final = MappingProxyType(
+    {
+        "temp": "temperature",
+        "top_k": "top_k",
+        "top_p": "top_p",
+        "min_p": "min_p",
+        "penalty_repeat": "repetition_penalty",
+    }
+)
+"""Header keys below ``general.sampling.``, converted from generation_config.json, to fields of ``Sampler``."""
+_LARGEST: Final = MappingProxyType(
+    {"temperature": 10.0, "top_k": 1e6, "top_p": 1.0, "min_p": 1.0, "repetition_penalty": 100.0}
+)
+"""Largest accepted values: the file is not trusted."""
 
 
 @dataclass(frozen=True)
@@ -275,3 +289,29 @@ def _mix(bits: NDArray[np.uint64]) -> NDArray[np.uint64]:
         bits *= factor
     bits ^= bits >> 31
     return bits
+
+
+def recommended(metadata: Mapping[str, object]) -> dict[str, float]:
+    """The recommended values of a header by field of ``Sampler``, without invalid ones.
+
+    If top-k or top-p is given without min-p, min-p is off.
+    """
+    named = {field: metadata.get(f"general.sampling.{key}") for key, field in _RECOMMENDED.items()}
+    return checked({field: value for field, value in named.items() if isinstance(value, int | float)})
+
+
+def checked(values: Mapping[str, float]) -> dict[str, float]:
+    """Leaves out values that ``Sampler`` would reject, and adds min-p; see ``recommended``."""
+    found: dict[str, float] = {}
+    for field, value in values.items():
+        if isinstance(value, bool) or not abs(value) <= _LARGEST[field]:  # also true of a NaN
+            continue
+        number = max(int(value), 0) if field == "top_k" else round(float(value), 6)  # removes single-precision error
+        try:
+            Sampler(**{field: number})  # type: ignore[arg-type]
+        except UsageError:
+            continue
+        found[field] = number
+    if found.keys() & {"top_k", "top_p"}:
+        found.setdefault("min_p", 0.0)
+    return found

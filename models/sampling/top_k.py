@@ -13,7 +13,6 @@ from slipstream.models.types import Floats
 
 Ids = NDArray[np.int64]
 Doubles = NDArray[np.float64]
-
 NONE: Final[Ids] = np.empty(0, np.int64)
 NONE.setflags(write=False)
 
@@ -80,7 +79,6 @@ def best(row: Floats, k: int, penalised: Ids, adjusted: Floats, reach: float = m
 
 
 def _best_of_few(row: Floats, k: int, reach: float = math.inf) -> tuple[Ids, Doubles]:
-    """``best`` for a small row without NaN."""
     ids = NONE if reach == math.inf else (row >= _floor(float(row.max()), reach)).nonzero()[0]
     if len(ids) != 1:
         kth = np.partition(row, row.size - k)[row.size - k] if k < row.size else -np.inf
@@ -89,7 +87,6 @@ def _best_of_few(row: Floats, k: int, reach: float = math.inf) -> tuple[Ids, Dou
 
 
 def _in_order(row: Floats, ids: Ids, k: int) -> tuple[Ids, Doubles]:
-    """The k best of ``ids`` (ascending), best first."""
     if not ids.size:
         raise _not_a_number()
     values = row[ids]

@@ -33,21 +33,8 @@ _WEBP: Final = re.compile(rb"RIFF.{4}WEBPVP8[ LX]", re.DOTALL)
 _WEBP_HEAD: Final = 30  # bytes of a header that contain the size, in all three kinds of WebP
 _SUFFIXES: Final = frozenset(
     {
-        ".png",
-        ".apng",
-        ".jpg",
-        ".jpeg",
-        ".jpe",
-        ".jfif",
-        ".gif",
-        ".bmp",
-        ".dib",
-        ".webp",
-        ".avif",
-        ".heic",
-        ".heif",
-        ".tif",
-        ".tiff",
+        *(".png", ".apng", ".jpg", ".jpeg", ".jpe", ".jfif", ".gif", ".bmp", ".dib"),
+        *(".webp", ".avif", ".heic", ".heif", ".tif", ".tiff"),
     }
 )
 _ORIENTATION: Final = 0x0112
@@ -123,7 +110,6 @@ def _flat(image: Image) -> Image:
 
 @contextmanager
 def _opened(raw: bytes, name: str) -> Iterator[Image]:
-    """Opens an image and checks its size; reports any error in the body as a damaged file."""
     from PIL import Image as Pillow  # imported late: many chats have no images
     from PIL import UnidentifiedImageError
 

@@ -34,8 +34,6 @@ _CACHE_BYTES: Final = 256 << 20  # maximum size of the cached rows; encoding is 
 
 @dataclass(frozen=True, slots=True)
 class _Chunk:
-    """See ``ImageChunk``."""
-
     projector: Projector
     pointer: Any  # its ``mtmd_input_chunk``, which has no pixels
     path: Path
@@ -136,7 +134,6 @@ class Projector:
             self._pointer = None
 
     def _lay_out(self, path: Path, facts: ImageFacts) -> list[Token]:
-        """Creates the chunks of an image from its size alone, and returns its tokens."""
         chunks = self._cut(facts.width, facts.height, None)
         found: list[Token] = []
         made: list[_Chunk] = []

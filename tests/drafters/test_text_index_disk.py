@@ -17,7 +17,7 @@ from tests.drafters import test_text_index
 from tests.drafters.test_text_index import VOCABULARY, continuations, opened, words
 
 from slipstream.drafters import text_index
-from slipstream.drafters.text_index import FILE, LOCK, TextIndex, TextPiece, forget
+from slipstream.drafters.text_index import FILE, LOCK, TextIndex, TextPiece
 from slipstream.models.errors import SlipstreamError
 from slipstream.models.files import locked
 
@@ -181,25 +181,6 @@ def test_another_vocabulary_is_refused(tmp_path: Path) -> None:
             TextIndex(tmp_path, vocabulary, n_vocab)
     assert TextIndex.existing(tmp_path / "none") is None
     assert (found := TextIndex.existing(tmp_path)) and found.search([1, 2]).matched == 2
-
-
-def earlier(folder: Path) -> None:
-    """What an earlier version kept, and a file of somebody else."""
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "index.json").write_text('{"format": 1, "vocabulary": "v1", "n_vocab": 50, "segments": ["1.segment"]}')
-    for name in ("1.segment", "77.segment", "letter.txt"):
-        (folder / name).write_text("a password")
-
-
-def test_an_index_of_an_earlier_version_goes_with_all_its_text(tmp_path: Path) -> None:
-    for place in ("opened", "forgotten"):
-        earlier(tmp_path / place)
-    index = opened(tmp_path / "opened")
-    assert index.empty
-    index.add([TextPiece("a", [1, 2, 3])])
-    assert {path.name for path in (tmp_path / "opened").iterdir()} == {FILE, LOCK, "letter.txt"}
-    assert forget(tmp_path, "chat".__eq__) == set()
-    assert [path.name for path in (tmp_path / "forgotten").iterdir()] == ["letter.txt"]
 
 
 @pytest.mark.parametrize(

@@ -35,11 +35,7 @@ class ChatSwitcher:
     """Switches between chats and manages them."""
 
     def __init__(
-        self,
-        page: ChatPage,
-        store: ChatStore,
-        replies: ReplyWriter,
-        show_chat: Callable[[int | None], Awaitable[None]],
+        self, page: ChatPage, store: ChatStore, replies: ReplyWriter, show_chat: Callable[[int | None], Awaitable[None]]
     ) -> None:
         self._page, self._store, self._replies, self._show_chat = page, store, replies, show_chat
         self._deleted: StoredChat | None = None  # the chat that was deleted last

@@ -129,7 +129,6 @@ FIGURES = (
     ("corrected", "recovered: the model's word where a guess was wrong"),
     ("extra token", "bonus: the model's own, after right guesses"),
 )
-
 WIDTH = 80  # largest width of the sheet, as in ``app.tcss``
 FRAME = 7  # cells of its border, its padding and its scrollbar
 NARROW = 70  # screen width below which a meaning is on the line below its key

@@ -36,12 +36,7 @@ class ReplyView(MessageView):
     BINDINGS: ClassVar[list[BindingType]] = [Binding("t", "thoughts", "Thoughts")]
 
     def __init__(
-        self,
-        message: int,
-        text: str = "",
-        footnote: str = "",
-        speed: Speed | None = None,
-        origins: Sequence[Run] = (),
+        self, message: int, text: str = "", footnote: str = "", speed: Speed | None = None, origins: Sequence[Run] = ()
     ) -> None:
         super().__init__(message)
         self._text = [text]

@@ -29,7 +29,6 @@ _SOURCE: Final = 5  # least columns of a gain's source: "chats"
 NO_TEXT: Final = "it needs indexed text"  # begins the reason of ``retrieval`` while nothing is indexed
 _LEAST_WORDS: Final = 12
 _WIDTHS: Final = (2, 4, 8, 16)  # batch sizes whose cost is shown
-
 WOULD: Final = {  # how to make a drafter usable
     "draft": "Ctrl-L, then d: fetch or choose a smaller model.",
     "medusa": "t trains heads here, i imports published ones.",

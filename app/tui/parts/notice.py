@@ -52,10 +52,7 @@ def trouble(on: Widget, error: SlipstreamError) -> None:
 
 
 def run_in_thread(
-    node: MessagePump,
-    what: Callable[[], T],
-    then: Callable[[T], object],
-    failed: Callable[[SlipstreamError], object],
+    node: MessagePump, what: Callable[[], T], then: Callable[[T], object], failed: Callable[[SlipstreamError], object]
 ) -> None:
     """Calls ``what`` in a daemon thread, then ``then`` or ``failed`` as a callback of the node unless it is gone."""
 

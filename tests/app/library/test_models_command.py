@@ -19,7 +19,6 @@ from tests.models.hub_server import HostileHub, HubServer, raw
 from tests.models.kinds import write_kind
 from tests.models.library.test_store_places import in_lm_studio, in_ollama, tree
 
-from slipstream.app.cli.chat import tidy
 from slipstream.app.cli.streams import notice_if_slow
 from slipstream.app.library.load_request import make_usual
 from slipstream.app.library.resolve_model import choose
@@ -341,11 +340,3 @@ def test_with_models_here_a_reply_opens_no_socket_in_any_process(home: Path, mon
     process = started("run", "-m", "tiny", "-p", "the", "--max-tokens", "2")
     assert process.wait() == 0, process.communicate()[1]
     assert len(set((home / "guarded").read_text().split())) >= 2  # the command and its engine
-
-
-def test_the_chats_start_empties_the_trash_of_earlier_versions(home: Path) -> None:
-    paths = Paths.default()
-    (paths.models / ".trash" / "1").mkdir(parents=True)
-    (paths.models / ".trash" / "1" / "Mine-Q8_0.gguf").write_bytes(tiny_gguf())
-    tidy(paths)
-    assert not (paths.models / ".trash").exists()

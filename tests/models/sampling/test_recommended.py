@@ -5,7 +5,7 @@ import math
 import pytest
 
 from slipstream.models.library.catalog import catalog
-from slipstream.models.sampling.recommended import checked, recommended
+from slipstream.models.sampling.sampler import checked, recommended
 
 
 def test_the_keys_of_a_file_are_read_as_single_precision_wrote_them_where_there_are_any() -> None:
