@@ -172,7 +172,7 @@ def remove(manager: ModelManager, options: argparse.Namespace) -> int:
     return 0
 
 
-def _undo(manager: ModelManager, _options: argparse.Namespace) -> int:
+def _undo(manager: ModelManager, options: argparse.Namespace) -> int:
     print(f"{one_line(manager.undo().name)} is back.")
     return 0
 

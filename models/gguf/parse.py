@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from sys import getsizeof
 from types import MappingProxyType
@@ -24,7 +25,7 @@ F64: Final = 12
 SCALARS: Final = MappingProxyType(
     {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "B", 10: "Q", 11: "q", 12: "d"}
 )
-TENSOR_TYPES: Final = MappingProxyType(
+TENSOR_TYPES: Final[Mapping[int, tuple[str, int, int]]] = MappingProxyType(
     {int(kind): (kind.name, *size) for kind, size in gguf.GGML_QUANT_SIZES.items()}
     | {9: ("Q8_1", 32, 36), 42: ("Q2_0", 64, 18)}  # which the package gives another size, or lacks
 )
