@@ -1,9 +1,12 @@
 """Runs every check: style, types, directions of imports, tests. Stops at the first that fails."""
 
 import argparse
+import os
 import subprocess
 import sys
 from pathlib import Path
+
+from branches import measured, others
 
 STYLE = (
     ("style", ["ruff", "check", "."]),
@@ -30,9 +33,16 @@ def main() -> int:
     if arguments.quick:
         tests, types = "not slow and not program and not long", TYPES[:1]
     if arguments.slow:
-        groups: list[tuple[Check, ...]] = [(("tests", [*PARALLEL, "-m", "slow"]),)]
+        tests = "slow"
+    pytest = [*PARALLEL, "-m", tests]
+    if "MEASURE_BRANCHES" not in os.environ:
+        commands = [pytest]
+    elif arguments.slow:
+        commands = [others(pytest)]  # those that measure were run before
     else:
-        groups = [*((check,) for check in STYLE), types, (("tests", [*PARALLEL, "-m", tests]),)]
+        commands = [*measured(PARALLEL), others(pytest)]
+    groups: list[tuple[Check, ...]] = [] if arguments.slow else [*((check,) for check in STYLE), types]
+    groups += [(("tests", command),) for command in commands]
     for checks in groups:
         if code := side_by_side(checks):
             return code

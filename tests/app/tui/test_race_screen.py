@@ -91,23 +91,19 @@ async def test_a_race_is_on_the_last_question_unless_one_is_given(open_chat: Ope
         assert isinstance(chat.app.screen, RaceScreen)
 
 
-async def test_escape_ends_a_race(open_chat: Open, monkeypatch: pytest.MonkeyPatch, gate: Path) -> None:
-    scripted(monkeypatch, [START, FRAME], str(gate))
+@pytest.mark.parametrize("more", [(), ("signal.SIG_IGN",)], ids=["at once", "late"])
+async def test_escape_ends_a_race_and_the_chat_says_so(
+    open_chat: Open, monkeypatch: pytest.MonkeyPatch, gate: Path, more: tuple[str, ...]
+) -> None:
+    scripted(monkeypatch, [START, FRAME], str(gate), *more)
     async with open_chat() as chat:
         chat.screen.prompt.put("/race")
         await chat.press("enter")
         await chat.until(lambda: isinstance(chat.app.screen, RaceScreen) and "60 tokens" in chat.shown())
         await chat.press("escape")
-        await chat.until(lambda: chat.screen.jobs.job is None and chat.screen.model.loaded is not None)
-
-
-async def test_the_chat_says_that_a_race_ends(open_chat: Open, monkeypatch: pytest.MonkeyPatch, gate: Path) -> None:
-    scripted(monkeypatch, [START, FRAME], str(gate), "signal.SIG_IGN")
-    async with open_chat() as chat:
-        chat.screen.prompt.put("/race")
-        await chat.press("enter")
-        await chat.until(lambda: isinstance(chat.app.screen, RaceScreen) and "60 tokens" in chat.shown())
-        await chat.press("escape")
+        if not more:
+            await chat.until(lambda: chat.screen.jobs.job is None and chat.screen.model.loaded is not None)
+            return
         await chat.until(lambda: chat.app.screen is chat.screen)
         assert "ending the race" in chat.shown() and "Esc ends it" not in chat.shown()
         assert chat.screen.jobs.job is not None

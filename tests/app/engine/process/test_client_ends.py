@@ -70,31 +70,24 @@ def test_a_device_that_fails_or_a_machine_that_is_lost_is_blamed_and_not_a_draft
 
 
 @pytest.mark.parametrize(
-    "line",
+    ("line", "cause"),
     [
-        "CUDA error: out of memory",
-        "terminate called after throwing an instance of 'std::bad_alloc'",
-        "ggml_metal: error: Insufficient Memory (00000008:kIOGPUCommandBufferCallbackErrorOutOfMemory)",
-        "Error: MemoryError in reply, line 7",
+        ("CUDA error: out of memory", "memory"),
+        ("terminate called after throwing an instance of 'std::bad_alloc'", "memory"),
+        ("ggml_metal: error: Insufficient Memory (00000008:kIOGPUCommandBufferCallbackErrorOutOfMemory)", "memory"),
+        ("Error: MemoryError in reply, line 7", "memory"),
+        ("CUDA error: unspecified launch failure", "gpu"),
+        ("terminate called after throwing an instance of 'vk::DeviceLostError'", "gpu"),
+        ('/src/ggml-cuda/ggml-cuda.cu:98: GGML_ABORT("CUDA error")', "gpu"),
+        ("ggml_metal_graph_compute: command buffer 0 failed with status 5", "gpu"),
     ],
 )
-def test_memory_is_recognized_before_the_gpu(line: str) -> None:
+def test_memory_is_recognized_before_a_lost_gpu(line: str, cause: str) -> None:
     end = end_of(-signal.SIGABRT, f"{line}\n{TRACE * 20}")
-    assert end.cause == "memory" and end.reason.startswith("memory ran out") and "half the context" in end.hint
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        "CUDA error: unspecified launch failure",
-        "terminate called after throwing an instance of 'vk::DeviceLostError'",
-        '/src/ggml-cuda/ggml-cuda.cu:98: GGML_ABORT("CUDA error")',
-        "ggml_metal_graph_compute: command buffer 0 failed with status 5",
-    ],
-)
-def test_a_lost_gpu_is_recognized(line: str) -> None:
-    end = end_of(-signal.SIGABRT, f"{line}\n{TRACE}")
-    assert end.cause == "gpu" and end.reason.startswith("the GPU failed") and "on the processor" in end.hint
+    reason, hint = {"memory": ("memory ran out", "half the context"), "gpu": ("the GPU failed", "on the processor")}[
+        cause
+    ]
+    assert end.cause == cause and end.reason.startswith(reason) and hint in end.hint
 
 
 @pytest.mark.parametrize("given_up", ["it did nothing at all for 31 seconds", "it came no further for 11 minutes"])
