@@ -220,7 +220,7 @@ def _verdict(start: RaceStart, finish: RaceResult) -> Line:
     if finish.stopped:
         return "Stopped before the end.", FAINT
     if finish.acceptance is None:
-        return f"{name} guessed nothing here: both wrote alike.", BOLD
+        return f"{name} guessed nothing here: a difference is chance.", BOLD
     if ratio is None:
         return "Both replies are too short for a ratio.", FAINT
     if ratio >= GAIN:

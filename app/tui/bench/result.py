@@ -33,6 +33,7 @@ _ROOMY: Final = 70  # width from which the interval is shown
 NOW: Final = "now"  # the key of the running benchmark's row
 MARGIN: Final = 6  # columns of padding and scroll bar
 WIDEST: Final = 120
+_RANGE: Final = Content.styled(RANGE, "$foreground 60%")
 
 
 class BenchView(TableView[StoredResult | RunningBench]):
@@ -178,7 +179,6 @@ def remarks(report: DrafterReport) -> Content:
     return below(
         *(_best(row, _auto(report, row)) for row in report.best),
         Content("Speed-ups are against the replies without a drafter right before and after; row “none” is of all."),
-        Content(RANGE),
         Content(f"Same text as without a drafter: {report.equal_texts} of {report.texts} (output: {output})."),
         Content(f"Prompts: {prompts}; at most {report.reply} tokens a reply."),
         *(Content(f"Left out: {one_line(name)}, {one_line(why)}.") for name, why in report.unusable.items()),
@@ -269,8 +269,8 @@ class BenchResult(Screen[None]):
     def _measuring(self, measuring: RunningBench, width: int) -> list[Content]:
         update = measuring.update
         title = Content(f"Measuring {one_line(update.model if update else self._model)}")
-        remarks = update.noise.remarks() if update else []
-        noisy = below(progress(measuring, width), *(Content.styled(f"! {line}", "$warning") for line in remarks))
+        remarks = [Content.styled(f"! {line}", "$warning") for line in update.noise.remarks()] if update else []
+        noisy = below(progress(measuring, width), *remarks, _RANGE)
         table = figures(measuring.rows, width) if measuring.rows else Content("")
         note = Content.styled("Esc leaves this page; the benchmark goes on." if update else "", "$foreground 60%")
         return [title, noisy, live_bars(measuring, width), table, note]
@@ -281,4 +281,4 @@ def _result(kept: StoredResult, width: int) -> list[Content]:
     assert report
     title = Content(" · ".join((one_line(report.model), f"{kept.when:%d %B %Y, %H:%M}", one_line(kept.processor))))
     drawn, table = bars(report.rows, width, report.noise), figures(report.rows, width)
-    return [title, below(_advice(report), doubts(report)), drawn, table, remarks(report)]
+    return [title, below(_advice(report), doubts(report), _RANGE), drawn, table, remarks(report)]

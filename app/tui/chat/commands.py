@@ -116,14 +116,18 @@ SECTIONS = {  # the first key of a section to its title
     "PgUp, PgDn": "Screen and program",
 }
 FIGURES = (
+    ("token", "a word or a part of one, as the model reads and writes"),
+    ("drafter", "what guesses the next tokens; auto chooses it at each step"),
+    ("heads, adapter", "small layers that were trained to guess for one model"),
+    ("T", "temperature: at 0 always the likeliest token"),
     ("tok/s", "tokens per second over the reply, once it began"),
-    ("with drafter", "the speed now; a drafter guesses, the model checks"),
+    ("with drafter", "the speed now: guessed, and checked by the model"),
     ("without", "this model without a drafter, measured just now"),
     ("unsteady", "its steps differ too much for a comparison"),
     ("machine is busy", "other programs use much of the processor"),
     ("1.8x faster", "speed-up: with drafter over without"),
     ("68 % right", "acceptance: share of guesses that the model took"),
-    ("tokens per step", "how many tokens one pass of the model yields"),
+    ("tokens per step", "tokens that one pass of the model yields; 1 without guesses"),
     ("text identical", "same text: a drafter changes no word"),
     ("same odds", "same distribution: single words may differ; Ctrl-D says why"),
     ("corrected", "recovered: the model's word where a guess was wrong"),
@@ -271,7 +275,7 @@ class HelpScreen(Dialog[None]):
             for title, rows in sections.items():
                 yield Static(Content(title), classes="heading")
                 yield Static(_rows(rows, width, room))
-            yield Static(Content("Status bar"), classes="heading")
+            yield Static(Content("Words and figures"), classes="heading")
             yield Static(_rows(FIGURES, width, room))
             yield Static(Content("Colours (F3)"), classes="heading")
             yield Static(legend(room))

@@ -81,7 +81,7 @@ def _heading(tree: DraftTree, width: int, skipped: str) -> Content:
     probes = (f" · {tree.probes} probes" if tree.probes else "", FAINT)
     took = (f" · {duration(tree.ms) if tree.ms >= 10 else f'{tree.ms:.1f} ms'}", FAINT)
     parts = [saved, hidden, probes, took]
-    for least_important in (saved, probes, hidden):
+    for least_important in (saved, probes, hidden, took):
         if Content.assemble(*words, *parts).cell_length > width:
             parts.remove(least_important)
     return Content.assemble(*words, *parts)

@@ -182,8 +182,7 @@ class DraftersView(View[DrafterOffer | str]):
             )
             if name in gains
         ]
-        needs = f"a ratio needs {LEAST_OF_CHATS} tokens, and plain decoding's speed at the time"
-        fresh = f"Not measured yet: {needs}. v races it."
+        fresh = f"Not measured yet: v races it, and {LEAST_OF_CHATS} tokens of replies with it in a chat are enough."
         lines = [Content(f"Against no drafter: {' · '.join(found)}." if found else fresh)]
         if name == AUTO:
             lines.append(Content(costs_words(standing.costs)))

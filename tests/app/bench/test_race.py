@@ -194,7 +194,7 @@ def test_a_reply_in_which_nothing_was_guessed_has_no_ratio() -> None:
     result = RaceResult(RaceFrame(lane, lane), False, 11, None, 1.0)
     words = "\n".join(text for text, _ in picture(START, result.frame, result, 80, 22, "Ctrl-L lists larger models."))
     assert (
-        "auto guessed nothing here: both wrote alike." in words
+        "auto guessed nothing here: a difference is chance." in words
         and "x faster" not in words
         and "same speed" not in words
     )

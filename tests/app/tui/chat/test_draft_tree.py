@@ -53,6 +53,7 @@ def test_a_chain_is_words_in_a_row_and_goes_on_below() -> None:
     tree = replace(TREE, texts=words, parents=[-1, 0, 1, 2, 3], probs=[0.9] * 5, sources=["lookup"] * 5)
     tree = replace(tree, path=[0, 1, 2, 3, 4], last=Piece(" still", "bonus"), probes=12, ms=31.4)
     assert lines(tree, 80)[0] == "step 1,128  lookup guessed 5, kept 5: 5 steps saved · 12 probes · 31 ms"
+    assert lines(tree, 40)[0] == "step 1,128  lookup guessed 5, kept 5"  # nothing is cut
     assert lines(tree)[1:] == ["  and ✓  it ✓  is ✓  never ✓  quite ✓  │ extra still"]
     assert lines(tree, 30)[1:] == ["  and ✓  it ✓  is ✓  never ✓", "  quite ✓  │ extra still"]
     assert styles(tree)["quite ✓"] == COPIED and styles(tree)["│ extra still"] == BONUS
