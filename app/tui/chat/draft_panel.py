@@ -169,7 +169,7 @@ class DraftPanel(Container):
         self.trees = DraftTreeLog()  # the last steps
         self.chart = AcceptanceChart(self._record)  # acceptance of each drafter in this chat
         self.display = False
-        self.border_title = Content("Guesses: ✓ right, ✗ wrong, … left out · trees: ━ right, 42 % likely")
+        self.border_title = Content("✓━ right ✗ wrong … left out 42 % likely")
 
     def compose(self) -> ComposeResult:
         yield self.chart

@@ -40,9 +40,8 @@ class Node:
 def drawn(tree: DraftTree, width: int, skipped: bool = False) -> Content:
     """Draws a step in lines of at most ``width`` cells: a heading, then the drafted tokens.
 
-    A mark before the heading says that steps before it are ``skipped``: the engine sends only some. A chain is a row of
-    words. A tree's first line is the accepted path and the target's own token; rejected branches
-    follow below. A path that is too long for its line continues on another one; equal marks connect both.
+    A mark before the heading says that steps before it are ``skipped``. A chain is a row of words. A tree begins with
+    the accepted path and the target's own token; a path too long for its line goes on at an equal mark below.
     """
     lines = [_heading(tree, width, SKIPPED if skipped else "")]
     if tree.texts and width >= SMALLEST:
@@ -69,7 +68,7 @@ def visible(text: str) -> str:
 def _heading(tree: DraftTree, width: int, skipped: str) -> Content:
     """The step number, the drafters, the accepted tokens, and the duration; leaves out what does not fit."""
     words = [(f"{skipped}step {tree.step:,}  ", FAINT)]
-    names = _names(tree)
+    names = list(dict.fromkeys(tree.sources))
     for number, name in enumerate(names):
         mark = MARKS[number % len(MARKS)] if len(names) > 1 else ""
         words += [(" + ", FAINT)] if number else []
@@ -112,10 +111,6 @@ def _short(text: str, width: int) -> str:
     return shown.truncate(min(LONGEST, width - 10), ellipsis=True).plain
 
 
-def _names(tree: DraftTree) -> list[str]:
-    return list(dict.fromkeys(tree.sources))
-
-
 class _Drawing:
     """Lays out the nodes of a tree on lines."""
 
@@ -141,7 +136,7 @@ class _Drawing:
         return [_line(row) for row in self._rows]
 
     def _made(self, tree: DraftTree) -> dict[int, Node]:
-        accepted, names = set(tree.path), _names(tree)
+        accepted, names = set(tree.path), list(dict.fromkeys(tree.sources))
         reach: list[float] = []
         for parent, prob in zip(tree.parents, tree.probs, strict=True):
             reach.append(prob * (reach[parent] if parent != TREE_ROOT else 1.0))

@@ -29,11 +29,11 @@ async def drawn(chat: Driver, words: str) -> None:
 async def test_drafts_are_drawn_as_they_come(open_chat: Open, size: tuple[int, int]) -> None:
     async with open_chat(Script(TEXT, hold=20), size=size) as chat:
         panel, transcript = chat.screen.drafts, chat.screen.transcript
-        assert not panel.display and "Guesses:" not in chat.shown()
+        assert not panel.display and "✓━ right" not in chat.shown()
         await chat.press("f4")
         await chat.until(lambda: chat.engine.watched)
         assert "Guesses appear here during the next reply" in chat.shown()
-        assert "Guesses: ✓ right, ✗ wrong" in chat.shown()
+        assert "✓━ right ✗ wrong … left out 42 % likely" in chat.shown()
         beside = size[0] > 100
         assert (panel.region.y == transcript.region.y) == beside
         assert panel.region.x >= transcript.region.right if beside else panel.region.y >= transcript.region.bottom
