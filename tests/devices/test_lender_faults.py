@@ -106,7 +106,7 @@ def test_a_lender_that_is_lost_while_loading(own_lender: Lender, opened: Open, m
 
 @pytest.mark.parametrize("how", ["kill", "stop"])
 def test_a_lender_that_ends_or_stops_while_loading(own_lender: Lender, opened: Open, how: str) -> None:
-    engine, child, harmed = opened(Limits(waiting=4.0)), own_lender.child, list[float]()
+    engine, child, harmed = opened(Limits(loading=4.0)), own_lender.child, list[float]()
 
     def progress(share: float | None) -> None:
         if share and not harmed:
