@@ -79,7 +79,8 @@ class Needs:
 
     hidden: frozenset[int] = frozenset()  # hidden points that evaluations must carry
     leaves: int = 1  # most leaves of its trees; 1 for chains
-    rows: int = 1  # least rows of a pass, where the target pads passes at all (see ``Abilities.widths``)
+    # least rows of a pass, where the target pads passes at all (see ``Abilities.widths``); 0: as of its latest drafts
+    rows: int = 0
 
 
 _NO_NEEDS: Final = Needs()

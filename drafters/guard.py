@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import sys
 import traceback
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import TypeVar
+from dataclasses import replace
+from typing import Final, TypeVar
 
 from slipstream.drafters.base import NO_DRAFT, Draft, Drafter, Needs, Plain, ShouldExtend, Step
 from slipstream.drafters.crash_note import add_drafter, unmapped_note
@@ -18,6 +20,7 @@ from slipstream.models.errors import NotANumberError, SlipstreamError, reason_of
 from slipstream.models.sampling.sampler import Sampler
 from slipstream.models.types import Abilities, Floats, History, Token, TokenTree
 
+_LATEST: Final = 8  # drafts; their widest pass is cheaper than a change of width there and back
 _Result = TypeVar("_Result")
 _Other = TypeVar("_Other")
 
@@ -73,6 +76,7 @@ class Guarded(Drafter):
     def __init__(self, guard: Guard, name: str, inner: Drafter, abilities: Abilities) -> None:
         self.name, self.needs = name, inner.needs
         self._guard, self._inner, self._abilities = guard, inner, abilities
+        self._rows = deque([1], _LATEST)  # that the passes of its latest drafts need
 
     @property
     def failed(self) -> str:
@@ -91,7 +95,11 @@ class Guarded(Drafter):
         def fitted() -> Draft:
             return self._fitted(self._inner.draft(history, should_extend, sampler), len(history.tokens))
 
-        return self._run(fitted, NO_DRAFT)
+        draft = self._run(fitted, NO_DRAFT)
+        self._rows.append(1 + len(draft.tree))
+        if not self.needs.rows and self._abilities.widths:
+            self.needs = replace(self.needs, rows=max(self._rows))
+        return draft
 
     def continued(self, history: History, draft: Draft, should_extend: ShouldExtend) -> Draft:
         def fitted() -> Draft:

@@ -185,6 +185,7 @@ class Evaluation:
     logits: Floats  # [1 + nodes, n_vocab]; row 0 follows the last committed token, row i + 1 follows node i
     # hidden point -> [1 + nodes, n_embd], for the requested points
     hidden: Mapping[int, Floats] = field(default_factory=dict)
+    padding: int = 0  # further rows that the pass computed, see ``Abilities.widths``
 
 
 @dataclass(frozen=True, slots=True)

@@ -210,7 +210,7 @@ class ReplyStats:
         self.seconds += milliseconds / 1e3
         for phase in _PHASES:
             self.phases[phase] += getattr(step.timings, phase)
-        if not len(step.draft.tree):
+        if not len(step.draft.tree) and not step.evaluation.padding:
             self.plain.add(milliseconds - step.timings.draft, self.prompt_tokens + self.tokens)
         accepted = len(step.path)
         drafter = drafter_of(step)

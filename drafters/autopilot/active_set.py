@@ -11,6 +11,7 @@ from slipstream.drafters.autopilot.arm import Arm
 from slipstream.drafters.autopilot.cost_model import clipped
 from slipstream.drafters.autopilot.throughput import ThroughputMeter
 from slipstream.drafters.autopilot.tree_pruning import Objective
+from slipstream.models.memory.row_cost import GOOD_ROWS, GOOD_TOKENS
 from slipstream.models.types import History, Token, shared_prefix
 
 
@@ -113,7 +114,7 @@ def trials(
     best = max(plain, leader.value(objective)) if leader else plain
     activation = settings.ACTIVATION * plain_ms
     for arm in idle:
-        most = (objective.value(settings.BEST_TOKENS, settings.BEST_ROWS, arm.calls_ms) - plain) / objective.rate
+        most = (objective.value(GOOD_TOKENS, GOOD_ROWS, arm.calls_ms) - plain) / objective.rate
         if most <= 0:
             continue
         if arm.cheap(plain_ms):
@@ -124,7 +125,7 @@ def trials(
             changes = 3 if arm.hidden else 1  # hidden states change the graph as well, there and back
             loss += arm.drafter.reading_ms(history) + changes * change_ms
         yield Trial(arm, loss + activation, step - arm.last_step, most * written)
-    if since_plain > settings.PLAIN_STEPS * (1 + change_ms / plain_ms):
+    if since_plain > settings.IDLE_FULL_STEPS * (1 + change_ms / plain_ms):
         loss = settings.REVIEW_STEPS * (best - plain) / objective.rate + 2 * change_ms  # there and back
         yield Trial(None, loss + activation, since_plain)
 

@@ -269,7 +269,7 @@ class Arm:
     def add_slowdown(self, ratio: float) -> None:
         """Adds how many times longer a pass took because it returned hidden states."""
         usual = self.record.slower
-        ratio = min(max(ratio, usual / settings.COST_CLIP), usual * settings.COST_CLIP)
+        ratio = min(max(ratio, usual / settings.OUTLIER), usual * settings.OUTLIER)
         self.record.slower += settings.NEW * (ratio - self.record.slower)
 
     def _weight(self, count: int) -> float:

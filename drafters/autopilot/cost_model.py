@@ -157,7 +157,7 @@ class CostModel:
             self._start(self.drift * median(self._disagreed))
             self._disagreed = []
             return
-        ratio = min(max(ratio, 1 / settings.COST_CLIP), settings.COST_CLIP)
+        ratio = min(max(ratio, 1 / settings.OUTLIER), settings.OUTLIER)
         observed = self._observed[rows] = self._observed[rows] + 1
         if observed <= settings.KNOWN:
             factors = self._factors[rows]
@@ -240,7 +240,7 @@ def measure_costs(
         short_until = clock() + settings.SHORT_SHARE * (until - clock())
         short, change_ms = measure(settings.SHORT_TEXT, widths, until=short_until, sure=settings.SURE_WIDTHS)
         long = dict[int, float]()
-        if long_at > settings.LONG_LEAST:
+        if long_at > settings.LONG_WIDTHS[-1]:
             some = [n for n in settings.LONG_WIDTHS if n in widths]
             long, _ = measure(long_at, some, until=until)
     finally:

@@ -131,7 +131,7 @@ def warm_up(arms: Sequence[Arm], target: Target, plain_ms: float, clock: Callabl
             hidden states add to a pass is measured in any case, since a drafter that seems to be free is tried first.
         clock: Time in seconds.
     """
-    until = clock() + settings.WARMUP_SECONDS + settings.WARMUP_PASSES * plain_ms / 1e3
+    until = clock() + (settings.MEASURE_SECONDS + settings.MEASURE_PASSES * plain_ms / 1e3) / 2
     length = min(settings.WARMUP_TOKENS, target.abilities.n_ctx // 2)
     for arm in arms:
         if not arm.hidden and clock() < until:

@@ -1,4 +1,4 @@
-"""The 69 tuned numbers of the autopilot, each with its reason; TRIED.md in this folder has the measurements."""
+"""The 62 tuned numbers of the autopilot, each with its reason; TRIED.md in this folder has the measurements."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ FRESH: Final = 0.3  # the same just after an arm became active: its average come
 FRESH_STEPS: Final = 3  # calls after activation that get this weight; after as many, an arm's cost counts as known
 GAIN: Final = 0.03  # weight of the latest step in an arm's gain; gains are rare and large
 DECAY: Final = 0.96  # factor on older outcomes with each new one: an outcome's weight halves after 17 others
-OUTLIER: Final = 3.0  # times the usual time: a longer one was disturbed by another program, and is cut to this
+OUTLIER: Final = 3.0  # times the usual time: a longer or shorter one was disturbed, and is cut to this
 LEAST_MS: Final = 0.01  # clocks cannot distinguish shorter times
 
 # Disturbance
@@ -39,7 +39,7 @@ GUESS_SHARE: Final = 0.1  # assumed time of such an arm, as a share of a plain p
 REVIEW_STEPS: Final = 4  # steps between two reviews, and of a trial: fewer measure too little, more cost too much
 IDLE_REVIEWS: Final = 4  # times as many while all arms are idle and no trial is affordable: little changes then
 FULL_REVIEW_STEPS: Final = 32  # steps between two full reviews, of up to 0.2 ms each, while nothing changes
-IDLE_FULL_STEPS: Final = 128  # the same while all arms are idle: only the prices of trials change then
+IDLE_FULL_STEPS: Final = 128  # the same while all arms are idle, and before plain decoding is tried: times may drift
 LISTEN_STEPS: Final = 24  # calls of a cheap arm before its gain is known
 PATIENCE: Final = 0.5  # plain steps that a light arm may cost before it shows a gain
 SLOPE_ROWS: Final = 33  # widest pass in the search for the least cost of a row; wider passes never pay alone
@@ -56,23 +56,18 @@ MOST_OWED: Final = 100.0  # largest debt, in plain steps, so that one bad trial 
 TRIAL_LOSS: Final = 1.5  # plain steps that a trial may lose beyond its price before it ends early
 BRIEF_MS: Final = 15.0  # a shorter plain pass: trials are as short as possible, since 4 steps lose more than one wins
 BRIEF_STEPS: Final = 2  # drafts of such a trial
-PLAIN_STEPS: Final = 128  # steps without a plain one before plain decoding is tried; its time may have drifted
 ACTIVATION: Final = 0.05  # assumed cost of activating an arm, as a share of a plain pass
-BEST_TOKENS: Final = 3.0  # tokens of a very good step; an arm that is too slow to gain even from these is not tried
-BEST_ROWS: Final = 4  # rows of such a step
 
 # Cost model
 WIDTHS: Final = (2, 4, 8, 16, 32, 64, 3, 6, 12, 24, 48)  # measured rows, the most informative first: time is limited
 SURE_WIDTHS: Final = 2  # of these are measured on the busiest machine: without any, a row would count as a whole pass
 SHORT_TEXT: Final = 16  # tokens in the cache at the first measurements
 LONG_TEXT: Final = 640  # the same at the second ones: more than the 512 cells where llama.cpp's attention changes
-LONG_LEAST: Final = 64  # tokens; a shorter second text would not show the cost of a token in the cache
 LONG_WIDTHS: Final = (2, 8, 32)  # rows measured with the long text, besides 1; the cost of text grows evenly between
 ROUNDS: Final = 3  # measurements of a width; the least of them is the least disturbed
 SHORT_SHARE: Final = 0.6  # of the measuring time, for the short text: the long one needs fewer widths and a prefill
-MEASURE_SECONDS: Final = 1.0  # least time for measuring
-MEASURE_PASSES: Final = 20  # plain passes for measuring, if these take longer
-COST_CLIP: Final = 2.0  # a live pass counts as at most so many times slower or faster than expected
+MEASURE_SECONDS: Final = 1.0  # least time for measuring; drafters are warmed up for half as long
+MEASURE_PASSES: Final = 20  # plain passes for measuring, if these take longer; half as many for warming up
 REPLAYED: Final = 3  # equal passes before the one that is timed: a GPU computes the first one, captures the second
 KNOWN: Final = 8  # first live passes of a width, whose median is its cost; later ones show the machine's drift
 CONFIRMED: Final = 4  # live plain passes before the first draft: another program may have disturbed those at load
@@ -84,8 +79,6 @@ AGREE: Final = 1.5  # stored costs are used if a plain pass differs by less than
 WARMUP_TOKENS: Final = 40  # length of the text: more than a draft model adds to its next pass
 WARMUP_PREFILL: Final = 8  # the same for drafters that need hidden states, where the target reads the text
 WARMUP_DEPTHS: Final = (1, 2, 1, 2)  # of the measured drafts; two different depths show the time of a level
-WARMUP_SECONDS: Final = 0.5  # no drafter is called after this time
-WARMUP_PASSES: Final = 10  # and this number of plain passes
 HEARD: Final = 4  # prompts that a drafter on hidden states reads before its first trial: without them it guesses badly
 
 JUDGED: Final = 32  # steps after which a record is shown as a gain

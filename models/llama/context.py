@@ -227,7 +227,7 @@ class LlamaTarget:
         logits = logits[before : before + 1 + count, : self.abilities.n_vocab]
         hidden = self._hidden.read(rows, slice(root, root + 1 + count))
         cache.open = (last, tree, leaves)
-        return Evaluation(logits, hidden)
+        return Evaluation(logits, hidden, len(tree) - count)
 
     def keep(self, path: Sequence[int]) -> None:
         """Commits the last evaluation's ``last`` token and the nodes of a path from the root; drops other rows.

@@ -25,7 +25,8 @@ RowTimes = Mapping[str, Mapping[int, float]]
 ROWS: Final = (1, 2, 4, 8, 16)
 LITTLE: Final = 1.0  # a gain of a good step below this: most steps lose
 WORTH: Final = 1.15  # least gain of a good step of a type that is preferred to one that gains little
-_TOKENS, _CHECKED = 3.0, 4  # tokens and rows of a good step: see ``BEST_TOKENS`` of the autopilot
+GOOD_TOKENS, GOOD_ROWS = 3.0, 4
+"""Tokens and rows of a good step: what cannot gain even from such steps is neither advised nor tried."""
 _FASTER: Final = 1.1  # least gain of another type over the file's own, each with drafting
 _COMMON: Final = ("Q4_0", "IQ4_NL", "Q4_K", "Q5_K", "Q6_K", "Q8_0", "BF16", "F16")
 """Types in which most models are offered, smallest first."""
@@ -173,7 +174,7 @@ def best_gain(costs: Mapping[int, float]) -> float:
 
     It is a little more in small models, where a large part of a pass is the same for any number of rows.
     """
-    return _TOKENS / costs[_CHECKED] if _CHECKED in costs else 0.0
+    return GOOD_TOKENS / costs[GOOD_ROWS] if GOOD_ROWS in costs else 0.0
 
 
 def better_types(weights: Mapping[str, float], times: RowTimes) -> list[str]:
@@ -186,11 +187,11 @@ def better_types(weights: Mapping[str, float], times: RowTimes) -> list[str]:
         return []
     bytes_of = {name: size / block for name, block, size in TENSOR_TYPES.values()}
     count_of = sum(size / bytes_of[name] for name, size in weights.items() if name in times)
-    own = sum(size * times[name][_CHECKED] for name, size in weights.items() if name in times) / count_of
+    own = sum(size * times[name][GOOD_ROWS] for name, size in weights.items() if name in times) / count_of
     return [
         name
         for name in _COMMON
         if name in times
         and best_gain(pass_costs({name: 1.0}, times)) >= WORTH
-        and _FASTER * times[name][_CHECKED] * bytes_of[name] < own
+        and _FASTER * times[name][GOOD_ROWS] * bytes_of[name] < own
     ]

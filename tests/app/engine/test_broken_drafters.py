@@ -116,7 +116,7 @@ def test_a_broken_file(
 ) -> None:
     copy = tmp_path / f"{name}.gguf"
     BREAKS[how](name, copy)
-    monkeypatch.setattr(settings, "WARMUP_SECONDS", 1e3)  # on a busy machine too, the autopilot calls each once
+    monkeypatch.setattr(settings, "MEASURE_SECONDS", 1e3)  # on a busy machine too, the autopilot calls each once
     for way in ways(name):
         DrafterMemory(Path(derived), read_header(TARGET).fingerprint).write(AUTO, b"")  # none is known
         done, loaded = reply(replace(with_file(name, copy, derived), drafter=way))

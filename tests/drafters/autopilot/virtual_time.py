@@ -144,4 +144,4 @@ class GraphDevice(TimedTarget):
             self.replayed += 1
         self._equal += 1
         self._clock.now += more / 1e3
-        return super().evaluate(last, tree)
+        return replace(super().evaluate(last, tree), padding=width - 1 - len(tree))
