@@ -52,9 +52,9 @@ class Exploration:
         return self.trial.arm if self.trial else None
 
     def earn(self, milliseconds: float, plain_ms: float) -> None:
-        """Adds the trials' share of elapsed time to the budget."""
+        """Adds to the budget."""
         self._most_ms = settings.MOST_SAVED * plain_ms
-        self.milliseconds = min(self.milliseconds + settings.EXPLORE_SHARE * milliseconds, self._most_ms)
+        self.milliseconds = min(self.milliseconds + milliseconds, self._most_ms)
 
     def lose(self, milliseconds: float, plain_ms: float) -> bool:
         """Adds the time that a step of the trial lost; returns whether the trial should end early."""
@@ -114,7 +114,9 @@ def trials(
     best = max(plain, leader.value(objective)) if leader else plain
     activation = settings.ACTIVATION * plain_ms
     for arm in idle:
-        most = (objective.value(GOOD_TOKENS, GOOD_ROWS, arm.calls_ms) - plain) / objective.rate
+        if arm.hidden and not arm.begun:
+            continue  # without the prompt it guesses badly, which would count against it
+        most = most_value(arm, objective) / objective.rate
         if most <= 0:
             continue
         if arm.cheap(plain_ms):
@@ -128,6 +130,11 @@ def trials(
     if since_plain > settings.IDLE_FULL_STEPS * (1 + change_ms / plain_ms):
         loss = settings.REVIEW_STEPS * (best - plain) / objective.rate + 2 * change_ms  # there and back
         yield Trial(None, loss + activation, since_plain)
+
+
+def most_value(arm: Arm, objective: Objective) -> float:
+    """What a very good step of a drafter is worth over a plain one."""
+    return objective.value(GOOD_TOKENS, GOOD_ROWS, arm.calls_ms) - objective.plain
 
 
 class Repetition:
@@ -218,6 +225,13 @@ class ActiveSet:
         for arm in self.arms:
             arm.activate(history)
 
+    def readers(self) -> list[Arm]:
+        """The drafters that take the hidden states of the next reply: the active ones, and those that may be tried."""
+        objective = self._throughput.objective()
+        hidden = [arm for arm in self._all if arm.hidden and (arm in self.arms or most_value(arm, objective) > 0)]
+        best = max((arm for arm in hidden if arm.record.judged), key=lambda arm: arm.value(objective), default=None)
+        return [arm for arm in hidden if arm.listens(arm is best) or arm in self.arms]
+
     def account(self, lost_ms: float, own_ms: float) -> None:
         """Adds the time that plain decoding would have saved in a step, and ends a trial that has lost too much."""
         if self.arms:
@@ -228,7 +242,11 @@ class ActiveSet:
     def review(self, history: History, step: int, since_plain: int) -> bool:
         """Chooses the active drafters, the leader and the trial; returns whether the active ones may have changed."""
         total_ms = self._throughput.total_ms
-        self.exploration.earn(total_ms - self._paid_ms, self._throughput.plain_ms)
+        unknown = any(arm.begun and arm.hidden and arm.record.judged < settings.JUDGED for arm in self._all)
+        share = (
+            settings.NEW_SHARE if unknown and self._throughput.plain_ms > settings.BRIEF_MS else settings.EXPLORE_SHARE
+        )
+        self.exploration.earn(share * (total_ms - self._paid_ms), self._throughput.plain_ms)
         self._paid_ms = total_ms
         if self.repeats(history):
             self._repetition.streak = 0

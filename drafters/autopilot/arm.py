@@ -15,6 +15,12 @@ from slipstream.models.sampling.sampler import Sampler
 from slipstream.models.types import ROOT, History, Token, TokenTree
 
 
+def outcomes(steady: bool) -> Ratio[float]:
+    """Counts how often guesses are right; ``steady`` for a network, whose probabilities hold for all texts alike."""
+    decay, prior = (settings.STEADY_DECAY, settings.STEADY_PRIOR) if steady else (settings.DECAY, settings.PRIOR)
+    return Ratio(decay, prior, prior)
+
+
 class Calibration:
     """Corrects a drafter's probabilities by how often its drafts were right at each depth.
 
@@ -26,9 +32,9 @@ class Calibration:
         paths: Correction of the probability of a path by its depth; index 0 is the empty path.
     """
 
-    def __init__(self) -> None:
-        """Starts with the probabilities as they are."""
-        self._outcomes = [Ratio(settings.DECAY, settings.PRIOR, settings.PRIOR) for _ in range(settings.DEPTHS)]
+    def __init__(self, steady: bool = False) -> None:
+        """Starts with the probabilities as they are; ``steady``: see ``outcomes``."""
+        self._outcomes = [outcomes(steady) for _ in range(settings.DEPTHS)]
         self._ratio = [1.0] * settings.DEPTHS  # by depth: the correction of a probability given the path above
         self.paths = [1.0] * (settings.DEPTHS + 1)
 
@@ -101,13 +107,15 @@ class ArmRecord:
     judged: int = 0  # its drafts whose value was estimated
     tokens: float = 1.0  # expected of its steps
     rows: float = 1.0  # of its steps
+    usual_tokens: float = 1.0  # expected of its steps, over several replies
+    usual_rows: float = 1.0  # of its steps, over several replies
     draft_ms: float = 0.0  # that it takes to draft
     observe_ms: float = 0.0  # that it takes to observe a step
     gain_ms: float = 0.0  # that it saves in a step over the next best choice
     slower: float = 1.0  # slowdown factor of a pass that returns the hidden states it needs
     ahead: bool = False  # whether its drafts have probes: these pay in later steps, so no draft shows its value
     # accepted tokens of its chosen drafts, over the tokens that these drafts promised
-    outcomes: Ratio[float] = field(default_factory=lambda: Ratio(settings.DECAY, settings.PRIOR, settings.PRIOR))
+    outcomes: Ratio[float] = field(default_factory=lambda: outcomes(False))
 
 
 class Arm:
@@ -115,13 +123,14 @@ class Arm:
 
     def __init__(self, name: str, drafter: Drafter, clock: Callable[[], float] = perf_counter) -> None:
         self.name, self.drafter = name, drafter
-        self.record, self.calibration = ArmRecord(), Calibration()
+        steady = bool(drafter.needs.hidden)
+        self.record, self.calibration = ArmRecord(outcomes=outcomes(steady)), Calibration(steady)
         self.limits = NodeLimits(self.calibration.paths)
         self.last_step = 0  # the autopilot's step in which it drafted last
         self.took_ms = 0.0  # milliseconds of its drafter's latest call
         self._clock = clock
         self._heard = 0  # prompts that it read before it was tried
-        self._begun = False  # whether its drafter began this reply
+        self.begun = False  # whether its drafter began this reply
         self._fresh = 0  # drafts since it was activated
         self._observed = False  # whether it observed a step since it was activated
         self._draft = NO_DRAFT  # its draft of this step, not pruned
@@ -180,21 +189,19 @@ class Arm:
 
     def begin(self) -> None:
         """Starts a reply; its drafter begins when the arm is activated."""
-        self._begun, self._draft = False, NO_DRAFT
+        self.begun, self._draft = False, NO_DRAFT
+        self.record.tokens, self.record.rows = self.record.usual_tokens, self.record.usual_rows
 
-    def listens(self, history: History) -> bool:
-        """Lets its drafter begin, to read the first prompts, so that its first trial shows what it can do."""
-        if self.record.judged or self._heard >= settings.HEARD:
-            return False
+    def listens(self, best: bool) -> bool:
+        """Whether it reads the next prompt: until it is judged, in every ``HEARD``-th reply, or as the ``best``."""
         self._heard += 1
-        self.activate(history)
-        return True
+        return best or not self.record.judged or self._heard % settings.HEARD == 0
 
     def activate(self, history: History) -> None:
         """Lets its drafter observe the steps from now on."""
-        if not self._begun:
+        if not self.begun:
             self.drafter.begin(history)
-            self._begun = True
+            self.begun = True
 
     def deactivate(self) -> None:
         """Resets what holds only while its drafter observes the steps."""
@@ -245,7 +252,10 @@ class Arm:
             record.judged += 1
             weight = self._weight(record.judged)
             record.tokens += weight * (candidate.tokens - record.tokens)
-            record.rows += weight * (1 + len(candidate.draft.tree) - record.rows)
+            rows, slow = 1 + len(candidate.draft.tree), max(1 / record.judged, settings.GAIN)
+            record.rows += weight * (rows - record.rows)
+            record.usual_tokens += slow * (candidate.tokens - record.usual_tokens)
+            record.usual_rows += slow * (rows - record.usual_rows)
         return candidate
 
     def observe(self, history: History, step: Step) -> None:
@@ -258,6 +268,11 @@ class Arm:
         self._observed = True
         self.took_ms, usual = 1e3 * (self._clock() - began), self.record.observe_ms
         self.record.observe_ms += settings.NEW * (clipped(self.took_ms, usual) - usual)
+
+    def follow(self, history: History, step: Step) -> None:
+        """Passes a step on to its idle drafter, so that its next trial shows what it can do."""
+        self.drafter.observe(history, step)
+        self._observed = True
 
     def add_gain(self, milliseconds: float) -> None:
         self.record.gain_ms += settings.GAIN * (milliseconds - self.record.gain_ms)

@@ -237,7 +237,7 @@ def measure_costs(
     long_at = min(settings.LONG_TEXT, n_ctx - most - 1)
     measure = partial(_measure, target, single=single, clock=clock, text=text)
     try:
-        short_until = clock() + settings.SHORT_SHARE * (until - clock())
+        short_until = (clock() + until) / 2
         short, change_ms = measure(settings.SHORT_TEXT, widths, until=short_until, sure=settings.SURE_WIDTHS)
         long = dict[int, float]()
         if long_at > settings.LONG_WIDTHS[-1]:

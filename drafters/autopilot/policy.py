@@ -54,7 +54,7 @@ class Autopilot(Drafter):
         self._active = ActiveSet(self.arms, self.throughput, abilities.max_rows, known)
         self._abilities, self._clock = abilities, clock
         self._drafters = list(drafters.values())
-        self._readers: list[Arm] = []  # the drafters that take the hidden states of this reply's prompt
+        self._readers: list[Arm] = []  # the drafters that take the hidden states of this reply, idle or not
         self._number = self._plain_at = 0  # numbers of this step, and of the latest plain one
         self._step: Step | None = None  # the latest step of this reply, until its time is recorded
         self._drafter: Arm | None = None  # the arm that drafted that step
@@ -71,7 +71,9 @@ class Autopilot(Drafter):
         self._step, self._resume = None, 0
         self.throughput.unmeasured = 0
         self._active.begin(history)
-        self._readers = [arm for arm in self.arms if arm.hidden and (arm in self._active.arms or arm.listens(history))]
+        self._readers = self._active.readers()
+        for arm in self._readers:
+            arm.activate(history)
         self._update_needs()
 
     def known(self, history: History) -> int:
@@ -87,7 +89,7 @@ class Autopilot(Drafter):
     def draft(self, history: History, should_extend: ShouldExtend, sampler: Sampler) -> Draft:
         """Records the previous step's time, reviews the active drafters, and drafts."""
         self._number += 1
-        if self._readers:
+        if self._readers and self.throughput.plain_ms < settings.BRIEF_MS:
             self._readers = []
             self._update_needs()
         if self._number < self._resume:
@@ -113,6 +115,9 @@ class Autopilot(Drafter):
 
     def observe(self, history: History, step: Step) -> None:
         """Passes the step on to the active drafters."""
+        for arm in self._readers:
+            if arm not in self._active.arms:
+                arm.follow(history, step)
         if self._number < self._resume:
             return
         self._step = step

@@ -1,4 +1,4 @@
-"""The 62 tuned numbers of the autopilot, each with its reason; TRIED.md in this folder has the measurements."""
+"""The 64 tuned numbers of the autopilot, each with its reason; TRIED.md in this folder has the measurements."""
 
 from __future__ import annotations
 
@@ -21,6 +21,8 @@ COMPUTES: Final = 0.5  # cores; if passes usually use fewer, the processor waits
 # Calibration
 DEPTHS: Final = 16  # depths with a correction of their own; deeper nodes are too rare and use the last one
 PRIOR: Final = 3.0  # weight of a drafter's own probabilities, in tokens, before anything was observed
+STEADY_DECAY: Final = 0.99  # the same factor for drafters on hidden states: a network's probabilities fit all texts
+STEADY_PRIOR: Final = 16.0  # the same weight for them
 LEAST_CORRECTION: Final = 0.1  # floor: a factor near zero would allow no draft that could raise it again
 MOST_CORRECTION: Final = 2.0  # cap: the first few successes of an underconfident drafter prove little
 SUREST: Final = 0.99  # cap of a corrected probability: no token is certain
@@ -50,6 +52,7 @@ SAME_CHAT: Final = 0.75  # share of the previous text that a prompt must start w
 
 # Exploration
 EXPLORE_SHARE: Final = 0.004  # share of the elapsed time that trials may lose: less than half a percent of speed
+NEW_SHARE: Final = 0.02  # the same where a drafter that reads along is not known yet: a loss of the first replies only
 FIRST_STEPS: Final = (2.0, 12.0)  # least and most plain steps of the first budget: most where rows are cheap, on a GPU
 MOST_SAVED: Final = 12.0  # largest budget, in plain steps; a more expensive trial begins at it and leaves a debt
 MOST_OWED: Final = 100.0  # largest debt, in plain steps, so that one bad trial does not end exploration for good
@@ -60,12 +63,11 @@ ACTIVATION: Final = 0.05  # assumed cost of activating an arm, as a share of a p
 
 # Cost model
 WIDTHS: Final = (2, 4, 8, 16, 32, 64, 3, 6, 12, 24, 48)  # measured rows, the most informative first: time is limited
-SURE_WIDTHS: Final = 2  # of these are measured on the busiest machine: without any, a row would count as a whole pass
+SURE_WIDTHS: Final = 3  # of these are measured on the busiest machine: without any, a row would count as a whole pass
 SHORT_TEXT: Final = 16  # tokens in the cache at the first measurements
 LONG_TEXT: Final = 640  # the same at the second ones: more than the 512 cells where llama.cpp's attention changes
 LONG_WIDTHS: Final = (2, 8, 32)  # rows measured with the long text, besides 1; the cost of text grows evenly between
 ROUNDS: Final = 3  # measurements of a width; the least of them is the least disturbed
-SHORT_SHARE: Final = 0.6  # of the measuring time, for the short text: the long one needs fewer widths and a prefill
 MEASURE_SECONDS: Final = 1.0  # least time for measuring; drafters are warmed up for half as long
 MEASURE_PASSES: Final = 20  # plain passes for measuring, if these take longer; half as many for warming up
 REPLAYED: Final = 3  # equal passes before the one that is timed: a GPU computes the first one, captures the second

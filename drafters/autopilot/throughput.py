@@ -73,7 +73,10 @@ class ThroughputMeter:
         if self._disturbance.add(evaluate, times.processor):
             evaluate = usual * (hidden.record.slower if hidden else 1)
         elif hidden:
-            hidden.add_slowdown(evaluate / usual)
+            if rows == 1:
+                hidden.add_slowdown(evaluate / usual)
+            else:
+                self.costs.observe(rows, evaluate / hidden.record.slower)
             evaluate = clipped(evaluate, usual * hidden.record.slower)
         else:
             self.costs.observe(rows, evaluate)

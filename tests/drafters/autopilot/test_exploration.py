@@ -6,7 +6,6 @@ import pytest
 
 from slipstream.drafters.autopilot.active_set import Exploration, Trial, trials
 from slipstream.drafters.autopilot.arm import Arm, Calibration
-from slipstream.drafters.autopilot.settings import EXPLORE_SHARE
 from slipstream.drafters.autopilot.tree_pruning import Objective, prune
 from slipstream.drafters.base import Plain
 from slipstream.drafters.tree import TreeBuilder, chain_draft
@@ -77,11 +76,11 @@ def test_trials_are_paid_and_the_one_that_waited_longest_for_its_price_comes_fir
     near, far = Trial(arm, 1.0, 10), Trial(None, 20.0, 100)
     budget.begin([near, far])
     assert budget.trial is None and not budget.affordable
-    budget.earn(1.5 / EXPLORE_SHARE, 10.0)
+    budget.earn(1.5, 10.0)
     budget.begin([near, far])
     assert budget.trial is near and budget.arm is arm and budget.milliseconds == pytest.approx(0.5)
     for _ in range(100):
-        budget.earn(10 / EXPLORE_SHARE, 10.0)
+        budget.earn(10.0, 10.0)
     assert budget.milliseconds == 120.0  # no more than twelve plain steps
     budget.begin([near, Trial(None, 20.0, 1000)])
     assert budget.trial and budget.trial.waited == 1000 and budget.arm is None and budget.milliseconds == 100.0
@@ -109,7 +108,7 @@ def test_who_reads_the_text_first_is_tried_later_and_its_reading_is_owed() -> No
     budget = Exploration(10.0, 1.0, known=False)
     budget.begin([later])
     assert budget.trial is None  # it holds ten plain steps
-    budget.earn(20 / EXPLORE_SHARE, 10.0)
+    budget.earn(20.0, 10.0)
     early = trials([reader], None, terms(10, 12, 14, 16), NOTHING, step=100, written=10, since_plain=0, own_ms=0)
     budget.begin(early)
     assert budget.trial is None  # in ten tokens it cannot win that much

@@ -7,7 +7,7 @@ from slipstream.drafters.autopilot.arm import Arm
 from slipstream.drafters.autopilot.cost_model import CostModel
 from slipstream.drafters.autopilot.settings import DECAY, PRIOR
 from slipstream.drafters.autopilot.throughput import ThroughputMeter
-from slipstream.drafters.base import NO_DRAFT, Step
+from slipstream.drafters.base import NO_DRAFT, Step, Timings
 from slipstream.drafters.prompt_lookup import PromptLookup
 from slipstream.drafters.tree import chain_draft
 from slipstream.models.types import Evaluation
@@ -90,3 +90,14 @@ def test_plain_steps_that_are_not_measured_take_what_such_steps_take() -> None:
         throughput.record(plain_step(), 11.0, 0.0, None, 1.0, None)
     assert coasting.total_ms == pytest.approx(measured.total_ms, rel=0.01)
     assert coasting.rate == pytest.approx(measured.rate, rel=0.01)
+
+
+def test_passes_that_return_hidden_states_show_what_their_rows_cost() -> None:
+    costs = CostModel({1: 10.0, 2: 12.0, 4: 14.0}, {}, 0, 16)  # what eight rows cost is a guess
+    meter, arm = ThroughputMeter(costs), Arm("head", PromptLookup())
+    draft = chain_draft([5] * 7, [0.5] * 7, "head")
+    for _ in range(30):
+        step = Step(draft, (), (5,), Evaluation(np.zeros((8, 8), np.float32)), timings=Timings(evaluate=40.0))
+        meter.record(step, 41.0, 0.5, arm, 1.0, hidden=arm)
+    assert arm.record.slower == 1.0 and costs.rows[8] == pytest.approx(40.0, rel=0.1)
+    assert costs.rows[2] < 16.0
