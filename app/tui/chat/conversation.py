@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 from slipstream.app.chats.compaction import Compaction, asking, compaction
 from slipstream.app.chats.images import AttachedImage
@@ -19,6 +20,7 @@ from slipstream.app.settings.presets import FIELDS, led_by, suggested, values_of
 from slipstream.app.settings.values import ReplySettings, Value
 from slipstream.models.errors import UsageError
 
+_SHOWN: Final = 300  # most tokens of a reply that shows guesses: a small model may repeat itself without end
 FRAME = 40.0  # milliseconds between two events of a reply: 25 a second look smooth and cost little CPU time
 
 
@@ -308,7 +310,7 @@ class Conversation:
             messages,
             sampling,
             drafter or self.drafter,
-            self._reply.max_tokens,
+            min(self._reply.max_tokens or _SHOWN, _SHOWN) if drafter else self._reply.max_tokens,
             state=self._state(chat),
             frame_ms=FRAME,
             overflow="drop" if self.overflow == "drop" else "stop",

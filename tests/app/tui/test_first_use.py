@@ -45,6 +45,7 @@ async def test_the_first_example_shows_guesses_once_and_says_what_they_gained(op
         assert verdict.strip() == "That is 1.7x faster on this machine."
         await chat.say("And now?")
         assert chat.engine.asked[1].drafter == "auto" and not chat.replies()[1].coloured
+        assert [each.max_tokens for each in chat.engine.asked] == [300, 0]  # a reply that repeats itself ends
         assert "extra token" not in chat.shown() and len(chat.notices()) == 1
     async with open_chat(drafter="auto") as chat:
         assert "See it guess" not in chat.shown() and "Tell me about the sea." in chat.shown()
