@@ -166,11 +166,13 @@ def options_for(
     scores: bool = False,
     rope: RopeScaling | None = None,
     same_text: bool = False,
+    values: KvType | None = None,
 ) -> ContextOptions:
     """Combines the chosen values and those of the request; see ``ContextOptions``."""
     return ContextOptions(
         n_ctx=n_ctx,
         kv=kv,
+        values=values,
         flash=True if kv in PACKED else None,
         scores=scores,
         same_text=same_text,
@@ -201,13 +203,13 @@ def _kv_type(request: Load, header: Header) -> KvType | None:
             "multiple of 32.",
             "Take --kv-type f16 or auto.",
         )
-    return asked or (exact_kv(request, header) if request.wants_exact == "always" else None)
+    return asked
 
 
 def exact_kv(request: Load, header: Header) -> KvType | None:
     """The KV cache's type with which passes of all kinds may be bit-equal; None if there is none.
 
-    llama.cpp's attention sums an F16 cache in other orders for other rows and threads; of a quantized one, never.
+    llama.cpp's attention sums an F16 cache in other orders for other rows and threads; with quantized keys, never.
     """
     packed: dict[str, KvType | None] = {"auto": "q8_0", "q8_0": "q8_0", "q4_0": "q4_0"}
     return packed.get(request.kv_type) if size_of(header).packable else None

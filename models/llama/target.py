@@ -84,6 +84,7 @@ class ContextOptions:
     max_rows: int = 64  # maximum rows of one evaluation
     max_leaves: int = 16  # maximum leaves of a tree
     kv: KvType = "f16"
+    values: KvType | None = None  # the type of the cache's values, if it is not ``kv``
     flash: bool | None = None  # flash attention on, off, or None for llama.cpp's choice
     # whether ``flash=None`` turns flash attention off, often faster on a CPU; a quantized KV cache ignores this
     scores: bool = False
@@ -110,7 +111,7 @@ class ContextOptions:
         params.op_offload = self.borrow
         params.swa_full = True  # cells outside a sliding window are kept: trees share cells, and a chat may be cut back
         params.pooling_type = C.LLAMA_POOLING_TYPE_NONE
-        params.type_k = params.type_v = KV_TYPES[self.kv]
+        params.type_k, params.type_v = KV_TYPES[self.kv], KV_TYPES[self.values or self.kv]
         params.flash_attn_type = -1 if flash is None else int(flash)
         params.n_threads = params.n_threads_batch = self.threads or physical_cores()
         if self.rope:

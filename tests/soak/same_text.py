@@ -210,7 +210,7 @@ def _cost(request: Load) -> str:
         with closing(LlamaModel(Path(request.model), adapters=plan.adapters)) as model:
             text = model.tokenize(SAMPLE_TEXT * 4, special=False)
             for _ in range(COSTS):
-                exact = options_for(request, CONTEXT, "q8_0", same_text=True)
+                exact = options_for(request, CONTEXT, "q8_0", same_text=True, values="f16")
                 with closing(LlamaTarget(model, exact)) as one, closing(LlamaTarget(model, fast)) as other:
                     found.append(100 * measure_cost(one, other, text, (1,)))
     except SlipstreamError:

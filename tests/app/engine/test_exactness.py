@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -37,6 +38,8 @@ def test_the_bundled_target_earns_its_promise_and_an_f16_cache_does_not(model: L
     with closing(LlamaTarget(model, STRICT)) as target:
         assert prove(target, text, (2, 1)) == Proof() and not target.tokens
         assert prove(target, text, (2, 1), most=1e-6).why.endswith("--exact always makes it")
+    with closing(LlamaTarget(model, replace(STRICT, values="f16"))) as target:
+        assert prove(target, text, (2, 1)) == Proof()
     with closing(LlamaTarget(model, ContextOptions(n_ctx=512, flash=True, same_text=True))) as target:
         assert "its logits differ by up to" in prove(target, text, (2, 1)).why
 
