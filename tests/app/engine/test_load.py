@@ -36,7 +36,7 @@ def test_the_bundled_model_is_opened_as_ever(tmp_path: Path) -> None:
     request = choose(paths)
     target, draft = read_header(Path(request.model)), read_header(Path(request.draft_model or ""))
     chosen = fitted(request, target, draft, found=machine(8 * GB))
-    assert (chosen.n_ctx, chosen.kv_type, chosen.gpu_layers) == (target.n_ctx_train, "q8_0", 0)
+    assert (chosen.n_ctx, chosen.kv_type, chosen.gpu_layers) == (target.n_ctx_train, "f16", 0)
 
 
 def test_models_are_opened_in_their_own_context_on_a_gpu_unless_the_owner_says_otherwise(header: Header) -> None:
