@@ -6,6 +6,7 @@ import re
 import sqlite3
 import unicodedata
 from dataclasses import dataclass
+from functools import cache
 from itertools import chain, islice
 from typing import Any, Final
 
@@ -18,6 +19,7 @@ _OPEN, _CLOSE = "\ue000", "\ue001"  # private-use characters, which visible text
 _UNSPACED: Final = re.compile(
     "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]"
 )
+_ACCENTS: Final = re.compile("[\u0300-\u036f\u0591-\u05c7\u064b-\u065f]")  # not the marks that make other letters
 _FIRST_OTHER: Final = "\u0370"  # Greek; Latin letters come before it
 _LONGEST: Final = 2 * TITLE_LIMIT
 _SNIPPETS: Final = 50_000  # characters from which SQLite takes long for a snippet
@@ -39,13 +41,14 @@ class Hit:
 
 
 def find(db: sqlite3.Connection, words: str, limit: int) -> list[Hit]:
-    parts = words.replace(_OPEN, "").replace(_CLOSE, "").split()
+    words = words.replace(_OPEN, "").replace(_CLOSE, "")
     if not any(char.isalnum() for char in words):
         return []
-    if _UNSPACED.search(words):
-        return _anywhere(db, parts, limit)
+    folded = [_folded(part) for part in _normal(words).split() if any(map(str.isalnum, part))]
+    if _UNSPACED.search(_normal(words)):
+        return _anywhere(db, folded, limit)
     query = " ".join(
-        '"' + part.replace('"', '""').replace("\0", " ") + '"*' for part in parts if any(map(str.isalnum, part))
+        '"' + part.replace('"', '""').replace("\0", " ") + '"*' for part in words.split() if any(map(str.isalnum, part))
     )
     titles = db.execute(
         "SELECT chats.id, chats.title, NULL, '', chats.updated, highlight(title_words, 0, ?, ?) "
@@ -60,12 +63,11 @@ def find(db: sqlite3.Connection, words: str, limit: int) -> list[Hit]:
         "WHERE message_words MATCH ? AND deleted IS NULL ORDER BY message_words.rowid DESC LIMIT ?",
         (_SNIPPETS, _OPEN, _CLOSE, AROUND, query, limit - len(titles)),
     )
-    word = _any_of(parts)
     found = [_hit(row[:5], row[5]) for row in titles]
-    found += [_hit(row[:5], row[5] or _marked(text_of(row[6]), word), row[7]) for row in messages]
-    if len(found) < limit and _mixes_scripts(db):
+    found += [_hit(row[:5], row[5] or _marked(text_of(row[6]), folded), row[7]) for row in messages]
+    if len(found) < limit and (not words.isascii() or _mixes_scripts(db)):
         known = {(hit.chat, hit.message) for hit in found}
-        found += [hit for hit in _anywhere(db, parts, limit, glued=True) if (hit.chat, hit.message) not in known]
+        found += [hit for hit in _anywhere(db, folded, limit, glued=True) if (hit.chat, hit.message) not in known]
     return found[:limit]
 
 
@@ -81,15 +83,37 @@ def _mixes_scripts(db: sqlite3.Connection) -> bool:
     return False
 
 
+def _normal(text: str) -> str:
+    """Text in composed form, with the usual letters for wide, narrow and joined ones."""
+    return text if text.isascii() else unicodedata.normalize("NFKC", text)
+
+
+def _folded(normal: str) -> str:
+    """Text without case and accents, as long as before."""
+    return (normal if normal.isascii() else _accented().sub(lambda found: _letter(found[0]), normal)).lower()
+
+
+@cache
+def _accented() -> re.Pattern[str]:
+    """Finds the letters that lose more than their case."""
+    letters = map(chr, range(0xC0, 0x2000))
+    return re.compile(f"[{''.join(char for char in letters if _letter(char) != char.lower())}]")
+
+
+@cache
+def _letter(char: str) -> str:
+    bare = unicodedata.normalize("NFC", _ACCENTS.sub("", unicodedata.normalize("NFD", char))).casefold()
+    return bare if len(bare) == 1 else char
+
+
 def _glued(part: str, text: str) -> bool:
     """Whether a word stands in a text at the begin of a word, or behind a letter of another script."""
-    folded = text.casefold()
-    at = folded.find(part.casefold())
+    at = text.find(part)
     while at >= 0:
-        before = folded[at - 1 : at]
+        before = text[at - 1 : at]
         if not before.isalnum() or _script(before) != _script(part):
             return True
-        at = folded.find(part.casefold(), at + 1)
+        at = text.find(part, at + 1)
     return False
 
 
@@ -102,39 +126,34 @@ def _anywhere(db: sqlite3.Connection, parts: list[str], limit: int, glued: bool 
 
     With ``glued``, words behind letters of their own script are left out: the index has read both as one word.
     """
-    patterns = ["%" + re.sub(r"([%_\\])", r"\\\1", part) + "%" for part in parts]
-
-    def like(column: str) -> str:
-        return " AND ".join([f"{column} LIKE ? ESCAPE '\\'"] * len(patterns))
-
     titles = db.execute(
-        f"SELECT id, title, NULL, '', updated, title, '' FROM chats WHERE {like('title')} AND deleted IS NULL "
-        "ORDER BY updated DESC",
-        patterns,
+        "SELECT id, title, NULL, '', updated, title, '' FROM chats WHERE deleted IS NULL ORDER BY updated DESC"
     )
     messages = db.execute(
         "SELECT chats.id, chats.title, messages.id, role, messages.created, content, writer FROM messages "
-        f"JOIN chats ON chats.id = messages.chat WHERE {like('content')} AND deleted IS NULL "
-        "AND status IN ('done', 'interrupted') ORDER BY messages.id DESC",
-        patterns,
+        "JOIN chats ON chats.id = messages.chat WHERE deleted IS NULL "
+        "AND status IN ('done', 'interrupted') ORDER BY messages.id DESC"
     )
-    word = _any_of(parts)
-    fitting = (
-        row for row in chain(titles, messages) if not glued or all(_glued(part, text_of(row[5])) for part in parts)
-    )
-    return [_hit(row[:5], _marked(text_of(row[5]), word), row[6]) for row in islice(fitting, limit)]
+
+    def fits(text: str) -> bool:
+        return all(_glued(part, text) if glued else part in text for part in parts)
+
+    fitting = (row for row in chain(titles, messages) if fits(_folded(_normal(text_of(row[5])))))
+    return [_hit(row[:5], _marked(text_of(row[5]), parts), row[6]) for row in islice(fitting, limit)]
 
 
-def _any_of(words: list[str]) -> re.Pattern[str]:
-    return re.compile("|".join(re.escape(word) for word in sorted(words, key=len, reverse=True)), re.IGNORECASE)
-
-
-def _marked(text: str, word: re.Pattern[str]) -> str:
-    found = word.search(text)
+def _marked(text: str, parts: list[str]) -> str:
+    text = _normal(text)
+    folded = _folded(text)
+    word = re.compile("|".join(re.escape(part) for part in sorted(parts, key=len, reverse=True)))
+    found = word.search(folded)
     at = found.start() if found else 0
     start, end = max(at - _SIDE, 0), at + 3 * _SIDE
-    cut = word.sub(lambda match: _OPEN + match.group() + _CLOSE, text[start:end])
-    return ("…" if start else "") + cut + ("…" if end < len(text) else "")
+    cut, shown = start, "…" if start else ""
+    for match in word.finditer(folded, start, end):
+        shown += text[cut : match.start()] + _OPEN + text[match.start() : match.end()] + _CLOSE
+        cut = match.end()
+    return shown + text[cut:end] + ("…" if end < len(text) else "")
 
 
 def _hit(row: tuple[Any, ...], text: object, writer: object = "") -> Hit:
