@@ -79,9 +79,9 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     return f"Did you mean {near[0]}?" if near else ""
 
 
-def reason_of(error: OSError) -> str:
-    """The system's reason as the end of a title, such as "permission denied"."""
-    return (error.strerror or str(error)).lower()
+def reason_of(error: Exception) -> str:
+    """The system's reason, or what a library says, as the end of a title, such as "permission denied"."""
+    return (getattr(error, "strerror", None) or str(error)).lower()
 
 
 def unstartable(what: str, error: OSError) -> SlipstreamError:

@@ -214,9 +214,8 @@ def read_grammar(schema: str | None, grammar: str | None) -> tuple[str, GrammarK
     except UnicodeDecodeError as error:
         raise UsageError(f"{shown_path(file)} is not UTF-8.", "Convert it first.") from error
     except (OSError, ValueError) as error:  # a zero byte in a name is a ValueError
-        reason = reason_of(error) if isinstance(error, OSError) else str(error)
         hint = f"Name a file with a {'JSON schema' if schema else 'grammar'}."
-        raise UsageError(f"cannot read {shown_path(file)}: {reason}.", hint) from error
+        raise UsageError(f"cannot read {shown_path(file)}: {reason_of(error)}.", hint) from error
     if not text.strip():
         raise UsageError(f"{shown_path(file)} is empty.", "Write a JSON schema or a grammar into it.")
     if schema:

@@ -22,7 +22,7 @@ from slipstream.app.engine.process.process import engine_environment
 from slipstream.app.platform.paths import private_folder
 from slipstream.app.platform.processes import leave_no_core_file
 from slipstream.models.child import last_words
-from slipstream.models.errors import SlipstreamError, UsageError, unstartable
+from slipstream.models.errors import SlipstreamError, UsageError, reason_of, unstartable
 from slipstream.models.llama.devices import Device, survey
 from slipstream.models.llama.install import without_rpc
 from slipstream.models.llama.remote import ask
@@ -68,8 +68,8 @@ def check(lending: Lending) -> list[Device]:
     except ValueError as error:
         raise UsageError(f"{lending.address} is no IPv4 address.", "Write it as in --listen 192.168.1.5.") from error
     except OSError as error:
-        reason = (error.strerror or str(error)).lower()
-        raise UsageError(f"{lending.endpoint} cannot be listened on: {reason}.", "Choose another --port.") from error
+        words = f"{lending.endpoint} cannot be listened on: {reason_of(error)}."
+        raise UsageError(words, "Choose another --port.") from error
     found = survey()
     if found.problem:
         raise SlipstreamError(f"{found.problem}.", "slipstream doctor says more.")

@@ -66,11 +66,13 @@ def trust() -> ssl.SSLContext:
     try:
         return httpx.create_ssl_context()
     except (OSError, ValueError) as error:
-        names = " or ".join(name for name in ("SSL_CERT_FILE", "SSL_CERT_DIR") if os.environ.get(name))
-        reason = reason_of(error) if isinstance(error, OSError) else str(error)
-        reason = "it holds no certificate" if isinstance(error, ssl.SSLError) else reason
+        what, known = "read the trusted certificates", ("SSL_CERT_FILE", "SSL_CERT_DIR")
+        if getattr(error, "filename", None):  # of certificates, no error has it
+            what, known = "write the log of keys", ("SSLKEYLOGFILE",)
+        names = " or ".join(name for name in known if os.environ.get(name))
+        reason = "it holds no certificate" if isinstance(error, ssl.SSLError) else reason_of(error)
         raise HubError(
-            f"cannot read the trusted certificates{f' that {names} names' if names else ''}: {reason}.",
+            f"cannot {what}{f' that {names} names' if names else ''}: {reason}.",
             f"Correct {names}, or unset it." if names else "Install the package certifi again.",
         ) from error
 
@@ -85,7 +87,8 @@ def token_header(address: str, endpoint: str) -> dict[str, str]:
         raise HubError(f"cannot get a token: {error}.", "Check HF_OIDC_RESOURCE, or unset it.") from error
     except (OSError, ValueError) as error:
         raise HubError(
-            f"cannot read the file of the token: {error}.", "Correct HF_TOKEN_PATH and HF_HOME, or unset them."
+            f"cannot read the file of the token: {reason_of(error)}.",
+            "Correct HF_TOKEN_PATH and HF_HOME, or unset them.",
         ) from error
     if token and not _TOKEN.fullmatch(token):
         raise HubError(

@@ -6,6 +6,7 @@ loads it. The error that this process prints, or the signal that ends it, shows 
 
 from __future__ import annotations
 
+import os
 import platform
 import re
 import shlex
@@ -26,6 +27,7 @@ Kind = Literal["missing", "damaged", "architecture", "library", "system", "proce
 ILLEGAL: Final = (-4, 132, 0xC000001D)
 """Exit codes after an illegal instruction, as Python, a shell and Windows report it."""
 _PATIENCE: Final = 60.0
+_PLACE: Final = "LLAMA_CPP_LIB_PATH"  # a variable of llama-cpp-python
 _ERROR: Final = re.compile(r"^(?:\w+\.)*(\w+Error): (.*)$", re.MULTILINE)
 _NEEDS: Final = re.compile(r"([\w.+-]+\.(?:so[\w.]*|dylib|dll)): cannot open shared object|Library not loaded: (\S+)")
 _OTHER: Final = re.compile(r"wrong ELF class|incompatible architecture|not a valid Win32 application|WinError 193")
@@ -90,6 +92,8 @@ class BrokenInstall:
     @property
     def cure(self) -> str:
         """How to repair it, with the command."""
+        if os.environ.get(_PLACE):
+            return f"{_PLACE} names the folder to load it from: correct it, or unset it."
         version = needed_version()
         if self.kind in ("processor", "system"):
             return f"Build it on this machine, which takes some minutes: {from_source('-DGGML_NATIVE=on', version)}"

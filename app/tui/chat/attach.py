@@ -25,7 +25,7 @@ from slipstream.app.library.format import size
 from slipstream.app.platform.safe_text import one_line, plural
 from slipstream.app.tui.chat.commands import is_command
 from slipstream.app.tui.parts.notice import trouble
-from slipstream.models.errors import UsageError
+from slipstream.models.errors import UsageError, reason_of
 from slipstream.models.outside import read_limited
 from slipstream.models.vision.image_file import named_like_image
 
@@ -118,8 +118,7 @@ def read_attachment(name: str) -> Attachment:
             raw = file.read(MOST_BYTES + 1)
             whole = max(os.fstat(file.fileno()).st_size, len(raw))
     except (OSError, ValueError) as error:  # a zero byte in a name is a ValueError
-        reason = (getattr(error, "strerror", None) or str(error)).lower()
-        raise UsageError(f"cannot attach {shown}: {reason}.", "Nothing was attached.") from error
+        raise UsageError(f"cannot attach {shown}: {reason_of(error)}.", "Nothing was attached.") from error
     if len(raw) > MOST_BYTES:
         words = f"cannot attach {shown}: it is too large, {size(whole)}."
         raise UsageError(words, f"Attach a part of it, at most {size(MOST_BYTES)}.")

@@ -236,4 +236,4 @@ def test_the_command_prints_text_or_json_and_its_code_tells(tmp_path: Path) -> N
     assert report["problems"] == [] and report["survey"]["devices"][-1]["kind"] == "cpu"
     broken = {**environment, "LLAMA_CPP_LIB_PATH": str(tmp_path)}
     said = subprocess.run(command, capture_output=True, text=True, env=broken)
-    assert said.returncode == 1 and "Broken" in said.stdout
+    assert said.returncode == 1 and "Broken" in said.stdout and "LLAMA_CPP_LIB_PATH" in said.stdout

@@ -357,9 +357,16 @@ def test_a_dead_proxy_is_named(hostile: HostileHub, monkeypatch: pytest.MonkeyPa
             ("HTTP_PROXY", value)
             for value in ("://", "foo://h", "http://[", "http://a b", "socks4://h:1", " http://h:1")
         ),
+        *(("https_proxy", value) for value in ("//h:1", "direct://", "socks4a://h:1", "ftp://h:21", "'http://h:1'")),
+        *(("HTTPS_PROXY", value) for value in ("http://h:1\n", "http://pr\u00f6xy:1", "pac+http://h/x.pac")),
         *(("all_proxy", value) for value in ("http:///", "http://h:99999", "http://\x1b[31m")),
-        *(("HF_TOKEN", value) for value in ("a b", "hf_\u00fc", "\u202e", "x" * 5_000)),
-        *(("SSL_CERT_FILE", value) for value in ("/nowhere.pem", "/dev/null")),
+        *(
+            ("HF_TOKEN", value)
+            for value in ("a b", "hf_\u00fc", "\u202e", "x" * 5_000, "Bearer hf_x", "hf_\u200bx", "hf_\u2019x")
+        ),
+        *(("SSL_CERT_FILE", value) for value in ("/nowhere.pem", "/dev/null", "/", "/proc/self/status")),
+        *(("SSLKEYLOGFILE", value) for value in ("/nowhere/keys", "/")),
+        *(("HF_TOKEN_PATH", value) for value in ("/", "/dev/null/token")),
         *(("HF_HUB_DOWNLOAD_TIMEOUT", value) for value in ("x", "-1", "\u00b2")),
     ],
 )
@@ -368,11 +375,15 @@ def test_a_useless_variable_is_named_with_its_cure(
 ) -> None:
     client.trust.cache_clear()
     monkeypatch.setenv(name, value)
+    if name == "HF_TOKEN_PATH":
+        monkeypatch.delenv("HF_TOKEN", raising=False)
+        monkeypatch.setattr("huggingface_hub.constants.HF_TOKEN_PATH", value)  # read at its import
     try:
         error = one_line(lambda: Hub().search("x"))
     finally:
         client.trust.cache_clear()
-    assert error.code == 1 and name in str(error) and re.search("unset|HTTP proxy|Correct", error.hint)
+    assert error.code == 1 and name in str(error) and "[Errno" not in str(error)
+    assert re.search("unset|HTTP proxy|Correct", error.hint)
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     assert "offline mode is on" in one_line(lambda: Hub().search("x")).title
 
