@@ -254,9 +254,9 @@ def kept_files(folder: Path, _: random.Random) -> Found:
     place = home / "catalog.toml"
     for name, content in CATALOGUES.items():
         place.write_bytes(content)
-        began = time.monotonic()
+        began = sum(os.times()[2:4])
         done = run(home, "models", "pairs")
-        slow = time.monotonic() - began
+        slow = sum(os.times()[2:4]) - began  # of the processor, as the machine may be busy
         yield wrong(done) or (f"{name}: {slow:.0f} s" if slow > 15 else None)
     for target in (place, home / "models" / ".facts.json"):
         for kind in ("/dev/zero", "/dev/random", "/proc/self/mem", "pipe", "folder", "loop"):

@@ -135,13 +135,12 @@ def older_copy(folder: Path, _: random.Random) -> Found:
         terminal.shows("╭", "╰")
         shutil.copy(folder / "older.db", folder / "new.db")
         os.replace(folder / "new.db", home / "chats.db")
-        terminal.type("And the moon?\r")
-        terminal.until(lambda: "And the moon?" in terminal.shown)
-        time.sleep(2)
+        terminal.type(f"{QUESTION}\r")
+        terminal.shows("Esc stops")  # it is sent, not only typed
         terminal.type("\x11")
         yield None if terminal.ended() == 0 else terminal.shown
     kept = "".join(path.read_bytes().decode("utf-8", "replace") for path in home.rglob("*.db*") if path.is_file())
-    yield None if "And the moon?" in kept else "the message sent after the change is in no file"
+    yield None if QUESTION in kept else "the message sent after the change is in no file"
 
 
 def full_disk(folder: Path, _: random.Random) -> Found:
