@@ -66,9 +66,9 @@ def trust() -> ssl.SSLContext:
     try:
         return httpx.create_ssl_context()
     except (OSError, ValueError) as error:
-        what, known = "read the trusted certificates", ("SSL_CERT_FILE", "SSL_CERT_DIR")
+        what, known = "read the trusted certificates", ["SSL_CERT_FILE", "SSL_CERT_DIR"]
         if getattr(error, "filename", None):  # of certificates, no error has it
-            what, known = "write the log of keys", ("SSLKEYLOGFILE",)
+            what, known = "write the log of keys", ["SSLKEYLOGFILE"]
         names = " or ".join(name for name in known if os.environ.get(name))
         reason = "it holds no certificate" if isinstance(error, ssl.SSLError) else reason_of(error)
         raise HubError(
