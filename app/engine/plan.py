@@ -163,6 +163,7 @@ def options_for(
     n_ctx: int,
     kv: KvType,
     borrow: bool = True,
+    *,
     scores: bool = False,
     rope: RopeScaling | None = None,
     same_text: bool = False,
