@@ -156,7 +156,7 @@ class Prober:
             line = process.stdout.readline(1 << 16)
             answer = json.loads(line)
             return (answer if isinstance(answer, dict) else None), False
-        except ValueError:  # no complete line
+        except (ValueError, RecursionError):  # no complete line, or a nested one
             return None, late.is_set()
         finally:
             clock.cancel()

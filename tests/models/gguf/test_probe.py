@@ -125,7 +125,7 @@ def test_a_process_that_never_ends_or_does_not_start_is_told(tmp_path: Path) -> 
     assert "Close other programs" in caught.value.hint
 
 
-@pytest.mark.parametrize("answer", ["garbage", "[]", "x" * 100_000])
+@pytest.mark.parametrize("answer", ["garbage", "[]", "x" * 100_000, "[" * 20_000], ids=lambda answer: answer[:7])
 def test_a_process_that_answers_nonsense_and_goes_on_is_ended(tmp_path: Path, answer: str) -> None:
     code = READY + f"print({answer!r}, flush=True)\ntime.sleep(600)\n"
     error = failure(scripted(code), write_kind(tmp_path / "model.gguf", "llama"))
