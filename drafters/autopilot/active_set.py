@@ -52,7 +52,7 @@ class Exploration:
         return self.trial.arm if self.trial else None
 
     def earn(self, milliseconds: float, plain_ms: float) -> None:
-        """Adds to the budget."""
+        """Adds time that trials may lose to the budget."""
         self._most_ms = settings.MOST_SAVED * plain_ms
         self.milliseconds = min(self.milliseconds + milliseconds, self._most_ms)
 

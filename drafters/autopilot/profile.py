@@ -50,7 +50,8 @@ class Profile:
         records = self._records()
         pilot = Autopilot(drafters, costs, target.abilities, known=bool(records))
         for arm in pilot.arms:
-            arm.record = records.get(arm.name, arm.record)
+            decay, arm.record = arm.record.outcomes.decay, records.get(arm.name, arm.record)
+            arm.record.outcomes.decay = decay
         warm_up([arm for arm in pilot.arms if arm.name not in records], target, plain_ms)
         on_progress(1.0)
         return pilot
