@@ -55,7 +55,7 @@ def kill_real(home: Path, chance: random.Random, reply: str) -> RealKill:
         terminal.type(QUESTION)
         terminal.shows("river.")
         terminal.type("\r")
-        terminal.shows("Esc stops")
+        terminal.replies()
         end = time.monotonic() + chance.randrange(RANGE) / 1e3
         while time.monotonic() < end:
             terminal.read(0.01)
@@ -90,7 +90,7 @@ def end_engine(home: Path, number: signal.Signals, moment: Moment, words: str, c
             terminal.shows("is ready")
         if moment == "writing":
             terminal.type(f"{QUESTION}\r")
-            terminal.shows("Esc stops")
+            terminal.replies()
         terminal.until(lambda: bool(_children(terminal, _WORKER)))
         end = time.monotonic() + chance.randrange(RANGE) / 1e3
         while time.monotonic() < end:

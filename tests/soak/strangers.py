@@ -93,7 +93,7 @@ def hang_ups(folder: Path, chance: random.Random) -> Found:
         with Terminal(*PROGRAM, home=home, size=(100, 30)) as terminal:
             terminal.shows("╭", "╰")
             terminal.type(f"{QUESTION}\r")
-            terminal.shows("Esc stops")
+            terminal.replies()
             time.sleep(chance.random())
             terminal.hang_up()
         time.sleep(1)
@@ -136,7 +136,7 @@ def older_copy(folder: Path, _: random.Random) -> Found:
         shutil.copy(folder / "older.db", folder / "new.db")
         os.replace(folder / "new.db", home / "chats.db")
         terminal.type(f"{QUESTION}\r")
-        terminal.shows("Esc stops")  # it is sent, not only typed
+        terminal.replies()  # it is sent, not only typed
         terminal.type("\x11")
         yield None if terminal.ended() == 0 else terminal.shown
     kept = "".join(path.read_bytes().decode("utf-8", "replace") for path in home.rglob("*.db*") if path.is_file())

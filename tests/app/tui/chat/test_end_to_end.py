@@ -22,6 +22,7 @@ ESC = "\x1b[27u"  # as a terminal sends it that was asked to tell it from the be
 class Person:
     def __init__(self, terminal: Terminal, store: ChatStore) -> None:
         self._terminal, self._store = terminal, store
+        self._earlier: set[int] = set()
 
     @property
     def said(self) -> list[StoredMessage]:
@@ -34,6 +35,7 @@ class Person:
     def ask(self, text: str) -> None:
         self.type(text)
         self.sees(text)
+        self._earlier = {message.id for message in self.said}
         self.type("\r")
 
     def sees(self, text: str) -> None:
@@ -43,13 +45,19 @@ class Person:
     def stops(self) -> StoredMessage:
         """Stops a reply while it is being written; a reply that is quicker than the key is asked for once more."""
         while True:
-            self._terminal.shows("Esc stops")
+            self._terminal.until(lambda: "Esc stops" in self._terminal.shown or self._over)
             self.type(ESC)
-            self._terminal.until(lambda: bool(self.said[-1].reason))
+            self._terminal.until(lambda: self._over)
             if self.said[-1].reason == "cancelled":
                 self.sees(self.said[-1].content)
                 return self.said[-1]
+            self._earlier.add(self.said[-1].id)
             self.type(F5)
+
+    @property
+    def _over(self) -> bool:
+        last = self.said[-1]
+        return last.id not in self._earlier and bool(last.reason)
 
     def hears(self, question: str) -> str:
         def whole() -> bool:
