@@ -148,7 +148,7 @@ class Terminal:
         self.until(lambda: all(text in self.shown for text in texts))
 
     def replies(self) -> None:
-        """Lets the program run until it writes its first reply, or has written it: a short one may be over in a frame."""
+        """Lets the program write its first reply, or have written it: a short one may be over in a frame."""
         self.until(lambda: any(text in self.shown for text in ("Esc stops", "first token")))
 
     # --- what is done ---------------------------------------------------------------------------------------------
