@@ -6,12 +6,14 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, replace
+from math import inf
 from time import perf_counter, process_time
 from typing import Any, Final
 
 import numpy as np
 
 from slipstream.app.engine.calibrate import timed_pass
+from slipstream.app.engine.stats import OtherPrograms
 from slipstream.app.protocol.requests import Exact
 from slipstream.drafters.memory import DrafterMemory
 from slipstream.models.errors import SlipstreamError
@@ -23,20 +25,24 @@ from slipstream.models.types import EMPTY_TREE, Floats, Token, TokenTree
 SAME_TEXT: Final = "same text"
 SAME_DISTRIBUTION: Final = "same distribution"
 CHEAP: Final = 0.03  # if bit-equal logits make a step longer by at most this share, they are the default
-PREFIXES: Final = (48, 260)
-"""Lengths of text before the compared rows: llama.cpp's attention computes long and short caches in other ways."""
 _LENGTH: Final = 512  # tokens of the contexts that are compared
-_WIDTHS: Final = (2, 3, 5, 9, 17, 40)
-_ROWS: Final = 18  # single-row passes, with which the others are compared
+_FEW: Final = 3
+_STAGES: Final = ((_FEW, 5, (2, 5)), (260, 6, (2, 5, 17, 40)), (48, 18, (2, 3, 5, 9, 17, 40)))
+"""Tokens of text, single-row passes after them, and the rows of the passes that are compared with these.
+
+Where logits differ, they mostly do so after a few tokens. llama.cpp's attention computes long and short caches in other
+ways; the long text comes before the short one, since the measurement of the cost has read most of it.
+"""
 _CHUNKS: Final = (512, 32)
-_REREAD: Final = 64  # tokens of a long text that are read again in other chunks
-_PASSES: Final = 550  # single-row passes that take about as long as a proof
+_REREAD: Final = 40  # tokens of a text that are read again in other chunks
+_SINGLE: Final = 64  # single-row passes of a proof
+_MANY: Final = 550  # rows of all its other passes
 _MOST_SECONDS: Final = 8.0  # a longer proof is only made where the exact settings are asked for
 _TRIES: Final = 2  # loads that may end in a proof before it is left out
-_STEPS: Final = 5  # pairs of passes from which the cost is measured
+_STEPS: Final = 5  # rounds of passes from which the cost is measured
 _COST_AT: Final = 192  # tokens before them: reading those takes most of the measurement
-_FEW: Final = 3
 _KEPT: Final = "exact"
+_CORES: Final = "the number of cores"
 _MOST_KEPT: Final = 16  # settings whose proofs are kept for a model
 
 
@@ -46,15 +52,21 @@ class Proof:
 
     Attributes:
         why: Why its logits are not bit-equal, as the end of a sentence; empty if they are.
-        slower: The share by which a step is longer than with the fastest settings; None if it was not measured.
+        slower: The share by which a step is longer than with the fastest settings; None if it was not measured, or only
+            on a busy machine.
         proven: Whether it was tried to the end.
-        ended: Number of loads that ended in it, by the user or by a crash.
+        ended: Number of loads that ended in it, by the user or by a crash; ``_TRIES`` if it takes too long.
     """
 
     why: str = ""
     slower: float | None = None
     proven: bool = True
     ended: int = 0
+
+    @property
+    def chosen(self) -> bool:
+        """Whether these settings are the default; they cost little, so they are until a quiet machine has measured."""
+        return not self.why and (self.slower or 0.0) <= CHEAP
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,18 +85,17 @@ class KeptProofs:
     """The proofs of one model on this machine, by their settings, in a file.
 
     Attributes:
-        new_build: Whether the last load used another build of llama.cpp, whose logits may differ.
-        new_cores: Whether it used another number of cores.
+        changed: What has changed since the last load, so that the text may; a build of llama.cpp may have other logits.
     """
 
     def __init__(self, memory: DrafterMemory, build: str, cores: int) -> None:
         """Reads the file; drops the proofs of another build."""
         self._memory, self._machine = memory, {"build": build, "cores": cores}
         kept = _entries(memory.read(_KEPT))
-        self.new_build = bool(kept) and kept.get("build") != build
-        self.new_cores = bool(kept) and kept.get("cores") != cores
-        self._proofs: dict[str, Any] = {} if self.new_build else dict(kept.get("proofs", {}))
-        if not kept or self.new_build or self.new_cores:
+        same = not kept or kept.get("build") == build
+        self.changed = "" if same and kept.get("cores", cores) == cores else _CORES if same else "llama.cpp"
+        self._proofs: dict[str, Any] = dict(kept.get("proofs", {})) if same else {}
+        if not kept or self.changed:
             self._write()
 
     def get(self, settings: str) -> Proof | None:
@@ -144,9 +155,9 @@ def decide(
     if wanted == "auto" and kept is None:
         return Decoding(fast, "this load keeps no proof")
     settings = f"{key} {replace(exact, n_ctx=0)} {comparison.threads}"
-    proof = kept.get(settings) if kept else None
+    proof = before = kept.get(settings) if kept else None
     ended, slower = (proof.ended, proof.slower) if proof else (0, None)
-    if proof and not proof.proven and (wanted == "always" or 0 < ended < _TRIES):
+    if proof and not proof.proven and (wanted == "always" or (slower is None and ended < _TRIES)):
         proof = None
     costs = wanted == "auto" and (proof is None or (not proof.why and proof.slower is None))
     if proof is None or costs:
@@ -157,10 +168,14 @@ def decide(
             proof = proof if costs else replace(proof, slower=slower)
             if kept:
                 kept.put(settings, proof)
+                if costs and before and not ended and before.chosen != proof.chosen:
+                    kept.changed = "the cost of bit-equal logits"
         except SlipstreamError as error:
             proof = Proof(f"the proof failed: {error.title.rstrip('.')}", proven=False)
-    if wanted == "auto" and (proof.why or (proof.slower or 0.0) > CHEAP):
+    if wanted == "auto" and not proof.chosen:
         return Decoding(fast, proof.why or f"that is {100 * (proof.slower or 0.0):.0f} % slower here; see --exact")
+    if kept and not proof.why and kept.changed == _CORES:
+        kept.changed = ""  # they do not change exact logits
     return Decoding(exact, proof.why)
 
 
@@ -168,48 +183,72 @@ def _measured(
     model: LlamaModel, comparison: Comparison, text: Sequence[Token], known: Proof | None, costs: bool
 ) -> Proof:
     assert comparison.exact
-    text = list(text) * (1 + _LENGTH // max(1, len(text)))
+    text, others = list(text) * (1 + _LENGTH // max(1, len(text))), OtherPrograms()
+    others.begin()
     with closing(_opened(model, comparison.exact)) as exact:
-        slower = None
-        if costs:  # first: it takes a third of a proof's time, and what costs too much need not be proven
+
+        def busy() -> bool:
+            return not exact.placement.devices and others.busy_at_last()
+
+        def cost() -> float | None:
             with closing(_opened(model, comparison.fast)) as fast:
                 slower = measure_cost(exact, fast, text, comparison.threads)
-            if slower > CHEAP:
-                return replace(known or Proof(proven=False), slower=slower)
-        proof = known or prove(exact, text, comparison.threads, _MOST_SECONDS if costs else None)
-        return proof if proof.why else replace(proof, slower=slower)
+                if slower > CHEAP:
+                    slower = min(slower, measure_cost(exact, fast, text, comparison.threads))
+            return None if busy() else slower
+
+        if known:
+            return replace(known, slower=cost())
+        if not costs:
+            return prove(exact, text, comparison.threads)
+        proof = prove(exact, text, comparison.threads, _MOST_SECONDS, cost)
+        return replace(proof, ended=0) if proof.ended and busy() else proof
 
 
 def _opened(model: LlamaModel, options: ContextOptions) -> LlamaTarget:
     return LlamaTarget(model, replace(options, n_ctx=_LENGTH))
 
 
-def prove(target: LlamaTarget, text: Sequence[Token], threads: Sequence[int], most: float | None = None) -> Proof:
+def prove(
+    target: LlamaTarget,
+    text: Sequence[Token],
+    threads: Sequence[int],
+    most: float | None = None,
+    cost: Callable[[], float | None] = lambda: None,
+) -> Proof:
     """Compares the logits of passes over other rows, chunks and threads, bit by bit.
 
     Args:
         most: Greatest expected time in seconds, else the proof is left out; None for any.
+        cost: Measures the share by which a step is longer; what costs too much is not proven.
     """
     target.prefill(text[:_FEW])
-    took = {}
+    wide = TokenTree.chain((1, 2, 3, 4)[: target.abilities.max_rows - 1])
+    took, seconds, slower = {}, inf, None
     for count in threads:
         target.use_threads(count)
         clock = _clock(target, count)
-        took[count] = (min(timed_pass(target, EMPTY_TREE) for _ in range(_FEW)), timed_pass(target, EMPTY_TREE, clock))
-    seconds = _PASSES * min(own for _, own in took.values()) / 1e3
-    if most and seconds > most:
-        return Proof(f"its proof would take {seconds:.0f} seconds; --exact always makes it", proven=False)
+        took[count] = min(timed_pass(target, EMPTY_TREE) for _ in range(_FEW))
+        one, five = (timed_pass(target, tree, clock) for tree in (EMPTY_TREE, wide))
+        seconds = min(seconds, (_SINGLE * one + _MANY * max(0.0, five - one) / 4) / 1e3)
     # on busy cores, many threads take far longer than one
-    threads = sorted(threads, key=lambda count: took[count][0])
+    threads = sorted(threads, key=took.__getitem__)
+    if most and seconds > most:
+        why = f"its proof would take {seconds:.0f} seconds; --exact always makes it"
+        return Proof(why, proven=False, ended=_TRIES)
     try:
-        for prefix in PREFIXES:
-            for difference in _differences(target, text, prefix, threads):
+        for stage in _STAGES:
+            if stage == _STAGES[1]:
+                slower = cost()
+                if (slower or 0.0) > CHEAP:
+                    return Proof(slower=slower, proven=False)
+            for difference in _differences(target, text, threads, *stage):
                 if difference:
-                    return Proof(difference)
+                    return Proof(difference, slower)
     finally:
         target.use_chunks(0)
         target.rewind(0)
-    return Proof()
+    return Proof(slower=slower)
 
 
 def _clock(target: LlamaTarget, threads: int) -> Callable[[], float]:
@@ -217,20 +256,24 @@ def _clock(target: LlamaTarget, threads: int) -> Callable[[], float]:
     return process_time if threads == 1 and not target.placement.devices else perf_counter
 
 
-def _differences(target: LlamaTarget, text: Sequence[Token], prefix: int, threads: Sequence[int]) -> Iterator[str]:
+def _differences(
+    target: LlamaTarget, text: Sequence[Token], threads: Sequence[int], prefix: int, rows: int, widths: Sequence[int]
+) -> Iterator[str]:
     """Yields for every comparison an empty text if all bits are equal, else what differs."""
-    start, tail, most = text[:prefix], text[prefix : prefix + max(_WIDTHS) + 1], target.abilities.max_rows
+    start, tail, most = text[:prefix], text[prefix : prefix + max(widths) + 1], target.abilities.max_rows
     target.use_threads(threads[0])
     target.use_chunks(_CHUNKS[0])
     target.prefill(start)
-    plain = _single(target, tail[:_ROWS])
-    for width in (width for width in _WIDTHS if width <= most):
+    plain = _single(target, tail[:rows])
+    for width in (width for width in widths if width <= most):
         target.rewind(prefix)
-        rows = target.evaluate(tail[0], TokenTree.chain(tail[1:width])).logits
-        yield _between(plain, rows, f"between passes of 1 and {width} rows")
+        found = target.evaluate(tail[0], TokenTree.chain(tail[1:width])).logits
+        yield _between(plain, found, f"between passes of 1 and {width} rows")
         target.keep(tuple(range(width - 1)))
-        if width < _ROWS:
+        if width < rows:
             yield _between(plain[width:], _single(target, tail[width : width + 1]), f"after a pass of {width} rows")
+    if prefix == _FEW:
+        return
     if target.abilities.max_leaves > 1:
         target.rewind(prefix)
         target.evaluate(tail[0], TokenTree((tail[2], tail[1]), (-1, -1)))

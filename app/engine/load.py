@@ -216,9 +216,9 @@ class _Loading:
         key = f"{identity(plan.header)} {self._changed} {dict(fit.shares)} {cores}"
         text = model.tokenize(SAMPLE_TEXT, special=False)
         decoding = decide(model, comparison, request.wants_exact, text, kept=kept, key=key)
-        if kept and (kept.new_build or (kept.new_cores and decoding.why)):
-            what = "llama.cpp" if kept.new_build else "the number of cores"
-            self._remarks.append(f"Since the last load, {what} has changed: the same seed may give another text.")
+        if kept and kept.changed:
+            what = f"Since the last load, {kept.changed} has changed"
+            self._remarks.append(f"{what}: the same seed may give another text.")
         return decoding
 
     def _open_draft(self, place: Placement) -> tuple[LlamaTarget, VocabularyMapping | None]:

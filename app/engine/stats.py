@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import zip_longest
-from time import perf_counter
+from time import perf_counter, sleep
 from typing import Final
 
 import psutil
@@ -75,6 +75,11 @@ class OtherPrograms:
             idle, whole = (after - before for after, before in zip(times, self._before, strict=True))
             self._at, self._before, self._busy = now, times, whole > 0 and 1 - idle / whole > _BUSY
         return self._busy
+
+    def busy_at_last(self) -> bool:
+        """``busy``, after a wait if it is too early to know."""
+        sleep(max(0.0, self._at + _LOOK_EVERY - perf_counter()))
+        return self.busy
 
     def _times(self) -> tuple[float, float]:
         """Seconds in which the processor was idle or worked for this program, and all of its seconds."""

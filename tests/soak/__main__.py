@@ -39,7 +39,7 @@ RUNS: Final = (
     Run(
         "same_text",
         "replies with drafters are plain ones",
-        ("bundled --replies 40", "bundled --kinds", "bundled --kinds"),
+        ("bundled --cases 4", "bundled --kinds", "bundled --kinds"),
     ),
     Run("verifier", "changes to the verifier are caught by its tests", ("", "", "")),
     Run("engine_kills", "the engine killed", ("40", "400", "1000")),

@@ -1,6 +1,6 @@
 """Whether the same seed gives the same text on a model: with every drafter, on any threads, however its prompt is read.
 
-A command: ``python -m tests.soak.same_text [MODEL…] [--kinds] [--replies N] [--exact HOW] [--draft MODEL] [--keep F]``.
+A command: ``python -m tests.soak.same_text [MODEL…] [--kinds] [--cases N] [--exact HOW] [--draft MODEL] [--keep F]``.
 Every case draws a prompt, a temperature, settings (penalties, biases, a schema, a full context, a second turn), and for
 each drafter a number of threads, a size of the prompt's chunks, whether a core is busy, and how the prompt is read: at
 once, while it is typed, or from a kept state. Prints a row of a table for each model: what it promises, what bit-equal
@@ -160,16 +160,16 @@ def compare(session: Session, promise: str, names: Sequence[str], case: int, siz
 
 
 def measure(request: Load, record: dict[str, Any], options: argparse.Namespace, keep: Callable[[], None]) -> None:
-    """Adds to what is known of a model until it has enough replies, and its cost if that is wanted."""
+    """Adds to what is known of a model until it has had enough cases, and its cost if that is wanted."""
     counts = Counter[str](record.setdefault("counts", {}))
-    if counts["replies"] >= options.replies and not options.costs:
+    if counts["cases"] >= options.cases and not options.costs:
         return
     with tempfile.TemporaryDirectory(prefix="same-text-") as folder:
         request = replace(request, derived=folder, proofs=folder, index=f"{folder}/index", chats=None, left_out=None)
         if options.costs:
             record["cost"] = _cost(request)
             keep()
-        if counts["replies"] >= options.replies:
+        if counts["cases"] >= options.cases:
             return
         _index(request)
         session, loaded = load(request, lambda _: None)
@@ -178,7 +178,7 @@ def measure(request: Load, record: dict[str, Any], options: argparse.Namespace, 
             names = [offer.name for offer in loaded.drafters if offer.usable and offer.name != "none"]
             names += [joined for name in JOINED if name in names for joined in JOINED[name]]
             record["promise"] = loaded.promise + (f" ({loaded.promise_why})" if loaded.promise_why else "")
-            while counts["replies"] < options.replies:
+            while counts["cases"] < options.cases:
                 counts += compare(session, loaded.promise, names, counts["cases"], options.tokens)
                 counts["cases"] += 1
                 record["counts"] = dict(counts)
@@ -276,7 +276,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.soak.same_text")
     parser.add_argument("models", nargs="*", metavar="MODEL", help="files, or names of models")
     parser.add_argument("--kinds", action="store_true", help="also random models of every kind of memory")
-    parser.add_argument("--replies", type=int, default=300, metavar="N", help="replies a model (300)")
+    parser.add_argument("--cases", type=int, default=32, metavar="N", help="cases of each model (32: all of them)")
     parser.add_argument("--tokens", type=int, default=32, metavar="N", help="most tokens of a reply (32)")
     parser.add_argument("--exact", choices=EXACT, default="always", help="as for slipstream (always)")
     parser.add_argument("--odds", type=int, default=0, metavar="N", help="positions for the test of the odds (0)")
