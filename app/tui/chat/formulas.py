@@ -37,28 +37,25 @@ _SCRIPTS: Final = {
     "^": dict(zip(_LETTERS_UP, _RAISED, strict=True)),
     "_": dict(zip(_LETTERS_DOWN, _LOWERED, strict=True)),
 }
-_LINES: Final = {"overline": "\u0305", "underline": "\u0332", "widehat": "\u0302", "widetilde": "\u0303"}
+_LINES: Final = {"overline": "\u0305", "underline": "\u0332", "widehat": "\u0302", "widetilde": "\u0303"} | {
+    "overrightarrow": "\u20d7", "overleftarrow": "\u20d6", "overleftrightarrow": "\u20e1",
+}  # fmt: skip
 _BRACKETS: Final = {
-    "pmatrix": "()",
-    "bmatrix": "[]",
-    "Bmatrix": "{}",
-    "vmatrix": "||",
-    "Vmatrix": "‖‖",
-    "matrix": "[]",
-    "smallmatrix": "[]",
-    "cases": "{ ",
-}
+    "pmatrix": "()", "bmatrix": "[]", "Bmatrix": "{}", "vmatrix": "||", "Vmatrix": "‖‖", "matrix": "[]",
+    "smallmatrix": "[]", "cases": "{ ", "array": "  ",
+}  # fmt: skip
 _SILENT: Final = frozenset(["left", "right", "big", "Big", "bigg", "Bigg", "bigl", "bigr", "Bigl", "Bigr"]).union(
     ["displaystyle", "textstyle", "limits"]
 )
 _ROOTS: Final = {"": "√", "2": "√", "3": "∛", "4": "∜"}
 _PLAIN: Final = frozenset(["text", "textrm", "textbf", "textit", "mathrm", "mathbf", "mathit", "boxed"])
-_SYNONYMS: Final = re.compile(r"\\(?:[dtc](frac)|operatorname\*?)(?![A-Za-z])")  # unknown to pylatexenc
+_COMMAND: Final = re.compile(r"\\[A-Za-z]{2}")
+_SYNONYMS: Final = re.compile(r"\\(?:(?:[dtcs]|nice)(frac)|operatorname\*?)(?![A-Za-z])")  # unknown to pylatexenc
 _OPERATOR: Final = re.compile(r"[+−*/=<>·⋅×±,]")
 _BRACKETED: Final = re.compile(r"\([^()]*\)")
 _NUMBERS: Final = re.compile(r"\d+/\d+")
-_BEGINS: Final = "([{√∛∜^_!/%′|⟨∑∫∏∞∂∇"  # what follows a quotient or a root directly and belongs to all of it
-_ENDS: Final = ")]}!′/∞⟩⁰¹²³⁴⁵⁶⁷⁸⁹ⁿₙ"
+_BEGINS: Final = "([{√∛∜^_!/%′|⟨⌊⌈‖∑∫∏∞∂∇"  # what follows a quotient or a root directly and belongs to all of it
+_ENDS: Final = ")]}!′/÷:∞⟩⌋⌉‖⁰¹²³⁴⁵⁶⁷⁸⁹ⁿₙ"
 _SPACES: Final = frozenset([",", ";", ":", " ", "quad", "qquad", "!", ">"])
 
 
@@ -92,13 +89,14 @@ class _Root(str):
 
 
 def formula_at(source: str, at: int) -> Formula | None:
-    """The valid formula that begins at a position, including its delimiters; None if there is none."""
+    """The formula that begins at a position, including its delimiters; as it is if Unicode has no form; or None."""
     if source[at : at + 1] not in ("$", "\\"):
         return None
     found = _PARTS.match(source, at, at + _MOST + 4)
     if not found or (found["inline"] and _AMOUNT.fullmatch(found["inline"])) or _brackets(found):
         return None
-    shown = in_unicode(found["display"] or found["square"] or found["round"] or found["inline"])
+    inside = found["display"] or found["square"] or found["round"] or found["inline"]
+    shown = in_unicode(inside) or (found[0] if _COMMAND.search(inside) else "")
     return Formula(at, found.end(), shown) if shown else None
 
 
@@ -127,7 +125,10 @@ def formula_rule(state: StateInline, silent: bool) -> bool:
     if not found or found.end > state.posMax:
         return False
     if not silent:
-        state.pending += found.shown
+        for number, line in enumerate(found.shown.split("\n")):
+            if number:
+                state.push("hardbreak", "br", 0)
+            state.pending += line
     state.pos = found.end
     return True
 
@@ -166,10 +167,10 @@ def _row(nodes: Sequence[Any]) -> str:
                 shown.pop()
             base = shown.pop() if shown else ""
             if isinstance(base, _Group):
-                base = _wrapped(base)
+                base = f"({base})" if base[-1:] in _RAISED else _wrapped(base)
             elif _OPERATOR.search(_BRACKETED.sub("", base)) and len(base) > 1:
                 base = f"({base})"
-            shown.append(base.rstrip() + _script(script, atom))
+            shown.append(base.rstrip() + _script(script, atom, "".join(atoms[at + 1 : at + 2])[:1].isalnum()))
             script = ""
         elif atom in ("^", "_"):
             script = atom
@@ -199,13 +200,15 @@ def _atoms(node: Any) -> Iterator[str]:
     if kind == "LatexCharsNode":
         yield from node.chars.replace("'", "′").replace("-", "−")
     elif kind == "LatexGroupNode":
-        yield _Group(_row(node.nodelist) or " ")
+        atoms = [atom for inner in node.nodelist for atom in _atoms(inner)]
+        alone = len(atoms) == 1 and isinstance(atoms[0], _Quotient | _Root)
+        yield atoms[0] if alone else _Group(_row(node.nodelist) or " ")
     elif kind == "LatexMacroNode":
         yield from _macro(node)
     elif kind == "LatexEnvironmentNode":
         yield _environment(node)
     elif kind == "LatexSpecialsNode" and node.specials_chars in ("&", "''"):
-        yield " " if node.specials_chars == "&" else "″"
+        yield "\t" if node.specials_chars == "&" else "″"
     elif kind != "LatexCommentNode":
         yield _symbols().nodelist_to_text([node])
 
@@ -232,7 +235,7 @@ def _macro(node: Any) -> Iterator[str]:
         yield own[-1]
     elif name not in _SILENT:
         known = _symbols().nodelist_to_text([node]).strip()
-        if not known or "%s" in known:
+        if not known or "%s" in known or "<" in known:  # such as "<ref>" in place of a name
             raise ValueError(f"unknown: {name}")
         if name.isalpha() and len(known) > 1 and known.isalpha() and known.isascii():
             known = f" {known} "  # an operator, such as log
@@ -241,8 +244,9 @@ def _macro(node: Any) -> Iterator[str]:
 
 def _environment(node: Any) -> str:
     name = node.environmentname.rstrip("*")
-    brackets = _BRACKETS.get(name, "  ")
-    rows = (" ".join(row.split()) for row in _row(node.nodelist).split(";"))
+    brackets, mark = _BRACKETS.get(name, "  "), ", " if name in _BRACKETS else " "
+    cells = ([cell.strip(" ,") for cell in row.split("\t")] for row in _row(node.nodelist).split(";"))
+    rows = (" ".join(mark.join(row).split()) for row in cells)
     return brackets[0] + "; ".join(filter(None, rows)) + brackets[1]
 
 
@@ -251,10 +255,10 @@ def _wrapped(text: str) -> str:
     return text if len(text) < 2 or re.fullmatch(r"[\d.]+|\w[⁰-₟ᴬ-ᵿ²³¹]*|\w[^\w\s]?", text) else f"({text})"
 
 
-def _script(kind: str, text: str) -> str:
-    """A superscript or subscript; written after ``^`` or ``_`` if Unicode lacks one of its letters."""
+def _script(kind: str, text: str, followed: bool = False) -> str:
+    """A superscript or subscript; after ``^`` or ``_`` if Unicode lacks it, in brackets if letters would join it."""
     text = text.strip()
     letters = [_SCRIPTS[kind].get(letter) for letter in text.replace("−", "-") if letter != " "]
     if all(letters):
         return "".join(filter(None, letters))
-    return f"{kind}{text}" if len(text) == 1 else f"{kind}({text})"
+    return f"{kind}{text}" if len(text) == 1 and not followed else f"{kind}({text})"

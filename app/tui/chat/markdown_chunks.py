@@ -27,12 +27,13 @@ CODE_SIZE: Final = 3000
 """``SIZE`` for code blocks; larger, since the parts of a block are highlighted and scrolled separately."""
 LINE: Final = 4 * SIZE  # characters after which a paragraph without a suitable line end is cut between words
 TOLD: Final = 24  # characters after which the block type of a line is known; longer than a list number
-LONGEST: Final = (
-    4 * LINE
-)  # characters after which any block is cut, also within a word: wrapping millions takes minutes
+LONGEST: Final = 4 * LINE  # characters after which any block is cut, also in a word: wrapping millions takes minutes
 _DUNDER: Final = re.compile(r"__[a-z][a-z0-9_]*__(?!\w)")
 _ASCII_WORD: Final = re.compile(r"[0-9A-Za-z]")
 _WORD: Final = re.compile(r"[^\W\d_]")
+_ESCAPED: Final = re.compile(r"\\(?:[\n*_#`~\[\]()$|<>!{}&]|(?<=[0-9]\\)\.|(?<!\S\\)[-+])")  # what authors escape
+_PLAIN: Final = re.compile(r"[\w\s]?")
+_AFTER, _BEFORE = "/-=,)>]}&|+.:;!?", "/\\-=,(<[{&|+@#^"  # between signs, no emphasis begins or ends beside these
 _BOXES: Final = {"[ ] ": "☐ ", "[x] ": "☑ ", "[X] ": "☑ "}
 _ADDRESS: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:|#|/|www\.|.*[./]")  # what a program can open
 _CODE: Final = frozenset({"fence", "code_block"})
@@ -44,6 +45,7 @@ def parser(formulas: bool = False) -> MarkdownIt:
     markdown = _plain()
     if formulas:
         markdown.inline.ruler.before("escape", "formula", formula_rule)
+    markdown.inline.ruler.before("escape", "backslash", _backslash)
     markdown.inline.ruler.at("newline", _line_end)
     markdown.inline.ruler.at("emphasis", _emphasis)
     markdown.core.ruler.after("block", "cells", _all_cells)
@@ -57,8 +59,18 @@ def _plain() -> MarkdownIt:
     return MarkdownIt("gfm-like", {"html": False}).disable("reference")
 
 
+def _backslash(state: StateInline, silent: bool) -> bool:
+    r"""A markdown-it rule that keeps the backslashes of paths and patterns, such as ``\\host`` and ``\d+\.``."""
+    if state.src[state.pos] != "\\" or _ESCAPED.match(state.src, state.pos):
+        return False
+    size = 2 if state.src[state.pos + 1 : state.pos + 2] == "\\" else 1
+    state.pending += "" if silent else state.src[state.pos : state.pos + size]
+    state.pos += size
+    return True
+
+
 def _emphasis(state: StateInline, silent: bool) -> bool:
-    """A markdown-it rule for emphasis that leaves ``2*3*4``, ``x**2`` and ``__init__`` as they are."""
+    """A markdown-it rule for emphasis that leaves ``2*3*4``, ``**/*.py``, ``.*`` and ``__init__`` as they are."""
     at, before = state.pos, len(state.delimiters)
     if (name := _DUNDER.match(state.src, at)) and not state.src[at - 1 : at].isalnum():
         state.pending += "" if silent else name[0]
@@ -66,9 +78,15 @@ def _emphasis(state: StateInline, silent: bool) -> bool:
         return True
     if not tokenize(state, silent):
         return False
-    if at and (_ASCII_WORD.match(state.src, at - 1) or state.src[at - 1] in ")]}"):
-        for delimiter in state.delimiters[before:]:
-            delimiter.open = False
+    left, right = state.src[at - 1 : at] if at else "", state.src[state.pos : state.pos + 1]
+    between = not _PLAIN.fullmatch(left) and not _PLAIN.fullmatch(right)
+    pattern = state.pos == at + 1 and (
+        left in (".", "^") or (left in ("/", "\\") and state.src[at - 2 : at - 1] != "*")
+    )
+    opens = not (_ASCII_WORD.match(left) or left in (")", "]", "}") or pattern or (between and right in _AFTER))
+    for delimiter in state.delimiters[before:]:
+        delimiter.open = delimiter.open and opens
+        delimiter.close = delimiter.close and not (between and left in _BEFORE)
     return True
 
 

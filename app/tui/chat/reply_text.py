@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -9,13 +10,13 @@ from typing import Any
 from rich.cells import cell_len
 from textual.app import ComposeResult
 from textual.await_complete import AwaitComplete
+from textual.containers import Horizontal, Vertical
 from textual.content import Content
 from textual.message import Message
 from textual.widget import AwaitMount, Widget
-from textual.widgets import Markdown, Static
-from textual.widgets._markdown import MarkdownFence, MarkdownTable, MarkdownTableContent
+from textual.widgets import Markdown, Static, _markdown
 
-from slipstream.app.platform.safe_text import clean, one_line
+from slipstream.app.platform.safe_text import clean, one_line, shortened
 from slipstream.app.protocol.events import Piece
 from slipstream.app.tui.chat.authorship import Painter, Sources, style_of
 from slipstream.app.tui.chat.markdown_chunks import Passage, Passages, last_block, parser
@@ -37,7 +38,7 @@ class FenceHead(Static):
             self.post_message(self.CopyClick(self.parent))
 
 
-class Fence(MarkdownFence):
+class Fence(_markdown.MarkdownFence):
     """A code block of a reply; with the class "rest", it continues the block above."""
 
     def compose(self) -> ComposeResult:
@@ -50,15 +51,16 @@ class Fence(MarkdownFence):
 
     @classmethod
     def highlight(cls, code: str, language: str, ansi: bool = False, dark: bool = False) -> Content:
-        return super().highlight(code, language or "text", ansi, dark)  # a guessed language is often wrong
+        name = re.split(r"[\s:{,]", language)[0] or "text"  # a guessed language is often wrong
+        return super().highlight(code, name, ansi, dark)
 
     def _head(self, number: int | None = None) -> Content:
-        language = one_line(self.lexer).split(" ")[0][:20] or "text"
+        language = shortened(one_line(self.lexer).strip(), 48) or "text"
         copy = f"copy: {number}" if number else "copy"
         return Content.assemble((language, "$foreground 60%"), (f"  ·  {copy}", "$secondary 80%"))
 
 
-class TableCells(MarkdownTableContent):
+class TableCells(_markdown.MarkdownTableContent):
     """The cells of a table, aligned as its columns say."""
 
     def __init__(self, headers: list[Content], rows: list[list[Content]], ways: list[Any]) -> None:
@@ -77,20 +79,38 @@ class TableCells(MarkdownTableContent):
             yield cell
 
 
-class Table(MarkdownTable):
+class Table(_markdown.MarkdownTable):
     """A table with aligned columns."""
 
     def compose(self) -> ComposeResult:
         row = self._blocks[0]._blocks[0]._blocks  # the cells of the head
         ways = [str(cell._token.attrs.get("style", "")).removeprefix("text-align:") or "left" for cell in row]
         for cells in super().compose():
-            yield TableCells(cells.headers, cells.rows, ways) if isinstance(cells, MarkdownTableContent) else cells
+            yield (
+                TableCells(cells.headers, cells.rows, ways)
+                if isinstance(cells, _markdown.MarkdownTableContent)
+                else cells
+            )
+
+
+class Numbered(_markdown.MarkdownOrderedList):
+    """A list with the numbers that the model wrote; one that repeats a number is counted on, as in Markdown."""
+
+    def compose(self) -> ComposeResult:
+        written = [int(item._token.info) for item in self._blocks]
+        numbers = written if len(set(written)) == len(written) else range(written[0], written[0] + len(written))
+        symbols = [f"{number}{item._token.markup} " for number, item in zip(numbers, self._blocks, strict=True)]
+        for symbol, item in zip(symbols, self._blocks, strict=True):
+            bullet = _markdown.MarkdownBullet()
+            bullet.symbol = symbol.rjust(max(map(len, symbols)) + 1)
+            yield Horizontal(bullet, Vertical(*item._blocks))
+        self._blocks.clear()
 
 
 class PassageView(Markdown):
     """A passage whose code blocks are ``Fence``; its last block has the class "last"."""
 
-    BLOCKS = Markdown.BLOCKS | {"fence": Fence, "code_block": Fence, "table_open": Table}
+    BLOCKS = Markdown.BLOCKS | {"fence": Fence, "code_block": Fence, "table_open": Table, "ordered_list_open": Numbered}
 
     def __init__(self, passage: Passage, start: int, sources: Sources) -> None:
         super().__init__(passage.source, parser_factory=lambda: parser(sources.formulas), open_links=False)

@@ -27,7 +27,7 @@ def shown(markdown: str) -> str:
         (r"x_i^2", "xᵢ²"), (r"\frac{a+b}{2}", "(a+b)/2"), (r"\frac12", "1/2"), (r"\frac{1}{x^2}", "1/x²"),
         (r"\frac{1}{2a}", "1/(2a)"), (r"\sum_{i=1}^n x_i", "∑ᵢ₌₁ⁿ xᵢ"),
         (r"x = \frac{-b \pm \sqrt{b^2 - 4ac}}{2a}", "x = (−b ± √(b² − 4ac))/(2a)"),
-        (r"\begin{pmatrix} a & b \\ c & d \end{pmatrix}", "(a b; c d)"), (r"\sqrt[3]{x}", "∛x"),
+        (r"\begin{pmatrix} a & b \\ c & d \end{pmatrix}", "(a, b; c, d)"), (r"\sqrt[3]{x}", "∛x"),
         (r"\mathbb{R}^n \to \mathcal{L}", "ℝⁿ → ℒ"), (r"e^{-x^2/2}", "e^(−x²/2)"), (r"f_{\theta}", "f_θ"),
         (r"A^{-1}_{ij}", "A⁻¹ᵢⱼ"), (r"90^\circ", "90°"), (r"\alpha\,\text{if } x \geq 0", "α if x ≥ 0"),
         (r"O(n \log n)", "O(n log n)"), (r"\left. x \right|_{0}^{1}", "x |₀¹"), (r"2\frac{1}{3}", "2 1/3"),
@@ -43,6 +43,11 @@ def shown(markdown: str) -> str:
         (r"\operatorname{rank}(A)", "rank(A)"), (r"\frac{a}{b}\%", "(a/b)%"), (r"\frac{\frac{a}{b}}{c}", "(a/b)/c"),
         (r"\frac{a}{\sqrt{b}}c", "(a/(√b))c"), (r"\sqrt{a}/\sqrt{b}", "√(a)/√b"),
         (r"\int_0^1 \frac{1}{x} dx", "∫₀¹ (1/x) dx"),
+        (r"{x^2}^3", "(x²)³"), (r"v_{Q}t", "v_(Q)t"), (r"\log_{b}a", "log_(b)a"), (r"f_{\theta}(x)", "f_θ(x)"),
+        (r"a\div\frac{b}{c}", "a÷(b/c)"), (r"a:\frac{b}{c}", "a:(b/c)"), (r"{\frac{a}{b}}c", "(a/b)c"),
+        (r"\frac{a}{b}\lfloor x\rfloor", "(a/b)⌊ x⌋"), (r"\nicefrac{a}{b}c", "(a/b)c"), (r"\eqref{a}+1", ""),
+        (r"\overrightarrow{AB}", "A\u20d7B\u20d7"), (r"\begin{bmatrix} 1 & -1 \\ & 2\end{bmatrix}", "[1, −1; , 2]"),
+        (r"\begin{cases} x, & x>0 \\ 0 & x=0 \end{cases}", "{x, x>0; 0, x=0"),
         ("{" * 500 + "}" * 500, ""),
     ],
 )  # fmt: skip
@@ -74,7 +79,7 @@ def test_prices_and_variables_stay(text: str) -> None:
         (r"\(foo\|bar\)", "(foo|bar)"),
         (r"s/\(.*\)/\1/", r"s/(.*)/\1/"),
         (r"\([^,]*\), \([a-z]*\)", "([^,]*), ([a-z]*)"),
-        (r"\(ab\)\+ and \(x\)\{2\}", "(ab)+ and (x){2}"),
+        (r"\(ab\)\+ and \(x\)\{2\}", r"(ab)\+ and (x){2}"),
         (r"\(see above\) and \(well-known\)", "(see above) and (well-known)"),
         (r"as shown \[1\], \[2, 3\]", "as shown [1], [2, 3]"),
         (r"\[citation needed\]", "[citation needed]"),
@@ -87,6 +92,12 @@ def test_prices_and_variables_stay(text: str) -> None:
 )
 def test_escaped_brackets_around_words_and_patterns_are_brackets(text: str, kept: str) -> None:
     assert shown(text) == kept
+
+
+def test_a_formula_without_a_form_in_unicode_stays_as_it_is() -> None:
+    for formula in (r"$\binom{n}{k}\,2$", r"\(a_{\binom{n}{k}} * b_{\boxed{c}} *d*\)", r"$\boxed{\{1\%\}}$"):
+        assert shown(f"So {formula}, **yes**.") == f"So {formula}, yes."
+    assert shown("$$\n\\boxed{a}\\\\\nb\n$$") == "$$\n\\boxed{a}\\\\\nb\n$$"
 
 
 def test_code_stays_and_off_shows_what_was_written() -> None:

@@ -1,7 +1,10 @@
 """A reply is cut into passages: nothing is lost, none is long, and each stands by itself."""
 
 import pytest
+from textual.app import App, ComposeResult
+from textual.widgets._markdown import MarkdownBullet
 
+from slipstream.app.tui.chat.authorship import Sources
 from slipstream.app.tui.chat.markdown_chunks import (
     CODE_SIZE,
     LINE,
@@ -12,6 +15,7 @@ from slipstream.app.tui.chat.markdown_chunks import (
     last_block,
     parser,
 )
+from slipstream.app.tui.chat.reply_text import FenceHead, PassageView
 
 CODE = "".join(f"def f{n}(x):\n    return x + {n}\n\n" for n in range(300)).rstrip()
 TEXTS = {
@@ -99,6 +103,12 @@ def test_a_code_block_is_its_own_and_the_last_block_takes_what_is_appended() -> 
         ("[a](<b c>) and [](x) and [b]()", "[a](b c) and [](x) and [b]()"),
         ("[a](http://x.y) [b](b.md) [c](#c) [d](/d) [e](mailto:f)", "a b c d e"),
         ("5. five\n3. three", "five three"),
+        ("Copy *.py,*.txt, src/**/*.ts and lib/**/*.js", "Copy *.py,*.txt, src/**/*.ts and lib/**/*.js"),
+        ("card ****-****-****-1234, user=***,pw=***,x", "card ****-****-****-1234, user=***,pw=***,x"),
+        ("^.*foo.*$, f(*)(*), count(*), max(*), /*a*/, x^*y^*", "^.*foo.*$, f(*)(*), count(*), max(*), /*a*/, x^*y^*"),
+        (r"\\host\share\.git, \d+\.\d+, \w\-\w, C:\\x", r"\\host\share\.git, \d+\.\d+, \w\-\w, C:\\x"),
+        (r"1\. a \- b\_c \*d\* \[e\] \$5 \<f\>", "1. a - b_c *d* [e] $5 <f>"),
+        ('**a**/**b**, *c*/*d*, (**e**), "*f*", **g:** h', 'a/b, c/d, (e), "f", g: h'),
         ("see [](https://example.com)", "see https://example.com"),
         ("**N**ational *S*pace, *really* **so**, 这是*重点*内容", "National Space, really so, 这是重点内容"),
     ],
@@ -109,3 +119,19 @@ def test_no_text_vanishes(text: str, kept: str) -> None:
         if token.type == "inline":
             found.append("".join(" " if child.tag == "br" else child.content for child in token.children or ()))
     assert " ".join(filter(None, found)) == kept
+
+
+async def test_numbers_of_lists_and_names_of_files_are_shown_as_written() -> None:
+    text = '3. wrong\n5) other\n\n7. a\n9. b\n\n---\n\n1. c\n1. d\n\n```python title="a b.py"\nx = 1\n```'
+
+    class Shown(App[None]):
+        def compose(self) -> ComposeResult:
+            yield PassageView(Passage(text), 0, Sources())
+
+    app = Shown()
+    async with app.run_test() as pilot:
+        await pilot.pause()
+        numbers = [bullet.symbol.strip() for bullet in app.query(MarkdownBullet)]
+        head = app.query_one(FenceHead).content
+    assert numbers == ["3.", "5)", "7.", "9.", "1.", "2."]
+    assert str(head).startswith('python title="a b.py"')
