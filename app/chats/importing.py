@@ -108,14 +108,19 @@ def _above(nodes: dict[str, Any], name: Any) -> list[str]:
 def _content(message: Any, left_out: Counter[str]) -> tuple[str, str, float]:
     if not isinstance(message, dict):
         return "", "", 0.0
-    author, content = message.get("author"), message.get("content")
-    if not isinstance(author, dict) or not isinstance(content, dict):
-        return "", "", 0.0
-    role, kind = text_of(author.get("role")), text_of(content.get("content_type"))
-    metadata = message.get("metadata")
-    hidden = isinstance(metadata, dict) and metadata.get("is_visually_hidden_from_conversation")
-    parts = content.get("parts")
-    texts = [spoken for part in parts if (spoken := _spoken(part)).strip()] if isinstance(parts, list) else []
+    author, content, metadata = (message.get(name) for name in ("author", "content", "metadata"))
+    role = text_of(author.get("role")) if isinstance(author, dict) else ""
+    kind, parts = "text", content  # of other exports than ChatGPT's own
+    if isinstance(content, dict):
+        kind = text_of(content.get("content_type", "text"))
+        parts = content.get("parts", content.get("text"))
+    parts = [parts] if isinstance(parts, str) else parts if isinstance(parts, list) else []
+    metadata = metadata if isinstance(metadata, dict) else {}
+    hidden, attached = metadata.get("is_visually_hidden_from_conversation"), metadata.get("attachments")
+    for file in attached if isinstance(attached, list) and not hidden else ():
+        shown = isinstance(file, dict) and text_of(file.get("mime_type")).startswith("image/")  # it is a part, too
+        left_out["file"] += not shown
+    texts = [spoken for part in parts if (spoken := _spoken(part)).strip()]
     if role not in _ROLES:
         left_out[f'message of the role "{bounded(one_line(storable(role)))}"'] += (
             bool(texts or kind != "text") and not hidden
@@ -124,7 +129,7 @@ def _content(message: Any, left_out: Counter[str]) -> tuple[str, str, float]:
     if kind not in ("text", "multimodal_text"):
         left_out[_kind(kind)] += not hidden
         return "", "", 0.0
-    for part in parts if isinstance(parts, list) else ():
+    for part in parts:
         if not isinstance(part, str) and not _spoken(part).strip():
             left_out[_kind(text_of(part.get("content_type")) if isinstance(part, dict) else "")] += 1
     text = "\n\n".join(texts)

@@ -109,6 +109,14 @@ def node(
     return {"message": message, "parent": parent, "children": list(children)}
 
 
+def with_files(*names: str) -> dict[str, object]:
+    said = node("user", "Read these.")
+    kinds = {"png": "image/png"}
+    files = [{"name": name, "mime_type": kinds.get(name[-3:], "text/x")} for name in names]
+    said["message"]["metadata"] = {"attachments": files}  # type: ignore[index]
+    return said
+
+
 def chatgpt(title: str = "", **mapping: object) -> bytes:
     return json.dumps([{"title": title, "mapping": mapping}]).encode()
 
@@ -199,6 +207,8 @@ def test_what_a_message_holds_beside_its_text_is_counted(store: ChatStore) -> No
         (node("user", "x", {"text": "y"}), ""),
         (node("user", "x", {"content_type": "\x1b[2J" + "z" * 900}), 'part of the kind "'),
         (node("user", {"content_type": "image_asset_pointer"}, {"content_type": "image_asset_pointer"}), "2 images"),
+        (with_files("a.pdf", "b.csv", "c.png"), "2 files"),
+        ({"children": [], "message": {"content": {"parts": ["x"]}}}, '1 message of the role ""'),
     ],
 )
 def test_nothing_of_a_conversation_vanishes_uncounted(store: ChatStore, message: dict[str, object], words: str) -> None:
@@ -207,6 +217,16 @@ def test_nothing_of_a_conversation_vanishes_uncounted(store: ChatStore, message:
     import_chats(store, file, "file", said.append)
     assert ([line.removeprefix("left out: ") for line in said] == [f"{words}."]) if words[:1].isdecimal() else True
     assert bool(said) == bool(words) and all("\x1b" not in line and len(line) < 300 for line in said)
+
+
+@pytest.mark.parametrize(
+    "content", ["Yes.", ["Yes."], [{"type": "text", "text": "Yes."}], {"parts": "Yes."}, {"parts": ["Yes."]},
+                {"content_type": "text", "text": "Yes."}],
+)  # fmt: skip
+def test_a_text_is_kept_in_whichever_shape_it_is(store: ChatStore, content: object) -> None:
+    file = chatgpt("x", a={"children": [], "message": {"author": {"role": "assistant"}, "content": content}})
+    (chat,) = import_chats(store, file, "file")
+    assert [m.content for m, _ in store.all_messages(chat.id)] == ["Yes."]
 
 
 @pytest.mark.parametrize(
