@@ -119,10 +119,11 @@ def _folded(message: StoredMessage, thoughts: bool) -> str:
     parts = split(message.content, begins_inside(message.content, thought))
     if not parts.thoughts:
         return parts.answer
+    answer = parts.answer if parts.answer.strip() else "*No answer, only thoughts.*"
     if not thoughts:
         tokens = f" for {plural(thought, 'token')}" if thought else ""
-        return f"*It thought{tokens} first; --thoughts shows what.*\n\n{parts.answer}"
-    return f"<details><summary>Thoughts</summary>\n\n{parts.thoughts}\n\n</details>\n\n{parts.answer}"
+        return f"*It thought{tokens} first; --thoughts shows what.*\n\n{answer}"
+    return f"<details><summary>Thoughts</summary>\n\n{parts.thoughts}\n\n</details>\n\n{answer}"
 
 
 def _json(store: ChatStore, chat: str) -> str:

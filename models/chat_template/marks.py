@@ -16,6 +16,9 @@ CLOSING: Final[Mapping[str, str]] = MappingProxyType(
         "<think:opensource>": "</think:opensource>",  # Hunyuan 3
         "<|START_THINKING|>": "<|END_THINKING|>",  # Command
         "<|inner_prefix|>": "<|inner_suffix|>",  # Apertus
+        "◁think▷": "◁/think▷",  # Kimi-VL
+        "<thought>": "</thought>",  # EXAONE Deep
+        "<|begin_of_thought|>": "<|end_of_thought|>",  # OpenThinker, Sky-T1
     }
 )
 """Opening mark to closing mark; gpt-oss's channels are handled separately."""

@@ -109,11 +109,13 @@ def test_thoughts_are_shown_only_when_asked_for(run: Command, tmp_path: Path) ->
         reply("one", "<think>\nShort.\n</think>\n\nBlue.")
         reply("two", "Waves.\n</think>\n\nWide.", Figures(Speed(tokens=9, thought=4)))
         reply("three", "<think>\n\n</think>\n\nDeep.")
+        reply("four", "<think>\nOn and on")
     out = run("show", "sea")[1]
     assert "think" not in out.replace("--thoughts", "") and not {"Short.", "Waves."} & set(out.splitlines())
     assert "\n*It thought first; --thoughts shows what.*\n\nBlue.\n" in out
     assert "\n*It thought for 4 tokens first; --thoughts shows what.*\n\nWide.\n" in out
     assert "## Reply\n\nDeep.\n" in out
+    assert "\n*It thought first; --thoughts shows what.*\n\n*No answer, only thoughts.*\n" in out
     out = run("show", "sea", "--thoughts")[1]
     assert "<summary>Thoughts</summary>\n\nWaves.\n\n</details>\n\nWide.\n" in out
     assert run("export", "sea")[1] == out
