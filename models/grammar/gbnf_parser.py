@@ -185,7 +185,7 @@ class GbnfParser:
             self._skip(nested)
         self._take("}")
         self._skip(nested)
-        if least > _MOST_REPEATED:
+        if least > _MOST_REPEATED or (most or 0) >> 64:
             raise ValueError("number of repetitions exceeds sane defaults, please reduce the number of repetitions")
         return least, most if most is not None and most <= _MOST_REPEATED else None
 

@@ -206,7 +206,7 @@ def _compiled(kind: GrammarKind, text: str, tokens: GrammarTokens) -> Matcher | 
         state, why = None, str(error) or type(error).__name__
     if state and not why:
         return LexedMatcher(state, tokens, _Number() if kind == "json" else None)
-    return next((line.strip() for line in why.splitlines() if line.strip()), "no reason was given")
+    return " ".join(why.split()) or "no reason was given"
 
 
 def _deep(call: Callable[[], Matcher | str]) -> Matcher | str:

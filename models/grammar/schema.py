@@ -51,7 +51,7 @@ def readable(text: str) -> str:
 
 def _is_schema(schema: Mapping[str, Any]) -> bool:
     kind = schema.get("type")
-    typed = kind in _TYPES if isinstance(kind, str) else isinstance(kind, list)
+    typed = kind.lower() in _TYPES if isinstance(kind, str) else isinstance(kind, list)
     return typed or isinstance(schema.get("format"), str) or not _CONSTRAINTS.isdisjoint(schema)
 
 
@@ -84,6 +84,8 @@ def _plain(schema: Any) -> Any:
             continue
         if key in _NAMED and isinstance(value, dict):
             found[key] = {name: _plain(each) for name, each in value.items()}
+        elif key == "type" and isinstance(value, str) and value.lower() in _TYPES:  # Google writes "STRING"
+            found[key] = value.lower()
         else:
             found[key] = value if key in _DATA else _plain(value)
     return found

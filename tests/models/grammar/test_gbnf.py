@@ -56,6 +56,7 @@ REFUSED = [
     ('root ::= root "a" | "b"', "left recursion detected for nonterminal 'root'"),
     ('root ::= e root\ne ::= "a" | ', "left recursion"), ('root ::= "a"{3000}', "exceeds sane defaults"),
     ('root ::= ("a"{0,50}){0,50}', "exceeds sane defaults"), ("root ::= * ", "a preceding item"),
+    ('root ::= "a"{1,99999999999999999999}', "exceeds sane defaults"),
     ('foo_bar ::= "a"', "expecting ::="), ("root ::= <no token>", "invalid token"),
 ]  # fmt: skip
 

@@ -167,12 +167,18 @@ def test_a_number_ends_at_some_time(letters: GrammarTokens, schema: dict[str, An
         lambda schema: {"name": "order", "description": "d", "input_schema": schema},
         lambda schema: {"name": "order", "inputSchema": schema},
         lambda schema: {"response_mime_type": "application/json", "response_schema": schema},
+        lambda schema: {"response_schema": {**schema, "type": "OBJECT"}},
         lambda schema: schema,
     ],
 )
 def test_a_schema_is_taken_out_of_a_request(letters: GrammarTokens, wrapped: Callable[[Any], Any]) -> None:
     schema = wrapped({"type": "object", "properties": {"schema": {"enum": [7]}}, "required": ["schema"]})
     assert spelled(letters, schema, '{"schema": 7}') and not spelled(letters, schema, '"Sit"')
+
+
+def test_a_reason_of_several_lines_is_told_whole(letters: GrammarTokens) -> None:
+    with pytest.raises(UsageError, match="regex parse error: .* look-ahead and look-behind, is not supported"):
+        matcher_of("json", json.dumps({"type": "string", "pattern": "^(?!x)"}), letters)
 
 
 def test_what_is_no_schema_is_refused(letters: GrammarTokens) -> None:
