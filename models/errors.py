@@ -80,8 +80,9 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
 
 def reason_of(error: Exception) -> str:
-    """The system's reason, or what a library says, as the end of a title, such as "permission denied"."""
-    return (getattr(error, "strerror", None) or str(error)).lower()
+    """The system's reason, or all that a library says, as the end of a title, such as "permission denied"."""
+    reason = " ".join((getattr(error, "strerror", None) or str(error) or type(error).__name__).split())
+    return reason if reason[1:2].isupper() else reason[:1].lower() + reason[1:]
 
 
 def unstartable(what: str, error: OSError) -> SlipstreamError:

@@ -14,7 +14,7 @@ from urllib.parse import unquote, urlsplit
 
 from slipstream.models.errors import DownloadError, HubError, reason_of
 from slipstream.models.hub.address import USUAL
-from slipstream.models.outside import number_in, shown_path
+from slipstream.models.outside import LONGEST_REASON, number_in, quoted, shown_path
 
 _PROXIES: Final = frozenset({"HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"})
 _LOGIN: Final = "log in: hf auth login (or set HF_TOKEN)"
@@ -88,7 +88,8 @@ def duration(seconds: int) -> str:
 def refusal(status: int, headers: Mapping[str, str], address: str, endpoint: str, known: bool) -> HubError:
     host, repo = host_of(address), _repo(address, endpoint)
     code = headers.get("x-error-code", "")
-    page = f"{endpoint}/{repo}"
+    page, said = f"{endpoint}/{repo}", " ".join(headers.get("x-error-message", "").split())
+    says = f"({status}): {quoted(said, LONGEST_REASON)}" if said else f"({status})"
     if code == "GatedRepo":
         if known:
             return HubError(
@@ -110,7 +111,7 @@ def refusal(status: int, headers: Mapping[str, str], address: str, endpoint: str
         return HubError(f"{host} has no repository {repo}, or keeps it private.", f"Check the name; {hint}.")
     if status in (401, 403):
         who = "this account" if known else "someone who is not logged in"
-        return HubError(f"{host} refuses {repo} to {who} ({status}).", f"Look at {page}; if it is yours, {_LOGIN}.")
+        return HubError(f"{host} refuses {repo} to {who} {says}.", f"Look at {page}; if it is yours, {_LOGIN}.")
     if status == 429:
         seconds = retry_after(headers)
         wait = "Try again in a few minutes"
@@ -119,8 +120,8 @@ def refusal(status: int, headers: Mapping[str, str], address: str, endpoint: str
         more = "" if known else f"; the limit is higher with a token: {_LOGIN.split(':', 1)[1].strip()}"
         return HubError(f"{host} got too many requests (429).", f"{wait}{more}.")
     if status >= 500:
-        return HubError(f"{host} failed ({status}).", _LATER)
-    return HubError(f"{host} refused the request for {repo} ({status}).", "Check the name and the address of the hub.")
+        return HubError(f"{host} failed {says}.", _LATER)
+    return HubError(f"{host} refused the request for {repo} {says}.", "Check the name and the address of the hub.")
 
 
 def gigabytes(count: int) -> str:
@@ -159,4 +160,4 @@ def _repo(address: str, endpoint: str) -> str:
 
 def _short(error: Exception) -> str:
     words = re.sub(r"^\[[^\]]*\]\s*", "", str(error).strip()) or type(error).__name__
-    return shown_path(words[:120].rstrip("."))
+    return shown_path(" ".join(words.split())[:LONGEST_REASON].rstrip("."))

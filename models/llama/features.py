@@ -15,6 +15,7 @@ from slipstream.models.llama.batch import Batch
 from slipstream.models.llama.context import LlamaTarget
 from slipstream.models.llama.hidden import SYMBOLS
 from slipstream.models.llama.library import pointer_to, rows_at, run_pass, threads_of
+from slipstream.models.llama.memory import made_context
 from slipstream.models.llama.model import LlamaModel
 from slipstream.models.llama.target import KV_TYPES, ContextOptions
 from slipstream.models.types import PACKED, Floats, Token
@@ -36,9 +37,7 @@ class HeadContext:
         params.n_batch = params.n_ubatch = ROWS
         params.ctx_other = target.context
         self._target, self._width = target, width
-        self.pointer = C.llama_init_from_model(model, params)
-        if not self.pointer:
-            raise SlipstreamError("there is not enough memory for the drafting head.", "Use another drafter.")
+        self.pointer = made_context(model, params, "the drafting head", "Use another drafter.")
         self.memory = C.llama_get_memory(self.pointer)
         self.batch = Batch(ROWS, params.n_seq_max)
         self._logits_width = C.llama_vocab_n_tokens(C.llama_model_get_vocab(model))

@@ -25,6 +25,7 @@ _TILES_FIXED_IN: Final = {8: 99, 9: 99, 10: 99, 11: 5, 12: 4, 13: 3}
 """GCC's major version to the first minor version that writes whole tile configurations."""
 _DEBUG: Final = 1  # GGML_LOG_LEVEL_DEBUG
 _FAILED: Final = "error loading model: "  # the cause follows
+_GENERAL: Final = re.compile(r"unable to allocate|[Ff]ailed to load (CLIP )?model from")  # the line before says why
 _REUSED: Final = b"CUDA Graph id"  # "… reused", of ggml-cuda.cu, which HIP uses too
 _CAPTURED: Final = b"CUDA graph warmup complete"
 _LOADING: Final = 3  # increase it when models are loaded differently, so that measurements are repeated
@@ -94,11 +95,10 @@ class Log:
 
     def reason(self) -> str:
         """The cause of the last failure, as llama.cpp logged it; empty if it logged nothing."""
-        for line in self.lines:
-            if _FAILED in line:
-                return line[line.index(_FAILED) + len(_FAILED) :]
-        telling = [line for line in self.lines if not line.endswith(": failed to load model")]
-        return telling[-1] if telling else "".join(list(self.lines)[-1:])
+        telling = [line for line in self.lines if not line.endswith(": failed to load model")] or list(self.lines)[-1:]
+        at = next((number for number, line in enumerate(telling) if _FAILED in line), len(telling) - 1)
+        cause = telling[at].partition(_FAILED)[2] or telling[at] if telling else ""
+        return f"{telling[at - 1]}: {cause}" if at > 0 and _GENERAL.search(cause) else cause
 
 
 @cache

@@ -8,17 +8,28 @@ from typing import Any, Final
 from llama_cpp import llama_cpp as C
 
 from slipstream.models.errors import SlipstreamError
+from slipstream.models.llama.library import process_log
 from slipstream.models.llama.model import LlamaModel
+from slipstream.models.outside import LONGEST_REASON, quoted
 
 _STATE_ONLY: Final = 1  # LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY: without the attention cells
 
 
-def open_context(model: LlamaModel, params: Any) -> Any:
-    context = C.llama_init_from_model(model.pointer, params)
+def made_context(model: Any, params: Any, what: str, hint: str) -> Any:
+    """A context on a model's pointer; the error without one gives llama.cpp's reason."""
+    process_log().lines.clear()
+    context = C.llama_init_from_model(model, params)
     if not context:
-        raise SlipstreamError(
-            f"there is not enough memory for a context of {params.n_ctx:,} tokens.", "Set a smaller one with --context."
-        )
+        reason = process_log().reason()
+        memory = not reason or "alloc" in reason or "memory" in reason
+        title = f"there is not enough memory for {what}" if memory else f"llama.cpp cannot open {what}"
+        raise SlipstreamError(f"{title}{reason and f': {quoted(reason, LONGEST_REASON)}'}.", hint)
+    return context
+
+
+def open_context(model: LlamaModel, params: Any) -> Any:
+    what = f"a context of {params.n_ctx:,} tokens"
+    context = made_context(model.pointer, params, what, "Set a smaller one with --context.")
     if not C.llama_get_memory(context) or C.llama_model_has_encoder(model.pointer):
         C.llama_free(context)
         raise SlipstreamError("this model does not write text token by token.", "Choose a chat model.")

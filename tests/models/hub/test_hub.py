@@ -197,8 +197,8 @@ def test_the_hub_says_what_refusals_mean(server: HubServer, monkeypatch: pytest.
     assert "too many requests (429)" in error.title and "17 s" in error.hint and "hf auth login" in error.hint
     server.refuse = (429, {"RateLimit": '"api";r=0;t=55'})
     assert "55 s" in failure(Hub().search, "x").hint
-    server.refuse = (403, {})
-    assert "refuses" in failure(Hub().quants, TINY).title
+    server.refuse = (403, {"X-Error-Message": "Your plan ended. Renew it first."})
+    assert failure(Hub().quants, TINY).title.endswith("(403): 'Your plan ended. Renew it first.'.")
     server.refuse = (400, {})
     assert "(400)" in failure(Hub().quants, TINY).title
     server.adopt(monkeypatch, tmp_path, TOKEN)

@@ -16,13 +16,14 @@ from slipstream.drafters import registry
 from slipstream.drafters.registry import METHODS, why_not
 from slipstream.drafters.resources import Resources
 from slipstream.models import BLAS_THREADS, SPIN_COUNT
-from slipstream.models.errors import ModelFileError
+from slipstream.models.errors import ModelFileError, SlipstreamError
 from slipstream.models.gguf.probe import SHIPPED
 from slipstream.models.llama import hidden
 from slipstream.models.llama.context import LlamaTarget
 from slipstream.models.llama.hidden import SYMBOLS, find_symbols
 from slipstream.models.llama.install import broken_install
 from slipstream.models.llama.library import loses_tiles, process_log, run_pass
+from slipstream.models.llama.memory import open_context
 from slipstream.models.llama.model import LlamaModel
 from slipstream.models.llama.placement import Placement
 from slipstream.models.llama.target import ContextOptions
@@ -149,6 +150,17 @@ LAST = "llama_model_load_from_file_impl: failed to load model"
             ["alloc: failed to allocate buffer of size 9", f"{LOAD}unable to allocate CPU buffer", LAST],
             "unable to allocate CPU buffer",
         ),
+        (
+            ["alloc: 9 MiB on device 0: cudaMalloc failed", f"{LOAD}unable to allocate CUDA0 buffer", LAST],
+            "9 MiB on device 0: cudaMalloc failed: unable to allocate CUDA0 buffer",
+        ),
+        (
+            [
+                "clip_init: failed to load model 'x': unable to find tensor v.b",
+                "mtmd: Failed to load CLIP model from x",
+            ],
+            "unable to find tensor v.b: mtmd: Failed to load CLIP model from x",
+        ),
         (["gguf_init_from_file_impl: invalid magic characters: 'abcd'", LAST], "invalid magic characters: 'abcd'"),
         ([LAST], LAST),
         ([], ""),
@@ -160,6 +172,18 @@ def test_a_reason_keeps_all_its_parts(lines: list[str], reason: str) -> None:
     log.lines.extend(lines)
     assert log.reason().endswith(reason) and LOAD not in log.reason()
     log.lines.clear()
+
+
+def test_a_context_that_llama_cpp_refuses_is_no_lack_of_memory() -> None:
+    model = LlamaModel(SHIPPED / "slipstream-mini-q8_0.gguf")
+    params = C.llama_context_default_params()
+    params.type_v, params.flash_attn_type = C.GGML_TYPE_Q8_0, C.LLAMA_FLASH_ATTN_TYPE_DISABLED
+    with (
+        closing(model),
+        pytest.raises(SlipstreamError, match=r"cannot open a context of \d+ tokens: .*V cache") as refused,
+    ):
+        open_context(model, params)
+    assert "memory" not in refused.value.title
 
 
 FAILED = "RuntimeError: Failed to load shared library '/p/llama_cpp/lib/{}': "
