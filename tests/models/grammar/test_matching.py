@@ -177,7 +177,7 @@ def test_a_schema_is_taken_out_of_a_request(letters: GrammarTokens, wrapped: Cal
 
 
 def test_a_reason_of_several_lines_is_told_whole(letters: GrammarTokens) -> None:
-    with pytest.raises(UsageError, match="regex parse error: .* look-ahead and look-behind, is not supported"):
+    with pytest.raises(UsageError, match=r"regex parse error: .* look-ahead and look-behind, is not supported"):
         matcher_of("json", json.dumps({"type": "string", "pattern": "^(?!x)"}), letters)
 
 
