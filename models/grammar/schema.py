@@ -74,7 +74,7 @@ def _plain(schema: Any) -> Any:
     if not isinstance(schema, dict):
         return schema
     conditional = "if" in schema and not {"then", "else"}.isdisjoint(schema)
-    found = {}
+    found: dict[str, Any] = {}
     for key, value in schema.items():
         unknown = key == "format" and not (isinstance(value, str) and value in _FORMATS)
         dialect = key == "$schema" and not str(value).startswith(("http://json-schema.org", "https://json-schema.org"))
