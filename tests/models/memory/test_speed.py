@@ -2,16 +2,19 @@
 
 import subprocess
 import sys
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.bench.waiting import busy
 from tests.models.kinds import write_kind
 
 from slipstream.models.gguf.reader import read_header
+from slipstream.models.llama.library import physical_cores
 from slipstream.models.memory.fit import Fit
 from slipstream.models.memory.need import Need
-from slipstream.models.memory.row_cost import ROWS, best_gain, better_types, pass_costs, type_of
+from slipstream.models.memory.row_cost import ROWS, Products, best_gain, better_types, pass_costs, type_of
 from slipstream.models.memory.speed import Bandwidth, assumed, bytes_read, measure, packed, predict, unpacked
 
 GB = 1_000_000_000
@@ -56,6 +59,16 @@ def test_this_machine_is_really_measured(monkeypatch: pytest.MonkeyPatch) -> Non
     assert all(0 < times[1] < times[16] < 100 * times[1] for times in found.rows.values())
     assert unpacked(f"a driver's words\n{packed([found])}\n{{}}\n") == [found]
     assert unpacked("nothing") == [] == unpacked('{"bandwidth": [1]}')
+
+
+@pytest.mark.slow
+def test_other_programs_hardly_change_a_reading() -> None:
+    """All threads wait for the one that is disturbed most; a reading is no less than what one thread reads."""
+    shape = (4096, 2432)
+    with busy(3 * physical_cores()), ExitStack() as opened:
+        found, one = measure("cpu"), Products("cpu", opened, 1)
+        least = 4096 * 2432 * 8.5 / 8 / one.seconds(8, shape, 8, (1,), 0.3)[1]
+    assert found and found.bytes_per_s > 0.8 * least
 
 
 def test_the_measurement_ends_with_its_parent() -> None:
