@@ -208,7 +208,7 @@ EAGLE3: Final = Method(
     _make_eagle3,
     heads=True,
     unfit=lambda resources: unfit(read_header(resources.heads["eagle3"]), resources.abilities),
-    about="a trained layer drafts from the model's own features",
+    about="a trained layer drafts from the model's inner states",
     calls=LAYER_CALLS,
 )
 MTP: Final = Method(

@@ -49,7 +49,7 @@ class About:
     above: bool = False  # whether a number must be above ``low``
     choices: tuple[str, ...] = ()  # the allowed words; empty for any
     when: When = "at once"
-    named: tuple[int, str] | None = None  # a number with a special meaning, and a word that may be typed instead
+    named: tuple[Value, str] | None = None  # a value with a special meaning, and a word that may be typed instead
     check: Callable[[str], object] | None = None  # raises ``UsageError`` for an invalid text
 
     @property
@@ -289,7 +289,7 @@ class ScreenSettings:
     colours: bool = setting(False, "show the source of each word from the start, as F3 does")
     formulas: bool = setting(True, "show formulas such as $x^2$ in Unicode; copies keep what was written")
     sidebar: str = setting(
-        "fit", "list of chats: fit shows it where the screen is wide", choices=("fit", "open", "closed")
+        "fit", "list of chats", choices=("fit", "open", "closed"), named=("fit", "where the screen is wide")
     )
     animation: str = setting("full", "how much moves; none suits slow lines", choices=("full", "basic", "none"))
     mouse: bool = setting(True, "take the mouse; off leaves it to the terminal, to select text with", when=_START)

@@ -65,8 +65,8 @@ class BenchView(TableView[StoredResult | RunningBench]):
         auto = times(own.gain.value) if own and own.gain else ""
         best = one_line(over.drafter) if over else ""
         best += f" {times(over.speedup.value)}" if over and over.drafter != PLAIN else ""
-        unsure = bool(kept.report.noise.remarks() or _few(kept.report))
-        return [when, text(kept.report.model), Content(texts), _marked(auto, unsure), _marked(best, unsure)]
+        best += ", rough" if best and (kept.report.noise.remarks() or _few(kept.report)) else ""
+        return [when, text(kept.report.model), Content(texts), Content(auto), Content(best)]
 
     def details(self, kept: StoredResult | RunningBench) -> list[Content]:
         if isinstance(kept, RunningBench):
@@ -134,11 +134,6 @@ def bars(rows: Sequence[DrafterFigures], width: int, noise: Noise, room_for: Seq
             else:
                 lines.append(label.append(gain_bar(ratio.value, most, room, STYLES[found], ratio.high)))
     return Content("\n").join(lines)
-
-
-def _marked(figure: str, unsure: bool) -> Content:
-    """Adds a question mark to an unsure figure, and a blank to any other, so that the column stays aligned."""
-    return Content.assemble(figure, ("?", "$warning") if unsure else " ") if figure else Content("")
 
 
 def _advice(report: DrafterReport) -> Content:

@@ -38,7 +38,7 @@ SAMPLE = 24  # drafted tokens per point of the sparkline; fewer are too noisy
 POINTS = 120
 Depths = list[list[int]]  # per depth, from 1: [steps that reached it, steps that accepted a token there]
 NAME = 11  # columns of a drafter's name
-COLUMN = 3  # columns of a depth
+COLUMN = 4  # columns of a depth
 LARGE = 3  # lines of a drafter in the large layout
 FAINT = "$foreground 55%"
 
@@ -301,8 +301,8 @@ def bars(shares: list[float]) -> str:
 
 def _large(name: str, fared: DrafterCounts, width: int) -> list[Content]:
     shares = _shares(fared)[: max((width - NAME) // COLUMN, 1)]
-    drawn = " ".join(2 * bars([share]) for share in shares)
-    figures = " ".join(f"{100 * share:2.0f}"[:2] if share < 0.995 else "✓ " for share in shares)
+    drawn = " ".join(3 * bars([share]) for share in shares)
+    figures = " ".join(f"{100 * share:3.0f}" for share in shares)
     head = _head(name, fared)
     room = max(width - head.cell_length - 1, 1)
     return [

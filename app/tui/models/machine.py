@@ -28,7 +28,7 @@ VERDICTS = {
 BASES = {
     "replies": "measured in its replies here, without a drafter",
     "measured": "estimated from this machine's memory speed",
-    "busy": "estimated from this machine's memory speed, measured while the machine was busy",
+    "busy": "estimated from this machine's memory speed, measured while the machine was busy: “?” is perhaps more",
     "assumed": "estimated for a usual machine, as this one is not measured",
 }
 IN_USE = "● "

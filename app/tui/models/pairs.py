@@ -97,7 +97,10 @@ class RecommendedView(TableView["CatalogOffer"]):
             below(Content("Target  ").append(_file(pair.target)), Content("Drafter ").append(drafter)),
             Content(f"It is here: {clean(offer.installed)}" if offer.installed else "").stylize("$success"),
             Content(f"{sentence(why_not)}; the model is fetched without it." if why_not else "").stylize("$warning"),
-            below(Content(evidence(pair.evidence)), Content(clean(pair.note)).stylize("$foreground 60%")),
+            below(
+                Content(evidence(pair.evidence)),
+                Content(pair.note and f"Catalogue's note: {clean(pair.note)}").stylize("$foreground 60%"),
+            ),
         ]
 
 

@@ -103,7 +103,7 @@ class Editor(Vertical):
         if row.choices:
             words = list(dict.fromkeys([*row.choices, str(value)]))
             self.choices.clear_options()
-            self.choices.add_options([Option(word, id=word) for word in words])
+            self.choices.add_options([Option(row.word(word), id=word) for word in words])
             self.choices.highlighted = words.index(str(value))
             self.choices.focus()
         else:
@@ -176,7 +176,7 @@ class SettingsScreen(Sheet[None]):
         """Lists the rows that have the words of the search; without one, those that are unfolded."""
         words = self.search.value.casefold().split()
         before, hidden = "", 0
-        names = {**titles(), KEYS: "Keys of the chat", MORE: "Looked for first"}
+        names = {**titles(), KEYS: "Keys of the chat", MORE: "Often changed"}
         options: list[Option] = []
         self._seen = {}
         for name, row in self.rows.items():

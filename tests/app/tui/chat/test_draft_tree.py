@@ -187,9 +187,9 @@ def chart(monkeypatch: pytest.MonkeyPatch, width: int, height: int) -> list[str]
 def test_there_are_bars_and_figures_for_each_depth_where_they_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     _, draft, depths, figures, lookup, *_ = chart(monkeypatch, 40, 8)
     assert draft.split() == ["draft", "50", "%", "▅"]
-    assert depths.split() == ["position", "██", "▅▅", "▁▁"]
-    assert figures.split() == ["%", "right", "✓", "50", "0"]
-    assert [depths.index("▅"), depths.index("▁")] == [figures.index("50"), figures.index(" 0")]
+    assert depths.split() == ["position", "███", "▅▅▅", "▁▁▁"]
+    assert figures.split() == ["%", "right", "100", "50", "0"]
+    assert [depths.index("▅"), depths.index("▁")] == [figures.index("50") - 1, figures.index(" 0") - 1]
     assert "[b]" in lookup and "\x1b" not in lookup
 
 
