@@ -1,10 +1,10 @@
-"""Draws the README's pictures with the real engine: ``python .dev/screenshots.py [SHAPE [TYPE]]``.
+"""Draws the README's pictures with the real engine: ``python .dev/screenshots.py [SHAPE [TYPE] | FILE]``.
 
 Run it with PYTHONPATH=. from the project's folder.
 
-The model is the bundled one widened to a larger one's cost, 1b in BF16 unless another shape is given, because the
-bundled one is too small to gain from drafting. Its EAGLE-3 heads draft, whose gain shows from the first reply on. Text,
-models, verdicts and figures are those of the machine that it runs on; nothing is fetched.
+The model is FILE, or the bundled one widened to a larger one's cost, 1b in BF16 unless another shape is given, because
+the bundled one is too small to gain from drafting. Its EAGLE-3 heads draft, whose gain shows from the first reply on.
+Text, models, verdicts and figures are those of the machine that it runs on; nothing is fetched.
 """
 
 import asyncio
@@ -42,13 +42,15 @@ FOLDER = Path(__file__).parent
 
 async def draw(paths: Paths, load: Load) -> None:
     """Asks the prompts as a user would, goes through the screens, and writes each as SVG."""
+    settings = SettingsFile(paths.settings)
+    settings.change("reply.max_tokens", 160)  # small models may go on for long
     with closing(ChatStore(paths.chats)) as store:
         app = ChatApp(
             Engine(paths.logs / "engine.log"),
             replace(load, drafter="eagle3", spare_cores=1),
             store,
             models=lambda: ModelManager(paths),
-            settings=SettingsFile(paths.settings),
+            settings=settings,
         )
         async with app.run_test(size=SIZE) as pilot:
             for count, text in enumerate(PROMPTS, 1):
@@ -94,8 +96,11 @@ def _done(store: ChatStore) -> list[str]:
 
 
 def main(shape: str = "1b", quant: str = "BF16") -> None:
-    """Widens the bundled model, and draws."""
+    """Draws with a model's file, or with the bundled model, widened."""
     paths = Paths.default()
+    if shape.endswith(".gguf"):
+        asyncio.run(draw(paths, choose(paths, shape)))
+        return
     wish = Wish.of(shape, quant, None, keep=False)
     assert wish
     (family,) = families(choose(paths), wish)

@@ -53,12 +53,6 @@ class Bandwidth:
     basis: Basis = "measured"
     rows: RowTimes = field(default_factory=dict)  # what the processor computes, without the reading of the weights
 
-    @property
-    def row_times(self) -> RowTimes:
-        """What passes over several rows cost: as long as they compute, or as long as the memory takes."""
-        least = 1e9 / self.bytes_per_s
-        return {name: {n: max(ns, least) for n, ns in times.items()} for name, times in self.rows.items()}
-
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
@@ -102,9 +96,16 @@ def predict(read: float, fit: Fit, machine: Sequence[Bandwidth]) -> Prediction |
 
 
 def row_times(machine: Sequence[Bandwidth], on_gpu: bool) -> RowTimes:
-    """What passes over several rows cost on the processor, or on the GPU; empty if it was not measured."""
-    kind = "gpu" if on_gpu else "cpu"
-    return next((each.row_times for each in machine if each.kind == kind), {})
+    """What passes over several rows cost on the processor, or on the GPU: as long as they compute, or the memory takes.
+
+    Empty if it was not measured.
+    """
+    return {
+        name: {n: max(ns, 1e9 / each.bytes_per_s) for n, ns in times.items()}
+        for each in machine
+        if each.kind == ("gpu" if on_gpu else "cpu")
+        for name, times in each.rows.items()
+    }
 
 
 def assumed(cores: int, gpu: bool) -> list[Bandwidth]:

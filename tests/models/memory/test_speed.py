@@ -15,7 +15,7 @@ from slipstream.models.llama.library import physical_cores
 from slipstream.models.memory.fit import Fit
 from slipstream.models.memory.need import Need
 from slipstream.models.memory.row_cost import ROWS, Products, best_gain, better_types, pass_costs, type_of
-from slipstream.models.memory.speed import Bandwidth, assumed, bytes_read, measure, packed, predict, unpacked
+from slipstream.models.memory.speed import Bandwidth, assumed, bytes_read, measure, packed, predict, row_times, unpacked
 
 GB = 1_000_000_000
 SLOW, QUICK = Bandwidth("cpu", 20e9), Bandwidth("gpu", 800e9)
@@ -93,7 +93,7 @@ def test_rows_cost_what_the_processor_computes_or_what_the_memory_takes() -> Non
     by_rows = {"Q4_0": (0.02, 0.03, 0.05, 0.09, 0.18), "Q4_1": (0.04, 0.08, 0.16, 0.32, 0.64)}
     device = Bandwidth("cpu", 20e9, rows={name: dict(zip(ROWS, ns, strict=True)) for name, ns in by_rows.items()})
     assert unpacked(packed([device])) == [device]
-    times = device.row_times  # no less than 0.05 ns a byte
+    times = row_times([device], on_gpu=False)  # no less than 0.05 ns a byte
     assert pass_costs({"Q4_0": 5.0}, times) == pytest.approx({1: 1, 2: 1, 4: 1, 8: 1.8, 16: 3.6})
     assert pass_costs({"Q4_1": 5.0, "F32": 0.1}, times)[4] == pytest.approx(3.2)
     mixed = pass_costs({"Q4_0": 1.0, "Q4_1": 1.0}, times)
