@@ -96,16 +96,10 @@ def predict(read: float, fit: Fit, machine: Sequence[Bandwidth]) -> Prediction |
 
 
 def row_times(machine: Sequence[Bandwidth], on_gpu: bool) -> RowTimes:
-    """What passes over several rows cost on the processor, or on the GPU: as long as they compute, or the memory takes.
-
-    Empty if it was not measured.
-    """
-    return {
-        name: {n: max(ns, 1e9 / each.bytes_per_s) for n, ns in times.items()}
-        for each in machine
-        if each.kind == ("gpu" if on_gpu else "cpu")
-        for name, times in each.rows.items()
-    }
+    """What passes over several rows cost on a kind of device: computing or reading; empty if it was not measured."""
+    found = next((each for each in machine if each.kind == ("gpu" if on_gpu else "cpu")), Bandwidth("", 1.0))
+    least = 1e9 / found.bytes_per_s
+    return {name: {n: max(ns, least) for n, ns in times.items()} for name, times in found.rows.items()}
 
 
 def assumed(cores: int, gpu: bool) -> list[Bandwidth]:
