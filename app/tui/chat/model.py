@@ -177,7 +177,7 @@ class ActiveModel:
 
     async def load_again(self, drafter: str) -> None:
         paths = Paths.default()
-        heads = dict.fromkeys([*map(str, head_files(paths)), *self.load.heads])
+        heads = dict.fromkeys([*map(str, head_files(paths, self.load.bundled)), *self.load.heads])
         index = str(paths.index) if is_on(paths.index) else None
         self._former = (replace(self.load, drafter=self.drafter), self.name)
         fresh = replace(self.load, heads=[head for head in heads if Path(head).exists()], index=index, drafter=drafter)
