@@ -24,10 +24,12 @@ LONGEST: Final = 128  # characters of a sequence; Textual's patterns take very l
 MOST_UNFINISHED: Final = 4096  # characters of a sequence without an end
 SEQUENCE_WAIT: Final = 1.0  # seconds for the rest of a sequence that is no key of its own
 PASTE_WAIT: Final = 1.0  # seconds without a character after which an unended paste is inserted
+KEY_GAP: Final = 0.2  # seconds after which a lone control key is one that a person presses to leave an unended paste
 ONE_KEY: Final = 16  # maximum characters of one key; after PASTE_WAIT, so few end the paste
 LOG_EVERY: Final = 60.0  # seconds between two notes in the log about dropped sequences
 _BURST: Final = re.compile(rf"[^\x00-\x08\x0b\x0c\x0e-\x1f\x7f]{{{BURST},}}")
 _LINE: Final = re.compile(r"([^\r\n]+)(\r|\n|\r\n)?\Z")  # one line; its end is the Enter key
+_CONTROL: Final = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f]")
 _FLOOD: Final = re.compile(rf"[\x00-\x07\x0b\x0c\x0e-\x1a\x1c-\x1f]{{{BURST},}}")  # no person and no paste sends these
 _TOKEN: Final = re.compile(
     r"[^\x1b]"
@@ -70,6 +72,8 @@ class InputReader:
         self._dropped, self._logged = 0, -LOG_EVERY
 
     def feed(self, data: bytes, now: float) -> Iterator[Message]:
+        if now - self._last >= KEY_GAP and _CONTROL.fullmatch(data):
+            yield from self._stall()
         text = self._rest + self._decode(data)
         self._rest, self._last, at = "", now, 0
         if self._stalled and len(text) <= ONE_KEY and BRACKETED_PASTE_END not in text:
@@ -115,15 +119,20 @@ class InputReader:
 
     def tick(self, now: float) -> Iterator[Message]:
         """Call it often: ends a lone Esc, a sequence whose rest does not come, and a paste without an end."""
-        if self._pasted is not None and not self._stalled and now - self._last >= PASTE_WAIT:
-            self._pasted.append(self._rest)
-            self._rest, self._stalled = "", True
-            yield from self._paste()
-            self._pasted = []
+        if now - self._last >= PASTE_WAIT:
+            yield from self._stall()
         wait = constants.ESCAPE_DELAY if len(self._rest) <= 2 else SEQUENCE_WAIT
         if self._rest and self._pasted is None and now - self._last >= wait:
             token, self._rest = self._rest, ""
             yield from self._read(token, now)
+
+    def _stall(self) -> Iterator[Message]:
+        """Inserts what a paste without an end holds so far; the next key ends it."""
+        if self._pasted is not None and not self._stalled:
+            self._pasted.append(self._rest)
+            self._rest, self._stalled = "", True
+            yield from self._paste()
+            self._pasted = []
 
     def _paste(self) -> Iterator[Message]:
         text = typed("".join(self._pasted or ()))

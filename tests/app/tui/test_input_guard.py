@@ -13,7 +13,7 @@ from textual.app import App
 from textual.message import Message
 from textual.widgets import Static
 
-from slipstream.app.tui.input_guard import PASTE_WAIT, SEQUENCE_WAIT, InputReader, mark
+from slipstream.app.tui.input_guard import KEY_GAP, PASTE_WAIT, SEQUENCE_WAIT, InputReader, mark
 from slipstream.app.tui.parts.dialogs import Dialog, Sheet
 
 WHOLE = (
@@ -82,6 +82,8 @@ def test_an_unfinished_sequence_or_paste_ends_by_itself() -> None:
     assert read(b"\x1b[1;", b"a", wait=SEQUENCE_WAIT) == ["a"]
     assert read(b"\x1b[1;", b"5A", wait=0.15) == ["ctrl+up"]
     assert read(b"\x1b[200~begun", b"\x11", wait=PASTE_WAIT) == ["pasted 'begun'", "ctrl+q"]
+    assert read(b"\x1b[200~begun", b"\x1b", b"\x11", wait=KEY_GAP) == ["pasted 'begun'", "escape", "ctrl+q"]
+    assert read(b"\x1b[200~beg", b"\x11", b"un\x1b", b"[201~", wait=0.1) == ["pasted 'begun'"]
     slow = read(b"\x1b[200~begun", b", and much later ended\x1b[201~", wait=PASTE_WAIT)
     assert slow == ["pasted 'begun'", "pasted ', and much later ended'"]
 
