@@ -149,7 +149,8 @@ class Terminal:
 
     def replies(self) -> None:
         """Lets the program write its first reply, or have written it: a short one may be over in a frame."""
-        self.until(lambda: any(text in self.shown for text in ("Esc stops", "first token")))
+        before = self.shown.count("first token")  # of earlier replies on the screen
+        self.until(lambda: "Esc stops" in self.shown or self.shown.count("first token") > before)
 
     # --- what is done ---------------------------------------------------------------------------------------------
 
