@@ -76,10 +76,6 @@ class ModelStore:
         """Finds a model by its name, the start of its name, or ``owner/repository:QUANT``; case does not matter."""
         return find(name, self.installed() if installed is None else installed)
 
-    def adopt(self, path: Path, files: Sequence[RemoteFile]) -> InstalledModel:
-        self.record(files)
-        return self.listed(path)
-
     def record(self, files: Sequence[RemoteFile]) -> None:
         """Records the source and the hash of downloaded files; they need not be in their place yet."""
         for file in files:

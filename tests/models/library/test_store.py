@@ -35,7 +35,8 @@ def adopted(store: ModelStore, name: str, content: bytes | None = None, sha256: 
     path = put(store, name, content)
     found = sha256 or hashlib.sha256(path.read_bytes()).hexdigest()
     owner, repo, file = name.split("/", 2)
-    store.adopt(path, [RemoteFile(f"{owner}/{repo}", "c0ffee", file, path.stat().st_size, found)])
+    store.record([RemoteFile(f"{owner}/{repo}", "c0ffee", file, path.stat().st_size, found)])
+    store.listed(path)
     return path
 
 

@@ -29,7 +29,8 @@ def store(tmp_path: Path) -> ModelStore:
     for name, content in parts.items():
         (folder / name).write_bytes(content)
     files = [RemoteFile(REPO, "c0ffee", name, len(content), "0" * 64) for name, content in parts.items()]
-    made.adopt(folder / files[0].name, files)
+    made.record(files)
+    made.listed(folder / files[0].name)
     return made
 
 
