@@ -138,23 +138,29 @@ def _clean(state: StateCore) -> None:
     while tokens:
         token = tokens.pop()
         children = token.children or []
-        closes: Token | None = None
+        end = 0
         for at in range(len(children) - 1, -1, -1):
-            closes = children[at] if children[at].type == "link_close" else closes
-            if children[at].type != "link_open" or closes is None:
+            end = at if children[at].type == "link_close" else end
+            if children[at].type != "link_open" or not end:
                 continue
-            address = str(children[at].attrs.get("href", ""))
+            address, title = str(children[at].attrs.get("href", "")), _title(children[at])
             if not _ADDRESS.match(address):  # such as "handlers[i](event)"
-                for mark, content in ((children[at], "["), (closes, f"]({unquote(address)})")):
+                for mark, content in ((children[at], "["), (children[end], f"]({unquote(address)}{title})")):
                     mark.type, mark.tag, mark.nesting, mark.content, mark.attrs = "text", "", 0, content, {}
-            elif children[at + 1] is closes:  # a link without a text
-                children.insert(at + 1, Token("text", "", 0, content=address))
+            else:  # behind the link its title, and its address where it has no text
+                children[end + 1 : end + 1] = [Token("text", "", 0, content=title)] if title else []
+                children[end:end] = [Token("text", "", 0, content=address)] if end == at + 1 else []
         if token.type == "image":  # otherwise shown by its description alone
             token.type, token.tag, token.children = "text", "", None
-            token.content = f"![{token.content}]({token.attrs.get('src', '')})"
+            token.content = f"![{token.content}]({token.attrs.get('src', '')}{_title(token)})"
         token.content = clean(token.content)
         token.attrs = {name: clean(value) if isinstance(value, str) else value for name, value in token.attrs.items()}
         tokens += token.children or ()
+
+
+def _title(token: Token) -> str:
+    title = token.attrs.get("title")
+    return f' "{title}"' if title else ""
 
 
 @dataclass(slots=True)

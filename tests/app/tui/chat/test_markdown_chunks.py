@@ -110,6 +110,7 @@ def test_a_code_block_is_its_own_and_the_last_block_takes_what_is_appended() -> 
         (r"1\. a \- b\_c \*d\* \[e\] \$5 \<f\>", "1. a - b_c *d* [e] $5 <f>"),
         ('**a**/**b**, *c*/*d*, (**e**), "*f*", **g:** h', 'a/b, c/d, (e), "f", g: h'),
         ("see [](https://example.com)", "see https://example.com"),
+        ('[a](http://x.y "b"), [c](d "e"), ![f](g.png "h")', 'a "b", [c](d "e"), ![f](g.png "h")'),
         ("**N**ational *S*pace, *really* **so**, 这是*重点*内容", "National Space, really so, 这是重点内容"),
     ],
 )
