@@ -199,9 +199,7 @@ def _measured(
 
         if known:
             return replace(known, slower=cost())
-        if not costs:
-            return prove(exact, text, comparison.threads)
-        proof = prove(exact, text, comparison.threads, _MOST_SECONDS, cost)
+        proof = prove(exact, text, comparison.threads, *((_MOST_SECONDS, cost) if costs else ()))
         return replace(proof, ended=0) if proof.ended and busy() else proof
 
 
