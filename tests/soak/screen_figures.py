@@ -226,7 +226,7 @@ _BEST: Final = re.compile(
     rf"(?:; auto (?:{_SPEED_UP}|({_NO_SPEED_UP})))?\."
 )
 _SPREAD: Final = re.compile(r"Two runs without a drafter differ by (\d+\.\d+)x")
-_LISTED: Final = re.compile(r"^ *\d\d \w{3} \d\d:\d\d .*?(?:(\d+\.\d+)x\??)? +(?:none|(\S+) (\d+\.\d+)x)\??$")
+_LISTED: Final = re.compile(r"^ *\d\d \w{3} \d\d:\d\d .*?(?:(\d+\.\d+)x)? +(?:none|(\S+) (\d+\.\d+)x)(?:, rough)?$")
 _ABOUT: Final = re.compile(r"About ([\d.]+) (s|min|h) \(")
 
 
