@@ -66,8 +66,15 @@ def _names(action: argparse.Action, command: str) -> Callable[[], Names] | None:
     if action.dest in _MODEL_OPTIONS or (action.dest == "name" and action.metavar == "NAME"):
         return _models
     if action.dest == "method":
-        return lambda: ((name, f"train {name} heads") for name in ("medusa", "kangaroo", "space", "dflash"))
+        return _trained
     return _chats if action.dest == "chat" else None
+
+
+def _trained() -> Names:
+    from slipstream.app.cli.drafters_train import ALL
+    from slipstream.models.heads.matching_heads import TRAINED
+
+    yield from ((name, f"train {name} heads") for name in (*TRAINED, ALL))
 
 
 def _models() -> Names:

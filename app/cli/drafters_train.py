@@ -44,11 +44,6 @@ class ChosenText:
     folder: Path | None = None  # absolute path of a folder
     chats: Mapping[str, Messages] = field(default_factory=dict)  # messages of chats by id
 
-    def facts(self) -> list[object]:
-        """JSON values that identify the text, see ``_job_name``."""
-        lengths = {chat: sum(len(message["content"]) for message in said) for chat, said in self.chats.items()}
-        return [self.kind, str(self.folder), lengths]
-
 
 def chosen_text(on: str, paths: Paths) -> ChosenText:
     if on == "answers":
@@ -69,7 +64,7 @@ def _chats(paths: Paths) -> dict[str, Messages]:
     found: dict[str, Messages] = {}
     with closing(ChatStore(paths.chats, paths.states, paths.heads, paths.index, paths.images)) as store:
         store.listen(notice)
-        for chat in sorted(kept.id for kept in store.list_chats(limit=-1)):  # SQLite: no limit
+        for chat in sorted(kept.id for kept in store.list_chats()):
             said = [
                 {"role": message.role, "content": message.content}
                 for message in takewhile(lambda message: message.content.strip(), store.messages(chat))
@@ -107,9 +102,9 @@ def train(options: argparse.Namespace, paths: Paths) -> int:
     begin, adapter = (
         Path(given).expanduser().absolute() if given else None for given in (options.begin, options.adapter)
     )
-    facts = json.dumps(
-        [*text.facts(), str(options.prompts), options.tokens, seed, *[str(begin)] * bool(begin)], sort_keys=True
-    )
+    lengths = {chat: sum(len(message["content"]) for message in said) for chat, said in text.chats.items()}
+    chosen = [text.kind, str(text.folder), lengths, str(options.prompts), options.tokens, seed]
+    facts = json.dumps([*chosen, *[str(begin)] * bool(begin)], sort_keys=True)
     name = f"{identity(header)[:16]}-{hashlib.sha256(facts.encode()).hexdigest()[:16]}"  # the same command resumes it
     work = private_folder(paths.training) / name
     try:

@@ -21,7 +21,8 @@ COMMANDS = ["run", "bench", "drafters", "models", "chats", "settings", "lend", "
 FILES = ["a file.gguf", "bundled-draft.gguf"]
 NEXT = {
     "": COMMANDS, "m": ["models"], "models p": ["pull", "pairs"], "--seed 7 mo": ["models"],
-    "drafters train ": ["medusa", "kangaroo", "space", "dflash"], "completion ": ["bash", "zsh", "fish"],
+    "drafters train ": ["medusa", "kangaroo", "space", "eagle3", "dflash", "all"],
+    "completion ": ["bash", "zsh", "fish"],
     "drafters off look": ["lookup", "lookahead"], "models search --sort t": ["trending"],
     "chats export --format ": ["md", "json"], "run --drafter look": ["lookup", "lookahead"],
     "run --drafter=look": ["--drafter=lookup", "--drafter=lookahead"],
