@@ -62,7 +62,7 @@ class ChatList:
 
     def find(self, name: str) -> StoredChat:
         """Finds a chat by its id, its title, or the title's beginning; raises ``UsageError`` for none or several."""
-        found = find_by_name(self.list_chats(_ALL), name)
+        found = find_by_name(self.list_chats(), name)
         return require_one(found, name) if found else self.get(name)
 
     def open_or_create(self, name: str) -> StoredChat:
@@ -70,7 +70,7 @@ class ChatList:
 
         A title's beginning matches only if ``name`` is not a valid id; otherwise a new name might open another chat.
         """
-        kept = self.list_chats(_ALL)
+        kept = self.list_chats()
         if not NAME.fullmatch(name):
             if found := find_by_name(kept, name):
                 return require_one(found, name)
@@ -88,7 +88,7 @@ class ChatList:
             raise UsageError(f'the chat "{name}" was deleted just now.', "Use another name, or try in a minute.")
         return require_one(titled, name) if titled and not known else self.get(name)
 
-    def list_chats(self, limit: int = 200) -> list[StoredChat]:
+    def list_chats(self, limit: int = _ALL) -> list[StoredChat]:
         order = "ORDER BY pinned DESC, updated DESC, rowid DESC LIMIT ?"
         rows = self._db.rows(f"SELECT {CHAT_COLUMNS} FROM chats WHERE deleted IS NULL {order}", limit)
         return [chat_of_row(row) for row in rows if isinstance(row[0], str) and NAME.fullmatch(row[0])]

@@ -28,7 +28,6 @@ if TYPE_CHECKING:  # a slow import: the engine's process starts first
     from slipstream.app.tui.inline import InlineChat
 
 _DAY: Final = 86_400.0
-_ALL: Final = 1_000_000
 _PATIENCE: Final = 30.0  # seconds in which another program may release the chats
 _AGAIN: Final = 0.5
 
@@ -130,7 +129,7 @@ def turn_collection_on() -> None:
 def delete_old(store: ChatStore, days: int, except_id: str | None = None) -> str:
     """Deletes unpinned chats without a new message for ``days`` (0: none); returns a notice, empty if none was."""
     since = time.time() - days * _DAY
-    old = [each for each in store.list_chats(_ALL) if not each.pinned and each.updated < since and each.id != except_id]
+    old = [each for each in store.list_chats() if not each.pinned and each.updated < since and each.id != except_id]
     if not days or not old:
         return ""
     try:

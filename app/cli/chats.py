@@ -18,8 +18,6 @@ from slipstream.app.platform.paths import Paths
 from slipstream.app.platform.safe_text import clean, one_line
 from slipstream.models.errors import UsageError
 
-ALL = 1 << 31
-
 
 def chats(options: argparse.Namespace) -> int:
     paths = Paths.default()
@@ -45,7 +43,7 @@ def chats(options: argparse.Namespace) -> int:
 
 
 def _list(store: ChatStore, as_json: bool) -> None:
-    kept = store.list_chats(ALL)
+    kept = store.list_chats()
     if as_json:
         print_rows([asdict(chat) for chat in kept])
         return
@@ -84,7 +82,7 @@ def _bold(text: str, spans: tuple[tuple[int, int], ...]) -> str:
 
 
 def _export(store: ChatStore, options: argparse.Namespace) -> None:
-    found = map(store.find, options.chat) if options.chat else store.list_chats(ALL)
+    found = map(store.find, options.chat) if options.chat else store.list_chats()
     form = options.format or format_of(Path(options.output or ""))
     text = exported(store, list(dict.fromkeys(chat.id for chat in found)), form)
     if options.output:
