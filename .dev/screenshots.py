@@ -1,9 +1,9 @@
-"""Draws the README's pictures with the real engine: ``python .dev/screenshots.py [SHAPE [TYPE] | FILE]``.
+"""Draws the README's pictures with the real engine: ``python .dev/screenshots.py [MODEL [SHAPE [TYPE]]]``.
 
 Run it with PYTHONPATH=. from the project's folder.
 
-The model is FILE, or the bundled one widened to a larger one's cost, 1b in BF16 unless another shape is given, because
-the bundled one is too small to gain from drafting. Its EAGLE-3 heads draft, whose gain shows from the first reply on.
+The model is a file or the bundled one, widened to a larger one's cost, 1b in BF16 unless another shape is given: a
+small one gains nothing from drafting. Its EAGLE-3 heads draft, whose gain shows from the first reply on.
 Text, models, verdicts and figures are those of the machine that it runs on; nothing is fetched.
 """
 
@@ -22,6 +22,7 @@ from textual.pilot import Pilot
 from slipstream.app.bench.results import kept_results
 from slipstream.app.chats.store import ChatStore
 from slipstream.app.engine.process.client import Engine
+from slipstream.app.library.load_request import BUNDLED
 from slipstream.app.library.manager import ModelManager
 from slipstream.app.library.resolve_model import choose
 from slipstream.app.platform.paths import HOME_VARIABLE, Paths
@@ -95,15 +96,11 @@ def _done(store: ChatStore) -> list[str]:
     return [message.content for message in messages if message.role == "assistant" and message.status == "done"]
 
 
-def main(shape: str = "1b", quant: str = "BF16") -> None:
-    """Draws with a model's file, or with the bundled model, widened."""
+def main(model: str = BUNDLED, shape: str = "1b", quant: str = "BF16") -> None:
     paths = Paths.default()
-    if shape.endswith(".gguf"):
-        asyncio.run(draw(paths, choose(paths, shape)))
-        return
     wish = Wish.of(shape, quant, None, keep=False)
     assert wish
-    (family,) = families(choose(paths), wish)
+    (family,) = families(choose(paths, model), wish)
     with inflated(family, inflated_folder(paths.derived), wish.keep, print) as made:
         asyncio.run(draw(paths, made.load))
 
