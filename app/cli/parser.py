@@ -118,6 +118,7 @@ class Parser(argparse.ArgumentParser):
 
     def parse_known_args(self, *given: Any, **more: Any) -> Any:
         """Parses arguments; reports unknown ones as an error of this command and not of the one around it."""
+        self._before = dict(zip(given[0][1:], given[0], strict=False)) if given and given[0] else {}
         found, unknown = super().parse_known_args(*given, **more)
         if unknown:
             options = [name for action in self._actions for name in action.option_strings]
@@ -131,6 +132,9 @@ class Parser(argparse.ArgumentParser):
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if isinstance(action, argparse._SubParsersAction) and value not in action.choices:
             name = " ".join([*self.prog.split()[1:], value])
+            option = self._before.get(value, "")
+            if option.startswith("--") and option not in self._option_string_actions:  # what follows it is its value
+                raise UsageError(f"{option} is no option here.", f"Put it behind a command: slipstream run {option} …")
             meant = did_you_mean(value, action.choices)
             hint = f"{meant} {self.prog} --help lists all." if meant else f"{self.prog} --help lists all."
             raise UsageError(f"there is no command {name[:_MOST_WORDS]}.", hint)

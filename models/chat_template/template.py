@@ -350,7 +350,7 @@ class _Pieces:
 def _refusal_hint(reason: str, messages: Sequence[Mapping[str, str]]) -> str:
     if any(message["role"] == "system" for message in messages):
         return "Leave out the system prompt, or begin a new chat."
-    if "system" in reason.lower():
+    if "system" in reason.lower() and not re.search("support|allow", reason.lower()):
         return "Give it a system prompt: with --system, or in the settings of the chat."
     return "Begin a new chat, or choose another conversion of the model."
 

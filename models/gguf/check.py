@@ -77,7 +77,7 @@ def check_metadata(framing: Framing, architecture: str) -> None:
         try:
             compile_template(template)
         except ModelFileError as error:
-            raise DamagedError(f"cannot be used: {error.title}", error.hint) from None
+            raise DamagedError(f"cannot be used: {error.title.rstrip('.')}", error.hint) from None
 
 
 def alignment_of(framing: Framing) -> int:

@@ -311,7 +311,7 @@ def _instead(reason: str) -> str:
         return "A newer llama.cpp may know it: update slipstream, or get another conversion of the model."
     if "key not found" in reason:
         return "The file lacks this; get a conversion that was made for llama.cpp."
-    return "Get a GGUF of an architecture that llama.cpp supports, or fetch the file again."
+    return "Fetch the file again, or get another conversion of the model."
 
 
 def _remark(path: Path, replaced: bool) -> dict[str, str]:

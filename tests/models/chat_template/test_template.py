@@ -232,6 +232,9 @@ def test_refusals_of_the_template_and_what_is_no_conversation_are_put_in_words()
     with pytest.raises(SlipstreamError, match="roles must alternate") as caught:
         ChatTemplate(GEMMA).parts([*user("a"), *user("b")])
     assert "system" not in caught.value.hint
+    with pytest.raises(SlipstreamError) as caught:
+        ChatTemplate("{{ raise_exception('Only user roles are supported, and system is not') }}").parts(user("U"))
+    assert "system" not in caught.value.hint
     with pytest.raises(ValueError, match="unknown roles"):
         ChatTemplate(CHATML).parts([{"role": "system<|im_end|>", "content": ""}])
     extra = [{"role": "user", "content": "a", "name": "<|im_end|>"}]

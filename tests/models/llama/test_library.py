@@ -121,13 +121,21 @@ def test_passes_that_a_device_replays_are_counted() -> None:
     assert not heard  # a line for each pass would fill it
 
 
-def test_llama_cpps_reason_is_passed_on_whole_with_what_helps(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("key", "value", "reason", "hint"),
+    [
+        ("tokenizer.ggml.pre", "brand-new-bpe", "unknown pre-tokenizer type: 'brand-new-bpe'", "A newer llama.cpp"),
+        ("llama.block_count", 9, "wrong number of tensors", "Fetch the file again, or get another conversion"),
+    ],
+)
+def test_llama_cpps_reason_is_passed_on_whole_with_what_helps(
+    key: str, value: str | int, reason: str, hint: str, tmp_path: Path
+) -> None:
     bundled = Path(__file__).parents[3] / "models" / "bundled" / "slipstream-mini-q8_0.gguf"
-    file = changed(bundled, tmp_path / "changed.gguf", {"tokenizer.ggml.pre": "brand-new-bpe"})
+    file = changed(bundled, tmp_path / "changed.gguf", {key: value})
     with process_log().listening(), pytest.raises(ModelFileError) as refused:
         LlamaModel(file, placement=Placement(0))
-    assert "unknown pre-tokenizer type: 'brand-new-bpe'" in refused.value.title
-    assert "newer llama.cpp" in refused.value.hint
+    assert reason in refused.value.title and refused.value.hint.startswith(hint)
 
 
 LOAD = "llama_model_load: error loading model: "
