@@ -98,6 +98,7 @@ class Listing:
         self._screen, self._models = screen, models
         self._done: set[str] = set()  # downloads that have ended
         self._asking_facts = False
+        self._asked_list = 0  # lists of installed models that were asked for
         self._looking = False
         self._keys_for: tuple[int, View[Any], bool] | None = None  # the state that the footer shows
 
@@ -208,7 +209,13 @@ class Listing:
         self.installed.facts = self.here.facts = {}
 
     def list_installed(self) -> None:
-        self.ask(lambda models: models.installed(), self._installed_came, partial(self._no_list, self.installed))
+        self._asked_list = number = self._asked_list + 1
+
+        def came(models: list[InstalledModel]) -> None:
+            if number == self._asked_list:  # an earlier list may come later, and lack the last change
+                self._installed_came(models)
+
+        self.ask(lambda models: models.installed(), came, partial(self._no_list, self.installed))
 
     def _installed_came(self, models: list[InstalledModel]) -> None:
         if models != self.installed.rows:  # a new model may draft for the others

@@ -1,6 +1,7 @@
 """The model manager: what it lists, finds and fetches, and that nothing stops it."""
 
 import asyncio
+import threading
 from dataclasses import replace
 
 import pytest
@@ -425,3 +426,29 @@ async def test_downloads_are_polled_again_after_a_failure(open_chat: Open, monke
         screen = await opened(chat, DOWNLOADS)
         await chat.until(lambda: asked > 1)
         await chat.until(lambda: not screen.listing.downloads.error)
+
+
+async def test_an_earlier_list_that_comes_later_brings_nothing_back(
+    open_chat: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    models = ScriptedModels()
+    async with open_chat(models=models) as chat:
+        screen = await opened(chat)
+        before, late, asked = models.installed(), threading.Event(), []
+
+        def installed() -> object:
+            asked.append(len(asked))
+            if asked[-1]:
+                return before[:1]
+            assert late.wait(20)
+            return before
+
+        monkeypatch.setattr(models, "installed", installed)
+        screen.listing.list_installed()
+        await chat.until(lambda: len(asked) == 1)
+        screen.listing.list_installed()
+        await chat.until(lambda: screen.listing.installed.rows == before[:1])
+        late.set()
+        for _ in range(5):
+            await chat.pilot.pause(0.05)
+        assert screen.listing.installed.rows == before[:1]
