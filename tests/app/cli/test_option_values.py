@@ -87,7 +87,7 @@ def test_what_is_no_number_is_refused_by_every_command(value: str) -> None:
         (["models", "serch"], "there is no command models serch.", "Did you mean search? slipstream models --help"),
         (["rnu"], "there is no command rnu.", "Did you mean run? slipstream --help lists all."),
         (["banana"], "there is no command banana.", "slipstream --help lists all."),
-        (["--heads", "a.gguf", "run"], "--heads is no option here.", "Put it behind a command: slipstream run --heads …"),
+        (["--heads", "a.gguf", "run"], "--heads is no option here.", "Put it behind a command: slipstream run --heads"),
         (["run", "--drafer", "x"], "unrecognized arguments: --drafer x.", "Did you mean --drafter? Try slipstream run"),
         (["chats", "list", "--x"], "unrecognized arguments: --x.", "Try slipstream chats list --help."),
     ],
