@@ -434,7 +434,8 @@ async def test_an_earlier_list_that_comes_later_brings_nothing_back(
     models = ScriptedModels()
     async with open_chat(models=models) as chat:
         screen = await opened(chat)
-        before, late, asked = models.installed(), threading.Event(), []
+        before, late = models.installed(), threading.Event()
+        asked: list[int] = []
 
         def installed() -> object:
             asked.append(len(asked))
