@@ -47,7 +47,7 @@ async def test_drafts_are_drawn_as_they_come(open_chat: Open, size: tuple[int, i
         await chat.until(chat.idle)
         await drawn(chat, "still.")
         assert chat.texts() == ["x", TEXT]
-        await chat.until(lambda: "draft       70 %" in chat.shown() and "75 50" in chat.shown())
+        await chat.until(lambda: "draft       70 %" in chat.shown() and "75  50" in chat.shown())
 
 
 async def test_nothing_is_asked_of_the_engine_while_it_is_closed(open_chat: Open) -> None:
