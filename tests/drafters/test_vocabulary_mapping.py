@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.drafters.other_vocabulary import in_other_tokens, in_sentencepiece
+from tests.drafters.changed_file import in_other_tokens, in_sentencepiece
 from tests.models.fake_target import FakeTarget
 
 from slipstream.app.engine.load import load

@@ -11,7 +11,7 @@ from typing import Final
 
 from tests.app.bundled_program import PROGRAM
 from tests.app.chats.damaged import filled
-from tests.app.chats.test_odd_values import ODD
+from tests.app.chats.test_opening import ODD
 from tests.app.terminal import Terminal
 from tests.soak.strangers import Case, Found, reply, run, started, wrong
 

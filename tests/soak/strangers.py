@@ -28,7 +28,7 @@ from tests.app.cli.test_hostile_terminal import COMMANDS, keep
 from tests.app.hostile import leaks, on_a_terminal
 from tests.app.kills import kill_real
 from tests.app.terminal import ROOT, Terminal
-from tests.drafters.other_vocabulary import in_other_tokens, in_sentencepiece
+from tests.drafters.changed_file import in_other_tokens, in_sentencepiece
 from tests.faults.shim import build, compiler
 from tests.models.hub_models import tiny_gguf
 from tests.models.hub_server import HubServer

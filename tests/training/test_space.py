@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 import torch
+from tests.training.gguf_file import random_decoder
 
 from slipstream.drafters.training import space
 from slipstream.drafters.training.corpus import TrainingText, WindowSampler
@@ -11,11 +12,7 @@ SHAPE = DecoderShape(width=64, layers=2, heads=2, kv_heads=1, head_size=32, ffn=
 
 @pytest.fixture(scope="module")
 def target() -> Decoder:
-    torch.manual_seed(1)
-    model = Decoder(SHAPE)
-    for p in model.parameters():
-        torch.nn.init.normal_(p, mean=float(p.ndim == 1), std=0.1)
-    return model.eval()
+    return random_decoder(SHAPE)
 
 
 def test_the_text_does_not_see_the_masks(target: Decoder) -> None:

@@ -151,14 +151,11 @@ def test_the_head_says_when_the_machine_is_busy() -> None:
 def test_columns_line_up_whatever_a_name_holds() -> None:
     lines = table("title", ("name", "figure"), [("a", "1"), ("long name", "100")], ["note"]).splitlines()
     assert lines == [
-        "",
-        "title",
-        "",
+        *("", "title", ""),
         "| name      | figure |",
         "|-----------|-------:|",
         "| a         |      1 |",
         "| long name |    100 |",
-        "",
-        "note",
+        *("", "note"),
     ]
     assert r"| a\|b | 1 |" in table("title", ("x", "y"), [("a|b", "1")])

@@ -2,19 +2,23 @@
 
 import argparse
 import json
+import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from slipstream.app.bench import turns
 from slipstream.app.bench.figures import ALL_KINDS, RunningBench, decoded
 from slipstream.app.bench.runner import BenchMachine
-from slipstream.app.bench.turns import BenchAmounts
+from slipstream.app.bench.turns import BenchAmounts, BenchTurn, CtrlC, WrittenReply, never
 from slipstream.app.cli.bench import bench
 from slipstream.app.cli.options import make_parser
+from slipstream.app.engine.session import Session
 from slipstream.app.library.resolve_model import choose
 from slipstream.app.platform.paths import Paths
 from slipstream.app.protocol.requests import AUTO
@@ -243,3 +247,62 @@ def test_nothing_of_llama_cpp_is_printed() -> None:
     command = [sys.executable, "-m", "slipstream.app.cli.main", "bench", *arguments, "--no-memory"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=True)
     assert all(line.startswith("bench: ") for line in done.stderr.splitlines()), done.stderr
+
+
+def press_ctrl_c(monkeypatch: pytest.MonkeyPatch, module: str, after: int) -> None:
+    replies = 0
+
+    def write(
+        session: Session,
+        drafter: str,
+        turn: BenchTurn,
+        stop: Callable[[], bool] = never,
+        on_step: Callable[[], None] = lambda: None,
+    ) -> WrittenReply:
+        nonlocal replies
+        replies += 1
+        if replies == after:
+            signal.raise_signal(signal.SIGINT)
+        return turns.write(session, drafter, turn, stop, on_step)
+
+    monkeypatch.setattr(f"{module}.write", write)
+
+
+@pytest.mark.slow
+def test_ctrl_c_keeps_figures(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = signal.getsignal(signal.SIGINT)
+    press_ctrl_c(monkeypatch, "slipstream.app.bench.drafters", after=3 + 3 + 2)  # in the third prompt
+    chosen = options(tmp_path / "f.json", "drafters", "check", drafters="lookup", prompts="chat", limit=4)
+    assert bench(chosen, TINY) == 130
+    figures = json.loads((tmp_path / "f.json").read_text())
+    assert figures.keys() == {"machine", "drafters"} and figures["drafters"]["stopped"]
+    assert figures["drafters"]["texts"] == 2
+    printed = capsys.readouterr()
+    assert "STOPPED before its end" in printed.out and "Ctrl-C once more" in printed.err
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+@pytest.mark.slow
+def test_ctrl_c_before_any_measurement_leaves_old_figures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "f.json").write_text("{}")
+    press_ctrl_c(monkeypatch, "slipstream.app.bench.drafters", after=1)
+    assert bench(options(tmp_path / "f.json", drafters="lookup", prompts="chat"), TINY) == 130
+    assert (tmp_path / "f.json").read_text() == "{}"
+
+
+def test_ctrl_c_twice_drops_everything() -> None:
+    with pytest.raises(KeyboardInterrupt), CtrlC() as stop:
+        signal.raise_signal(signal.SIGINT)
+        assert stop()
+        signal.raise_signal(signal.SIGINT)
+
+
+@pytest.mark.slow
+def test_a_stopped_audit_tells_what_it_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    press_ctrl_c(monkeypatch, "slipstream.app.bench.check", after=4)
+    chosen = options(tmp_path / "f.json", check=True, drafters="lookup", prompts="chat", limit=3)
+    assert bench(chosen, TINY) == 130
+    found = json.loads((tmp_path / "f.json").read_text())["check"]
+    assert found["stopped"] and found["compared"] == {"lookup": 1}

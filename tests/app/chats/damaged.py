@@ -1,5 +1,6 @@
-"""Chats to be damaged, and the ways to do it."""
+"""Chats of earlier versions, chats to be damaged, and the ways to do it."""
 
+import gzip
 import random
 import shutil
 from collections.abc import Callable
@@ -7,9 +8,11 @@ from contextlib import closing
 from pathlib import Path
 from typing import Final
 
+from slipstream.app.chats.schema import MIGRATIONS
 from slipstream.app.chats.store import ChatStore
 
 PAGE: Final = 4096
+OLDER: Final = tuple(range(1, len(MIGRATIONS)))  # all versions before this one
 
 
 def filled(path: Path, chats: int = 8) -> None:
@@ -68,3 +71,10 @@ DAMAGES: Final[dict[str, Callable[[Path, random.Random], object]]] = {
 
 def damaged_in(path: Path, how: str, chance: random.Random) -> None:
     DAMAGES[how](path, chance)
+
+
+def older(path: Path, version: int = 1) -> None:
+    """Copies a file that has had so many migrations."""
+    path.touch(mode=0o600)
+    frozen = Path(__file__).with_name("versions") / f"version-{version}.db.gz"
+    path.write_bytes(gzip.decompress(frozen.read_bytes()))

@@ -152,12 +152,8 @@ def test_conversations_of_chatgpt_come_with_their_branches(store: ChatStore) -> 
     shown = store.messages(chat.id)
     assert [(m.role, m.content) for m in shown] == [("user", "What is a fox?"), ("assistant", "A small one.")]
     assert shown[0].created == 6.0
-    assert [m.content for m, _ in store.all_messages(chat.id)] == [
-        "What is a fox?",
-        "A small one.",
-        "An animal.",
-        "Red.",
-    ]
+    everything = ["What is a fox?", "A small one.", "An animal.", "Red."]
+    assert [m.content for m, _ in store.all_messages(chat.id)] == everything
     (fork,) = store.forks(chat.id).values()
     store.show(fork[1])
     assert [m.content for m in store.messages(chat.id)] == ["What is a fox?", "An animal.", "Red."]

@@ -39,11 +39,8 @@ def test_words_are_found_with_their_place(store: ChatStore) -> None:
     chat = store.create().id
     asked, reply = say(store, chat, "Where does the red fox sleep?", "It sleeps in a den.\nCAFÉS are too loud.")
     other = store.create("Foxes at night").id
-    assert [(hit.chat, hit.message, hit.role) for hit in store.search("fox")] == [
-        (other, None, ""),
-        (chat, None, ""),
-        (chat, asked, "user"),
-    ]
+    found = [(hit.chat, hit.message, hit.role) for hit in store.search("fox")]
+    assert found == [(other, None, ""), (chat, None, ""), (chat, asked, "user")]
     (hit,) = [hit for hit in store.search("cafe den") if hit.message]
     assert (hit.message, hit.role) == (reply, "assistant")
     assert [hit.snippet[start:end] for start, end in hit.spans] == ["den", "CAFÉS"]

@@ -139,11 +139,8 @@ def test_history_gives_tokens_to_the_model_that_wrote_them(store: ChatStore) -> 
     store.finish_reply(reply.id, text="answer", tokens=[4, 5])
     kept = store.messages(reply.chat)
     assert history(kept, "f") == [Message("user", "x"), Message("assistant", "answer", [4, 5])]
-    assert history(kept, "g", system="Be brief.") == [
-        Message("system", "Be brief."),
-        Message("user", "x"),
-        Message("assistant", "answer"),
-    ]
+    turns = [("system", "Be brief."), ("user", "x"), ("assistant", "answer")]
+    assert history(kept, "g", system="Be brief.") == [Message(role, text) for role, text in turns]
 
 
 def test_questions_without_an_answer_become_one(store: ChatStore) -> None:

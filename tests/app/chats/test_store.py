@@ -80,13 +80,8 @@ def test_an_unknown_chat_is_a_wrong_use_and_names_others(store: ChatStore) -> No
         store.messages("zzzzzz")
     assert "No chat is kept yet" in first.value.hint
     chat = store.create("About the sea").id
-    for call in (
-        store.get,
-        store.messages,
-        store.delete,
-        lambda name: store.add_user(name, "x"),
-        lambda name: reply(store, name),
-    ):
+    writes = (lambda name: store.add_user(name, "x"), lambda name: reply(store, name))
+    for call in (store.get, store.messages, store.delete, *writes):
         with pytest.raises(UsageError) as error:
             call("zzzzzz")
         assert '"zzzzzz"' in error.value.title

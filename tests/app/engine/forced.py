@@ -8,6 +8,7 @@ from typing import Final
 import numpy as np
 
 from slipstream.app.engine.loop import generate
+from slipstream.app.engine.session import Session
 from slipstream.app.engine.stopping import FixedBudget, StopRules
 from slipstream.drafters.base import NO_DRAFT, Draft, Drafter, ShouldExtend, Step
 from slipstream.drafters.tree import TreeBuilder, chain_draft
@@ -17,6 +18,15 @@ from slipstream.models.types import Abilities, Evaluation, History, Token
 
 _TIE: Final = 1e-3
 """Logits may differ by 1e-5 with F32 weights; a token that changes where none moved by this much is an error."""
+
+
+class Endless:
+    """A vocabulary in which no token ends a reply, so that all replies are of the length that is asked for."""
+
+    ends = frozenset[Token]()
+
+    def __init__(self, session: Session) -> None:
+        self.piece = session.model.vocabulary.piece
 
 
 class Forced(Drafter):

@@ -196,12 +196,7 @@ def test_a_text_that_continues_has_no_space_before_it(tmp_path: Path) -> None:
     path = write_vocabulary(tmp_path / "v.gguf", ("<|user|>",), "llama")
     model = LlamaModel(path, placement=Placement(0), vocabulary_only=True)
     builder = PromptBuilder(ChatTemplate(CHATML), model.tokenize, model.opening())
-    for text, pieces in (
-        ("a", ["a"]),
-        (" a", ["▁a"]),
-        ("\n", ["<0x0A>"]),
-        ("im", ["im"]),
-        ("<s>", ["<", "<0x73>", ">"]),
-    ):
+    texts = {"a": ["a"], " a": ["▁a"], "\n": ["<0x0A>"], "im": ["im"], "<s>": ["<", "<0x73>", ">"]}
+    for text, pieces in texts.items():
         assert [model.text_of(token) for token in builder.tokens_of(text)] == pieces
     model.close()

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from tests.app.engine.forced import Forced, write
+from tests.app.engine.forced import Endless, Forced, write
 from tests.models.requantize import requantize
 
 from slipstream.app.engine.load import load
@@ -32,13 +32,6 @@ SAMPLINGS: Final = [
     Sampling(1.5, presence_penalty=0.5, seed=3),
 ]
 DEPTH: Final = 5
-
-
-class Endless:
-    ends = frozenset[Token]()
-
-    def __init__(self, session: Session) -> None:
-        self.piece = session.model.vocabulary.piece
 
 
 @dataclass(frozen=True)
@@ -139,11 +132,7 @@ def test_the_turn_after_a_reply_that_ended_in_a_draft_is_the_same_too(session: S
     for right in (None, 1.0, 0.5):
         forced = None if right is None else Forced(replies[0][0].tokens, session.target.abilities, right, 7, 3)
         first = reply(session, request, forced)
-        said = [
-            *request.messages,
-            Message("assistant", first.done.text, first.done.tokens),
-            Message("user", "And then?"),
-        ]
+        said = [*request.messages, Message("assistant", first.done.text, first.done.tokens), Message("user", "Then?")]
         replies.append((first, reply(session, replace(request, messages=said))))
     plain = replies[0]
     for drafted in replies[1:]:

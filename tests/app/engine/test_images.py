@@ -7,20 +7,22 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
-from typing import Final
+from typing import Any, Final
 
+import gguf
+import numpy as np
 import pytest
+from tests.app.engine.forced import Endless
 from tests.drafters import block_file, gemma4_file
 from tests.drafters.mtp_file import WIDTH as MTP_WIDTH
 from tests.drafters.mtp_file import write_mtp
-from tests.models.kinds import SEES, WIDTH, write_kind
+from tests.models.kinds import SEES, WIDTH, add_all, finish, write_kind
 from tests.models.tiny_mmproj import write_mmproj, write_picture
 
 from slipstream.app.chats.images import read_attached
 from slipstream.app.engine import load as loading
 from slipstream.app.engine.load import load
 from slipstream.app.engine.session import Session
-from slipstream.app.engine.text import ChatVocabulary
 from slipstream.app.library.load_request import BUNDLED_TARGET
 from slipstream.app.library.resolve_model import choose
 from slipstream.app.platform.paths import HOME_VARIABLE, Paths
@@ -30,7 +32,6 @@ from slipstream.drafters import registry
 from slipstream.drafters.text_index import TextPiece, open_index
 from slipstream.models.errors import SlipstreamError, UsageError
 from slipstream.models.gguf.reader import read_header
-from slipstream.models.types import Token
 
 DRAFTERS: Final = [
     AUTO,
@@ -48,13 +49,34 @@ SAMPLINGS: Final = [
 ASKED: Final = "Tell me a story about a small fox."
 PAIRS: Final = MappingProxyType({"mlp": "llama", "gemma3": "gemma3", "qwen2vl_merger": SEES})
 MTP_PAIRS: Final = [("qwen35", "qwen2vl_merger"), ("qwen35moe", "mlp"), ("hy_v3", "mlp"), ("step35", "gemma3")]
+Bend = Callable[[dict[str, Any], dict[str, Any]], object]
+BENDS: Final[MappingProxyType[str, Bend]] = MappingProxyType(
+    {
+        "no blocks": lambda keys, _: keys.update({"clip.vision.block_count": 0}),
+        "too many blocks": lambda keys, _: keys.update({"clip.vision.block_count": 9}),
+        "no heads": lambda keys, _: keys.update({"clip.vision.attention.head_count": 0}),
+        "odd heads": lambda keys, _: keys.update({"clip.vision.attention.head_count": 5}),
+        "no patches": lambda keys, _: keys.update({"clip.vision.patch_size": 0}),
+        "huge patches": lambda keys, _: keys.update({"clip.vision.patch_size": 1 << 30}),
+        "huge image": lambda keys, _: keys.update({"clip.vision.image_size": 1 << 20}),
+        "no image": lambda keys, _: keys.update({"clip.vision.image_size": 0}),
+        "other width": lambda keys, _: keys.update({"clip.vision.embedding_length": 48}),
+        "no mean": lambda keys, _: keys.pop("clip.vision.image_mean"),
+        "no kind": lambda keys, _: keys.pop("clip.projector_type"),
+        "unknown kind": lambda keys, _: keys.update({"clip.projector_type": "crystal"}),
+        "sound": lambda keys, _: keys.update({"clip.has_vision_encoder": False}),
+        "no norm": lambda _, weights: weights.pop("v.blk.0.ln1.weight"),
+        "no projection": lambda _, weights: weights.pop("mm.2.weight"),
+        "thin projection": lambda _, weights: weights.update({"mm.2.weight": np.zeros((16, WIDTH), np.float32)}),
+        "wrong attention": lambda _, weights: weights.update({"v.blk.0.attn_q.weight": np.zeros((24, 24), np.float32)}),
+        "few places": lambda _, weights: weights.update({"v.position_embd.weight": np.zeros((3, 32), np.float32)}),
+        "wrong patches": lambda _, weights: weights.update(
+            {"v.patch_embd.weight": np.zeros((32, 3, 4, 4), np.float32)}
+        ),
+    }
+)
 
-
-class Endless:
-    ends = frozenset[Token]()
-
-    def __init__(self, vocabulary: ChatVocabulary) -> None:
-        self.piece = vocabulary.piece
+HARMLESS: Final = ("no blocks", "no norm", "wrong patches")  # llama.cpp reads them as another projector
 
 
 def about(*pictures: Path, text: str = ASKED) -> Message:
@@ -86,13 +108,13 @@ def seeing(tmp_path_factory: pytest.TempPathFactory) -> Load:
 def session(seeing: Load, pictures: list[Path]) -> Iterator[Session]:
     opened, _ = load(seeing, lambda _: None)
     with closing(opened):  # what it writes about an image is what retrieval finds
-        opened.model.vocabulary = Endless(opened.model.vocabulary)
+        opened.model.vocabulary = Endless(opened)
         texts = [reply(opened, [about(pictures[0])], "none", sampling).tokens for sampling in SAMPLINGS]
     with closing(open_index(Path(seeing.index or ""), read_header(Path(seeing.model)))) as index:
         index.add([TextPiece(str(number), tokens) for number, tokens in enumerate(texts)])
     opened, loaded = load(seeing, lambda _: None)
     assert loaded.images
-    opened.model.vocabulary = Endless(opened.model.vocabulary)
+    opened.model.vocabulary = Endless(opened)
     yield opened
     opened.close()
 
@@ -233,7 +255,7 @@ def test_each_kind_of_projector_keeps_the_text(kind: str, pictures: list[Path], 
     session, loaded = load(request, lambda _: None)
     assert loaded.images
     with closing(session):
-        session.model.vocabulary = Endless(session.model.vocabulary)
+        session.model.vocabulary = Endless(session)
         for sampling in SAMPLINGS:
             texts, drafted = set(), 0
             for name in ("none", "draft", "lookup", "recycle", "lookahead", "lookup|draft"):
@@ -290,3 +312,68 @@ def test_only_the_user_s_own_images_count(session: Session, pictures: list[Path]
     seen = about(pictures[0])
     forged = Message("user", seen.content)  # a pasted mark, without the file
     assert min(session.prompt([seen])) < 0 <= min(session.prompt([forged]))
+
+
+def rewrite(path: Path, bend: Bend) -> None:
+    reader = gguf.GGUFReader(path)
+    keys = {name: field.contents() for name, field in reader.fields.items() if name.startswith("clip.")}
+    weights = {tensor.name: np.array(tensor.data) for tensor in reader.tensors}
+    bend(keys, weights)
+    writer = gguf.GGUFWriter(path.with_suffix(".new"), "clip")
+    add_all(writer, "", keys)
+    for name, values in weights.items():
+        writer.add_tensor(name, values)
+    finish(writer)
+    path.with_suffix(".new").replace(path)
+
+
+def refusal(folder: Path, mmproj: Path) -> SlipstreamError | None:
+    """What an image gets; the model must reply to text before and after."""
+    model = write_kind(folder / "model.gguf", "llama")
+    picture = about(write_picture(folder / "cat.png"), text="the a of")
+    session, loaded = load(Load(str(model), mmproj=str(mmproj), probed=str(folder / "probed.json")), lambda _: None)
+    with closing(session):
+
+        def reply(message: Message) -> None:
+            request = Generate(1, [message], Sampling(0.0), max_tokens=4)
+            assert session.reply(request, lambda _: None, lambda: False).reason
+
+        try:
+            reply(picture)
+        except SlipstreamError as error:
+            assert not loaded.images or "image" in error.title
+            reply(Message("user", "the a of"))
+            return error
+    return None
+
+
+@pytest.mark.parametrize("name", BENDS)
+def test_a_bent_mmproj_file_is_one_clear_error(tmp_path: Path, name: str) -> None:
+    mmproj = write_mmproj(tmp_path / "mmproj.gguf", "mlp", WIDTH)
+    rewrite(mmproj, BENDS[name])
+    error = refusal(tmp_path, mmproj)
+    if error is None:
+        assert name in HARMLESS, "it is used as if it were whole"
+        return
+    assert "mmproj.gguf" in error.title and error.hint and "\n" not in str(error)
+
+
+@pytest.mark.parametrize("part", [0.0, 0.1, 0.5, 0.95])
+def test_an_mmproj_file_that_was_cut_short_is_one_clear_error(tmp_path: Path, part: float) -> None:
+    mmproj = write_mmproj(tmp_path / "mmproj.gguf", "mlp", WIDTH)
+    raw = mmproj.read_bytes()
+    mmproj.write_bytes(raw[: int(part * len(raw))])
+    error = refusal(tmp_path, mmproj)
+    assert error and "mmproj.gguf" in error.title and error.hint
+
+
+def test_other_files_are_no_mmproj_files_and_a_whole_one_serves(tmp_path: Path) -> None:
+    for name, make in (
+        ("text.gguf", lambda path: path.write_text("Dear reader")),
+        ("model2.gguf", lambda path: write_kind(path, "llama")),
+        ("wide.gguf", lambda path: write_mmproj(path, "mlp", 2 * WIDTH)),
+    ):
+        make(tmp_path / name)
+        error = refusal(tmp_path, tmp_path / name)
+        assert error and name in error.title and error.hint, name
+    assert refusal(tmp_path, write_mmproj(tmp_path / "mmproj.gguf", "mlp", WIDTH)) is None

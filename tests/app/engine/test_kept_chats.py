@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.drafters.autopilot.virtual_time import Clock
 from tests.models.fake_target import FakeTarget
 
 from slipstream.app.engine.chat_model import ChatModel
@@ -41,13 +42,6 @@ class Letters:
 
     def tokenize(self, text: str, special: bool, written: object = (), *, joins: bool = False) -> list[Token]:
         return [ord(char) % 64 for char in text]
-
-
-class Clock:
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 class Process:

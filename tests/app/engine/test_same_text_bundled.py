@@ -1,6 +1,7 @@
 """Token equality on the bundled family as it ships (the strict class): every drafter, every setting, no difference.
 
 200 replies and more of 128 tokens; test_exact.py beside it forces drafts that are right, wrong, or end the reply.
+Typical acceptance may change texts, and nothing else.
 """
 
 from collections.abc import Callable, Iterator
@@ -10,19 +11,19 @@ from types import MappingProxyType
 from typing import Final
 
 import pytest
+from tests.app.engine.forced import Endless
 
 from slipstream.app.chats.store import ChatStore
 from slipstream.app.engine.load import load
 from slipstream.app.engine.session import Session
-from slipstream.app.engine.text import ChatVocabulary
 from slipstream.app.library.load_request import TUNED
 from slipstream.app.library.resolve_model import choose
 from slipstream.app.platform.paths import HOME_VARIABLE, Paths
 from slipstream.app.protocol.events import Done, Loaded
 from slipstream.app.protocol.requests import AUTO, Generate, Message, Sampling
 from slipstream.drafters import registry
+from slipstream.models.errors import UsageError
 from slipstream.models.llama.placement import Placement
-from slipstream.models.types import Token
 
 NOT_SERVED: Final = MappingProxyType({"mtp": "MTP", "dspark": "dspark heads"})
 """Methods that the bundled target lacks something for, and a word of the reason."""
@@ -39,15 +40,6 @@ SAMPLINGS: Final = [
 ]
 
 PlainReply = Callable[[str, Sampling], Done]
-
-
-class Endless:
-    """A vocabulary in which no token ends a reply, so that all replies are of the length that is asked for."""
-
-    ends = frozenset[Token]()
-
-    def __init__(self, vocabulary: ChatVocabulary) -> None:
-        self.piece = vocabulary.piece
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +61,7 @@ def bundled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Session,
 def endless(bundled: tuple[Session, Loaded]) -> Iterator[Session]:
     session, _ = bundled
     vocabulary = session.model.vocabulary
-    session.model.vocabulary = Endless(vocabulary)
+    session.model.vocabulary = Endless(session)
     yield session
     session.model.vocabulary = vocabulary
 
@@ -114,7 +106,7 @@ def test_every_drafter_writes_what_plain_decoding_writes(endless: Session, plain
             accepted += drafted.speed.accepted
             rejected += drafted.speed.drafted - drafted.speed.accepted
     # the autopilot decides by the time that passes take, and may find that nothing pays on so small a model; masks on
-    # the frozen target are seldom right: test_space_bundled has the tuned one
+    # the frozen target are seldom right: tests/drafters/test_space.py has the tuned one
     if name not in ("none", "auto"):
         shows = (accepted > 0 or name == "space") and rejected > 0
         assert shows, f"{name} was always right or always wrong: this shows nothing"
@@ -152,3 +144,28 @@ def test_a_second_turn_reads_only_the_new_words_and_a_full_context_drops_the_old
         turns += [Message("user", "Tell me a story about a fox. " * 8), Message("assistant", "Once upon a time. " * 8)]
     done = session.reply(Generate(3, [*turns, Message("user", "Go on")], max_tokens=5), lambda _: None, lambda: False)
     assert done.dropped_messages > 0 and done.dropped_messages % 2 == 0 and done.prompt_tokens < loaded.n_ctx
+
+
+def typical(session: Session, drafter: str, prompt: str, typical: float | None, temperature: float = 1.5) -> Done:
+    return reply(session, drafter, prompt, Sampling(temperature=temperature, seed=5, typical=typical), size=40)
+
+
+def test_every_drafter_takes_typical_acceptance_and_plain_decoding_ignores_it(bundled: tuple[Session, Loaded]) -> None:
+    session, loaded = bundled
+    changed = 0
+    for prompt in ("Tell me about the sea", *PROMPTS):
+        plain = typical(session, "none", prompt, None)
+        assert typical(session, "none", prompt, 0.09).text == plain.text
+        for name in [offer.name for offer in loaded.drafters if offer.usable]:
+            done = typical(session, name, prompt, 0.02)
+            assert done.speed.tokens > 5 and done.reason in ("stop", "length")
+            changed += done.text != plain.text
+            assert typical(session, name, prompt, None).text == plain.text  # the next reply is exact again
+    assert changed > 0
+
+
+def test_typical_acceptance_is_refused_at_temperature_0(bundled: tuple[Session, Loaded]) -> None:
+    session, _ = bundled
+    with pytest.raises(UsageError, match="temperature 0"):
+        typical(session, "lookup", PROMPTS[0], 0.09, 0.0)
+    assert typical(session, "lookup", PROMPTS[0], None, 0.0).text

@@ -6,7 +6,7 @@ from time import sleep
 
 import numpy as np
 import pytest
-from tests.app.engine.test_kept_chats import Clock
+from tests.drafters.autopilot.virtual_time import Clock
 
 from slipstream.app.engine.stats import OtherPrograms, PlainClock, ReplyStats, SpillWatch, origins
 from slipstream.drafters.base import NO_DRAFT, Draft, Step

@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+from tests.drafters.autopilot.virtual_time import Clock
 from tests.models.fake_target import FakeTarget
 
 from slipstream.app.engine.calibrate import Threads
@@ -9,18 +10,9 @@ from slipstream.models.types import EMPTY_TREE, Evaluation, Token, TokenTree
 NOTHING = Evaluation(np.zeros((1, 1), np.float32))
 
 
-class Clock:
-    """Time goes on only where a pass is made, so that a test does not depend on the machine that it runs on."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 @pytest.fixture(autouse=True)
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """Time goes on only where a pass is made, so that a test does not depend on the machine that it runs on."""
     made = Clock()
     monkeypatch.setattr("slipstream.app.engine.calibrate.perf_counter", made)
     monkeypatch.setattr(Machine, "clock", made)

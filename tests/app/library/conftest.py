@@ -7,8 +7,11 @@ from slipstream.models.memory.speed import assumed
 
 
 @pytest.fixture(autouse=True)
-def no_service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """This machine may really have Ollama."""
+def own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """This machine may really have Ollama, or other programs' models."""
+    for name in ("HF_HOME", "HF_HUB_CACHE", "LLAMA_CACHE", "OLLAMA_MODELS", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setattr("slipstream.models.library.places.OLLAMA_SERVICE", tmp_path / "service")
 
 

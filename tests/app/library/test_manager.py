@@ -64,10 +64,7 @@ GPU = Device("CUDA0", "gpu", "Fast", 24 * GB, 23 * GB)
 
 
 @pytest.fixture
-def paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Paths:
-    for name in ("HF_HOME", "HF_HUB_CACHE", "LLAMA_CACHE", "OLLAMA_MODELS", "XDG_CACHE_HOME"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("HOME", str(tmp_path))
+def paths(tmp_path: Path) -> Paths:
     return Paths.default({"SLIPSTREAM_HOME": str(tmp_path / "home")})
 
 

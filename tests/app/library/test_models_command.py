@@ -6,7 +6,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from tests.app.commands import Command, commands
 from tests.app.library.test_manager import larger
+from tests.app.terminal import Terminal
 from tests.models.hub_models import split_gguf, tiny_gguf
 from tests.models.hub_server import HostileHub, HubServer, raw
 from tests.models.kinds import write_kind
@@ -28,13 +29,24 @@ from slipstream.models.llama.devices import Device
 
 REPO = "acme/Tiny-GGUF"
 PADDING = 3 << 20  # bytes behind the last tensor of a larger file, so that a transfer can be stopped amid it
+COLUMNS = 44
+Run = Callable[..., Terminal]
+OWN = (
+    '[[pair]]\nmethod = "draft"\ntarget = { model = "Large", repo = "acme/Large-GGUF" }\n'
+    'drafter = { model = "Small", repo = "acme/Small-GGUF", file = "Small-Q8_0.gguf" }\n'
+)
+GUARD = """
+import os, socket
+with open(os.environ["SLIPSTREAM_GUARDED"], "a") as file:
+    file.write(f"{os.getpid()}\\n")
+def refuse(*_, **__):
+    raise AssertionError("a socket was opened")
+socket.socket = socket.create_connection = socket.getaddrinfo = refuse
+"""
 
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    for name in ("HF_HOME", "HF_HUB_CACHE", "LLAMA_CACHE", "OLLAMA_MODELS", "XDG_CACHE_HOME"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("SLIPSTREAM_HOME", str(tmp_path / "home"))
     return tmp_path
 
@@ -75,6 +87,21 @@ def held(server: HubServer, process: subprocess.Popen[str], home: Path) -> None:
     while not any(path.stat().st_size for path in (home / "home" / "models").rglob("*.part*")):
         assert process.poll() is None, process.communicate()
         time.sleep(0.02)
+
+
+def paired(server: HubServer, home: Path) -> None:
+    """A model on the hub that the owner's catalogue has a drafter for."""
+    server.add("acme/Large-GGUF", {"Large-Q8_0.gguf": larger(home) + bytes(PADDING)})
+    own = home / "home" / "catalog.toml"
+    own.parent.mkdir(parents=True, exist_ok=True)
+    own.write_text(OWN)
+
+
+def at_home(home: Path) -> Path:
+    path = home / "home" / "models" / "acme" / "Tiny" / "Tiny-Q8_0.gguf"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(tiny_gguf())
+    return path
 
 
 def listed(command: Command) -> dict[str, dict[str, Any]]:
@@ -139,13 +166,7 @@ def test_a_split_model_is_one_and_a_changed_byte_is_found(server: HubServer, com
 
 @pytest.mark.slow
 def test_the_drafter_comes_along_and_is_chosen_by_default(server: HubServer, command: Command, home: Path) -> None:
-    server.add("acme/Large-GGUF", {"Large-Q8_0.gguf": larger(home)})
-    own = home / "home" / "catalog.toml"
-    own.parent.mkdir(parents=True, exist_ok=True)
-    own.write_text(
-        '[[pair]]\nmethod = "draft"\ntarget = { model = "Large", repo = "acme/Large-GGUF" }\n'
-        'drafter = { model = "Small", repo = "acme/Small-GGUF", file = "Small-Q8_0.gguf" }\n'
-    )
+    paired(server, home)
     assert "your own" in command("pairs").out
     alone = command("pull", "acme/Large-GGUF")
     assert alone.code == 0 and "slipstream models pull acme/Small-GGUF:Q8_0" in alone.err
@@ -206,12 +227,8 @@ def test_a_hub_that_dribbles_is_said_at_once_and_given_up(
         hostile.api = hostile.dribble(b"HTTP/1.1 200 X\r\n\r\n[")
         said = command(*words)
     waiting, error = said.err.splitlines()
-    assert (
-        said.code == 1
-        and waiting.startswith("slipstream: waiting for 127.0.0.1:")
-        and waiting.endswith("Ctrl-C stops")
-        and "answers too slowly" in error
-    )
+    assert said.code == 1 and "answers too slowly" in error
+    assert waiting.startswith("slipstream: waiting for 127.0.0.1:") and waiting.endswith("Ctrl-C stops")
 
 
 def test_odd_facts_take_a_line_each(server: HubServer, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -302,9 +319,7 @@ def test_names_that_fit_several_models_or_no_model_to_chat_with_are_refused(home
 
 
 def test_with_models_here_nothing_opens_a_socket(command: Command, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    models = home / "home" / "models" / "acme" / "Tiny"
-    models.mkdir(parents=True)
-    (models / "Tiny-Q8_0.gguf").write_bytes(tiny_gguf())
+    at_home(home)
 
     def refuse(*_: object, **__: object) -> None:
         raise AssertionError("a socket was opened")
@@ -318,21 +333,9 @@ def test_with_models_here_nothing_opens_a_socket(command: Command, home: Path, m
     assert choose(Paths.default(), "tiny").draft_model is None
 
 
-GUARD = """
-import os, socket
-with open(os.environ["SLIPSTREAM_GUARDED"], "a") as file:
-    file.write(f"{os.getpid()}\\n")
-def refuse(*_, **__):
-    raise AssertionError("a socket was opened")
-socket.socket = socket.create_connection = socket.getaddrinfo = refuse
-"""
-
-
 @pytest.mark.slow
 def test_with_models_here_a_reply_opens_no_socket_in_any_process(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    models = home / "home" / "models" / "acme" / "Tiny"
-    models.mkdir(parents=True)
-    (models / "Tiny-Q8_0.gguf").write_bytes(tiny_gguf())
+    at_home(home)
     (home / "guard").mkdir()
     (home / "guard" / "sitecustomize.py").write_text(GUARD)
     monkeypatch.setenv("PYTHONPATH", str(home / "guard"))
@@ -340,3 +343,48 @@ def test_with_models_here_a_reply_opens_no_socket_in_any_process(home: Path, mon
     process = started("run", "-m", "tiny", "-p", "the", "--max-tokens", "2")
     assert process.wait() == 0, process.communicate()[1]
     assert len(set((home / "guarded").read_text().split())) >= 2  # the command and its engine
+
+
+@pytest.fixture
+def run(home: Path) -> Run:
+    program = (sys.executable, "-m", "slipstream.app.cli.main", "models")
+    return lambda *words: Terminal(*program, *words, home=home / "home", size=(COLUMNS, 20))
+
+
+@pytest.mark.slow
+def test_a_fetch_shows_how_far_it_is_pauses_at_ctrl_c_and_asks_for_the_drafter(
+    server: HubServer, run: Run, home: Path
+) -> None:
+    paired(server, home)
+    server.hold_after(1 << 20)
+    with run("pull", "acme/Large-GGUF") as terminal:
+        terminal.shows("Q8_0: 1.0 MB of ")
+        terminal.type("\x03")
+        assert terminal.ended() == 130
+        shown = terminal.sent.decode()
+    assert "paused at" in shown and "models pull acme/Large-GGUF" in shown
+    lines = shown.replace("^C", "").replace("\r", "\n").split("\n")
+    assert max(len(line) for line in lines if line.startswith("Q8_0: ")) < COLUMNS
+    server.hang_up()  # else what was held back counts as sent, to a reader that has left
+    sent = server.sent
+    server.hold_after(None)
+    with run("pull", "acme/Large-GGUF") as terminal:
+        terminal.shows("[Y/n]")
+        terminal.type("\r")
+        assert terminal.ended() == 0
+        shown = terminal.sent.decode()
+    small = len(tiny_gguf(seed=2, q8_0=True))
+    assert server.sent - sent < PADDING + small  # what came before the pause was not fetched again
+    assert "large:Q8_0 is here" in shown and "small:Q8_0 is here" in shown and "Traceback" not in shown
+
+
+@pytest.mark.program
+def test_removing_asks_and_keeps_what_is_not_confirmed(run: Run, home: Path) -> None:
+    path = at_home(home)
+    for typed, code, words in (("\r", 1, b"not removed"), ("y\r", 0, b"models undo")):
+        assert path.exists()
+        with run("rm", "tiny") as terminal:
+            terminal.shows("[y/N]")
+            terminal.type(typed)
+            assert terminal.ended() == code and words in terminal.sent
+    assert not path.exists()

@@ -1,4 +1,4 @@
-"""Files are tried in a process of their own, once, and what happens there is told in words."""
+"""Files are tried in a process of their own, once, and it is told in words: wrong ones by the hundred, too."""
 
 import os
 import re
@@ -10,19 +10,25 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from tests.models.bends import strings
 from tests.models.conftest import F32, I32, STRING
 from tests.models.kinds import DIFFUSES, KINDS, write_kind
-from tests.models.mutants import lay_out, taken_apart
+from tests.models.mutants import good_files, headers, lay_out, mutant, taken_apart
 
 from slipstream.models.errors import ModelFileError, SlipstreamError
 from slipstream.models.gguf.probe import COMMAND, MOST, SHIPPED, Prober, ProbeRecord, probe_once
-from slipstream.models.gguf.reader import read_header
+from slipstream.models.gguf.reader import Header, read_header
+from slipstream.models.gguf.vocabulary import check_vocabulary
 
 pytestmark = pytest.mark.program
 
 EAGLE = SHIPPED / "slipstream-mini-eagle3-q8_0.gguf"
 READY = "import sys, time, os\nsys.stdin.readline()\nprint('{}', flush=True)\nsys.stdin.readline()\n"
+MUTANTS = 500
+GROUP = 100
+CRASHES = "llama.cpp crashes"
 
 
 @pytest.fixture(scope="module")
@@ -126,7 +132,10 @@ def test_a_process_that_never_ends_or_does_not_start_is_told(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("answer", ["garbage", "[]", "x" * 100_000, "[" * 20_000], ids=lambda answer: answer[:7])
-def test_a_process_that_answers_nonsense_and_goes_on_is_ended(tmp_path: Path, answer: str) -> None:
+def test_a_process_that_answers_nonsense_and_goes_on_is_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: str
+) -> None:
+    monkeypatch.setattr("slipstream.models.gguf.probe._TO_END", 0.5)
     code = READY + f"print({answer!r}, flush=True)\ntime.sleep(600)\n"
     error = failure(scripted(code), write_kind(tmp_path / "model.gguf", "llama"))
     assert "hangs" in error.title and error.hint
@@ -208,3 +217,63 @@ def test_a_record_that_cannot_be_kept_costs_nothing_but_time_and_it_stays_small(
 def test_a_damaged_record_is_empty(kept: str, tmp_path: Path) -> None:
     (tmp_path / "probed.json").write_text(kept, "latin-1")
     assert not ProbeRecord(tmp_path / "probed.json", "one").holds(write_kind(tmp_path / "model.gguf", "llama"))
+
+
+@pytest.fixture(scope="module")
+def good(tmp_path_factory: pytest.TempPathFactory) -> list[bytes]:
+    return good_files(tmp_path_factory.mktemp("good"))
+
+
+@pytest.mark.parametrize("first", range(0, MUTANTS, GROUP))
+def test_mutants_are_refused_or_survived(first: int, good: list[bytes], prober: Prober, tmp_path: Path) -> None:
+    path, refused, tried, crashed = tmp_path / "mutant.gguf", 0, 0, []
+    for seed in range(first, first + GROUP):
+        path.write_bytes(mutant(good[seed // 2 % len(good)], seed))
+        try:
+            header = read_header(path)
+            check_vocabulary(header)
+        except ModelFileError as error:
+            assert error.title.isprintable() and str(path) in error.title and error.hint
+            refused += 1
+            continue
+        look_around(header, path.stat().st_size)
+        tried += 1
+        try:
+            prober.check(path)
+        except SlipstreamError as error:
+            assert error.title.isprintable() and str(path) in error.title and error.hint
+            if CRASHES in error.title or "hangs" in error.title:
+                crashed.append((seed, error.title))
+    assert refused > GROUP // 4 and tried > GROUP // 10
+    assert len(crashed) <= 1, crashed
+
+
+def look_around(header: Header, size: int) -> None:
+    assert len(header.tokens) == header.n_vocab or not header.tokens
+    assert header.add_bos in (True, False) and header.add_eos in (True, False)
+    for token in (header.bos, header.eos):
+        assert token is None or 0 <= token < len(header.tokens)
+    assert not header.tensors or header.data_offsets[0] + header.weight_bytes <= size
+
+
+@given(st.binary(max_size=400), st.booleans())
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_any_bytes(tmp_path: Path, content: bytes, magic: bool) -> None:
+    path = tmp_path / "fuzz.gguf"
+    path.write_bytes((b"GGUF\3\0\0\0" if magic else b"") + content)
+    with pytest.raises(ModelFileError):
+        read_header(path)
+
+
+@pytest.mark.slow
+@given(headers())
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_headers_that_are_framed_well_are_read_or_refused(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "fuzz.gguf"
+    path.write_bytes(content)
+    try:
+        header = read_header(path)
+    except ModelFileError as error:
+        assert error.title.isprintable() and error.hint
+    else:
+        look_around(header, len(content))

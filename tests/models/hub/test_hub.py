@@ -329,13 +329,13 @@ def test_the_best_projector_of_the_first_folder_comes_along_with_models() -> Non
     )
 
 
-@pytest.mark.parametrize("name", ["MTP/mtp-M-Q4_0.gguf", "Qwen3-4B-DFlash.Q8_0.gguf", "eagle3_draft_f16.gguf"])
-def test_what_only_drafts_says_so(name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "drafts"),
+    [
+        *(("MTP/mtp-M-Q4_0.gguf", True), ("Qwen3-4B-DFlash.Q8_0.gguf", True), ("eagle3_draft_f16.gguf", True)),
+        *(("Qwen3.6-27B-MTP-Q4_0.gguf", False), ("Eagle-7B-Q4_0.gguf", False), ("Smol-Q8_0.gguf", False)),
+    ],
+)
+def test_what_only_drafts_says_so_and_a_model_is_a_model(name: str, drafts: bool) -> None:
     (quant,) = quants_of([RemoteFile("a/b", "c", name, 1)])
-    assert quant.drafts
-
-
-@pytest.mark.parametrize("name", ["Qwen3.6-27B-MTP-Q4_0.gguf", "Eagle-7B-Q4_0.gguf", "Smol-Q8_0.gguf"])
-def test_a_model_is_a_model(name: str) -> None:
-    (quant,) = quants_of([RemoteFile("a/b", "c", name, 1)])
-    assert not quant.drafts
+    assert quant.drafts == drafts

@@ -1,5 +1,8 @@
 """Where a model goes, and with which context, on machines that are made up."""
 
+import json
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -8,18 +11,25 @@ from typing import Any
 import pytest
 from tests.models.conftest import RawModel
 from tests.models.memory.needs import need
-from tests.models.sparse import Model, dense, qwen3moe, qwen35, write_sparse
+from tests.models.sparse import MODELS, Model, dense, qwen3moe, qwen35, write_sparse
 
 from slipstream.models.gguf.parse import Value
 from slipstream.models.gguf.reader import Header, read_header
 from slipstream.models.llama.devices import Device, Kind
+from slipstream.models.llama.dry_run import DryRun
+from slipstream.models.llama.target import ContextOptions
 from slipstream.models.memory.fit import Fit, FitOptions, estimate
 from slipstream.models.memory.fit import fit as fitted
 from slipstream.models.memory.need import size_of
 from slipstream.models.memory.room import MARGIN
+from slipstream.models.types import KvType
 
 GB = 10**9
 _KEPT_FREE = 512 << 20  # of each GPU
+CASES: tuple[tuple[int, KvType], ...] = ((512, "f16"), (2048, "f16"), (4096, "q8_0"), (1024, "q4_0"))
+WITHIN = 0.05
+
+Logged = dict[tuple[str, int], dict[str, int]]
 
 
 def cpu(total: float, free: float | None = None) -> Device:
@@ -292,3 +302,60 @@ def test_metal_keeps_more_of_its_working_set_free(eight: Header) -> None:
         mac = replace(gpu(64, (whole + kept) / GB, "igpu"), name="MTL0")
         chosen = fit(eight, [mac, cpu(64)], 8192)
         assert chosen.verdict == verdict and chosen.taken <= chosen.room
+
+
+@pytest.fixture(scope="module")
+def headers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Header]:
+    folder = tmp_path_factory.mktemp("sparse")
+    return {name: read_header(write_sparse(folder / f"{name}.gguf", make())) for name, make in MODELS.items()}
+
+
+@pytest.fixture(scope="module")
+def logged(headers: dict[str, Header]) -> Logged:
+    asked = json.dumps([[str(header.path), [(*case, False) for case in CASES]] for header in headers.values()])
+    command = [sys.executable, str(Path(__file__).with_name("fit_child.py")), asked]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    answers = json.loads(done.stdout)
+    return {
+        (name, n_ctx): answer
+        for name, each in zip(headers, answers, strict=True)
+        for (n_ctx, _), answer in zip(CASES, each, strict=True)
+    }
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("n_ctx", "kv"), CASES)
+@pytest.mark.parametrize("name", MODELS)
+def test_need_is_what_it_takes(name: str, n_ctx: int, kv: KvType, headers: dict[str, Header], logged: Logged) -> None:
+    counted, taken = need(headers[name], n_ctx, kv), logged[name, n_ctx]
+    assert counted.total == pytest.approx(sum(taken.values()), rel=WITHIN)
+    assert counted.weights == pytest.approx(taken["weights"], rel=0.01)
+    assert counted.kv == pytest.approx(taken["kv"], rel=0.01, abs=1 << 14)  # the log gives hundredths of a MiB
+    assert counted.compute == pytest.approx(taken["compute"], rel=0.3)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_dry_run_knows_the_buffer_exactly(name: str, headers: dict[str, Header], logged: Logged) -> None:
+    header = headers[name]
+    run = DryRun(header.path)
+    for n_ctx, kv in CASES:
+        options = ContextOptions(n_ctx=n_ctx, kv=kv)
+        graph = run.graph_bytes(options)
+        assert graph is not None
+        logits = 4 * options.max_rows * header.n_vocab
+        assert graph + logits == pytest.approx(logged[name, n_ctx]["compute"], abs=1 << 20)  # of 16 roundings of 0.01
+    run.close()
+
+
+def test_scores_and_draft_models_are_counted_too(headers: dict[str, Header]) -> None:
+    header = headers["llama-1b"]
+    run = DryRun(header.path)
+    taken = run.graph_bytes(ContextOptions(n_ctx=4096, flash=False))
+    run.close()
+    assert taken is not None
+    assert need(header, 4096, flash=False).compute == pytest.approx(taken + 4 * 64 * header.n_vocab, rel=WITHIN)
+    target, draft = headers["qwen3-4b"], headers["qwen3-0.6b"]
+    both, alone = need(target, 4096, draft=draft), need(target, 4096)
+    small = need(draft, 4096, leaves=4)
+    assert both.total == alone.total + small.total

@@ -1,12 +1,18 @@
 """The engine's process: stopped, killed, started again."""
 
 import os
+import random
 import signal
+import threading
+import time
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.app.engine.disturbed import PHASES, SIGNALS, Disturbed, bundled
 
+from slipstream.app.chats.store import ChatStore
 from slipstream.app.engine.process.client import Engine
 from slipstream.app.library.resolve_model import choose
 from slipstream.app.platform.paths import Paths
@@ -17,6 +23,9 @@ from slipstream.models.errors import EngineDiedError, SlipstreamError, UsageErro
 pytestmark = pytest.mark.program
 
 BUNDLED = replace(choose(Paths.default({})), derived=None, index=None, chats=None)
+
+
+STOPS = 50
 
 
 def ask(number: int = 1, size: int = 20, text: str = "Tell me about the sea", drafter: str = "draft") -> Generate:
@@ -77,3 +86,46 @@ def test_what_is_refused_is_refused_and_the_engine_lives_on(engine: Engine, tmp_
     with pytest.raises(SlipstreamError, match="there is no drafter 'x'"):
         list(engine.reply(ask(2, drafter="x")))
     assert done_of(list(engine.reply(ask(3)))).text and engine.process_id == pid
+
+
+def test_fifty_stops_disturb_nothing(tmp_path: Path) -> None:
+    with closing(Engine(tmp_path / "engine.log")) as engine, closing(ChatStore(tmp_path / "chats.db")) as store:
+        disturbed = Disturbed(engine, bundled(tmp_path / "derived"), store, random.Random(12))
+        disturbed.begin()
+        process = engine.process_id
+        for turn in range(STOPS):
+            assert disturbed.stop("prefill" if turn % 2 else "decode") == ""
+        assert sum(disturbed.phases.values()) > 0 and engine.process_id == process
+
+
+def test_a_stop_is_heard_while_a_long_prompt_is_made(tmp_path: Path) -> None:
+    """Whitespace has no bound: this message is refused only once all of it is tokens, which takes a second and more."""
+    long = ("a" + " " * 300) * 6_000
+    with closing(Engine(tmp_path / "engine.log")) as engine:
+        engine.load(bundled(tmp_path / "derived"))
+        whole = time.monotonic()
+        with pytest.raises(SlipstreamError, match="but the context holds"):
+            list(engine.reply(Generate(1, [Message("user", long)], Sampling(seed=1), "none")))
+        whole = time.monotonic() - whole
+        threading.Timer(whole / 10, engine.stop, (2,)).start()
+        begun = time.monotonic()
+        (done,) = engine.reply(Generate(2, [Message("user", long)], Sampling(seed=1), "none"))
+        assert isinstance(done, Done) and done.reason == "cancelled"
+        assert time.monotonic() - begun < whole / 2
+        last = list(engine.reply(Generate(3, [Message("user", "Hi")], Sampling(seed=1), "none", 4)))[-1]
+        assert isinstance(last, Done) and last.text
+
+
+KILLS = len(SIGNALS) * len(PHASES)
+
+
+def test_kills_lose_nothing(tmp_path: Path) -> None:
+    chance = random.Random(11)
+    load = bundled(tmp_path / "derived")
+    with closing(Engine(tmp_path / "engine.log")) as engine, closing(ChatStore(tmp_path / "chats.db")) as store:
+        disturbed = Disturbed(engine, load, store, chance)
+        disturbed.begin()
+        for turn in range(KILLS):
+            assert disturbed.kill(SIGNALS[turn % len(SIGNALS)], PHASES[turn // len(SIGNALS)]) == ""
+        assert len(disturbed.processes) == KILLS and disturbed.orphans() == set()
+        assert sum(disturbed.phases.values()) > 0

@@ -1,18 +1,43 @@
 """Files that go into a message."""
 
+import base64
+import json
 import os
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.app.tui.chat.test_prompt import sent
+from tests.app.tui.chat.test_prompt import paste, sent
+from tests.app.tui.chat.test_slash import command
 from tests.app.tui.conftest import Open
 from tests.app.tui.driver import Driver
+from tests.app.tui.scripted import LOADED, Script, ScriptedEngine
+from tests.models.tiny_mmproj import write_picture
 from textual.notifications import Notify
 
+from slipstream.app.chats.exporting import exported
+from slipstream.app.chats.images import read_attached
+from slipstream.app.chats.importing import import_chats
 from slipstream.app.chats.store import ChatStore
-from slipstream.app.tui.chat.attach import MOST_BYTES, folded, mentioned, path_completions, read_attachment, unattached
+from slipstream.app.protocol.requests import Lora
+from slipstream.app.tui.chat.attach import (
+    MOST_BYTES,
+    folded,
+    mentioned,
+    pasted_image,
+    path_completions,
+    read_attachment,
+    unattached,
+)
 from slipstream.app.tui.chat.message import Question
 from slipstream.models.errors import UsageError
+
+LABEL = "[cat.png, 48 × 32 pixels, 1 kB]"
+SEEING = replace(
+    LOADED, images=True, lora=[Lora("/x/style.gguf", 0.5)], reasoning=["off", "on"], reasoning_default="on",
+    n_ctx_trained=40_960, n_ctx_longest=131_072,
+)  # fmt: skip
 
 
 @pytest.fixture(autouse=True)
@@ -28,6 +53,13 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (folder / ".hidden").write_text("x", "utf-8")
     monkeypatch.chdir(folder)
     return folder
+
+
+@pytest.fixture
+def picture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "my pictures").mkdir()
+    monkeypatch.chdir(tmp_path / "my pictures")
+    return write_picture(tmp_path / "my pictures" / "cat.png")
 
 
 def names(line: str) -> list[str]:
@@ -55,12 +87,7 @@ def test_files_that_a_text_names_are_found() -> None:
 
 def test_names_that_look_like_paths_and_are_no_files_are_told_from_words() -> None:
     text = "@/no/typo, @note.txt and @~/nothing (@my/x) or @./my: @notes.txt"
-    assert unattached(text) == [
-        ("/no/typo", "no such file"),
-        ("note.txt", "no such file"),
-        ("~/nothing", "no such file"),
-        ("./my", "no such file"),
-    ]
+    assert unattached(text) == [(name, "no such file") for name in ("/no/typo", "note.txt", "~/nothing", "./my")]
     Path("src").mkdir()
     assert unattached("@src/ @src") == [("src/", "it is a folder")]
     assert unattached("/".join(["@", *(["x" * 250] * 40)]))[0][1] == "no such file"
@@ -219,3 +246,105 @@ async def test_esc_closes_the_list_and_the_command_attaches_too(open_chat: Open)
         await chat.press("enter")
         await chat.until(lambda: "not text" in told(chat))
         assert prompt.text == "/attach photo.bin"
+
+
+def test_a_pasted_path_is_known_as_terminals_write_it(picture: Path) -> None:
+    place = str(picture)
+    for text in (place, f"'{place}' ", f'"{place}"', place.replace(" ", "\\ "), f"file://{place.replace(' ', '%20')}"):
+        assert pasted_image(text) == place, text
+    for text in ("", "cat", f"see {place}", f"{place}\n{place}", f"{place}x", str(picture.parent), "https://x/a.png"):
+        assert pasted_image(text) is None, text
+
+
+async def test_an_image_is_attached_sent_shown_and_kept(open_chat: Open, store: ChatStore, picture: Path) -> None:
+    async with open_chat() as chat:
+        prompt = chat.screen.prompt
+        await chat.press(*"see @cat", "tab")
+        assert prompt.text == f"see {LABEL} "
+        await paste(chat, f"'{picture}'")
+        assert prompt.text == f"see {LABEL} {LABEL} "
+        await chat.press("enter")
+        await chat.until(lambda: bool(chat.engine.asked) and chat.idle())
+        said = chat.engine.asked[-1].messages[-1]
+        ((sha256, place),) = said.images.items()
+        assert said.content.count(f"({'image:' + sha256})") == 2
+        assert Path(place).read_bytes() == picture.read_bytes() and Path(place) != picture
+        assert LABEL in chat.shown() and "image:" not in chat.shown()
+        assert store.list_chats()[0].title == "See"
+        picture.unlink()
+        await chat.press("up")  # recalled for another message
+        assert prompt.text == f"see {LABEL} {LABEL} " and prompt.message == said.content
+
+
+async def test_what_is_no_image_stays_text(open_chat: Open, picture: Path) -> None:
+    picture.write_bytes(b"\x89PNG\r\n\x1a\n")
+    async with open_chat() as chat:
+        await paste(chat, str(picture))
+        assert chat.screen.prompt.text == str(picture)
+        assert "is damaged" in " ".join(chat.toasts())
+
+
+def test_an_export_holds_the_images_and_an_import_brings_them_back(store: ChatStore, picture: Path) -> None:
+    image = read_attached(picture)
+    kept = store.images.keep(image.raw, image.facts.sha256)
+    chat = store.create().id
+    store.add_user(chat, f"{image.mark} What is it?")
+    assert store.get(chat).title == "What is it?"
+    assert LABEL in exported(store, [chat], "md")
+    text = exported(store, [chat], "json")
+    store.delete(chat)
+    store.erase_deleted(0)
+    assert not kept.exists()
+    with closing(ChatStore(picture.with_name("other.db"))) as other:
+        (brought,) = import_chats(other, text.encode(), "it")
+        (place,) = other.images.found(other.messages(brought.id)[0].content).values()
+        assert Path(place).read_bytes() == image.raw
+        values = json.loads(text)
+        values["chats"][0]["images"][image.facts.sha256] = base64.b64encode(b"another").decode()
+        with pytest.raises(UsageError, match="an image is damaged"):
+            import_chats(other, json.dumps(values).encode(), "it")
+
+
+def test_an_image_leaves_with_the_last_message_that_names_it(store: ChatStore, picture: Path) -> None:
+    image = read_attached(picture)
+    kept = store.images.keep(image.raw, image.facts.sha256)
+    chats = [store.create().id for _ in range(2)]
+    for chat in chats:
+        store.add_user(chat, image.mark)
+    for chat in chats:
+        assert kept.exists()
+        store.delete(chat)
+        store.erase_deleted(0)
+    assert not kept.exists()
+
+
+@pytest.mark.parametrize("size", [(80, 24), (140, 40)])
+async def test_all_that_real_models_bring_is_on_the_screen(
+    open_chat: Open, picture: Path, size: tuple[int, int]
+) -> None:
+    engine = ScriptedEngine([Script("It is $\\frac{a}{b}$ wide.")], loaded=SEEING)
+    async with open_chat(engine=engine, size=size) as chat:
+        await chat.until(lambda: "slipstream-mini + style ×0.5" in chat.shown())
+        await chat.press(*"see @cat.png", "space")
+        assert LABEL in chat.shown()
+        await chat.press("enter")
+        await chat.until(lambda: len(chat.texts()) == 2 and chat.idle())
+        shown = chat.shown()
+        assert LABEL in shown and "a/b wide." in shown and "image:" not in shown
+        await command(chat, "/think off")
+        await chat.until(lambda: "think" in "".join(chat.toasts()[-1:]).lower())
+        assert engine.asked[-1].messages[-1].images
+        await command(chat, "/context")
+        await chat.until(lambda: chat.toasts()[-1:] == ["Context: 1,024 tokens. Trained on 40,960; 131,072 at most."])
+
+
+@pytest.mark.parametrize("size", [(80, 24), (140, 40)])
+async def test_the_cure_of_a_model_that_sees_nothing_is_read_whole(
+    open_chat: Open, picture: Path, size: tuple[int, int]
+) -> None:
+    picture.rename("cat.webp")
+    error = UsageError("Tiny cannot see images: no mmproj file is known for it.", "Name it with --mmproj FILE.")
+    async with open_chat(engine=ScriptedEngine([Script(fails=error)]), size=size) as chat:
+        await chat.press(*"see @cat.webp", "space", "enter")
+        await chat.until(lambda: bool(chat.notices()) and chat.idle())
+        assert "--mmproj FILE." in chat.shown() and "cat.webp" in chat.screen.prompt.text

@@ -40,11 +40,8 @@ async def test_a_chat_is_reopened_with_its_figures_and_goes_on(open_chat: Open, 
         assert "What is a fox?" in chat.shown().splitlines()[0]
         await chat.say("Which colour?")
         (request,) = chat.engine.asked
-        assert [(m.content, m.tokens) for m in request.messages] == [
-            ("What is a fox?", []),
-            ("A small animal.", [1, 2, 3]),
-            ("Which colour?", []),
-        ]
+        said = [("What is a fox?", []), ("A small animal.", [1, 2, 3]), ("Which colour?", [])]
+        assert [(m.content, m.tokens) for m in request.messages] == said
         assert len(store.messages(chat_id)) == 4
 
 

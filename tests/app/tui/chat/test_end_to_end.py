@@ -1,5 +1,7 @@
 """An evening with the bundled model, on a real terminal: what is seen is what is kept, and what ``run`` says."""
 
+import signal
+import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -7,6 +9,7 @@ from pathlib import Path
 import pytest
 from tests.app.bundled_program import PROGRAM, replies_of_run, words
 from tests.app.terminal import Terminal
+from tests.app.tui.endings import ENDINGS, LAUNCH, STATES, Ending, faults
 
 from slipstream.app.chats.records import StoredMessage
 from slipstream.app.chats.store import ChatStore
@@ -17,6 +20,19 @@ FIRST, STORY, MORE = "Tell me about the sea.", "Tell me a long story about a fox
 ALT_E = "\x1b[101;3u"
 ALT_UP, LEFT, RIGHT, F5, CTRL_G, CTRL_Q = "\x1b[1;3A", "\x1b[D", "\x1b[C", "\x1b[15~", "\x07", "\x11"
 ESC = "\x1b[27u"  # as a terminal sends it that was asked to tell it from the beginning of other keys
+
+STARTING = """
+import os, signal, sys
+from pathlib import Path
+from slipstream.app.tui.app import ChatApp
+from tests.app.played_chat import main
+mounted = ChatApp.on_mount
+def on_mount(app):
+    mounted(app)
+    os.kill(os.getpid(), signal.SIGHUP)
+ChatApp.on_mount = on_mount
+sys.exit(main(Path(sys.argv[1])))
+"""
 
 
 class Person:
@@ -136,3 +152,18 @@ def test_an_editor_that_cannot_be_used_is_one_line(tmp_path: Path) -> None:
         terminal.shows("╭", "╰")
         terminal.type("Mine" + ALT_E)
         terminal.shows("The editor /no/such/editor cannot be used", "Mine")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("ending", "state"),
+    [pytest.param(ending, STATES[at % 3], id=f"{ending.name}-{STATES[at % 3]}") for at, ending in enumerate(ENDINGS)],
+)
+def test_the_terminal_is_as_it_was_and_the_text_is_kept(ending: Ending, state: str, tmp_path: Path) -> None:
+    assert faults(ending, state, tmp_path) == []
+
+
+def test_a_signal_before_the_first_frame_ends_the_chat_without_an_error(tmp_path: Path) -> None:
+    with Terminal(sys.executable, "-c", LAUNCH, "-c", STARTING, str(tmp_path), home=tmp_path) as terminal:
+        assert terminal.ended() == 128 + signal.SIGHUP and terminal.as_before
+        assert b"NoMatches" not in terminal.sent and b"Traceback" not in terminal.sent

@@ -190,12 +190,8 @@ def test_chats_of_one_title_are_told_apart_by_their_times() -> None:
     hours = {"a": ("Sea", 1), "b": ("Foxes", 2), "c": ("Sea", 3), "d": ("Sea", 24)}
     chats = [StoredChat(name, title, 0.0, noon - 3600 * ago, "") for name, (title, ago) in hours.items()]
     shown = [str(row.prompt) for row in chat_rows(chats, "b", noon) if not row.disabled]
-    assert shown == [
-        "  11:00 Sea",
-        "▌ Foxes",
-        "  09:00 Sea",
-        f"  {time.strftime('%d %b', time.localtime(noon - 86400))} 12:00 Sea",
-    ]
+    yesterday = time.strftime("%d %b", time.localtime(noon - 86400))
+    assert shown == ["  11:00 Sea", "▌ Foxes", "  09:00 Sea", f"  {yesterday} 12:00 Sea"]
 
 
 def test_sections() -> None:
