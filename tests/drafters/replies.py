@@ -1,10 +1,12 @@
 """Replies with a drafter: of a target that computes nothing, or of a model."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 from tests.models.fake_target import FakeTarget
 
 from slipstream.app.engine.loop import generate
+from slipstream.app.engine.stats import PlainClock, ReplyStats
 from slipstream.app.engine.stopping import FixedBudget, StopRules
 from slipstream.drafters.base import Drafter, ShouldExtend, Step
 from slipstream.models.llama.model import LlamaModel
@@ -24,12 +26,19 @@ def three(_probability: float, depth: int) -> bool:
 
 
 def steps_of(
-    drafter: Drafter, target: FakeTarget, sampler: Sampler, should_extend: ShouldExtend | None = None, size: int = 150
+    drafter: Drafter,
+    target: FakeTarget,
+    sampler: Sampler,
+    should_extend: ShouldExtend | None = None,
+    size: int = 150,
+    *,
+    prompt: Sequence[Token] = PROMPT,
+    least: float = 0.5,
 ) -> Iterator[tuple[Step, History]]:
-    history = History(list(PROMPT))
-    rules = StopRules(frozenset(), target.abilities.n_ctx - len(PROMPT), size, (), lambda token: b"")
-    budget = FixedBudget(rules)
-    target.prefill(PROMPT[:-1])
+    history = History(list(prompt))
+    rules = StopRules(frozenset(), target.abilities.n_ctx - len(prompt), size, (), lambda token: b"")
+    budget = FixedBudget(rules, least=least)
+    target.prefill(prompt[:-1])
     drafter.begin(history)
     for step in generate(target, drafter, sampler, history, should_extend or budget, rules, lambda: False):
         budget.add(step)
@@ -40,6 +49,17 @@ def text_of(
     drafter: Drafter, target: FakeTarget, sampler: Sampler, should_extend: ShouldExtend | None = None
 ) -> list[Token]:
     return [token for step, _ in steps_of(drafter, target, sampler, should_extend) for token in step.tokens]
+
+
+def write(
+    drafter: Drafter, target: FakeTarget, sampler: Sampler, size: int = 120, **more: Any
+) -> tuple[list[Token], ReplyStats]:
+    text, stats = list[Token](), ReplyStats(PlainClock())
+    for step, history in steps_of(drafter, target, sampler, size=size, **more):
+        stats.add(step, 1.0)
+        text += step.tokens
+        assert list(target.tokens) == history.tokens[:-1]
+    return text, stats
 
 
 def ask(model: LlamaModel, text: str) -> list[Token]:

@@ -11,8 +11,8 @@ from types import MappingProxyType
 import numpy as np
 import pytest
 from tests.bench.replay import replay
-from tests.drafters.replies import always
-from tests.drafters.test_same_text import SHAPES, TEMPERATURES, write
+from tests.drafters.replies import always, write
+from tests.drafters.test_same_text import SHAPES, TEMPERATURES
 from tests.models.fake_target import FakeTarget
 
 from slipstream import drafters

@@ -4,12 +4,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.drafters.replies import always
+from tests.drafters.replies import always, write
 from tests.models.fake_target import FakeTarget
 
-from slipstream.app.engine.loop import generate
-from slipstream.app.engine.stats import PlainClock, ReplyStats
-from slipstream.app.engine.stopping import FixedBudget, StopRules
+from slipstream.app.engine.stats import ReplyStats
 from slipstream.drafters.base import NO_DRAFT, Draft, Drafter, Plain, Step
 from slipstream.drafters.calibration import copy_probability
 from slipstream.drafters.retrieval import Retrieval
@@ -18,6 +16,7 @@ from slipstream.models.sampling.sampler import Sampler
 from slipstream.models.types import ROOT, Evaluation, History, Token
 
 NO_ROWS = Evaluation(np.zeros((1, 1), np.float32))
+PROMPT = [3, 1, 4, 1, 5, 9, 2, 6]
 
 
 @pytest.fixture
@@ -168,49 +167,37 @@ def test_damage_in_the_middle_of_a_chat_does_not_end_it(tmp_path: Path, index: T
 # --- the text ---------------------------------------------------------------------------------------------------------
 
 
-def write(drafter: Drafter, sampler: Sampler, prompt: list[Token], size: int = 120) -> tuple[list[Token], ReplyStats]:
-    target = FakeTarget(n_vocab=24, order=2)
-    history, stats = History(list(prompt)), ReplyStats(PlainClock())
-    rules = StopRules(frozenset(), target.abilities.n_ctx - len(prompt), size, (), lambda token: b"")
-    budget = FixedBudget(rules, least=0.1)
-    target.prefill(prompt[:-1])
-    drafter.begin(history)
-    for done in generate(target, drafter, sampler, history, budget, rules, lambda: False):
-        stats.add(done, 1.0)
-        budget.add(done)
-        assert list(target.tokens) == history.tokens[:-1]
-    return history.tokens[len(prompt) :], stats
+def written(drafter: Drafter, sampler: Sampler) -> tuple[list[Token], ReplyStats]:
+    return write(drafter, FakeTarget(n_vocab=24, order=2), sampler, prompt=PROMPT, least=0.1)
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 def test_the_text_is_that_of_plain_decoding(temperature: float, tmp_path: Path) -> None:
-    prompt = [3, 1, 4, 1, 5, 9, 2, 6]
     index = TextIndex(tmp_path, "v1", 24)
     drafter = Retrieval(index)
     accepted = wrong = 0
     for seed in range(8):
         sampler = Sampler(temperature=temperature, seed=seed)
-        plain, _ = write(Plain(), sampler, prompt)
-        text, stats = write(drafter, sampler, prompt)
+        plain, _ = written(Plain(), sampler)
+        text, stats = written(drafter, sampler)
         assert text == plain
         accepted += stats.whole.accepted
         wrong += stats.whole.drafted - stats.whole.accepted
-        index.add([TextPiece(f"chat {seed}", prompt + text)])
+        index.add([TextPiece(f"chat {seed}", PROMPT + text)])
     assert accepted > 0, "no draft was ever right: this run shows nothing"
     assert wrong > 0 or not temperature, "no draft was ever wrong: this run shows nothing"
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 def test_text_that_is_in_the_index_is_written_in_fewer_steps(temperature: float, tmp_path: Path) -> None:
-    prompt = [3, 1, 4, 1, 5, 9, 2, 6]
     sampler = Sampler(temperature=temperature, seed=4)
-    plain, before = write(Plain(), sampler, prompt)
+    plain, before = written(Plain(), sampler)
     index = TextIndex(tmp_path, "v1", 24)
-    index.add([TextPiece("chat", prompt + plain)])
-    text, stats = write(Retrieval(index), sampler, prompt)
+    index.add([TextPiece("chat", PROMPT + plain)])
+    text, stats = written(Retrieval(index), sampler)
     assert text == plain
     assert before.speed().tokens_per_step == 1
     assert stats.speed().tokens_per_step > 1.5
     index.remove(["chat"])
-    text, stats = write(Retrieval(index), sampler, prompt)
+    text, stats = written(Retrieval(index), sampler)
     assert (text, stats.whole.drafted) == (plain, 0)

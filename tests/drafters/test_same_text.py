@@ -4,16 +4,12 @@ Here on a target without weights; tests/app/engine/test_same_text_bundled.py doe
 """
 
 import pytest
+from tests.drafters.replies import write
 from tests.models.fake_target import FakeTarget
 
-from slipstream.app.engine.loop import generate
-from slipstream.app.engine.stats import PlainClock, ReplyStats
-from slipstream.app.engine.stopping import FixedBudget, StopRules
 from slipstream.drafters import registry
-from slipstream.drafters.base import Drafter
 from slipstream.drafters.resources import Resources
 from slipstream.models.sampling.sampler import Sampler
-from slipstream.models.types import History
 
 TEMPERATURES = [0.0, 0.2, 0.8, 1.5]
 SHAPES = [
@@ -21,20 +17,6 @@ SHAPES = [
     {"top_k": 0, "top_p": 1.0, "min_p": 0.0},
     {"top_k": 5, "repetition_penalty": 1.3, "presence_penalty": 0.5},
 ]
-
-
-def write(drafter: Drafter, target: FakeTarget, sampler: Sampler, size: int = 120) -> tuple[list[int], ReplyStats]:
-    prompt = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 1, 4, 1]
-    history, stats = History(list(prompt)), ReplyStats(PlainClock())
-    rules = StopRules(frozenset(), target.abilities.n_ctx - len(prompt), size, (), lambda token: b"")
-    budget = FixedBudget(rules)
-    target.prefill(prompt[:-1])
-    drafter.begin(history)
-    for step in generate(target, drafter, sampler, history, budget, rules, lambda: False):
-        stats.add(step, 1.0)
-        budget.add(step)
-        assert list(target.tokens) == history.tokens[:-1]
-    return history.tokens[len(prompt) :], stats
 
 
 def target_of(seed: int, blur: float = 0.0) -> FakeTarget:

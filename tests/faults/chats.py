@@ -13,7 +13,6 @@ from slipstream.app.chats.recording import Event, recorded
 from slipstream.app.chats.store import ChatStore
 from slipstream.app.protocol.events import Done, Piece, Stepped
 from slipstream.app.speed import Speed
-from slipstream.models.errors import SlipstreamError
 
 WORDS = tuple(f"word{number} " * 40 for number in range(6))
 SECRET = "the plover nests at dawn"
@@ -32,24 +31,16 @@ class Chats:
 
     def run(self, folder: Path, arm: Callable[[], None], disarm: Callable[[], int]) -> Outcome:
         shutil.copytree(self.past, folder)
-        self.wrong: list[str] = []
-        self.told = False
+        self.found = Outcome()
         self.kept: list[tuple[str, str]] = [("old", "said before")]
         self.deleted = self.erased = False
         arm()
-        try:
-            with closing(ChatStore(folder / "chats.db")) as store:
-                self._talk(store)
-        except SlipstreamError as error:
-            self._tell(error)
-        except Exception as error:  # whatever it is, nobody worded it
-            self.wrong.append(f"unworded: {error!r}")
-        seen = disarm()
-        try:
+        with self.found.armed(), closing(ChatStore(folder / "chats.db")) as store:
+            self._talk(store)
+        self.found.seen = disarm()
+        with self.found.afterwards():
             self._look(folder)
-        except Exception as error:
-            self.wrong.append(f"afterwards: {error!r}")
-        return Outcome(seen, self.told, self.wrong)
+        return self.found
 
     def _talk(self, store: ChatStore) -> None:
         """Each step for itself: after an error the next one is tried."""
@@ -61,7 +52,7 @@ class Chats:
             if self._step(lambda: self._stream(store, reply[0].id, shown)):
                 self.kept.append(("old", "".join(WORDS)))
             if shown != list(WORDS):
-                self.wrong.append("the reply did not stay on the screen")
+                self.found.wrong.append("the reply did not stay on the screen")
         self._step(lambda: store.rename("old", "A title"))
         self.deleted = self._step(lambda: store.delete("secret"))
         self.erased = self._step(lambda: store.erase_deleted(0.0)) and self.deleted
@@ -79,36 +70,30 @@ class Chats:
                 shown += [piece.text for piece in event.pieces]
 
     def _step(self, call: Callable[[], object]) -> bool:
-        try:
+        done = False
+        with self.found.armed():
             call()
-        except SlipstreamError as error:
-            self._tell(error)
-            return False
-        return True
-
-    def _tell(self, error: SlipstreamError) -> None:
-        self.told = True
-        if not error.title or not error.hint:
-            self.wrong.append(f"no help: {error.title!r}")
+            done = True
+        return done
 
     def _look(self, folder: Path) -> None:
         path = folder / "chats.db"
         with closing(ChatStore(path)) as store:
             if store.notice:
-                self.wrong.append(f"damaged: {store.notice}")
+                self.found.wrong.append(f"damaged: {store.notice}")
             for chat, text in self.kept:
                 if text not in [message.content for message in store.messages(chat)]:
-                    self.wrong.append(f"lost: {text[:20]} of {chat}")
+                    self.found.wrong.append(f"lost: {text[:20]} of {chat}")
             store.add_user("old", "after it all")
             if self.erased and self._secret_in(folder):
-                self.wrong.append("what was erased is still there")
+                self.found.wrong.append("what was erased is still there")
         if self.deleted and self._secret_in(folder):
-            self.wrong.append("what was deleted is still there after the next start")
+            self.found.wrong.append("what was deleted is still there after the next start")
         with closing(sqlite3.connect(path)) as db:
             if db.execute("PRAGMA integrity_check").fetchall() != [("ok",)]:
-                self.wrong.append("the file has faults")
+                self.found.wrong.append("the file has faults")
         if left := [file.name for file in folder.iterdir() if file.name.startswith(".")]:
-            self.wrong.append(f"left behind: {left}")
+            self.found.wrong.append(f"left behind: {left}")
 
     def _secret_in(self, folder: Path) -> bool:
         return any(SECRET.encode() in file.read_bytes() for file in folder.iterdir())

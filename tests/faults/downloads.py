@@ -9,8 +9,6 @@ from tests.models.download_tests import NAME, REPO, job, leftovers, quant
 from tests.models.hub_models import tiny_gguf
 from tests.models.hub_server import HubServer
 
-from slipstream.models.errors import SlipstreamError
-
 
 class Downloads:
     def __init__(self, folder: Path) -> None:
@@ -21,24 +19,15 @@ class Downloads:
         self._files = quant().files
 
     def run(self, folder: Path, arm: Callable[[], None], disarm: Callable[[], int]) -> Outcome:
-        wrong: list[str] = []
-        told = False
+        found = Outcome()
         arm()
-        try:
+        with found.armed():
             job(folder, self._files).run()
-        except SlipstreamError as error:
-            told = True
-            if not error.title or not error.hint:
-                wrong.append(f"no help: {error.title!r}")
-            if (folder / NAME).exists() and (folder / NAME).read_bytes() != self._body:
-                wrong.append("a wrong file stands in the right one's place")
-        except Exception as error:
-            wrong.append(f"unworded: {error!r}")
-        seen = disarm()
-        try:
+        if found.told and (folder / NAME).exists() and (folder / NAME).read_bytes() != self._body:
+            found.wrong.append("a wrong file stands in the right one's place")
+        found.seen = disarm()
+        with found.afterwards():
             path = job(folder, self._files).run()
             if path is None or path.read_bytes() != self._body or leftovers(folder) != [NAME]:
-                wrong.append(f"not whole afterwards: {leftovers(folder)}")
-        except Exception as error:
-            wrong.append(f"afterwards: {error!r}")
-        return Outcome(seen, told, wrong)
+                found.wrong.append(f"not whole afterwards: {leftovers(folder)}")
+        return found

@@ -7,12 +7,10 @@ from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
-from tests.app.chats.damaged import filled, kept
-from tests.app.chats.older import OLDER, older
+from tests.app.chats.damaged import OLDER, filled, kept, older
 from tests.faults.shim import Outcome
 
 from slipstream.app.chats.store import ChatStore
-from slipstream.models.errors import SlipstreamError
 
 
 class Opening:
@@ -32,19 +30,12 @@ class Opening:
 
     def run(self, folder: Path, arm: Callable[[], None], disarm: Callable[[], int]) -> Outcome:
         shutil.copytree(self.past, folder)
-        wrong: list[str] = []
-        told = False
+        found = Outcome()
         arm()
-        try:
+        with found.armed():
             ChatStore(folder / "chats.db").close()
-        except SlipstreamError as error:
-            told = True
-            if not error.title or not error.hint:
-                wrong.append(f"no help: {error.title!r}")
-        except Exception as error:
-            wrong.append(f"unworded: {error!r}")
-        seen = disarm()
-        return Outcome(seen, told, wrong + self.look(folder / "chats.db"))
+        found.seen = disarm()
+        return self.look(found, folder)
 
     def killed(self, folder: Path, arm: Callable[[], None]) -> Outcome:
         """Goes through it in a process that is killed at the call; that call was seen if it was."""
@@ -55,16 +46,14 @@ class Opening:
             ChatStore(folder / "chats.db").close()
             os._exit(0)
         reached = os.WIFSIGNALED(os.waitpid(child, 0)[1])
-        return Outcome(sys.maxsize if reached else 0, False, self.look(folder / "chats.db"))
+        return self.look(Outcome(sys.maxsize if reached else 0), folder)
 
-    def look(self, path: Path) -> list[str]:
-        try:
-            with closing(ChatStore(path)) as store:
-                faults = store.database.execute("PRAGMA integrity_check").fetchall() != [("ok",)]
-                lost = kept(store) != self.texts
-        except Exception as error:
-            return [f"afterwards: {error!r}"]
-        return ["lost texts"] * lost + ["the file has faults"] * faults
+    def look(self, found: Outcome, folder: Path) -> Outcome:
+        with found.afterwards(), closing(ChatStore(folder / "chats.db")) as store:
+            faults = store.database.execute("PRAGMA integrity_check").fetchall() != [("ok",)]
+            lost = kept(store) != self.texts
+            found.wrong += ["lost texts"] * lost + ["the file has faults"] * faults
+        return found
 
 
 class Rescues(Opening):

@@ -3,21 +3,43 @@
 import ctypes
 import shutil
 import subprocess
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final
+
+from slipstream.models.errors import SlipstreamError
 
 CALLS: Final[Mapping[str, int]] = MappingProxyType({"open": 0, "write": 1, "fsync": 2, "ftruncate": 3, "rename": 4})
 KILL: Final = 0  # in place of an error: the process is killed at the call
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Outcome:
-    seen: int  # how many calls there were that could have failed
-    told: bool  # whether an error was worded for the user
-    wrong: list[str]  # what went wrong that must not
+    seen: int = 0  # how many calls there were that could have failed
+    told: bool = False  # whether an error was worded for the user
+    wrong: list[str] = field(default_factory=list)  # what went wrong that must not
+
+    @contextmanager
+    def armed(self) -> Iterator[None]:
+        """Notes whether an error of what is done here is worded, and offers help."""
+        try:
+            yield
+        except SlipstreamError as error:
+            self.told = True
+            if not error.title or not error.hint:
+                self.wrong.append(f"no help: {error.title!r}")
+        except Exception as error:  # whatever it is, nobody worded it
+            self.wrong.append(f"unworded: {error!r}")
+
+    @contextmanager
+    def afterwards(self) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:
+            self.wrong.append(f"afterwards: {error!r}")
 
 
 def compiler() -> str | None:

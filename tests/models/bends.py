@@ -31,24 +31,16 @@ EXTRA: Final = [
     *("ssm.conv_kernel", "ssm.inner_size", "ssm.state_size", "ssm.time_step_rank", "ssm.group_count"),
     *("expert_feed_forward_length", "expert_shared_count", "expert_group_count", "expert_group_used_count"),
     *("shortconv.l_cache", "wkv.head_size", "pooling_type", "attention.causal", "embedding_length_out", "vocab_size"),
-    *(
-        "attention.group_norm_groups",
-        "attention.key_length_mla",
-        "attention.value_length_mla",
-        "attention.kv_lora_rank",
-    ),
-    *("attention.layer_norm_rms_epsilon", "attention.layer_norm_epsilon", "attention.clamp_kqv", "logit_scale"),
+    *("attention.group_norm_groups", "attention.key_length_mla", "attention.value_length_mla"),
+    *("attention.kv_lora_rank", "attention.layer_norm_rms_epsilon", "attention.layer_norm_epsilon"),
+    *("attention.clamp_kqv", "logit_scale"),
     *("final_logit_softcapping", "attn_logit_softcapping", "block_count", "context_length", "embedding_length"),
 ]
 LISTS: Final = ["attention.head_count", "attention.head_count_kv", "feed_forward_length", "rope.dimension_sections"]
 PLAIN_KEYS: Final = [
     *("general.alignment", "general.file_type", "general.quantization_version", "split.count", "split.no"),
-    *(
-        "split.tensors.count",
-        "tokenizer.ggml.eot_token_id",
-        "tokenizer.ggml.bos_token_id",
-        "tokenizer.ggml.fim_pre_token_id",
-    ),
+    *("split.tensors.count", "tokenizer.ggml.eot_token_id", "tokenizer.ggml.bos_token_id"),
+    "tokenizer.ggml.fim_pre_token_id",
     *("tokenizer.ggml.unknown_token_id", "tokenizer.ggml.padding_token_id", "tokenizer.ggml.eos_token_id"),
     *("tokenizer.ggml.add_bos_token", "tokenizer.ggml.token_type_count", "tokenizer.ggml.mask_token_id"),
 ]
@@ -69,11 +61,7 @@ def _f32(dice: random.Random) -> bytes:
 
 
 def _prefix(model: RawModel) -> str:
-    return (
-        model.pairs["general.architecture"][1][8:].decode("utf-8", "replace")
-        if "general.architecture" in model.pairs
-        else ""
-    )
+    return model.pairs.get("general.architecture", (STRING, b""))[1][8:].decode("utf-8", "replace")
 
 
 def _bend_value(model: RawModel, dice: random.Random) -> None:
@@ -104,11 +92,8 @@ def _add(model: RawModel, dice: random.Random) -> None:
 
 def _add_list(model: RawModel, dice: random.Random) -> None:
     count, kind = dice.choice([0, 1, 3, 4, 5, 512, 600]), dice.choice([U32, U32, I32, F32, BOOL])
-    model.array(
-        f"{_prefix(model)}.{dice.choice(LISTS)}",
-        kind,
-        [dice.choice([0, 0, 1, 1, 2, 4, 16, 64]) % (2 if kind == BOOL else 99)] * count,
-    )
+    key = f"{_prefix(model)}.{dice.choice(LISTS)}"
+    model.array(key, kind, [dice.choice([0, 0, 1, 1, 2, 4, 16, 64]) % (2 if kind == BOOL else 99)] * count)
 
 
 def _add_plain(model: RawModel, dice: random.Random) -> None:
@@ -185,9 +170,8 @@ def _tokenizer(model: RawModel, dice: random.Random) -> None:
     if dice.random() < 0.5:
         _merges(model, dice)
     if dice.random() < 0.2:
-        model.array(
-            "tokenizer.ggml.precompiled_charsmap", 0, [dice.randrange(256) for _ in range(dice.choice([0, 4, 9, 99]))]
-        )
+        charsmap: list[object] = [dice.randrange(256) for _ in range(dice.choice([0, 4, 9, 99]))]
+        model.array("tokenizer.ggml.precompiled_charsmap", 0, charsmap)
 
 
 def _shape(model: RawModel, dice: random.Random) -> None:
@@ -233,17 +217,13 @@ def _tensor_name(model: RawModel, dice: random.Random) -> None:
         case 1:
             model.tensors[at], model.tensors[other] = (two[0], *one[1:]), (one[0], *two[1:])
         case 2:
-            model.tensors[at] = (
-                dice.choice(["", "a" * 64, "blk.-1.attn_q.weight", "blk.999.attn_q.weight", "output.bias"]),
-                *one[1:],
-            )
+            names = ["", "a" * 64, "blk.-1.attn_q.weight", "blk.999.attn_q.weight", "output.bias"]
+            model.tensors[at] = (dice.choice(names), *one[1:])
         case 3 if len(model.tensors) > 1:
             del model.tensors[at]
         case _:
-            extra = dice.choice(
-                ["rope_freqs.weight", "output.weight", "blk.0.attn_q.bias", "blk.0.ffn_gate_inp.weight"]
-            )
-            model.tensors.append((extra, dice.choice([(8,), (32,), (16, 4), one[1]]), 0, one[3]))
+            names = ["rope_freqs.weight", "output.weight", "blk.0.attn_q.bias", "blk.0.ffn_gate_inp.weight"]
+            model.tensors.append((dice.choice(names), dice.choice([(8,), (32,), (16, 4), one[1]]), 0, one[3]))
 
 
 BENDS: Final[Sequence[tuple[Callable[[RawModel, random.Random], None], int]]] = (

@@ -17,10 +17,16 @@ _HEADS: Final = 4
 _HEADS_KV: Final = 2
 _HEAD: Final = 16  # width of a head
 _EXPERTS: Final = 4
+_KV: Final = (0, 0, _HEADS_KV, 0)  # of hybrid kinds: one layer has attention
+_STATE, _GROUPS, _STATE_HEADS, _KERNEL, _INNER = 16, 1, 4, 4, 64  # of Mamba-2
 _WORDS: Final = "the a of to and in is it you that he was for on are with as his they be at one have this from"
 _PIECES: Final = [f"\u2581{word}" for word in _WORDS.split()]
 TOKENS: Final = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256)), *_PIECES]
 _TYPES: Final = [2, 3, 3, *[6] * 256, *[1] * len(_PIECES)]
+_SHARE: Final = WIDTH // _HEADS  # width of a head where no key may say it
+_BEFORE: Final = ("attn_norm", "ffn_norm")
+_ROUTED: Final = {"expert_count": _EXPERTS, "expert_used_count": 2, "expert_feed_forward_length": _FF}
+_SCALES: Final = {"logit_scale": 1.0, "embedding_scale": 1.0, "residual_scale": 1.0, "attention.scale": 0.25}
 
 Weights = dict[str, NDArray[np.float32]]
 Metadata = dict[str, Any]
@@ -64,13 +70,6 @@ def _network(r: _Random, at: str) -> Weights:
     }
 
 
-_ROUTED: Final[Mapping[str, Any]] = {
-    "expert_count": _EXPERTS,
-    "expert_used_count": 2,
-    "expert_feed_forward_length": _FF,
-}
-
-
 def _experts(r: _Random, at: str) -> Weights:
     return {
         f"{at}.ffn_gate_inp.weight": r.matrix(_EXPERTS, WIDTH, gain=2.0),
@@ -84,17 +83,20 @@ def _norms(r: _Random, at: str, *names: str) -> Weights:
     return {f"{at}.{name}.weight": r.norm(WIDTH) for name in names}
 
 
+def _layers(layer: Callable[[str, int], Weights]) -> Weights:
+    """The weights of all layers, from a layer's name and number."""
+    return {name: values for at in range(LAYERS) for name, values in layer(f"blk.{at}", at).items()}
+
+
 def _dense(r: _Random, norms: bool = False, after: bool = False) -> Weights:
     """Attention and a network in each layer, with norms of heads and ``after`` each part."""
-    found: Weights = {}
-    for layer in range(LAYERS):
-        at = f"blk.{layer}"
-        found |= _attention(r, at, norms=norms) | _network(r, at) | _norms(r, at, "attn_norm", "ffn_norm")
-    for layer in range(LAYERS) if after else ():
-        found |= _norms(r, f"blk.{layer}", "post_attention_norm")
+
+    def behind(at: str, _: int) -> Weights:
         # small: ggml reads GELU from a table of half floats, so that another order of sums may move it by 1e-3
-        found[f"blk.{layer}.post_ffw_norm.weight"] = r.norm(WIDTH, size=0.05)
-    return found
+        return _norms(r, at, "post_attention_norm") | {f"{at}.post_ffw_norm.weight": r.norm(WIDTH, size=0.05)}
+
+    found = _layers(lambda at, _: _attention(r, at, norms=norms) | _network(r, at) | _norms(r, at, *_BEFORE))
+    return found | (_layers(behind) if after else {})
 
 
 def _llama(r: _Random) -> tuple[Metadata, Weights]:
@@ -106,19 +108,17 @@ def _qwen3(r: _Random) -> tuple[Metadata, Weights]:
 
 
 def _qwen2vl(r: _Random) -> tuple[Metadata, Weights]:
-    found: Weights = {}
-    head = WIDTH // _HEADS
-    for layer in range(LAYERS):
-        at = f"blk.{layer}"
-        found |= _attention(r, at, head) | _network(r, at) | _norms(r, at, "attn_norm", "ffn_norm")
+    def layer(at: str, _: int) -> Weights:
+        found = _attention(r, at, _SHARE) | _network(r, at) | _norms(r, at, *_BEFORE)
         for name, heads in (("q", _HEADS), ("k", _HEADS_KV), ("v", _HEADS_KV)):
-            found[f"{at}.attn_{name}.bias"] = r.matrix(heads * head, gain=0.1)
-    sizes = {"attention.key_length": head, "attention.value_length": head, "rope.dimension_count": head}
-    return {"rope.dimension_sections": [1, 1, 2, 0], **sizes}, found
+            found[f"{at}.attn_{name}.bias"] = r.matrix(heads * _SHARE, gain=0.1)
+        return found
+
+    return {"rope.dimension_sections": [1, 1, 2, 0], **_heads_of(_SHARE)}, _layers(layer)
 
 
 def _granite(r: _Random) -> tuple[Metadata, Weights]:
-    return {"logit_scale": 1.0, "embedding_scale": 1.0, "residual_scale": 1.0, "attention.scale": 0.25}, _dense(r)
+    return dict(_SCALES), _dense(r)
 
 
 def _glm4(r: _Random) -> tuple[Metadata, Weights]:
@@ -136,52 +136,42 @@ def _gemma3(r: _Random) -> tuple[Metadata, Weights]:
 
 
 def _qwen3moe(r: _Random) -> tuple[Metadata, Weights]:
-    found: Weights = {}
-    for layer in range(LAYERS):
-        at = f"blk.{layer}"
-        found |= _attention(r, at, norms=True) | _norms(r, at, "attn_norm", "ffn_norm")
-        found |= _experts(r, at)
-    return dict(_ROUTED), found
+    return dict(_ROUTED), _layers(
+        lambda at, _: _attention(r, at, norms=True) | _norms(r, at, *_BEFORE) | _experts(r, at)
+    )
 
 
 def _lfm2(r: _Random) -> tuple[Metadata, Weights]:
-    found: Weights = {}
-    kv = [0, 0, _HEADS_KV, 0]
-    for layer in range(LAYERS):
-        at = f"blk.{layer}"
-        found |= _network(r, at) | _norms(r, at, "attn_norm", "ffn_norm")
-        if kv[layer]:
-            found |= _attention(r, at, WIDTH // _HEADS, norms=True)
-        else:
-            found[f"{at}.shortconv.conv.weight"] = r.matrix(WIDTH, 3, gain=1.5)
-            found[f"{at}.shortconv.in_proj.weight"] = r.matrix(3 * WIDTH, WIDTH)
-            found[f"{at}.shortconv.out_proj.weight"] = r.matrix(WIDTH, WIDTH)
-    head = WIDTH // _HEADS
-    sizes = {"attention.key_length": head, "attention.value_length": head, "rope.dimension_count": head}
-    return {"attention.head_count_kv": kv, "shortconv.l_cache": 3, **sizes}, found
+    def layer(at: str, number: int) -> Weights:
+        found = _network(r, at) | _norms(r, at, *_BEFORE)
+        if _KV[number]:
+            return found | _attention(r, at, _SHARE, norms=True)
+        found[f"{at}.shortconv.conv.weight"] = r.matrix(WIDTH, 3, gain=1.5)
+        found[f"{at}.shortconv.in_proj.weight"] = r.matrix(3 * WIDTH, WIDTH)
+        found[f"{at}.shortconv.out_proj.weight"] = r.matrix(WIDTH, WIDTH)
+        return found
+
+    return {"attention.head_count_kv": [*_KV], "shortconv.l_cache": 3, **_heads_of(_SHARE)}, _layers(layer)
 
 
 def _qwen35(r: _Random) -> tuple[Metadata, Weights]:
-    found: Weights = {}
-    for layer in range(LAYERS):
-        at = f"blk.{layer}"
-        found |= _network(r, at) | _norms(r, at, "attn_norm", "post_attention_norm") | _delta_net(r, at, layer)
-        if not layer % 2:
-            found[f"{at}.ssm_beta.weight"] = r.matrix(_DELTA_HEADS, WIDTH)
-            found[f"{at}.ssm_alpha.weight"] = r.matrix(_DELTA_HEADS, WIDTH)
-    return {"rope.dimension_sections": [3, 3, 2, 0], **_DELTA}, found
+    def layer(at: str, number: int) -> Weights:
+        found = _network(r, at) | _norms(r, at, "attn_norm", "post_attention_norm") | _delta_net(r, at, number)
+        for part in () if number % 2 else ("beta", "alpha"):
+            found[f"{at}.ssm_{part}.weight"] = r.matrix(_DELTA_HEADS, WIDTH)
+        return found
+
+    return {"rope.dimension_sections": [3, 3, 2, 0], **_DELTA}, _layers(layer)
 
 
 def _qwen3next(r: _Random) -> tuple[Metadata, Weights]:
-    found: Weights = {}
-    for layer in range(LAYERS):
-        at = f"blk.{layer}"
-        found |= _experts(r, at) | _norms(r, at, "attn_norm", "post_attention_norm") | _delta_net(r, at, layer)
+    def layer(at: str, number: int) -> Weights:
+        found = _experts(r, at) | _norms(r, at, "attn_norm", "post_attention_norm") | _delta_net(r, at, number)
         found |= {name.replace(".weight", "_shexp.weight"): rows for name, rows in _network(r, at).items()}
         found[f"{at}.ffn_gate_inp_shexp.weight"] = r.norm(WIDTH)
-        if not layer % 2:
-            found[f"{at}.ssm_ba.weight"] = r.matrix(2 * _DELTA_HEADS, WIDTH)
-    return {"expert_shared_feed_forward_length": _FF, **_ROUTED, **_DELTA}, found
+        return found if number % 2 else found | {f"{at}.ssm_ba.weight": r.matrix(2 * _DELTA_HEADS, WIDTH)}
+
+    return {"expert_shared_feed_forward_length": _FF, **_ROUTED, **_DELTA}, _layers(layer)
 
 
 _DELTA_STATE: Final = 32
@@ -206,51 +196,34 @@ def _delta_net(r: _Random, at: str, layer: int) -> Weights:
 
 
 def _nemotron_h(r: _Random) -> tuple[Metadata, Weights]:
-    found: Weights = {}
-    state, groups, heads, kernel, inner = 16, 1, 4, 4, 64
-    kv, ff = [0, 0, _HEADS_KV, 0], [0, _FF, 0, 0]
-    for layer in range(LAYERS):
-        at = f"blk.{layer}"
-        found |= _norms(r, at, "attn_norm")
-        if kv[layer]:
-            found |= _attention(r, at)
-        elif ff[layer]:
-            found[f"{at}.ffn_up.weight"] = r.matrix(_FF, WIDTH)
-            found[f"{at}.ffn_down.weight"] = r.matrix(WIDTH, _FF)
-        else:
-            found |= _mamba2(r, at, state, groups, heads, kernel, inner)
-    metadata = {
-        "attention.head_count_kv": kv,
-        "feed_forward_length": ff,
-        "attention.layer_norm_epsilon": 1e-5,
-        **_recurrent(kernel, inner, state, heads, groups),
-    }
-    return metadata, found
+    ff = [0, _FF, 0, 0]
+
+    def layer(at: str, number: int) -> Weights:
+        found = _norms(r, at, "attn_norm")
+        if ff[number]:
+            up, down = r.matrix(_FF, WIDTH), r.matrix(WIDTH, _FF)
+            return found | {f"{at}.ffn_up.weight": up, f"{at}.ffn_down.weight": down}
+        return found | (_attention(r, at) if _KV[number] else _mamba2(r, at))
+
+    sizes = {"feed_forward_length": ff, "attention.layer_norm_epsilon": 1e-5, **_MAMBA2}
+    return {"attention.head_count_kv": [*_KV], **sizes}, _layers(layer)
 
 
 def _granitehybrid(r: _Random) -> tuple[Metadata, Weights]:
-    found: Weights = {}
-    state, groups, heads, kernel, inner = 16, 1, 4, 4, 64
-    kv = [0, 0, _HEADS_KV, 0]
-    for layer in range(LAYERS):
-        at = f"blk.{layer}"
-        found |= _network(r, at) | _norms(r, at, "attn_norm", "ffn_norm")
-        found |= _attention(r, at) if kv[layer] else _mamba2(r, at, state, groups, heads, kernel, inner)
-    scales = {"logit_scale": 1.0, "embedding_scale": 1.0, "residual_scale": 1.0, "attention.scale": 0.25}
-    return {"attention.head_count_kv": kv, **scales, **_recurrent(kernel, inner, state, heads, groups)}, found
+    def layer(at: str, number: int) -> Weights:
+        found = _network(r, at) | _norms(r, at, *_BEFORE)
+        return found | (_attention(r, at) if _KV[number] else _mamba2(r, at))
+
+    return {"attention.head_count_kv": [*_KV], **_SCALES, **_MAMBA2}, _layers(layer)
 
 
 def _jamba(r: _Random) -> tuple[Metadata, Weights]:
-    found: Weights = {}
     state, rank, kernel, inner = 16, 4, 4, 2 * WIDTH
-    head = WIDTH // _HEADS
-    kv = [0, 0, _HEADS_KV, 0]
-    for layer in range(LAYERS):
-        at = f"blk.{layer}"
-        found |= _network(r, at) | _norms(r, at, "attn_norm", "ffn_norm")
-        if kv[layer]:
-            found |= _attention(r, at, head)
-            continue
+
+    def layer(at: str, number: int) -> Weights:
+        found = _network(r, at) | _norms(r, at, *_BEFORE)
+        if _KV[number]:
+            return found | _attention(r, at, _SHARE)
         found[f"{at}.ssm_in.weight"] = r.matrix(2 * inner, WIDTH)
         found[f"{at}.ssm_conv1d.weight"] = r.matrix(inner, kernel, gain=2.0)
         found[f"{at}.ssm_conv1d.bias"] = r.between(-0.1, 0.1, inner)
@@ -262,43 +235,45 @@ def _jamba(r: _Random) -> tuple[Metadata, Weights]:
         found[f"{at}.ssm_a"] = r.between(-1, -0.1, inner, state)
         found[f"{at}.ssm_d"] = r.between(0.5, 1.5, inner)
         found[f"{at}.ssm_out.weight"] = r.matrix(WIDTH, inner)
-    sizes = {"attention.key_length": head, "attention.value_length": head, "rope.dimension_count": head}
-    return {"attention.head_count_kv": kv, **sizes, **_recurrent(kernel, inner, state, rank, 0)}, found
+        return found
+
+    sizes = {**_heads_of(_SHARE), **recurrent(kernel, inner, state, rank, 0)}
+    return {"attention.head_count_kv": [*_KV], **sizes}, _layers(layer)
 
 
 def _pure_mamba2(r: _Random) -> tuple[Metadata, Weights]:
-    found: Weights = {}
-    state, groups, heads, kernel, inner = 16, 1, 4, 4, 64
-    for layer in range(LAYERS):
-        at = f"blk.{layer}"
-        found |= _norms(r, at, "attn_norm") | _mamba2(r, at, state, groups, heads, kernel, inner)
-    return _recurrent(kernel, inner, state, heads, groups), found
+    return dict(_MAMBA2), _layers(lambda at, _: _norms(r, at, "attn_norm") | _mamba2(r, at))
 
 
-def _mamba2(r: _Random, at: str, state: int, groups: int, heads: int, kernel: int, inner: int) -> Weights:
-    convolved = inner + 2 * groups * state
+def _mamba2(r: _Random, at: str) -> Weights:
+    convolved = _INNER + 2 * _GROUPS * _STATE
     return {
-        f"{at}.ssm_in.weight": r.matrix(inner + convolved + heads, WIDTH),
-        f"{at}.ssm_conv1d.weight": r.matrix(convolved, kernel, gain=2.0),
+        f"{at}.ssm_in.weight": r.matrix(_INNER + convolved + _STATE_HEADS, WIDTH),
+        f"{at}.ssm_conv1d.weight": r.matrix(convolved, _KERNEL, gain=2.0),
         f"{at}.ssm_conv1d.bias": r.between(-0.1, 0.1, convolved),  # without it the graph reads a null pointer
-        f"{at}.ssm_dt.bias": r.between(-2, 0, heads),
-        f"{at}.ssm_a": r.between(-1, -0.1, heads, 1),
-        f"{at}.ssm_d": r.between(0.5, 1.5, heads, 1),
-        f"{at}.ssm_norm.weight": r.norm(groups, inner // groups),
-        f"{at}.ssm_out.weight": r.matrix(WIDTH, inner),
+        f"{at}.ssm_dt.bias": r.between(-2, 0, _STATE_HEADS),
+        f"{at}.ssm_a": r.between(-1, -0.1, _STATE_HEADS, 1),
+        f"{at}.ssm_d": r.between(0.5, 1.5, _STATE_HEADS, 1),
+        f"{at}.ssm_norm.weight": r.norm(_GROUPS, _INNER // _GROUPS),
+        f"{at}.ssm_out.weight": r.matrix(WIDTH, _INNER),
     }
 
 
-def _recurrent(kernel: int, inner: int, state: int, heads: int, groups: int) -> Metadata:
+def _heads_of(width: int) -> Metadata:
+    return dict.fromkeys(("attention.key_length", "attention.value_length", "rope.dimension_count"), width)
+
+
+def recurrent(kernel: int, inner: int, state: int, heads: int, groups: int) -> Metadata:
     return {
         "ssm.conv_kernel": kernel, "ssm.inner_size": inner, "ssm.state_size": state, "ssm.time_step_rank": heads,
         "ssm.group_count": groups,
     }  # fmt: skip
 
 
+_MAMBA2: Final[Mapping[str, Any]] = recurrent(_KERNEL, _INNER, _STATE, _STATE_HEADS, _GROUPS)
 _DELTA: Final[Mapping[str, Any]] = {
     "full_attention_interval": 2,
-    **_recurrent(_DELTA_KERNEL, _DELTA_STATE * _DELTA_HEADS, _DELTA_STATE, _DELTA_HEADS, 1),
+    **recurrent(_DELTA_KERNEL, _DELTA_STATE * _DELTA_HEADS, _DELTA_STATE, _DELTA_HEADS, 1),
 }
 _MAKERS: Final[Mapping[str, Callable[[_Random], tuple[Metadata, Weights]]]] = MappingProxyType(
     {
@@ -347,13 +322,12 @@ def write_kind(
     ``DIFFUSES``. ``blur`` mixes other weights in: a draft model that often agrees with the unblurred one; ``q8_0``
     stores matrices as Q8_0, else everything is F32; ``more`` is metadata without the architecture's name before it."""
     random = _Random(seed, blur, head)
-    widths = dict.fromkeys(("attention.key_length", "attention.value_length", "rope.dimension_count"), head)
     metadata, weights = _MAKERS[kind](random)
     weights["token_embd.weight"] = random.matrix(len(TOKENS), WIDTH, gain=WIDTH**0.5)
     weights["token_embd_norm.weight" if kind == "lfm2" else "output_norm.weight"] = random.norm(WIDTH)
     weights["output.weight"] = random.matrix(len(TOKENS), WIDTH, gain=2.0)
     writer = gguf.GGUFWriter(path, kind)
-    add_all(writer, f"{kind}.", {**_COMMON, **widths, **metadata, **more})
+    add_all(writer, f"{kind}.", {**_COMMON, **_heads_of(head), **metadata, **more})
     writer.add_name(f"Tiny {kind}")
     writer.add_tokenizer_model("llama")
     writer.add_token_list(TOKENS)

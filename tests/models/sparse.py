@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import gguf
 import numpy as np
+from tests.models.kinds import recurrent
 
 Shapes = dict[str, tuple[int, ...]]
 Metadata = dict[str, Any]
@@ -95,13 +96,6 @@ def _mamba2(at: str, width: int, state: int, groups: int, heads: int, kernel: in
         f"{at}.ssm_conv1d.bias": (mixed,), f"{at}.ssm_dt.bias": (heads,), f"{at}.ssm_a": (heads, 1),
         f"{at}.ssm_d": (heads, 1), f"{at}.ssm_norm.weight": (groups, inner // groups),
         f"{at}.ssm_out.weight": (width, inner),
-    }  # fmt: skip
-
-
-def _ssm(kernel: int, inner: int, state: int, heads: int, groups: int) -> Metadata:
-    return {
-        "ssm.conv_kernel": kernel, "ssm.inner_size": inner, "ssm.state_size": state, "ssm.time_step_rank": heads,
-        "ssm.group_count": groups,
     }  # fmt: skip
 
 
@@ -205,11 +199,8 @@ def qwen35(width: int, layers: int, inner: int, heads: int, vocabulary: int) -> 
                 f"{at}.ssm_alpha.weight": (heads, width), f"{at}.ssm_norm.weight": (state,),
                 f"{at}.ssm_out.weight": (width, values),
             }  # fmt: skip
-    more = {
-        "full_attention_interval": 4,
-        "rope.dimension_sections": [11, 11, 10, 0],
-        **_ssm(kernel, values, state, heads, groups),
-    }
+    more = {"full_attention_interval": 4, "rope.dimension_sections": [11, 11, 10, 0]}
+    more |= recurrent(kernel, values, state, heads, groups)
     return "qwen35", {**_common(width, layers, 8, 2, 256, inner), **more}, found, vocabulary
 
 
@@ -228,7 +219,7 @@ def nemotron_h(width: int, layers: int) -> Model:
             found |= {f"{at}.ffn_up.weight": (4 * width, width), f"{at}.ffn_down.weight": (width, 4 * width)}
         else:
             found |= _mamba2(at, width, state, groups, heads, kernel, inner)
-    more = _ssm(kernel, inner, state, heads, groups)
+    more = recurrent(kernel, inner, state, heads, groups)
     return "nemotron_h", {**_common(width, layers, 16, kv, 128, networks), **more}, found, 16_384
 
 
@@ -237,7 +228,7 @@ def mamba2(width: int, layers: int) -> Model:
     for n in range(layers):
         found |= _norms(f"blk.{n}", width, "attn_norm")
         found |= _mamba2(f"blk.{n}", width, 128, 1, width // 32, 4, 2 * width)
-    more = _ssm(4, 2 * width, 128, width // 32, 1)
+    more = recurrent(4, 2 * width, 128, width // 32, 1)
     return "mamba2", {**_common(width, layers, 0, 0, 64, 0), **more}, found, 50_288
 
 

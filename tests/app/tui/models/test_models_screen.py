@@ -2,7 +2,10 @@
 
 import asyncio
 import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from tests.app.tui.conftest import Open
@@ -42,6 +45,15 @@ async def opened(chat: Driver, tab: int = INSTALLED) -> ModelsScreen:
     return screen
 
 
+@asynccontextmanager
+async def at_models(
+    open_chat: Open, tab: int = INSTALLED, size: tuple[int, int] = (80, 24), **scripted: Any
+) -> AsyncIterator[tuple[Driver, ModelsScreen, ScriptedModels]]:
+    models = ScriptedModels(**scripted)
+    async with open_chat(models=models, size=size) as chat:
+        yield chat, await opened(chat, tab), models
+
+
 def under(screen: ModelsScreen) -> str | None:
     return screen.browser.key
 
@@ -54,19 +66,10 @@ async def search(chat: Driver, screen: ModelsScreen, text: str) -> None:
 
 @pytest.mark.slow
 async def test_it_lists_what_is_here_and_marks_what_is_in_use(open_chat: Open) -> None:
-    async with open_chat(size=(140, 40)) as chat:
-        screen = await opened(chat)
+    async with at_models(open_chat, size=(140, 40)) as (chat, screen, _):
         shown = chat.shown()
-        for words in (
-            "● bundled",
-            "Installed (6)",
-            "qwen3-0.6b 1.7x",
-            "LM Studio",
-            "Ollama",
-            "✗ mistral-small",
-            "≤ 120",
-        ):
-            assert words in shown, words
+        seen = ("● bundled", "Installed (6)", "qwen3-0.6b 1.7x", "LM Studio", "Ollama", "✗ mistral-small", "≤ 120")
+        assert not [words for words in seen if words not in shown]
         assert shown.count("● bundled") == 1 and "● qwen3-4b" not in shown
         assert "NVIDIA RTX 4070: 12 GB of 13 GB free" in shown
         await chat.press("end")
@@ -118,8 +121,7 @@ def test_the_model_in_use_is_never_too_big() -> None:
 
 @pytest.mark.slow
 async def test_keys_and_the_mouse_go_from_tab_to_tab(open_chat: Open) -> None:
-    async with open_chat() as chat:
-        screen = await opened(chat)
+    async with at_models(open_chat) as (chat, screen, _):
         await chat.press("tab")
         assert screen.listing.tab == RECOMMENDED and "★ Qwen3-8B" in chat.shown()
         await chat.press("tab")
@@ -145,9 +147,7 @@ async def test_keys_and_the_mouse_go_from_tab_to_tab(open_chat: Open) -> None:
 
 @pytest.mark.slow
 async def test_a_pair_of_the_catalogue_is_fetched_with_one_key(open_chat: Open) -> None:
-    models = ScriptedModels()
-    async with open_chat(models=models) as chat:
-        screen = await opened(chat, RECOMMENDED)
+    async with at_models(open_chat, RECOMMENDED) as (chat, screen, models):
         await chat.until(lambda: "best for this machine" in chat.shown())
         assert "With its drafter it needs 6.4 GB" in chat.shown()
         await chat.press("enter")
@@ -158,9 +158,8 @@ async def test_a_pair_of_the_catalogue_is_fetched_with_one_key(open_chat: Open) 
 @pytest.mark.slow
 async def test_what_does_not_run_here_is_not_recommended_and_the_rest_says_how_fast(open_chat: Open) -> None:
     twice = replace(OFFERS[1], pair=replace(OFFERS[1].pair, id="again", method="dflash"))
-    models = ScriptedModels(catalogue=[*OFFERS, twice, replace(OFFERS[0], fit=None, pair=OFFERS[4].pair)])
-    async with open_chat(size=(140, 40), models=models) as chat:
-        screen = await opened(chat, RECOMMENDED)
+    shown = [*OFFERS, twice, replace(OFFERS[0], fit=None, pair=OFFERS[4].pair)]
+    async with at_models(open_chat, RECOMMENDED, size=(140, 40), catalogue=shown) as (chat, screen, _):
         await chat.until(lambda: "Not shown: 1 model" in chat.shown())
         assert [offer.pair.id for offer in screen.listing.recommended.rows] == [offer.pair.id for offer in OFFERS[:4]]
         assert "Llama-3.3-70B" not in chat.shown()
@@ -188,9 +187,7 @@ def test_only_the_offer_that_f6_makes_has_the_star_and_a_busy_machine_is_named()
 
 @pytest.mark.slow
 async def test_a_search_finds_repositories_and_shows_strange_names_inert(open_chat: Open) -> None:
-    models = ScriptedModels()
-    async with open_chat(size=(140, 40), models=models) as chat:
-        screen = await opened(chat, SEARCH)
+    async with at_models(open_chat, SEARCH, size=(140, 40)) as (chat, screen, models):
         await search(chat, screen, "qwen3")
         shown = chat.shown()
         for text in ("Qwen/Qwen3-8B-GGUF", "412k", "231", "gated", "7 months", "8.2B"):
@@ -208,9 +205,7 @@ async def test_a_search_finds_repositories_and_shows_strange_names_inert(open_ch
 
 @pytest.mark.slow
 async def test_only_the_answer_to_the_newest_question_is_shown(open_chat: Open) -> None:
-    models = ScriptedModels(holds={"search"})
-    async with open_chat(models=models) as chat:
-        screen = await opened(chat, SEARCH)
+    async with at_models(open_chat, SEARCH, holds={"search"}) as (chat, screen, models):
         screen.listing.line.value = "first"
         await chat.press("enter")
         await chat.until(lambda: "Asking the hub for “first”" in chat.shown())
@@ -226,9 +221,8 @@ async def test_only_the_answer_to_the_newest_question_is_shown(open_chat: Open) 
 
 @pytest.mark.slow
 async def test_an_error_of_the_hub_is_shown_in_words_and_enter_asks_again(open_chat: Open) -> None:
-    models = ScriptedModels(fails={"search": SlipstreamError("the hub cannot be reached.", "Try again later.")})
-    async with open_chat(models=models) as chat:
-        screen = await opened(chat, SEARCH)
+    error = SlipstreamError("the hub cannot be reached.", "Try again later.")
+    async with at_models(open_chat, SEARCH, fails={"search": error}) as (chat, screen, _):
         await search(chat, screen, "qwen3")
         assert "The hub cannot be reached." in chat.shown() and "Try again later." in chat.shown()
         await search(chat, screen, "qwen3")
@@ -237,9 +231,7 @@ async def test_an_error_of_the_hub_is_shown_in_words_and_enter_asks_again(open_c
 
 @pytest.mark.slow
 async def test_offline_says_so_at_once_and_searches_what_is_here(open_chat: Open) -> None:
-    models = ScriptedModels(offline=True)
-    async with open_chat(models=models) as chat:
-        screen = await opened(chat)
+    async with at_models(open_chat, offline=True) as (chat, screen, models):
         await chat.until(lambda: screen.listing.offline)
         await chat.press("slash")
         assert "Offline: the hub is not asked." in chat.shown()
@@ -253,9 +245,7 @@ async def test_offline_says_so_at_once_and_searches_what_is_here(open_chat: Open
 
 @pytest.mark.slow
 async def test_a_repository_shows_what_fits_and_fetches_it_with_its_drafter(open_chat: Open) -> None:
-    models = ScriptedModels()
-    async with open_chat(models=models) as chat:
-        screen = await opened(chat, SEARCH)
+    async with at_models(open_chat, SEARCH) as (chat, screen, models):
         await search(chat, screen, "qwen3")
         await chat.press("enter")
         repo = chat.on(RepoScreen)
@@ -273,9 +263,8 @@ async def test_a_repository_shows_what_fits_and_fetches_it_with_its_drafter(open
 
 
 async def test_a_model_comes_even_where_its_drafter_cannot(open_chat: Open) -> None:
-    models = ScriptedModels(fails={"fetch_pair": SlipstreamError("the drafter is gone from the hub.", "")})
-    async with open_chat(models=models) as chat:
-        screen = await opened(chat, SEARCH)
+    error = SlipstreamError("the drafter is gone from the hub.", "")
+    async with at_models(open_chat, SEARCH, fails={"fetch_pair": error}) as (chat, screen, _):
         await search(chat, screen, "qwen3")
         await chat.press("enter")
         await chat.until(lambda: isinstance(chat.app.screen, RepoScreen) and chat.app.screen.browser.key == "Q4_K_M")
@@ -285,8 +274,7 @@ async def test_a_model_comes_even_where_its_drafter_cannot(open_chat: Open) -> N
 
 
 async def test_the_card_is_shown_inert(open_chat: Open) -> None:
-    async with open_chat() as chat:
-        screen = await opened(chat, SEARCH)
+    async with at_models(open_chat, SEARCH) as (chat, screen, _):
         await search(chat, screen, "qwen3")
         await chat.press("enter")
         repo = chat.on(RepoScreen)
@@ -351,9 +339,7 @@ async def test_nothing_waits_for_a_slow_answer(open_chat: Open, call: str) -> No
 
 async def test_a_slow_hub_is_named_and_escape_stops_it(open_chat: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("slipstream.app.tui.models.context.SLOW_S", 0.05)
-    models = ScriptedModels(holds={"search"})
-    async with open_chat(models=models) as chat:
-        screen = await opened(chat, SEARCH)
+    async with at_models(open_chat, SEARCH, holds={"search"}) as (chat, screen, _):
         screen.listing.line.value = "qwen"
         await chat.press("enter")
         await chat.until(lambda: "Waiting for hub.example … Esc stops" in chat.shown())
@@ -363,8 +349,7 @@ async def test_a_slow_hub_is_named_and_escape_stops_it(open_chat: Open, monkeypa
 
 
 async def test_keys_that_come_at_once_count_in_their_order(open_chat: Open) -> None:
-    async with open_chat() as chat:
-        screen = await opened(chat, RECOMMENDED)
+    async with at_models(open_chat, RECOMMENDED) as (chat, screen, _):
         for key in ("1", "down", "d"):
             chat.app.post_message(events.Key(key, key if len(key) == 1 else None))
         await chat.until(lambda: isinstance(chat.app.screen, PairsScreen))
@@ -397,8 +382,7 @@ def test_a_card_is_shown_whole_where_it_is_short() -> None:
 
 
 async def test_escape_leaves_the_search_box_before_the_screen(open_chat: Open) -> None:
-    async with open_chat() as chat:
-        screen = await opened(chat, SEARCH)
+    async with at_models(open_chat, SEARCH) as (chat, screen, _):
         await search(chat, screen, "qwen 4")
         await chat.press("escape")
         assert chat.app.screen is screen and screen.listing.tab == SEARCH and not screen.listing.line.has_focus
@@ -431,9 +415,7 @@ async def test_downloads_are_polled_again_after_a_failure(open_chat: Open, monke
 async def test_an_earlier_list_that_comes_later_brings_nothing_back(
     open_chat: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    models = ScriptedModels()
-    async with open_chat(models=models) as chat:
-        screen = await opened(chat)
+    async with at_models(open_chat) as (chat, screen, models):
         before, late = models.installed(), threading.Event()
         asked: list[int] = []
 

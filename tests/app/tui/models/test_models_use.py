@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from tests.app.tui.conftest import Open
 from tests.app.tui.driver import Driver
-from tests.app.tui.models.test_models_screen import opened, under
+from tests.app.tui.models.test_models_screen import at_models, opened, under
 from tests.app.tui.scripted import Script, ScriptedEngine
 from tests.app.tui.scripted_models import INSTALLED as MODELS
 from tests.app.tui.scripted_models import OFFERS, QWEN, SMALL, ScriptedModels, model
@@ -92,9 +92,7 @@ async def test_a_model_that_cannot_be_loaded_gives_way_to_the_one_before(open_ch
 
 
 async def test_all_drafters_of_a_model_are_told_and_one_key_fetches_one(open_chat: Open) -> None:
-    models = ScriptedModels()
-    async with open_chat(models=models) as chat:
-        screen = await opened(chat)
+    async with at_models(open_chat) as (chat, screen, models):
         await chat.press("down", "d")
         assert isinstance(chat.app.screen, PairsScreen)
         for text in ("● qwen3-0.6b:Q8_0", "1.7x measured here", "↓ qwen3-4b eagle3", "fetch 480 MB", "it is larger"):
@@ -112,9 +110,7 @@ async def test_all_drafters_of_a_model_are_told_and_one_key_fetches_one(open_cha
 
 
 async def test_verifying_shows_how_far_it_is_and_can_be_stopped(open_chat: Open) -> None:
-    models = ScriptedModels(holds={"verify"})
-    async with open_chat(models=models) as chat:
-        screen = await opened(chat)
+    async with at_models(open_chat, holds={"verify"}) as (chat, screen, models):
         await chat.press("down", "v")
         await chat.until(lambda: "25 % verified" in chat.shown())
         await chat.press("v")
@@ -127,9 +123,7 @@ async def test_verifying_shows_how_far_it_is_and_can_be_stopped(open_chat: Open)
 
 
 async def test_removing_says_what_it_frees_and_can_be_undone(open_chat: Open) -> None:
-    models = ScriptedModels()
-    async with open_chat(models=models) as chat:
-        screen = await opened(chat)
+    async with at_models(open_chat) as (chat, screen, models):
         await chat.press("down", "x")
         await chat.until(lambda: isinstance(chat.app.screen, ConfirmScreen))
         asked = str(chat.app.screen.query_one(".detail", Static).content)
@@ -153,9 +147,7 @@ async def test_removing_says_what_it_frees_and_can_be_undone(open_chat: Open) ->
     "row, why", [(0, "is in use"), (3, "Another program keeps this model"), (4, "Another program keeps this model")]
 )
 async def test_what_is_not_ours_or_in_use_stays(open_chat: Open, row: int, why: str) -> None:
-    models = ScriptedModels()
-    async with open_chat(models=models) as chat:
-        screen = await opened(chat)
+    async with at_models(open_chat) as (chat, screen, models):
         screen.browser.rows.highlighted = row
         await chat.press("x")
         assert any(why in word for word in chat.toasts())
@@ -166,9 +158,7 @@ async def test_what_is_not_ours_or_in_use_stays(open_chat: Open, row: int, why: 
 async def test_a_file_is_imported_from_a_path(open_chat: Open, tmp_path: Path, key: str, how: str) -> None:
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder" / "mine.gguf").write_bytes(b"x")
-    models = ScriptedModels(holds={"import"})
-    async with open_chat(models=models) as chat:
-        screen = await opened(chat)
+    async with at_models(open_chat, holds={"import"}) as (chat, screen, models):
         await chat.press("i")
         line = chat.on(ImportScreen).query_one(Input)
         line.value = f"{tmp_path}/fo"
@@ -264,9 +254,7 @@ async def test_the_offer_leaves_room_for_the_rest(open_chat: Open, size: tuple[i
 
 
 async def test_a_finished_download_is_told_in_the_chat(open_chat: Open) -> None:
-    models = ScriptedModels()
-    async with open_chat(models=models) as chat:
-        screen = await opened(chat, RECOMMENDED)
+    async with at_models(open_chat, RECOMMENDED) as (chat, screen, models):
         assert under(screen) == OFFERS[0].pair.id
         await chat.press("enter")
         await chat.until(lambda: len(models.queue) == 2)
