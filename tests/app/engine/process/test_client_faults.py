@@ -38,7 +38,6 @@ while True:
 @pytest.fixture
 def pretend(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pretend:
     """An engine whose process writes these frames or bytes, and then does something else."""
-
     python = sys.executable
 
     def made(*said: Frame | bytes, then: str = "", limits: Limits = Limits()) -> Engine:  # noqa: B008 (frozen)
@@ -49,7 +48,8 @@ def pretend(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pretend:
             else:
                 write_frame(raw, one)
         program = tmp_path / "python"
-        program.write_text(f"#!{python}\nimport os, sys\nos.write(1, {raw.getvalue()!r})\n{then}\n")
+        check = "if 'import llama_cpp' in sys.argv[-1]: sys.exit()"  # whether llama.cpp can be loaded
+        program.write_text(f"#!{python}\nimport os, sys\n{check}\nos.write(1, {raw.getvalue()!r})\n{then}\n")
         program.chmod(program.stat().st_mode | stat.S_IXUSR)
         monkeypatch.setattr(sys, "executable", str(program))
         return Engine(tmp_path / "logs" / "engine.log", limits)
@@ -233,13 +233,14 @@ def test_the_process_gets_no_secrets(pretend: Pretend, monkeypatch: pytest.Monke
     assert "hush" not in seen.read_text() and "'GGML_NO_BACKTRACE': '1'" in seen.read_text()
 
 
-def test_a_process_that_hangs_as_it_starts_is_named_after_five_seconds(pretend: Pretend) -> None:
+def test_a_process_that_hangs_as_it_starts_is_named(pretend: Pretend, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("slipstream.app.engine.process.client._WAITS", 0.2)
     awaited: list[str] = []
-    engine = pretend(then=WAITS, limits=Limits(start=8))
+    engine = pretend(then=WAITS, limits=Limits(start=2))
     engine.tell_wait(awaited.append)
-    with pytest.raises(EngineDiedError, match="no sign of life for 8 seconds"):
+    with pytest.raises(EngineDiedError, match="no sign of life for 2 seconds"):
         engine.load(LOAD)
-    assert awaited == ["the engine for at most 8 s"]
+    assert awaited == ["the engine for at most 2 s"]
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="pipes and links are POSIX's")

@@ -1,6 +1,7 @@
 """Text from elsewhere is only text, wherever it is shown."""
 
 import unicodedata
+from pathlib import Path
 
 import pytest
 from tests.app.hostile import leaks, on_a_terminal, text
@@ -214,25 +215,16 @@ PLACES = (
 )  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def sent(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
-    homes = {kind: tmp_path_factory.mktemp(kind) for kind in ("harmless", "hostile")}
-    lines = {"harmless": 50, "hostile": 200}
-    return {
-        kind: on_a_terminal(CHAT, str(home), kind, size=(160, lines[kind]), home=home) for kind, home in homes.items()
-    }
-
-
 @pytest.mark.program
-@pytest.mark.slow
-def test_nothing_comes_through(sent: dict[str, bytes]) -> None:
+def test_on_a_terminal_every_case_is_shown_and_nothing_comes_through(tmp_path: Path) -> None:
+    lines, sent = {"harmless": 50, "hostile": 200}, dict[str, bytes]()
+    for kind, count in lines.items():
+        home = tmp_path / kind
+        home.mkdir()
+        sent[kind] = on_a_terminal(CHAT, str(home), kind, size=(160, count), home=home)
     assert leaks(sent["hostile"], sent["harmless"]) == []
-
-
-@pytest.mark.program
-@pytest.mark.parametrize("place", PLACES)
-def test_every_case_was_shown(sent: dict[str, bytes], place: str) -> None:
     shown = text(sent["hostile"])
-    numbers = {"drf": range(0, 40, 2), "why": range(1, 40, 2)}.get(place, range(40))
-    missing = [number for number in numbers if f"{place}Q{number:02d}" not in shown]
-    assert len(missing) <= (place in ("err", "hnt"))  # there, one may be cut where the line ends
+    for place in PLACES:
+        numbers = {"drf": range(0, 40, 2), "why": range(1, 40, 2)}.get(place, range(40))
+        missing = [number for number in numbers if f"{place}Q{number:02d}" not in shown]
+        assert len(missing) <= (place in ("err", "hnt")), place  # there, one may be cut where the line ends
