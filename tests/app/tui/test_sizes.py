@@ -34,7 +34,7 @@ SCREENS = {
     "palette": ("alt+p",), "delete": ("ctrl+o", "delete"), "text": (*"some words", "ctrl+j", *"more"),
     "commands": ("/",), "message": ("ctrl+up",), "theme": (*"/theme", "enter"), "system": (*"/system", "enter"),
 }  # fmt: skip
-SMALL = [(width, height) for width in (1, 3, 6, 12) for height in (1, 6)]
+SMALL = [(1, 1), (1, 6), (3, 6), (6, 1), (12, 1), (12, 6)]
 EDGE = [(20, 5), (21, 12), (40, 5)]
 
 
