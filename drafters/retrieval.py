@@ -43,14 +43,11 @@ class Retrieval(Drafter):
         self._leaves, self._limit, self._continuations = leaves, limit, continuations
         self.acceptance = MatchTrust()
         self._position, self._matched = _NOWHERE, 0  # position and match length of the last draft
-        self._guessed: dict[
-            tuple[Token, ...], dict[Token, float]
-        ] = {}  # shares of the last draft, by the path above them
+        # shares of the last draft, by the path above them
+        self._guessed: dict[tuple[Token, ...], dict[Token, float]] = {}
 
     def begin(self, history: History) -> None:
-        with suppress(
-            SlipstreamError
-        ):  # the open segments stay valid, and the next change of the index reports the reason
+        with suppress(SlipstreamError):  # what is open stays valid, and the next change of the index reports the reason
             self._index.refresh()
 
     def draft(self, history: History, should_extend: ShouldExtend, sampler: Sampler) -> Draft:

@@ -104,9 +104,7 @@ def _check_pairs(header: Header, model: Header) -> None:
                 "weight of another shape.",
                 _HINT,
             )
-        if (
-            weight == EMBEDDING and _OUTPUT not in model.by_name
-        ):  # llama.cpp would multiply by the embedding's pair there
+        if weight == EMBEDDING and _OUTPUT not in model.by_name:  # llama.cpp would multiply by its pair there
             raise ModelFileError(
                 f"{shown_path(header.path)} changes the embedding of {quoted(model.name)}, which is its output matrix "
                 "too; llama.cpp cannot do that.",

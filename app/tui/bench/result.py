@@ -36,37 +36,38 @@ WIDEST: Final = 120
 _RANGE: Final = Content.styled(RANGE, "$foreground 60%")
 
 
+FIGURES: Final[tuple[Column[DrafterFigures], ...]] = (
+    Column("drafter", lambda row: text(row.drafter, "bold")),
+    Column("text", lambda row: text(row.kind)),
+    Column("T", lambda row: Content(f"{row.temperature:g}"), 3, right=True),
+    Column("tok/s", lambda row: Content(rate(row.tok_per_s)), 1, right=True),
+    Column("speed-up [95 %]", lambda row: Content("" if row.drafter == PLAIN else row.speedup_text), right=True),
+    Column("tokens per step", lambda row: Content(f"{row.tokens_per_step:.2f}"), 4, right=True),
+    Column("right", lambda row: Content(percent(row.acceptance)), 2, right=True),
+    Column("first token", lambda row: Content(f"{row.first_token_ms:.0f} ms"), 5, right=True),
+    Column("same text", lambda row: Content(f"{row.equal_texts}/{row.texts}"), 6, right=True),
+)
+
+
 class BenchView(TableView[StoredResult | RunningBench]):
     """Lists the running benchmark, then stored results, newest first."""
 
     nothing = "No benchmark was run from here yet. n begins one."
     waiting = "Looking for earlier results …"
 
-    columns = (Column("when"), Column("model", 2), Column("text", 1), Column("auto", 0, right=True), Column("best", 1))
-
     def __init__(self) -> None:
         super().__init__()
+        self.columns = (
+            Column("when", _when),
+            Column("model", lambda kept: text(_model(kept)), 2),
+            Column("text", lambda kept: text(_kinds(kept)), 1),
+            Column("auto", _auto_gain, right=True),
+            Column("best", lambda kept: Content(_best_name(kept)), 1),
+        )
         self.width = 40  # width of the bars
 
     def key(self, kept: StoredResult | RunningBench) -> str:
         return NOW if isinstance(kept, RunningBench) else kept.path.name
-
-    def cells(self, kept: StoredResult | RunningBench) -> list[Content]:
-        if isinstance(kept, RunningBench):
-            now, update = Content.styled("now", "bold $primary"), kept.update
-            words = (text(update.model), text(update.kind)) if update else [Content("")] * 2
-            return [now, *words, *[Content("")] * 2]
-        when = Content(f"{kept.when:%d %b %H:%M}")
-        if kept.report is None:
-            return [when.stylize("$foreground 45%"), *[Content("")] * 2, Content("✗").stylize("$error"), Content("")]
-        over = kept.report.best[-1] if kept.report.best else None
-        texts = " ".join(one_line(name) for name in kept.report.prompts)
-        own = _auto(kept.report, over) if over else None
-        auto = times(own.gain.value) if own and own.gain else ""
-        best = one_line(over.drafter) if over else ""
-        best += f" {times(over.speedup.value)}" if over and over.drafter != PLAIN else ""
-        best += ", rough" if best and (kept.report.noise.remarks() or _few(kept.report)) else ""
-        return [when, text(kept.report.model), Content(texts), Content(auto), Content(best)]
 
     def details(self, kept: StoredResult | RunningBench) -> list[Content]:
         if isinstance(kept, RunningBench):
@@ -75,6 +76,41 @@ class BenchView(TableView[StoredResult | RunningBench]):
         if kept.report is None:
             return [title, Content(f"This result cannot be shown: {kept.problem}. x deletes it.")]
         return [title, _advice(kept.report), doubts(kept.report), bars(kept.report.rows, self.width, kept.report.noise)]
+
+
+def _when(kept: StoredResult | RunningBench) -> Content:
+    if isinstance(kept, RunningBench):
+        return Content.styled("now", "bold $primary")
+    return Content.styled(f"{kept.when:%d %b %H:%M}", "" if kept.report else "$foreground 45%")
+
+
+def _model(kept: StoredResult | RunningBench) -> str:
+    source = kept.update if isinstance(kept, RunningBench) else kept.report
+    return source.model if source else ""
+
+
+def _kinds(kept: StoredResult | RunningBench) -> str:
+    if isinstance(kept, RunningBench):
+        return kept.update.kind if kept.update else ""
+    return " ".join(kept.report.prompts) if kept.report else ""
+
+
+def _auto_gain(kept: StoredResult | RunningBench) -> Content:
+    if isinstance(kept, RunningBench):
+        return Content("")
+    if kept.report is None:
+        return Content.styled("✗", "$error")
+    own = _auto(kept.report, kept.report.best[-1]) if kept.report.best else None
+    return Content(times(own.gain.value) if own and own.gain else "")
+
+
+def _best_name(kept: StoredResult | RunningBench) -> str:
+    report = None if isinstance(kept, RunningBench) else kept.report
+    if report is None or not report.best:
+        return ""
+    over = report.best[-1]
+    gain = f" {times(over.speedup.value)}" if over.drafter != PLAIN else ""
+    return f"{one_line(over.drafter)}{gain}{', rough' if report.noise.remarks() or _few(report) else ''}"
 
 
 def progress(measuring: RunningBench, width: int) -> Content:
@@ -152,21 +188,6 @@ def doubts(report: DrafterReport) -> Content:
     return Content("\n".join(f"! {line}" for line in said)).stylize("$warning")
 
 
-def figures(rows: Sequence[DrafterFigures], width: int) -> Content:
-    columns = (
-        Column("drafter"),
-        Column("text", 0),
-        Column("T", 3, right=True),
-        Column("tok/s", 1, right=True),
-        Column("speed-up [95 %]", 0, right=True),
-        Column("tokens per step", 4, right=True),
-        Column("right", 2, right=True),
-        Column("first token", 5, right=True),
-        Column("same text", 6, right=True),
-    )
-    return Content("\n").join(table(columns, [_row(row) for row in rows], width))
-
-
 def remarks(report: DrafterReport) -> Content:
     prompts = ", ".join(f"{one_line(name)} {count}" for name, count in report.prompts.items())
     promise = {"same text": "identical", "same distribution": "same odds; single words may differ"}
@@ -178,20 +199,6 @@ def remarks(report: DrafterReport) -> Content:
         Content(f"Prompts: {prompts}; at most {report.reply} tokens a reply."),
         *(Content(f"Left out: {one_line(name)}, {one_line(why)}.") for name, why in report.unusable.items()),
     )
-
-
-def _row(row: DrafterFigures) -> list[Content]:
-    return [
-        text(row.drafter, "bold"),
-        text(row.kind),
-        Content(f"{row.temperature:g}"),
-        Content(rate(row.tok_per_s)),
-        Content("" if row.drafter == PLAIN else row.speedup_text),
-        Content(f"{row.tokens_per_step:.2f}"),
-        Content(percent(row.acceptance)),
-        Content(f"{row.first_token_ms:.0f} ms"),
-        Content(f"{row.equal_texts}/{row.texts}"),
-    ]
 
 
 def _auto(report: DrafterReport, best: BestFixed) -> DrafterFigures | None:
@@ -266,14 +273,14 @@ class BenchResult(Screen[None]):
         title = Content(f"Measuring {one_line(update.model if update else self._model)}")
         remarks = [Content.styled(f"! {line}", "$warning") for line in update.noise.remarks()] if update else []
         noisy = below(progress(measuring, width), *remarks, _RANGE)
-        table = figures(measuring.rows, width) if measuring.rows else Content("")
+        rows = below(*table(FIGURES, measuring.rows, width)) if measuring.rows else Content("")
         note = Content.styled("Esc leaves this page; the benchmark goes on." if update else "", "$foreground 60%")
-        return [title, noisy, live_bars(measuring, width), table, note]
+        return [title, noisy, live_bars(measuring, width), rows, note]
 
 
 def _result(kept: StoredResult, width: int) -> list[Content]:
     report = kept.report
     assert report
     title = Content(" · ".join((one_line(report.model), f"{kept.when:%d %B %Y, %H:%M}", one_line(kept.processor))))
-    drawn, table = bars(report.rows, width, report.noise), figures(report.rows, width)
-    return [title, below(_advice(report), doubts(report), _RANGE), drawn, table, remarks(report)]
+    drawn, rows = bars(report.rows, width, report.noise), below(*table(FIGURES, report.rows, width))
+    return [title, below(_advice(report), doubts(report), _RANGE), drawn, rows, remarks(report)]

@@ -1,4 +1,4 @@
-"""The bars around the chat: the speed with and without the drafter below it; its title, model and context above it."""
+"""The bars around the chat: its speed with and without the drafter, title, model and context; keys: ``tui.keys``."""
 
 from __future__ import annotations
 

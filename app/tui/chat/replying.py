@@ -16,7 +16,7 @@ from slipstream.app.library.load_request import BUNDLED, model_name
 from slipstream.app.platform.paths import Paths
 from slipstream.app.platform.safe_text import one_line, plural
 from slipstream.app.protocol.events import Done, Loaded, Prefilling, Stepped
-from slipstream.app.protocol.requests import PAUSE
+from slipstream.app.protocol.requests import AUTO, PAUSE, PLAIN
 from slipstream.app.tui.chat.conversation import Exchange
 from slipstream.app.tui.chat.model import ActiveModel
 from slipstream.app.tui.chat.page import ChatPage
@@ -28,7 +28,7 @@ from slipstream.models.errors import ContextFullError, SlipstreamError, UsageErr
 
 AsyncCallback = Callable[[], Awaitable[None]]
 NO_MESSAGE: Final = -1  # id of a reply that is not stored
-GUESSERS: Final = (  # the drafters, those first that are right more often on any text
+GUESSERS: Final = (  # those first that are right more often on any text; drafters that are not here come last
     "eagle3", "mtp", "dspark", "dflash", "medusa", "kangaroo", "draft", "space", "recycle", "lookahead", "lookup",
 )  # fmt: skip
 GUARD_EVERY: Final = 32  # tokens of a reply between two looks whether it repeats itself
@@ -177,8 +177,8 @@ class ReplyWriter:
         if loaded is None:
             self._model.need(lambda: self.show_guesses(text))
             return
-        usable = [offer.name for offer in loaded.drafters if offer.usable]
-        drafter = next((name for name in GUESSERS if name in usable), "")
+        usable = [offer.name for offer in loaded.drafters if offer.usable and offer.name not in (AUTO, PLAIN)]
+        drafter = next((name for name in (*GUESSERS, *usable) if name in usable), "")
         if not drafter:
             raise UsageError("no drafter can guess for this model.", "Ctrl-D says what each lacks.")
         await self.send(text, drafter)

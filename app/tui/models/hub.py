@@ -32,15 +32,6 @@ if TYPE_CHECKING:
     from slipstream.models.library.catalog import CatalogFile
 
 SORTS: tuple[Sort, ...] = ("downloads", "likes", "trending", "updated")
-COLUMNS = (
-    Column("  Quantization"),
-    Column("Size", 0, right=True),
-    Column("Memory", 2, right=True),
-    Column("tok/s", 0, right=True),
-    Column("Fits", 0),
-    Column("Context", 1, right=True),
-    Column("", 2, style="$foreground 60%"),
-)
 LONGEST = 12_000  # maximum characters of a card
 MOST_LINES = 400  # maximum lines of a card: each may become a widget
 MOST_CELLS = 600
@@ -76,26 +67,20 @@ class SearchView(TableView["RepoSummary"]):
     def sort_by(self, sort: Sort) -> None:
         self.sort, arrow = sort, {sort: " ▾"}
         self.columns = (
-            Column("Repository"),
-            Column("", 1, style="$warning"),
-            Column("Params", 1, right=True),
-            Column(f"Downloads{arrow.get('downloads', '')}", 1, right=True),
-            Column(f"Likes{arrow.get('likes', '')}", 2, right=True),
-            Column(f"Updated{arrow.get('updated', '')}", 3, right=True, style="$foreground 60%"),
+            Column("Repository", lambda repo: text(repo.id)),
+            Column("", lambda repo: Content("gated" if repo.gated else ""), 1, style="$warning"),
+            Column("Params", lambda repo: Content(parameters(repo.total_params)), 1, right=True),
+            Column(
+                f"Downloads{arrow.get('downloads', '')}", lambda repo: Content(number(repo.downloads)), 1, right=True
+            ),
+            Column(f"Likes{arrow.get('likes', '')}", lambda repo: Content(number(repo.likes)), 2, right=True),
+            Column(
+                f"Updated{arrow.get('updated', '')}", lambda repo: Content(changed(repo)), 3, True, "$foreground 60%"
+            ),
         )
 
     def key(self, repo: RepoSummary) -> str:
         return repo.id
-
-    def cells(self, repo: RepoSummary) -> list[Content]:
-        return [
-            text(repo.id),
-            Content("gated" if repo.gated else ""),
-            Content(parameters(repo.total_params)),
-            Content(number(repo.downloads)),
-            Content(number(repo.likes)),
-            Content(changed(repo)),
-        ]
 
     def details(self, repo: RepoSummary) -> list[Content]:
         tokens = f"{context(repo.context)} context" if repo.context else ""
@@ -122,31 +107,34 @@ class QuantsView(TableView["QuantOffer"]):
 
     waiting = "Asking the hub …"
     nothing = "There are no GGUF models in this repository."
-    columns = COLUMNS
 
     def __init__(self, drafter: CatalogFile | None) -> None:
         super().__init__()
         self._drafter = drafter
+        self.columns = (
+            Column("  Quantization", self._label),
+            Column("Size", lambda offer: Content(size(offer.quant.size)), right=True),
+            Column("Memory", lambda offer: Content(size(offer.fit.need.total)), 2, right=True),
+            Column("tok/s", lambda offer: tok_per_s(offer.speed), right=True),
+            Column("Fits", lambda offer: verdict(offer.fit)),
+            Column("Context", self._context, 1, right=True),
+            Column("", self._remarks, 2, style="$foreground 60%"),
+        )
 
     def key(self, offer: QuantOffer) -> str:
         return offer.quant.label
 
-    def cells(self, offer: QuantOffer) -> list[Content]:
-        quant, fit = offer.quant, offer.fit
-        parts = f"{len(quant.files)} files" if len(quant.files) > 1 else ""
-        drafts = "drafts only" if quant.drafts else ""
-        here = "here" if offer.installed else ""
-        return [
-            Content.styled(BEST if offer.best else NO_MARK, "$accent").append(
-                text(quant.label, "bold" if offer.best else "")
-            ),
-            Content(size(quant.size)),
-            Content(size(fit.need.total)),
-            tok_per_s(offer.speed),
-            verdict(fit),
-            Content("" if fit.verdict == "too big" else context(fit.n_ctx)),
-            Content(" · ".join(part for part in (here, parts, drafts) if part)),
-        ]
+    def _label(self, offer: QuantOffer) -> Content:
+        mark, style = (BEST, "bold") if offer.best else (NO_MARK, "")
+        return Content.styled(mark, "$accent").append(text(offer.quant.label, style))
+
+    def _context(self, offer: QuantOffer) -> Content:
+        return Content("" if offer.fit.verdict == "too big" else context(offer.fit.n_ctx))
+
+    def _remarks(self, offer: QuantOffer) -> Content:
+        parts = f"{count} files" if (count := len(offer.quant.files)) > 1 else ""
+        drafts = "drafts only" if offer.quant.drafts else ""
+        return Content(" · ".join(filter(None, ("here" if offer.installed else "", parts, drafts))))
 
     def details(self, offer: QuantOffer) -> list[Content]:
         files = offer.quant.files

@@ -32,15 +32,6 @@ FROM = {
     "llama.cpp": "llama.cpp",
 }
 BAR_WIDTH = 24
-COLUMNS = (
-    Column("  Model"),
-    Column("Quant", 2),
-    Column("Size", 0, right=True),
-    Column("tok/s", 1, right=True),
-    Column("Context", 4, right=True),
-    Column("Drafter", 2),
-    Column("From", 3, style="$foreground 60%"),
-)
 DOING = {
     "checking": "checking what is here",
     "connecting": "asking the hub",
@@ -75,33 +66,35 @@ class InstalledView(TableView["InstalledModel"]):
 
     waiting = "Looking at what is here …"
     nothing = "No models are here. The tab “Recommended” has some that fit this machine."
-    columns = COLUMNS
 
     def __init__(self) -> None:
         super().__init__()
         self.facts: dict[str, ModelFacts] = {}
         self.in_use = ""  # fingerprint of the loaded model
         self.verifying: dict[str, float] = {}  # verified share by name
+        self.columns = (
+            Column("  Model", self._name),
+            Column("Quant", lambda model: text(model.quant), 2),
+            Column("Size", lambda model: Content(size(model.size)), right=True),
+            Column("tok/s", self._speed, 1, right=True),
+            Column("Context", lambda model: Content(context(model.context)), 4, right=True),
+            Column("Drafter", self._drafter, 2),
+            Column("From", lambda model: text(_from(model)), 3, style="$foreground 60%"),
+        )
 
     def key(self, model: InstalledModel) -> str:
         return model.name
 
-    def cells(self, model: InstalledModel) -> list[Content]:
+    def lines(self, width: int) -> list[Content]:
+        heading, *lines = super().lines(width)
+        rows = zip(self.rows, lines, strict=True)
+        return [heading, *(line if model.usable else line.stylize("$foreground 50%", 2) for model, line in rows)]
+
+    def _name(self, model: InstalledModel) -> Content:
         used = self._used(model)
         mark = ("✗ ", "$error") if model.problem else (IN_USE if used else NO_MARK, "$primary")
         name = text(model.title or model.name.removesuffix(f":{model.quant}"), "bold" if used else "")
-        cells = [
-            Content.styled(*mark).append(name),
-            text(model.quant),
-            Content(size(model.size)),
-            self._speed(model),
-            Content(context(model.context)),
-            self._drafter(model),
-            text(model.repo if model.origin == "ours" and model.repo else FROM[model.origin]),
-        ]
-        if model.usable:
-            return cells
-        return [cell.stylize("$foreground 50%", 2 if not column else 0) for column, cell in enumerate(cells)]
+        return Content.styled(*mark).append(name)
 
     def _used(self, model: InstalledModel) -> bool:
         return bool(model.fingerprint) and model.fingerprint == self.in_use
@@ -136,10 +129,9 @@ class InstalledView(TableView["InstalledModel"]):
             blocks += [expected(facts.speed), self._placed(model, facts.fit)]
         if facts and model.usable:
             blocks.append(self._drafting(facts))
-        where = FROM[model.origin] if model.foreign or not model.repo else model.repo
         parts = f" · {len(model.files)} files" if len(model.files) > 1 else ""
         path = Content(clean(str(model.path))).stylize("$foreground 60%")
-        return [*blocks, below(Content(f"From {clean(where)}{parts}"), path)]
+        return [*blocks, below(Content(f"From {clean(_from(model))}{parts}"), path)]
 
     def _placed(self, model: InstalledModel, fit: Fit) -> Content:
         if fit.verdict == "too big" and self._used(model):
@@ -167,6 +159,10 @@ class InstalledView(TableView["InstalledModel"]):
             return Content(f"No drafter of its own is here; d: {more}")
         gain = f" · {compared(best.gain)}, measured here" if best.gain else " · not measured yet"
         return Content("Drafter: ").append(text(best.name, "bold")).append(Content(f" ({clean(best.method)}){gain}"))
+
+
+def _from(model: InstalledModel) -> str:
+    return model.repo if model.origin == "ours" and model.repo else FROM[model.origin]
 
 
 class DownloadsView(View["QueuedDownload"]):

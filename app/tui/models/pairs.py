@@ -30,15 +30,6 @@ if TYPE_CHECKING:
     from slipstream.models.library.catalog import CatalogFile
     from slipstream.models.library.pairing import PairOffer
 
-COLUMNS = (
-    Column("  Model"),
-    Column("Quant", 4),
-    Column("Size", 3, right=True),
-    Column("tok/s", 0, right=True),
-    Column("Drafter", 2),
-    Column("Runs", 5),
-    Column("", 2, style="$success"),
-)
 KEY = "F6"
 SLOW = f"None is recommended: all are untested, slower than people read ({READING:.0f} tokens a second), or large."
 BORDERS = 8  # columns of border, padding and scroll bar
@@ -51,11 +42,21 @@ class RecommendedView(TableView["CatalogOffer"]):
 
     waiting = "Weighing the catalogue against this machine …"
     nothing = "No model of the catalogue runs on this machine. Close other programs, or search for a smaller one."
-    columns = COLUMNS
 
     def __init__(self) -> None:
         super().__init__()
         self._best: CatalogOffer | None = None
+        self.columns = (
+            Column("  Model", self._name),
+            Column("Quant", lambda offer: text(offer.pair.target.quant), 4),
+            Column(
+                "Size", lambda offer: Content(size(about) if (about := offer.pair.target.about) else ""), 3, right=True
+            ),
+            Column("tok/s", lambda offer: tok_per_s(offer.speed), right=True),
+            Column("Drafter", _drafter, 2),
+            Column("Runs", lambda offer: verdict(offer.fit), 5),
+            Column("", lambda offer: Content("here" if offer.installed else ""), 2, style="$success"),
+        )
 
     def take(self, offers: Sequence[CatalogOffer]) -> None:
         self.rows, self._best = recommended(offers), best_offer(offers)
@@ -67,18 +68,9 @@ class RecommendedView(TableView["CatalogOffer"]):
     def key(self, offer: CatalogOffer) -> str:
         return offer.pair.id
 
-    def cells(self, offer: CatalogOffer) -> list[Content]:
-        target = offer.pair.target
-        best = offer is self._best
-        return [
-            Content.styled(BEST if best else NO_MARK, "$accent").append(text(name_of(offer), "bold" if best else "")),
-            text(target.quant),
-            Content(size(target.about) if target.about else ""),
-            tok_per_s(offer.speed),
-            _drafter(offer),
-            verdict(offer.fit),
-            Content("here" if offer.installed else ""),
-        ]
+    def _name(self, offer: CatalogOffer) -> Content:
+        mark, style = (BEST, "bold") if offer is self._best else (NO_MARK, "")
+        return Content.styled(mark, "$accent").append(text(name_of(offer), style))
 
     def details(self, offer: CatalogOffer) -> list[Content]:
         pair = offer.pair

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Generic, TypeVar
 
@@ -30,19 +30,21 @@ LOW: Final = 18  # height below which the style sheet hides minor parts
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
-    """A column."""
+class Column(Generic[R]):
+    """A column of a table: its title, and what it shows of a row."""
 
     title: str
+    cell: Callable[[R], Content]
     rank: int = 0  # the highest rank is dropped first; rank 0 is never dropped
     right: bool = False  # whether it is right-aligned
     style: str = ""  # style of its cells
 
 
-def table(columns: Sequence[Column], rows: Sequence[Sequence[Content]], width: int) -> list[Content]:
+def table(columns: Sequence[Column[R]], rows: Sequence[R], width: int) -> list[Content]:
     """The heading, then one line per row; the first column takes the remaining width, and shrinks first."""
-    wide = [max([len(column.title), *(row[at].cell_length for row in rows)]) for at, column in enumerate(columns)]
-    shown = [at for at in range(len(columns)) if at == 0 or any(row[at].plain for row in rows)]
+    cells = [[column.cell(row).stylize(column.style) for column in columns] for row in rows]
+    wide = [max([len(column.title), *(row[at].cell_length for row in cells)]) for at, column in enumerate(columns)]
+    shown = [at for at in range(len(columns)) if at == 0 or any(row[at].plain for row in cells)]
     least = min(wide[0], max(18, width // 3))
     while len(shown) > 1 and least + sum(wide[at] + GAP for at in shown[1:]) > width:
         last = max(shown[1:], key=lambda at: (columns[at].rank, at))
@@ -51,16 +53,11 @@ def table(columns: Sequence[Column], rows: Sequence[Sequence[Content]], width: i
         shown.remove(last)
     room = max(width - sum(wide[at] + GAP for at in shown[1:]), 4)
     wide[0] = min(room, max(wide[0], min(room, 34)))
-    heading = [Content(column.title) for column in columns]
-    lines = [_line(columns, heading, wide, shown).stylize("$foreground 50%")]
-    styled = [
-        [cell.stylize(column.style) if column.style else cell for cell, column in zip(row, columns, strict=True)]
-        for row in rows
-    ]
-    return lines + [_line(columns, row, wide, shown) for row in styled]
+    heading = _line(columns, [Content(column.title) for column in columns], wide, shown).stylize("$foreground 50%")
+    return [heading, *(_line(columns, row, wide, shown) for row in cells)]
 
 
-def _line(columns: Sequence[Column], cells: Sequence[Content], wide: Sequence[int], shown: Sequence[int]) -> Content:
+def _line(columns: Sequence[Column[R]], cells: Sequence[Content], wide: Sequence[int], shown: Sequence[int]) -> Content:
     parts = []
     for at in shown:
         cell = cells[at].truncate(wide[at], ellipsis=True)
@@ -109,14 +106,10 @@ class View(ABC, Generic[R]):
 class TableView(View[R]):
     """A list with columns, the first of which is the name."""
 
-    columns: Sequence[Column] = ()
-
-    @abstractmethod
-    def cells(self, row: R) -> list[Content]:
-        """The cells of a row, one per column."""
+    columns: Sequence[Column[R]] = ()
 
     def lines(self, width: int) -> list[Content]:
-        return table(self.columns, [self.cells(row) for row in self.rows], width)
+        return table(self.columns, self.rows, width)
 
 
 def text(words: str, style: str = "") -> Content:

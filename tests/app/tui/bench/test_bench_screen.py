@@ -18,7 +18,7 @@ from slipstream.app.bench import UNFINISHED
 from slipstream.app.bench.figures import ALL_KINDS, BenchUpdate, DrafterFigures, Noise, encoded
 from slipstream.app.bench.intervals import Interval
 from slipstream.app.bench.results import StoredResult, delete, keep, kept_results, place_for, recover, unfinished
-from slipstream.app.library.resolve_model import choose
+from slipstream.app.library.load_request import choose
 from slipstream.app.platform.paths import Paths
 from slipstream.app.protocol.events import DrafterOffer
 from slipstream.app.tui.bench.form import SIZES, BenchForm, BenchPlan
@@ -245,7 +245,7 @@ def test_unsure_figures_are_called_rough(tmp_path: Path, prompts: int, noise: No
     report = replace(kept.report, prompts={"chat": 5, "copy": prompts}, noise=noise)
     view = BenchView()
     view.rows = [replace(kept, report=report)]
-    figures = view.cells(view.rows[0])[-2:]
+    figures = [column.cell(view.rows[0]) for column in view.columns[-2:]]
     assert [cell.plain for cell in figures] == ["1.7x", "lookup 1.9x, rough" if unsure else "lookup 1.9x"]
 
 

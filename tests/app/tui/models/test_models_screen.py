@@ -102,7 +102,8 @@ async def test_machines_are_asked_at_each_opening_except_those_that_serve_this_c
 def test_a_gain_has_the_colour_and_the_words_of_what_it_is(gain: float, colour: str, words: str) -> None:
     view, pair = InstalledView(), replace(PAIRS[QWEN.name][0], gain=gain)
     view.rows, view.facts = [QWEN], {QWEN.name: ModelFacts(None, [pair])}
-    [cell] = [cell for cell in view.cells(view.rows[0]) if "qwen3-0.6b" in cell.plain]
+    cells = [column.cell(view.rows[0]) for column in view.columns]
+    [cell] = [cell for cell in cells if "qwen3-0.6b" in cell.plain]
     assert cell.plain == f"qwen3-0.6b {gain:.1f}x" and [span.style for span in cell.spans] == [STYLES[colour]]
     assert f"{words}, measured here" in view.details(view.rows[0])[2].plain
 
@@ -177,12 +178,12 @@ def test_only_the_offer_that_f6_makes_has_the_star_and_a_busy_machine_is_named()
     view = RecommendedView()
     view.take(offers)
     assert best_offer(offers) == offers[2]
-    assert [view.cells(row)[0].plain[0] for row in view.rows[:3]] == [" ", " ", "★"]
+    assert [view.columns[0].cell(row).plain[0] for row in view.rows[:3]] == [" ", " ", "★"]
     details = ["\n".join(block.plain for block in view.details(row)) for row in view.rows[:3]]
     assert ["best for this machine" in each for each in details] == [False, False, True]
     assert ["measured while the machine was busy" in each for each in details] == [False, False, True]
     view.take(offers[:2])
-    assert not any("★" in view.cells(row)[0].plain for row in view.rows) and "None is recommended" in view.note
+    assert not any("★" in view.columns[0].cell(row).plain for row in view.rows) and "None is recommended" in view.note
 
 
 @pytest.mark.slow
