@@ -1,7 +1,5 @@
 """The speed of a reply: one formula and one set of figures for the screen, the commands and the benchmark."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Final, Literal
 

@@ -3,8 +3,6 @@
 The other rule, typical acceptance, accepts more and changes the text; it is used only on request.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import sqrt

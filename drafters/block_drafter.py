@@ -10,8 +10,6 @@ selector scores each candidate of a position after each candidate of the one bef
 position. llama.cpp adds the term for the greedy path; here, the difference is added for other paths.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from typing import Final, NamedTuple

@@ -1,7 +1,5 @@
 """Corrects drafters' probabilities with the tokens that the target drew."""
 
-from __future__ import annotations
-
 import math
 from bisect import bisect_right
 from collections.abc import Sequence

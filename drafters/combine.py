@@ -1,7 +1,5 @@
 """Drafters around others: several as one, in order or merged into a tree; copies behind drafts; text without images."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple

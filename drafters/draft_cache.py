@@ -1,7 +1,5 @@
 """Keeps a draft model's KV cache up to date with a text, with a bounded delay for each step."""
 
-from __future__ import annotations
-
 from time import perf_counter
 from typing import Final
 

@@ -5,8 +5,6 @@ assisted generation (github.com/huggingface/transformers, generation/candidate_g
 example until May 2026 (its pull request 12635). Both convert the text before and after every draft.
 """
 
-from __future__ import annotations
-
 from math import prod
 from typing import Final, NamedTuple
 

@@ -9,8 +9,6 @@ as in EAGLE-2 (Li et al., arXiv 2406.16858): for each level, one pass extends th
 above, and the best of all nodes form the draft.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A queue of the target's features for the cache of a drafting head."""
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, TypeVar

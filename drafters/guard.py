@@ -4,8 +4,6 @@ A drafter must affect neither the text of a reply nor its completion. The guard 
 disables the drafter until the model is loaded again, and the target goes on without it, with the same text.
 """
 
-from __future__ import annotations
-
 import sys
 import traceback
 from collections import deque

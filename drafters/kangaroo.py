@@ -8,8 +8,6 @@ Unlike the published code, verification does not continue from the drafted token
 layers again. This costs their share of a pass, but needs no change of the target.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack, closing
 from pathlib import Path

@@ -3,8 +3,6 @@
 Source: Lookahead decoding (Fu et al., 2024, arXiv 2402.02057; github.com/hao-ai-lab/LookaheadDecoding). No weights.
 """
 
-from __future__ import annotations
-
 import random
 from collections import OrderedDict
 from collections.abc import Sequence

@@ -5,8 +5,6 @@ published trees are static and were measured for one model; here the tree grows 
 probabilities, corrected by how often such guesses were right.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final

@@ -1,7 +1,5 @@
 """Files that keep what drafters learn about a target from one run to the next."""
 
-from __future__ import annotations
-
 import hashlib
 import logging
 from contextlib import suppress

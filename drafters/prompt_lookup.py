@@ -4,8 +4,6 @@ Sources: LLMA (arXiv 2304.04487), prompt lookup decoding (github.com/apoorvumang
 searches prompt and reply.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from math import prod
 from typing import Final

@@ -3,8 +3,6 @@
 Source: Token Recycling (Luo et al., ACL 2025, arXiv 2408.08696; github.com/Luowaterbi/TokenRecycling). No weights.
 """
 
-from __future__ import annotations
-
 import struct
 from operator import itemgetter
 from time import monotonic

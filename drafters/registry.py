@@ -1,7 +1,5 @@
 """All drafting methods by name, and whether each serves a given target."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from functools import partial
 from types import MappingProxyType

@@ -1,7 +1,5 @@
 """The resources of drafters, and the description of a method."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path

@@ -5,8 +5,6 @@ text, of 16 down to 2 tokens, in a datastore. The continuations form a trie with
 the draft. Unlike in REST, the draft is verified with the same accept rule as all drafts, exact at any temperature.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress

@@ -5,8 +5,6 @@ published code samples with a bias (it replaces a rejected token by a draw from 
 token is the target's own draw.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from itertools import accumulate, product
 from operator import mul

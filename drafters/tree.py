@@ -1,7 +1,5 @@
 """Builds drafts: grows a tree best first, and puts its nodes in depth-first order."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush

@@ -1,7 +1,5 @@
 """Maps text between two vocabularies: the history to the draft model's tokens, and drafted text to the target's."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from typing import Final, Protocol

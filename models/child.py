@@ -1,7 +1,5 @@
 """Child processes that end in a limited time, and with their parent, however it ends."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Writes files that only their owner can read, replaces files atomically, and locks files until their process ends."""
 
-from __future__ import annotations
-
 import errno
 import os
 import stat

@@ -4,8 +4,6 @@ Each line of its input is a JSON list: a model's path, or those of an mmproj fil
 or the error, and exits when its input ends.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import os

@@ -1,7 +1,5 @@
 """``bench --check``: compares replies with plain decoding's; where they differ, tests whether rounding explains it."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace

@@ -1,7 +1,5 @@
 """Part ``drafters``: compares drafting methods on one model; each reply is written between two plain ones."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """Estimates the remaining time of a benchmark, from the remaining replies and the speed of each drafter."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from math import sqrt

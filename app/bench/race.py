@@ -5,8 +5,6 @@ with the earlier clock takes the next step, so that the clocks stay about equal.
 reply as a warm-up: it maps memory, starts threads, and lets the autopilot try the drafters once, as in a chat.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The events of a race: its start, the progress of both racers, and its result; as values and as JSON."""
 
-from __future__ import annotations
-
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 

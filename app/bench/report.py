@@ -1,7 +1,5 @@
 """Formats the benchmark's figures as Markdown."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Final
 

@@ -1,7 +1,5 @@
 """Stores, lists, reads and deletes the results of benchmarks that were run from the chat."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Iterator

@@ -3,8 +3,6 @@
 Every new file is complete before it gets its name: a kill at any moment leaves the old file or the new one.
 """
 
-from __future__ import annotations
-
 import os
 import sqlite3
 import time

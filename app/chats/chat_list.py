@@ -1,7 +1,5 @@
 """The list of chats: creates, finds, renames, pins and deletes them."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Mapping, Sequence

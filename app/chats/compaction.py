@@ -4,8 +4,6 @@ A summary is a message of the chat. It comes after the messages that it replaces
 model still reads these, and the summary records their number. Removing the summary restores everything.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final

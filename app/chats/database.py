@@ -1,7 +1,5 @@
 """One connection to the SQLite file of chats, for all threads of a process."""
 
-from __future__ import annotations
-
 import os
 import sqlite3
 import sys

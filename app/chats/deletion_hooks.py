@@ -1,7 +1,5 @@
 """Removes a deleted chat from text indexes and saved KV caches, and marks heads that were trained on it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path

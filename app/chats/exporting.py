@@ -1,7 +1,5 @@
 """Exports chats as Markdown to read and as JSON to import."""
 
-from __future__ import annotations
-
 import base64
 import json
 import os

@@ -3,8 +3,6 @@
 A conversation of ChatGPT is a tree of nodes with one current branch.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """Locks between processes, and a check for network file systems, where no write-ahead log works."""
 
-from __future__ import annotations
-
 import os
 import re
 import sys

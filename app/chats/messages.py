@@ -3,8 +3,6 @@
 A chat is a tree of messages: an edited message or a second reply is a sibling of the first, and nothing is overwritten.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import time

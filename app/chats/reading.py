@@ -1,7 +1,5 @@
 """Read access to the chats for the engine's process, which starts without what writes them."""
 
-from __future__ import annotations
-
 import sqlite3
 from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager

@@ -1,6 +1,6 @@
 """Separates reasoning from answer.
 
-Models write their reasoning first: between marks (see ``slipstream.models.chat_template.marks``), or in a separate
+Models write their reasoning first: between marks (see ``slipstream.models.chat_template``), or in a separate
 channel (gpt-oss). Some prompts end with the opening mark, so the reply begins inside the reasoning. Marks after the
 first words of the answer count as plain text, since the answer may be about them.
 """
@@ -14,7 +14,7 @@ from typing import Final
 
 from slipstream.app.protocol.events import Divided, Piece
 from slipstream.app.protocol.requests import Message
-from slipstream.models.chat_template.marks import ANSWER_CHANNEL, CLOSING
+from slipstream.models.chat_template import ANSWER_CHANNEL, CLOSING
 
 _CHANNEL: Final = "<|channel>"  # the channel's name follows
 _NEXT: Final = "<|start|>"  # ends a channel; part of the mark that opens the next one

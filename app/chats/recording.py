@@ -1,7 +1,5 @@
 """Stores a reply while it streams, and turns a stored chat into the engine's messages."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress

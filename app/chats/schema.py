@@ -5,8 +5,6 @@ Triggers update the full-text index, so that no writer needs to. ``trusted_schem
 triggers cannot write to a full-text index without it.
 """
 
-from __future__ import annotations
-
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

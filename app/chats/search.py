@@ -1,7 +1,5 @@
 """Finds words in messages and titles, and makes snippets."""
 
-from __future__ import annotations
-
 import re
 import sqlite3
 import unicodedata

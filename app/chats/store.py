@@ -4,8 +4,6 @@ A user's message is on disk before the engine reads it. A reply is a row that gr
 marks replies of a killed process "interrupted". Writes that must survive a power cut are synchronous.
 """
 
-from __future__ import annotations
-
 from contextlib import ExitStack, suppress
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """``slipstream bench``: measures, prints, and writes the figures to files."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import tempfile

@@ -1,7 +1,5 @@
 """``slipstream chats``: lists, searches, exports, imports and changes the kept chats."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 import time

@@ -3,8 +3,6 @@
 A static script, as shtab writes, would have no names of models, chats, settings and drafters.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """``slipstream drafters``: all its commands except ``train``."""
 
-from __future__ import annotations
-
 import argparse
 import os
 import sys

@@ -1,7 +1,5 @@
 """``slipstream drafters train``: trains heads; a stopped run can be resumed."""
 
-from __future__ import annotations
-
 import argparse
 import hashlib
 import json

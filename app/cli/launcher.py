@@ -4,8 +4,6 @@ A command that ends with its starter has a pipe as standard input, which only th
 starter ends, even by a kill.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """``slipstream models``: its commands."""
 
-from __future__ import annotations
-
 import argparse
 import shlex
 import shutil

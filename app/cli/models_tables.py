@@ -1,7 +1,5 @@
 """Output of the commands: tables and JSON on standard output, progress on standard error."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import signal

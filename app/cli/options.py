@@ -10,7 +10,7 @@ from typing import Any, Final, NoReturn
 from slipstream.app.bench import LIMIT, PAPERS_TYPICAL, STDOUT
 from slipstream.app.cli.parser import Parser, path, possibly_empty, seed
 from slipstream.app.library import TOKENS
-from slipstream.models.chat_template.marks import AUTO_LEVEL, LEVELS
+from slipstream.models.chat_template import AUTO_LEVEL, LEVELS
 
 # options of several commands, which may also precede the command
 _SHARED: Final[Mapping[str, Mapping[str, Any]]] = {

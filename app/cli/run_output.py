@@ -1,7 +1,5 @@
 """What ``slipstream run`` prints: the answer as it streams, remarks on standard error, or JSON."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

@@ -1,7 +1,5 @@
 """``slipstream settings``: lists, sets and resets the settings without the chat."""
 
-from __future__ import annotations
-
 import argparse
 from dataclasses import replace
 from typing import Final

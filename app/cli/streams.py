@@ -1,7 +1,5 @@
 """The standard streams of a command: kept open, read within a limit; a failed write is reported in one line."""
 
-from __future__ import annotations
-
 import io
 import locale
 import os

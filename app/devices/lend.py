@@ -1,7 +1,5 @@
 """Lends this machine's devices to slipstream on other machines: ggml's RPC server in a supervised child process."""
 
-from __future__ import annotations
-
 import ipaddress
 import os
 import queue

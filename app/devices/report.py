@@ -1,7 +1,5 @@
 """The report of ``slipstream doctor``: devices, libraries, folders, bundled and installed models."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import importlib.metadata

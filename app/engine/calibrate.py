@@ -1,7 +1,5 @@
 """Measures a model on this machine: plain decoding, attention, threads."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path

@@ -13,7 +13,7 @@ from slipstream.app.engine.stats import OtherPrograms, PlainClock, SpillWatch
 from slipstream.app.engine.text import ChatVocabulary
 from slipstream.app.protocol.events import reasoning_levels
 from slipstream.app.protocol.requests import Generate, Sampling
-from slipstream.models.chat_template.marks import AUTO_LEVEL
+from slipstream.models.chat_template import AUTO_LEVEL
 from slipstream.models.llama.target import Target
 from slipstream.models.sampling.bias import bias_of
 from slipstream.models.sampling.sampler import BREAKERS, Sampler

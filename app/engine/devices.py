@@ -1,7 +1,5 @@
 """The devices of this machine and of others that a load may use, and the placement of models on them."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import dataclass
 

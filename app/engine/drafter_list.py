@@ -1,7 +1,5 @@
 """The drafters of a loaded model, each made on first use."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Proves that a model's logits do not depend on how its tokens are passed to it, and measures what that costs."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing

@@ -3,8 +3,6 @@
 A file contains the chat's text as tokens: only its owner may read it, and it is deleted with the chat.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import struct

@@ -1,7 +1,5 @@
 """The loop: draft, evaluate, accept, keep, observe. It names no drafter."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from time import perf_counter, process_time
 

@@ -1,7 +1,5 @@
 """Keeps the text index in step with the owner's chats while the engine is idle."""
 
-from __future__ import annotations
-
 from typing import Final
 
 from slipstream.app.chats.deletion_hooks import CHAT

@@ -1,7 +1,5 @@
 """Plans a load: checks the files, leaves out drafters that fail, and chooses the context and the devices."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace

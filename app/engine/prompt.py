@@ -1,7 +1,5 @@
 """Builds the target's prompt tokens from a chat's messages."""
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -16,7 +14,7 @@ from slipstream.app.chats.images import MARK
 from slipstream.app.chats.reasoning import in_channels, split
 from slipstream.app.protocol.events import check_size, least_tokens, longer_context
 from slipstream.app.protocol.requests import Message
-from slipstream.models.chat_template.marks import AUTO_LEVEL, CHANNEL, CLOSING, THINKING, left_open
+from slipstream.models.chat_template import AUTO_LEVEL, CHANNEL, CLOSING, THINKING, left_open
 from slipstream.models.chat_template.reasoning import Reasoning, Switch, keeps_thoughts, reasoning_of, with_word
 from slipstream.models.chat_template.template import ChatTemplate, TemplatePart, after_bos, joined
 from slipstream.models.errors import ContextFullError, SlipstreamError, UsageError

@@ -1,7 +1,5 @@
 """One reply: its steps, its text, its figures, and how it ended."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from copy import copy
 from dataclasses import asdict, dataclass

@@ -1,7 +1,5 @@
 """The statistics of a reply's steps, the baseline of its speed-up, and the load of other programs."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress

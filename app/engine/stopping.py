@@ -1,7 +1,5 @@
 """Decides when a reply is over, and which drafts a fixed drafter may make before that."""
 
-from __future__ import annotations
-
 import codecs
 from collections.abc import Callable, Sequence
 from copy import copy

@@ -1,7 +1,5 @@
 """Turns tokens into text for the screen: whole characters only, and no part of a stop string."""
 
-from __future__ import annotations
-
 import codecs
 from collections.abc import Sequence
 from typing import Protocol

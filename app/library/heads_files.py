@@ -1,7 +1,5 @@
 """Files of trained heads: their names, whether they fit a model, and which may be overwritten."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from dataclasses import dataclass

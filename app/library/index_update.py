@@ -1,7 +1,5 @@
 """Updates an index from folders: finds text files, reads new and changed ones, removes deleted ones."""
 
-from __future__ import annotations
-
 import os
 import stat
 import time

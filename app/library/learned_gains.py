@@ -1,7 +1,5 @@
 """Measured speed-ups of a model's drafters on this machine, from chats, the last benchmark, and the autopilot."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """From a model's name to the request that loads it, and the checks before its first use."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Sequence

@@ -5,8 +5,6 @@ cost of rows are measured in the first few runs; the best readings are stored. A
 processor does not count: the next one measures again, and until then no machine is taken for slower than usual ones.
 """
 
-from __future__ import annotations
-
 import os
 import platform
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """The drafters of an installed model, and the request that loads it with the best one."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """References to downloads: ``owner/name``, ``owner/name:Q4_K_M``, a file in a repository, or its address."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Explains errors that nothing else handles, and logs their place in the code."""
 
-from __future__ import annotations
-
 import os
 import time
 import traceback

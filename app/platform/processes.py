@@ -1,7 +1,5 @@
 """What differs by operating system: to kill and interrupt processes, their limits and work, and the battery."""
 
-from __future__ import annotations
-
 import faulthandler
 import os
 import signal

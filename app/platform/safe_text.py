@@ -5,8 +5,6 @@ that the text after them has no special meaning, and every part of a cleaned tex
 CVE-2021-42574 and CWE-150 describe the attacks.
 """
 
-from __future__ import annotations
-
 import re
 from types import MappingProxyType
 from unicodedata import category

@@ -3,15 +3,13 @@
 The engine first sends ``Hello``; the client closes an engine of another version.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from slipstream.app.protocol.requests import EndThoughts, Generate, Load, Lora, Prepare, Quit, Stop, Watch
 from slipstream.app.speed import Speed
-from slipstream.models.chat_template.marks import AUTO_LEVEL
+from slipstream.models.chat_template import AUTO_LEVEL
 from slipstream.models.errors import ContextFullError, UsageError
 
 _SPACES: Final = (b" ", b"\t", b"\n", b"\r", b"\v", b"\f")

@@ -9,7 +9,7 @@ from time import perf_counter
 from typing import Any, Final, Literal
 
 from slipstream.drafters.autopilot import AUTO as AUTO
-from slipstream.models.chat_template.marks import AUTO_LEVEL
+from slipstream.models.chat_template import AUTO_LEVEL
 from slipstream.models.errors import UsageError
 from slipstream.models.grammar import GrammarKind
 from slipstream.models.outside import decimal_number, quoted

@@ -1,7 +1,5 @@
 """Drafters that the user disabled for a model; the autopilot does not use them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path

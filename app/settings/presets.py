@@ -1,7 +1,5 @@
 """Named system prompts and sampling presets, in a file that the user may edit."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import replace

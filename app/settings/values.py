@@ -16,7 +16,7 @@ from typing import Any, Final, Literal, TypeVar, cast
 
 from slipstream.app.protocol.requests import AUTO, EXACT, STATES_LIMIT, Devices, Exact, Load, Lora, Sampling
 from slipstream.models import DEFAULT_CONTEXT
-from slipstream.models.chat_template.marks import LEVELS
+from slipstream.models.chat_template import LEVELS
 from slipstream.models.errors import UsageError
 from slipstream.models.outside import decimal_number, quoted, whole_number
 from slipstream.models.sampling.bias import entries_of

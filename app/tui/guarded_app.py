@@ -3,8 +3,6 @@
 An error in a handler that input has caused is logged and shown, and the chat goes on.
 """
 
-from __future__ import annotations
-
 import sys
 import time
 import traceback

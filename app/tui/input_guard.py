@@ -1,7 +1,5 @@
 """Reads what a terminal sends, and drops what is malformed, so that it cannot end the program."""
 
-from __future__ import annotations
-
 import re
 from codecs import getincrementaldecoder
 from collections.abc import Iterable, Iterator

@@ -1,7 +1,5 @@
 """Background jobs: training, importing, indexing, a race or a benchmark, one at a time, in a separate process."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import re

@@ -1,7 +1,5 @@
 """The race screen: the same reply with and without a drafter, side by side."""
 
-from __future__ import annotations
-
 import textwrap
 from collections import deque
 from collections.abc import Callable

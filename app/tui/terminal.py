@@ -1,7 +1,5 @@
 """The terminal of the chat: reads its input, and restores it at the end, even if the launcher is gone."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import select

@@ -1,7 +1,5 @@
 """Tracks the active drafters: the cheap ones, the leader, and one on trial within the exploration budget."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import inf

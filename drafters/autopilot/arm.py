@@ -1,7 +1,5 @@
 """One drafter of the autopilot: its record, the calibration of its probabilities, and the limits of its drafts."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter

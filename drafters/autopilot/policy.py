@@ -4,8 +4,6 @@ It contains no code for particular methods: all drafters have the same interface
 cheap drafters are scored on every step, even if another drafter's draft was evaluated.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from math import inf

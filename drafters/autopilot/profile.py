@@ -1,7 +1,5 @@
 """Makes the autopilot, and keeps measurements of a target and its drafters from one run to the next."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress

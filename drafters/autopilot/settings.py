@@ -1,7 +1,5 @@
 """The 64 tuned numbers of the autopilot, each with its reason; TRIED.md in this folder has the measurements."""
 
-from __future__ import annotations
-
 from typing import Final
 
 # Averages

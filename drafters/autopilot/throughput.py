@@ -1,7 +1,5 @@
 """Measures the time and tokens of steps: the rate of the latest steps, and the parts of a step's time."""
 
-from __future__ import annotations
-
 from typing import Final, NamedTuple
 
 from slipstream.drafters.autopilot import settings

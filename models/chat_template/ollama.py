@@ -3,8 +3,6 @@
 Sources: https://github.com/ollama/ollama/blob/main/docs/template.md and ``template/template.go``.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from typing import Final

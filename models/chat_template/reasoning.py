@@ -1,14 +1,12 @@
 """Finds the reasoning switches of a chat template by rendering it with each switch, not by the model's name."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 from jinja2 import TemplateError, meta
 
-from slipstream.models.chat_template.marks import CLOSING, LEVELS, left_open
+from slipstream.models.chat_template import CLOSING, LEVELS, left_open
 from slipstream.models.chat_template.sandbox import TemplateSandbox
 from slipstream.models.chat_template.template import ChatTemplate
 from slipstream.models.errors import SlipstreamError

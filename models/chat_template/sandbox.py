@@ -5,8 +5,6 @@ macro checks the time. A rendering may allocate ``MEMORY`` bytes where the syste
 operation elsewhere ends the engine's process, through its watchdog or the system; the interface runs on.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 import time

@@ -24,7 +24,7 @@ from typing import Final
 
 from jinja2 import Template
 
-from slipstream.models.chat_template.marks import SWITCHES, THINKING
+from slipstream.models.chat_template import SWITCHES, THINKING
 from slipstream.models.chat_template.sandbox import (
     TIME_LIMIT,
     TemplateLimitError,

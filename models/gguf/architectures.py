@@ -1,7 +1,5 @@
 """What llama.cpp can do with a model's architecture, and with the MTP layers in its file."""
 
-from __future__ import annotations
-
 from typing import Final
 
 from slipstream.models.gguf.reader import Header

@@ -7,8 +7,6 @@ unknown architecture is not an error here: llama.cpp decides.
 llama.cpp checks most shapes of tensors itself; ``check_sizes`` covers the ones that it does not check.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from typing import Final

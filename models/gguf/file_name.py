@@ -1,7 +1,5 @@
 """The name of a model for people, from the name of its file."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from types import MappingProxyType

@@ -5,8 +5,6 @@ al., arXiv 2106.09685). llama.cpp checks most shapes itself. It does not check t
 embedding's pair, and the use of a tied embedding; an error in any of these ends the process.
 """
 
-from __future__ import annotations
-
 import hashlib
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Parses the key/value list and the tensor list of a GGUF file; every read is bounded by the file's size."""
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -4,8 +4,6 @@ The checks of the header (:mod:`slipstream.models.gguf.check`) refuse nearly all
 catches the rest. The process runs ``slipstream.models.probe_child``. Files that pass are recorded.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -5,8 +5,6 @@ handles a scaling that was added after training: it costs a little quality in sh
 contexts longer than the trained one.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Final, Literal

@@ -1,7 +1,5 @@
 """Reads tensors, and writes GGUF files atomically, with one tensor in memory at a time."""
 
-from __future__ import annotations
-
 import errno
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence

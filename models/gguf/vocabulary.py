@@ -1,7 +1,5 @@
 """The role of a model file, and the differences between two vocabularies."""
 
-from __future__ import annotations
-
 import hashlib
 from typing import Final, Literal
 

@@ -1,7 +1,5 @@
 """Reads grammars in llama.cpp's notation, as its own parser (``src/llama-grammar.cpp``) does."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final

@@ -1,7 +1,5 @@
 """Reads a JSON schema as the standard says: annotations constrain nothing, and wrappers of requests are taken off."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from typing import Any, Final

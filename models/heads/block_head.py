@@ -4,8 +4,6 @@ Sources: DFlash (arXiv 2602.06036), DFlash2, and DSpark (arXiv 2607.05147), as i
 which ends the process on most files that are refused here.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Final, Literal
 

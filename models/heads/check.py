@@ -1,7 +1,5 @@
 """Checks the tensors of trained heads, and that they fit their model: otherwise llama.cpp may end the process."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, Final, Literal
 

@@ -4,8 +4,6 @@ The architecture is ``slipstream-heads``, the metadata keys are ``slipstream.hea
 :func:`slipstream.models.heads.check.check_heads` lists the tensors of each method.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 from collections.abc import Iterable, Mapping

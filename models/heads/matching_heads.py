@@ -4,8 +4,6 @@ llama.cpp itself checks hardly anything of MTP layers. Their file has the target
 (``convert_hf_to_gguf.py --mtp``), or it is a Gemma 4 assistant, whose layers read the target's KV cache.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final, Literal

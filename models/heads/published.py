@@ -6,8 +6,6 @@ kangaroo/adapter.py and kangaroo_model.py.
 Safetensors files are not trusted. Format: https://huggingface.co/docs/safetensors/index#format
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -13,8 +13,6 @@ llama.cpp runs it like any model:
 The norm before this feed-forward part is zero, so the part adds exactly zero.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import re

@@ -3,8 +3,6 @@
 It imports no network library.
 """
 
-from __future__ import annotations
-
 import ipaddress
 import os
 import re

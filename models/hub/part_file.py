@@ -1,7 +1,5 @@
 """The unfinished file of a download: writes and verifies its bytes, then moves it into place."""
 
-from __future__ import annotations
-
 import errno
 import hashlib
 import os

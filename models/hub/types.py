@@ -1,7 +1,5 @@
 """The data types of the hub: repositories, files and quantizations; and of downloads: progress, limits, state."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from datetime import datetime

@@ -1,7 +1,5 @@
 """The errors of the hub and of downloads: refusals, failures, unexpected answers, and disks that cannot be written."""
 
-from __future__ import annotations
-
 import errno
 import os
 import re

@@ -4,8 +4,6 @@ The user's file has the format of ``catalog.toml``. Its first mistake is reporte
 mistake are used.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields, replace

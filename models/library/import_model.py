@@ -1,7 +1,5 @@
 """Imports model files by link or copy, and verifies models byte by byte."""
 
-from __future__ import annotations
-
 import errno
 import hashlib
 import os

@@ -4,8 +4,6 @@ Sizes follow LM Studio's advice (https://lmstudio.ai/docs/app/advanced/speculati
 target, at most 1B for 7B, 3B for 14B, 7B for 32B.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf, log

@@ -1,7 +1,5 @@
 """What is known of the models on this machine: cached facts from their headers, and records of their sources."""
 
-from __future__ import annotations
-
 import json
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields

@@ -1,7 +1,5 @@
 """The models on this machine: Slipstream's own, and those of other programs."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager

@@ -4,8 +4,6 @@ A model's record stays beside the place of its file, so that a file that comes b
 trash, is the model that it was.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

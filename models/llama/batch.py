@@ -1,7 +1,5 @@
 """One reusable llama.cpp batch, filled through numpy."""
 
-from __future__ import annotations
-
 import ctypes
 from collections.abc import Sequence
 from typing import Final

@@ -1,7 +1,5 @@
 """The limits of this process's Linux control groups, as a container sets them."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from contextlib import suppress

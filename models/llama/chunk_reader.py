@@ -1,7 +1,5 @@
 """Reads queued tokens into a KV cache, in chunks that take about equally long, or of one size."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from typing import Any, Final

@@ -1,7 +1,5 @@
 """One llama.cpp context: prefill, tree evaluation in one pass, commit, hidden states, saved states."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any

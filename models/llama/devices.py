@@ -1,7 +1,5 @@
 """This machine's processor and GPUs, and their free memory."""
 
-from __future__ import annotations
-
 import ctypes
 import json
 import platform

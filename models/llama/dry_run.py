@@ -5,8 +5,6 @@ the file takes longer, mostly for its vocabulary: 0.1 s of CPU time for 49,000 t
 size appears only in the log. Source: ``sched_reserve`` of ``src/llama-context.cpp``.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from pathlib import Path

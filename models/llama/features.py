@@ -1,7 +1,5 @@
 """Contexts of drafting heads that read the target's features: EAGLE-3 heads, MTP layers and block heads."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final, NamedTuple

@@ -3,8 +3,6 @@
 Interface: ggml.h and ggml-backend.h of github.com/ggml-org/llama.cpp, vendored by llama-cpp-python 0.3.36 (ggml 0.25).
 """
 
-from __future__ import annotations
-
 import ctypes
 from collections.abc import Mapping
 from functools import cache

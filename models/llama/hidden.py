@@ -4,8 +4,6 @@ libllama exports the functions for them under C++ names only. Compilers mangle s
 function. A missing function is None here: the drafters that need it report that, and everything else runs without it.
 """
 
-from __future__ import annotations
-
 import ctypes
 from dataclasses import dataclass
 from typing import Any, Final

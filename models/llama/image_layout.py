@@ -4,8 +4,6 @@ In a text, an image is a run of negative numbers, one for each of its rows. A ro
 most models it also takes one position; with M-RoPE, an image takes fewer positions than rows.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass

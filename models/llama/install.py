@@ -4,8 +4,6 @@ llama.cpp is first loaded in a separate process, because a library built for ano
 loads it. The error that this process prints, or the signal that ends it, shows the reason.
 """
 
-from __future__ import annotations
-
 import os
 import platform
 import re

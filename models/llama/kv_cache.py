@@ -1,7 +1,5 @@
 """The KV cache of a llama.cpp context: the committed tokens, and their cells in each sequence."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Final
 

@@ -1,7 +1,5 @@
 """Input vectors for batches with learned masks: the masks, and the embeddings of the batch's tokens."""
 
-from __future__ import annotations
-
 import ctypes
 from collections.abc import Sequence
 from io import FileIO

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from llama_cpp import llama_cpp as C
 
-from slipstream.models.chat_template.marks import THINKING
+from slipstream.models.chat_template import THINKING
 from slipstream.models.errors import ModelChangedError, ModelFileError, SlipstreamError
 from slipstream.models.gguf.architectures import without_mtp
 from slipstream.models.gguf.lora import Adapter

@@ -1,7 +1,5 @@
 """Small networks that are not llama.cpp models: fixed graphs of ggml operations, on a GPU or the CPU."""
 
-from __future__ import annotations
-
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack

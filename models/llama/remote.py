@@ -8,8 +8,6 @@ not answer. So this module first sends the protocol's opening messages itself, w
 Protocol: ``ggml/src/ggml-rpc/ggml-rpc.cpp`` of llama.cpp.
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 import re

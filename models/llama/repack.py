@@ -4,8 +4,6 @@ One option of llama.cpp turns on both AMX and the repacking of weights (``ggml/s
 would crash, the option stays off, and this module lists the weights to repack by name.
 """
 
-from __future__ import annotations
-
 import ctypes
 import re
 from collections import defaultdict

@@ -1,7 +1,5 @@
 """The interface of a model with a KV cache that evaluates token trees, and the options of llama.cpp's context."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol

@@ -1,7 +1,5 @@
 """Decides whether and how a model fits this machine's memory, and describes the result for the screen."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import zip_longest

@@ -1,7 +1,5 @@
 """The memory that a model may take on this machine and on others, in bytes and in words; shares of several devices."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise

@@ -8,8 +8,6 @@ cost arithmetic stay below the prediction; with a drafter nothing is predicted.
 It is measured in a separate process: a GPU driver takes memory in each process, and may crash it.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

@@ -8,8 +8,6 @@ DRY makes a token less likely the longer the repetition that it would continue. 
 text-generation-webui (pull request 5677), as llama.cpp's sampler computes it.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass

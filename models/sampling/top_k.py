@@ -1,7 +1,5 @@
 """Finds the best tokens of a row of logits; fast on large rows."""
 
-from __future__ import annotations
-
 import math
 from typing import Final
 

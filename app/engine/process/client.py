@@ -1,7 +1,5 @@
 """The client of the engine's process."""
 
-from __future__ import annotations
-
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence

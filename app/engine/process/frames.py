@@ -1,7 +1,5 @@
 """Reads and writes the frames of ``slipstream.app.protocol``; checks every field of what it reads."""
 
-from __future__ import annotations
-
 import json
 import types
 from dataclasses import MISSING, fields, is_dataclass

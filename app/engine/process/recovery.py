@@ -1,7 +1,5 @@
 """Classifies the end of the engine's process, and changes its next start accordingly."""
 
-from __future__ import annotations
-
 import re
 import signal
 from collections.abc import Sequence

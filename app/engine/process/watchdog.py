@@ -1,7 +1,5 @@
 """Detects a hung engine: its process sends heartbeats, and the watchdog in the parent process checks them."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """The engine's process: reads requests from its standard input, writes events to its standard output."""
 
-from __future__ import annotations
-
 import os
 import queue
 import signal

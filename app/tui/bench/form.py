@@ -1,7 +1,5 @@
 """The benchmark form, its plan, the estimated time, and the command that runs it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path

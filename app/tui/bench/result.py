@@ -1,7 +1,5 @@
 """Shows finished and running benchmarks as rows, bars and tables."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from typing import ClassVar, Final
 

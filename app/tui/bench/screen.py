@@ -1,7 +1,5 @@
 """The benchmark screen: runs benchmarks of the chat's model and lists stored results."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial

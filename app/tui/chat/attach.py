@@ -1,7 +1,5 @@
 """Reads text files and images for a message, completes ``@path``, and folds long text into short marks."""
 
-from __future__ import annotations
-
 import codecs
 import os
 import re

@@ -1,7 +1,5 @@
 """The styles that show the source of each word: one for each drafter; kinds of drafters also differ without colours."""
 
-from __future__ import annotations
-
 from array import array
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """The bars around the chat: its speed with and without the drafter, title, model and context; keys: ``tui.keys``."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final

@@ -1,7 +1,5 @@
 """Opens, renames, pins, deletes and exports the chats of the sidebar, and searches their prompts."""
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from pathlib import Path

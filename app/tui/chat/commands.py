@@ -1,7 +1,5 @@
 """The commands and keys of the chat: one table for the prompt (``/name``), its completion, the palette and the help."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from textwrap import wrap

@@ -1,7 +1,5 @@
 """The panel of the last draft trees and of each drafter's acceptance rate: bars by depth, and a sparkline over time."""
 
-from __future__ import annotations
-
 import time
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence

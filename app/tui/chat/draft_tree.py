@@ -1,7 +1,5 @@
 """Draws one step as a tree: the drafted tokens with their probabilities, and the accepted path."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from unicodedata import combining
 

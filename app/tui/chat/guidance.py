@@ -1,7 +1,5 @@
 """The system prompt and the sampling of the chat, both stored with it; and the panel that shows and changes them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -25,7 +23,7 @@ from slipstream.app.tui.chat.conversation import SamplingChoice
 from slipstream.app.tui.chat.model import ActiveModel
 from slipstream.app.tui.chat.page import ChatPage
 from slipstream.app.tui.parts.dialogs import Dialog, sheet
-from slipstream.models.chat_template.marks import AUTO_LEVEL, LEVELS
+from slipstream.models.chat_template import AUTO_LEVEL, LEVELS
 from slipstream.models.errors import SlipstreamError, UsageError
 
 LARGEST_SEED: Final = (1 << 63) - 1

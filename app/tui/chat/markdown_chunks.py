@@ -4,8 +4,6 @@ A reply is split while it arrives: only its last passage is parsed again, so tha
 depend on the length of the reply.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from typing import Final

@@ -1,7 +1,5 @@
 """The selectable messages of a chat: the base class, questions and summaries."""
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 from textual import events

@@ -1,7 +1,5 @@
 """The widgets of the chat screen, and the text that is typed but not sent."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress

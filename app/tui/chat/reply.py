@@ -1,7 +1,5 @@
 """A reply of the model, with its reasoning folded to one line."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import ClassVar
 

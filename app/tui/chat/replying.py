@@ -1,7 +1,5 @@
 """Generates replies and summaries, one at a time, shows them as they come, and prefills what is typed meanwhile."""
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The chat screen: lays out the widgets, runs the commands, and passes messages to the parts."""
 
-from __future__ import annotations
-
 import inspect
 import time
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Selects and copies messages of the chat, and switches branches."""
 
-from __future__ import annotations
-
 from textual import events
 
 from slipstream.app.chats.messages import RemovedMessages

@@ -1,7 +1,5 @@
 """The list of all chats: search, open, rename, pin, delete, export."""
 
-from __future__ import annotations
-
 import time
 from collections import Counter
 from collections.abc import Iterable

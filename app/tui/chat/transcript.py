@@ -1,7 +1,5 @@
 """The messages of a chat, newest at the bottom."""
 
-from __future__ import annotations
-
 from textual import events
 from textual.app import ComposeResult
 from textual.containers import Vertical, VerticalScroll

@@ -1,7 +1,5 @@
 """The content of an empty chat: the progress of loading the model, and example prompts."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from textual.app import ComposeResult

@@ -1,7 +1,5 @@
 """A table, a list with details of the selected row, and the base of the screens that show one."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

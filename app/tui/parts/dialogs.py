@@ -1,7 +1,5 @@
 """Base classes of the screens above the chat; dialogs for a confirmation and a line of text; path completion."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """Formats the figures of the status bar and of a reply's footnote; draws a speed-up as a bar."""
 
-from __future__ import annotations
-
 from typing import Final
 
 from textual.content import Content

@@ -1,7 +1,5 @@
 """A long column that mounts only the parts near the screen."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence

@@ -1,7 +1,5 @@
 """Notices in the transcript, toasts, and blocking work in a thread, whose outcome is shown."""
 
-from __future__ import annotations
-
 import contextvars
 import threading
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The colour themes, and how the settings are applied to the chat."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, Final, Literal, cast
 

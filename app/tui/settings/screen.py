@@ -1,7 +1,5 @@
 """The settings screen: rows, the editor of one, and the list of all; changes apply at once and can be undone."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Final

@@ -7,7 +7,7 @@ import pytest
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from tests.models.chat_template.test_template import POPULAR, joined
 
-from slipstream.models.chat_template.marks import CLOSING, LEVELS
+from slipstream.models.chat_template import CLOSING, LEVELS
 from slipstream.models.chat_template.reasoning import Reasoning, keeps_thoughts, reasoning_of, with_word
 from slipstream.models.chat_template.sandbox import GenerationTag
 from slipstream.models.chat_template.template import ChatTemplate

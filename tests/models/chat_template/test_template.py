@@ -7,7 +7,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from slipstream.models.chat_template.marks import SWITCHES, THINKING
+from slipstream.models.chat_template import SWITCHES, THINKING
 from slipstream.models.chat_template.template import CHATML, ChatTemplate, TemplatePart
 from slipstream.models.errors import ModelFileError, SlipstreamError
 

@@ -23,7 +23,7 @@ from slipstream.app.speed import Speed
 from slipstream.app.tui.chat.bars import StatusBar
 from slipstream.app.tui.chat.reply import ThinkingHead, ThinkingView
 from slipstream.app.tui.parts.format import footnote
-from slipstream.models.chat_template.marks import left_open
+from slipstream.models.chat_template import left_open
 
 ANSWER = "The sea is wide and blue."
 REPLY = f"<think>\nThe user asks about the sea.\nI will be brief.\n</think>\n\n{ANSWER}"
