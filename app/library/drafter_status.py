@@ -1,16 +1,14 @@
 """Collects the status of a model's drafters: trained files, gains, costs, and which the user disabled."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from slipstream.app.chats.deletion_hooks import is_on
-from slipstream.app.library.heads_files import heads_for
+from slipstream.app.library.heads_files import HeadsFile, heads_for
 from slipstream.app.library.learned_gains import NO_GAINS, DrafterGains, gains_of
 from slipstream.app.library.offers import kept_speed
 from slipstream.app.platform.paths import Paths
@@ -22,9 +20,6 @@ from slipstream.models.errors import SlipstreamError
 from slipstream.models.gguf.reader import Header, read_header
 from slipstream.models.memory.row_cost import RowTimes, better_types, pass_costs
 from slipstream.models.memory.speed import bytes_read, row_times
-
-if TYPE_CHECKING:
-    from slipstream.app.library.heads_files import HeadsFile
 
 _ADVISED: Final = 3  # most types named in advice
 

@@ -1,7 +1,5 @@
 """Reads PyTorch files of others without running code that they may contain."""
 
-from __future__ import annotations
-
 import pickle
 from pathlib import Path
 

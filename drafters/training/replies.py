@@ -1,7 +1,5 @@
 """Generates many replies at once, one row per reply in each pass, to make training text."""
 
-from __future__ import annotations
-
 import ctypes
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass

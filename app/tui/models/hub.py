@@ -3,11 +3,9 @@
 The card is untrusted Markdown: it is shown inert, cut to a maximum size, and laid out in pieces.
 """
 
-from __future__ import annotations
-
 import asyncio
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from textual import events, on, work
 from textual.app import ComposeResult
@@ -17,6 +15,7 @@ from textual.content import Content
 from textual.widgets import Input, Markdown
 
 from slipstream.app.library.format import context, number, parameters, size
+from slipstream.app.library.offers import QuantOffer
 from slipstream.app.platform.safe_text import clean, one_line, sentence
 from slipstream.app.tui.keys import KeyBar
 from slipstream.app.tui.models.context import ModelsAccess
@@ -24,12 +23,9 @@ from slipstream.app.tui.models.machine import BEST, NO_MARK, expected, fit_block
 from slipstream.app.tui.parts.browser import Browser, BrowsingScreen, Column, TableView, below, heading, text
 from slipstream.app.tui.parts.format import ago
 from slipstream.models.errors import SlipstreamError
+from slipstream.models.hub.types import RepoSummary, Sort
+from slipstream.models.library.catalog import CatalogFile
 from slipstream.models.memory.row_cost import LITTLE
-
-if TYPE_CHECKING:
-    from slipstream.app.library.manager import QuantOffer
-    from slipstream.models.hub.types import RepoSummary, Sort
-    from slipstream.models.library.catalog import CatalogFile
 
 SORTS: tuple[Sort, ...] = ("downloads", "likes", "trending", "updated")
 LONGEST = 12_000  # maximum characters of a card

@@ -1,9 +1,6 @@
 """The tabs of the installed models and of the downloads."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from textual.content import Content
 
@@ -13,13 +10,11 @@ from slipstream.app.speed import compared, judged, times
 from slipstream.app.tui.models.machine import IN_USE, NO_MARK, expected, fit_block, tok_per_s
 from slipstream.app.tui.parts.browser import Column, TableView, View, below, heading, text
 from slipstream.app.tui.parts.format import STYLES, bar, percent
-
-if TYPE_CHECKING:
-    from slipstream.models.hub.types import QueuedDownload
-    from slipstream.models.library.pairing import PairOffer
-    from slipstream.models.library.records import InstalledModel
-    from slipstream.models.memory.fit import Fit
-    from slipstream.models.memory.speed import Prediction
+from slipstream.models.hub.types import QueuedDownload
+from slipstream.models.library.pairing import PairOffer
+from slipstream.models.library.records import InstalledModel
+from slipstream.models.memory.fit import Fit
+from slipstream.models.memory.speed import Prediction
 
 FROM = {
     "ours": "imported",

@@ -1,9 +1,5 @@
 """The memory of this machine, and where a model fits."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 from textual.content import Content
 from textual.reactive import reactive
 from textual.widget import Widget
@@ -12,12 +8,10 @@ from slipstream.app.library.format import size
 from slipstream.app.library.format import speed as speed_words
 from slipstream.app.platform.safe_text import one_line, sentence
 from slipstream.app.tui.parts.browser import below
-
-if TYPE_CHECKING:
-    from slipstream.models.llama.devices import Device
-    from slipstream.models.llama.remote import Lender
-    from slipstream.models.memory.fit import Fit
-    from slipstream.models.memory.speed import Prediction
+from slipstream.models.llama.devices import Device
+from slipstream.models.llama.remote import Lender
+from slipstream.models.memory.fit import Fit
+from slipstream.models.memory.speed import Prediction
 
 VERDICTS = {
     "gpu": ("●", "GPU", "$success"),

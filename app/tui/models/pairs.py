@@ -1,10 +1,8 @@
 """Pairs of models and drafters: the tab of the catalogue, the dialog of a model's drafters, the first suggestion."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from textwrap import wrap
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from textual import on
 from textual.app import ComposeResult
@@ -15,7 +13,7 @@ from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
 from slipstream.app.library.format import parameters, size
-from slipstream.app.library.offers import READING, best_offer, recommended
+from slipstream.app.library.offers import READING, CatalogOffer, best_offer, recommended
 from slipstream.app.platform.safe_text import clean, one_line, plural, sentence
 from slipstream.app.speed import times
 from slipstream.app.tui.models.machine import BEST, NO_MARK, expected, fit_block, tok_per_s, verdict
@@ -23,12 +21,8 @@ from slipstream.app.tui.parts.browser import Column, TableView, below, heading, 
 from slipstream.app.tui.parts.dialogs import Dialog, sheet
 from slipstream.app.tui.parts.notice import hint
 from slipstream.models.heads.matching_heads import MTP
-from slipstream.models.library.pairing import DRAFT, unserved
-
-if TYPE_CHECKING:
-    from slipstream.app.library.manager import CatalogOffer
-    from slipstream.models.library.catalog import CatalogFile
-    from slipstream.models.library.pairing import PairOffer
+from slipstream.models.library.catalog import CatalogFile
+from slipstream.models.library.pairing import DRAFT, PairOffer, unserved
 
 KEY = "F6"
 SLOW = f"None is recommended: all are untested, slower than people read ({READING:.0f} tokens a second), or large."
