@@ -116,13 +116,7 @@ class Lookahead(Drafter):
     def __init__(
         self, abilities: Abilities, columns: int = _COLUMNS, length: int = _LENGTH, ngrams: int = _NGRAMS
     ) -> None:
-        """Sets the sizes.
-
-        Args:
-            columns: Columns of the window (the paper's W).
-            length: Tokens of an n-gram (N).
-            ngrams: Most n-grams for each first token (G).
-        """
+        """Sets the sizes: the paper's W (columns of the window), N (tokens of an n-gram) and G (n-grams a token)."""
         if columns < 1 or length < 3 or ngrams < 1:
             raise ValueError(f"no window of {columns} columns with {ngrams} n-grams of {length} tokens")
         self._abilities = abilities

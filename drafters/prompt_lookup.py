@@ -16,12 +16,8 @@ from slipstream.models.sampling.sampler import Sampler
 from slipstream.models.types import History, Token
 
 LONGEST: Final = 64  # tokens of a suffix; a longer one makes a draft no surer
-_SIZES: Final = (
-    (8, LONGEST),
-    (4, 7),
-    (3, 3),
-    (2, 2),
-)  # kept runs of tokens, and the longest match that has no longer run
+_SIZES: Final = ((8, LONGEST), (4, 7), (3, 3), (2, 2))
+"""Kept runs of tokens, and the longest match that has no longer run."""
 _BEHIND: Final = 4  # least tokens that a draft's end must share with the text; shorter ones repeat by chance
 
 

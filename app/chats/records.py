@@ -95,7 +95,7 @@ class Figures:
     def followed_by(self, rest: Figures) -> Figures:
         return Figures(
             speed=_joined(self.speed, rest.speed),
-            by_depth=_deeper(self.by_depth, rest.by_depth),
+            by_depth=deeper(self.by_depth, rest.by_depth),
             by_drafter=_added(self.by_drafter, rest.by_drafter),
             prompt_tokens=self.prompt_tokens or rest.prompt_tokens,
             prefilled_tokens=self.prefilled_tokens + rest.prefilled_tokens,
@@ -104,7 +104,7 @@ class Figures:
             promise=max(self.promise, rest.promise, key=_PROMISES.index),
             dropped_tokens=max(self.dropped_tokens, rest.dropped_tokens),
             drafter_depths={
-                name: _deeper(self.drafter_depths.get(name, []), rest.drafter_depths.get(name, []))
+                name: deeper(self.drafter_depths.get(name, []), rest.drafter_depths.get(name, []))
                 for name in self.drafter_depths | rest.drafter_depths
             },
             origins=[*self.origins, *rest.origins],
@@ -215,7 +215,7 @@ def _added(first: dict[str, dict[str, int]], second: dict[str, dict[str, int]]) 
     return {name: dict(count) for name, count in counts.items()}
 
 
-def _deeper(first: list[list[int]], second: list[list[int]]) -> list[list[int]]:
+def deeper(first: list[list[int]], second: list[list[int]]) -> list[list[int]]:
     both = zip_longest(first, second, fillvalue=[0, 0])
     return [[a + b for a, b in zip(*pair, strict=True)] for pair in both]
 

@@ -102,10 +102,6 @@ class Parser(argparse.ArgumentParser):
             self.register("type", kind, read)
         self._negative_number_matcher = re.compile(r"-(?:[\d.]|inf|nan)", re.IGNORECASE)  # argparse's own lacks -1e5
 
-    @property
-    def actions(self) -> list[argparse.Action]:
-        return self._actions
-
     def add_subparsers(self, **more: Any) -> argparse._SubParsersAction[Any]:
         """Adds subcommands; their own parsers check the words after them."""
         commands = super().add_subparsers(**more)

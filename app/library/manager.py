@@ -48,9 +48,7 @@ from slipstream.models.outside import shown_path
 
 if TYPE_CHECKING:  # the hub's library is loaded at the first request
     from slipstream.models.hub.downloads import Downloads
-    from slipstream.models.hub.types import Discarded, Progress, Quant, QueuedDownload, RemoteFile
-
-__all__ = ["CatalogOffer", "ModelManager", "QuantOffer", "Removal"]
+    from slipstream.models.hub.types import Progress, Quant, QueuedDownload, RemoteFile
 
 
 class ModelManager:
@@ -324,7 +322,7 @@ class ModelManager:
     def resume(self, id: str) -> None:
         self.downloads.resume(id)
 
-    def cancel(self, id: str) -> Discarded:
+    def cancel(self, id: str) -> int:
         return self.downloads.cancel(id)
 
     def close(self) -> None:

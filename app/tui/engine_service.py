@@ -64,17 +64,10 @@ class PromptCounted(Message):
 
 
 @dataclass
-class ReplyPrefilling(Message):
-    """Progress of the prefill of a reply or a summary."""
-
-    event: Prefilling
-
-
-@dataclass
 class ReplyStreamed(Message):
-    """New text of a reply or a summary."""
+    """Progress of the prefill of a reply or a summary, or its new text; the engine joins steps that follow fast."""
 
-    step: Stepped  # one or more steps: the engine joins those faster than the frame rate
+    event: Prefilling | Stepped
 
 
 @dataclass
@@ -214,13 +207,8 @@ class EngineService(Widget):
         begun = False
         try:
             for event in recorded(self._engine.reply(generate), self._store, message, before=before):
-                if isinstance(event, Stepped):
-                    begun = True
-                    self._tell(ReplyStreamed(event))
-                elif isinstance(event, Prefilling):
-                    self._tell(ReplyPrefilling(event))
-                elif isinstance(event, Done):
-                    self._tell(ReplyDone(event))
+                begun = begun or isinstance(event, Stepped)
+                self._tell(ReplyDone(event) if isinstance(event, Done) else ReplyStreamed(event))
         except SlipstreamError as error:
             self._tell(ReplyFailed(error, begun, isinstance(error, EngineDiedError)))
 
@@ -243,7 +231,7 @@ class EngineService(Widget):
             if isinstance(event, Done):
                 done = event
             else:
-                self._tell(ReplyStreamed(event) if isinstance(event, Stepped) else ReplyPrefilling(event))
+                self._tell(ReplyStreamed(event))
         assert done  # ``reply`` raises otherwise
         return done
 

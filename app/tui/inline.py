@@ -23,7 +23,7 @@ from slipstream.app.library.format import rate
 from slipstream.app.library.load_request import remember_file
 from slipstream.app.platform.paths import Paths
 from slipstream.app.platform.safe_text import clean, plural, typed
-from slipstream.app.protocol.events import Loaded, failure_words
+from slipstream.app.protocol.events import Loaded, Prefilling, failure_words
 from slipstream.app.protocol.requests import Load, Sampling
 from slipstream.app.settings.file import SettingsFile
 from slipstream.app.tui import engine_service
@@ -243,17 +243,17 @@ class InlineChat(GuardedApp):
         self.said.append(clean(f"{message.error.title} {message.error.hint}"))
         self.exit(message.error.code)
 
-    @on(engine_service.ReplyPrefilling)
-    def _prefilling(self, message: engine_service.ReplyPrefilling) -> None:
-        words = f"reading {message.event.done:,} of {message.event.total:,} tokens"
-        if self._summary:
-            self._written = ""  # drop an intermediate summary: the last one covers all messages
-            words = f"summarizing: {words} · Esc stops"
-        self._set_status(words)
-
     @on(engine_service.ReplyStreamed)
     def _streamed(self, message: engine_service.ReplyStreamed) -> None:
-        step, speed = message.step, message.step.speed
+        step = message.event
+        if isinstance(step, Prefilling):
+            words = f"reading {step.done:,} of {step.total:,} tokens"
+            if self._summary:
+                self._written = ""  # drop an intermediate summary: the last one covers all messages
+                words = f"summarizing: {words} · Esc stops"
+            self._set_status(words)
+            return
+        speed = step.speed
         self.text += "".join(piece.text for piece in step.pieces)
         self._written += clean("".join(piece.text for piece in step.parts.answer), self._written)
         self.shown = self._written.strip("\n")

@@ -41,14 +41,7 @@ class DflashHead(nn.Module):
     def __init__(
         self, target: DecoderShape, embedding: Tensor, output: Tensor, places: Sequence[int], mask: int
     ) -> None:
-        """Draws the weights from torch's current seed.
-
-        Args:
-            embedding: (vocabulary, width) of the target.
-            output: (vocabulary, width) of the target.
-            places: which of the stored points after the last hidden state are its features.
-            mask: id of the mask, which a block has at all places but the first.
-        """
+        """Draws the weights from torch's seed; ``places``: which points after the last hidden state it reads."""
         super().__init__()
         self.shape, self.mask, self.places = dflash_shape(target), mask, tuple(places)
         shape = self.shape

@@ -214,12 +214,7 @@ class _Training:
         return TargetMatrices.of(self._header, lambda header, info: dequantized(header, info).to(device()))
 
     def _module(self, step: str, given: TargetMatrices, ids: Tensor, layers: Sequence[int]) -> nn.Module:
-        """A new module.
-
-        Args:
-            ids: tokens of a cut vocabulary.
-            layers: whose inputs it reads.
-        """
+        """A new module, for the tokens ``ids`` of a cut vocabulary, that reads the inputs of ``layers``."""
         torch.manual_seed(self._job.seed)
         output, places = given.output, tuple(self._layers.index(layer) for layer in layers)
         if step == "medusa":

@@ -25,14 +25,7 @@ class KangarooAdapter(Attention):
     """Attention over the exited hidden states, shaped like the target's own."""
 
     def __init__(self, shape: DecoderShape, output: Tensor, rotation: Rotation, place: int) -> None:
-        """Starts as the identity and a norm.
-
-        Args:
-            shape: of the target.
-            output: (vocabulary, width), the target's vocabulary matrix.
-            rotation: the target's rotations of the places of a window.
-            place: which of the stored points after the last hidden state is the exit's.
-        """
+        """Starts as the identity and a norm; ``place``: which point after the last hidden state is the exit's."""
         super().__init__(shape)
         self.attn_norm, self.output_norm = Norm(shape.width, shape.eps), Norm(shape.width, shape.eps)
         self.rotation, self.place = rotation, place

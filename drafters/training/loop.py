@@ -86,11 +86,7 @@ class Run:
     """A model, its optimizers and its data; it can be saved and resumed."""
 
     def __init__(self, model: Any, plan: TrainingPlan, draws: Draws, check: Callable[[], Acceptance]) -> None:
-        """Builds the optimizers; ``resume`` then replaces everything by a stored state.
-
-        Args:
-            model: its method ``loss`` takes a batch of ``draws``, as tensors.
-        """
+        """Builds the optimizers; the model's method ``loss`` takes a batch of ``draws``, as tensors."""
         self.model, self.plan, self.draws, self.check = model, plan, draws, check
         self.progress = TrainingProgress()
         self.best: dict[str, Tensor] = {}  # the weights of the best check

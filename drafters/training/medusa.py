@@ -35,12 +35,7 @@ class MedusaModule(nn.Module):
     """K heads on the last hidden state."""
 
     def __init__(self, shape: MedusaShape, output: Tensor, ids: Tensor) -> None:
-        """Starts as the target's own head.
-
-        Args:
-            output: (v, width) rows of the target's vocabulary matrix.
-            ids: (v,) the token of each row.
-        """
+        """Starts as the target's own head: ``output`` (v, width) are the rows of its matrix for the tokens ``ids``."""
         super().__init__()
         self.shape = shape
         self.head = nn.ModuleList(

@@ -31,13 +31,7 @@ class ManyReplies:
     """
 
     def __init__(self, model: LlamaModel, side_by_side: int, n_ctx: int, options: ContextOptions) -> None:
-        """Opens a context.
-
-        Args:
-            side_by_side: Maximum number of replies generated in parallel.
-            n_ctx: Maximum tokens of one prompt with its reply.
-            options: Only its KV type, flash attention and threads are used.
-        """
+        """Opens a context; ``n_ctx`` holds one prompt with its reply, and there are ``side_by_side`` of them."""
         self._model, self._n_ctx = model, n_ctx
         params = options.params(n_ctx * side_by_side)
         params.n_seq_max, params.kv_unified = side_by_side, False  # each sequence attends to its own cells only

@@ -60,9 +60,7 @@ _ADAPTER: Final = {
     "layers.0.self_attn.o_proj.weight": "attn_output.weight",
     "norm.weight": "output_norm.weight",
 }
-_IGNORED: Final = (
-    "layers.0.self_attn.rotary_emb.inv_freq"  # a value that older modules store although it can be computed
-)
+_IGNORED: Final = "layers.0.self_attn.rotary_emb.inv_freq"  # older modules store it although it can be computed
 
 
 def read_safetensors(path: Path) -> dict[str, NDArray[Any]]:

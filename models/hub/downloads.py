@@ -19,7 +19,7 @@ from slipstream.models.hub.address import disable_telemetry
 from slipstream.models.hub.journal import ENDING, JournalContent, Ranges, read
 from slipstream.models.hub.part_file import PART, PartFile
 from slipstream.models.hub.repositories import Hub
-from slipstream.models.hub.types import Discarded, Partial, Phase, Progress, QueuedDownload, RemoteFile, State, Tuning
+from slipstream.models.hub.types import Partial, Phase, Progress, QueuedDownload, RemoteFile, State, Tuning
 from slipstream.models.hub.words import disk_error, gigabytes
 from slipstream.models.outside import shown_path
 
@@ -112,17 +112,16 @@ class Download:
                 "smaller quantization.",
             )
 
-    def discard(self) -> Discarded:
-        freed, kept = 0, list[Path]()
+    def discard(self) -> int:
+        """Removes its unfinished files, and returns the bytes that this frees; complete ones stay."""
+        freed = 0
         for index, file in enumerate(self.files):
             path = file.path_in(self.folder)
-            if path.is_file():
-                kept.append(path)
             if any(path.with_name(path.name + ending).exists() for ending in (PART, ENDING)):
                 with closing(PartFile(self.files, index, self.folder, self._tuning)) as part:
                     freed += part.discard()
             remove_empty(path.parent, self.folder)
-        return Discarded(freed, tuple(kept))
+        return freed
 
 
 class _Reports:
@@ -264,17 +263,17 @@ class Downloads:
         with self._changing():
             self._resume(self._entries[id])
 
-    def cancel(self, id: str) -> Discarded:
-        """Stops a job, waits for the stop and removes its unfinished files."""
+    def cancel(self, id: str) -> int:
+        """Stops a job, waits for the stop and removes its unfinished files; returns the bytes that this frees."""
         with self._changing():
             entry = self._entries[id]
             self._stop(entry)
         self.wait(id)
         with self._changing():
-            gone = Download(self._hub, entry.job.files, entry.job.folder, self._tuning).discard()
+            freed = Download(self._hub, entry.job.files, entry.job.folder, self._tuning).discard()
             if entry.job.state != "done":
                 self._set(entry, "cancelled", progress=Progress(0, entry.job.progress.total))
-        return gone
+        return freed
 
     def wait(self, id: str) -> QueuedDownload:
         """Waits until a job is done, paused, failed or cancelled."""

@@ -121,14 +121,6 @@ class Partial:
 
 
 @dataclass(frozen=True, slots=True)
-class Discarded:
-    """The result of discarding a download."""
-
-    freed: int  # bytes freed on the disk
-    kept: tuple[Path, ...]  # complete files of the same job, which stay
-
-
-@dataclass(frozen=True, slots=True)
 class QueuedDownload:
     """A snapshot of a queued download."""
 

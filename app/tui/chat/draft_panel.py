@@ -4,7 +4,6 @@ import time
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import zip_longest
 from typing import ClassVar
 
 from textual import events, on
@@ -20,7 +19,7 @@ from textual.timer import Timer
 from textual.visual import Visual
 from textual.widget import Widget
 
-from slipstream.app.chats.records import Figures
+from slipstream.app.chats.records import Figures, deeper
 from slipstream.app.platform.safe_text import one_line
 from slipstream.app.protocol.events import Done, DraftTree, Stepped
 from slipstream.app.tui.chat.authorship import style_by
@@ -219,7 +218,7 @@ class DrafterCounts:
     def update(self, count: Mapping[str, int], depths: Depths) -> None:
         drafted, accepted, before = self._before
         self.drafted, self.accepted = drafted + count["drafted"], accepted + count.get("accepted", 0)
-        self.depths = _added(before, depths)
+        self.depths = deeper(before, depths)
         if self.drafted - self._told[0] >= SAMPLE:
             self._mark()
 
@@ -264,11 +263,6 @@ class AcceptanceRecord:
     def drafters(self) -> dict[str, DrafterCounts]:
         """The counts of each drafter, most drafted tokens first."""
         return dict(sorted(self._drafters.items(), key=lambda item: -item[1].drafted))
-
-
-def _added(first: Depths, second: Depths) -> Depths:
-    both = zip_longest(first, second, fillvalue=[0, 0])
-    return [[a + b for a, b in zip(*pair, strict=True)] for pair in both]
 
 
 class AcceptanceChart(Widget):

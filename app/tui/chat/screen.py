@@ -14,6 +14,7 @@ from textual.screen import Screen
 from textual.worker import Worker, WorkerState
 
 from slipstream.app.chats.store import ChatStore
+from slipstream.app.protocol.events import Stepped
 from slipstream.app.protocol.requests import NO_MMPROJ, Load
 from slipstream.app.settings.presets import led_by
 from slipstream.app.settings.values import Settings
@@ -262,18 +263,18 @@ class ChatScreen(Screen[None]):
         if not self.reply.writing:
             await self.page.meter.counted(message.counted)
 
-    @on(engine_service.ReplyPrefilling)
-    def _prefilling(self, message: engine_service.ReplyPrefilling) -> None:
-        if not self.reply.summary.streamed(message.event):
-            self.page.meter.prefilling(message.event)
-            self.reply.prefilling(message.event)
-
     @on(engine_service.ReplyStreamed)
     def _streamed(self, message: engine_service.ReplyStreamed) -> None:
-        if not self.reply.summary.streamed(message.step):
-            self.drafts.stepped(message.step)
-            self.page.meter.stepped(message.step)
-            self.reply.stepped(message.step)
+        event = message.event
+        if self.reply.summary.streamed(event):
+            return
+        if isinstance(event, Stepped):
+            self.drafts.stepped(event)
+            self.page.meter.stepped(event)
+            self.reply.stepped(event)
+        else:
+            self.page.meter.prefilling(event)
+            self.reply.prefilling(event)
 
     @on(engine_service.ReplyDone)
     async def _done(self, message: engine_service.ReplyDone) -> None:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from slipstream.app.library.manager import ModelManager
     from slipstream.app.library.offers import CatalogOffer, QuantOffer, Removal
     from slipstream.app.protocol.requests import Load
-    from slipstream.models.hub.types import Discarded, QueuedDownload, RepoSummary
+    from slipstream.models.hub.types import QueuedDownload, RepoSummary
     from slipstream.models.library.catalog import CatalogFile, CatalogPair
     from slipstream.models.library.pairing import PairOffer
     from slipstream.models.library.records import InstalledModel, Verification
@@ -376,9 +376,9 @@ class ModelsScreen(BrowsingScreen[ModelChoice | None]):
             return
         name = one_line(name_of(job))
 
-        def cancelled(gone: Discarded) -> None:
+        def cancelled(freed: int) -> None:
             self.listing.look()
-            self.say(f"Gave up {name}; {size(gone.freed)} are free again.")
+            self.say(f"Gave up {name}; {size(freed)} are free again.")
 
         what = f"{size(job.progress.done)} that have come are removed. A paused download can go on at any time instead."
         cancel = partial(self.listing.ask, lambda models: models.cancel(job.id), cancelled)

@@ -138,7 +138,7 @@ def parsers() -> dict[str, list[str]]:
     while waiting:
         parser, path = waiting.pop()
         found[parser.prog] = path
-        for action in parser.actions:
+        for action in parser._actions:
             if isinstance(action.choices, dict):
                 waiting += [(each, [*path, name]) for name, each in action.choices.items()]
     return found

@@ -130,7 +130,7 @@ def test_the_interface_ends_in_one_line(error: str, more: list[str], home: Path)
 
 def commands(parser: Parser, words: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
     least, kinds = list(words), None
-    for action in parser.actions:
+    for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
             kinds = action
         elif not action.option_strings and action.nargs not in ("?", "*"):

@@ -23,7 +23,7 @@ def takers() -> Iterator[tuple[list[str], argparse.Action]]:
     while waiting:
         parser, words = waiting.pop()
         places: list[str] = []
-        for action in parser.actions:
+        for action in parser._actions:
             if isinstance(action, argparse._SubParsersAction):
                 waiting += [(each, [*words, name]) for name, each in action.choices.items()]
             elif action.option_strings and action.nargs != 0:
@@ -34,7 +34,7 @@ def takers() -> Iterator[tuple[list[str], argparse.Action]]:
 
 
 def required(parser: Parser) -> list[str]:
-    places = [each for each in parser.actions if not each.option_strings and not isinstance(each.choices, dict)]
+    places = [each for each in parser._actions if not each.option_strings and not isinstance(each.choices, dict)]
     return [str(next(iter(each.choices), "x")) if each.choices else "x" for each in places if each.nargs in (None, "+")]
 
 

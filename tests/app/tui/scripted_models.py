@@ -7,10 +7,11 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Literal, TypeVar
 
-from slipstream.app.library.manager import CatalogOffer, ModelManager, QuantOffer, Removal
+from slipstream.app.library.manager import ModelManager
+from slipstream.app.library.offers import CatalogOffer, QuantOffer, Removal
 from slipstream.app.protocol.requests import Load
 from slipstream.models.errors import SlipstreamError
-from slipstream.models.hub.types import Discarded, Progress, Quant, QueuedDownload, RemoteFile, RepoSummary, Sort
+from slipstream.models.hub.types import Progress, Quant, QueuedDownload, RemoteFile, RepoSummary, Sort
 from slipstream.models.library.catalog import CatalogFile, CatalogPair
 from slipstream.models.library.import_model import OnProgress
 from slipstream.models.library.pairing import PairOffer
@@ -392,10 +393,10 @@ class ScriptedModels(ModelManager):
         self.calls.append(("resume", id))
         self.set_state(id, state="running", error=None)
 
-    def cancel(self, id: str) -> Discarded:
-        def do() -> Discarded:
+    def cancel(self, id: str) -> int:
+        def do() -> int:
             self.set_state(id, state="cancelled")
-            return Discarded(self.queue[id].progress.done, ())
+            return self.queue[id].progress.done
 
         return self._answer("cancel", id, do)
 

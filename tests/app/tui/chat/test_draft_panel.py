@@ -5,7 +5,7 @@ from tests.app.tui.conftest import Open
 from tests.app.tui.driver import Driver
 from tests.app.tui.scripted import Script
 
-from slipstream.app.protocol.events import DraftTree, Piece
+from slipstream.app.protocol.events import DraftTree, Piece, Stepped
 from slipstream.app.tui.chat.draft_panel import MOST, DraftTreeLog
 from slipstream.app.tui.engine_service import ReplyStreamed
 
@@ -60,7 +60,7 @@ async def test_nothing_is_asked_of_the_engine_while_it_is_closed(open_chat: Open
         await chat.press("f4")
         await chat.until(lambda: not chat.engine.watched)
         await chat.say("y")
-        steps = [message.step for message in chat.posted(ReplyStreamed)]
+        steps = [m.event for m in chat.posted(ReplyStreamed) if isinstance(m.event, Stepped)]
         assert steps and not any(step.watched for step in steps)
         assert shown(chat.screen.drafts.trees).strip() == ""
 

@@ -9,9 +9,10 @@ from tests.app.tui.scripted import Script, ScriptedEngine
 from textual.widgets import Markdown
 
 from slipstream.app.chats.store import ChatStore
+from slipstream.app.protocol.events import Prefilling, Stepped
 from slipstream.app.tui.chat.prompt import PromptBox
 from slipstream.app.tui.chat.replying import repeats
-from slipstream.app.tui.engine_service import ModelReady, ReplyDone, ReplyPrefilling, ReplyStreamed
+from slipstream.app.tui.engine_service import ModelReady, ReplyDone, ReplyStreamed
 from slipstream.models.errors import ContextFullError, EngineDiedError, SlipstreamError
 
 TEXT = "The sea is wide and blue, and it is never quite still."
@@ -25,8 +26,9 @@ async def test_a_message_is_sent_and_answered(open_chat: Open, store: ChatStore)
         await chat.press(*"Hi you", "enter")
         await chat.until(lambda: bool(chat.posted(ReplyDone)) and chat.idle())
         assert [message.text for message in chat.posted(PromptBox.MessageSent)] == ["Hi you"]
-        assert [message.event.total for message in chat.posted(ReplyPrefilling)] == [20, 20]
-        streamed = [piece.text for m in chat.posted(ReplyStreamed) for piece in m.step.pieces]
+        events = [message.event for message in chat.posted(ReplyStreamed)]
+        assert [event.total for event in events if isinstance(event, Prefilling)] == [20, 20]
+        streamed = [piece.text for event in events if isinstance(event, Stepped) for piece in event.pieces]
         assert "".join(streamed) == TEXT
         assert chat.texts() == ["Hi you", TEXT] and chat.replies()[0].query_one(Markdown).source == TEXT
         waited = re.fullmatch(r"draft · 65 tok/s · 12 tokens · first token (\S+ m?s)", chat.footnote())
