@@ -24,7 +24,7 @@ from slipstream.app.chats.store import ChatStore
 from slipstream.app.engine.process.client import Engine
 from slipstream.app.library.load_request import BUNDLED
 from slipstream.app.library.manager import ModelManager
-from slipstream.app.library.load_request import choose
+from slipstream.app.library.resolve_model import choose
 from slipstream.app.platform.paths import HOME_VARIABLE, Paths
 from slipstream.app.protocol.requests import Load
 from slipstream.app.settings.file import SettingsFile

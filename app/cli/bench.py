@@ -17,7 +17,8 @@ from slipstream.app.bench.report import share_line
 from slipstream.app.bench.runner import BenchMachine, Parts, Setup, parts
 from slipstream.app.bench.turns import ALL, BenchAmounts, CtrlC, ReplyPlan, Stopped
 from slipstream.app.engine.drafter_list import check_drafter
-from slipstream.app.library.load_request import BUNDLED, check_files, choose, placed
+from slipstream.app.library.load_request import BUNDLED, check_files, placed
+from slipstream.app.library.resolve_model import choose
 from slipstream.app.platform.paths import Paths
 from slipstream.app.protocol.requests import AUTO, Load, Lora, Sampling
 from slipstream.app.settings.file import known

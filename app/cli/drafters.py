@@ -16,7 +16,8 @@ from slipstream.app.cli.streams import notice, print_rows
 from slipstream.app.library.drafter_status import quant_advice
 from slipstream.app.library.heads_files import HeadsFile, file_in, heads_for, shown_size
 from slipstream.app.library.index_update import Update, is_below
-from slipstream.app.library.load_request import choose, try_first
+from slipstream.app.library.load_request import try_first
+from slipstream.app.library.resolve_model import choose
 from slipstream.app.platform.paths import Paths, private_folder
 from slipstream.app.platform.safe_text import one_line, plural
 from slipstream.app.protocol.requests import Load

@@ -18,7 +18,8 @@ from slipstream.app.chats.store import ChatStore
 from slipstream.app.cli.options import SEED
 from slipstream.app.cli.streams import notice
 from slipstream.app.library.heads_files import checked, file_in, shown_size
-from slipstream.app.library.load_request import choose, try_first
+from slipstream.app.library.load_request import try_first
+from slipstream.app.library.resolve_model import choose
 from slipstream.app.platform.paths import Paths, private_folder
 from slipstream.app.platform.safe_text import one_line
 from slipstream.models.errors import SlipstreamError, UsageError, reason_of

@@ -265,10 +265,10 @@ def _load(options: argparse.Namespace, paths: Paths, kept: SettingsFile, say: Ca
         check_files,
         check_placement,
         check_projector,
-        choose,
         is_path,
         usual,
     )
+    from slipstream.app.library.resolve_model import choose
     from slipstream.app.protocol.requests import Lora
     from slipstream.app.settings.values import LAST
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from slipstream.app.library.format import size
 from slipstream.app.library.learned_gains import chats_of, reply_speeds
-from slipstream.app.library.load_request import choose, make_usual, projector_here, usual
+from slipstream.app.library.load_request import make_usual, projector_here, usual
 from slipstream.app.library.offers import (
     CatalogOffer,
     QuantOffer,
@@ -25,6 +25,7 @@ from slipstream.app.library.offers import (
 )
 from slipstream.app.library.pairs import best_pair, checked_header, load_with, offers_for, store_of, that_fits
 from slipstream.app.library.references import Reference, chosen, in_catalog, reference
+from slipstream.app.library.resolve_model import choose
 from slipstream.app.platform.paths import Paths, private_folder
 from slipstream.app.platform.safe_text import one_line
 from slipstream.app.protocol.requests import Load

@@ -33,7 +33,7 @@ from tests.bench.weights import ModelShape, write_model
 from slipstream.app.bench.intervals import speedup
 from slipstream.app.bench.runner import Outcome, Parts, Setup, parts, tell
 from slipstream.app.bench.turns import BenchAmounts, Stopped
-from slipstream.app.library.load_request import choose
+from slipstream.app.library.resolve_model import choose
 from slipstream.app.platform.paths import Paths
 from slipstream.models.llama.library import physical_cores
 from slipstream.models.llama.target import ContextOptions

@@ -29,7 +29,7 @@ from tests.bench.test_command import options
 from slipstream.app.bench.intervals import Interval
 from slipstream.app.bench.prompts import PromptSet, asked
 from slipstream.app.bench.turns import ReplyPlan
-from slipstream.app.library.load_request import choose
+from slipstream.app.library.resolve_model import choose
 from slipstream.app.platform.paths import Paths
 from slipstream.models.errors import UsageError
 

@@ -18,7 +18,7 @@ from tests.models.fake_target import FakeTarget
 
 from slipstream.app.bench.turns import session_of
 from slipstream.app.engine.session import Session
-from slipstream.app.library.load_request import choose
+from slipstream.app.library.resolve_model import choose
 from slipstream.app.platform.paths import HOME_VARIABLE, Paths
 from slipstream.drafters.autopilot.cost_model import CostModel
 from slipstream.drafters.autopilot.policy import Autopilot

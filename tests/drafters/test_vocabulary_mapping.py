@@ -12,7 +12,8 @@ from tests.models.fake_target import FakeTarget
 
 from slipstream.app.engine.load import load
 from slipstream.app.engine.session import Session
-from slipstream.app.library.load_request import BUNDLED_DRAFT, BUNDLED_TARGET, choose
+from slipstream.app.library.load_request import BUNDLED_DRAFT, BUNDLED_TARGET
+from slipstream.app.library.resolve_model import choose
 from slipstream.app.platform.paths import Paths
 from slipstream.app.protocol.events import Done
 from slipstream.app.protocol.requests import Generate, Message, Sampling

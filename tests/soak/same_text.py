@@ -36,7 +36,7 @@ from slipstream.app.engine.exactness import SAME_TEXT, measure_cost
 from slipstream.app.engine.load import load
 from slipstream.app.engine.plan import options_for, plan_load
 from slipstream.app.engine.session import Session
-from slipstream.app.library.load_request import choose
+from slipstream.app.library.resolve_model import choose
 from slipstream.app.platform.paths import HOME_VARIABLE, Paths
 from slipstream.app.protocol.events import Done, Prefilling, Stepped
 from slipstream.app.protocol.requests import EXACT, Generate, Load, Lora, Message, Prepare, Sampling

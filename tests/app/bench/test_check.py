@@ -16,7 +16,7 @@ from slipstream.app.bench.turns import ReplyPlan, session_of
 from slipstream.app.cli.bench import bench
 from slipstream.app.engine.exactness import SAME_DISTRIBUTION, SAME_TEXT
 from slipstream.app.engine.session import Session
-from slipstream.app.library.load_request import choose
+from slipstream.app.library.resolve_model import choose
 from slipstream.app.platform.paths import HOME_VARIABLE, Paths
 from slipstream.drafters.base import Draft, Drafter, ShouldExtend
 from slipstream.drafters.tree import chain_draft

@@ -18,7 +18,7 @@ from slipstream.app.engine import reply as engine_reply
 from slipstream.app.engine.process.frames import ProtocolError
 from slipstream.app.engine.reply import Reply
 from slipstream.app.engine.session import Session
-from slipstream.app.library.load_request import choose
+from slipstream.app.library.resolve_model import choose
 from slipstream.app.platform.paths import Paths
 from slipstream.app.protocol.events import Loaded
 from slipstream.app.protocol.requests import Generate, Message, Sampling

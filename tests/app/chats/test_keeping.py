@@ -14,7 +14,7 @@ from tests.app.chats.test_elsewhere import say
 
 from slipstream.app.chats.reading import ChatReader
 from slipstream.app.chats.store import ChatStore
-from slipstream.app.library.load_request import choose
+from slipstream.app.library.resolve_model import choose
 from slipstream.app.platform.paths import Paths
 from slipstream.app.protocol.requests import Load
 from slipstream.models.errors import UsageError

@@ -21,7 +21,7 @@ from slipstream.app.cli.main import main
 from slipstream.app.engine.past_chats import PastChats
 from slipstream.app.library import index_update
 from slipstream.app.library import index_update as index_files
-from slipstream.app.library.load_request import choose
+from slipstream.app.library.resolve_model import choose
 from slipstream.app.platform.paths import Paths
 from slipstream.drafters.text_index import TextIndex, folder_of
 from slipstream.models.gguf.reader import read_header

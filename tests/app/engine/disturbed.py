@@ -13,7 +13,7 @@ from pathlib import Path
 from slipstream.app.chats.recording import recorded
 from slipstream.app.chats.store import ChatStore
 from slipstream.app.engine.process.client import Engine
-from slipstream.app.library.load_request import choose
+from slipstream.app.library.resolve_model import choose
 from slipstream.app.platform.paths import Paths
 from slipstream.app.protocol.events import Done, Prefilling, Stepped
 from slipstream.app.protocol.requests import Generate, Load, Message, Sampling

@@ -11,7 +11,7 @@ from slipstream.app.engine.process.client import Engine
 from slipstream.app.engine.process.worker import Event, Throttle
 from slipstream.app.engine.reply import LOOK_EVERY, PLAIN_EVERY, DraftTrace
 from slipstream.app.engine.stats import PlainClock, ReplyStats
-from slipstream.app.library.load_request import choose
+from slipstream.app.library.resolve_model import choose
 from slipstream.app.platform.paths import Paths
 from slipstream.app.protocol.events import Done, DraftTree, Piece, Stepped, Watched
 from slipstream.app.protocol.requests import Generate, Message, Sampling

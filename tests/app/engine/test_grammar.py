@@ -15,7 +15,7 @@ from slipstream.app.engine.guide import Guide, GuideVocabulary
 from slipstream.app.engine.load import load
 from slipstream.app.engine.prompt import PromptBuilder
 from slipstream.app.engine.session import Session
-from slipstream.app.library.load_request import choose
+from slipstream.app.library.resolve_model import choose
 from slipstream.app.platform.paths import HOME_VARIABLE, Paths
 from slipstream.app.protocol.events import Done, Stepped
 from slipstream.app.protocol.requests import Generate, Message, Sampling

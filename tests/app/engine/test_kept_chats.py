@@ -17,7 +17,7 @@ from slipstream.app.engine.load import load
 from slipstream.app.engine.prompt import PromptBuilder
 from slipstream.app.engine.session import Session
 from slipstream.app.engine.stats import PlainClock
-from slipstream.app.library.load_request import choose
+from slipstream.app.library.resolve_model import choose
 from slipstream.app.platform.paths import Paths
 from slipstream.app.protocol.events import Done
 from slipstream.app.protocol.requests import Generate, Message, Prepare, Sampling

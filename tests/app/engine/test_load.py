@@ -10,7 +10,7 @@ from tests.models.sparse import dense, write_sparse
 from slipstream.app.engine.devices import FoundDevices
 from slipstream.app.engine.load import load
 from slipstream.app.engine.plan import fitted, options_for
-from slipstream.app.library.load_request import choose
+from slipstream.app.library.resolve_model import choose
 from slipstream.app.platform.paths import Paths
 from slipstream.app.protocol.requests import Load
 from slipstream.models.errors import SlipstreamError

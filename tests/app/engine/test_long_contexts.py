@@ -16,7 +16,7 @@ from slipstream.app.engine.devices import find
 from slipstream.app.engine.load import load
 from slipstream.app.engine.plan import fitted
 from slipstream.app.engine.session import Session
-from slipstream.app.library.load_request import choose
+from slipstream.app.library.resolve_model import choose
 from slipstream.app.platform.paths import Paths
 from slipstream.app.protocol.events import Done
 from slipstream.app.protocol.requests import Generate, Load, Message, Sampling

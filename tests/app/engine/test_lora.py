@@ -17,7 +17,7 @@ from slipstream.app.chats.store import ChatStore
 from slipstream.app.engine.load import load
 from slipstream.app.engine.plan import fitted
 from slipstream.app.engine.session import Session
-from slipstream.app.library.load_request import choose
+from slipstream.app.library.resolve_model import choose
 from slipstream.app.platform.paths import HOME_VARIABLE, Paths
 from slipstream.app.protocol.events import Done, Loaded
 from slipstream.app.protocol.requests import AUTO, Generate, Load, Lora, Message, Sampling

@@ -23,7 +23,7 @@ from slipstream.app.engine import past_chats
 from slipstream.app.engine.past_chats import PastChats
 from slipstream.app.engine.process.client import Engine
 from slipstream.app.engine.prompt import PromptBuilder
-from slipstream.app.library.load_request import choose
+from slipstream.app.library.resolve_model import choose
 from slipstream.app.platform.paths import HOME_VARIABLE, Paths
 from slipstream.app.protocol.events import Done, Loaded
 from slipstream.app.protocol.requests import Generate, Message, Sampling

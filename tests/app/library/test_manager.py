@@ -31,7 +31,6 @@ from slipstream.app.library.learned_gains import gains_of
 from slipstream.app.library.load_request import (
     BUNDLED_TARGET,
     TUNED_TARGET,
-    choose,
     head_files,
     remember_file,
     used_files,
@@ -39,6 +38,7 @@ from slipstream.app.library.load_request import (
 )
 from slipstream.app.library.manager import ModelManager
 from slipstream.app.library.offers import READING, CatalogOffer, is_quick, machine_speed, recommended
+from slipstream.app.library.resolve_model import choose
 from slipstream.app.platform.paths import Paths
 from slipstream.app.settings.file import SettingsFile, load
 from slipstream.app.speed import Speed

@@ -21,7 +21,8 @@ from tests.models.kinds import write_kind
 from tests.models.library.test_store_places import in_lm_studio, in_ollama, tree
 
 from slipstream.app.cli.streams import notice_if_slow
-from slipstream.app.library.load_request import choose, make_usual
+from slipstream.app.library.load_request import make_usual
+from slipstream.app.library.resolve_model import choose
 from slipstream.app.platform.paths import Paths
 from slipstream.models.errors import ModelFileError, UsageError
 from slipstream.models.llama.devices import Device

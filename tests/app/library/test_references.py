@@ -7,9 +7,10 @@ from tests.models.kinds import write_kind
 
 from slipstream.app.cli.main import _load, _settings
 from slipstream.app.cli.options import make_parser
-from slipstream.app.library.load_request import BUNDLED, choose, make_usual, usual
+from slipstream.app.library.load_request import BUNDLED, make_usual, usual
 from slipstream.app.library.manager import ModelManager
 from slipstream.app.library.references import Reference, chosen, reference
+from slipstream.app.library.resolve_model import choose
 from slipstream.app.platform.paths import Paths
 from slipstream.models.errors import SlipstreamError, UsageError
 from slipstream.models.hub.types import Quant, RemoteFile

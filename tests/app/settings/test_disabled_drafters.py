@@ -9,7 +9,7 @@ from tests.app.commands import commands
 
 from slipstream.app.engine.load import load
 from slipstream.app.engine.session import Session
-from slipstream.app.library.load_request import choose
+from slipstream.app.library.resolve_model import choose
 from slipstream.app.platform.paths import Paths
 from slipstream.app.protocol.requests import AUTO, Generate, Message, Sampling
 from slipstream.app.settings.disabled_drafters import known_left_out, leave_out, left_out

@@ -18,7 +18,7 @@ from tests.bench.inflate.shapes import SHAPES, Shape
 from tests.bench.parts import Sizes
 
 from slipstream.app.bench.turns import BenchAmounts
-from slipstream.app.library.load_request import choose
+from slipstream.app.library.resolve_model import choose
 from slipstream.app.platform.paths import Paths
 from slipstream.app.protocol.requests import Load
 from slipstream.models.errors import SlipstreamError, UsageError

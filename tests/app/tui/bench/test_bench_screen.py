@@ -18,7 +18,7 @@ from slipstream.app.bench import UNFINISHED
 from slipstream.app.bench.figures import ALL_KINDS, BenchUpdate, DrafterFigures, Noise, encoded
 from slipstream.app.bench.intervals import Interval
 from slipstream.app.bench.results import StoredResult, delete, keep, kept_results, place_for, recover, unfinished
-from slipstream.app.library.load_request import choose
+from slipstream.app.library.resolve_model import choose
 from slipstream.app.platform.paths import Paths
 from slipstream.app.protocol.events import DrafterOffer
 from slipstream.app.tui.bench.form import SIZES, BenchForm, BenchPlan

@@ -16,7 +16,8 @@ from textual.widgets import Input, Static
 
 from slipstream.app.library.drafter_status import Standing
 from slipstream.app.library.learned_gains import DrafterGains
-from slipstream.app.library.load_request import choose, drafting_arguments, load_of, model_name
+from slipstream.app.library.load_request import drafting_arguments, load_of, model_name
+from slipstream.app.library.resolve_model import choose
 from slipstream.app.platform.paths import Paths
 from slipstream.app.protocol.events import DrafterOffer
 from slipstream.app.settings.disabled_drafters import left_out

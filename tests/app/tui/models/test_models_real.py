@@ -14,8 +14,9 @@ from textual.widgets import Static
 
 from slipstream.app.chats.store import ChatStore
 from slipstream.app.engine.process.client import Engine
-from slipstream.app.library.load_request import BUNDLED_DRAFT, choose, usual
+from slipstream.app.library.load_request import BUNDLED_DRAFT, usual
 from slipstream.app.library.manager import ModelManager
+from slipstream.app.library.resolve_model import choose
 from slipstream.app.platform.paths import Paths
 from slipstream.app.protocol.requests import Sampling
 from slipstream.app.tui.app import ChatApp
