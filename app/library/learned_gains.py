@@ -82,6 +82,7 @@ class DrafterGains:
     autopilot: Mapping[str, float]  # from the autopilot's records
     busy_chats: frozenset[str] = frozenset()  # drafters whose replies other programs mostly disturbed
     busy_benchmark: bool = False  # whether other programs disturbed the benchmark
+    chance: frozenset[str] = frozenset()  # drafters whose figure in the benchmark may be chance
 
     @property
     def known(self) -> dict[str, float]:
@@ -95,6 +96,11 @@ class DrafterGains:
         words = dict.fromkeys(self.autopilot, "auto") | dict.fromkeys(self.benchmark, bench)
         return words | {name: "chats, busy" if name in self.busy_chats else "chats" for name in self.chats}
 
+    @property
+    def proven(self) -> dict[str, float]:
+        """The figures in ``known`` without those of the benchmark that may be chance."""
+        return {name: gain for name, gain in self.known.items() if name in self.chats or name not in self.chance}
+
 
 NO_GAINS: Final = DrafterGains({}, {}, {})
 
@@ -104,17 +110,20 @@ def gains_of(paths: Paths, header: Header) -> DrafterGains:
 
     in_chats, busy_chats = _in_chats(paths.chats, header.fingerprint)
     learned = learned_gains(DrafterMemory(paths.derived, header.fingerprint))
-    benchmarked, busy_benchmark = _benchmarked(paths.benches, header.title)
-    return DrafterGains(in_chats, benchmarked, learned, busy_chats, busy_benchmark)
+    benchmarked, chance, busy_benchmark = _benchmarked(paths.benches, header.title)
+    return DrafterGains(in_chats, benchmarked, learned, busy_chats, busy_benchmark, chance)
 
 
-def _benchmarked(folder: Path, model: str) -> tuple[dict[str, float], bool]:
-    """The gains of the newest benchmark of a model, and whether other programs disturbed it."""
-    from slipstream.app.bench.results import kept_results  # also loads the plots; most starts need neither
+def _benchmarked(folder: Path, model: str) -> tuple[dict[str, float], frozenset[str], bool]:
+    """The gains of a model's newest benchmark, which of them may be chance, and whether other programs disturbed it."""
+    from slipstream.app.bench.plots import verdict  # most starts need no benchmark
+    from slipstream.app.bench.results import kept_results
 
     reports = (kept.report for kept in kept_results(folder) if kept.report and kept.report.model == model)
     newest = next(reports, None)
     if newest is None:
-        return {}, False
-    gains = {row.drafter: row.gain.value for row in newest.overall if row.gain and row.drafter != PLAIN}
-    return gains, newest.noise.was_busy
+        return {}, frozenset(), False
+    rows = [row for row in newest.overall if row.gain and row.drafter != PLAIN]
+    gains = {row.drafter: row.gain.value for row in rows if row.gain}
+    chance = frozenset(row.drafter for row in rows if verdict(row, newest.noise) == "even")
+    return gains, chance, newest.noise.was_busy

@@ -91,10 +91,10 @@ class DraftersView(View[DrafterOffer | str]):
         if self.standing is None:
             return ""
         names = [offer.name for offer in self._offers if offer.usable and offer.name != PLAIN]
-        gains = [(gain, name) for name in names if (gain := self._gain_of(name)) is not None]
-        if not gains:
+        if not any(name in self.standing.gains.known for name in names):
             return "Nothing is measured yet: v races a drafter, F8 in the chat measures all."
-        gain, name = max(gains)
+        proven = self.standing.gains.proven
+        gain, name = max(((proven[name], name) for name in names if name in proven), default=(1.0, ""))
         if gain >= GAIN:
             return f"{'Use auto: it' if name == AUTO else one_line(name)} was {times(gain)} faster here."
         return "Use auto: nothing that was measured gains on this model here."

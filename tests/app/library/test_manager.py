@@ -473,6 +473,12 @@ def test_figures_of_a_busy_machine_are_told_apart(manager: ModelManager, paths: 
     kept.write_text(json.dumps(found))
     gains = gains_of(paths, header)
     assert gains.busy_benchmark and gains.sources["recycle"] == "bench, busy" and gains.sources["lookup"] == "chats"
+    assert not gains.chance and gains.proven == gains.known
+    for row in found["drafters"]["rows"]:
+        row["speedup"] |= {"low": 0.5, "high": 2.0} if row["drafter"] == "recycle" else {}
+    kept.write_text(json.dumps(found))
+    gains = gains_of(paths, header)
+    assert gains.chance == {"recycle"} and gains.known.keys() - gains.proven == {"recycle"}
 
 
 def test_what_the_autopilot_learnt_counts_where_no_chat_tells(manager: ModelManager, paths: Paths) -> None:

@@ -185,6 +185,8 @@ def test_each_gain_has_its_source_and_the_sources_are_aligned() -> None:
     assert rows["lookup"][at:] == "bench  what it does" and rows["recycle"][at:] == "auto   what it does"
     assert rows["none"][at:] == "       what it does"  # it is what the others are compared with
     assert not any("bench" in row.plain for row in view.lines(60))
+    view.take(Standing(gains=DrafterGains({}, {"lookup": 1.3, "recycle": 1.2}, {}, chance=frozenset({"lookup"}))))
+    assert view.lines(76)[0].plain == "recycle was 1.2x faster here."  # the other figure may be chance
 
 
 def test_a_file_whose_rows_are_dear_gets_advice() -> None:
