@@ -21,10 +21,7 @@ _LONGEST: Final = 16  # tokens; longer matches count as of this length
 
 @dataclass(slots=True)
 class Ratio(Generic[Value]):
-    """The ratio of observed to expected outcomes, where recent ones count more.
-
-    The values are numbers, or arrays of one shape: then there is a ratio for each element.
-    """
+    """The ratio of observed to expected outcomes, recent ones counting more; for arrays, a ratio for each element."""
 
     decay: float  # factor on earlier outcomes whenever one is added
     observed: Value  # weighted sum of what was observed

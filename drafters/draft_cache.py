@@ -47,10 +47,7 @@ class DraftCache:
         return behind * self._token_ms if behind > _FEW else 0.0
 
     def follow(self, tokens: list[Token]) -> bool:
-        """Extends the cache to a text without its last token; returns whether it now holds all of that.
-
-        It cannot if the text is longer than the context, or has a token that the model lacks.
-        """
+        """Extends the cache to a text without its last token; False if it is too long, or a token of it is unknown."""
         model = self.model
         first, self._begun = not self._begun, True
         wanted = len(tokens) - 1

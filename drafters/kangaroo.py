@@ -98,10 +98,7 @@ class Kangaroo(Drafter):
         in_step: Callable[[], None] = lambda: None,
         opened: ExitStack | None = None,
     ) -> None:
-        """Takes over a cut of the target, and calls ``in_step`` before each draft.
-
-        ``sure`` is the first ``Sureness.bound``: the authors' value for their 7B model.
-        """
+        """Takes over a cut of the target, and calls ``in_step`` before each draft; ``sure`` is the authors', for 7B."""
         self._model, self._cache = model, DraftCache(model)
         self._rows = abilities.max_rows - 1
         self._siblings = min(_SIBLINGS, abilities.max_leaves - 1)

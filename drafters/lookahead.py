@@ -199,10 +199,7 @@ class Lookahead(Drafter):
         return [gram.probability(at, prob, _OWN_WEIGHT) for at, prob in enumerate(known)]
 
     def _add_window(self, builder: TreeBuilder) -> tuple[int, ...]:
-        """Adds the window and returns the top node of each column.
-
-        ``layout`` puts probes after all other nodes, in the order of addition: so a probe's handle is also its node.
-        """
+        """Adds the window, probes last, so that a probe's handle is its node; returns the top node of each column."""
         tops: list[int] = []
         lowest = ROOT
         for column in range(self._columns):

@@ -103,10 +103,7 @@ class MedusaHeads:
 
 
 class RankRecord:
-    """Ratio of each rank's measured accuracy to its head's probability, by head.
-
-    A step measures the heads whose tokens it emitted, even if they were not drafted.
-    """
+    """Each rank's measured accuracy over its head's probability, by head; counts what was emitted, drafted or not."""
 
     def __init__(self, accuracies: Floats, ranks: int) -> None:
         """Starts from trained accuracies [heads, known ranks]; further ranks get the accuracy of the last one."""

@@ -14,10 +14,7 @@ _MOST_BYTES: Final = 64 << 20  # a table of 262,144 tokens has 10 MB
 
 
 class DrafterMemory:
-    """Files of one model in a cache folder; deleting one at any time only costs speed.
-
-    Processes may share the folder: files are replaced atomically, and the last writer wins.
-    """
+    """Files of one model in a shared cache folder: replaced atomically, the last writer wins; deleting costs speed."""
 
     def __init__(self, folder: Path, model: str) -> None:
         self._folder, self._model = folder, model
@@ -35,10 +32,7 @@ class DrafterMemory:
         return content if digest == self._digest(name, content) else None
 
     def write(self, name: str, content: bytes) -> None:
-        """Stores the content for a drafter atomically, readable by its owner only.
-
-        If the disk is full or read-only, the old content stays.
-        """
+        """Stores a drafter's content atomically, for its owner only; a full or read-only disk keeps the old content."""
         with suppress(OSError):
             make_folder(self._folder)
             replace_file(self._path(name), (self._digest(name, content), content), sync=False)

@@ -164,10 +164,7 @@ class _Contents:
 
 
 class TextIndex:
-    """Token ids of one vocabulary in one folder; threads and processes may share it.
-
-    Searching takes no lock: the contents are replaced as a whole.
-    """
+    """Token ids of one vocabulary in a folder, shared by threads and processes; searching takes no lock."""
 
     def __init__(self, folder: Path, vocabulary: str, n_vocab: int) -> None:
         """Opens an index, or makes one; raises ``SlipstreamError`` if it is damaged or of another vocabulary."""
@@ -321,10 +318,7 @@ def open_index(root: Path, header: Header) -> TextIndex:
 
 
 def forget(root: Path, unwanted: Callable[[str], bool]) -> set[str]:
-    """Removes the documents whose names are unwanted from every index in the folders of ``root``; returns the names.
-
-    If an index cannot be read or written, the others are still processed.
-    """
+    """Removes unwanted documents from every index below ``root`` that can be written; returns their names."""
     removed, failure = set[str](), None
     for folder in sorted(path for path in root.glob("*") if path.is_dir()):
         try:

@@ -1,7 +1,4 @@
-"""The figures of a benchmark of drafters: sums over replies, rows, best choices, and the progress of a run.
-
-The chat shows them without loading an engine.
-"""
+"""The figures of a benchmark of drafters, without an engine: sums over replies, rows, best choices, a run's state."""
 
 from __future__ import annotations
 

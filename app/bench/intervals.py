@@ -60,10 +60,7 @@ class Interval:
 
 
 def between(before: TimedTokens, after: TimedTokens) -> TimedTokens:
-    """The work of plain decoding at the time of a reply between two plain ones: their mean.
-
-    A steady change of the machine's speed cancels out exactly.
-    """
+    """The work of plain decoding at the time of a reply: its neighbours' mean, so that a steady change cancels out."""
     return TimedTokens((before.tokens + after.tokens) / 2, (before.seconds + after.seconds) / 2)
 
 

@@ -139,10 +139,7 @@ class Database:
         self.notice = words
 
     def _follow_file(self) -> None:
-        """Writes the chats to a new file if another program deleted or replaced theirs.
-
-        The open connection still holds everything: the file lives as long as it is open.
-        """
+        """Writes the chats, which the connection still holds, to a new file if another program took theirs away."""
         if _identity(self.path) == self._file or self.connection.in_transaction:
             return
         private_folder(self.path.parent)

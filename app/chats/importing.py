@@ -1,7 +1,4 @@
-"""Imports chats that slipstream exported, and ChatGPT's ``conversations.json``.
-
-A conversation of ChatGPT is a tree of nodes with one current branch.
-"""
+"""Imports chats that slipstream exported, and ChatGPT's ``conversations.json``: trees with one current branch."""
 
 import base64
 import hashlib

@@ -37,10 +37,7 @@ def is_remote(path: Path) -> bool:
 
 
 def hold(path: Path) -> tuple[IO[bytes], bool]:
-    """Registers this process as a user of the database, by a shared lock on a file next to it.
-
-    Returns the lock file, to be kept open, and whether no other process had the database open.
-    """
+    """Locks a file next to the database as one of its users; returns it, to be kept open, and whether it is alone."""
     private_folder(path.parent)
     name = path.with_name(path.name + LOCKS[0])
     with worded(name):

@@ -262,10 +262,7 @@ class Messages:
         )
 
     def withdraw(self, message: int) -> None:
-        """Marks a message that the engine refused as failed; it stays in the file but not in the chat.
-
-        A chat without other messages loses the title that this one gave it.
-        """
+        """Marks a refused message as failed, outside the chat; a chat without others loses the title that it gave."""
         with self._db.write(durable=True):
             self._db.execute("UPDATE messages SET status = 'failed' WHERE id = ?", (message,))
             row = self._db.execute("SELECT chat, content FROM messages WHERE id = ?", (message,)).fetchone()

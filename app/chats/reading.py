@@ -26,10 +26,7 @@ class StoredReply:
 
 
 class ChatReader:
-    """Read access for the engine's process; never creates or changes the file, and opens it only during a call.
-
-    A missing file counts as empty.
-    """
+    """Reads chats for the engine: never changes the file, and opens it only during a call; a missing one is empty."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

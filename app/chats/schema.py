@@ -121,10 +121,7 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
 
 
 def migrate(db: sqlite3.Connection, back_up: Callable[[int], None] = lambda version: None) -> None:
-    """Migrates a database to the newest version, each step completely or not at all.
-
-    Calls ``back_up`` with the version before the first step, unless the database is new.
-    """
+    """Migrates to the newest version, each step whole or not at all, after ``back_up`` unless the database is new."""
     kept = False
     while _version(db) != len(MIGRATIONS):
         with transaction(db):  # another process may be migrating: read the version again inside the lock

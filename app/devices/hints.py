@@ -1,7 +1,4 @@
-"""Finds unused GPUs and processor features, and the command that makes llama.cpp use them.
-
-The wheels come from llama-cpp-python's own index pages, which its README lists.
-"""
+"""Finds unused GPUs and processor features, and the command to use them, from llama-cpp-python's own index pages."""
 
 from __future__ import annotations
 

@@ -34,10 +34,7 @@ class PastChats:
         self._known_before: dict[str, int] = {}  # newest indexed reply of each chat when the first of these was read
 
     def catch_up(self) -> bool:
-        """Removes deleted chats, and reads a slice of the new replies, which are added when there are enough.
-
-        Returns whether more replies are left to read.
-        """
+        """Removes deleted chats and reads a slice of new replies, added once there are enough; whether any are left."""
         self._index.refresh()
         newest = self._chats.newest()
         known = self._known()

@@ -68,10 +68,7 @@ def projector_here(paths: Paths, model: Path) -> ProjectorChoice:
 
 
 def head_files(paths: Paths, bundled: bool = False) -> list[Path]:
-    """Files of heads: those that ship, and the user's.
-
-    The headers of the heads for other models take 0.14 s to read, so the bundled model does without them.
-    """
+    """Files of heads that ship, and the user's; the bundled model skips those of others, which take 0.14 s to read."""
     others = [] if bundled else paths.bundled.glob("*/*.gguf")
     found = (paths.bundled.glob("*.gguf"), others, paths.heads.glob("*.gguf"))
     return [path for each in found for path in sorted(each)]

@@ -100,10 +100,7 @@ class ModelManager:
                 self._rpc, self._asked = rpc, False
 
     def look_again(self, in_use: Collection[str]) -> None:
-        """Forgets what other machines lend; the next call queries them again.
-
-        Machines ``in_use`` serve the chat's model, and one program at a time: their last answers are used.
-        """
+        """Forgets what other machines lend, except those ``in_use``, which answer one program at a time: the chat's."""
         with self._lock:
             self._in_use, self._asked = frozenset(in_use), False
 

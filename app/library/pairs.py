@@ -59,10 +59,7 @@ def offers_for(
 
 
 def best_pair(offers: Sequence[PairOffer]) -> PairOffer | None:
-    """The best drafter whose file the request must name; None if there is none.
-
-    Requests need not name layers inside the model, or heads trained for it.
-    """
+    """The best drafter whose file must be named, unlike the model's own layers or heads trained for it; or None."""
     return next((offer for offer in offers if offer.sound and offer.drafter), None)
 
 

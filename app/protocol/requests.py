@@ -205,10 +205,7 @@ class Generate:
 
 @dataclass(frozen=True, slots=True)
 class Prepare:
-    """Prefills a prompt that is still being typed; the next request ends it.
-
-    If the engine is idle, it answers at once with ``Counted``.
-    """
+    """Prefills a prompt that is still being typed; the next request ends it. An idle engine answers ``Counted``."""
 
     messages: list[Message]  # the chat, oldest first; ends with what the user has typed so far, which may be nothing
     drafter: str = "none"

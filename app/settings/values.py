@@ -1,7 +1,4 @@
-"""Declares every setting: its name, type, default, range and description.
-
-A group is a table of the file, a field is a key in it.
-"""
+"""Declares every setting: its name, type, default, range and description; a group is a table, a field a key in it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The base of the two apps: input cannot end it, and it leaves the terminal as it was.
-
-An error in a handler that input has caused is logged and shown, and the chat goes on.
-"""
+"""The base of the two apps: input cannot end it, an error in a handler is shown, and the terminal is left as it was."""
 
 import sys
 import time

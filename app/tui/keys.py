@@ -58,10 +58,7 @@ def types_nothing(event: Key, screen: Screen[Any]) -> bool:
 
 
 def named(bindings: Iterable[Binding]) -> list[BindingType]:
-    """Gives every binding without an id the name of its action as id, for the settings.
-
-    The bindings take priority over those of the focused widget, except Esc.
-    """
+    """Gives bindings their action's name as id, for settings, and priority over the focused widget's, except Esc."""
     return [replace(each, id=each.id or _name(each.action), priority=each.key != "escape") for each in bindings]
 
 

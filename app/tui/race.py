@@ -136,10 +136,7 @@ class RaceScreen(Screen[None]):
 def picture(
     start: RaceStart, frame: RaceFrame, finish: RaceResult | None, width: int, height: int, larger: str = ""
 ) -> list[Line]:
-    """Draws a race; the number of lines is constant, so that nothing jumps.
-
-    The bars show the tokens so far, and at the end the seconds that each reply took.
-    """
+    """Draws a race in a constant number of lines: bars of the tokens so far, at the end of each reply's seconds."""
     gap: list[Line] = [("", FAINT)] if height >= _TALL else []
     slower = f" · shown {start.slower:.0f}x slower" if start.slower >= 2 else ""
     heading: list[Line] = [(f"RACE · same prompt, same seed{slower}", BOLD), (_title(start, width), FAINT), *gap]

@@ -1,7 +1,4 @@
-"""A decoder that computes exactly what llama.cpp's ``llama`` and ``qwen3`` architectures compute.
-
-With its rotary positions and the mask of packed chats.
-"""
+"""A decoder that computes exactly what llama.cpp's ``llama`` and ``qwen3`` do, also for packed chats."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,4 @@
-"""Writes the heads that llama.cpp runs itself (EAGLE-3, DFlash): shape, tokenizer and training facts in one GGUF.
-
-Reads all kinds of heads, so that their training goes on.
-"""
+"""Writes the heads that llama.cpp runs itself (EAGLE-3, DFlash), and reads all kinds, so that training goes on."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass

@@ -73,10 +73,7 @@ def vocabulary_difference(target: Header, draft: Header) -> str:
 
 
 def other_vocabulary(target: Header, head: Header) -> str:
-    """How a head's vocabulary differs from the target's; empty if only a few names differ.
-
-    A head's file may name tokens that its target leaves unused, such as a mask.
-    """
+    """How a head's vocabulary differs from the target's, but for a few names, such as a mask's; empty if not at all."""
     pairs = enumerate(zip(target.tokens, head.tokens, strict=False))
     differing = [token for token, (ours, theirs) in pairs if ours != theirs]
     if len(differing) <= min(MAX_SIZE_DIFFERENCE, target.n_vocab // 16):
@@ -94,10 +91,7 @@ def _added(added: bool, token: int | None) -> int | None:
 
 
 def spare_token(header: Header) -> int:
-    """A token that stands for none: an unused one, else a control token that begins or ends nothing.
-
-    A model never generates such a token, so its logit is far below the best one.
-    """
+    """A token that stands for none, its logit always low: an unused one, else a control token that ends nothing."""
     special = {value for key, value in header.metadata.items() if key.endswith("_token_id")}
     for kinds in ((_UNUSED_TYPE,), (3,), (2,)):  # unused, control, unknown
         for token in reversed(range(len(header.token_types))):

@@ -125,10 +125,7 @@ def identity(header: Header) -> str:
 
 
 def any_quantization(header: Header) -> str:
-    """Identifies a model in whatever quantization, by its shape and its norms, which files keep in float32: SHA-256.
-
-    A fine-tune that left the norms as they were is taken for the model itself.
-    """
+    """SHA-256 of a model's shape and norms, the same in any quantization, and for a fine-tune that left the norms."""
     digest = hashlib.sha256(f"{header.architecture} {header.n_embd} {header.n_layer} {header.n_vocab}".encode())
     for tensor in sorted(header.tensors, key=lambda tensor: tensor.name):
         if len(tensor.shape) == 1 and tensor.type_name == "F32":

@@ -1,7 +1,4 @@
-"""Checks addresses of the hub, names of repositories and files, and where the token may be sent.
-
-It imports no network library.
-"""
+"""Checks hub addresses, names of repositories and files, and where the token may go; imports no network library."""
 
 import ipaddress
 import os

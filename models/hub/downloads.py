@@ -203,10 +203,7 @@ class _Entry:
 
 
 class Downloads:
-    """Runs a few downloads at once and queues the others; thread-safe.
-
-    :meth:`restore` adds jobs that were paused, or that a killed process left.
-    """
+    """Runs a few downloads at once and queues the others; thread-safe; :meth:`restore` adds those of an earlier run."""
 
     def __init__(
         self,

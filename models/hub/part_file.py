@@ -63,10 +63,7 @@ class PartFile:
         return self.placed or self.ranges.total == self.size
 
     def check(self) -> Iterator[None]:
-        """Checks the ranges of an earlier run against their checksums; yields between steps.
-
-        If the final file already exists with the right sha256, it counts as done.
-        """
+        """Checks an earlier run's ranges against their checksums, yielding between; a whole final file is done."""
         with self._explain_errors():
             if self.expected and self.path.is_file() and self.path.stat().st_size == self.size:
                 with self.path.open("rb") as file:

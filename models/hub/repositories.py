@@ -131,10 +131,7 @@ class Hub:
         return host_of(self.endpoint)
 
     def stop(self) -> bool:
-        """Ends the requests that other threads wait for, each with a ``HubError``; returns whether there were any.
-
-        Downloads go on.
-        """
+        """Ends requests that other threads wait for, not downloads, with a ``HubError``; whether there were any."""
         waiting = list(self._connections)
         for connection in waiting:
             connection.stop()

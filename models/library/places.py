@@ -113,10 +113,7 @@ def foreign_models(environment: Mapping[str, str]) -> Iterator[FoundModel]:
 
 
 def packaged_models(cache: Path) -> Iterator[FoundModel]:
-    """The model files that installed Python packages ship, each file once.
-
-    The lists of files of all packages are read again only after a package was installed or removed.
-    """
+    """The model files that installed packages ship, each once; listed again only when a package comes or goes."""
     folders = [str(path) for path in dict.fromkeys(Path(entry or ".").resolve() for entry in sys.path) if path.is_dir()]
     stamp = {folder: os.stat(folder).st_mtime_ns for folder in folders}
     kept = read_object(cache / _PACKAGES, _MOST_BYTES)
@@ -147,10 +144,7 @@ def _packaged() -> Iterator[Path]:
 
 
 def projector_files(folder: Path, environment: Mapping[str, str]) -> Iterator[Path]:
-    """The mmproj files in Slipstream's folder and in other programs' folders, each file once.
-
-    Ollama's are not listed, since its files have no names.
-    """
+    """The mmproj files in Slipstream's and other programs' folders, each once; not Ollama's, which have no names."""
     seen: set[tuple[int, int] | str] = set()
     hubs = (_hub_folder(environment), _llama_cpp_folder(environment))
     for root in (folder, *_lm_studio_folders(_home(environment)), *hubs):

@@ -161,10 +161,7 @@ class FactsCache:
         return facts
 
     def keep(self) -> None:
-        """Writes the facts that were used or added since the cache was read, and drops the others.
-
-        Write errors are ignored: the facts are read from the models again.
-        """
+        """Writes the facts used or added since the read and drops the rest; ignores errors, as models can be read."""
         if self._used == self._kept:
             return
         with suppress(OSError, SlipstreamError):

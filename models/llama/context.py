@@ -69,10 +69,7 @@ class LlamaTarget:
         self._shape = (1, 1)  # rows and sequences of the latest evaluation, if there are widths
 
     def prepare_drafts(self) -> None:
-        """Reopens the context with the state copies that rolling back drafts needs, unless it has them.
-
-        If there is not enough memory for them, it raises an error and stays as it was.
-        """
+        """Reopens the context with the state copies that drafts need; without memory, raises and stays as it was."""
         if self._ready:
             return
         state, points, before = self.save(), self._hidden.requested, self._cache

@@ -22,10 +22,7 @@ _NO_LIMIT: Final = 1 << 60
 
 
 def memory(root: Path = Path("/")) -> tuple[int, int]:
-    """Total bytes of the system's memory, and those that a program can take without swapping; 0 and 0 if unknown.
-
-    Limits on this process (cgroup, ``ulimit -v``) are applied.
-    """
+    """Total bytes of memory within this process's limits, and those free without swapping; 0 and 0 if unknown."""
     if sys.platform == "linux":
         return _linux(root)
     import psutil  # it ignores the limits of a process, which ``_linux`` reads

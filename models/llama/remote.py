@@ -106,10 +106,7 @@ def _lender(endpoint: str, patience: float) -> Lender:
 
 @cache
 def register(endpoint: str) -> tuple[int, ...]:
-    """Connects this process to a lender, and returns ggml's handles of its devices.
-
-    Call ``ask`` first, since ggml ends the process if it cannot connect.
-    """
+    """Connects to a lender for its devices' handles; call ``ask`` first, since ggml ends the process if it cannot."""
     from slipstream.models.llama.ggml import calls, rpc_call
 
     ggml, backend = calls(), rpc_call("add_server")(endpoint.encode())

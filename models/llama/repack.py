@@ -63,10 +63,7 @@ def repacked(header: Header, placement: Placement) -> list[str]:
 
 @cache
 def gains(kind: int, shape: tuple[int, ...]) -> bool:
-    """Whether ggml can multiply repacked weights of a type and shape; llama.cpp makes the same check.
-
-    Source: ``weight_buft_supported`` of ``src/llama-model-loader.cpp``.
-    """
+    """Whether ggml can multiply repacked weights; like ``weight_buft_supported`` of ``src/llama-model-loader.cpp``."""
     where = buffer_type()
     if where is None or len(shape) != 2:
         return False

@@ -76,10 +76,7 @@ def bytes_read(header: Header) -> dict[str, float]:
 
 
 def predict(read: float, fit: Fit, machine: Sequence[Bandwidth]) -> Prediction | None:
-    """Predicts the speed of a model of which a token reads so many bytes.
-
-    None if it is too big, if it fits in a cache, or if its device was not measured.
-    """
+    """Predicts the speed of reading so many bytes a token; None if too big, cached, or on a device not measured."""
     if read < _CACHED or fit.verdict == "too big":
         return None
     share = {"gpu": 1.0, "memory": 0.0}.get(fit.verdict, fit.need.gpu / max(1, fit.need.total))

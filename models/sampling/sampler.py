@@ -290,10 +290,7 @@ def _mix(bits: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 
 def recommended(metadata: Mapping[str, object]) -> dict[str, float]:
-    """The recommended values of a header by field of ``Sampler``, without invalid ones.
-
-    If top-k or top-p is given without min-p, min-p is off.
-    """
+    """A header's valid values by field of ``Sampler``; min-p is off if only top-k or top-p is given."""
     named = {field: metadata.get(f"general.sampling.{key}") for key, field in _RECOMMENDED.items()}
     return checked({field: value for field, value in named.items() if isinstance(value, int | float)})
 

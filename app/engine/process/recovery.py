@@ -133,10 +133,7 @@ class Recovery:
         self.can_retry = False
 
     def apply(self, load: Load, log: Path) -> Load:
-        """Changes a load to avoid the causes of earlier ends.
-
-        If the process ended too often in a row, it raises ``SlipstreamError``; the next call allows one more try.
-        """
+        """Changes a load to avoid earlier ends; raises ``SlipstreamError`` after too many, then allows one more try."""
         model = (load.model, load.draft_model)
         if model != self._model:
             self._model = model

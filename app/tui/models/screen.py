@@ -63,10 +63,7 @@ class ImportScreen(Dialog[tuple[Path, Literal["link", "copy"]] | None]):
 
 
 class ModelsScreen(BrowsingScreen[ModelChoice | None]):
-    """Lists installed and recommended models, search results and downloads; closes with the model to use.
-
-    The chat reuses one instance.
-    """
+    """Installed and recommended models, search results and downloads; closes with the model to use, and is reused."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "use", "Use"),
