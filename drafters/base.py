@@ -23,7 +23,7 @@ in a row.
 A probability should be the share of such tokens that is accepted. Measure it in ``observe``, with
 ``calibration.Ratio`` or ``calibration.ProbabilityCalibration``, in steps without a draft, too: a drafter that measures
 its own drafts alone learns nothing after it has once stopped drafting. Begin with a prior at which whole paths reach
-0.5: 0.8 a token for three.
+0.5: 0.5 for one token, 0.8 a token for three.
 """
 
 

@@ -111,7 +111,9 @@ def gains_of(paths: Paths, header: Header) -> DrafterGains:
     in_chats, busy_chats = _in_chats(paths.chats, header.fingerprint)
     learned = learned_gains(DrafterMemory(paths.derived, header.fingerprint))
     benchmarked, chance, busy_benchmark = _benchmarked(paths.benches, header.title)
-    return DrafterGains(in_chats, benchmarked, learned, busy_chats, busy_benchmark, chance)
+    return DrafterGains(
+        in_chats, benchmarked, learned, busy_chats=busy_chats, busy_benchmark=busy_benchmark, chance=chance
+    )
 
 
 def _benchmarked(folder: Path, model: str) -> tuple[dict[str, float], frozenset[str], bool]:
