@@ -117,7 +117,7 @@ def test_a_broken_file(
     copy = tmp_path / f"{name}.gguf"
     BREAKS[how](name, copy)
     monkeypatch.setattr(settings, "MEASURE_SECONDS", 1e3)  # on a busy machine too, the autopilot calls each once
-    for way in ways(name):
+    for way in ways(name)[: None if how == "nan" else 2]:  # joined ones fail alike, however the file is broken
         DrafterMemory(Path(derived), read_header(TARGET).fingerprint).write(AUTO, b"")  # none is known
         done, loaded = reply(replace(with_file(name, copy, derived), drafter=way))
         assert done.text == plain.text and done.tokens == plain.tokens, way

@@ -39,6 +39,11 @@ def ends(how):
     elif how == "sleep":
         time.sleep(600)
 """
+KINDS: Final = {
+    "draft": "draft_model.DraftModel", "medusa": "medusa.Medusa", "kangaroo": "kangaroo.Kangaroo",
+    "space": "space.Space", "eagle3": "feature_drafter.FeatureDrafter", "recycle": "recycle.TokenRecycling",
+    "lookup": "prompt_lookup.PromptLookup",
+}  # fmt: skip
 
 Doctored = Callable[..., Engine]
 Event = Prefilling | Stepped | Done
@@ -104,16 +109,10 @@ doctor()
 
 
 @pytest.mark.parametrize(
-    ("name", "kind"),
-    [
-        ("draft", "draft_model.DraftModel"), ("medusa", "medusa.Medusa"), ("kangaroo", "kangaroo.Kangaroo"),
-        ("space", "space.Space"), ("eagle3", "feature_drafter.FeatureDrafter"), ("recycle", "recycle.TokenRecycling"),
-        ("lookup", "prompt_lookup.PromptLookup"),
-    ],
-)  # fmt: skip
-@pytest.mark.parametrize("how", ["segv", "abort", "kill", "exit"])
-def test_a_process_that_ends_in_a_drafter(doctored: Doctored, plain: Done, name: str, kind: str, how: str) -> None:
-    engine = doctored(in_call(kind, "draft", how, 5))
+    ("name", "how"), [*((name, "segv") for name in KINDS), *(("medusa", how) for how in ("abort", "kill", "exit"))]
+)
+def test_a_process_that_ends_in_a_drafter(doctored: Doctored, plain: Done, name: str, how: str) -> None:
+    engine = doctored(in_call(KINDS[name], "draft", how, 5))
     engine.load(LOAD)
     first = engine.process_id
     events: list[Event] = list(engine.reply(ask(name)))
