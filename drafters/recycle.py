@@ -128,10 +128,7 @@ class TokenRecycling(Drafter):
         return head + b"".join(part.tobytes() for part in parts)
 
     def load(self, packed: bytes) -> bool:
-        """Stores the rows that ``dump`` packed; returns False if the bytes cannot be a table of this model.
-
-        Wrong rows cost only speed and never change a text, so nothing else is checked.
-        """
+        """Stores the rows that ``dump`` packed; False if they are not this model's; wrong rows only cost speed."""
         head, size = packed[: _HEADER.size], len(packed) - _HEADER.size
         if size < 0 or head[:-4] != _HEADER.pack(_MAGIC, self._n_vocab, self._kept, 0)[:-4]:
             return False

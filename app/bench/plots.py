@@ -67,10 +67,7 @@ class Style:
 
 
 def chart(rows: Sequence[DrafterFigures], style: Style, noise: Noise = QUIET) -> str:
-    """Draws a bar for each drafter, kind of text and temperature, from 0 to its speed-up, with its interval.
-
-    Plain decoding has no bar, it is the line at 1x.
-    """
+    """Draws a bar with its interval for each drafter, kind of text and temperature; plain decoding is a line at 1x."""
     rows = [row for row in rows if row.drafter != PLAIN]
     if not rows:
         return ""

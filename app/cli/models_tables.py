@@ -104,10 +104,7 @@ def quants_table(offers: Sequence[QuantOffer]) -> str:
 
 
 def catalog_table(offers: Sequence[CatalogOffer], width: int = 0) -> str:
-    """The catalogue, and a line that says how sure its speeds are.
-
-    In a narrow terminal, the least important columns are left out, then names are shortened; 0 for no limit.
-    """
+    """The catalogue, and how sure its speeds are; a narrow one has fewer columns and shorter names; 0 for no limit."""
     rows = []
     for offer in offers:
         pair, memory = offer.pair, offer.memory

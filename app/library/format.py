@@ -53,10 +53,7 @@ def rates(first: float, second: float) -> tuple[str, str]:
 
 
 def at_most(tok_per_s: float, sure: bool = True) -> str:
-    """A predicted limit of tokens a second: "≤ 13", "≤ 1.4", "≤ 190?"; a prediction has two digits at most.
-
-    It is not ``sure`` if a busy machine was measured, which may be faster.
-    """
+    """A limit of tokens a second, in two digits at most: "≤ 13", "≤ 1.4"; "≤ 190?" if a busy machine was measured."""
     unit: int = 10 ** max(0, len(f"{tok_per_s:.0f}") - 2)
     number = f"{tok_per_s:.1f}" if tok_per_s < 2 else f"{unit * round(tok_per_s / unit):,}"
     return f"≤ {number}{'' if sure else '?'}"

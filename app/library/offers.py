@@ -179,10 +179,7 @@ def _drafter_size(pair: CatalogPair) -> int:
 
 
 def _rank(offer: CatalogOffer) -> tuple[bool, bool, bool, bool, bool, bool, bool, int, float]:
-    """Sort key: runs, the user's own entry, tested, quick, modest, supported drafter, not tiny, evidence, size.
-
-    Slow ones are sorted by their speed.
-    """
+    """Sort key: runs, own entry, tested, quick, else its speed, modest, drafter runs, not tiny, evidence, size."""
     pair = offer.pair
     slow = not is_quick(offer.speed)
     speed = offer.speed.tok_per_s if offer.speed else 0.0

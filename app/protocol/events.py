@@ -153,10 +153,7 @@ class Watched:
 
 @dataclass(frozen=True, slots=True)
 class Divided:
-    """The new text of a step in the reasoning, or at its end.
-
-    Text that may be the start of a mark is held back until that is certain.
-    """
+    """The new text of a step in the reasoning or at its end; what may begin a mark is held back until it is certain."""
 
     reasoning: str  # new reasoning, without the marks around it
     answer: list[Piece]  # new text of the answer

@@ -113,11 +113,7 @@ class Attention(nn.Module):
     """Attention shaped like a model's own, without the addition to the residual stream."""
 
     def __init__(self, shape: DecoderShape, reads: int = 0) -> None:
-        """The output projection starts at zero, so that new attention changes nothing.
-
-        Args:
-            reads: width of its input; 0 for the model's width.
-        """
+        """The output starts at zero, so that new attention changes nothing; ``reads`` 0 is the model's width."""
         super().__init__()
         width, kv = shape.width, shape.kv_heads * shape.head_size
         reads = reads or width

@@ -289,11 +289,7 @@ def _kangaroo(
 
 
 def _paired(rows: NDArray[Any], name: str, target: Header, key: str) -> NDArray[Any]:
-    """Reorders the rows of queries or keys from Hugging Face's order to llama.cpp's for the llama architecture.
-
-    Hugging Face rotates the first half of a head with the second half, llama.cpp rotates neighbours. Same as
-    LlamaModel.permute of llama.cpp's convert_hf_to_gguf.py.
-    """
+    """Reorders rows of queries or keys from Hugging Face's halves to llama.cpp's neighbours (LlamaModel.permute)."""
     wanted, heads = attention_rows(target, key), target.number(key) or target.number("attention.head_count")
     if wanted is None or not heads or rows.ndim != 2 or len(rows) != wanted or wanted // heads % 2:
         raise DamagedError(f"does not fit {quoted(target.title)}: {quoted(name)} is {list(rows.shape)}")
