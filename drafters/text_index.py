@@ -4,9 +4,6 @@ One folder holds the text of one vocabulary, in one file: the text, the sorted a
 its documents. A change sorts the whole text anew, writes the file aside and renames it, under one lock.
 """
 
-from __future__ import annotations
-
-import hashlib
 import json
 import os
 import stat
@@ -26,6 +23,7 @@ from numpy.typing import NDArray
 from slipstream.models.errors import SlipstreamError, reason_of
 from slipstream.models.files import locked, make_folder, replace_file, sync_folder
 from slipstream.models.gguf.reader import Header
+from slipstream.models.gguf.vocabulary import tokenizer_digest
 from slipstream.models.outside import shown_path
 from slipstream.models.types import Token
 
@@ -42,8 +40,6 @@ _PADDING: Final = np.full(DEPTH, _SEPARATOR, _ORDER)  # around the text, so that
 _CONTEXT: Final = 4 * DEPTH
 _AHEAD: Final = struct.Struct(f">{DEPTH}i")
 _BEHIND_ALL: Final = b"\xff" * (_CONTEXT + 4)
-_TOKENIZER: Final = "tokenizer.ggml."
-_SPECIAL: Final = ("_token", "_token_id")  # keys of BOS, EOS and padding, which differ between uploads of one model
 _UNFINISHED: Final = f".{FILE}.*"  # what ``replace_file`` leaves behind if its process is killed
 Ids = NDArray[np.uint32]
 Names = Collection[str]
@@ -102,9 +98,8 @@ def sorted_contexts(stream: Ids) -> Ids:
 class _Contents:
     """What a file of an index holds.
 
-    The contexts are sorted by their last token, then by the one before it, and so on. So for every m, all places that
-    share m tokens with the end of a text are adjacent, and those that share the most are next to the position where the
-    text itself would be inserted: one binary search finds the longest match; REST's forward text needs one a length.
+    The contexts are sorted by their last token, then by the one before it, and so on: those that share the most tokens
+    with a text's end are next to where it would be inserted. So one binary search finds them; REST needs one a length.
     """
 
     def __init__(self, raw: bytes) -> None:
@@ -178,7 +173,7 @@ class TextIndex:
             self.refresh()
 
     @staticmethod
-    def existing(folder: Path) -> TextIndex | None:
+    def existing(folder: Path) -> "TextIndex | None":
         """Opens an index of any vocabulary; None if there is none; errors as in the constructor."""
         found = _read(folder)
         return TextIndex(folder, found.vocabulary, found.n_vocab) if found else None
@@ -188,10 +183,7 @@ class TextIndex:
         return not self.size().tokens
 
     def search(self, tail: Sequence[Token], least: int = 2, most: int = 64) -> Matches:
-        """Finds what followed the longest match, of at least ``least`` tokens, of a text's end.
-
-        Of more than ``most`` matches, the continuations of an evenly spread sample are read.
-        """
+        """Finds what followed the longest match of a text's end; of more than ``most``, reads an even sample."""
         return self._contents.search(tuple(tail[-DEPTH:]), max(least, 1), most)
 
     def add(
@@ -215,10 +207,7 @@ class TextIndex:
         return wanted
 
     def remove(self, names: Names) -> int:
-        """Removes documents, and returns their number of tokens; no file of the folder then holds them.
-
-        Another process that has the index open keeps them in memory until its next ``refresh``.
-        """
+        """Removes documents from the files; returns their tokens. Open indexes keep them until ``refresh``."""
         with self._changing():
             gone = [part.tokens for part in self._contents.documents if part.name in names]
             if gone:
@@ -301,33 +290,11 @@ def _explained(folder: Path) -> Iterator[None]:
         ) from error
 
 
-def fingerprint(header: Header) -> str:
-    """SHA-256, in hex, of the metadata that decide how plain text is tokenized."""
-    keys = sorted(key for key in header.metadata if key.startswith(_TOKENIZER) and not key.endswith(_SPECIAL))
-    return hashlib.sha256("".join(repr((key, header.metadata[key])) for key in keys).encode()).hexdigest()
-
-
 def folder_of(root: Path, header: Header) -> Path:
     """The folder of a model's index, below ``root``."""
-    return root / fingerprint(header)[:16]
+    return root / tokenizer_digest(header)[:16]
 
 
 def open_index(root: Path, header: Header) -> TextIndex:
     """Opens the index of a model, or makes an empty one; errors as in ``TextIndex``."""
-    return TextIndex(folder_of(root, header), fingerprint(header), header.n_vocab)
-
-
-def forget(root: Path, unwanted: Callable[[str], bool]) -> set[str]:
-    """Removes unwanted documents from every index below ``root`` that can be written; returns their names."""
-    removed, failure = set[str](), None
-    for folder in sorted(path for path in root.glob("*") if path.is_dir()):
-        try:
-            if index := TextIndex.existing(folder):
-                names = set(filter(unwanted, index.documents()))
-                index.remove(names)
-                removed |= names
-        except SlipstreamError as error:
-            failure = error
-    if failure:
-        raise failure
-    return removed
+    return TextIndex(folder_of(root, header), tokenizer_digest(header), header.n_vocab)

@@ -33,8 +33,6 @@ def forget_chat(root: Path | None, chat: str) -> None:
     """Removes the text of a deleted chat from every index; call it after the store has deleted the chat."""
     if root is None or not root.is_dir():
         return
-    from slipstream.drafters.text_index import forget  # loads numpy, which would slow every start
-
     try:
         forget(root, (CHAT + chat).__eq__)
     except SlipstreamError as error:
@@ -42,6 +40,24 @@ def forget_chat(root: Path | None, chat: str) -> None:
             f"the chat is deleted, but its text is still indexed: {error.title}",
             f"{error.hint} It is tried again when a model is loaded.",
         ) from error
+
+
+def forget(root: Path, unwanted: Callable[[str], bool]) -> set[str]:
+    """Removes unwanted documents from every index below ``root`` that can be written; returns their names."""
+    from slipstream.drafters.text_index import TextIndex  # loads numpy, which would slow every start
+
+    removed, failure = set[str](), None
+    for folder in sorted(path for path in root.glob("*") if path.is_dir()):
+        try:
+            if index := TextIndex.existing(folder):
+                names = set(filter(unwanted, index.documents()))
+                index.remove(names)
+                removed |= names
+        except SlipstreamError as error:
+            failure = error
+    if failure:
+        raise failure
+    return removed
 
 
 def chat_deleted(chat: str, heads: Path | None, index: Path | None) -> None:

@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
-from slipstream.app.chats.deletion_hooks import CHAT, is_on, switch
+from slipstream.app.chats.deletion_hooks import CHAT, forget, is_on, switch
 from slipstream.app.cli.models_tables import table
 from slipstream.app.cli.streams import notice, print_rows
 from slipstream.app.library.drafter_status import quant_advice
@@ -26,7 +26,7 @@ from slipstream.drafters.base import Plain
 from slipstream.drafters.draft_model import DraftModel
 from slipstream.drafters.registry import METHODS
 from slipstream.drafters.resources import Resources
-from slipstream.drafters.text_index import Document, TextIndex, folder_of, forget, open_index
+from slipstream.drafters.text_index import Document, TextIndex, folder_of, open_index
 from slipstream.models.errors import ModelFileError, SlipstreamError, UsageError
 from slipstream.models.gguf.reader import Header, read_header
 from slipstream.models.heads.check import METHODS as IN_OUR_FILES

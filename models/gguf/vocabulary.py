@@ -13,6 +13,8 @@ FIRST_COMPARED: Final = 5  # the first ids are special tokens with varying names
 _NONE: Final = (None, "none", "no_vocab")
 # in names of control tokens that templates use, so that they were trained
 _TURNS: Final = ("im_", "end", "eot", "start", "begin")
+_TOKENIZER: Final = "tokenizer.ggml."
+_SPECIAL: Final = ("_token", "_token_id")  # keys of BOS, EOS and padding, which differ between uploads of one model
 _UNUSED_TYPE: Final = 5  # llama_token_type
 Role = Literal["chat", "drafter", "other"]
 """The use of a file: a model to chat with, heads that only draft for another model, or neither (a projector)."""
@@ -52,6 +54,12 @@ def vocabulary_digest(header: Header) -> str:
     digest = hashlib.sha256(f"{header.tokenizer_model} {header.n_vocab} {added}".encode())
     digest.update("\0".join(header.tokens[FIRST_COMPARED:]).encode("utf-8", "surrogatepass"))
     return digest.hexdigest()
+
+
+def tokenizer_digest(header: Header) -> str:
+    """SHA-256, in hex, of the metadata that decide how plain text is tokenized."""
+    keys = sorted(key for key in header.metadata if key.startswith(_TOKENIZER) and not key.endswith(_SPECIAL))
+    return hashlib.sha256("".join(repr((key, header.metadata[key])) for key in keys).encode()).hexdigest()
 
 
 def vocabulary_difference(target: Header, draft: Header) -> str:

@@ -13,10 +13,12 @@ from hypothesis import strategies as st
 from tests.bench import text_index as costs
 from tests.models.conftest import TOKENS, TYPES, RawModel, small_model
 
+from slipstream.app.chats.deletion_hooks import forget
 from slipstream.drafters import text_index
-from slipstream.drafters.text_index import DEPTH, FILE, Matches, TextIndex, TextPiece, folder_of, forget, open_index
+from slipstream.drafters.text_index import DEPTH, FILE, Matches, TextIndex, TextPiece, folder_of, open_index
 from slipstream.models.errors import SlipstreamError
 from slipstream.models.gguf.reader import Header, read_header
+from slipstream.models.gguf.vocabulary import tokenizer_digest
 from slipstream.models.types import Token
 
 Texts = list[list[Token]]
@@ -279,7 +281,7 @@ def test_models_that_spell_alike_share_an_index(tmp_path: Path) -> None:
 )
 def test_another_spelling_has_an_index_of_its_own(other: RawModel, tmp_path: Path) -> None:
     mine, theirs = header(tmp_path, small_model()), header(tmp_path, other)
-    assert text_index.fingerprint(mine) != text_index.fingerprint(theirs)
+    assert tokenizer_digest(mine) != tokenizer_digest(theirs)
     root = tmp_path / "index"
     open_index(root, mine).add([TextPiece("a", [1, 2, 3])])
     assert open_index(root, theirs).empty
