@@ -45,7 +45,7 @@ QUIET: Final = 0.4  # seconds without output after which a screen is whole
 
 def answered(shown: str, question: str) -> bool:
     """Whether the footnote of a reply stands below a question, which may have left the screen above."""
-    flat = checks.unfolded(shown)
+    flat = checks.unfolded(re.sub(r"^.*▎| │.*", " ", shown, flags=re.MULTILINE))  # without lists and guesses beside it
     below = flat.partition(question)[2] if question in flat else flat
     return "first token" in below or "no words came" in below
 
