@@ -92,8 +92,9 @@ class DrafterGains:
     @property
     def sources(self) -> dict[str, str]:
         """A word for the source of each figure in ``known``."""
-        bench = "bench, busy" if self.busy_benchmark else "bench"
-        words = dict.fromkeys(self.autopilot, "auto") | dict.fromkeys(self.benchmark, bench)
+        busy = ", busy" if self.busy_benchmark else ""
+        words = dict.fromkeys(self.autopilot, "auto")
+        words |= {name: f"bench{busy or ', chance' * (name in self.chance)}" for name in self.benchmark}
         return words | {name: "chats, busy" if name in self.busy_chats else "chats" for name in self.chats}
 
     @property

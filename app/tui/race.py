@@ -48,12 +48,10 @@ class RacePicture(Widget):
         self.finish: RaceResult | None = None  # the result; None until it is drawn
 
     def say(self, words: str, *, counts: bool = False) -> None:
-        """Shows a message instead of a race, with the elapsed seconds if ``counts``."""
         self._start, self._words, self._since = None, words, monotonic() if counts else None
         self.refresh()
 
     def take(self, event: RaceEvent) -> None:
-        """Queues an event of the race, to be drawn at its time."""
         if isinstance(event, RaceStart):
             self._start, self._frame, self.finish = event, RaceFrame(Racer(), Racer()), None
             self._waiting.clear()
@@ -98,7 +96,8 @@ class RaceScreen(Screen[None]):
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("r,enter", "again", "Race again", key_display="r"),
-        Binding("escape,q", "leave", "Back", key_display="Esc"),
+        Binding("escape,q", "leave", "Back", key_display="Esc", priority=True),
+        Binding("f1", "app.help", "Help"),
     ]
 
     def __init__(self, again: Callable[[], None], stop: Callable[[], None], larger: str) -> None:
@@ -245,7 +244,6 @@ def _why(start: RaceStart, finish: RaceResult, larger: str) -> str:
 
 
 def _compared_figures(frame: RaceFrame) -> str:
-    """The two figures behind the ratio: times if the numbers of tokens are equal, else speeds."""
     ours, plain = frame.ours, frame.plain
     if ours.tokens == plain.tokens:
         return f"{ours.seconds:.2f} s instead of {plain.seconds:.2f} s"

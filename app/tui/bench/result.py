@@ -220,8 +220,8 @@ class BenchResult(Screen[None]):
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("c", "cancel", "Cancel"),
-        Binding("escape,enter,q", "dismiss", "Back", key_display="Esc"),
-        Binding("f1", "app.help", "Help", show=False),
+        Binding("escape,enter,q", "dismiss", "Back", key_display="Esc", priority=True),
+        Binding("f1", "app.help", "Help"),
     ]
 
     def __init__(

@@ -47,7 +47,7 @@ class BenchScreen(BrowsingScreen[None]):
         Binding("enter", "open", "Open"),
         Binding("x,delete", "delete", "Delete", key_display="x"),
         Binding("c", "cancel", "Cancel"),
-        Binding("escape,f8", "leave", "Back", key_display="Esc"),
+        Binding("escape,f8", "leave", "Back", key_display="Esc", priority=True),
     ]
 
     def __init__(self, context: BenchContext) -> None:

@@ -268,7 +268,6 @@ class Folds:
         return self._marks.sub(lambda mark: self._texts[mark.group()], text)
 
     def folded_again(self, text: str) -> str:
-        """A text in which what was folded before has its mark again."""
         for mark, whole in sorted(self._texts.items(), key=lambda each: -len(each[1])):
             text = text.replace(whole, mark) if is_long(whole) else text
         return text

@@ -139,7 +139,6 @@ class StatusBar(Widget):
         return [_drawn(bar, round(room * (bar.tok_per_s or 0.0) / (most or 1.0)), room, least) for bar in bars]
 
     def _with(self) -> _Bar:
-        """The speed now: with the drafter, or the only one if nothing is guessed."""
         speed = self.speed
         label, tok_per_s = "with drafter" if speed.drafted else "speed", speed.tok_per_s if speed.tokens else None
         if self._read is not None:

@@ -116,6 +116,8 @@ SECTIONS = {  # the first key of a section to its title
 FIGURES = (
     ("token", "a word or a part of one, as the model reads and writes"),
     ("drafter", "what guesses the next tokens; auto chooses it at each step"),
+    ("step, pass", "one run of the model: it checks the guesses, and adds a token"),
+    ("tree", "guesses that branch: several for one place"),
     ("heads, adapter", "small layers that were trained to guess for one model"),
     ("T", "temperature: at 0 always the likeliest token"),
     ("tok/s", "tokens per second over the reply, once it began"),
@@ -248,10 +250,10 @@ def matching(begin: str) -> list[Command]:
 class HelpScreen(Dialog[None]):
     """Lists the keys, the figures and the colours."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [("escape,f1,q,enter", "dismiss", "Close")]
+    BINDINGS: ClassVar[list[BindingType]] = [("f1,q,enter", "dismiss", "Close")]
 
     def __init__(self, keys: KeyMap, here: Sequence[tuple[str, str]] = ()) -> None:
-        """Lists the chat's keys, and before them ``here``, the keys of another screen that is open."""
+        """Lists the keys and the words; of another screen that is open first its keys, ``here``, and the words."""
         super().__init__()
         self._keys, self._here = keys, here
 
@@ -267,16 +269,13 @@ class HelpScreen(Dialog[None]):
                     rows.append((name, meaning))
             every = [*FIGURES, *(row for rows in sections.values() for row in rows)]
             width = 0 if narrow else max(len(name) for name, _ in every)
+            keys = [(title, _rows(rows, width, room)) for title, rows in sections.items()]
+            words = [("Words and figures", _rows(FIGURES, width, room)), ("Colours (F3)", legend(room))]
             if self._here:
                 yield Static(_rows(self._here, width, room))
-                yield Static(Content("In the chat"), classes="heading")
-            for title, rows in sections.items():
+            for title, part in [*words, ("In the chat", Content("")), *keys] if self._here else [*keys, *words]:
                 yield Static(Content(title), classes="heading")
-                yield Static(_rows(rows, width, room))
-            yield Static(Content("Words and figures"), classes="heading")
-            yield Static(_rows(FIGURES, width, room))
-            yield Static(Content("Colours (F3)"), classes="heading")
-            yield Static(legend(room))
+                yield Static(part)
 
 
 def with_command(usual: str, keys: KeyMap) -> str:

@@ -51,14 +51,12 @@ def drawn(tree: DraftTree, width: int, skipped: bool = False) -> Content:
 
 
 def drawn_plain(first: int, last: int, width: int, skipped: bool) -> Content:
-    """Draws a run of steps without a draft in one line."""
     steps = f"step {first:,}" if first == last else f"steps {first:,}–{last:,}"
     words = Content(f"{SKIPPED if skipped else ''}{steps}   no guesses").stylize(FAINT)
     return words.truncate(width, ellipsis=True) if words.cell_length > width else words
 
 
 def visible(text: str) -> str:
-    """A token's text with visible replacements for white space and lone combining characters."""
     shown = clean(text.translate(PICTURES)) if text else "<end>"
     return f"◌{shown}" if combining(shown[0]) else shown
 

@@ -107,7 +107,6 @@ def _all_cells(state: StateCore) -> None:
 
 
 def _boxes(state: StateCore) -> None:
-    """Draws the boxes of a list of tasks."""
     for item, _, inline in zip(state.tokens, state.tokens[1:], state.tokens[2:], strict=False):
         first = inline.children[0] if item.type == "list_item_open" and inline.children else None
         if first and first.content[:4] in _BOXES:
@@ -206,7 +205,6 @@ class Passages:
                 before = 0
 
     def codes(self) -> list[str]:
-        """All code blocks of the reply, joined across passages, from top to bottom."""
         codes: list[str] = []
         for passage in self._all:
             parts = passage.codes()

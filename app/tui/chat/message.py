@@ -76,7 +76,6 @@ class MessageView(Widget):
         self.post_message(CommandRequest("type", (event.text, True)))
 
     def on_blur(self) -> None:
-        """Makes it unfocusable again, unless it was selected again."""
         self.can_focus = self.is_attached and self.screen.focused is self
 
 

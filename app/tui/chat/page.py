@@ -131,7 +131,6 @@ class ChatPage:
             self.refresh_keys()
 
     def follow_prompt(self) -> None:
-        """Stores the typed text with its chat, and restores the unsent text of the open chat."""
         chat = self.conversation.chat.id if self.conversation.chat else NEW
         if chat == self._typed_in:
             return
@@ -142,7 +141,6 @@ class ChatPage:
             self.prompt.put(text)
 
     def adopt_prompt(self) -> None:
-        """Assigns the prompt to the chat that its first message has created."""
         if self._typed_in is not None:
             self._unsent.put(self._typed_in, "")
         self._typed_in = self.conversation.chat.id if self.conversation.chat else NEW

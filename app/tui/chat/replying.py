@@ -331,7 +331,6 @@ class ReplyWriter:
                     self.widget.note(REPEATS)
 
     async def again_without_repeats(self) -> None:
-        """Replies again, with a penalty for repeated text that holds in this chat from now on."""
         page, sampling = self._page, self._page.conversation.sampling.effective
         if not sampling.dry:
             page.conversation.sample(replace(sampling, dry=DRY))

@@ -382,7 +382,6 @@ class ChatScreen(Screen[None]):
             await self.chats.undo_delete()
 
     async def fork(self) -> None:
-        """Begins a chat with the messages up to the selected one, by default with all of them."""
         if not self.reply.refuses():
             await self.chats.open(self.conversation.fork(self.selection.message))
             self.page.hint("This is a new chat; the one before is in the list (Ctrl-O).")

@@ -82,7 +82,6 @@ class Selection:
         page.hint("Deleted the message. u, or /undelete, brings it back.")
 
     async def undo_delete(self) -> bool:
-        """Brings back the message that was deleted last; whether there is one of this chat."""
         removed, self._removed = self._removed, None
         if removed is None or not self._page.conversation.put_back(removed):
             return False

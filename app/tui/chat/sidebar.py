@@ -82,7 +82,6 @@ def _heading(name: str, below: bool) -> Content:
 
 
 def _near(hit: Hit) -> tuple[str, tuple[tuple[int, int], ...]]:
-    """The snippet from shortly before its first match, so that the match is visible."""
     cut = max(hit.spans[0][0] - BEFORE, 0) if hit.spans else 0
     start = hit.snippet.find(" ", cut) + 1 if cut else 0
     if not 0 < start <= (hit.spans[0][0] if hit.spans else 0):

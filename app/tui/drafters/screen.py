@@ -124,7 +124,7 @@ class DraftersScreen(BrowsingScreen[DrafterChoice | None]):
         Binding("i", "import", "Import"),
         Binding("f", "index", "Index"),
         Binding("x,delete", "cancel", "Cancel", key_display="x"),
-        Binding("escape,ctrl+d", "leave", "Back", key_display="Esc"),
+        Binding("escape,ctrl+d", "leave", "Back", key_display="Esc", priority=True),
     ]
 
     def __init__(self, offers: Sequence[DrafterOffer], current: str, loaded: Loaded, context: DraftersContext) -> None:

@@ -11,7 +11,7 @@ from slipstream.app.library.format import rate, size
 from slipstream.app.platform.safe_text import one_line, plural
 from slipstream.app.protocol.events import DrafterOffer
 from slipstream.app.protocol.requests import AUTO, PLAIN
-from slipstream.app.speed import GAIN, LEAST_OF_CHATS, judged, times
+from slipstream.app.speed import GAIN, LEAST_OF_CHATS, LOSS, judged, times
 from slipstream.app.tui.parts.browser import GAP, View, below, heading
 from slipstream.app.tui.parts.format import STYLES, gain_bar
 from slipstream.models.outside import shown_path
@@ -97,6 +97,10 @@ class DraftersView(View[DrafterOffer | str]):
         gain, name = max(((proven[name], name) for name in names if name in proven), default=(1.0, ""))
         if gain >= GAIN:
             return f"{'Use auto: it' if name == AUTO else one_line(name)} was {times(gain)} faster here."
+        known = self.standing.gains
+        own = 1.0 if known.busy_benchmark or AUTO in known.chance else known.benchmark.get(AUTO, 1.0)
+        if own < LOSS:
+            return f"Use none: nothing gains on this model here; auto was {times(own)} as fast in the last benchmark."
         return "Use auto: nothing that was measured gains on this model here."
 
     def _line(self, row: DrafterOffer | str, names: int, room: int, most: float, width: int) -> Content:
@@ -128,7 +132,6 @@ class DraftersView(View[DrafterOffer | str]):
         return self.standing.gains.known.get(name) if self.standing else None
 
     def _source_of(self, name: str) -> str:
-        """A word for where the gain was measured; empty for plain decoding, to which gains are relative."""
         return self.standing.gains.sources.get(name, "") if self.standing and name != PLAIN else ""
 
     @property
@@ -183,7 +186,8 @@ class DraftersView(View[DrafterOffer | str]):
             if name in gains
         ]
         fresh = f"Not measured yet: v races it, and {LEAST_OF_CHATS} tokens of replies with it in a chat are enough."
-        lines = [Content(f"Against no drafter: {' · '.join(found)}." if found else fresh)]
+        chance = "The benchmark's figure may be chance." if name in all_gains.chance else ""
+        lines = [Content(f"Against no drafter: {' · '.join(found)}." if found else fresh), Content(chance)]
         if name == AUTO:
             lines.append(Content(costs_words(standing.costs)))
             lines.append(Content(standing.advice).stylize("$warning"))

@@ -201,7 +201,7 @@ class RepoScreen(BrowsingScreen["QuantOffer | None"]):
         Binding("c", "card", "Card"),
         Binding("pagedown", "page(1)", "Page down", show=False),
         Binding("pageup", "page(-1)", "Page up", show=False),
-        Binding("escape,ctrl+l", "leave", "Back", key_display="Esc"),
+        Binding("escape,ctrl+l", "leave", "Back", key_display="Esc", priority=True),
     ]
 
     def __init__(self, models: ModelsAccess, repo: RepoSummary, drafter: CatalogFile | None) -> None:

@@ -149,7 +149,7 @@ def larger(offer: CatalogOffer, here: bool) -> str:
 class PairsScreen(Dialog["PairOffer | None"]):
     """Lists drafters. Closes with the one to use or to fetch, or None."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [("escape,d", "dismiss", "Back")]
+    BINDINGS: ClassVar[list[BindingType]] = [("d", "dismiss", "Back")]
 
     def __init__(self, model: str, pairs: Sequence[PairOffer]) -> None:
         super().__init__()

@@ -82,7 +82,7 @@ class ModelsScreen(BrowsingScreen[ModelChoice | None]):
         Binding("right", "next(1)", "Next", show=False),
         Binding("left", "next(-1)", "Last", show=False),
         *(Binding(str(at + 1), f"tab({at})", name, show=False) for at, name in enumerate(NAMES)),
-        Binding("escape,ctrl+l", "leave", "Back", key_display="Esc"),
+        Binding("escape,ctrl+l", "leave", "Back", key_display="Esc", priority=True),
     ]
 
     def __init__(self, models: ModelsAccess) -> None:

@@ -277,7 +277,7 @@ class BrowsingScreen(Sheet[T]):
         Binding("pageup", "move(-10)", "Page up", show=False),
         Binding("shift+down", "details(1)", "More details", show=False),
         Binding("shift+up", "details(-1)", "Fewer details", show=False),
-        Binding("f1", "app.help", "Help", show=False),
+        Binding("f1", "app.help", "Help"),
     ]
 
     def __init__(self, view: View[Any]) -> None:

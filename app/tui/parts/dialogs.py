@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Final, TypeVar
 from textual import events
 from textual.app import App, ComposeResult
 from textual.await_complete import AwaitComplete
-from textual.binding import BindingType
+from textual.binding import Binding, BindingType
 from textual.command import CommandPalette
 from textual.containers import Vertical
 from textual.content import Content
@@ -41,7 +41,7 @@ class Sheet(Screen[T]):
 class Dialog(ModalScreen[T], Sheet[T]):
     """A sheet that leaves the screen below visible."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [("escape", "dismiss", "Back")]
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "dismiss", "Back", priority=True)]
 
 
 def sheet(box: W, title: str, *keys: str) -> W:
@@ -59,6 +59,8 @@ def _border_key(words: str) -> str:
 
 class Palette(CommandPalette, Sheet[None]):
     """Textual's palette, made safe for keys that arrive before it is drawn."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "escape", priority=True)]
 
     def run_worker(self, *arguments: Any, **options: Any) -> Worker[Any]:
         """Collects the commands; ignores failures, since closing the palette during the work causes one."""
@@ -79,9 +81,9 @@ class RowList(OptionList, can_focus=False):
 
 
 class ConfirmScreen(Dialog[bool]):
-    """Asks for confirmation. Closes with the answer; Esc is no."""
+    """Asks for confirmation. Closes with True for yes."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [("y,enter", "answer(True)", "Yes"), ("n,escape", "answer(False)", "No")]
+    BINDINGS: ClassVar[list[BindingType]] = [("y,enter", "answer", "Yes"), ("n", "dismiss", "No")]
 
     def __init__(self, question: str, detail: str, yes: str) -> None:
         super().__init__()
@@ -93,8 +95,8 @@ class ConfirmScreen(Dialog[bool]):
             yield Static(Content(clean(question)), classes="question")
             yield Static(Content(clean(detail)), classes="detail")
 
-    def action_answer(self, yes: bool) -> None:
-        self.dismiss(yes)
+    def action_answer(self) -> None:
+        self.dismiss(True)
 
 
 def confirm(app: App[Any], question: str, detail: str, yes: str, then: Callable[[], object]) -> None:

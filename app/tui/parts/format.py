@@ -16,7 +16,7 @@ SHORT_MS: Final = 10.0  # milliseconds of a plain step below which drafting gain
 UNKNOWN = "–"
 NO_ANSWER = "no answer, only thoughts"
 BARS = "▁▂▃▄▅▆▇█"
-ENDINGS = {"length": "ended at its longest", "context": "the context is full", "cancelled": "stopped"}
+ENDINGS = {"length": "cut at the limit", "context": "the context is full", "cancelled": "stopped"}
 
 
 def gain_bar(value: float, most: float, width: int, style: str, high: float | None = None) -> Content:

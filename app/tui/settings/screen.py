@@ -138,6 +138,7 @@ class SettingsScreen(Sheet[None]):
         Binding("ctrl+t", "reset_all", "All defaults", priority=True),
         Binding("ctrl+z", "undo", "Undo", priority=True),
         Binding("escape,f9", "leave", "Back", key_display="Esc", priority=True),
+        Binding("f1", "app.help", "Help"),
     ]
 
     def __init__(self, settled: Settled) -> None:

@@ -212,6 +212,17 @@ async def test_a_screen_is_closed_once(open_chat: Open, opens: str, key: str) ->
         assert chat.alive and chat.app.screen_stack[0] is chat.screen
 
 
+@pytest.mark.parametrize("opens", ["f1", "alt+s", "ctrl+p", "ctrl+d", "ctrl+l", "f8", "f9"])
+async def test_a_key_right_after_esc_reaches_the_screen_below(open_chat: Open, opens: str) -> None:
+    async with open_chat() as chat:
+        await chat.press(opens)
+        opened = chat.app.screen
+        for key in ("escape", "f1"):
+            chat.app.simulate_key(key)
+        await chat.until(lambda: isinstance(chat.app.screen, HelpScreen) and chat.app.screen is not opened)
+        assert len(chat.app.screen_stack) == 2
+
+
 ROOM = 71  # cells of a command and its description on a screen of 80 columns
 
 

@@ -211,6 +211,22 @@ def test_figures_of_a_busy_machine_are_marked() -> None:
     assert "1.1x as the autopilot measured." in details
 
 
+def test_a_figure_within_the_noise_of_the_benchmark_is_no_advice() -> None:
+    view = DraftersView(
+        [DrafterOffer(name, True, about="guesses") for name in ("none", "auto", "lookup")], "auto", 50.0
+    )
+    for benchmark, chance, advice in (
+        ({"lookup": 1.1}, {"lookup"}, "Use auto: nothing"),
+        ({"lookup": 1.1}, set[str](), "lookup was 1.1x faster here."),
+        ({"auto": 0.5, "lookup": 1.1}, {"lookup"}, "Use none: nothing gains on this model here; auto was 0.5x as fast"),
+        ({"auto": 0.5}, {"auto"}, "Use auto: nothing"),
+    ):
+        view.take(Standing(gains=DrafterGains({"auto": 1.0}, benchmark, {}, chance=frozenset(chance))))
+        said, *rows = (line.plain for line in view.lines(100))
+        assert said.startswith(advice)
+        assert ("bench, chance" in "\n".join(rows)) == ("lookup" in chance)
+
+
 def test_text_that_was_indexed_since_the_load_is_told() -> None:
     why = METHOD.lacks(Resources(Abilities(9, 64, 8, 1, 8, 4)))
     offer = DrafterOffer("retrieval", False, why, "what followed the same words")
