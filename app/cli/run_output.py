@@ -13,7 +13,7 @@ from slipstream.app.protocol.requests import Generate
 from slipstream.app.settings.presets import FIELDS
 from slipstream.app.speed import Speed, compared, speedup
 
-_ENDED_BY: Final = {"stop": "its end", "length": "--max-tokens", "context": "a full context", "cancelled": "Ctrl-C"}
+_ENDED_BY: Final = {"stop": "the model", "length": "--max-tokens", "context": "a full context", "cancelled": "Ctrl-C"}
 _DIM, _PLAIN = "\x1b[2m", "\x1b[0m"
 
 
@@ -128,7 +128,7 @@ def print_done(done: Done, answer: str, loaded: Loaded, generate: Generate, as_j
 
 
 def _no_answer(done: Done) -> str:
-    by = "the model" if done.reason == "stop" else _ENDED_BY[done.reason]
+    by = _ENDED_BY[done.reason]
     if not done.speed.thought:
         return f"the reply is empty: {by} ended it at once."
     thoughts = plural(done.speed.thought, "token")
@@ -155,7 +155,7 @@ def _drafting(speed: Speed, drafter: str) -> str:
         return f"{drafter}: nothing was guessed"
     right = f"{speed.accepted:,} of {speed.drafted:,} guesses right ({speed.acceptance:.0%})"
     gain = f", {compared(speed.speedup)}" if speed.speedup else ""
-    return f"{drafter}: {right}, {speed.tokens_per_step:.2f} tokens a pass{gain}"
+    return f"{drafter}: {right}, {speed.tokens_per_step:.2f} tokens per step{gain}"
 
 
 def _thinking(speed: Speed, answer: str) -> dict[str, object]:

@@ -223,6 +223,13 @@ async def test_a_key_right_after_esc_reaches_the_screen_below(open_chat: Open, o
         assert len(chat.app.screen_stack) == 2
 
 
+async def test_the_help_of_another_screen_explains_its_words_before_the_chat(open_chat: Open) -> None:
+    async with open_chat() as chat:
+        await chat.press("f8", "f1")
+        titles = [str(part.content) for part in chat.app.screen.query(".heading").results(Static)]
+        assert titles[:3] == ["Words and figures", "Colours (F3)", "In the chat"]
+
+
 ROOM = 71  # cells of a command and its description on a screen of 80 columns
 
 
