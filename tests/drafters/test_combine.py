@@ -247,18 +247,14 @@ def test_names_join_methods_and_the_part_that_cannot_serve_is_named() -> None:
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("", "without a name"),
-        ("lookup+", "'lookup+' lacks the name of a drafter"),
+        ("", "without a name"), ("lookup+", "'lookup+' lacks the name of a drafter"),
         ("lookup+auto", "auto cannot be joined with others (in 'lookup+auto')"),
-        ("lookup+magic", "no drafter 'magic' (in 'lookup+magic')"),
-        ("draft+lookup|draft", "names 'draft' twice"),
-        ("recycle|recycle", "names 'recycle' twice"),
-        ("lookup+draft:lookup", "names 'lookup' twice"),
-        ("draft:recycle", "only lookup copies on behind"),
-        ("lookup:draft", "only lookup copies on behind"),
+        ("lookup+magic", "no drafter 'magic' (in 'lookup+magic')"), ("draft+lookup|draft", "names 'draft' twice"),
+        ("recycle|recycle", "names 'recycle' twice"), ("lookup+draft:lookup", "names 'lookup' twice"),
+        ("draft:recycle", "only lookup copies on behind"), ("lookup:draft", "only lookup copies on behind"),
         ("none:lookup", "only lookup copies on behind"),
     ],
-)
+)  # fmt: skip
 def test_a_wrong_name_is_refused_in_words(name: str, words: str) -> None:
     with pytest.raises(UsageError) as caught:
         registry.check_name(name)

@@ -44,11 +44,10 @@ def test_what_is_kept_is_found_again_and_comments_stay(file: Path) -> None:
     ("text", "why"),
     [
         (b"[system]\nx = 'a'\ny = = 1\n", "line 3"),
-        (b"[system]\nx = '\xff'\n", "line 2, column 6: it is not UTF-8"),
-        (b"system = 1\n", "system is no table"),
+        (b"[system]\nx = '\xff'\n", "line 2, column 6: it is not UTF-8"), (b"system = 1\n", "system is no table"),
         (b"[system]\nx = 1\n", "system.x is no text"),
     ],
-)
+)  # fmt: skip
 def test_a_broken_file_names_its_line_and_is_left_alone(file: Path, text: bytes, why: str) -> None:
     file.write_bytes(text)
     presets = Presets(file)
