@@ -232,11 +232,8 @@ def test_of_several_versions_the_whole_is_removed_and_the_other_one_is_shown(sto
 @pytest.mark.parametrize(
     ("text", "title"),
     [
-        ("What is a fox?", "What is a fox?"),
-        ("Hi there! Can you please help me to sort a list?", "Sort a list"),
-        ("hello", "Hello"),
-        ("  One \n two ", "One two"),
-        ("Good morning, what is 3.14 * 2?", "What is 3.14 * 2?"),
+        ("What is a fox?", "What is a fox?"), ("Hi there! Can you please help me to sort a list?", "Sort a list"),
+        ("hello", "Hello"), ("  One \n two ", "One two"), ("Good morning, what is 3.14 * 2?", "What is 3.14 * 2?"),
         ("**Explain** the `GIL` in Python. And then some more.", "Explain the GIL in Python"),
         ("# A heading\nand its text", "A heading and its text"),
         ("How do __init__ and snake_case work", "How do __init__ and snake_case work"),
@@ -247,10 +244,9 @@ def test_of_several_versions_the_whole_is_removed_and_the_other_one_is_shown(sto
         ("你好。请告诉我关于海的故事。", "你好。请告诉我关于海的故事"),
         ("Write a function that sorts a list of dictionaries by two keys", "Write a function that sorts a list…"),
         ("Explain the tides, the moon and everything that moves the sea", "Explain the tides…"),
-        ("x" * 100, "X" + "x" * (LENGTH - 2) + "…"),
-        ("", ""),
+        ("x" * 100, "X" + "x" * (LENGTH - 2) + "…"), ("", ""),
     ],
-)
+)  # fmt: skip
 def test_titles(text: str, title: str) -> None:
     assert title_of(text) == title
     assert len(title) <= LENGTH
