@@ -114,13 +114,14 @@ def guesses_in_words(speed: Speed, larger: str) -> tuple[str, str]:
         f"{percent(speed.acceptance)} of guesses right, {speed.tokens_per_step:.1f} tokens per step instead of 1."
     )
     gain, plain = speed.gain, speed.plain_tok_per_s or speed.unsteady_tok_per_s
-    if gain is not None and judged(gain, speed.noise) == "gain":
+    verdict = "even" if gain is None else judged(gain, speed.noise)
+    if gain is not None and verdict == "gain":
         return words, f"That is {compared(gain, speed.noise)} on this machine."
     short = plain is not None and 1000 / plain < SHORT_MS
     if plain and (gain is not None or (short and speed.tok_per_s <= plain)):
         ours = f"a step with guesses takes {speed.tokens_per_step / (gain or 1):.1f} times as long"
         why = f"a token takes only {1000 / plain:.0f} ms without guesses" if short else ours
-        return words, f"No faster here: {why}. Larger models gain more: {larger}"
+        return words, f"{'Slower' if verdict == 'loss' else 'No faster'} here: {why}. Larger models gain more: {larger}"
     why = "Other programs keep this machine too busy" if speed.busy else "Speeds vary too much now"
     why = "The reply is too short" if speed.timed < LEAST_TOKENS else why
     return words, f"{why} to say whether that is faster; /race compares."

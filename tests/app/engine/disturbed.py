@@ -60,6 +60,8 @@ class Disturbed:
         """Kills the engine once, in "load", "prefill" or "decode", and lets the next message start it again; what went
         wrong."""
         prompt = self.chance.choice(_PROMPTS)
+        while not self._ends.empty():  # an end between a start and its load is told, and raised by the load
+            self._ends.get()
         blow = _Blow(self.chance.uniform(0, _DELAYS[phase]), lambda: self._strike(number))
         if phase == "load":
             self.engine.close()
