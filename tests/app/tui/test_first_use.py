@@ -54,7 +54,10 @@ async def test_the_first_example_shows_guesses_once_and_says_what_they_gained(op
 @pytest.mark.parametrize(
     ("speed", "words"),
     [
-        (Speed(40.0, 0.5, 1.5, 60.0, drafted=40, accepted=20, steps=40, tokens=60), "Slower here: a step with guesses takes 2.2"),
+        (
+            Speed(40.0, 0.5, 1.5, 60.0, drafted=40, accepted=20, steps=40, tokens=60),
+            "Slower here: a step with guesses takes 2.2",
+        ),
         (Speed(400.0, 0.5, 1.5, None, drafted=9, accepted=5, tokens=90, unsteady_tok_per_s=500.0), "only 2 ms without"),
         (Speed(600.0, 0.5, 1.5, None, drafted=9, accepted=5, tokens=90, unsteady_tok_per_s=500.0), "vary too much"),
         (Speed(40.0, 0.5, 1.5, 39.0, drafted=40, accepted=20, steps=40, tokens=60), "No faster here: a step with"),
