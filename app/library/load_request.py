@@ -1,4 +1,4 @@
-"""From a model's name to the request that loads it, and the checks before its first use."""
+"""The request that loads a model file, and the checks before its first use."""
 
 import os
 import sys
