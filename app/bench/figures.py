@@ -40,9 +40,7 @@ class DrafterFigures:
     acceptance: float | None  # accepted over drafted tokens; None if nothing was drafted
     by_depth: list[float | None]  # acceptance at each depth from 1; None at a depth that no step reached
     phases: dict[str, float]  # milliseconds per step: draft, evaluate, accept, commit, and the rest between steps
-    # median milliseconds to the first token; the prompt is mostly in the target's cache already, but not in a drafter's
-    # own cache
-    first_token_ms: float
+    first_token_ms: float  # median milliseconds; all but the last 128 tokens of the prompt were read before
     tokens: int  # tokens emitted
     equal_texts: int  # replies that were the same as plain decoding's, token for token
     texts: int  # replies

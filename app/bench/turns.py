@@ -157,7 +157,11 @@ def write(
     stop: Callable[[], bool] = never,
     on_step: Callable[[], None] = lambda: None,
 ) -> WrittenReply:
-    """Writes one reply; raises ``Stopped`` if ``stop``, which is called at every step, ended it."""
+    """Writes one reply; raises ``Stopped`` if ``stop``, which is called at every step, ended it.
+
+    Every drafter begins with the same part of the prompt in the target's cache.
+    """
+    session.forget(turn.messages)
     tokens: list[Token] = []
     passes = process_log().passes
     before = copy(passes)

@@ -193,8 +193,9 @@ class Session:
     def prompt(self, messages: Sequence[Message]) -> list[Token]:
         return self.model.prompts.build(messages, self.target.abilities.n_ctx).tokens
 
-    def forget(self) -> None:
-        self.target.rewind(0)
+    def forget(self, messages: Sequence[Message] = ()) -> None:
+        """Drops the text that was read; of a prompt of ``messages``, only the end, as a drafter that reads it does."""
+        self.target.rewind(max(0, len(self.prompt(messages)) - _READ_AGAIN) if messages else 0)
 
     def fix_threads(self) -> None:
         self.model.threads = None

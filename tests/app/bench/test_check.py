@@ -12,12 +12,13 @@ from tests.app.bench.test_command import TINY, options
 
 from slipstream.app.bench.check import CheckReport, audit, check_text, near_tie, noisy_gap, row_rounding
 from slipstream.app.bench.prompts import PromptSet, asked
-from slipstream.app.bench.turns import ReplyPlan, session_of
+from slipstream.app.bench.turns import BenchTurn, ReplyPlan, session_of, write
 from slipstream.app.cli.bench import bench
 from slipstream.app.engine.exactness import SAME_DISTRIBUTION, SAME_TEXT
 from slipstream.app.engine.session import Session
 from slipstream.app.library.resolve_model import choose
 from slipstream.app.platform.paths import HOME_VARIABLE, Paths
+from slipstream.app.protocol.requests import Sampling
 from slipstream.drafters.base import Draft, Drafter, ShouldExtend
 from slipstream.drafters.tree import chain_draft
 from slipstream.models.sampling.sampler import Sampler, gumbel
@@ -40,6 +41,13 @@ def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
 def checked(session: Session, names: Sequence[str] = ("recycle",), promise: str = SAME_TEXT) -> CheckReport:
     report = CheckReport("mini", promise, dict.fromkeys(names, 0), {}, 0.05)
     return audit(session, report, PLAN, 2048, lambda _line: None)
+
+
+def test_every_drafter_reads_the_same_part_of_a_prompt(session: Session) -> None:
+    asked_long = PromptSet("long", (asked("The fox met seven geese by the river. " * 30),)).prompts[0]
+    turn = BenchTurn("long", 0, 0, asked_long.messages, Sampling(), 4)
+    read = [write(session, name, turn).done.prefilled_tokens for name in ("none", "eagle3", "none", "medusa", "lookup")]
+    assert read[0] > 256 and {*read[1:]} <= {128, 129}  # the first one reads the whole
 
 
 class Sloppy(Sampler):
