@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from textual.timer import Timer
 
 from slipstream.app.chats.records import StoredMessage
+from slipstream.app.library.load_request import is_path
 from slipstream.app.platform.safe_text import one_line
 from slipstream.app.protocol.requests import Load
 from slipstream.app.tui.chat.commands import MARK
@@ -78,11 +80,20 @@ class ModelPicker:
         return self._names
 
     def use_named(self, name: str) -> None:
-        def missing(installed: list[InstalledModel]) -> UsageError:
-            names = ", ".join(one_line(model.name) for model in installed)
-            return UsageError(f"no model is called {one_line(name)}.", f"There are: {names}." if names else "")
+        """Loads a model by its name, or by the path of its file, which is then linked into the list."""
+        file = Path(name).expanduser().absolute() if is_path(name) else None
 
-        self._find_and_use(lambda model: model.name.casefold() == name.casefold(), missing, f"{MARK}model {name}")
+        def find(models: ModelManager) -> InstalledModel:
+            installed = models.installed()
+            for model in installed:
+                if model.name.casefold() == name.casefold() or (file and model.path.resolve() == file.resolve()):
+                    return model
+            if file:
+                return models.import_path(file)[0]
+            names = ", ".join(one_line(model.name) for model in installed)
+            raise UsageError(f"no model is called {one_line(name)}.", f"There are: {names}." if names else "")
+
+        self._find_and_use(find, f"{MARK}model {name}")
 
     async def name_writer(self, messages: Sequence[StoredMessage]) -> None:
         """Says if another model than the loaded one wrote the last reply of the chat; F6 loads that one."""
@@ -95,19 +106,12 @@ class ModelPicker:
             await self._page.remark(words, f"F6 loads {name}.")
         self._page.refresh_keys()
 
-    def _find_and_use(
-        self,
-        fits: Callable[[InstalledModel], bool],
-        missing: Callable[[list[InstalledModel]], UsageError],
-        typed: str = "",
-    ) -> None:
+    def _find_and_use(self, find: Callable[[ModelManager], InstalledModel], typed: str = "") -> None:
         """Loads a model in place of the loaded one; if that fails, gives back the command that was ``typed``."""
 
-        def find(models: ModelManager) -> tuple[Load, InstalledModel]:
-            installed = models.installed()
-            if found := next(filter(fits, installed), None):
-                return models.load_of(found), found
-            raise missing(installed)
+        def load(models: ModelManager) -> tuple[Load, InstalledModel]:
+            found = find(models)
+            return models.load_of(found), found
 
         def use(found: tuple[Load, InstalledModel]) -> None:
             self._page.screen.call_later(self._replies.after, partial(self._model.use, *found))
@@ -117,7 +121,7 @@ class ModelPicker:
             if not self._page.prompt.text:
                 self._page.prompt.put(typed)
 
-        self._models.ask(self._page.screen, find, use, refuse)
+        self._models.ask(self._page.screen, load, use, refuse)
 
     def look_for_offer(self) -> None:
         """Searches once, in a thread and offline, for a model to suggest in an empty chat."""
@@ -153,9 +157,14 @@ class ModelPicker:
     def take_offer(self) -> None:
         here, screen = self.fetched, self._page.screen
         if writer := self.writer:
-            gone = f"{one_line(writer.writer)} is not on this machine any more."
-            missing = UsageError(gone, "Ctrl-L lists the models that are.")
-            self._find_and_use(lambda model: model.fingerprint == writer.model, lambda _: missing)
+
+            def find(models: ModelManager) -> InstalledModel:
+                if found := next((model for model in models.installed() if model.fingerprint == writer.model), None):
+                    return found
+                gone = f"{one_line(writer.writer)} is not on this machine any more."
+                raise UsageError(gone, "Ctrl-L lists the models that are.")
+
+            self._find_and_use(find)
         elif not self.offers:
             self._page.hint("No model is suggested now. Ctrl-L lists all.")
         elif here:

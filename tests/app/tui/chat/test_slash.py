@@ -3,6 +3,7 @@
 import json
 import random
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -110,8 +111,6 @@ async def test_drafters_and_models_by_name(open_chat: Open) -> None:
         await chat.until(lambda: "no heads are trained" in "".join(chat.toasts()[-1:]))
         await command(chat, "/drafter nobody")
         await chat.until(lambda: "o drafter called" in "".join(chat.toasts()[-1:]))
-        with pytest.raises(UsageError, match=r"no drafter called “lookp”\. Did you mean lookup\?"):
-            chat.screen.model.check_drafter("lookp")
         assert chat.screen.model.drafter == "lookup"
         await command(chat, "/drafter")
         await chat.until(lambda: isinstance(chat.app.screen, DraftersScreen))
@@ -119,6 +118,15 @@ async def test_drafters_and_models_by_name(open_chat: Open) -> None:
         await command(chat, "/model no-such-model")
         await chat.until(lambda: "No model is called no-such-model" in "".join(chat.toasts()[-1:]))
         assert chat.screen.prompt.text == "/model no-such-model"
+
+
+async def test_a_model_is_used_by_the_path_of_its_file(open_chat: Open, tmp_path: Path) -> None:
+    models = ScriptedModels(here=[replace(model("old", 9), path=tmp_path / "old.gguf")])
+    async with open_chat(models=models) as chat:
+        for file in ("old", "other"):  # one of the list, and one that is not on it yet
+            await command(chat, f"/model {tmp_path / file}.gguf")
+            await chat.until(lambda file=file: file in chat.engine.loads[-1].model)  # type: ignore[misc]
+        assert models.called("import") == [(tmp_path / "other.gguf", "link")]
 
 
 @pytest.mark.slow
