@@ -19,7 +19,13 @@ def settings(options: argparse.Namespace) -> int:
     if options.settings_command == "set":
         if options.name.startswith(_OWN):
             return _keep_context(file, options.name, options.value)
-        file.change(options.name, known(options.name).read(options.value))
+        setting = known(options.name)
+        value = setting.read(options.value)
+        if setting.about.here:
+            from slipstream.app.tui.settings.apply_settings import check_here  # imports the interface
+
+            check_here(setting.name, str(value))
+        file.change(setting.name, value)
     elif options.settings_command == "reset":
         for name in options.name:
             if name.startswith(_OWN):

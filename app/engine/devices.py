@@ -10,7 +10,7 @@ from slipstream.models.llama.ggml import rpc_call
 from slipstream.models.llama.placement import Placement, SplitMode
 from slipstream.models.llama.remote import ask_all
 from slipstream.models.memory.fit import Fit
-from slipstream.models.outside import decimal_number, quoted
+from slipstream.models.outside import quoted
 
 PROCESSOR = "CPU"
 
@@ -50,10 +50,7 @@ def find(request: Load) -> FoundDevices:
 
 def proportions(wanted: Devices, found: FoundDevices) -> list[float]:
     """Reads ``Devices.tensor_split``: a number for each GPU; 0 for GPUs beyond its end."""
-    try:
-        shares = [decimal_number(part) for part in wanted.tensor_split.split(",") if part.strip()]
-    except ValueError as error:
-        raise UsageError(f"tensor-split is {quoted(wanted.tensor_split)}: {error}.", "Write it as in 3,1.") from error
+    shares = wanted.shares()
     if wanted.split_mode == "none" or not shares:
         return []
     if len(shares) > len(found.gpus) or min(shares) < 0 or not sum(shares):

@@ -20,6 +20,7 @@ from slipstream.app.library.load_request import (
 from slipstream.app.platform.paths import Paths
 from slipstream.app.protocol.requests import Load, ModelExtras
 from slipstream.app.settings.file import load
+from slipstream.app.settings.values import folders_of
 from slipstream.models.errors import ModelFileError
 from slipstream.models.gguf.reader import Header, read_header
 from slipstream.models.heads.matching_heads import HEAD_METHODS, matching_heads
@@ -120,8 +121,7 @@ def store_of(paths: Paths) -> ModelStore:
 
 
 def _own_places(paths: Paths) -> list[Path]:
-    folders = [Path(folder.strip()).expanduser() for folder in load(paths.settings).settings.model.folders.split(",")]
-    return [*(folder for folder in folders if folder.is_absolute()), *used_files(paths)]
+    return [*folders_of(load(paths.settings).settings.model.folders), *used_files(paths)]
 
 
 def named(paths: Paths, model: str, draft_model: str | None, drafter: str | None, n_ctx: int) -> Load:

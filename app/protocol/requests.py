@@ -68,6 +68,14 @@ class Devices:
     main_gpu: int = 0  # from 0
     draft: str = ""  # the draft model's device; empty for this machine's first GPU, if the target uses GPUs
 
+    def shares(self) -> list[float]:
+        """Reads ``tensor_split``."""
+        try:
+            return [decimal_number(part) for part in self.tensor_split.split(",") if part.strip()]
+        except ValueError as error:
+            title = f"tensor-split is {quoted(self.tensor_split)}: {error}."
+            raise UsageError(title, "Write it as in 3,1.") from error
+
 
 @dataclass(frozen=True, slots=True)
 class Lora:

@@ -48,6 +48,7 @@ class About:
     when: When = "at once"
     named: tuple[Value, str] | None = None  # a value with a special meaning, and a word that may be typed instead
     check: Callable[[str], object] | None = None  # raises ``UsageError`` for an invalid text
+    here: bool = False  # whether it names something of this machine, which is looked for when it is set
 
     @property
     def effect(self) -> str:
@@ -149,12 +150,16 @@ class ModelSettings:
     """Model."""
 
     name: str = setting(
-        LAST, "model to begin with: last (what was chosen last), bundled, a name of the list, or a path", when=_START
+        LAST, "model to begin with: last (chosen last), bundled, a name of the list, or a path", when=_START, here=True
     )
     folders: str = setting(
-        "", "folders whose GGUF files are listed, with commas between them; nothing in them is changed"
+        "",
+        "folders whose GGUF files are listed, with commas; nothing there changes",
+        check=lambda text: folders_of(text),
     )
-    drafter: str = setting(AUTO, "drafter at the start; auto chooses step by step, none never guesses", when=_START)
+    drafter: str = setting(
+        AUTO, "drafter at the start; auto chooses step by step, none never guesses", when=_START, here=True
+    )
     context: int = setting(
         0,
         f"context in tokens; 0 takes the model's own, at most {DEFAULT_CONTEXT:,}",
@@ -192,7 +197,9 @@ class ModelSettings:
 class DeviceSettings:
     """Devices."""
 
-    rpc: str = setting("", "machines that lend their devices (slipstream lend): host:port, with commas", when=_LOAD)
+    rpc: str = setting(
+        "", "machines that lend devices, as host:port, with commas", when=_LOAD, check=lambda text: _machines(text)
+    )
     split_mode: str = setting(
         "layer",
         "how GPUs share a model: by layers, by rows of its matrices, or none: the main one alone",
@@ -200,10 +207,13 @@ class DeviceSettings:
         when=_LOAD,
     )
     tensor_split: str = setting(
-        "", "share of each GPU, as in 3,1, in the order of slipstream doctor; empty fills them evenly", when=_LOAD
+        "",
+        "share of each GPU, as in 3,1, in the order of slipstream doctor; empty fills them evenly",
+        when=_LOAD,
+        check=lambda text: Devices(tensor_split=text).shares(),
     )
     main_gpu: int = setting(0, "number of the main GPU, from 0", high=255, when=_LOAD)
-    draft: str = setting("", "device of the draft model, by its name in slipstream doctor", when=_LOAD)
+    draft: str = setting("", "device of the draft model, by its name in slipstream doctor", when=_LOAD, here=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,10 +250,7 @@ class SamplingSettings:
         _USUAL.reasoning_budget, "most tokens of thoughts; -1 sets no limit", low=-1, high=1_000_000, named=(-1, "none")
     )
     typical: float = setting(
-        0.0,
-        "threshold of Medusa's typical acceptance: faster, but it changes the text; 0 is off",
-        high=1.0,
-        when=_START,
+        0.0, "threshold of Medusa's typical acceptance: faster, but changes the text; 0 is off", high=1.0, when=_START
     )
 
     def sampling(self, seed: int) -> Sampling:
@@ -282,7 +289,7 @@ class AheadSettings:
 class ScreenSettings:
     """Screen."""
 
-    theme: str = setting("slipstream-dark", "colours of the screen")
+    theme: str = setting("slipstream-dark", "colours of the screen", here=True)
     colours: bool = setting(False, "show the source of each word from the start, as F3 does")
     formulas: bool = setting(True, "show formulas such as $x^2$ in Unicode; copies keep what was written")
     sidebar: str = setting(
@@ -298,11 +305,7 @@ class KeepingSettings:
 
     chats: bool = setting(True, "keep chats; off forgets them when slipstream ends", when=_START)
     days: int = setting(
-        0,
-        "days after which a chat that is not pinned is deleted; 0 keeps all",
-        high=36_500,
-        when=_START,
-        named=(0, "forever"),
+        0, "days until a chat, unless pinned, is deleted; 0 keeps all", high=36_500, when=_START, named=(0, "forever")
     )
     states_gb: float = setting(
         STATES_LIMIT / (1 << 30),
@@ -387,6 +390,20 @@ def adapters_of(text: str) -> list[tuple[str, Lora]]:
             )
         found.append((name.strip(), replace(Lora.read(file.strip()), settled=True)))
     return found
+
+
+def folders_of(text: str) -> list[Path]:
+    folders = [Path(part.strip()).expanduser() for part in text.split(",") if part.strip()]
+    for folder in folders:
+        if not folder.is_absolute():
+            raise UsageError(f"model.folders has {quoted(str(folder))}, no full path.", "Begin it with / or ~.")
+    return folders
+
+
+def _machines(text: str) -> list[str]:
+    from slipstream.models.llama.remote import endpoints  # imports llama.cpp's bindings
+
+    return endpoints(text) if text else []
 
 
 @cache

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
@@ -14,8 +13,7 @@ from slipstream.app.library.load_request import head_files
 from slipstream.app.platform.paths import Paths
 from slipstream.app.platform.safe_text import one_line
 from slipstream.app.protocol.events import DrafterOffer, Loaded
-from slipstream.app.protocol.requests import AUTO, Load
-from slipstream.app.settings.file import nearest
+from slipstream.app.protocol.requests import Load
 from slipstream.app.settings.values import Settings
 from slipstream.app.tui.chat.page import ChatPage
 from slipstream.app.tui.engine_service import EngineService, LoadProgress
@@ -33,15 +31,9 @@ class ActiveModel:
     """Loads the chat's model, and switches models and drafters."""
 
     def __init__(
-        self,
-        page: ChatPage,
-        engine: EngineService,
-        models: ModelsAccess,
-        load: Load,
-        name: str,
-        show_chat: AsyncCallback,
+        self, page: ChatPage, engine: EngineService, models: ModelsAccess, load: Load, name: str, show: AsyncCallback
     ) -> None:
-        self._page, self._engine, self._models, self._show_chat = page, engine, models, show_chat
+        self._page, self._engine, self._models, self._show_chat = page, engine, models, show
         self.load = load  # the load request
         self.name = name  # the model's display name
         self.loaded: Loaded | None = None  # the model while it is loaded
@@ -238,13 +230,6 @@ class ActiveModel:
             return
         at = usable.index(self.drafter) + 1 if self.drafter in usable else 0
         self.draft_with(usable[at % len(usable)])
-
-    def check_drafter(self, name: str) -> None:
-        """Raises ``UsageError`` for an unknown drafter once the model is loaded; checks a combination part by part."""
-        names = [AUTO, *(offer.name for offer in self.loaded.drafters)] if self.loaded else []
-        for part in re.split(r"[+|]", name) if names else ():
-            if part not in names:
-                raise UsageError(f"no drafter called “{one_line(part)}”.{nearest(part, names)}")
 
 
 def context_words(loaded: Loaded) -> str:

@@ -4,16 +4,17 @@ from collections.abc import Mapping
 from typing import Any, Final, Literal, cast
 
 from textual.app import App
-from textual.theme import Theme
+from textual.theme import BUILTIN_THEMES, Theme
 
-from slipstream.app.library.load_request import remember_file
+from slipstream.app.library.load_request import check_files, remember_file
 from slipstream.app.platform.paths import Paths
 from slipstream.app.settings.file import SettingsFile, known, nearest
-from slipstream.app.settings.values import KEYS, Settings, Value
+from slipstream.app.settings.values import KEYS, LAST, Settings, Value
 from slipstream.app.tui.chat.screen import ChatScreen
 from slipstream.app.tui.keys import KeyMap
 from slipstream.app.tui.models.context import ModelsAccess
 from slipstream.models.errors import SlipstreamError, UsageError
+from slipstream.models.outside import quoted
 
 THEME: Final = "screen.theme"
 NAMES: Final = (
@@ -57,6 +58,25 @@ CONTRAST: Final = _theme(
 )
 
 
+def check_here(name: str, value: str) -> None:
+    """Raises an error if what a setting names is not on this machine; slow, since it may list models and devices."""
+    from slipstream.app.engine.drafter_list import check_drafter
+    from slipstream.app.library.resolve_model import choose
+    from slipstream.models.llama.devices import devices
+
+    paths, names = Paths.default(), list[str]()
+    if name == "model.drafter":
+        check_drafter(value)
+    elif name == "model.name" and value != LAST:
+        check_files(choose(paths, value), paths.bundled)
+    elif name == "devices.draft" and value and "/" not in value:  # machines that lend theirs may be away
+        names = [device.name for device in devices()]
+    elif name == THEME:
+        names = [*(theme.name for theme in (DARK, LIGHT, CONTRAST)), *BUILTIN_THEMES]
+    if names and value not in names:
+        raise UsageError(f"{name} is {quoted(value)}; there are {', '.join(names)}.{nearest(value, names)}")
+
+
 class Settled:
     """Applies the settings to the parts of the chat, at the start and after changes."""
 
@@ -72,6 +92,7 @@ class Settled:
         self.keys = KeyMap.made(file.settings.keys, ChatScreen.BINDINGS)  # the keys of the chat
         self.problems += self.keys.problems
         self._now: Settings | None = None
+        self._looked_at = ""  # the theme that is shown until one is kept
         self._show_theme()
 
     def begin(self) -> None:
@@ -104,10 +125,14 @@ class Settled:
                 raise UsageError(new.removeprefix(f"{KEYS}: "))
             return made.own.get(key, made.usual[key])
         setting = known(name)
-        value = setting.read(value) if isinstance(value, str) else setting.checked(value)
-        if name == "model.drafter":
-            self._chat.model.check_drafter(str(value))
-        return value
+        return setting.read(value) if isinstance(value, str) else setting.checked(value)
+
+    def look_at(self, theme: str = "") -> None:
+        """Shows a theme without keeping it; without a name, the kept one."""
+        if theme in self._app.available_themes and (not self._themed_before or self.file.where(THEME)):
+            self._looked_at = self._app.theme = theme
+        else:
+            self._show_theme()
 
     def restore(self, values: Mapping[str, Value | None]) -> None:
         """Stores values by name, None for the default, and applies them, even if they cannot be stored."""
@@ -135,7 +160,7 @@ class Settled:
         self._app.theme = wanted
 
     def _theme_chosen(self, name: str) -> None:
-        if name == self._app.theme and name != self.file.settings.screen.theme:
+        if name == self._app.theme and name not in (self._looked_at, self.file.settings.screen.theme):
             self._themed_before = False
             try:
                 self.file.change(THEME, name)

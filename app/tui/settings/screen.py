@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar, Final
 
 from textual import on
@@ -16,8 +17,8 @@ from slipstream.app.platform.safe_text import clean, sentence
 from slipstream.app.settings.values import KEYS, Setting, Value, all_settings, titles
 from slipstream.app.tui.keys import KeyBar
 from slipstream.app.tui.parts.dialogs import Sheet
-from slipstream.app.tui.parts.notice import hint
-from slipstream.app.tui.settings.apply_settings import THEME, Settled
+from slipstream.app.tui.parts.notice import hint, run_in_thread
+from slipstream.app.tui.settings.apply_settings import THEME, Settled, check_here
 from slipstream.models.errors import SlipstreamError, UsageError
 from slipstream.models.outside import shown_path
 
@@ -280,6 +281,11 @@ class SettingsScreen(Sheet[None]):
     def _entered(self, event: Input.Submitted) -> None:
         self._take(event.value)
 
+    @on(OptionList.OptionHighlighted, "#settings-choices")
+    def _looked_at(self, event: OptionList.OptionHighlighted) -> None:
+        if self.editor.row and self.editor.row.name == THEME:
+            self._settled.look_at(str(event.option_id))
+
     @on(OptionList.OptionSelected, "#settings-choices")
     def _picked(self, event: OptionList.OptionSelected) -> None:
         self._take(str(event.option_id))
@@ -308,10 +314,20 @@ class SettingsScreen(Sheet[None]):
             self._explain()
             return False
         usual = row.setting is None and value == self._settled.keys.usual[row.action]
-        self._carry({row.name: None if usual else value}, {row.name: self._own(row)})
+        carry = partial(self._carry, {row.name: None if usual else value}, {row.name: self._own(row)})
+        if row.setting and row.setting.about.here and not row.choices:
+            run_in_thread(self, lambda: check_here(row.name, str(value)), lambda _: carry(), self._refuse)
+        else:
+            carry()
         return True
 
+    def _refuse(self, error: SlipstreamError) -> None:
+        self._error = f"{error.title} {error.hint}"
+        self._explain()
+
     def _end_edit(self) -> None:
+        if self.editor.row and self.editor.row.name == THEME:
+            self._settled.look_at()
         self._error = ""
         self.editor.end()
         self.list.focus()

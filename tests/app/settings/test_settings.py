@@ -292,6 +292,25 @@ def test_wrong_names_and_values_are_refused_in_words(file: Path, capsys: pytest.
     assert file.read_text("utf-8") == "[model]\ncontext = = 1\n"
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("devices.draft", "abc", "devices.draft is 'abc'; there are CPU"),
+        ("devices.rpc", "no host", "'no host' is no HOST:PORT"),
+        ("devices.tensor_split", "3,x", "tensor-split is '3,x'"),
+        ("model.name", "no-such-model", "no-such-model"),
+        ("model.drafter", "eagel3", "Did you mean eagle3?"),
+        ("model.folders", "models", "no full path"),
+        ("screen.theme", "slipstream-drak", "Did you mean slipstream-dark?"),
+    ],
+)
+def test_what_is_not_here_is_refused(
+    name: str, value: str, words: str, file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, err = commands(capsys)("settings", "set", name, value)
+    assert (code, out) == (2, "") and words in err and not file.exists()
+
+
 def test_a_model_has_a_context_of_its_own(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = commands(capsys)("settings", "set", "contexts.Qwen3-8B.Q4.gguf", "131072")
     assert (code, out) == (0, "contexts.Qwen3-8B.Q4.gguf = 131072 (takes effect when a model is loaded next)\n")

@@ -113,11 +113,32 @@ async def test_a_text_is_checked_while_it_is_typed_and_kept_on_enter(open_chat: 
         await chat.press("enter")
         await chat.until(lambda: load(file).settings.sampling.top_p == 0.5 and screen.editor.row is None)
         assert "0.5" in chat.shown()
+        await put(chat, "devices.draft", "abc")
+        await chat.press("enter")
+        await chat.until(lambda: "there are CPU" in words(chat))
+        assert not load(file).settings.devices.draft
         await put(chat, "sampling.top_k", "none")
         await chat.press("escape")  # leaving it brings back what holds
         await chat.until(lambda: screen.list.has_focus)
         assert "must be" not in words(chat)
         assert load(file).settings.sampling == Settings().having({"sampling.top_p": 0.5}).sampling
+
+
+async def test_a_theme_is_shown_while_it_is_chosen_and_kept_by_enter_alone(open_chat: Open, file: Path) -> None:
+    async with open_chat(size=(140, 40)) as chat:
+        screen = await opened(chat)
+        before = chat.app.theme
+        for key, kept in (("escape", before), ("enter", "slipstream-light")):
+            await at(chat, "screen.theme")
+            await chat.press("enter")
+            await chat.until(lambda: screen.editor.choices.has_focus)
+            await chat.press("down")
+            await chat.until(lambda: chat.app.theme == "slipstream-light")
+            assert not file.exists()
+            await chat.press(key)
+            await chat.until(lambda: screen.editor.row is None)
+            assert chat.app.theme == kept
+        assert load(file).settings.screen.theme == "slipstream-light"
 
 
 @pytest.mark.slow
@@ -351,10 +372,11 @@ def test_the_help_names_the_keys_and_commands_of_now() -> None:
     assert keys.now("Ctrl-Up, Ctrl-Down") == "Alt-K, Ctrl-Down"
     assert keys.now("Enter") == "Enter" and keys.now("/, //") == "/, //"
     assert shown("ctrl+pagedown") == "Ctrl-PgDn"
-    words = {word for names, _ in HELP for word in names.split(", ")}
+    every = [row if isinstance(row, str) else row[0] for rows in HELP.values() for row in rows]
+    words = {word for names in every for word in names.split(", ")}
     missing = {shown(key.split(",")[0]) for key in made().usual.values()} - words
     assert not missing
-    rows = {words.split(", ")[0]: with_command(words, made()) for words, _ in HELP}
+    rows = {words.split(", ")[0]: with_command(words, made()) for words in every}
     functions = {shown(key) for keys in made().usual.values() for key in keys.split(",") if re.fullmatch(r"f\d+", key)}
     assert len(functions) >= 8 and all(re.fullmatch(rf"{key}, /[a-z-]+", rows[key]) for key in functions)
     assert all(rows[each.key].endswith(f", /{each.name}") for each in COMMANDS if each.key)
