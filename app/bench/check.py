@@ -145,15 +145,7 @@ def _replay_to(
     target.request(frozenset())
     target.prefill(history.tokens[:-1])
     rules = StopRules(frozenset(), target.abilities.n_ctx - len(history.tokens), 0, (), lambda _token: b"")
-    steps = generate(
-        target,
-        Plain(),
-        sampler,
-        history,
-        should_extend=lambda _probability, _depth: False,
-        rules=rules,
-        cancelled=never,
-    )
+    steps = generate(target, Plain(), sampler, history, should_extend=lambda *_: False, rules=rules, cancelled=never)
     for at, step in enumerate(steps):
         if at == index:
             row = step.evaluation.logits[0].copy()
@@ -269,9 +261,9 @@ def check_text(report: CheckReport) -> str:
         *(f"- {_line(finding)}" for finding in [*report.wrong, *ties][:_SHOWN]),
         *([f"- and {len(report.findings) - _SHOWN} more (--json)."] if len(report.findings) > _SHOWN else []),
         *(
-            f"- Prompts of {name} too long for the context: {count}."
-            for name, count in report.too_long.items()
-            if count
+            f"- Prompts of {name} too long for the context: {found}."
+            for name, found in report.too_long.items()
+            if found
         ),
         *(f"- Left out: `{name}`, {reason}." for name, reason in report.unusable.items()),
     ]

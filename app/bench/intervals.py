@@ -17,6 +17,7 @@ Doubles = NDArray[np.float64]
 _LEVEL: Final = 0.95
 _RESAMPLES: Final = 4000
 _SEED: Final = 20230
+FEW: Final = 5  # with fewer prompts there is no interval: their extremes hold the true value less often
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +51,7 @@ class Interval:
     """A ratio of two speeds, or a share, and its 95 % confidence interval."""
 
     value: float
-    low: float | None = None  # lower end; None for fewer than two prompts
+    low: float | None = None  # lower end; None for fewer than ``FEW`` prompts
     high: float | None = None
 
     def text(self) -> str:
@@ -115,7 +116,7 @@ def _estimate(rows: Doubles, others: Doubles | None) -> Interval:
         return value if others is None else value / _of_totals(weights @ others)
 
     value = float(ratio(np.ones((1, count)))[0])
-    if count < 2:
+    if count < FEW:
         return Interval(value)
     draws = np.random.default_rng(_SEED).multinomial(count, np.full(count, 1 / count), _RESAMPLES)
     tail = _tail(count)
@@ -126,8 +127,7 @@ def _estimate(rows: Doubles, others: Doubles | None) -> Interval:
 def _tail(count: int) -> float:
     """The share of draws cut off at each end: the tail of the normal distribution beyond Student's t, widened.
 
-    t is approximated by Cornish and Fisher's expansion in 1 / degrees of freedom: within 1 % from 5 prompts on; with
-    fewer, the interval reaches nearly from the lowest draw to the highest anyway.
+    t is approximated by Cornish and Fisher's expansion in 1 / degrees of freedom: within 1 % from ``FEW`` prompts on.
     """
     z, freedom = NormalDist().inv_cdf((1 + _LEVEL) / 2), count - 1
     t = z + (z**3 + z) / (4 * freedom) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)

@@ -4,15 +4,15 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from slipstream.app.bench.figures import ALL_KINDS, BestFixed, DrafterFigures, DrafterReport, Noise
+from slipstream.app.bench.intervals import FEW
 from slipstream.app.bench.plots import verdict
 from slipstream.app.platform.safe_text import one_line
 from slipstream.app.protocol.requests import AUTO, PLAIN
-from slipstream.app.speed import GAIN, times
+from slipstream.app.speed import GAIN, LOSS, times
 
 STOPPED: Final = "STOPPED before its end: the figures cover only what was written until then."
 RANGE: Final = "[0.81, 0.98]: the range that holds the true value 95 times in 100."
 _DEPTHS_SHOWN: Final = 6
-FEW: Final = 5  # minimum prompts for a reliable interval
 
 
 def advice(rows: Sequence[DrafterFigures], noise: Noise) -> str:
@@ -36,8 +36,9 @@ def advice(rows: Sequence[DrafterFigures], noise: Noise) -> str:
         return f"{_faster(*best)}{'; auto gains nothing over all texts' if whole else ''}."
     if noise.was_busy:
         return "Nothing gained while the machine was busy: measure again when it is quiet."
-    if whole and whole[1] and whole[2] == "loss":
-        return f"Use none: nothing gains on this model here, and auto is {times(whole[1].value)} as fast."
+    if whole and whole[1] and whole[1].value < LOSS:
+        sure = "is" if whole[2] == "loss" else "was, perhaps by chance,"
+        return f"Use none: nothing gains on this model here, and auto {sure} {times(whole[1].value)} as fast."
     return f"{'Use auto: nothing' if auto else 'Nothing that was measured'} gains on this model here."
 
 
@@ -72,13 +73,9 @@ def drafters_text(report: DrafterReport) -> str:
         f" seeds: {len(report.seeds)}; at most {report.reply} tokens a reply.",
         RANGE,
         "Repeated: tokens that complete a run of four tokens seen earlier in the same reply; they are easy to copy.",
-        *(
-            ["Replayed: passes, the drafter's included, for which the device replayed a captured graph."]
-            if graphs
-            else []
-        ),
+        *(["Replayed: passes, the drafter's too, for which the device replayed a captured graph."] if graphs else []),
         *([] if report.typical is None else [f"Typical acceptance ({report.typical:g}) was on: it changes the text."]),
-        *([f"Fewer than {FEW} prompts of {', '.join(few)}: too few for reliable intervals."] if few else []),
+        *([few_words(few)] if few else []),
         *(f"Prompts of {name} too long for the context: {count}." for name, count in report.too_long.items() if count),
         *(f"Left out: `{name}`, {reason}." for name, reason in report.unusable.items()),
     ]
@@ -91,13 +88,17 @@ def drafters_text(report: DrafterReport) -> str:
     return rows + "\n" + _best(report.best)
 
 
+def few_words(kinds: Sequence[str]) -> str:
+    return f"Fewer than {FEW} prompts of {', '.join(kinds)}: too few for a range; their figures are a rough guide."
+
+
 def _row(row: DrafterFigures, memory_mb: dict[str, float | None], graphs: bool) -> tuple[str, ...]:
     peak = memory_mb.get(row.drafter)
     return (
         row.kind,
         f"{row.temperature:g}",
         row.drafter,
-        f"{row.tok_per_s:.1f}",
+        f"{row.tok_per_s:.1f}" if row.drafter == PLAIN else "",
         row.speedup_text,
         "-" if row.repeated is None else f"{row.repeated:.0%}",
         f"{row.tokens_per_step:.2f}",
@@ -125,28 +126,14 @@ def _best(rows: Sequence[BestFixed]) -> str:
             )
             for row in rows
         ],
-        _verdict(rows),
     )
-
-
-def _verdict(rows: Sequence[BestFixed]) -> list[str]:
-    autos = [(row, row.auto) for row in rows if row.auto and row.auto.low is not None and row.auto.high is not None]
-    if not autos:
-        return []
-    faster = [row for row, auto in autos if auto.low is not None and auto.low > 1]
-    slower = [f"{row.kind} at T {row.temperature:g}" for row, auto in autos if auto.high is not None and auto.high < 1]
-    named = f" ({', '.join(slower)})" if slower else ""
-    return [
-        f"`auto` against plain decoding, by the intervals: faster in {len(faster)} of {len(autos)} rows,"
-        f" slower in {len(slower)}{named}, the others undecided."
-    ]
 
 
 def share_line(where: str, model: str, rows: Sequence[DrafterFigures], kinds: Mapping[str, str]) -> str:
     """One line to compare between people; ``kinds`` are the sets of prompts to show apart, and a word for each."""
     plain = next(row for row in rows if row.drafter == PLAIN and row.kind == ALL_KINDS)
     gains = [
-        f"{kinds[row.kind]} {row.tok_per_s:.1f} tok/s, {row.speedup_text}, {row.tokens_per_step:.2f} tokens a step"
+        f"{kinds[row.kind]} {row.speedup_text}, {row.tokens_per_step:.2f} tokens a step"
         for row in rows
         if row.drafter == AUTO and row.kind in kinds
     ]

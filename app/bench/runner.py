@@ -87,14 +87,11 @@ Parts = Mapping[str, Callable[[], Outcome]]  # parts by name, in the order in wh
 
 
 def parts(setup: Setup) -> Parts:
+    plan = setup.plan
+
     def drafters() -> Outcome:
         report = compare_drafters(
-            setup.measured,
-            setup.plan,
-            tell,
-            memory_steps=setup.drafter_steps,
-            stop=setup.stop,
-            on_update=setup.on_update,
+            setup.measured, plan, tell, memory_steps=setup.drafter_steps, stop=setup.stop, on_update=setup.on_update
         )
         drawn = chart(report.rows, Style.of(sys.stdout), report.noise)
         text = "\n".join([drafters_text(report), drawn, "", advice(report.rows, report.noise)])

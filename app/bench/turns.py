@@ -214,16 +214,7 @@ def play(
         tell(f"{place} ({count + 1} of {len(rounds)}{time})")
         try:
             for number in range(prompt.turns):
-                plain = reply(
-                    BenchTurn(
-                        kind=kind,
-                        prompt=at,
-                        number=number,
-                        messages=prompt.messages,
-                        sampling=sampling,
-                        tokens=plan.tokens,
-                    )
-                )
+                plain = reply(BenchTurn(kind, at, number, prompt.messages, sampling=sampling, tokens=plan.tokens))
                 replied[kind].add(at)
                 if prompt.later:
                     prompt = prompt.after(Message("assistant", plain.done.text, plain.done.tokens))

@@ -145,14 +145,8 @@ def _plan(options: argparse.Namespace, settings: BenchAmounts) -> ReplyPlan:
         if value < 1:
             raise UsageError(f"{name} is {value}; it must be 1 or more.")
     sets = prompt_sets(options.prompts, settings.limit if options.limit is None else options.limit, options.by_category)
-    return ReplyPlan(
-        names=names,
-        sets=sets,
-        temperatures=temperatures,
-        seeds=range(1, seeds + 1),
-        tokens=tokens,
-        typical=options.typical,
-    )
+    typical, every = options.typical, range(1, seeds + 1)
+    return ReplyPlan(names, sets, temperatures, seeds=every, tokens=tokens, typical=typical)
 
 
 def _temperatures(given: str) -> tuple[float, ...]:

@@ -25,7 +25,6 @@ from tests.soak import screen_figures as checks
 
 from slipstream.app.bench.figures import ALL_KINDS
 from slipstream.app.library.load_request import BUNDLED
-from slipstream.app.protocol.requests import PLAIN
 
 PROGRAM: Final = (sys.executable, "-m", "slipstream.app.cli.main")
 SIZES: Final = ((80, 24), (100, 30), (140, 40))
@@ -161,26 +160,16 @@ def bench(life: Life, home: Path, busy: bool) -> dict[str, checks.Gain]:
     for page in read:
         life.compare(checks.bench_faults(checks.lines_of(page), rows))
     busy = busy or "The machine was busy" in text
-    life.compare([] if busy else checks.quotient_faults(rows, checks.spread_of(text)))
-    life.compare(checks.best_faults(text, rows))
     above, beside = checks.panes(life.settled(ESCAPE))
     life.compare(checks.listed_faults(above, rows, ALL_KINDS))
     life.compare(checks.bench_faults(beside, rows))
     for path in (home / "benches").glob("*.json"):
         life.compare(checks.kept_faults(rows, json.loads(path.read_text("utf-8"))))
     life.compare([] if busy else [checks.estimate_fault(form, took)])
-    life.notes.append(bench_note(form, took, busy, rows))
+    machine = " on a busy machine" if busy else ""
+    life.notes.append(f"the benchmark took {took:.0f} s{machine}, estimated about {checks.estimated(form)[0]}")
     life.press(ESCAPE)
     return {row.drafter: row.gain for row in rows.values() if row.kind == ALL_KINDS and row.gain}
-
-
-def bench_note(form: str, took: float, busy: bool, rows: checks.Rows) -> str:
-    """What a benchmark took, and how far its speed-ups are from the quotients of the speeds beside them."""
-    plain = {kind: row for (kind, drafter), row in rows.items() if drafter == PLAIN}
-    most = max((checks.off_quotient(row, plain[kind]) for (kind, _), row in rows.items() if kind in plain), default=1.0)
-    machine = " on a busy machine" if busy else ""
-    off = f"speed-ups are within {most:.2f}x of the quotient of the speeds"
-    return f"the benchmark took {took:.0f} s{machine}, estimated about {checks.estimated(form)[0]}; its {off}"
 
 
 def drafters(life: Life, benched: Mapping[str, checks.Gain]) -> None:
@@ -238,7 +227,7 @@ def asides(life: Life) -> None:
     life.compare(["" if "↓ newer text" in shown else "no mark for newer text"])
     life.compare(["a mark for newer text at the end" if "↓ newer text" in life.settled(CTRL_END) else ""])
     life.press(F3)
-    life.compare(["" if "corrected   extra" in life.settled() else "the colours are not explained"])
+    life.compare(["" if "corrected by the model   extra" in life.settled() else "the colours are not explained"])
     life.press(F3)
     panel = checks.unfolded(life.settled(ALT_S))
     life.compare(["" if re.search(r"Drafter │? ?‹ auto ›", panel) else "the panel of the chat has another drafter"])

@@ -23,13 +23,10 @@ RESULT = """
 
   drafter                   text         T  tok/s     speed-up [95 %]  right
   none                      chat       0.8  1,000                          –
-  auto                      chat       0.8    990     guessed nothing      – ▁
-  draft                     chat       0.8    800  0.80x                46 %
+  auto                      chat       0.8            guessed nothing      – ▁
+  draft                     chat       0.8         0.80x                46 %
   none                      all texts  0.8  1,000                          –
-  draft                     all texts  0.8  1,250  1.25x [1.20, 1.31]   58 %
-  Best on chat, T 0.8: no drafter; auto guessed nothing.
-  Best on all texts, T 0.8: draft 1.25x [1.20,
-  1.31].
+  draft                     all texts  0.8         1.25x [1.20, 1.31]   58 %
 """
 LIST = """
  Benchmark of Slipstream mini on this machine
@@ -52,7 +49,7 @@ DRAFTERS = """
   ● draft       1.3x ━━━━━━━━━━│━━     bench  a smaller model writes ahead
     none        1.0x ━━━━━━━━━━│              no guessing: the model writes alone
     lookup      0.6x ━━━━━━    │       chats  copies what followed the same …
-  Not measured yet
+  No speed measured yet
     retrieval  what followed the same words in your past chats and files     ▇
  ──────────────────────────────────────────────────────────────────────────────
   lookup
@@ -66,16 +63,16 @@ MODELS = """
  ◢ slipstream  models                             AMD EPYC: 24 GB of 25 GB free
 
     Model                           Size    tok/s  Drafter
-  ★ SmolLM2-360M-Instruct         386 MB    ≤ 190  draft 135M  ▇
-    gpt-oss-20b                    12 GB    ≤ 5.0  eagle3
-    Mistral-Small-3.2-24B-Inst…    15 GB    ≤ 1.1  –
+  ★ SmolLM2-360M-Instruct         386 MB    up to 190  draft 135M  ▇
+    gpt-oss-20b                    12 GB    up to 5.0  eagle3
+    Mistral-Small-3.2-24B-Inst…    15 GB    up to 1.1  –
  ────────────────────────────────────────────────────────────────────────────
   gpt-oss-20b · MXFP4
-  Expected here: ≤ 5.0 tokens a second, estimated from this machine's
+  Expected here: up to 5.0 tokens a second, estimated from this machine's
   memory speed.
 """
 INSTALLED = """
-  ● qwen3-0.6b    Q4_K_M  640 MB         ≤ 59      40k  –        imported
+  ● qwen3-0.6b    Q4_K_M  640 MB         up to 59      40k  –        imported
     mini          Q4_K_M   12 MB              40k  –        imported
 """
 
@@ -123,23 +120,17 @@ def test_the_first_example_agrees_with_the_bar() -> None:
     assert len(wrong(figures.example_faults("nothing"))) == 1
 
 
-def test_a_run_is_the_sum_of_its_steps_and_a_speed_up_the_quotient_of_the_speeds() -> None:
+def test_a_run_is_the_sum_of_its_steps() -> None:
     step = '{"tokens": [1, 2], "drafted": 2, "accepted": 1}'
     done = '{"tokens": 2, "acceptance": 0.5, "speedup": null, "tok_per_s": 9, "plain_tok_per_s": 8}'
     assert wrong(figures.json_faults([step, done])) == []
     assert len(wrong(figures.json_faults([step, step, done.replace("null", "2.0").replace("0.5", "0.9")]))) == 4
-    assert wrong(figures.quotient_faults(rows(), 1.15)) == []
-    slow = rows(RESULT.replace("  800  ", "  650  "))
-    assert wrong(figures.quotient_faults(slow, 1.2)) == ["table, draft on chat: 0.80x, but 650 against 1,000 tok/s"]
-    assert wrong(figures.quotient_faults(slow, 1.25)) == []
-    inside = rows(RESULT.replace("0.80x             ", "0.80x [0.64, 1.00]"))
-    assert wrong(figures.quotient_faults(inside, 1.0)) == []
 
 
 def test_the_table_and_the_bars_of_a_benchmark() -> None:
-    wide = "  draft   chat   0.8    216  0.53x [0.40, 0.63]             1.31   46 %        19 ms        2/2       ▄"
+    wide = "  draft   chat   0.8         0.53x [0.40, 0.63]             1.31   46 %        19 ms        2/2       ▄"
     assert figures.table_rows(figures.lines_of(wide)) == [
-        figures.Row("draft", "chat", "216", figures.Gain("0.53", "0.40", "0.63"), "46")
+        figures.Row("draft", "chat", "", figures.Gain("0.53", "0.40", "0.63"), "46")
     ]
     assert [(bar.drafter, bar.kind) for bar in figures.bars(figures.lines_of(RESULT))] == [
         ("draft", "all texts"),
@@ -152,22 +143,8 @@ def test_the_table_and_the_bars_of_a_benchmark() -> None:
     assert len(wrong(figures.bench_faults(figures.lines_of(outside), rows(outside)))) == 1
 
 
-@pytest.mark.parametrize(
-    ("said", "instead", "found"),
-    [
-        ("draft 1.25x [1.20,", "draft 1.35x [1.20,", "draft Gain(value='1.35', low='1.20', high='1.31'), but Gain("),
-        ("draft 1.25x [1.20,\n  1.31].", "no drafter.", "best on all texts: none 1.00x, but draft in the table"),
-        ("auto guessed nothing.", "auto 0.95x.", "auto Gain(value='0.95', low='', high=''), but None in the table"),
-    ],
-)
-def test_the_best_drafters_are_those_of_the_table(said: str, instead: str, found: str) -> None:
-    assert wrong(figures.best_faults(RESULT, rows())) == []
-    (fault,) = wrong(figures.best_faults(RESULT.replace(said, instead), rows()))
-    assert found in fault
-
-
 def test_the_list_of_results_and_the_kept_one_have_the_figures_of_the_table() -> None:
-    told = rows() | {("all texts", "auto"): figures.Row("auto", "all texts", "1,100", figures.Gain("1.08"), "50")}
+    told = rows() | {("all texts", "auto"): figures.Row("auto", "all texts", "", figures.Gain("1.08"), "50")}
     above, _ = figures.panes(LIST)
     assert wrong(figures.listed_faults(above, told, "all texts")) == []
     assert wrong(figures.listed_faults(figures.panes(LIST.replace("1.1x", "    "))[0], told, "all texts")) == []
@@ -185,7 +162,7 @@ def test_the_list_of_results_and_the_kept_one_have_the_figures_of_the_table() ->
 
     every = [row("none", 1000.2, 1.0, None), row("auto", 989.9, 0.97, None), row("draft", 800.4, 0.8, 0.457)]
     assert wrong(figures.kept_faults(rows(), {"drafters": {"rows": every}})) == []
-    bad = [row("draft", 810.4, 0.81, 0.5, tokens=20), row("medusa", 1.0, 1.0, 1.0)]
+    bad = [row("draft", 810.4, 0.81, 0.5, tokens=20), row("medusa", 1.0, 1.0, 1.0), row("none", 9.0, 1.0, None)]
     assert len(wrong(figures.kept_faults(rows(), {"drafters": {"rows": bad}}))) == 5
 
 
@@ -241,4 +218,4 @@ def test_a_model_has_one_prediction() -> None:
     assert wrong(figures.models_faults(MODELS, [none, speed(4.97)])) == []
     assert wrong(figures.models_faults(MODELS, [speed(8.0)])) == []  # it was measured again
     assert len(wrong(figures.models_faults(MODELS, [speed(3.9)]))) == 1
-    assert len(wrong(figures.models_faults(MODELS.replace("here: ≤ 5.0", "here: ≤ 4.0"), []))) == 1
+    assert len(wrong(figures.models_faults(MODELS.replace("here: up to 5.0", "here: up to 4.0"), []))) == 1

@@ -16,22 +16,22 @@ from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
 from slipstream.app.bench.estimate import about
+from slipstream.app.bench.intervals import FEW
 from slipstream.app.bench.prompts import BUILT_IN, read_prompts
-from slipstream.app.bench.report import FEW
 from slipstream.app.platform.safe_text import one_line, plural, sentence
 from slipstream.app.protocol.requests import PLAIN
 from slipstream.app.tui.parts.dialogs import Dialog, PathSuggester, sheet
 from slipstream.app.tui.parts.notice import run_in_thread
 from slipstream.models.errors import SlipstreamError
 
-SIZES: Final = MappingProxyType({"small": (2, 48), "medium": (4, 96), "large": (8, 160)})
+SIZES: Final = MappingProxyType({"small": (FEW, 32), "medium": (FEW, 96), "large": (8, 160)})
 """Prompts of each set, and maximum tokens of a reply."""
 GREEDY, SAMPLED = 0.0, 0.8
 _START: Final = 5.0  # least seconds to load and to warm up
 _LOADS: Final = 1.5  # the same, in loads of the model in the chat
 _BESIDE: Final = 1.3  # factor on the decoding time, for prefill and drafting
 ON, OFF, ONE = "✓ ", "· ", "● "
-KINDS = MappingProxyType({"greedy (T 0)": GREEDY, "default (T 0.8)": SAMPLED})
+KINDS = MappingProxyType({"likeliest (T 0)": GREEDY, "usual (T 0.8)": SAMPLED})
 """Temperature by the label of the sampling."""
 NARROW = 64  # width below which the columns are stacked
 
@@ -191,8 +191,7 @@ class BenchForm(Dialog[BenchPlan | None]):
         seconds = about(plan.seconds(self._speeds, self._load)).capitalize()
         time = f"{seconds} ({size}); the time left is shown as it runs."
         rest = "The benchmark has the model for itself: what you send meanwhile waits."
-        few = f"Fewer than {FEW} prompts of a kind give a rough guide only." if prompts < FEW else ""
-        self._say(plan.lacks or " ".join(filter(None, (time, few, rest))))
+        self._say(plan.lacks or f"{time} {rest}")
 
     def action_run(self) -> None:
         plan = self.chosen()

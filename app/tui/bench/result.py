@@ -12,9 +12,10 @@ from textual.screen import Screen
 from textual.widgets import Static
 
 from slipstream.app.bench.estimate import about
-from slipstream.app.bench.figures import ALL_KINDS, BestFixed, DrafterFigures, DrafterReport, Noise, RunningBench
+from slipstream.app.bench.figures import ALL_KINDS, DrafterFigures, DrafterReport, Noise, RunningBench
+from slipstream.app.bench.intervals import FEW
 from slipstream.app.bench.plots import verdict
-from slipstream.app.bench.report import FEW, RANGE, STOPPED, advice
+from slipstream.app.bench.report import RANGE, STOPPED, advice, few_words
 from slipstream.app.bench.results import StoredResult
 from slipstream.app.library.format import rate
 from slipstream.app.platform.safe_text import one_line
@@ -31,14 +32,14 @@ _ROOMY: Final = 70  # width from which the interval is shown
 NOW: Final = "now"  # the key of the running benchmark's row
 MARGIN: Final = 6  # columns of padding and scroll bar
 WIDEST: Final = 120
-_RANGE: Final = Content.styled(RANGE, "$foreground 60%")
+_RANGE: Final = Content.styled(f"{RANGE} │: the speed without a drafter.", "$foreground 60%")
 
 
 FIGURES: Final[tuple[Column[DrafterFigures], ...]] = (
     Column("drafter", lambda row: text(row.drafter, "bold")),
     Column("text", lambda row: text(row.kind)),
     Column("T", lambda row: Content(f"{row.temperature:g}"), 3, right=True),
-    Column("tok/s", lambda row: Content(rate(row.tok_per_s)), 1, right=True),
+    Column("tok/s", lambda row: Content(rate(row.tok_per_s) if row.drafter == PLAIN else ""), 1, right=True),
     Column("speed-up [95 %]", lambda row: Content("" if row.drafter == PLAIN else row.speedup_text), right=True),
     Column("tokens per step", lambda row: Content(f"{row.tokens_per_step:.2f}"), 4, right=True),
     Column("right", lambda row: Content(percent(row.acceptance)), 2, right=True),
@@ -98,7 +99,7 @@ def _auto_gain(kept: StoredResult | RunningBench) -> Content:
         return Content("")
     if kept.report is None:
         return Content.styled("✗", "$error")
-    own = _auto(kept.report, kept.report.best[-1]) if kept.report.best else None
+    own = next((row for row in kept.report.overall if row.drafter == AUTO), None)
     return Content(times(own.gain.value) if own and own.gain else "")
 
 
@@ -107,8 +108,9 @@ def _best_name(kept: StoredResult | RunningBench) -> str:
     if report is None or not report.best:
         return ""
     over = report.best[-1]
-    gain = f" {times(over.speedup.value)}" if over.drafter != PLAIN else ""
-    return f"{one_line(over.drafter)}{gain}{', rough' if report.noise.remarks() or _few(report) else ''}"
+    gains = [row.drafter for row in report.overall if verdict(row, report.noise) == "gain"]
+    best = f"{one_line(over.drafter)} {times(over.speedup.value)}" if over.drafter in gains else PLAIN
+    return f"{best}{', rough' if report.noise.remarks() or _few(report) else ''}"
 
 
 def progress(measuring: RunningBench, width: int) -> Content:
@@ -182,7 +184,7 @@ def doubts(report: DrafterReport) -> Content:
     few = _few(report)
     said = [STOPPED] if report.stopped else []
     said += report.noise.remarks()
-    said += [f"Fewer than {FEW} prompts of {', '.join(few)}: a rough guide, not a measurement."] if few else []
+    said += [few_words(few)] if few else []
     return Content("\n".join(f"! {line}" for line in said)).stylize("$warning")
 
 
@@ -191,24 +193,11 @@ def remarks(report: DrafterReport) -> Content:
     promise = {"same text": "identical", "same distribution": "same odds; single words may differ"}
     output = promise.get(report.promise, one_line(report.promise))
     return below(
-        *(_best(row, _auto(report, row)) for row in report.best),
-        Content("Speed-ups are against the replies without a drafter right before and after; row “none” is of all."),
+        Content("A speed-up is against the replies without a drafter right before and after: 0.8x of it is slower."),
         Content(f"Same text as without a drafter: {report.equal_texts} of {report.texts} (output: {output})."),
         Content(f"Prompts: {prompts}; at most {report.reply} tokens a reply."),
         *(Content(f"Left out: {one_line(name)}, {one_line(why)}.") for name, why in report.unusable.items()),
     )
-
-
-def _auto(report: DrafterReport, best: BestFixed) -> DrafterFigures | None:
-    """The autopilot's row of the same kind and temperature; None if it was not measured."""
-    wanted = (AUTO, best.kind, best.temperature)
-    return next((row for row in report.rows if (row.drafter, row.kind, row.temperature) == wanted), None)
-
-
-def _best(row: BestFixed, own: DrafterFigures | None) -> Content:
-    auto = f"; auto {own.speedup_text}" if own else ""
-    best = "no drafter" if row.drafter == PLAIN else f"{one_line(row.drafter)} {row.speedup.text()}"
-    return Content(f"Best on {one_line(row.kind)}, T {row.temperature:g}: {best}{auto}.")
 
 
 class BenchResult(Screen[None]):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from slipstream.app.bench.intervals import Interval, ReplyPair, TimedTokens, advantage, between, speedup
+from slipstream.app.bench.intervals import FEW, Interval, ReplyPair, TimedTokens, advantage, between, speedup
 
 
 def prompts(ratios: list[float], tokens: float = 100.0) -> list[ReplyPair]:
@@ -27,9 +27,11 @@ def test_a_drift_cancels_and_the_ratio_is_of_total_times_by_tokens_a_second() ->
     assert speedup([ReplyPair(TimedTokens(50, 1.0), TimedTokens(100, 1.0))]).value == pytest.approx(0.5)
 
 
-def test_one_prompt_has_no_interval_and_the_same_figures_the_same_one() -> None:
-    found = speedup(prompts([2.0]))
-    assert found == Interval(2.0) and found.low is found.high is None and found.text() == "2.00x"
+def test_few_prompts_have_no_interval_and_the_same_figures_the_same_one() -> None:
+    for count in (1, 2, FEW - 1):
+        found = speedup(prompts([2.0] * count))
+        assert found == Interval(2.0) and found.low is found.high is None and found.text() == "2.00x"
+    assert speedup(prompts([1.0, 1.5, 2.0, 2.5, 3.0])).text().endswith("]")
     made = prompts(np.random.default_rng(3).uniform(0.5, 3, 12).tolist())
     assert speedup(made) == speedup(list(made))
 
@@ -64,6 +66,6 @@ def test_two_drafters_are_compared_prompt_by_prompt() -> None:
     assert found.low == pytest.approx(0.97) and found.high == pytest.approx(0.97)
     alone = speedup(auto)
     assert alone.low is not None and alone.high is not None and alone.high - alone.low > 0.5
-    fast = [ReplyPair(TimedTokens(100, 0.5), TimedTokens(100, 1.0))] * 4
-    slow = [ReplyPair(TimedTokens(100, 1.0), TimedTokens(100, 2.0))] * 4
+    fast = [ReplyPair(TimedTokens(100, 0.5), TimedTokens(100, 1.0))] * 5
+    slow = [ReplyPair(TimedTokens(100, 1.0), TimedTokens(100, 2.0))] * 5
     assert advantage(fast, slow).value == pytest.approx(1.0)

@@ -174,10 +174,16 @@ def test_a_picture_has_always_as_many_lines(size: tuple[int, int]) -> None:
             ["eagle3 is 1.5x faster here: 2.00 s instead of 3.00 s.", "68 % right · 2.4 tokens per step"],
         ),
         ("lookup", 3.25, 1.1, ["lookup loses 0.2 s here: 3.25 s instead of 3.00 s.", "There is little to copy"]),
-        ("medusa", 3.0, 1.2, ["medusa gains nothing here: 3.00 s instead of 3.00 s.", "Few guesses were right."]),
-        ("draft", 3.3, 2.1, ["draft loses 0.3 s here", "Checking costs as much as it saves. F6 fetches Owl 1B."]),
+        ("medusa", 3.0, 1.2, ["medusa gains nothing here", "Right guesses gave only 1.2 tokens per step. Ctrl-D"]),
+        (
+            "draft",
+            3.3,
+            2.1,
+            ["draft loses 0.3 s here", "A step with guesses takes 2.3 times as long. Larger models gain more"],
+        ),
         ("auto", 0.33, 2.1, ["auto gains nothing here: 0.33 s instead of 0.30 s."]),
-        ("auto", 0.3, 2.1, ["auto gains nothing", "At 5.0 ms a token, little to gain. F6 fetches Owl 1B."]),
+        ("auto", 0.3, 2.1, ["auto gains nothing", "A token takes only 5 ms without guesses.", "F6 fetches Owl 1B."]),
+        ("auto", 3.0, 1.0, ["auto gains nothing", "auto guesses only where that should pay"]),
     ],
 )
 def test_a_race_ends_in_one_sentence(drafter: str, seconds: float, tokens_per_step: float, words: list[str]) -> None:
@@ -198,7 +204,11 @@ def test_a_reply_in_which_nothing_was_guessed_has_no_ratio() -> None:
         and "x faster" not in words
         and "same speed" not in words
     )
-    assert "At 1.7 ms a token, little to gain. Ctrl-L" in words and "differ from token 12 on" in words
+    assert (
+        "A token takes only 2 ms without guesses." in words
+        and "Ctrl-L lists" in words
+        and "differ from token 12 on" in words
+    )
     assert "cut at 100 tokens" in words and "shown 3x slower" in "\n".join(
         text for text, _ in picture(START, FRAME, None, 80, 22)
     )
@@ -209,6 +219,7 @@ def test_at_the_end_the_bars_are_the_seconds_and_a_lost_race_is_not_drawn_as_won
     lines = picture(START, frame, RaceResult(frame, False, None, 0.5, 2.0), 80, 22)
     ours, plain = (text.count("█") for text, kind in lines if "█" in text)
     assert plain == 2 * ours or abs(plain - 2 * ours) == 1
+    assert ["(bars: seconds)" in text for text, _ in lines if "█" in text] == [False, True]
     running = [text.count("█") for text, _ in picture(START, frame, None, 80, 22) if "█" in text]
     assert running[0] == running[1]
     lost = RaceFrame(Racer("The", 60, 2.0, True), Racer("The", 60, 1.0, True))
@@ -223,7 +234,7 @@ def test_at_the_end_the_bars_are_the_seconds_and_a_lost_race_is_not_drawn_as_won
 def test_seconds_are_compared_only_where_both_wrote_as_many_tokens() -> None:
     def said(ours: Racer, plain: Racer) -> str:
         frame = RaceFrame(ours, plain)
-        return picture(START, frame, RaceResult(frame, False, None, 0.5, 2.0), 80, 22)[-4][0]
+        return picture(START, frame, RaceResult(frame, False, None, 0.5, 2.0), 80, 22)[-5][0]
 
     assert said(Racer("The", 60, 2.0), Racer("The", 61, 3.0)) == "auto is 1.5x faster here: 30 tok/s instead of 20."
     assert said(Racer("The", 30, 2.0), Racer("The", 60, 6.0)) == "auto is 1.5x faster here: 15.0 tok/s instead of 10.0."

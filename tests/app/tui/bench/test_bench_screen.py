@@ -99,7 +99,7 @@ async def test_a_benchmark_has_the_machine_for_itself(open_chat: Open, tmp_path:
         assert asked[0] == "bench" and commands.nice == 0
         for part in (f"-m {Path('mini.gguf').absolute()}", "--drafters draft,lookup", "--prompts=chat", "--no-memory"):
             assert part in words
-        assert "--temp 0.8 --limit 2 --tokens 48" in words
+        assert "--temp 0.8 --limit 5 --tokens 32" in words
         assert not screen.check_action("new", ())
         await chat.press("escape", "ctrl+d")
         await chat.until(lambda: chat.toasts() == ["Benchmark running · F8: progress."])
@@ -140,7 +140,7 @@ async def test_the_form_says_what_lacks_and_checks_a_file(open_chat: Open, tmp_p
         await chat.until(lambda: running(chat))
         words = " ".join(commands.asked[0])
         assert f"--prompts=chat --prompts=copy --prompts={tmp_path / 'own.txt'}" in words
-        assert "--temp 0,0.8" in words and "--limit 4 --tokens 96" in words
+        assert "--temp 0,0.8" in words and "--limit 5 --tokens 96" in words
         commands.go()
         await chat.until(lambda: chat.screen.jobs.job is None and chat.screen.model.loaded is not None)
 
@@ -247,6 +247,9 @@ def test_unsure_figures_are_called_rough(tmp_path: Path, prompts: int, noise: No
     view.rows = [replace(kept, report=report)]
     figures = [column.cell(view.rows[0]) for column in view.columns[-2:]]
     assert [cell.plain for cell in figures] == ["1.7x", "lookup 1.9x, rough" if unsure else "lookup 1.9x"]
+    chance = [replace(row, speedup=Interval(1.9, 0.9, 2.9)) for row in report.rows]
+    view.rows = [replace(kept, report=replace(report, rows=chance))]
+    assert view.columns[-1].cell(view.rows[0]).plain.startswith("none")
 
 
 @pytest.mark.slow
@@ -266,11 +269,11 @@ async def test_the_real_command_measures_the_bundled_model(open_chat: Open, tmp_
 
 def test_how_long_it_takes_is_guessed_from_its_size() -> None:
     plan = BenchPlan(("chat",), ("auto", "lookup"), (0.0,), "small")
-    assert plan.seconds({"none": 10.0}) == pytest.approx(5 + 1.3 * 2 * 5 * 48 / 10)
-    assert plan.seconds({"none": 10.0}, load=20.0) == pytest.approx(30 + 1.3 * 2 * 5 * 48 / 10)
+    assert plan.seconds({"none": 10.0}) == pytest.approx(5 + 1.3 * 5 * 5 * 32 / 10)
+    assert plan.seconds({"none": 10.0}, load=20.0) == pytest.approx(30 + 1.3 * 5 * 5 * 32 / 10)
     assert plan.seconds({"none": 0.0}) > plan.seconds({"none": 10.0}) > plan.seconds({"none": 100.0})
     slow = {"none": 10.0, "lookup": 1.0}  # as it was measured before
-    assert plan.seconds(slow) == pytest.approx(5 + 1.3 * 2 * 48 * (4 / 10 + 1 / 1)) and not plan.lacks
+    assert plan.seconds(slow) == pytest.approx(5 + 1.3 * 5 * 32 * (4 / 10 + 1 / 1)) and not plan.lacks
     assert "prompts" in replace(plan, prompts=()).lacks and "drafter" in replace(plan, drafters=()).lacks
     assert "drawn" in replace(plan, temperatures=()).lacks
 
