@@ -87,7 +87,7 @@ def quant_advice(header: Header, paths: Paths) -> str:
         return ""
     *others, last = types[:_ADVISED]
     named = f"{', '.join(others)} or {last}" if others else last
-    return f"This file gains little from drafting here; {named} of the same model would."
+    return f"Weights of this type gain little from drafting here; a file of the same model in {named} would gain more."
 
 
 def _rising(costs: Mapping[int, float]) -> dict[int, float]:

@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 from typing import Final
@@ -12,7 +12,7 @@ from slipstream.app.chats.reading import ChatReader
 from slipstream.app.chats.records import Figures
 from slipstream.app.platform.paths import Paths
 from slipstream.app.protocol.requests import PLAIN
-from slipstream.app.speed import LEAST_OF_CHATS, Speed
+from slipstream.app.speed import LEAST_OF_CHATS
 from slipstream.drafters.memory import DrafterMemory
 from slipstream.models.errors import SlipstreamError
 from slipstream.models.gguf.reader import Header
@@ -31,7 +31,7 @@ def chats_of(path: Path, fingerprint: str) -> tuple[str, ...]:
     return ()
 
 
-def _newest(path: Path, model: str = "") -> Iterator[tuple[str, str, Speed]]:
+def _newest(path: Path, model: str = "") -> Iterator[tuple[str, str, Figures]]:
     query = """
         SELECT model, drafter, speed FROM messages WHERE id > (SELECT coalesce(max(id), 0) FROM messages) - ?
             AND role = 'assistant' AND status IN ('done', 'interrupted') AND ? IN ('', model)
@@ -39,7 +39,7 @@ def _newest(path: Path, model: str = "") -> Iterator[tuple[str, str, Speed]]:
     with suppress(SlipstreamError), ChatReader(path).open() as db:
         for own, drafter, packed in db.execute(query, (_NEWEST, model)) if db else ():
             if figures := Figures.unpacked(packed):
-                yield own, drafter, figures.speed
+                yield own, drafter, figures
 
 
 def reply_speeds(path: Path) -> dict[str, float]:
@@ -49,28 +49,32 @@ def reply_speeds(path: Path) -> dict[str, float]:
     programs only make replies slower.
     """
     speeds: defaultdict[str, dict[bool, list[float]]] = defaultdict(lambda: {True: [], False: []})
-    for model, _, speed in _newest(path):
+    for model, _, figures in _newest(path):
+        speed = figures.speed
         if model and speed.plain_tok_per_s:
             speeds[model][speed.busy].append(speed.plain_tok_per_s)
     return {model: median(found[False]) if found[False] else max(found[True]) for model, found in speeds.items()}
 
 
-def _in_chats(path: Path, fingerprint: str) -> tuple[dict[str, float], frozenset[str]]:
+def _in_chats(path: Path, fingerprint: str) -> tuple[dict[str, float], frozenset[str], frozenset[str]]:
     """Speed over plain decoding by drafter, from a model's newest replies that measured it.
 
-    Also the drafters for which other programs disturbed the replies with most of the tokens.
+    Also the drafters for which other programs disturbed the replies with most of the tokens, and all that guessed.
     """
+    tried = set[str]()
     tokens: defaultdict[str, int] = defaultdict(int)
     disturbed: defaultdict[str, int] = defaultdict(int)  # how many of them were written while the machine was busy
     seconds: defaultdict[str, float] = defaultdict(float)  # in units of plain decoding's seconds per token
-    for _, drafter, speed in _newest(path, fingerprint):
+    for _, drafter, figures in _newest(path, fingerprint):
+        speed = figures.speed
+        tried |= {name for name, count in figures.by_drafter.items() if count.get("drafted")}
         if speed.speedup:
             tokens[drafter] += speed.timed
             disturbed[drafter] += speed.timed * speed.busy
             seconds[drafter] += speed.timed / speed.speedup
     enough = [name for name in tokens if tokens[name] >= LEAST_OF_CHATS]
     busy = frozenset(name for name in enough if 2 * disturbed[name] > tokens[name])
-    return {name: tokens[name] / seconds[name] for name in enough}, busy
+    return {name: tokens[name] / seconds[name] for name in enough}, busy, frozenset(tried)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,24 +87,29 @@ class DrafterGains:
     busy_chats: frozenset[str] = frozenset()  # drafters whose replies other programs mostly disturbed
     busy_benchmark: bool = False  # whether other programs disturbed the benchmark
     chance: frozenset[str] = frozenset()  # drafters whose figure in the benchmark may be chance
+    tried: frozenset[str] = frozenset()  # drafters that guessed in the chats, if only for a few steps
+    advice: str = ""  # what to use by the benchmark, in a sentence; empty without one
 
     @property
     def known(self) -> dict[str, float]:
-        """One figure per drafter, for lists: from the chats, else the benchmark, else the autopilot."""
-        return {**self.autopilot, **self.benchmark, **self.chats}
+        """One figure per drafter: a quiet benchmark's, which measures all alike, else the chats', else another."""
+        better = (self.benchmark, self.chats) if self.busy_benchmark else (self.chats, self.benchmark)
+        return {**self.autopilot, **better[0], **better[1]}
 
     @property
     def sources(self) -> dict[str, str]:
         """A word for the source of each figure in ``known``."""
+        chats = {name: "chats, busy" if name in self.busy_chats else "chats" for name in self.chats}
         busy = ", busy" if self.busy_benchmark else ""
+        bench = {name: f"bench{busy or ', chance' * (name in self.chance)}" for name in self.benchmark}
         words = dict.fromkeys(self.autopilot, "auto")
-        words |= {name: f"bench{busy or ', chance' * (name in self.chance)}" for name in self.benchmark}
-        return words | {name: "chats, busy" if name in self.busy_chats else "chats" for name in self.chats}
+        return words | (bench | chats if busy else chats | bench)
 
     @property
     def proven(self) -> dict[str, float]:
         """The figures in ``known`` without those of the benchmark that may be chance."""
-        return {name: gain for name, gain in self.known.items() if name in self.chats or name not in self.chance}
+        by_chance = self.chance - (self.chats.keys() if self.busy_benchmark else set())
+        return {name: gain for name, gain in self.known.items() if name not in by_chance}
 
 
 NO_GAINS: Final = DrafterGains({}, {}, {})
@@ -109,24 +118,27 @@ NO_GAINS: Final = DrafterGains({}, {}, {})
 def gains_of(paths: Paths, header: Header) -> DrafterGains:
     from slipstream.drafters.autopilot.profile import learned_gains  # loads llama.cpp; lists work without it
 
-    in_chats, busy_chats = _in_chats(paths.chats, header.fingerprint)
+    in_chats, busy_chats, tried = _in_chats(paths.chats, header.fingerprint)
     learned = learned_gains(DrafterMemory(paths.derived, header.fingerprint))
-    benchmarked, chance, busy_benchmark = _benchmarked(paths.benches, header.title)
-    return DrafterGains(
-        in_chats, benchmarked, learned, busy_chats=busy_chats, busy_benchmark=busy_benchmark, chance=chance
-    )
+    return _benchmarked(paths.benches, header.title, DrafterGains(in_chats, {}, learned, busy_chats, tried=tried))
 
 
-def _benchmarked(folder: Path, model: str) -> tuple[dict[str, float], frozenset[str], bool]:
-    """The gains of a model's newest benchmark, which of them may be chance, and whether other programs disturbed it."""
+def _benchmarked(folder: Path, model: str, gains: DrafterGains) -> DrafterGains:
+    """Adds a model's newest benchmark."""
     from slipstream.app.bench.plots import verdict  # most starts need no benchmark
+    from slipstream.app.bench.report import advice
     from slipstream.app.bench.results import kept_results
 
     reports = (kept.report for kept in kept_results(folder) if kept.report and kept.report.model == model)
     newest = next(reports, None)
     if newest is None:
-        return {}, frozenset(), False
+        return gains
     rows = [row for row in newest.overall if row.gain and row.drafter != PLAIN]
-    gains = {row.drafter: row.gain.value for row in rows if row.gain}
-    chance = frozenset(row.drafter for row in rows if verdict(row, newest.noise) == "even")
-    return gains, chance, newest.noise.was_busy
+    busy = newest.noise.was_busy
+    return replace(
+        gains,
+        benchmark={row.drafter: row.gain.value for row in rows if row.gain},
+        busy_benchmark=busy,
+        chance=frozenset(row.drafter for row in rows if verdict(row, newest.noise) == "even"),
+        advice="" if busy else advice(newest.rows, newest.noise),
+    )

@@ -11,7 +11,7 @@ from slipstream.app.library.format import rate, size
 from slipstream.app.platform.safe_text import one_line, plural
 from slipstream.app.protocol.events import DrafterOffer
 from slipstream.app.protocol.requests import AUTO, PLAIN
-from slipstream.app.speed import GAIN, LEAST_OF_CHATS, LOSS, judged, times
+from slipstream.app.speed import GAIN, LEAST_OF_CHATS, judged, times
 from slipstream.app.tui.parts.browser import GAP, View, below, heading
 from slipstream.app.tui.parts.format import STYLES, gain_bar
 from slipstream.models.outside import shown_path
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from slipstream.app.library.heads_files import HeadsFile
 
 IN_USE, NO_MARK = "● ", "  "
-FRESH, CANNOT = "Not measured yet", "Not for this model"
+FRESH, CANNOT = "No speed measured yet", "Not for this model"
+TRAINED_ON: Final = {"answers": "this model's own answers", "corpus": "public texts"}
 _NARROWEST: Final = 10
 _WIDEST: Final = 24
 _ROOMY: Final = 70  # width from which bars may be longer, and the source of each gain is shown
@@ -93,14 +94,12 @@ class DraftersView(View[DrafterOffer | str]):
         names = [offer.name for offer in self._offers if offer.usable and offer.name != PLAIN]
         if not any(name in self.standing.gains.known for name in names):
             return "Nothing is measured yet: v races a drafter, F8 in the chat measures all."
-        proven = self.standing.gains.proven
+        known, proven = self.standing.gains, self.standing.gains.proven
         gain, name = max(((proven[name], name) for name in names if name in proven), default=(1.0, ""))
+        if known.advice and (gain < GAIN or name in known.benchmark):
+            return known.advice
         if gain >= GAIN:
             return f"{'Use auto: it' if name == AUTO else one_line(name)} was {times(gain)} faster here."
-        known = self.standing.gains
-        own = 1.0 if known.busy_benchmark or AUTO in known.chance else known.benchmark.get(AUTO, 1.0)
-        if own < LOSS:
-            return f"Use none: nothing gains on this model here; auto was {times(own)} as fast in the last benchmark."
         return "Use auto: nothing that was measured gains on this model here."
 
     def _line(self, row: DrafterOffer | str, names: int, room: int, most: float, width: int) -> Content:
@@ -113,6 +112,8 @@ class DraftersView(View[DrafterOffer | str]):
         name = Content(f"{one_line(row.name):<{names}}").stylize("bold" if row.usable else "")
         words = one_line(row.about) if row.usable else self._why_not(row)
         words = f"off: {words}" if self.is_off(row.name) else words
+        tried = self.standing.gains.tried if self.standing and gain is None else ()
+        words = f"used by auto: {words}" if row.name in tried else words
         line = mark.append(name).append(Content("  "))
         if gain is not None:
             bar = gain_bar(gain, most, room, STYLES[judged(gain)])
@@ -153,7 +154,8 @@ class DraftersView(View[DrafterOffer | str]):
     def details(self, offer: DrafterOffer | str) -> list[Content]:
         standing = self.standing
         if isinstance(offer, str):
-            reasons = [Content(f"{one_line(each.name)}: {self._why_not(each)}.") for each in self._cannot]
+            named = ((each, f"{one_line(each.name)} ({one_line(each.about)})") for each in self._cannot)
+            reasons = [Content(f"{name}: {self._why_not(each)}.") for each, name in named]
             return [below(heading(CANNOT, "Enter lists them"), *reasons)]
         marks = ("in use" if offer.name == self.current else "", "off for auto" if self.is_off(offer.name) else "")
         said = Content(one_line(offer.about)).stylize("$foreground 80%")
@@ -185,7 +187,9 @@ class DraftersView(View[DrafterOffer | str]):
             )
             if name in gains
         ]
-        fresh = f"Not measured yet: v races it, and {LEAST_OF_CHATS} tokens of replies with it in a chat are enough."
+        fresh = f"No speed measured yet: v races it; or write {LEAST_OF_CHATS} tokens with it in a chat."
+        if name in all_gains.tried:
+            fresh = f"auto used it at some steps, too few for a speed of its own. {fresh}"
         chance = "The benchmark's figure may be chance." if name in all_gains.chance else ""
         lines = [Content(f"Against no drafter: {' · '.join(found)}." if found else fresh), Content(chance)]
         if name == AUTO:
@@ -208,7 +212,7 @@ def costs_words(costs: Mapping[int, float]) -> str:
 
 def _file(file: HeadsFile) -> Content:
     facts = [
-        f"trained on {one_line(file.trained_on)}" if file.trained_on else "",
+        f"trained on {TRAINED_ON.get(file.trained_on, one_line(file.trained_on))}" if file.trained_on else "",
         "" if file.first_depth is None else f"first guess right {100 * file.first_depth:.0f} % of the time",
         "" if file.size is None else size(file.size),
     ]

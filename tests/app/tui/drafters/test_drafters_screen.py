@@ -112,7 +112,7 @@ async def test_one_that_does_not_serve_says_why_and_cannot_be_chosen(open_chat: 
     async with open_chat(engine=engine(), size=size) as chat:
         screen = await opened(chat)
         await chat.press("end")
-        assert screen.browser.key == CANNOT and "space: it needs space heads" in said(screen)
+        assert screen.browser.key == CANNOT and "space (masks guess what follows): it needs" in said(screen)
         assert "retrieval" not in [screen.view.key(row) for row in screen.view.rows]
         await chat.press("enter")
         assert screen.browser.key == "retrieval"
@@ -163,8 +163,8 @@ async def test_what_each_gained_here_is_shown_with_its_heads(open_chat: Open, mo
         assert "│" in row_of(chat, "draft") and "━  chats  " in row_of(chat, "draft")
         assert "━" in row_of(chat, "draft") and "1.7x" not in row_of(chat, "lookahead")
         rows = [line.strip(" ●").split(" ")[0] for line in chat.shown().splitlines()[2:] if "faster here" not in line]
-        names = [name for name in rows if name in ("draft", "none", "Not", "lookahead", "space", "retrieval")]
-        assert names[:4] == ["draft", "none", "Not", "lookahead"]  # by gain, then the rest, whose last row is folded
+        names = [name for name in rows if name in ("draft", "none", "No", "lookahead", "space", "retrieval")]
+        assert names[:4] == ["draft", "none", "No", "lookahead"]  # by gain, then the rest, whose last row is folded
         assert "▸ Not for this model: space, retrieval" in chat.shown()
         await chat.press("end", "enter", "up")
         assert screen.browser.key == "space"
@@ -177,7 +177,9 @@ async def test_what_each_gained_here_is_shown_with_its_heads(open_chat: Open, mo
 def test_each_gain_has_its_source_and_the_sources_are_aligned() -> None:
     names = ("none", "draft", "lookup", "recycle")
     view = DraftersView([DrafterOffer(name, True, about="what it does") for name in names], "draft", 40.0)
-    measured = DrafterGains({"draft": 1.7}, {"draft": 1.5, "lookup": 1.2}, {"lookup": 1.1, "recycle": 1.05})
+    measured = DrafterGains({"draft": 1.7}, {"lookup": 1.2}, {"lookup": 1.1, "recycle": 1.05})
+    both = replace(measured, benchmark={"draft": 1.5})  # it measures all alike
+    assert both.known["draft"] == 1.5 and replace(both, busy_benchmark=True).known["draft"] == 1.7
     view.take(Standing(gains=measured))
     rows = {row.plain[2:].split(" ")[0]: row.plain for row in view.lines(76)}
     assert "1.7x" in rows["draft"] and "1.2x" in rows["lookup"] and "1.1x" in rows["recycle"]
@@ -215,16 +217,27 @@ def test_a_figure_within_the_noise_of_the_benchmark_is_no_advice() -> None:
     view = DraftersView(
         [DrafterOffer(name, True, about="guesses") for name in ("none", "auto", "lookup")], "auto", 50.0
     )
-    for benchmark, chance, advice in (
-        ({"lookup": 1.1}, {"lookup"}, "Use auto: nothing"),
-        ({"lookup": 1.1}, set[str](), "lookup was 1.1x faster here."),
-        ({"auto": 0.5, "lookup": 1.1}, {"lookup"}, "Use none: nothing gains on this model here; auto was 0.5x as fast"),
-        ({"auto": 0.5}, {"auto"}, "Use auto: nothing"),
+    for chats, benchmark, chance, advice, words in (
+        (1.0, {"lookup": 1.1}, {"lookup"}, "", "Use auto: nothing"),
+        (1.0, {"lookup": 1.1}, set[str](), "", "lookup was 1.1x faster here."),
+        (1.0, {"lookup": 1.1}, set[str](), "The benchmark's advice.", "The benchmark's advice."),
+        (1.2, {"lookup": 1.1}, {"lookup"}, "The benchmark's advice.", "Use auto: it was 1.2x faster here."),
+        (1.2, {"auto": 0.5}, {"auto"}, "The benchmark's advice.", "The benchmark's advice."),
     ):
-        view.take(Standing(gains=DrafterGains({"auto": 1.0}, benchmark, {}, chance=frozenset(chance))))
+        gains = DrafterGains({"auto": chats}, benchmark, {}, chance=frozenset(chance), advice=advice)
+        view.take(Standing(gains=gains))
         said, *rows = (line.plain for line in view.lines(100))
-        assert said.startswith(advice)
-        assert ("bench, chance" in "\n".join(rows)) == ("lookup" in chance)
+        assert said.startswith(words)
+        assert ("bench, chance" in "\n".join(rows)) == bool(chance)
+
+
+def test_a_drafter_that_auto_used_is_not_said_to_be_unmeasured_alone() -> None:
+    view = DraftersView([DrafterOffer("lookup", True, about="copies"), DrafterOffer("mtp", False, "why", "l")], "x", 9)
+    view.take(Standing(gains=DrafterGains({}, {}, {}, tried=frozenset({"lookup"}))))
+    assert "used by auto: copies" in "\n".join(line.plain for line in view.lines(100))
+    details = [block.plain for row in view.rows for block in view.details(row)]
+    assert any(words.startswith("auto used it at some steps, too few for a speed") for words in details)
+    assert any("mtp (l): why." in words for words in details)
 
 
 def test_text_that_was_indexed_since_the_load_is_told() -> None:
