@@ -30,12 +30,9 @@ def script(shell: str) -> str:
 def complete(parser: Parser, output: TextIO | None = None) -> None:
     """Answers the shell that runs this program for completions, and exits; returns if none does."""
     _add_completers(parser)
+    quiet = SuppressCompleter()
     autocomplete(
-        parser,
-        always_complete_options=False,
-        default_completer=SuppressCompleter(),
-        exit_method=sys.exit,
-        output_stream=output,
+        parser, always_complete_options=False, default_completer=quiet, exit_method=sys.exit, output_stream=output
     )
 
 

@@ -42,10 +42,8 @@ def lines(report: Report) -> Iterator[str]:
     states = ["not writable" if each.problem else f"{gigabytes(each.free_bytes)} free" for each in report.places]
     same = states[0] if len(set(states)) == 1 else ""  # usually all are on one disk
     yield f"\nKept here ({same})" if same else "\nKept here"
-    rows = [
-        (place.name, shown_path(place.path), "" if same else state)
-        for place, state in zip(report.places, states, strict=True)
-    ]
+    places = zip(report.places, states, strict=True)
+    rows = [(place.name, shown_path(place.path), "" if same else state) for place, state in places]
     yield _indented(table(("", "", ""), rows).split("\n")[1:])
     yield "\nModels"
     yield _indented(table(("", "", ""), [_model(each) for each in report.models]).split("\n")[1:])

@@ -130,13 +130,8 @@ def _asked_in(request: RunRequest, store: ChatStore, chat: str, printer: ReplyPr
     loaded = printer.loaded
     asked = store.add_user(chat, _asked(request))
     messages = history(store.messages(chat), loaded.fingerprint, images=store.images.found)
-    reply = store.begin_reply(
-        chat,
-        model=loaded.title,
-        fingerprint=loaded.fingerprint,
-        drafter=request.load.drafter,
-        seed=request.sampling.seed,
-    )
+    drafter, seed = request.load.drafter, request.sampling.seed
+    reply = store.begin_reply(chat, model=loaded.title, fingerprint=loaded.fingerprint, drafter=drafter, seed=seed)
     try:
         return printer.reply(request, messages, store.state(chat), lambda events: recorded(events, store, reply.id))
     except SlipstreamError as error:

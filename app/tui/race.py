@@ -14,10 +14,11 @@ from textual.widget import Widget
 
 from slipstream.app.bench.race_events import FRAMES, RaceEvent, RaceFrame, Racer, RaceResult, RaceStart
 from slipstream.app.library.format import rate, rates
-from slipstream.app.platform.safe_text import clean, one_line, plural, shortened
+from slipstream.app.platform.safe_text import clean, one_line, plural, sentence, shortened
+from slipstream.app.protocol.requests import AUTO
 from slipstream.app.speed import GAIN, LOSS, compared, times
 from slipstream.app.tui.keys import KeyBar
-from slipstream.app.tui.parts.format import SHORT_MS
+from slipstream.app.tui.parts.format import FEW_GAINED, SHORT_MS, no_gain
 
 WIDEST: Final = 120
 SHORT: Final = 2.0  # seconds after which a message shows the elapsed time
@@ -28,7 +29,6 @@ Line = tuple[str, str]  # text and style
 _NOTE: Final = 15
 _TALL: Final = 18  # minimum height for blank lines between the parts
 _SHOWN_LOSS: Final = 0.05  # with fewer seconds lost, it is no loss
-_FEW: Final = 1.3  # below so many tokens a pass, few guesses were right
 _COPYING: Final = ("lookup", "retrieval")  # drafters that guess only what stands in a text
 
 
@@ -139,20 +139,21 @@ def picture(
     gap: list[Line] = [("", FAINT)] if height >= _TALL else []
     slower = f" · shown {start.slower:.0f}x slower" if start.slower >= 2 else ""
     heading: list[Line] = [(f"RACE · same prompt, same seed{slower}", BOLD), (_title(start, width), FAINT), *gap]
-    end = _end(start, finish, larger)
+    end = _end(start, finish, larger, width)
     room = height - len(heading) - 4 - 2 * len(gap) - len(end)
     ratio = None if finish and finish.acceptance is None else _ratio(frame)
     note = compared(ratio) if ratio else "" if finish else "measuring"
     ours = BAD if ratio and ratio < LOSS else OURS
     with_drafter = f"with drafter ({one_line(start.drafter)})"
     slowest = frame.seconds if finish and not finish.stopped else None
+    bars = "(bars: seconds)" if slowest else "(bars: tokens)"
     lines = [
         *heading,
         *_lane(
             with_drafter, frame.ours, (width, room - room // 2), _share(frame.ours, start, slowest), ours, note=note
         ),
         *gap,
-        *_lane("without", frame.plain, (width, room // 2), _share(frame.plain, start, slowest), FAINT),
+        *_lane("without", frame.plain, (width, room // 2), _share(frame.plain, start, slowest), FAINT, note=bars),
         *gap,
         *end,
     ]
@@ -188,10 +189,10 @@ def _lane(label: str, racer: Racer, size: tuple[int, int], share: float, style: 
     ]
 
 
-def _end(start: RaceStart, finish: RaceResult | None, larger: str) -> list[Line]:
+def _end(start: RaceStart, finish: RaceResult | None, larger: str, width: int) -> list[Line]:
     """The verdict, why it is so, whether the texts are equal, and the figures behind it."""
     if finish is None:
-        return [("", FAINT)] * 4
+        return [("", FAINT)] * 5
     if finish.differs_at is None:
         same: Line = ("Text identical ✓", GOOD)
     else:
@@ -206,7 +207,9 @@ def _end(start: RaceStart, finish: RaceResult | None, larger: str) -> list[Line]
     ]
     verdict = _verdict(start, finish)
     why = "" if verdict[1] in (GOOD, FAINT) else _why(start, finish, larger)
-    return [verdict, (why, FAINT), same, (" · ".join(filter(None, figures)), FAINT)]
+    why_lines = [(line, FAINT) for line in textwrap.wrap(why, width)]
+    lines = [verdict, *why_lines, same, (" · ".join(filter(None, figures)), FAINT), *[("", FAINT)] * 2]
+    return lines[:5]
 
 
 def _verdict(start: RaceStart, finish: RaceResult) -> Line:
@@ -234,13 +237,12 @@ def _ratio(frame: RaceFrame) -> float | None:
 
 def _why(start: RaceStart, finish: RaceResult, larger: str) -> str:
     plain_ms = 1e3 * finish.frame.plain.seconds / max(finish.frame.plain.tokens, 1)
-    if plain_ms < SHORT_MS:
-        return f"At {plain_ms:.1f} ms a token, little to gain. {larger}"
-    if start.drafter in _COPYING and finish.tokens_per_step < _FEW:
-        return "There is little to copy: try a prompt that asks to repeat or change a text."
-    if finish.tokens_per_step < _FEW:
-        return "Few guesses were right. Ctrl-D lists other drafters."
-    return f"Checking costs as much as it saves. {larger}"
+    if plain_ms >= SHORT_MS and finish.tokens_per_step < FEW_GAINED:
+        if start.drafter in _COPYING:
+            return "There is little to copy: try a prompt that asks to repeat or change a text."
+        if start.drafter == AUTO:
+            return "auto guesses only where that should pay, and here that was seldom."
+    return sentence(no_gain(finish.tokens_per_step, plain_ms, finish.frame.speedup or 1, larger))
 
 
 def _compared_figures(frame: RaceFrame) -> str:

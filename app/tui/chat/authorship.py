@@ -53,10 +53,10 @@ def style_of(piece: Piece) -> str:
 
 def legend(width: int, drafters: Iterable[str] = ()) -> Content:
     """Explains the styles of these drafters in at most ``width`` cells, 42 or more; drops the first if needed."""
-    drafted = [(one_line(name), style_by(name)) for name in drafters]
-    long = [*(drafted or [("guessed by a model", DRAFTED), ("copied", COPIED)])]
-    others = [("corrected", RECOVERED), ("extra token", BONUS), ("not guessed", "")]
-    short = [*(drafted or [("guessed", DRAFTED), ("copied", COPIED)])]
+    usual = [("guessed", DRAFTED), ("copied", COPIED)]
+    short = [(one_line(name), style_by(name)) for name in drafters] or usual
+    long = usual if short is usual else [(f"guessed: {short[0][0]}", short[0][1]), *short[1:]]
+    others = [("corrected by the model", RECOVERED), ("extra by it", BONUS), ("not guessed", "")]
     words = long + others
     if _width(words) > width:
         others = [("corrected", RECOVERED), ("extra", BONUS), ("own", "")]

@@ -217,7 +217,7 @@ class StatusBar(Widget):
     def _output(self) -> Content:
         if not self._exact:
             return Content("changes the text").stylize("bold $warning")
-        return Content(PROMISES.get(self._promise, self._promise)).stylize(FAINT)
+        return Content("" if not self.speed.tokens else PROMISES.get(self._promise, self._promise)).stylize(FAINT)
 
     def _line(self, width: int) -> Content:
         speed, bar, name = self.speed, self._with(), one_line(self._guesser or self._drafter)
@@ -229,7 +229,7 @@ class StatusBar(Widget):
             (name if self._once or self._next() == self._drafter else f"next: {one_line(self._next())}", ""),
             (self._right(), ""),
             (self._per_step(), ""),
-            *([(PROMISES.get(self._promise, self._promise), FAINT)] if self._exact else []),
+            (self._output().plain if self._exact else "", FAINT),
         ]
         line = Content("")
         for text, style in parts:
@@ -288,20 +288,12 @@ class TopBar(Widget):
         if self.loaded is None:
             return Content("")
         name = one_line(self.loaded.title)
-        context = gauge(self.used, self.loaded.n_ctx)
-        numbers = gauge(self.used, self.loaded.n_ctx, cells=0)
-        device = one_line(self.loaded.device)
-        led = one_line(self.led)
-        for words, end in (
-            ([led, name, device], context),
-            ([led, name], context),
-            ([name], context),
-            ([name], numbers),
-            ([], numbers),
-        ):
+        full, bare = gauge(self.used, self.loaded.n_ctx), gauge(self.used, self.loaded.n_ctx, cells=0)
+        where, led = one_line(self.loaded.device), one_line(self.led)
+        for words, end in (([led, name, where], full), ([led, name], full), ([name], full), ([name], bare), ([], bare)):
             text = Content(" · ".join(filter(None, words))).stylize("$foreground 70%")
             text = text.append(Content(" · ")).append(end) if words else end
-            if text.cell_length <= width - (title if device in words else 0):
+            if text.cell_length <= width - (title if where in words else 0):
                 break
         return text.truncate(max(width, 0), ellipsis=True)
 

@@ -1,6 +1,6 @@
 """The commands and keys of the chat: one table for the prompt (``/name``), its completion, the palette and the help."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from textwrap import wrap
 from typing import Any, ClassVar, Final
@@ -56,73 +56,55 @@ KEYS: Final[list[BindingType]] = named(
         Binding("ctrl+end", "command('bottom')", "Newest", show=False, id="bottom"),
     ]
 )
-HELP = (
-    ("Enter", "send; while a reply is written, after it"),
-    ("Ctrl-J, Alt-Enter", "new line (also Shift-Enter, if the terminal tells it apart)"),
-    ("Alt-E", "write the prompt in $EDITOR; read a selected message there"),
-    ("Esc", "stop the reply; what was written stays"),
-    ("Up, Down", "in an empty prompt: earlier prompts"),
-    ("Ctrl-P, Ctrl-N", "in the prompt: earlier prompts, later ones"),
-    ("Ctrl-R", "search earlier prompts, in all chats"),
-    ("/, //", "a command; a message that begins with a slash"),
-    ("@", "attach a text file"),
-    ("Tab", "on pasted or attached text: put it into the prompt"),
-    ("Tab", "in an empty prompt: something to try"),
-    ("F2", "next drafter, from the next reply on"),
-    ("Ctrl-D", "drafters: choose, train, import, index"),
-    ("F8", "benchmark: what drafting gains on this machine"),
-    ("F3", "colours: guessed, copied words"),
-    ("F4", "guesses of each step, and how often they are right"),
-    ("/guess", "one reply with guesses shown, and what they gained"),
-    ("Ctrl-L", "models: use, find, fetch, remove"),
-    ("F6", "take the model that is suggested: fetch or load it"),
-    ("F5", "reply again, with another seed"),
-    ("Alt-R", "reply again, with a penalty for repeats (DRY)"),
-    ("Ctrl-T", "open or fold the thoughts of the last reply"),
-    ("Alt-T", "how much the model thinks before it answers"),
-    ("Alt-A", "stop thinking now: the model answers at once"),
-    ("Ctrl-Y", "copy the last reply"),
-    ("Ctrl-G", "continue a stopped reply"),
-    ("Ctrl-Up, Ctrl-Down", "select a message (also with Alt), then:"),
-    ("  e, r", "edit it, reply again; the old version is kept"),
-    ("  Left, Right", "the other versions of it, where it says 2/3"),
-    ("  c, 1 to 9", "copy it, or a code block of it"),
-    ("  f", "fork: a new chat that ends with it"),
-    ("  d, u", "delete it, bring it back"),
-    ("Ctrl-N, Alt-N", "new chat"),
-    ("Ctrl-O", "all chats; type to search, then:"),
-    ("  Enter, Ctrl-R", "open it, rename it"),
-    ("  Ctrl-T, Ctrl-X", "pin it, delete it (Ctrl-Z brings it back)"),
-    ("  Ctrl-S", "export it"),
-    ("PgUp, PgDn", "scroll; the mouse wheel does too"),
-    ("Ctrl-Home, Ctrl-End", "to the top, to the newest"),
-    ("Ctrl-C", "copy what is selected, else stop, clear, quit"),
-    ("F1", "this help"),
-    ("Alt-S", "this chat: system prompt, sampling, drafter, context"),
-    ("F9", "settings: all of them, explained"),
-    ("Alt-P", "all commands, and light or dark"),
-    ("Ctrl-Z", "undo typing; /suspend goes back to the shell"),
-    ("Ctrl-Q", "quit"),
-)
-SECTIONS = {  # the first key of a section to its title
-    "Enter": "Writing",
-    "F2": "Guesses",
-    "Ctrl-L": "Models",
-    "F5": "Replies",
-    "Ctrl-Up, Ctrl-Down": "Messages",
-    "Ctrl-N, Alt-N": "Chats",
-    "PgUp, PgDn": "Screen and program",
+HELP: Final[Mapping[str, Sequence[str | tuple[str, str]]]] = {  # by section: keys and what they do, or a command's key
+    "Writing": (
+        ("Enter", "send; while a reply is written, after it"),
+        ("Ctrl-J, Alt-Enter", "new line (also Shift-Enter, if the terminal tells it apart)"),
+        "Alt-E",
+        ("Esc", "stop the reply; what was written stays"),
+        ("Up, Down", "in an empty prompt: earlier prompts"),
+        ("Ctrl-P, Ctrl-N", "in the prompt: earlier prompts, later ones"),
+        "Ctrl-R",
+        ("/, //", "a command; a message that begins with a slash"),
+        ("@", "attach a text file"),
+        ("Tab", "on pasted or attached text: put it into the prompt; in an empty prompt: something to try"),
+    ),
+    "Guesses": ("F2", "Ctrl-D", "F8", "F3", "F4", ("/guess", "reply once with guesses shown, and what they gained")),
+    "Models": ("Ctrl-L", "F6"),
+    "Replies": ("F5", "Alt-R", "Ctrl-T", "Alt-T", "Alt-A", "Ctrl-Y", "Ctrl-G"),
+    "Messages": (
+        ("Ctrl-Up, Ctrl-Down", "select a message (also with Alt), then:"),
+        ("  e, r", "edit it, reply again; the old version is kept"),
+        ("  Left, Right", "the other versions of it, where it says 2/3"),
+        ("  c, 1 to 9", "copy it, or a code block of it"),
+        ("  f", "fork: a new chat that ends with it"),
+        ("  d, u", "delete it, bring it back"),
+    ),
+    "Chats": (
+        ("Ctrl-N, Alt-N", "new chat"),
+        ("Ctrl-O", "all chats; type to search, then:"),
+        ("  Enter, Ctrl-R", "open it, rename it"),
+        ("  Ctrl-T, Ctrl-X", "pin it, delete it (Ctrl-Z brings it back)"),
+        ("  Ctrl-S", "export it"),
+    ),
+    "Screen and program": (
+        ("PgUp, PgDn", "scroll; the mouse wheel does too"),
+        ("Ctrl-Home, Ctrl-End", "to the top, to the newest"),
+        ("Ctrl-C", "copy what is selected, else stop, clear, quit"),
+        ("Ctrl-Z", "undo typing; /suspend goes back to the shell"),
+        *("F1", "Alt-S", "F9", "Alt-P", "Ctrl-Q"),
+    ),
 }
 FIGURES = (
     ("token", "a word or a part of one, as the model reads and writes"),
-    ("drafter", "what guesses the next tokens; auto chooses it at each step"),
+    ("drafter", "what guesses the next tokens; auto chooses one; Ctrl-D says how each guesses"),
     ("step, pass", "one run of the model: it checks the guesses, and adds a token"),
     ("tree", "guesses that branch: several for one place"),
     ("heads, adapter", "small layers that were trained to guess for one model"),
     ("T", "temperature: at 0 always the likeliest token"),
     ("tok/s", "tokens per second over the reply, once it began"),
     ("with drafter", "the speed now: guessed, and checked by the model"),
-    ("without", "this model without a drafter, measured just now"),
+    ("without", "this model alone: timed in this chat, on steps without guesses"),
     ("unsteady", "its steps differ too much for a comparison"),
     ("machine is busy", "other programs use much of the processor"),
     ("1.8x faster", "speed-up: with drafter over without"),
@@ -131,7 +113,7 @@ FIGURES = (
     ("text identical", "same text: a drafter changes no word"),
     ("same odds", "same distribution: single words may differ; Ctrl-D says why"),
     ("corrected", "recovered: the model's word where a guess was wrong"),
-    ("extra token", "bonus: the model's own, after right guesses"),
+    ("extra", "bonus: the model's own token, after right guesses"),
 )
 WIDTH = 80  # largest width of the sheet, as in ``app.tcss``
 FRAME = 7  # cells of its border, its padding and its scrollbar
@@ -195,12 +177,12 @@ COMMANDS: tuple[Command, ...] = (
     Command("answer-now", "Stop thinking now", "end the thoughts, so that the model answers", key="Alt-A"),
     Command("seed", "Seed", "set the seed of the next replies", argument="N"),
     Command("temp", "Temperature", "set the temperature; 0 takes the likeliest token", argument="T"),
-    Command("model", "Use a model by name", "use a model that `slipstream models list` names", argument="NAME"),
+    Command("model", "Use a model by name", "use a model of the list, or a GGUF file by its path", argument="NAME"),
     Command("compact", "Summarize", "summarize older messages to make room; undo restores", argument="[undo]"),
     Command("context", "Context", "set the context in tokens; auto is the model's own", argument="[TOKENS]"),
     Command("models", "Models", "use, find, fetch or remove models", key="Ctrl-L"),
     Command("offer", "Take the suggested model", "take the model that the chat suggests", key="F6"),
-    Command("drafter", "All drafters", "choose a drafter, or see what one lacks", argument="[NAME]", key="Ctrl-D"),
+    Command("drafter", "All drafters", "choose, train or import drafters; index text", argument="[NAME]", key="Ctrl-D"),
     Command("next", "Next drafter", "use the next drafter, from the next reply on", key="F2"),
     Command("guess", "See it guess", "reply once with guesses shown, and what they gained", argument="[PROMPT]"),
     Command("race", "Race", "write one reply with and without the drafter", argument="[PROMPT]"),
@@ -261,12 +243,7 @@ class HelpScreen(Dialog[None]):
         with sheet(VerticalScroll(id="help"), "Keys", "Esc closes"):
             screen = self.app.size.width
             narrow, room = screen < NARROW, min(screen, WIDTH) - FRAME
-            sections: dict[str, list[tuple[str, str]]] = {}
-            for usual, meaning in HELP:
-                title = SECTIONS.get(usual) or next(reversed(sections))
-                rows = sections.setdefault(title, [])
-                if name := with_command(usual, self._keys):
-                    rows.append((name, meaning))
+            sections = {title: _named(rows, self._keys) for title, rows in HELP.items()}
             every = [*FIGURES, *(row for rows in sections.values() for row in rows)]
             width = 0 if narrow else max(len(name) for name, _ in every)
             keys = [(title, _rows(rows, width, room)) for title, rows in sections.items()]
@@ -282,6 +259,12 @@ def with_command(usual: str, keys: KeyMap) -> str:
     """The current keys of a row, and the command with the same action; empty if there is neither."""
     command = next((each for each in COMMANDS if each.key and each.key == usual.split(", ")[0]), None)
     return ", ".join(filter(None, (keys.now(usual), f"{MARK}{command.name}" if command else "")))
+
+
+def _named(rows: Sequence[str | tuple[str, str]], keys: KeyMap) -> list[tuple[str, str]]:
+    about = {command.key: command.about for command in COMMANDS}
+    every = [(each, about[each]) if isinstance(each, str) else each for each in rows]
+    return [(name, meaning) for usual, meaning in every if (name := with_command(usual, keys))]
 
 
 def _rows(rows: Sequence[tuple[str, str]], width: int, room: int) -> Content:

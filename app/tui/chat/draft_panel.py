@@ -166,7 +166,7 @@ class DraftPanel(Container):
         self.trees = DraftTreeLog()  # the last steps
         self.chart = AcceptanceChart(self._record)  # acceptance of each drafter in this chat
         self.display = False
-        self.border_title = Content("✓━ right ✗ wrong … left out 42 % likely")
+        self.border_title = Content("✓━ right ✗ wrong │ the model's own word … left out 42 % likely")
 
     def compose(self) -> ComposeResult:
         yield self.chart
@@ -280,8 +280,8 @@ class AcceptanceChart(Widget):
         drafters = self._record.drafters()
         if not drafters:
             return Content("Nothing was guessed yet.").stylize(FAINT).truncate(width, ellipsis=True)
-        lines = [Content("% right in this chat").stylize(FAINT)]
         large = 1 + LARGE * len(drafters) <= height
+        lines = [Content(f"% right in this chat{'' if large else ': by place, over time'}").stylize(FAINT)]
         for name, fared in drafters.items():
             lines += _large(name, fared, width) if large else [_small(name, fared, width)]
         return Content("\n").join([line.truncate(width) for line in lines[:height]])

@@ -29,14 +29,11 @@ _WORDS: Final = re.compile(r"[a-z]{3,}(?:[ -][a-z]+)*")  # "\(foo\)": escaped br
 _LABEL: Final = re.compile(r"[\w ,.;:'-]*")  # "\[1\]", "\[citation needed\]": escaped brackets, too
 _PATTERN: Final = re.compile(r"\.[*+]|\[\^|\[\w-\w")  # "\(.*\)": a group of a regular expression
 _AFTER_GROUP: Final = re.compile(r"\\[|+?{1-9]")
-_LETTERS_UP: Final = "0123456789+-=()niabcdefghjklmoprstuvwxyzABDEGHIJKLMNOPRTUVWαβγδθφχ∗*′'∘"
+_UPPER: Final = "0123456789+-=()niabcdefghjklmoprstuvwxyzABDEGHIJKLMNOPRTUVWαβγδθφχ∗*′'∘"
 _RAISED: Final = "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁼⁽⁾ⁿⁱᵃᵇᶜᵈᵉᶠᵍʰʲᵏˡᵐᵒᵖʳˢᵗᵘᵛʷˣʸᶻᴬᴮᴰᴱᴳᴴᴵᴶᴷᴸᴹᴺᴼᴾᴿᵀᵁⱽᵂᵅᵝᵞᵟᶿᵠᵡ**′′°"
-_LETTERS_DOWN: Final = "0123456789+-=()aehijklmnoprstuvxβγρφχ"
+_LOWER: Final = "0123456789+-=()aehijklmnoprstuvxβγρφχ"
 _LOWERED: Final = "₀₁₂₃₄₅₆₇₈₉₊₋₌₍₎ₐₑₕᵢⱼₖₗₘₙₒₚᵣₛₜᵤᵥₓᵦᵧᵨᵩᵪ"
-_SCRIPTS: Final = {
-    "^": dict(zip(_LETTERS_UP, _RAISED, strict=True)),
-    "_": dict(zip(_LETTERS_DOWN, _LOWERED, strict=True)),
-}
+_SCRIPTS: Final = {"^": dict(zip(_UPPER, _RAISED, strict=True)), "_": dict(zip(_LOWER, _LOWERED, strict=True))}
 _LINES: Final = {"overline": "\u0305", "underline": "\u0332", "widehat": "\u0302", "widetilde": "\u0303"} | {
     "overrightarrow": "\u20d7", "overleftarrow": "\u20d6", "overleftrightarrow": "\u20e1",
 }  # fmt: skip

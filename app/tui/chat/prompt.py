@@ -81,10 +81,7 @@ class PromptBox(TextArea):
     def __init__(self, recall: list[str]) -> None:
         """``recall`` has earlier prompts, oldest first."""
         super().__init__(
-            soft_wrap=True,
-            tab_behavior="focus",
-            show_line_numbers=False,
-            placeholder="Message, / for commands, @ for files",
+            tab_behavior="focus", show_line_numbers=False, placeholder="Message, / for commands, @ for files"
         )
         self.choices = CompletionList()  # the list above the prompt
         self._folds = Folds()

@@ -357,7 +357,9 @@ class ReplyWriter:
             await page.remark("the context is full: the reply could not go on.", hint)
         if exchange and exchange.once and figures.speed.tokens:
             self._larger_offered = True
-            await page.remark(*guesses_in_words(figures.speed, page.larger))
+            name = exchange.generate.drafter
+            how = f"{name} ({one_line(self._model.named_drafters().get(name, 'a drafter'))})"
+            await page.remark(*guesses_in_words(figures.speed, page.larger, how))
         self._offer_larger()
         await self._end()
 

@@ -53,23 +53,16 @@ class ChatScreen(Screen[None]):
     BINDINGS: ClassVar[list[BindingType]] = KEYS
 
     def __init__(
-        self,
-        engine: EngineService,
-        load: Load,
-        store: ChatStore,
-        conversation: Conversation,
-        *,
-        model: str,
-        models: ModelsAccess,
+        self, engine: EngineService, load: Load, store: ChatStore, chat: Conversation, model: str, models: ModelsAccess
     ) -> None:
         super().__init__()
         self._store = store
-        self.engine, self.conversation = engine, conversation
-        self.page = page = ChatPage(self, store, conversation)
+        self.engine, self.conversation = engine, chat
+        self.page = page = ChatPage(self, store, chat)
         self.sidebar, self.transcript, self.drafts = page.sidebar, page.transcript, page.drafts
         self.prompt, self.status, self.top_bar = page.prompt, page.status, page.top_bar
         self.jobs = Jobs(self._show_work)
-        self.model = ActiveModel(page, engine, models, load, name=model, show_chat=self.show_chat)
+        self.model = ActiveModel(page, engine, models, load, name=model, show=self.show_chat)
         self.reply = ReplyWriter(page, engine, self.model, self.show_chat)
         self.typing = TypingPrefill(page, engine, self.model, self.reply)
         self.selection = Selection(page)

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 from textual.message_pump import MessagePump
 
 from slipstream.app.settings.values import HubSettings
-from slipstream.app.tui.parts.notice import run_in_thread
-from slipstream.models.errors import SlipstreamError
+from slipstream.app.tui.parts.notice import ErrorHandler, run_in_thread
 
 if TYPE_CHECKING:  # slow imports: the chat is drawn first
     from slipstream.app.library.manager import ModelManager
@@ -38,11 +37,7 @@ class ModelsAccess:
             return self.made
 
     def ask(
-        self,
-        node: MessagePump,
-        what: Callable[[ModelManager], T],
-        then: Callable[[T], object],
-        failed: Callable[[SlipstreamError], object],
+        self, node: MessagePump, what: Callable[[ModelManager], T], then: Callable[[T], object], failed: ErrorHandler
     ) -> None:
         """Calls ``what`` with the manager in a thread, see ``run_in_thread``."""
         run_in_thread(node, lambda: what(self.open()), then, failed)
@@ -52,7 +47,7 @@ class ModelsAccess:
         node: MessagePump,
         what: Callable[[ModelManager], T],
         then: Callable[[T], object],
-        failed: Callable[[SlipstreamError], object],
+        failed: ErrorHandler,
         slow: Callable[[str], object],
     ) -> None:
         """Calls ``what`` as ``ask`` does; if it takes some seconds, ``slow`` is called with what is waited for."""

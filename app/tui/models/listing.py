@@ -21,7 +21,7 @@ from slipstream.app.tui.models.installed import DownloadsView, InstalledView, Mo
 from slipstream.app.tui.models.machine import MemoryLine
 from slipstream.app.tui.models.pairs import RecommendedView
 from slipstream.app.tui.parts.browser import Browser, View
-from slipstream.app.tui.parts.notice import hint, trouble
+from slipstream.app.tui.parts.notice import ErrorHandler, hint, trouble
 from slipstream.models.errors import SlipstreamError
 
 if TYPE_CHECKING:
@@ -109,10 +109,7 @@ class Listing:
         self.go_to(INSTALLED)
 
     def ask(
-        self,
-        what: Callable[[ModelManager], T],
-        then: Callable[[T], object],
-        failed: Callable[[SlipstreamError], object] | None = None,
+        self, what: Callable[[ModelManager], T], then: Callable[[T], object], failed: ErrorHandler | None = None
     ) -> None:
         self._models.ask(self._screen, what, then, failed or partial(trouble, self._screen))
 

@@ -13,10 +13,11 @@ from slipstream.app.speed import LEAST_TOKENS, Speed, compared, judged
 STYLES: Final = {"gain": "$success", "loss": "$error", "even": "$foreground 70%", "idle": "$foreground 45%"}
 """The styles of verdicts on a speed-up."""
 SHORT_MS: Final = 10.0  # milliseconds of a plain step below which drafting gains almost nothing
+FEW_GAINED: Final = 1.3  # below so many tokens a step, few guesses helped
 UNKNOWN = "–"
 NO_ANSWER = "no answer, only thoughts"
 BARS = "▁▂▃▄▅▆▇█"
-ENDINGS = {"length": "cut at the limit", "context": "the context is full", "cancelled": "stopped"}
+ENDINGS = {"length": "cut at the token limit", "context": "the context is full", "cancelled": "stopped"}
 
 
 def gain_bar(value: float, most: float, width: int, style: str, high: float | None = None) -> Content:
@@ -102,16 +103,27 @@ def footnote(figures: Figures | None, drafter: str, reason: str, interrupted: bo
     return " · ".join([f"by {one_line(writer)}", *words] if writer else words)
 
 
-def guesses_in_words(speed: Speed, larger: str) -> tuple[str, str]:
+def no_gain(per_step: float, plain_ms: float, gain: float, larger: str) -> str:
+    """Why guessing gained nothing, and what to try: ``larger``, or another drafter."""
+    if plain_ms >= SHORT_MS and per_step < FEW_GAINED:
+        return f"right guesses gave only {per_step:.1f} tokens per step. Ctrl-D lists other drafters."
+    why = f"a step with guesses takes {per_step / gain:.1f} times as long"
+    if plain_ms < SHORT_MS:
+        why = f"a token takes only {plain_ms:.{0 if plain_ms >= 0.95 else 1}f} ms without guesses"
+    return f"{why}. Larger models gain more: {larger}"
+
+
+def guesses_in_words(speed: Speed, larger: str, drafter: str = "") -> tuple[str, str]:
     """How many tokens of a reply were guessed, and what that gained, in words that need no knowledge of drafting.
 
-    ``larger`` says what to try where nothing is gained.
+    ``larger`` says what to try where nothing is gained, ``drafter`` what guessed, and how.
     """
     if not speed.drafted:
         return "Nothing was guessed in this reply.", "Ctrl-D lists the drafters, and what each needs."
     words = (
         f"{speed.accepted} of these {plural(speed.timed, 'token')} (words or parts of words) were guessed: "
-        f"{percent(speed.acceptance)} of guesses right, {speed.tokens_per_step:.1f} tokens per step instead of 1."
+        f"{percent(speed.acceptance)} of guesses right, {speed.tokens_per_step:.1f} tokens per step instead of 1. "
+        f"A step is one run of the model; {drafter} guesses for it."
     )
     gain, plain = speed.gain, speed.plain_tok_per_s or speed.unsteady_tok_per_s
     verdict = "even" if gain is None else judged(gain, speed.noise)
@@ -119,9 +131,8 @@ def guesses_in_words(speed: Speed, larger: str) -> tuple[str, str]:
         return words, f"That is {compared(gain, speed.noise)} on this machine."
     short = plain is not None and 1000 / plain < SHORT_MS
     if plain and (gain is not None or (short and speed.tok_per_s <= plain)):
-        ours = f"a step with guesses takes {speed.tokens_per_step / (gain or 1):.1f} times as long"
-        why = f"a token takes only {1000 / plain:.0f} ms without guesses" if short else ours
-        return words, f"{'Slower' if verdict == 'loss' else 'No faster'} here: {why}. Larger models gain more: {larger}"
+        why = no_gain(speed.tokens_per_step, 1000 / plain, gain or 1, larger)
+        return words, f"{'Slower' if verdict == 'loss' else 'No faster'} here: {why}"
     why = "Other programs keep this machine too busy" if speed.busy else "Speeds vary too much now"
     why = "The reply is too short" if speed.timed < LEAST_TOKENS else why
     return words, f"{why} to say whether that is faster; /race compares."

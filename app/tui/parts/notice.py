@@ -20,6 +20,7 @@ NOTICED: Final = 1.2  # seconds until a user notices a toast
 READ: Final = 0.045  # seconds to read one character
 TROUBLE: Final = 8.0  # seconds that an error is shown
 T = TypeVar("T")
+ErrorHandler = Callable[[SlipstreamError], object]
 
 
 @dataclass
@@ -49,9 +50,7 @@ def trouble(on: Widget, error: SlipstreamError) -> None:
     on.notify(sentence(f"{error.title} {error.hint}"), severity="error", timeout=TROUBLE, markup=False)
 
 
-def run_in_thread(
-    node: MessagePump, what: Callable[[], T], then: Callable[[T], object], failed: Callable[[SlipstreamError], object]
-) -> None:
+def run_in_thread(node: MessagePump, what: Callable[[], T], then: Callable[[T], object], failed: ErrorHandler) -> None:
     """Calls ``what`` in a daemon thread, then ``then`` or ``failed`` as a callback of the node unless it is gone."""
 
     def run() -> None:

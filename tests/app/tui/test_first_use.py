@@ -37,16 +37,19 @@ async def test_the_first_example_shows_guesses_once_and_says_what_they_gained(op
         await chat.until(lambda: len(chat.engine.asked) == 1 and chat.idle())
         await chat.until(lambda: bool(chat.notices()))
         assert chat.engine.asked[0].drafter == "draft" and chat.texts()[0] == "Tell me a story about a kite."
-        assert chat.replies()[0].coloured and "extra token" in chat.shown()
+        assert chat.replies()[0].coloured and "extra by it" in chat.shown()
         speed = chat.screen.status.speed
         words, verdict = chat.notices()[0].removeprefix("i ").split("\n")
         assert words.startswith(f"{speed.accepted} of these 60 tokens (words or parts of words) were guessed: ")
-        assert words.endswith(f"{speed.tokens_per_step:.1f} tokens per step instead of 1.")
+        assert (
+            f" {speed.tokens_per_step:.1f} tokens per step instead of 1. A step is one run of the model; draft ("
+            in words
+        )
         assert verdict.strip() == "That is 1.7x faster on this machine."
         await chat.say("And now?")
         assert chat.engine.asked[1].drafter == "auto" and not chat.replies()[1].coloured
         assert [each.max_tokens for each in chat.engine.asked] == [300, 0]  # a reply that repeats itself ends
-        assert "extra token" not in chat.shown() and len(chat.notices()) == 1
+        assert "extra by it" not in chat.shown() and len(chat.notices()) == 1
     async with open_chat(drafter="auto") as chat:
         assert "See it guess" not in chat.shown() and "Tell me about the sea." in chat.shown()
 

@@ -63,11 +63,11 @@ async def test_colours_show_who_wrote_which_words(open_chat: Open) -> None:
         words = styles(reply)
         assert set(words) == {DRAFTED, RECOVERED, BONUS}
         assert sum(map(len, words.values())) == len(TEXT)
-        assert "draft   corrected   extra token   not guessed" in chat.shown()
+        assert "guessed: draft   corrected by the model   extra by it   not guessed" in chat.shown()
         await chat.press("f2")
         await chat.say("y")
         assert COPIED in styles(chat.replies()[1])
-        assert "draft   lookup   corrected   extra token   not guessed" in chat.shown()
+        assert "guessed: draft   lookup   corrected by the model   extra by it   not guessed" in chat.shown()
         await chat.press("f3")
         assert not any(reply.coloured for reply in chat.replies())
         assert "corrected" not in chat.shown()

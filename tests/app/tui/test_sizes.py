@@ -68,7 +68,7 @@ async def test_without_colours_weight_tells_pieces_apart(open_chat: Open, monkey
                 if segment.style and segment.style.color:
                     red, green, blue = segment.style.color.get_truecolor()
                     assert red == green == blue
-                if segment.text.strip() in ("draft", "lookup", "corrected", "extra token"):
+                if segment.text.strip() in ("guessed: draft", "lookup", "corrected by the model", "extra by it"):
                     assert segment.style
                     looks.add((segment.style.bold, segment.style.italic, segment.style.underline))
         assert len(looks) == 4

@@ -138,7 +138,7 @@ async def test_a_fault_of_ours_is_shown_and_ends_nothing(open_chat: Open, monkey
     ("script", "footnote", "notice"),
     [
         (Script(reason="context"), "the context is full", "Ctrl-N begins a new chat"),
-        (Script(reason="length"), "cut at the limit", None),
+        (Script(reason="length"), "cut at the token limit", None),
         (Script(dropped=2), "older messages left out: 2", None),
     ],
 )

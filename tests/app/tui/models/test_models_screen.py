@@ -68,7 +68,7 @@ async def search(chat: Driver, screen: ModelsScreen, text: str) -> None:
 async def test_it_lists_what_is_here_and_marks_what_is_in_use(open_chat: Open) -> None:
     async with at_models(open_chat, size=(140, 40)) as (chat, screen, _):
         shown = chat.shown()
-        seen = ("● bundled", "Installed (6)", "qwen3-0.6b 1.7x", "LM Studio", "Ollama", "✗ mistral-small", "≤ 120")
+        seen = ("● bundled", "Installed (6)", "qwen3-0.6b 1.7x", "LM Studio", "Ollama", "✗ mistral-small", "up to 120")
         assert not [words for words in seen if words not in shown]
         assert shown.count("● bundled") == 1 and "● qwen3-4b" not in shown
         assert "NVIDIA RTX 4070: 12 GB of 13 GB free" in shown
