@@ -131,6 +131,7 @@ class Wire:
         for each in self._open:
             with suppress(OSError):
                 each.shutdown(socket.SHUT_RDWR)
+            each.close()  # or who sends waits for room in a buffer that nobody empties
         self._open.clear()
 
     def _accept(self) -> None:

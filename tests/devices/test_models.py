@@ -42,7 +42,7 @@ def test_drafters_are_measured_over_networks(
     rpc: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv(HOME_VARIABLE, str(tmp_path / "home"))
-    asked = options(tmp_path / "f.json", "network", drafters="lookup,draft", tokens=40, limit=2)
+    asked = options(tmp_path / "f.json", "network", drafters="lookup,draft", tokens=40, limit=1)
     assert bench(asked, replace(TINY, network_ms=(5.0,))) == 0
     figures = json.loads((tmp_path / "f.json").read_text())["network"]
     assert 0 < figures["own_ms"] < 5

@@ -1,6 +1,7 @@
 """``slipstream run`` and its errors, as a shell sees them."""
 
 import hashlib
+import io
 import json
 import os
 import subprocess
@@ -13,6 +14,7 @@ from tests.models.kinds import WIDTH, write_kind
 from tests.models.lora_file import write_lora
 from tests.models.tiny_mmproj import write_mmproj, write_picture
 
+from slipstream.app.cli.main import main
 from slipstream.drafters.registry import METHODS
 from slipstream.models.gguf.reader import read_header
 
@@ -101,8 +103,19 @@ def test_a_file_that_is_no_model_is_one_clear_line(files: Path, tmp_path: Path, 
         (["run", "-p", "hi", "--chat", "../x"], ["cannot be the name of a chat"]),
     ],
 )
-def test_a_wrong_use_is_one_clear_line(tmp_path: Path, arguments: list[str], words: list[str]) -> None:
-    line = refused(slipstream(*arguments, home=tmp_path), 2)
+def test_a_wrong_use_is_one_clear_line(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    arguments: list[str],
+    words: list[str],
+) -> None:
+    monkeypatch.setenv("SLIPSTREAM_HOME", str(tmp_path))
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO()))
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    out, line = capfd.readouterr()
+    assert ended.value.code == 2 and not out and line.startswith("slipstream: ") and line.count("\n") == 1, line
     assert all(word in line for word in words), line
 
 
