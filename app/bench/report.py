@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from slipstream.app.bench.figures import ALL_KINDS, BestFixed, DrafterFigures, DrafterReport, Noise
-from slipstream.app.bench.intervals import FEW
+from slipstream.app.bench.intervals import FEW, Interval
 from slipstream.app.bench.plots import verdict
 from slipstream.app.platform.safe_text import one_line
 from slipstream.app.protocol.requests import AUTO, PLAIN
@@ -85,7 +85,8 @@ def drafters_text(report: DrafterReport) -> str:
         [_row(row, report.memory_mb, graphs) for row in report.rows],
         [notes[0], *(f"- {note}" for note in notes[1:])],
     )
-    return rows + "\n" + _best(report.best)
+    idle = [(row.kind, row.temperature) for row in report.rows if row.drafter == AUTO and row.idle]
+    return rows + "\n" + _best(report.best, idle)
 
 
 def few_words(kinds: Sequence[str]) -> str:
@@ -111,7 +112,12 @@ def _row(row: DrafterFigures, memory_mb: dict[str, float | None], graphs: bool) 
     )
 
 
-def _best(rows: Sequence[BestFixed]) -> str:
+def _best(rows: Sequence[BestFixed], idle: Sequence[tuple[str, float]]) -> str:
+    """``idle`` are the kinds of text and temperatures at which ``auto`` guessed nothing."""
+
+    def shown(row: BestFixed, ratio: Interval | None) -> str:
+        return "guessed nothing" if (row.kind, row.temperature) in idle else ratio.text() if ratio else "-"
+
     return table(
         "best fixed: the one drafter that was fastest on each kind of text, chosen with hindsight",
         ("text", "T", "best fixed", "against plain [95 %]", "auto against plain", "auto / best fixed"),
@@ -121,8 +127,8 @@ def _best(rows: Sequence[BestFixed]) -> str:
                 f"{row.temperature:g}",
                 row.drafter,
                 row.speedup.text(),
-                row.auto.text() if row.auto else "-",
-                row.auto_over_best.text() if row.auto_over_best else "-",
+                shown(row, row.auto),
+                shown(row, row.auto_over_best),
             )
             for row in rows
         ],

@@ -187,7 +187,7 @@ class BenchForm(Dialog[BenchPlan | None]):
     def _changed(self) -> None:
         plan = self.chosen()
         prompts, tokens = SIZES[plan.size]
-        size = f"{plural(prompts, 'prompt')} a set, {plural(tokens, 'token')} a reply"
+        size = f"{plural(prompts, 'prompt')} of each kind, {plural(tokens, 'token')} a reply"
         seconds = about(plan.seconds(self._speeds, self._load)).capitalize()
         time = f"{seconds} ({size}); the time left is shown as it runs."
         rest = "The benchmark has the model for itself: what you send meanwhile waits."

@@ -130,6 +130,9 @@ def test_what_drafted_nothing_is_never_the_best() -> None:
     }
     (best,) = figures.best_fixed(cells)
     assert best.drafter == "lookup"
+    auto = cells | {("auto", "chat", 0.0): cell(1.3, 1.2, drafted=0)}
+    told = replace(report(*rows_of(auto, ["chat"], [0.0], ["none", "auto"])), best=figures.best_fixed(auto))
+    assert "1.25x" not in drafters_text(told) and drafters_text(told).count("guessed nothing") == 3
     idle = next(row for row in rows_of(cells, ["chat"], [0.0], ["recycle"]))
     assert idle.idle and idle.gain is None and idle.speedup_text == "guessed nothing"
 
