@@ -50,15 +50,10 @@ class BenchMeter:
     """Tracks a measurement: the time left, the noise, and the rows so far."""
 
     def __init__(
-        self,
-        model: str,
-        plan: ReplyPlan,
-        drafters: Sequence[str],
-        estimate: Estimate,
-        on_update: Callable[[BenchUpdate], None],
+        self, model: str, plan: ReplyPlan, names: Sequence[str], estimate: Estimate, tell: Callable[[BenchUpdate], None]
     ) -> None:
-        self.drafters, self.estimate = drafters, estimate
-        self._model, self._kinds, self._on_update = model, [kind.name for kind in plan.sets], on_update
+        self.drafters, self.estimate = names, estimate
+        self._model, self._kinds, self._on_update = model, [kind.name for kind in plan.sets], tell
         self._cells: dict[tuple[str, str, float], Cell] = {}
         self._now = ("", "")  # drafter and kind of text
         self._updated = 0.0

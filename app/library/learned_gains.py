@@ -91,25 +91,29 @@ class DrafterGains:
     advice: str = ""  # what to use by the benchmark, in a sentence; empty without one
 
     @property
+    def sure(self) -> dict[str, float]:
+        """The figures of a quiet benchmark that are not chance: it measures all drafters alike, unlike chats."""
+        names = () if self.busy_benchmark else self.benchmark.keys() - self.chance
+        return {name: self.benchmark[name] for name in names}
+
+    @property
     def known(self) -> dict[str, float]:
-        """One figure per drafter: a quiet benchmark's, which measures all alike, else the chats', else another."""
-        better = (self.benchmark, self.chats) if self.busy_benchmark else (self.chats, self.benchmark)
-        return {**self.autopilot, **better[0], **better[1]}
+        """One figure per drafter, for lists: from a sure benchmark, else the chats, the benchmark, the autopilot."""
+        return {**self.autopilot, **self.benchmark, **self.chats, **self.sure}
 
     @property
     def sources(self) -> dict[str, str]:
         """A word for the source of each figure in ``known``."""
-        chats = {name: "chats, busy" if name in self.busy_chats else "chats" for name in self.chats}
         busy = ", busy" if self.busy_benchmark else ""
-        bench = {name: f"bench{busy or ', chance' * (name in self.chance)}" for name in self.benchmark}
         words = dict.fromkeys(self.autopilot, "auto")
-        return words | (bench | chats if busy else chats | bench)
+        words |= {name: f"bench{busy or ', chance' * (name in self.chance)}" for name in self.benchmark}
+        words |= {name: "chats, busy" if name in self.busy_chats else "chats" for name in self.chats}
+        return words | dict.fromkeys(self.sure, "bench")
 
     @property
     def proven(self) -> dict[str, float]:
         """The figures in ``known`` without those of the benchmark that may be chance."""
-        by_chance = self.chance - (self.chats.keys() if self.busy_benchmark else set())
-        return {name: gain for name, gain in self.known.items() if name not in by_chance}
+        return {name: gain for name, gain in self.known.items() if name in self.chats or name not in self.chance}
 
 
 NO_GAINS: Final = DrafterGains({}, {}, {})

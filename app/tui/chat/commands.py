@@ -102,6 +102,7 @@ FIGURES = (
     ("tree", "guesses that branch: several for one place"),
     ("heads, adapter", "small layers that were trained to guess for one model"),
     ("T", "temperature: at 0 always the likeliest token"),
+    ("30 / 8,192", "context: tokens of the chat and of what you type, of those that it can hold"),
     ("tok/s", "tokens per second over the reply, once it began"),
     ("with drafter", "the speed now: guessed, and checked by the model"),
     ("without", "this model alone: timed in this chat, on steps without guesses"),

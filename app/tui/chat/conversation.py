@@ -292,13 +292,9 @@ class Conversation:
 
     def _exchange(self, said: list[StoredMessage], loaded: Loaded, sampling: Sampling, drafter: str = "") -> Exchange:
         asked = said[-1]
+        title, mark, name = loaded.title, loaded.fingerprint, drafter or self.drafter
         reply = self._store.begin_reply(
-            asked.chat,
-            model=loaded.title,
-            fingerprint=loaded.fingerprint,
-            drafter=drafter or self.drafter,
-            seed=sampling.seed,
-            parent=asked.id,
+            asked.chat, model=title, fingerprint=mark, drafter=name, seed=sampling.seed, parent=asked.id
         )
         messages = history(said, loaded.fingerprint, images=self._store.images.found)
         generate = self._generate(asked.chat, messages, sampling, drafter)

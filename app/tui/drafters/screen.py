@@ -118,7 +118,7 @@ class DraftersScreen(BrowsingScreen[DrafterChoice | None]):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "use", "Use"),
         Binding("r", "load", "Load again"),
-        Binding("space", "switch", "On/off"),
+        Binding("space", "switch", "Auto on/off"),
         Binding("v", "race", "Race"),
         Binding("t", "train", "Train"),
         Binding("i", "import", "Import"),

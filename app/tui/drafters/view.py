@@ -96,7 +96,7 @@ class DraftersView(View[DrafterOffer | str]):
             return "Nothing is measured yet: v races a drafter, F8 in the chat measures all."
         known, proven = self.standing.gains, self.standing.gains.proven
         gain, name = max(((proven[name], name) for name in names if name in proven), default=(1.0, ""))
-        if known.advice and (gain < GAIN or name in known.benchmark):
+        if known.advice and (gain < GAIN or name in known.sure):
             return known.advice
         if gain >= GAIN:
             return f"{'Use auto: it' if name == AUTO else one_line(name)} was {times(gain)} faster here."
