@@ -5,7 +5,6 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, replace
-from pathlib import Path
 from statistics import median
 from time import perf_counter
 from typing import Final
@@ -35,6 +34,7 @@ from slipstream.app.bench.turns import (
     write,
 )
 from slipstream.app.engine.process.frames import built
+from slipstream.app.platform.processes import peak_bytes
 from slipstream.app.protocol.requests import PLAIN, Load
 from slipstream.models.child import end_with_parent, run_child
 from slipstream.models.errors import SlipstreamError, UsageError
@@ -228,19 +228,6 @@ def drafter_memory(
             tell(f"drafters: memory of {name} could not be measured: {last}")
         found[name] = None if child.returncode else int(child.stdout) / 1e6
     return found
-
-
-def peak_bytes() -> int:
-    status = Path("/proc/self/status")
-    if status.exists():  # getrusage would include the memory of a parent that forked this process
-        line = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM:"))
-        return int(line.split()[1]) * 1024
-    if sys.platform == "win32":
-        raise SlipstreamError("memory cannot be measured on Windows.", "Leave it out with --no-memory.")
-    import resource
-
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024
 
 
 def _child(request: str, steps: str) -> None:

@@ -51,6 +51,19 @@ def leave_no_core_file() -> None:
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
+def peak_bytes() -> int:
+    status = Path("/proc/self/status")
+    if status.exists():  # getrusage would include the memory of a parent that forked this process
+        line = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM:"))
+        return int(line.split()[1]) * 1024
+    if sys.platform == "win32":
+        raise SlipstreamError("memory cannot be measured on Windows.", "Leave it out with --no-memory.")
+    import resource
+
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
+
+
 def check_limits(runs_model: bool) -> None:
     """Raises the limits of this process as far as it may, because a shell's usual ones may be too low."""
     if sys.platform == "win32":

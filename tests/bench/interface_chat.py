@@ -120,7 +120,7 @@ def _resident() -> int:
         import resource
 
         return int(statm.read_text().split()[1]) * resource.getpagesize()
-    from slipstream.app.bench.drafters import peak_bytes
+    from slipstream.app.platform.processes import peak_bytes
 
     return peak_bytes()
 

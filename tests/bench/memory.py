@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from slipstream.app.bench.drafters import peak_bytes
 from slipstream.app.bench.report import table
+from slipstream.app.platform.processes import peak_bytes
 from slipstream.models.errors import SlipstreamError
 from slipstream.models.llama.target import ContextOptions
 
