@@ -120,7 +120,6 @@ class Guarded(Drafter):
             self._guard.fail(name, why)
 
     def close(self) -> None:
-        """Frees its resources, also after a failure."""
         with suppress(Exception):  # a failed drafter may be half made
             self._inner.close()
 

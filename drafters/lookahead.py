@@ -32,8 +32,6 @@ _WINDOW_WEIGHT: Final = 16  # weight of the window's prior, in steps
 
 @dataclass(slots=True)
 class NGram:
-    """One n-gram of the pool."""
-
     tokens: tuple[Token, ...]  # the tokens after its first one
     guessed: bool  # whether it comes from the window alone; False once prompt or reply contained it
     # per token, how often it was right when the text ended with the n-gram's first token and the tokens before it were

@@ -74,8 +74,6 @@ class Matches(NamedTuple):
 
 
 class IndexSize(NamedTuple):
-    """The size of an index."""
-
     tokens: int
     documents: int
     bytes: int

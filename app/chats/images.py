@@ -23,8 +23,6 @@ _UNFINISHED: Final = ".*.image.*"
 
 @dataclass(frozen=True, slots=True)
 class AttachedImage:
-    """An image to be sent."""
-
     path: Path
     raw: bytes
     facts: ImageFacts

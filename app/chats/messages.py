@@ -66,8 +66,6 @@ _CLAUSE = re.compile(r"[.!?…](?=\s|$)|[:;](?=\s)|\s[–—-]\s|\n(?!\s*[a-z])|
 
 @dataclass(frozen=True, slots=True)
 class RemovedMessages:
-    """What ``Messages.remove`` has removed."""
-
     chat: str
     message: int  # the message that was named
     rows: list[tuple[Any, ...]]  # it, and what went with it; parents come first

@@ -16,8 +16,6 @@ _FINISHED: Final = "role = 'assistant' AND status IN ('done', 'interrupted')"
 
 @dataclass(frozen=True, slots=True)
 class StoredReply:
-    """A finished reply."""
-
     id: int  # its number; later replies have greater numbers
     question: str  # the message that it answers; empty without one
     content: str

@@ -48,8 +48,6 @@ _SPEED: Final = tuple(name for name in Speed.__slots__ if name != "busy")
 
 @dataclass(frozen=True, slots=True)
 class StoredChat:
-    """A chat in the list."""
-
     id: str  # short readable name, such as "k3f9ab"
     title: str  # first words of the first message, or a title given by the user
     created: float  # seconds since 1970
@@ -152,8 +150,6 @@ class Figures:
 
 @dataclass(frozen=True, slots=True)
 class StoredMessage:
-    """A message of a chat."""
-
     id: int  # its number
     chat: str
     # the message that it answers or follows, or None for the first; two children of one message are two branches

@@ -90,8 +90,6 @@ class _Reading:
 
 @dataclass(frozen=True, slots=True)
 class _Rendered:
-    """Rendered messages."""
-
     messages: Sequence[Message]
     switch: Switch
     read: _Reading

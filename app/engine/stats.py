@@ -186,8 +186,6 @@ class SpillWatch:
 
 @dataclass(slots=True)
 class ReplyStats:
-    """The figures of one reply."""
-
     plain: PlainClock  # the clock of plain decoding; gets the plain steps
     others: OtherPrograms = field(default_factory=OtherPrograms)
     begun: int = 0  # tokens of the reply that an earlier process wrote

@@ -24,8 +24,6 @@ _ELSEWHERE: Final = "Choose another file with --out."
 
 @dataclass(frozen=True, slots=True)
 class HeadsFile:
-    """A file of heads."""
-
     path: Path
     method: str = ""  # empty if the file cannot be read
     trained_for: str = ""  # the model's name, on one line; empty if unknown

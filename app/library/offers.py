@@ -17,6 +17,7 @@ from types import MappingProxyType
 from typing import Final
 
 from slipstream.app.platform.paths import write_private
+from slipstream.models import DEFAULT_CONTEXT
 from slipstream.models.errors import SlipstreamError
 from slipstream.models.hub.types import Quant
 from slipstream.models.library.catalog import CatalogFile, CatalogPair, is_model
@@ -37,7 +38,8 @@ from slipstream.models.memory.speed import (
 )
 from slipstream.models.outside import read_limited
 
-CONTEXTS: Final = (4096, 8192, 32768)  # contexts, in tokens, for which the memory of a catalogue's pair is shown
+# contexts, in tokens, for which the memory of a catalogue's pair is shown
+CONTEXTS: Final = (DEFAULT_CONTEXT // 2, DEFAULT_CONTEXT, 4 * DEFAULT_CONTEXT)
 _USUAL: Final = ("Q4_K_M", "UD-Q4_K_XL", "Q4_K_S", "UD-Q4_K_M", "IQ4_XS", "Q4_0", "MXFP4", "MXFP4_MOE")
 """Quantizations for slow memory, in order of preference; the first is also llama.cpp's default."""
 _FULL: Final = frozenset({"F32", "F16", "BF16"})
@@ -53,8 +55,6 @@ _EVIDENCE: Final = ("documentation", "catalogue", "reported", "suggested")
 
 @dataclass(frozen=True, slots=True)
 class QuantOffer:
-    """A quantization in a repository."""
-
     quant: Quant  # the quantization on the hub
     fit: Fit  # its placement here
     best: bool  # whether it is recommended for this machine

@@ -20,8 +20,6 @@ _HOW: Final = "Write owner/name or owner/name:Q4_K_M, or paste the address of it
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """A download that a user named."""
-
     repo: str  # ``owner/name``
     label: str = ""  # the quantization; empty for the recommended one
     file: str = ""  # the file in the repository; empty to choose by the quantization

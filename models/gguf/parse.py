@@ -57,8 +57,6 @@ class DamagedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class TensorInfo:
-    """One tensor of a model file."""
-
     name: str  # for example ``blk.0.attn_q.weight``
     shape: tuple[int, ...]  # in ggml's order, fastest first: numpy's shape reversed
     type: int  # its ggml type id

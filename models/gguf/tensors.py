@@ -90,8 +90,6 @@ def unreadable(path: Path, error: OSError) -> ModelFileError:
 
 @dataclass(frozen=True, slots=True)
 class NewTensor:
-    """A tensor to be written."""
-
     name: str
     shape: tuple[int, ...]  # in numpy's order
     kind: gguf.GGMLQuantizationType  # how it is stored

@@ -85,8 +85,6 @@ def _write(path: Path, chats: list[str]) -> None:
 
 @dataclass(frozen=True)
 class HeadsInfo:
-    """The metadata of a file of trained heads."""
-
     method: Method  # the drafting method
     target: str  # identity of the model they were trained for
     target_name: str

@@ -30,8 +30,6 @@ _LARGEST: Final = 64 << 20
 
 @dataclass
 class JournalContent:
-    """The content of a journal."""
-
     files: tuple[RemoteFile, ...]  # all files of the job, in order
     index: int  # the file that the journal describes
     # (start, end, CRC-32) of each synced range, in the order of writing

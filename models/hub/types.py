@@ -32,8 +32,6 @@ class RepoSummary:
 
 @dataclass(frozen=True, slots=True)
 class RemoteFile:
-    """A file on the hub in one commit."""
-
     repo: str  # ``owner/name``
     revision: str  # the commit, or a branch if the hub names none
     name: str  # its path in the repository, with ``/``; checked to stay inside a folder
@@ -77,8 +75,6 @@ class Quant:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """The progress of a download."""
-
     done: int  # bytes on disk, over all files; if it decreases, ``note`` gives the reason
     total: int  # bytes of all files
     speed: float = 0.0  # bytes per second over the last seconds; 0.0 while none arrive

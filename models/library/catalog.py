@@ -33,8 +33,6 @@ _SAMPLING: Final = ("temperature", "top_k", "top_p", "min_p", "repetition_penalt
 
 @dataclass(frozen=True, slots=True)
 class CatalogFile:
-    """A model file on the hub."""
-
     model: str  # the model's name: ``Qwen3-8B``
     repo: str = ""  # ``owner/name``; empty if unknown
     file: str = ""  # its name in the repository; empty if unknown
@@ -73,8 +71,6 @@ class CatalogFile:
 
 @dataclass(frozen=True, slots=True)
 class CatalogPair:
-    """A target and a drafter for it."""
-
     id: str  # its name in the catalogue
     method: str  # the drafting method
     target: CatalogFile

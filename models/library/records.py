@@ -70,8 +70,6 @@ class Verification:
 
 @dataclass(frozen=True, slots=True)
 class RemovedModel:
-    """A model that was removed."""
-
     name: str
     freed: int  # bytes that deleting it frees; links free none
     files: tuple[Path, ...]  # the former paths of its files

@@ -59,8 +59,6 @@ Shapes = Mapping[str, tuple[int, ...]]
 
 @dataclass(frozen=True, slots=True)
 class LayerSize:
-    """What one layer takes."""
-
     weights: int  # bytes of its weights
     keys: int  # numbers of its keys in the KV cache per token
     values: int  # numbers of its values in the KV cache per token

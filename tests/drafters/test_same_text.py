@@ -3,10 +3,15 @@
 Here on a target without weights; tests/app/engine/test_same_text_bundled.py does the same on the bundled pair.
 """
 
+from textwrap import dedent
+from types import MappingProxyType
+from typing import Any
+
 import pytest
 from tests.drafters.replies import write
 from tests.models.fake_target import FakeTarget
 
+from slipstream import drafters
 from slipstream.drafters import registry
 from slipstream.drafters.resources import Resources
 from slipstream.models.sampling.sampler import Sampler
@@ -56,3 +61,12 @@ def test_every_drafter_gives_the_text_of_plain_decoding(name: str, temperature: 
         )
         if temperature:  # at 0 the text soon repeats itself, and a copy is never wrong
             assert totals[1] > 0, "no draft was ever wrong: this run shows nothing"
+
+
+def test_the_example_of_a_new_drafter_gives_it_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    example: dict[str, Any] = {}
+    exec(dedent((drafters.__doc__ or "").partition("::\n")[2]), example)
+    method = example["METHOD"]
+    monkeypatch.setattr(registry, "METHODS", MappingProxyType({**registry.METHODS, method.name: method}))
+    for temperature in TEMPERATURES:
+        test_every_drafter_gives_the_text_of_plain_decoding(method.name, temperature, 0)

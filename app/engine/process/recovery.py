@@ -1,4 +1,8 @@
-"""Classifies the end of the engine's process, and changes its next start accordingly."""
+"""Decides what follows a lost GPU, another machine, memory or drafter: how the process ended, and its next start.
+
+``worker`` ends the process if a GPU fails and ``watchdog`` if one hangs; ``end_of`` here finds the cause and words the
+error that the screen shows; ``client`` starts the process again with the changes of ``Recovery``.
+"""
 
 import re
 import signal

@@ -13,6 +13,7 @@ from slipstream.app.engine.plan import fitted, options_for
 from slipstream.app.library.resolve_model import choose
 from slipstream.app.platform.paths import Paths
 from slipstream.app.protocol.requests import Load
+from slipstream.models import DEFAULT_CONTEXT
 from slipstream.models.errors import SlipstreamError
 from slipstream.models.gguf.reader import Header, read_header
 from slipstream.models.llama.devices import Device
@@ -41,7 +42,7 @@ def test_the_bundled_model_is_opened_as_ever(tmp_path: Path) -> None:
 
 def test_models_are_opened_in_their_own_context_on_a_gpu_unless_the_owner_says_otherwise(header: Header) -> None:
     chosen = fitted(Load(model=str(header.path)), header, None, found=machine(8 * GB))
-    assert (chosen.n_ctx, chosen.kv_type, chosen.gpu_layers) == (8192, "f16", 0)
+    assert (chosen.n_ctx, chosen.kv_type, chosen.gpu_layers) == (DEFAULT_CONTEXT, "f16", 0)
     both = machine(8 * GB, 6 * GB)
     assert fitted(Load(model=""), header, None, found=both).gpu_layers == -1
     assert fitted(Load(model="", gpu_layers=0), header, None, found=both).verdict == "memory"
@@ -61,13 +62,13 @@ def test_where_it_is_tight_llama_cpp_is_asked(header: Header, monkeypatch: pytes
         return answer
 
     monkeypatch.setattr(DryRun, "graph_bytes", remembered)
-    assert fitted(Load(model=""), header, None, found=machine(16 * GB)).n_ctx == 8192
+    assert fitted(Load(model=""), header, None, found=machine(16 * GB)).n_ctx == DEFAULT_CONTEXT
     assert not asked
-    tight = need(header, 8192).total * 1.05 / 0.75 * 1.02
+    tight = need(header, DEFAULT_CONTEXT).total * 1.05 / 0.75 * 1.02
     chosen = fitted(Load(model=""), header, None, found=machine(tight))
     assert asked
     assert chosen.need.compute == (asked[0] or 0) + 4 * 64 * header.n_vocab
-    assert (chosen.verdict, chosen.n_ctx) == ("memory", 8192)
+    assert (chosen.verdict, chosen.n_ctx) == ("memory", DEFAULT_CONTEXT)
 
 
 def test_a_context_that_does_not_fit_is_refused_before_a_load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,8 +93,8 @@ def test_heads_and_draft_models_are_counted(header: Header, tmp_path: Path) -> N
     heads.write_bytes(bytes(1 << 20))
     with_heads, without = (fitted(Load(model=""), header, None, machine(8 * GB), each) for each in ([heads], []))
     assert with_heads.need.extras - without.need.extras == 1 << 20
-    room = need(header, 8192).total * 1.05 / 0.75 * 1.1
-    assert fitted(Load(model=""), header, None, found=machine(room)).n_ctx == 8192
+    room = need(header, DEFAULT_CONTEXT).total * 1.05 / 0.75 * 1.1
+    assert fitted(Load(model=""), header, None, found=machine(room)).n_ctx == DEFAULT_CONTEXT
     with pytest.raises(SlipstreamError, match="does not fit this machine"):
         fitted(Load(model=""), header, header, found=machine(room))
 

@@ -13,6 +13,7 @@ from tests.models.conftest import RawModel
 from tests.models.memory.needs import need
 from tests.models.sparse import MODELS, Model, dense, qwen3moe, qwen35, write_sparse
 
+from slipstream.models import DEFAULT_CONTEXT
 from slipstream.models.gguf.parse import Value
 from slipstream.models.gguf.reader import Header, read_header
 from slipstream.models.llama.devices import Device, Kind
@@ -74,33 +75,33 @@ def tiny(made: Callable[[Model], Header]) -> Header:
 
 def test_the_whole_on_the_gpu_is_best_and_what_it_cannot_hold_is_split(four: Header, eight: Header) -> None:
     chosen = fit(four, [gpu(8), cpu(16)])
-    assert (chosen.verdict, chosen.gpu_layers, chosen.n_ctx, chosen.kv_type) == ("gpu", -1, 8192, "f16")
-    assert chosen.need == need(four, 8192, gpu_layers=-1)
+    assert (chosen.verdict, chosen.gpu_layers, chosen.n_ctx, chosen.kv_type) == ("gpu", -1, DEFAULT_CONTEXT, "f16")
+    assert chosen.need == need(four, DEFAULT_CONTEXT, gpu_layers=-1)
     assert 0 < chosen.need.gpu < chosen.need.total  # the embedding stays beside it
     chosen = fit(eight, [gpu(8), cpu(16)])
-    assert (chosen.verdict, chosen.n_ctx, chosen.kv_type) == ("split", 8192, "f16")
+    assert (chosen.verdict, chosen.n_ctx, chosen.kv_type) == ("split", DEFAULT_CONTEXT, "f16")
     assert 1 < chosen.gpu_layers < 33
     budget = 0.95 * 8 * GB - (512 << 20)
-    assert chosen.need.gpu * 1.05 <= budget < need(eight, 8192, gpu_layers=chosen.gpu_layers + 1).gpu * 1.05
+    assert chosen.need.gpu * 1.05 <= budget < need(eight, DEFAULT_CONTEXT, gpu_layers=chosen.gpu_layers + 1).gpu * 1.05
     assert f"{chosen.gpu_layers} of 33 layers" in chosen.why
 
 
 def test_the_cache_is_packed_before_the_context_is_cut_and_that_before_layers_leave_the_gpu(four: Header) -> None:
-    roomy, tight = need(four, 8192, "f16", -1).gpu, need(four, 8192, "q8_0", -1).gpu
+    roomy, tight = need(four, DEFAULT_CONTEXT, "f16", -1).gpu, need(four, DEFAULT_CONTEXT, "q8_0", -1).gpu
     free = ((roomy + tight) / 2 * 1.05 + (512 << 20)) / GB
     chosen = fit(four, [gpu(8, free), cpu(16)])
-    assert (chosen.verdict, chosen.n_ctx, chosen.kv_type) == ("gpu", 8192, "q8_0")
-    free = (need(four, 4096, "q8_0", -1).gpu * 1.06 + (512 << 20)) / GB
+    assert (chosen.verdict, chosen.n_ctx, chosen.kv_type) == ("gpu", DEFAULT_CONTEXT, "q8_0")
+    free = (need(four, DEFAULT_CONTEXT // 2, "q8_0", -1).gpu * 1.06 + (512 << 20)) / GB
     chosen = fit(four, [gpu(8, free), cpu(16)])
-    assert (chosen.verdict, chosen.n_ctx) == ("gpu", 4096)
+    assert (chosen.verdict, chosen.n_ctx) == ("gpu", DEFAULT_CONTEXT // 2)
     free = (need(four, 512, "q8_0", -1).gpu * 1.06 + (512 << 20)) / GB
     chosen = fit(four, [gpu(8, free), cpu(16)])
-    assert chosen.verdict == "split" and chosen.n_ctx == 8192
+    assert chosen.verdict == "split" and chosen.n_ctx == DEFAULT_CONTEXT
 
 
 def test_without_a_gpu_or_with_one_that_is_taken_a_model_goes_to_memory(eight: Header, four: Header) -> None:
     chosen = fit(eight, [cpu(16)])
-    assert (chosen.verdict, chosen.gpu_layers, chosen.n_ctx, chosen.need.gpu) == ("memory", 0, 8192, 0)
+    assert (chosen.verdict, chosen.gpu_layers, chosen.n_ctx, chosen.need.gpu) == ("memory", 0, DEFAULT_CONTEXT, 0)
     assert chosen.why.endswith(f"; a model may take {(0.9 - 0.1) * 16 * GB / MARGIN / 1e9:.1f} GB of memory.")
     chosen = fit(four, [gpu(8, 0.3), cpu(16)])
     assert (chosen.verdict, chosen.gpu_layers) == ("memory", 0)
@@ -118,7 +119,9 @@ def test_memory_of_gpus_counts_once_and_adds_up(eight: Header) -> None:
     assert fit(eight, [gpu(8), cpu(16)]).verdict == "split"
     both = fit(eight, [gpu(8), gpu(8), cpu(16)])
     assert (both.verdict, both.gpu_layers) == ("gpu", -1)
-    assert both.need.compute > need(eight, 8192, gpu_layers=-1).compute  # each computes in a buffer of its own
+    assert (
+        both.need.compute > need(eight, DEFAULT_CONTEXT, gpu_layers=-1).compute
+    )  # each computes in a buffer of its own
 
 
 def two_gpus(first: float, second: float) -> list[Device]:
@@ -275,7 +278,7 @@ def test_an_estimate_needs_no_header(size: float, params: float, verdict: str) -
 def test_an_estimate_is_near_the_truth_and_counts_the_draft_model(eight: Header, four: Header) -> None:
     for header, params in ((eight, 8e9), (four, 3.6e9)):
         rough: Fit = estimate(header.weight_bytes, round(params), [cpu(64)], header.n_ctx_train)
-        assert rough.need.total == pytest.approx(need(header, 8192).total, rel=0.1)
+        assert rough.need.total == pytest.approx(need(header, DEFAULT_CONTEXT).total, rel=0.1)
     alone, both = (estimate(4 * GB, 0, [cpu(64)], draft_size=size) for size in (0, GB // 2))
     assert GB // 2 < both.need.extras == both.need.total - alone.need.total
 
