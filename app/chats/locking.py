@@ -23,9 +23,11 @@ _AGAIN: Final = 0.005  # seconds between two tries
 
 def is_remote(path: Path) -> bool:
     """Whether a folder is on a network file system, as far as the operating system reports it."""
-    import psutil  # the chat's process needs it for this alone
-
     path = path.resolve()
+    if sys.platform == "linux" and path.exists() and os.major(path.stat().st_dev):
+        return False  # on a disk: a network file system has no device
+    import psutil  # slow, and the chat's process needs it for this alone
+
     deepest, remote = 0, path.anchor.startswith("\\\\")  # Windows knows a share by its name, too
     with suppress(OSError):
         for mount in psutil.disk_partitions(all=True):

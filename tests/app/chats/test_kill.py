@@ -181,6 +181,9 @@ def test_network_file_systems_are_known(monkeypatch: pytest.MonkeyPatch) -> None
         ("/mnt/drive/me", True),
     ):
         assert is_remote(Path(folder)) == remote, folder
+    monkeypatch.setattr(os, "major", lambda device: 0)  # as for every network file system on Linux
+    mounts.append(SimpleNamespace(mountpoint="/", fstype="nfs4", opts=""))
+    assert is_remote(Path("/"))
     mounts.clear()
     assert not is_remote(Path("/"))
 

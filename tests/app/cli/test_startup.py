@@ -93,7 +93,8 @@ def test_the_first_screen_loads_only_what_is_on_it(tmp_path: Path) -> None:
         terminal.type("\x11")
         assert terminal.ended() == 0
     seen = json.loads(told.read_text())
-    loaded = {*SELDOM, *HEAVY - {"textual"}} & set(seen["modules"])
+    on_disk = {"psutil"} if os.major(tmp_path.stat().st_dev) else set()  # else it tells network file systems
+    loaded = {*SELDOM, *on_disk, *HEAVY - {"textual"}} & set(seen["modules"])
     assert not loaded
     assert seen["collects"] == [False, None, True] and seen["frozen"] > 10_000
 
