@@ -1,10 +1,12 @@
 """Explains errors that nothing else handles, and logs their place in the code."""
 
 import os
+import sys
 import time
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
+from types import TracebackType
 from typing import Final
 
 from slipstream.app.platform.paths import Paths, private_folder
@@ -81,3 +83,13 @@ def _words(error: BaseException) -> str:
         place = f"{shown_path(os.fsdecode(error.filename))}: " if isinstance(error.filename, str | bytes) else ""
         return f"the system refused: {place}{reason_of(error)}."
     return f"an unexpected error, {type(error).__name__}: {quoted(str(error), LONGEST_REASON)}."
+
+
+def print_place(kind: type[BaseException], error: BaseException | None, trace: TracebackType | None) -> None:
+    """Prints the place and type of an error to the engine's log; the last line is shown to the user."""
+    where = ""
+    for frame in traceback.extract_tb(trace):
+        print(f'  File "{frame.filename}", line {frame.lineno}, in {frame.name}', file=sys.stderr)
+        where = f" in {frame.name}, line {frame.lineno}"
+    words = f": {error}" if isinstance(error, HARMLESS) else ""
+    print(f"Error: {kind.__name__}{where}{words}", file=sys.stderr, flush=True)

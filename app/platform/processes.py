@@ -6,13 +6,10 @@ import signal
 import sys
 import threading
 import time
-import traceback
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Final
 
-from slipstream.app.platform.error_log import HARMLESS
 from slipstream.models.errors import SlipstreamError
 
 MB: Final = 1 << 20
@@ -131,17 +128,9 @@ def harden() -> None:
         prctl.argtypes = [ctypes.c_int, *[ctypes.c_ulong] * 4]
         prctl(_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         prctl(_SET_DUMPABLE, 0, 0, 0, 0)
+    from slipstream.app.platform.error_log import print_place  # what starts without the engine does not need it
+
     leave_no_core_file()
     faulthandler.enable()  # to standard error, which is the log: names of functions, no values
-    sys.excepthook = _log
-    threading.excepthook = lambda fault: _log(fault.exc_type, fault.exc_value, fault.exc_traceback)
-
-
-def _log(kind: type[BaseException], error: BaseException | None, trace: TracebackType | None) -> None:
-    """Logs the place and type of an error; the last line is shown to the user."""
-    where = ""
-    for frame in traceback.extract_tb(trace):
-        print(f'  File "{frame.filename}", line {frame.lineno}, in {frame.name}', file=sys.stderr)
-        where = f" in {frame.name}, line {frame.lineno}"
-    words = f": {error}" if isinstance(error, HARMLESS) else ""
-    print(f"Error: {kind.__name__}{where}{words}", file=sys.stderr, flush=True)
+    sys.excepthook = print_place
+    threading.excepthook = lambda fault: print_place(fault.exc_type, fault.exc_value, fault.exc_traceback)
