@@ -29,6 +29,7 @@ NAME, RIGHT, PER_STEP, OUTPUT = 21, 10, 20, 16  # columns of the third line's pa
 DEAR: Final = 1.3  # cost of checking two tokens, in plain passes, from which it is why nothing is guessed
 BUSY: Final = "machine is busy"
 OFF: Final = "not guessing: "
+PAUSED: Final = "paused: "  # in place of ``OFF`` where the reply has guesses
 FAINT: Final = "$foreground 55%"
 VERDICTS: Final = {"gain": "$success", "loss": "$warning", "even": "$primary"}  # styles
 PROMISES: Final = {"same text": "text identical ✓", "same distribution": "same odds"}
@@ -164,6 +165,8 @@ class StatusBar(Widget):
             words = self._guesses()[:NAME]
         elif not (words := self._off()):
             words = f"{self._guesses()[:NAME]:<{NAME}}  {self._right():<{RIGHT}}  {self._per_step()}"
+        else:
+            words = words.replace(OFF, PAUSED)
         words = words.ljust(NAME + RIGHT + PER_STEP + 4)
         about = Content(words).stylize("$accent" if next_reply else "$foreground 80%")
         return about.append("  ").append(self._output()) if about.cell_length + 2 + OUTPUT <= width else about

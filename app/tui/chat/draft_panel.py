@@ -281,7 +281,7 @@ class AcceptanceChart(Widget):
         if not drafters:
             return Content("Nothing was guessed yet.").stylize(FAINT).truncate(width, ellipsis=True)
         large = 1 + LARGE * len(drafters) <= height
-        lines = [Content(f"% right in this chat{'' if large else ': by place, over time'}").stylize(FAINT)]
+        lines = [Content("% right in this chat" if large else "% right: by place, over time").stylize(FAINT)]
         for name, fared in drafters.items():
             lines += _large(name, fared, width) if large else [_small(name, fared, width)]
         return Content("\n").join([line.truncate(width) for line in lines[:height]])

@@ -276,7 +276,7 @@ def stepped(drafter: str, speed: Speed, chosen: Choice | None) -> Stepped:
     [
         ("auto", [stepped("lookup", SPEED, choice("lookup"))], "lookup is guessing"),
         ("auto", [stepped("lookup", SPEED, choice("lookup", trial=True))], "trying lookup"),
-        ("auto", [stepped("none", SPEED, choice("none"))], "not guessing: no drafter is right often enough now"),
+        ("auto", [stepped("none", SPEED, choice("none"))], "paused: no drafter is right often enough now"),
         (
             "auto",
             [stepped("none", STEADY, choice("none", check=1.86))],
