@@ -35,13 +35,9 @@ def main() -> int:
         tests, types = "not slow and not program and not long", TYPES[:1]
     if arguments.slow:
         tests = "slow"
-    pytest = [*PARALLEL, "-m", tests]
-    if "MEASURE_BRANCHES" not in os.environ:
-        commands = [pytest]
-    elif arguments.slow:
-        commands = [others(pytest)]  # those that measure were run before
-    else:
-        commands = [*measured(PARALLEL), others(pytest)]
+    commands = [[*PARALLEL, "-m", tests]]
+    if "MEASURE_BRANCHES" in os.environ:
+        commands = [*measured(PARALLEL), others(PARALLEL)]
     groups: list[tuple[Check, ...]] = [] if arguments.slow else [*((check,) for check in STYLE), types]
     groups += [(("tests", command),) for command in commands]
     for checks in groups:
