@@ -95,8 +95,8 @@ async def test_all_drafters_of_a_model_are_told_and_one_key_fetches_one(open_cha
     async with at_models(open_chat) as (chat, screen, models):
         await chat.press("down", "d")
         assert isinstance(chat.app.screen, PairsScreen)
-        for text in ("● qwen3-0.6b:Q8_0", "1.7x measured here", "↓ qwen3-4b eagle3", "fetch 480 MB", "it is larger"):
-            assert text in chat.shown(), text
+        told = ("● qwen3-0.6b:Q8_0", "1.7x measured here", "↓ qwen3-4b eagle3", "fetch 480 MB", "it is larger")
+        await chat.until(lambda: all(text in chat.shown() for text in told))
         assert "A drafter of at most 1B parameters pays." in chat.shown()
         await chat.press("end", "enter")
         assert isinstance(chat.app.screen, PairsScreen)
