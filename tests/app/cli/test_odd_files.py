@@ -13,7 +13,7 @@ pytestmark = [pytest.mark.program, pytest.mark.slow]
 
 DEEP = "python3 -c \"print('a='+'['*200000)\" > "
 FILES = {
-    "catalog.toml": ["models pairs"],
+    "catalog.toml": ["models pairs bundled", "models pairs"],
     "drafters.toml": ["drafters list", "drafters off lookup"],
     "models/usual-model": ["models list", "drafters list"],
     "settings.toml": ["settings set sampling.top_k 5", "settings list"],
