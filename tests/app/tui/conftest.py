@@ -6,7 +6,6 @@ import pytest
 from tests.app.tui.driver import Driver
 from tests.app.tui.scripted import Script, ScriptedEngine
 from tests.app.tui.scripted_models import ScriptedModels
-from textual import _wait
 from textual.message import Message
 
 from slipstream.app.chats.store import ChatStore
@@ -15,9 +14,6 @@ from slipstream.app.settings.file import SettingsFile
 from slipstream.app.tui.app import ChatApp
 
 Open = Callable[..., AbstractAsyncContextManager[Driver]]
-
-# Textual looks twice a key whether the app rests, 20 ms each: whether it works for less than 1 ms of 5 ms tells as much
-_wait.SLEEP_GRANULARITY /= 4
 
 
 @pytest.fixture(autouse=True)

@@ -101,6 +101,11 @@ class Box(App[None]):
         return self.prompt.message
 
 
+@pytest.fixture(autouse=True)
+def short_sleeps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("textual._wait.SLEEP_GRANULARITY", 0.005)  # twice a key; what is drawn does not matter here
+
+
 @pytest.mark.parametrize("state", STATES)
 async def test_every_key_keeps_the_text(state: str) -> None:
     app = Box()
